@@ -75,8 +75,8 @@ impl Moments {
         for i in 0..self.columns {
             let from_pivot = Double::difference(values[i], self.pivot[i]);
             self.sums[i] = self.sums[i] + from_pivot;
-            for j in i..self.columns {
-                let other = Double::difference(values[j], self.pivot[j]);
+            for (value, pivot) in values[i..].iter().zip(&self.pivot[i..]) {
+                let other = Double::difference(*value, *pivot);
                 self.products[slot] = self.products[slot] + from_pivot * other;
                 slot += 1;
             }
