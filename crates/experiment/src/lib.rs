@@ -9,10 +9,14 @@
 //! No rows, no SQL, no Arrow, no clock, no files: the engine has them.
 #![forbid(unsafe_code)]
 
+pub mod cuped;
 pub mod definition;
 pub mod distribution;
 mod double;
+pub mod effect;
+pub mod health;
 pub mod moments;
+pub mod multiplicity;
 pub mod query;
 mod toml_reader;
 

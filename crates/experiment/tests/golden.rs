@@ -1,0 +1,334 @@
+//! Every estimate against reference results of gbstats, tea-tasting, SciPy and statsmodels.
+//!
+//! The full reference data lies outside the project; without it those tests say so and the
+//! table in `known_values.rs` still holds the formulas.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use uplake_experiment::Moments;
+use uplake_experiment::cuped;
+use uplake_experiment::distribution::{chi2_sf, normal_ppf, normal_sf, t_ppf, t_sf};
+use uplake_experiment::effect::{ArmFigure, Estimate, StatsError, absolute, relative};
+use uplake_experiment::health::sample_ratio;
+use uplake_experiment::multiplicity::{benjamini_hochberg, holm};
+
+const ESTIMATE_TOLERANCE: f64 = 1e-12;
+const INTERVAL_TOLERANCE: f64 = 1e-9;
+const P_TOLERANCE: f64 = 1e-8;
+
+fn reference(file: &str) -> Option<String> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/golden");
+    match std::fs::read_to_string(path.join(file)) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            eprintln!("SKIPPED: reference data {file} cannot be read ({error})");
+            None
+        }
+    }
+}
+
+fn reference_json(file: &str) -> Option<Value> {
+    // Python writes NaN and Infinity, which JSON does not have; no test below reads them.
+    let text = reference(file)?.replace("NaN", "null").replace("-Infinity", "null");
+    Some(serde_json::from_str(&text.replace("Infinity", "null")).expect("reference JSON"))
+}
+
+fn number(value: &Value) -> f64 {
+    match value {
+        Value::Number(number) => number.as_f64().expect("a float"),
+        Value::String(text) => text.parse().expect("a number as text"),
+        other => panic!("{other} is no number"),
+    }
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().expect("an array").iter().map(number).collect()
+}
+
+#[track_caller]
+fn close(found: f64, expected: f64, tolerance: f64, what: &str) {
+    let scale = expected.abs().max(f64::MIN_POSITIVE);
+    let error = (found - expected).abs() / scale;
+    assert!(error <= tolerance, "{what}: {found:e} instead of {expected:e}, off by {error:e}");
+}
+
+#[track_caller]
+fn holds(found: Result<Estimate, StatsError>, expected: &Value, what: &str) {
+    let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+    close(found.value, number(&expected["expected"]), 1e-11, &format!("{what} estimate"));
+    close(found.error, number(&expected["se"]), ESTIMATE_TOLERANCE, &format!("{what} error"));
+    let interval = numbers(&expected["ci"]);
+    close(found.low, interval[0], INTERVAL_TOLERANCE, &format!("{what} low"));
+    close(found.high, interval[1], INTERVAL_TOLERANCE, &format!("{what} high"));
+    close(found.p, number(&expected["p"]), P_TOLERANCE, &format!("{what} p"));
+    if let Some(df) = expected.get("df") {
+        close(found.df, number(df), 1e-10, &format!("{what} df"));
+    }
+}
+
+/// Joint moments of the named columns over the users that `keep` accepts.
+fn users(csv: &str, columns: &[&str], keep: impl Fn(&dyn Fn(&str) -> String) -> bool) -> Moments {
+    let mut lines = csv.lines();
+    let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    let mut moments = Moments::new(columns.len());
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        let field = |name: &str| -> String {
+            let index = header.iter().position(|column| *column == name).expect(name);
+            fields[index].to_owned()
+        };
+        if keep(&field) {
+            let values: Vec<f64> =
+                columns.iter().map(|name| field(name).parse().expect("a number")).collect();
+            moments.add(&values);
+        }
+    }
+    moments
+}
+
+fn arms(csv: &str, columns: &[&str]) -> (Moments, Moments) {
+    let arm = |name: &str| users(csv, columns, |field| field("variant") == name);
+    (arm("A"), arm("B"))
+}
+
+#[test]
+fn means_proportions_and_ratios_agree_with_the_reference() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    else {
+        return;
+    };
+    let (a, b) = arms(&csv, &["revenue", "converted", "orders", "sessions"]);
+    let cases = [
+        ("mean_revenue_A_vs_B", "reference", ArmFigure::mean(&a, 0), ArmFigure::mean(&b, 0)),
+        (
+            "proportion_converted_A_vs_B",
+            "reference_unpooled_n",
+            ArmFigure::proportion(&a, 1),
+            ArmFigure::proportion(&b, 1),
+        ),
+        (
+            "ratio_orders_per_session_A_vs_B",
+            "reference",
+            ArmFigure::ratio(&a, 2, 3),
+            ArmFigure::ratio(&b, 2, 3),
+        ),
+    ];
+    for (section, own, control, treatment) in cases {
+        let expected = &golden[section];
+        let (difference, lift) =
+            (absolute(&control, &treatment, 0.05), relative(&control, &treatment, 0.05));
+        holds(difference, &expected[own]["absolute"], section);
+        holds(lift, &expected[own]["relative_delta"], section);
+        holds(difference, &expected["gbstats_main"]["absolute"], section);
+        holds(lift, &expected["gbstats_main"]["relative"], section);
+    }
+}
+
+#[test]
+fn breakdown_by_country_agrees_with_gbstats() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    else {
+        return;
+    };
+    for country in ["US", "DE", "BR"] {
+        let arm = |name: &str| {
+            let of = |field: &dyn Fn(&str) -> String| {
+                field("variant") == name && field("country") == country
+            };
+            ArmFigure::mean(&users(&csv, &["revenue"], of), 0)
+        };
+        let lift = relative(&arm("A"), &arm("B"), 0.05);
+        holds(lift, &golden["breakdown_revenue_by_country_A_vs_B"][country], country);
+    }
+}
+
+#[test]
+fn every_day_of_the_cumulative_series_agrees() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    else {
+        return;
+    };
+    let series = golden["cumulative_revenue_A_vs_B_by_exposure_day"].as_array().expect("days");
+    for expected in series {
+        let day = number(&expected["day"]);
+        let arm = |name: &str| {
+            let of = |field: &dyn Fn(&str) -> String| {
+                field("variant") == name && field("day").parse::<f64>().expect("a day") <= day
+            };
+            users(&csv, &["revenue"], of)
+        };
+        let (a, b) = (arm("A"), arm("B"));
+        let lift = relative(&ArmFigure::mean(&a, 0), &ArmFigure::mean(&b, 0), 0.05).expect("n > 1");
+        let interval = numbers(&expected["ci_fixed"]);
+        close(lift.low, interval[0], INTERVAL_TOLERANCE, &format!("day {day} low"));
+        close(lift.high, interval[1], INTERVAL_TOLERANCE, &format!("day {day} high"));
+        close(lift.p, number(&expected["p_fixed"]), P_TOLERANCE, &format!("day {day} p"));
+        let srm = sample_ratio(&[a.count(), b.count()], &[0.5, 0.5]).expect("two arms");
+        close(srm.p, number(&expected["srm_p_ab"]), P_TOLERANCE, &format!("day {day} srm"));
+    }
+}
+
+#[test]
+fn cuped_on_means_agrees_with_gbstats_and_the_reference() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    else {
+        return;
+    };
+    for name in ["revenue", "sessions"] {
+        let (a, b) = arms(&csv, &[name, &format!("pre_{name}")]);
+        let adjusted = cuped::adjust_mean(&a, &b, 0, 1);
+        let expected = &golden[format!("cuped_{name}_A_vs_B")];
+        close(adjusted.theta, number(&expected["reference"]["theta"]), 1e-11, name);
+        let (control, treatment) = (adjusted.control, adjusted.treatment);
+        holds(absolute(&control, &treatment, 0.05), &expected["reference"]["absolute"], name);
+        holds(relative(&control, &treatment, 0.05), &expected["gbstats_main"]["relative"], name);
+    }
+}
+
+#[test]
+fn cases_from_published_sums_agree_with_gbstats() {
+    let Some(extra) = reference_json("golden_extra.json") else {
+        return;
+    };
+    for (name, case) in extra["stat_only_cases"].as_object().expect("cases") {
+        let arm = |key: &str| {
+            let sums = numbers(&case[key]);
+            let moments = Moments::from_raw_sums(sums[0] as u64, &sums[1..2], &sums[2..3]);
+            let proportion = name.starts_with("prop");
+            if proportion {
+                ArmFigure::proportion(&moments, 0)
+            } else {
+                ArmFigure::mean(&moments, 0)
+            }
+        };
+        let (a, b) = (arm("a"), arm("b"));
+        let (difference, lift) = (absolute(&a, &b, 0.05), relative(&a, &b, 0.05));
+        match name.as_str() {
+            // gbstats refuses both scales; a difference from 0 is well defined, so we give it.
+            "zero_baseline" => {
+                assert!(difference.is_ok());
+                assert_eq!(lift, Err(StatsError::ZeroControlMean));
+            }
+            "zero_variance" => {
+                assert!(matches!(difference, Err(StatsError::ZeroVariance(_))));
+                assert!(matches!(lift, Err(StatsError::ZeroVariance(_))));
+            }
+            _ => {
+                holds(difference, &case["absolute"]["fixed"], name);
+                holds(lift, &case["relative"]["fixed"], name);
+            }
+        }
+    }
+}
+
+#[test]
+fn tails_and_quantiles_agree_with_fifty_digits() {
+    let Some(extra) = reference_json("golden_extra.json") else {
+        return;
+    };
+    let special = &extra["special"];
+    let rows = |name: &str| -> Vec<Vec<f64>> {
+        special[name].as_array().expect(name).iter().map(numbers).collect()
+    };
+    for row in rows("norm_sf") {
+        close(normal_sf(row[0]), row[1], 1e-12, "normal tail");
+    }
+    for row in rows("t_sf") {
+        close(t_sf(row[0], row[1]), row[2], 1e-11, &format!("t tail {row:?}"));
+    }
+    for row in rows("chi2_sf") {
+        close(chi2_sf(row[0], row[1]), row[2], 1e-11, &format!("chi-square tail {row:?}"));
+    }
+    for row in rows("norm_ppf").into_iter().filter(|row| row[0] != 0.5) {
+        // 0.999999 as a binary fraction is off by 3e-17, which moves its quantile by 1e-12.
+        close(normal_ppf(row[0]), row[1], 1e-11, &format!("normal quantile {row:?}"));
+    }
+    for row in rows("t_ppf") {
+        close(t_ppf(row[0], row[1]), row[2], 1e-12, &format!("t quantile {row:?}"));
+    }
+}
+
+#[test]
+fn variance_of_values_near_a_billion_agrees_with_exact_arithmetic() {
+    let Some(extra) = reference_json("golden_extra.json") else {
+        return;
+    };
+    let case = &extra["special"]["variance_cancellation"];
+    let mut moments = Moments::new(1);
+    for digit in case["digits"].as_str().expect("digits").bytes() {
+        moments.add(&[1e9 + f64::from(digit - b'0')]);
+    }
+    close(moments.variance(0), number(&case["exact_variance"]), 1e-15, "variance");
+}
+
+#[test]
+fn sample_ratios_agree_with_scipy() {
+    let (Some(golden), Some(extra)) =
+        (reference_json("golden.json"), reference_json("golden_extra.json"))
+    else {
+        return;
+    };
+    let counts =
+        |value: &Value| numbers(value).into_iter().map(|count| count as u64).collect::<Vec<_>>();
+    for row in extra["special"]["srm"].as_array().expect("srm") {
+        let found = sample_ratio(&counts(&row[0]), &numbers(&row[1])).expect("a test");
+        close(found.p, number(&row[2]), P_TOLERANCE, "srm");
+    }
+    let srm = &golden["srm"];
+    let found = sample_ratio(&counts(&srm["counts"]), &numbers(&srm["weights"])).expect("a test");
+    close(found.p, number(&srm["scipy_chisquare"]), P_TOLERANCE, "three arms");
+    let unused = &srm["gbstats_zero_weight_df_bug"];
+    let found =
+        sample_ratio(&counts(&unused["counts"]), &numbers(&unused["weights"])).expect("a test");
+    close(found.p, number(&unused["correct_p"]), P_TOLERANCE, "an arm with share 0");
+}
+
+#[test]
+fn corrections_agree_with_statsmodels() {
+    let Some(golden) = reference_json("golden.json") else {
+        return;
+    };
+    let case = &golden["multiplicity"];
+    let p = numbers(&case["p"]);
+    for (name, found) in [("holm", holm(&p)), ("fdr_bh", benjamini_hochberg(&p))] {
+        for (found, expected) in found.iter().zip(numbers(&case[name])) {
+            close(*found, expected, 1e-12, name);
+        }
+    }
+}
+
+#[test]
+fn cookie_cats_says_what_was_published() {
+    let Some(real) = reference_json("acceptance_real_data.json") else {
+        return;
+    };
+    let cats = &real["cookie_cats"];
+    let users = |arm: &str| cats["n"][arm].as_u64().expect("a count");
+    let (n30, n40) = (users("gate_30"), users("gate_40"));
+    let srm = sample_ratio(&[n30, n40], &[0.5, 0.5]).expect("two arms");
+    close(srm.p, number(&cats["srm_p"]), P_TOLERANCE, "srm");
+    for metric in ["retention_1", "retention_7"] {
+        let case = &cats[metric];
+        let arm = |name: &str, users: u64| {
+            let count = number(&case["count"][name]);
+            ArmFigure::proportion(&Moments::from_raw_sums(users, &[count], &[count]), 0)
+        };
+        let (control, treatment) = (arm("gate_30", n30), arm("gate_40", n40));
+        holds(absolute(&control, &treatment, 0.05), &case["gbstats"]["absolute"], metric);
+        holds(relative(&control, &treatment, 0.05), &case["gbstats"]["relative"], metric);
+    }
+    let rounds = &cats["sum_gamerounds"];
+    let arm = |name: &str, users: u64| {
+        let deviation = number(&rounds["std"][name]);
+        let summary = Moments::from_summary(
+            users,
+            &[number(&rounds["mean"][name])],
+            &[deviation * deviation],
+        );
+        ArmFigure::mean(&summary, 0)
+    };
+    let (control, treatment) = (arm("gate_30", n30), arm("gate_40", n40));
+    holds(absolute(&control, &treatment, 0.05), &rounds["gbstats"]["absolute"], "rounds");
+    holds(relative(&control, &treatment, 0.05), &rounds["gbstats"]["relative"], "rounds");
+}
