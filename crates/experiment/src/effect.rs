@@ -187,6 +187,19 @@ impl Estimate {
         let p = 2.0 * t_sf((value / error).abs(), df);
         Self { value, error, df, low: value - half, high: value + half, p }
     }
+
+    /// Refuses what left the range of `f64` on the way: huge means, vanishing errors.
+    pub(crate) fn checked(self) -> Result<Self, StatsError> {
+        if self.error == 0.0 {
+            return Err(StatsError::ZeroVariance(Side::Control));
+        }
+        let finite = [self.value, self.error, self.low, self.high, self.p];
+        if finite.iter().all(|number| number.is_finite()) {
+            Ok(self)
+        } else {
+            Err(StatsError::NotFinite(Side::Treatment))
+        }
+    }
 }
 
 /// Difference `treatment - control` in the metric's own unit, by Welch's test.
@@ -219,7 +232,7 @@ pub fn absolute(
     treatment.check(Side::Treatment)?;
     let error = (control.squared_error() + treatment.squared_error()).sqrt();
     let value = treatment.value - control.value;
-    Ok(Estimate::student(value, error, welch_df(control, treatment), alpha))
+    Estimate::student(value, error, welch_df(control, treatment), alpha).checked()
 }
 
 /// Lift `treatment / control - 1`: 0.05 means +5 %. The sign follows the difference, also where
@@ -257,11 +270,8 @@ pub fn relative(
     let with_base = 2.0 * lift * control.raw_covariance / users;
     let of_base = lift * lift * control.raw_variance / users;
     let error = ((spread + with_base + of_base) / (base * base)).sqrt();
-    if !error.is_finite() || !lift.is_finite() {
-        return Err(StatsError::NotFinite(Side::Control));
-    }
     let value = difference / base.abs();
-    Ok(Estimate::student(value, error, welch_df(control, treatment), alpha))
+    Estimate::student(value, error, welch_df(control, treatment), alpha).checked()
 }
 
 /// Welch and Satterthwaite's degrees of freedom.

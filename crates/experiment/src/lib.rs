@@ -1,5 +1,5 @@
 //! Experiments from values to values: a definition becomes a [`MomentsQuery`], the engine's
-//! [`MomentsTable`] becomes a report.
+//! [`MomentsTable`] becomes a [`Report`].
 //!
 //! ```text
 //! TOML ─► Experiment ─► plan ─► MomentsQuery ─► (engine) ─► MomentsTable ─► analyze ─► Report
@@ -9,18 +9,28 @@
 //! No rows, no SQL, no Arrow, no clock, no files: the engine has them.
 #![forbid(unsafe_code)]
 
+pub mod analyze;
 pub mod cuped;
 pub mod definition;
 pub mod distribution;
 mod double;
 pub mod effect;
+mod forest;
+mod format;
 pub mod health;
+mod html;
 pub mod moments;
 pub mod multiplicity;
 pub mod query;
+pub mod report;
+mod scorecard;
+mod text;
 mod toml_reader;
+mod verdict;
 
+pub use analyze::{AnalyzeError, analyze};
 pub use definition::{DefinitionError, Experiment};
 pub use moments::Moments;
 pub use query::{MomentsQuery, MomentsTable, plan};
+pub use report::Report;
 pub use toml_reader::Place;

@@ -1,0 +1,279 @@
+//! What a report says, apart from how it looks.
+//!
+//! # Invariants
+//! - Every number is finite or absent; an absent one comes with its reason.
+//! - The same inputs give the same report, and each renderer the same bytes.
+//!
+//! # Not here
+//! No computing (`analyze`), no layout (`text`, `html`).
+
+use serde::Serialize;
+
+use crate::definition::Direction;
+use crate::effect::{Estimate, StatsError};
+
+/// Name and version of the JSON layout. The number grows when a reader would break.
+pub const SCHEMA: &str = "uplake.report/1";
+
+/// One experiment's results at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    pub experiment: String,
+    pub hypothesis: Option<String>,
+    /// First instant counted and first not counted, local to `time_zone`.
+    pub period: Option<[String; 2]>,
+    pub time_zone: String,
+    /// Two-sided error rate; intervals cover `1 - alpha`.
+    pub alpha: f64,
+    /// How the numbers were made, one sentence each.
+    pub method: Vec<String>,
+    pub arms: Vec<Arm>,
+    pub health: Health,
+    pub verdict: Verdict,
+    pub metrics: Vec<MetricReport>,
+    pub breakdown: Option<Breakdown>,
+    /// Users first exposed per local day, one count per arm; empty without exposure times.
+    pub first_exposures: Vec<Day>,
+}
+
+/// One arm and its users.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Arm {
+    pub name: String,
+    pub control: bool,
+    /// Planned share of users.
+    pub planned_share: f64,
+    pub users: u64,
+    /// Observed share of users, absent if there are none at all.
+    pub share: Option<f64>,
+}
+
+/// Can the numbers be trusted?
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Health {
+    pub sample_ratio: SampleRatioCheck,
+    /// Left out of every number.
+    pub users_in_many_variants: u64,
+    pub unknown_variants: Vec<UnknownVariant>,
+    /// Values of the breakdown's dimension whose own sample ratio is off, after dividing the
+    /// alarm level by the number of values.
+    pub sample_ratio_alarms: Vec<DimensionAlarm>,
+}
+
+/// The sample-ratio check: did users fall into arms as planned?
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SampleRatioCheck {
+    pub p: Option<f64>,
+    pub chi_square: Option<f64>,
+    /// p below 0.001: effects cannot be trusted.
+    pub alarm: bool,
+    /// Users expected per arm; empty if there is no test.
+    pub expected: Vec<f64>,
+    pub unavailable: Option<String>,
+}
+
+/// A value of the variant column that the definition does not name.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UnknownVariant {
+    pub value: String,
+    pub users: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DimensionAlarm {
+    pub value: String,
+    pub p: f64,
+}
+
+/// What to do, in words.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    pub decision: Decision,
+    pub sentence: String,
+    /// One per treatment arm; empty when the data cannot be trusted.
+    pub arms: Vec<ArmVerdict>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ArmVerdict {
+    /// Index into `arms`.
+    pub arm: usize,
+    pub decision: Decision,
+    pub sentence: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// The sample ratio is off: find the cause first.
+    DoNotTrust,
+    /// A goal got better and nothing got worse.
+    Ship,
+    /// A goal or guardrail got worse, and no goal better.
+    RollBack,
+    /// Some got better and some worse: people must weigh them.
+    TradeOff,
+    /// Nothing is shown yet.
+    KeepRunning,
+}
+
+/// One metric: a value per arm and a comparison per treatment arm.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MetricReport {
+    pub name: String,
+    /// "proportion", "mean" or "ratio".
+    pub kind: &'static str,
+    #[serde(serialize_with = "direction")]
+    pub direction: Direction,
+    pub guardrail: bool,
+    /// In the order of `arms`.
+    pub values: Vec<ArmValue>,
+    pub comparisons: Vec<Comparison>,
+    /// Things a reader of this metric should know.
+    pub notes: Vec<String>,
+}
+
+/// One arm's figure.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ArmValue {
+    pub users: u64,
+    /// Mean, share or ratio before any adjustment.
+    pub value: Option<f64>,
+    /// Sum over users, or the numerator's for a ratio.
+    pub numerator: Option<f64>,
+    /// Users, or the denominator's sum for a ratio.
+    pub denominator: Option<f64>,
+}
+
+/// One treatment arm against the control.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Index into `arms`.
+    pub arm: usize,
+    #[serde(serialize_with = "outcome")]
+    pub absolute: Result<Estimate, StatsError>,
+    #[serde(serialize_with = "outcome")]
+    pub relative: Result<Estimate, StatsError>,
+    /// The scale that decides and is drawn.
+    pub scale: Scale,
+    /// Holm's, over the family the method names; absent without an estimate.
+    pub p_adjusted: Option<f64>,
+    pub call: Call,
+    /// Share of the squared error that CUPED removed.
+    pub variance_reduction: Option<f64>,
+}
+
+impl Comparison {
+    /// The estimate on the deciding scale.
+    pub fn estimate(&self) -> Result<Estimate, StatsError> {
+        match self.scale {
+            Scale::Relative => self.relative,
+            Scale::Absolute => self.absolute,
+        }
+    }
+}
+
+/// Relative unless the control mean is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scale {
+    Relative,
+    Absolute,
+}
+
+/// What a comparison shows, seen from the desired direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Call {
+    Better,
+    Worse,
+    Inconclusive,
+    Unavailable,
+}
+
+/// All metrics for each value of one dimension.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Breakdown {
+    pub dimension: String,
+    /// Most users first; beyond the limit merged into the last, "(other)".
+    pub rows: Vec<BreakdownRow>,
+    /// Per metric and treatment arm: do the values differ from one another?
+    pub differences: Vec<Heterogeneity>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BreakdownRow {
+    pub value: String,
+    /// In the order of `arms`.
+    pub users: Vec<u64>,
+    pub metrics: Vec<MetricReport>,
+}
+
+/// Cochran's Q over the values of a dimension.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Heterogeneity {
+    pub metric: String,
+    /// Index into `arms`.
+    pub arm: usize,
+    pub q: f64,
+    pub df: u32,
+    pub p: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Day {
+    pub day: String,
+    /// In the order of `arms`.
+    pub users: Vec<u64>,
+}
+
+impl Report {
+    /// The report as JSON, schema [`SCHEMA`], keys in a fixed order, with a line break at the
+    /// end. An estimate is `{value, error, df, low, high, p}`, or `{unavailable, reason}`;
+    /// infinite degrees of freedom are null.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self)
+            .expect("a report holds strings and numbers, which always serialise");
+        text.push('\n');
+        text
+    }
+
+    /// Index of the control arm.
+    pub fn control(&self) -> usize {
+        self.arms.iter().position(|arm| arm.control).unwrap_or(0)
+    }
+}
+
+fn direction<S: serde::Serializer>(value: &Direction, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(match value {
+        Direction::Increase => "increase",
+        Direction::Decrease => "decrease",
+    })
+}
+
+fn outcome<S: serde::Serializer>(
+    value: &Result<Estimate, StatsError>,
+    out: S,
+) -> Result<S::Ok, S::Error> {
+    use serde::ser::SerializeStruct;
+    match value {
+        Ok(estimate) => {
+            let mut fields = out.serialize_struct("Estimate", 6)?;
+            fields.serialize_field("value", &estimate.value)?;
+            fields.serialize_field("error", &estimate.error)?;
+            fields.serialize_field("df", &estimate.df)?;
+            fields.serialize_field("low", &estimate.low)?;
+            fields.serialize_field("high", &estimate.high)?;
+            fields.serialize_field("p", &estimate.p)?;
+            fields.end()
+        }
+        Err(error) => {
+            let mut fields = out.serialize_struct("Unavailable", 2)?;
+            fields.serialize_field("unavailable", error.code())?;
+            fields.serialize_field("reason", &error.to_string())?;
+            fields.end()
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The rows of a table of effects as words, shared by the terminal and the page.
+//!
+//! # Not here
+//! No widths, no markup.
+
+use crate::effect::Estimate;
+use crate::forest::Axis;
+use crate::format;
+use crate::report::{Call, MetricReport, Report, Scale};
+
+/// One treatment arm's line for one metric, or for one value of a dimension.
+pub(crate) struct Row {
+    /// Metric or dimension value.
+    pub(crate) label: String,
+    pub(crate) arm: String,
+    pub(crate) control: String,
+    pub(crate) value: String,
+    pub(crate) effect: String,
+    pub(crate) interval: String,
+    pub(crate) scale: Scale,
+    pub(crate) p: String,
+    pub(crate) p_adjusted: String,
+    pub(crate) call: Call,
+    /// The estimate, where it can share the table's axis: lifts always, differences only beside
+    /// differences of the same metric.
+    pub(crate) drawn: Option<Estimate>,
+    /// Why there is no estimate.
+    pub(crate) reason: Option<String>,
+}
+
+/// A titled table of rows on one axis.
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) label: &'static str,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) axis: Axis,
+    /// Two or more treatment arms need their names in each row.
+    pub(crate) many_arms: bool,
+    /// Some p-value was changed by a correction.
+    pub(crate) corrected: bool,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Table {
+    fn is_relative(&self) -> bool {
+        self.rows.iter().all(|row| row.scale == Scale::Relative)
+    }
+
+    /// "lift" if every row is relative; rows beside a zero control mean are differences.
+    pub(crate) fn effect_title(&self) -> &'static str {
+        if self.is_relative() { "lift" } else { "effect" }
+    }
+
+    /// A number on the axis; without unit where lifts and differences share it.
+    pub(crate) fn axis_label(&self, value: f64) -> String {
+        if self.is_relative() { format::signed_percent(value) } else { format::plain(value) }
+    }
+}
+
+/// Goals, guardrails, then one table per metric of the breakdown.
+pub(crate) fn tables(report: &Report) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for (title, guardrail) in [("Goals", false), ("Guardrails", true)] {
+        let chosen: Vec<&MetricReport> =
+            report.metrics.iter().filter(|metric| metric.guardrail == guardrail).collect();
+        let lines = chosen.iter().map(|metric| (metric.name.clone(), *metric));
+        tables.push(table(report, title.to_owned(), "metric", lines.collect()));
+    }
+    if let Some(breakdown) = &report.breakdown {
+        for (index, metric) in report.metrics.iter().enumerate() {
+            let title = format!("{} by {}", metric.name, breakdown.dimension);
+            let mut lines = vec![("(all)".to_owned(), metric)];
+            let rows = breakdown.rows.iter();
+            lines.extend(rows.map(|row| (row.value.clone(), &row.metrics[index])));
+            let mut table = table(report, title, "value", lines);
+            table.notes.clear();
+            let found = breakdown.differences.iter().filter(|found| found.metric == metric.name);
+            table.notes.extend(found.map(|found| {
+                let words = if found.p < report.alpha { "differ" } else { "do not clearly differ" };
+                let name = &report.arms[found.arm].name;
+                let p = format::p_value(found.p);
+                format!("Effects of {name} {words} between values (Cochran's Q, p = {p}).")
+            }));
+            tables.push(table);
+        }
+    }
+    tables.retain(|table| !table.rows.is_empty());
+    tables
+}
+
+fn table(
+    report: &Report,
+    title: String,
+    label: &'static str,
+    lines: Vec<(String, &MetricReport)>,
+) -> Table {
+    let mut rows: Vec<Row> =
+        lines.iter().flat_map(|(label, metric)| rows(report, label, metric)).collect();
+    let one_unit = lines.iter().all(|(_, metric)| metric.name == lines[0].1.name);
+    let all_absolute = rows.iter().all(|row| row.scale == Scale::Absolute);
+    if !(one_unit && all_absolute) {
+        let absolute = rows.iter_mut().filter(|row| row.scale == Scale::Absolute);
+        absolute.for_each(|row| row.drawn = None);
+    }
+    let mut notes = Vec::new();
+    for (label, metric) in &lines {
+        notes.extend(metric.notes.iter().map(|note| format!("{label}: {note}")));
+        for comparison in &metric.comparisons {
+            if let Some(share) = comparison.variance_reduction {
+                let arm = &report.arms[comparison.arm].name;
+                let change = format::percent(share, 1);
+                notes.push(format!("{label}: CUPED removed {change} of the variance ({arm})."));
+            }
+        }
+    }
+    Table {
+        title,
+        label,
+        axis: Axis::over(rows.iter().filter_map(|row| row.drawn.as_ref())),
+        many_arms: report.arms.len() > 2,
+        corrected: rows.iter().any(|row| row.p_adjusted != row.p),
+        rows,
+        notes,
+    }
+}
+
+fn rows(report: &Report, label: &str, metric: &MetricReport) -> Vec<Row> {
+    let control = &metric.values[report.control()];
+    let row = |comparison: &crate::report::Comparison| {
+        let estimate = comparison.estimate();
+        let on = |number: f64| format::effect(number, comparison.scale, metric.kind);
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".into());
+        Row {
+            label: label.to_owned(),
+            arm: report.arms[comparison.arm].name.clone(),
+            control: format::value(control.value, metric.kind),
+            value: format::value(metric.values[comparison.arm].value, metric.kind),
+            effect: or_dash(estimate.ok().map(|e| on(e.value))),
+            interval: or_dash(estimate.ok().map(|e| format!("[{}, {}]", on(e.low), on(e.high)))),
+            scale: comparison.scale,
+            p: or_dash(estimate.ok().map(|e| format::p_value(e.p))),
+            p_adjusted: or_dash(comparison.p_adjusted.map(format::p_value)),
+            call: comparison.call,
+            drawn: estimate.ok(),
+            reason: estimate.err().map(|error| error.to_string()),
+        }
+    };
+    metric.comparisons.iter().map(row).collect()
+}
+
+/// The lines of the health block: is it an alarm, and what to say.
+pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
+    let health = &report.health;
+    let check = &health.sample_ratio;
+    let mut lines = Vec::new();
+    lines.push(match (check.p, check.alarm) {
+        (Some(p), true) => {
+            let arms = report.arms.iter().zip(&check.expected);
+            let counts: Vec<String> = arms
+                .map(|(arm, expected)| {
+                    let expected = format::count(expected.round() as u64);
+                    format!("{} has {} of {expected}", arm.name, format::count(arm.users))
+                })
+                .collect();
+            let p = format::p_value(p);
+            let counts = counts.join(", ");
+            (Level::Red, format!("Sample ratio mismatch, p = {p}: {counts} users expected"))
+        }
+        (Some(p), false) => {
+            (Level::Green, format!("Sample ratio as planned, p = {}", format::p_value(p)))
+        }
+        (None, _) => {
+            let reason = check.unavailable.as_deref().unwrap_or("it could not be tested");
+            (Level::Amber, format!("Sample ratio not tested: {reason}"))
+        }
+    });
+    for alarm in &health.sample_ratio_alarms {
+        let p = format::p_value(alarm.p);
+        lines.push((Level::Red, format!("Sample ratio mismatch in {}, p = {p}", alarm.value)));
+    }
+    let many = health.users_in_many_variants;
+    lines.push(if many == 0 {
+        (Level::Green, "No user was in several variants".into())
+    } else {
+        let exposed: u64 = many + report.arms.iter().map(|arm| arm.users).sum::<u64>();
+        let share = format::percent(many as f64 / exposed as f64, 2);
+        let users = if many == 1 { "user was" } else { "users were" };
+        let many = format::count(many);
+        (Level::Amber, format!("{many} {users} in several variants and left out ({share})"))
+    });
+    for unknown in &health.unknown_variants {
+        let users = format::count(unknown.users);
+        let value = &unknown.value;
+        lines.push((Level::Amber, format!("Variant \"{value}\" is not defined: {users} users")));
+    }
+    lines
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Green,
+    Amber,
+    Red,
+}

@@ -1,0 +1,388 @@
+//! From a definition and moments to a report: decisions, health and missing numbers.
+
+use uplake_experiment::effect::{Side, StatsError};
+use uplake_experiment::query::Cell;
+use uplake_experiment::report::{Call, Decision, Scale};
+use uplake_experiment::{
+    AnalyzeError, Experiment, Moments, MomentsQuery, MomentsTable, Report, analyze, plan,
+};
+
+const DEFINITION: &str = r#"
+name = "free_shipping"
+start = "2026-11-01"
+end = "2026-11-15"
+[exposures]
+table = "exposures"
+user = "user_id"
+variant = "variant"
+time = "ts"
+[[variant]]
+name = "control"
+share = 0.5
+[[variant]]
+name = "free"
+share = 0.5
+[[metric]]
+name = "conversion"
+type = "proportion"
+table = "events"
+[[metric]]
+name = "revenue"
+type = "mean"
+table = "events"
+value = "amount"
+[[metric]]
+name = "refunds"
+type = "ratio"
+table = "events"
+numerator = { value = "refund" }
+denominator = { value = "amount" }
+direction = "decrease"
+guardrail = true
+[[dimension]]
+name = "country"
+"#;
+
+fn experiment() -> Experiment {
+    Experiment::parse(DEFINITION, "free.toml").expect("the definition is right")
+}
+
+/// Moments of a proportion, a mean with deviation 20, and a ratio of two sums.
+fn groups(users: u64, conversion: f64, revenue: f64, refund_ratio: f64) -> Vec<Moments> {
+    let count = (users as f64 * conversion).round();
+    vec![
+        Moments::from_raw_sums(users, &[count], &[count]),
+        Moments::from_summary(users, &[revenue], &[400.0]),
+        Moments::from_summary(users, &[refund_ratio * revenue, revenue], &[4.0, 10.0, 400.0]),
+    ]
+}
+
+fn cell(value: Option<&str>, variant: usize, groups: Vec<Moments>) -> Cell {
+    Cell { dimension_value: value.map(str::to_owned), variant, groups }
+}
+
+fn query(dimension: Option<&str>) -> MomentsQuery {
+    plan(&experiment(), dimension, None).expect("names exist")
+}
+
+fn report_on(control: Vec<Moments>, treatment: Vec<Moments>) -> Report {
+    let cells = vec![cell(None, 0, control), cell(None, 1, treatment)];
+    let table = MomentsTable { cells, ..MomentsTable::default() };
+    analyze(&experiment(), &query(None), &table).expect("the table answers the query")
+}
+
+#[test]
+fn a_clear_win_is_shipped() {
+    let report = report_on(groups(50_000, 0.10, 10.0, 0.1), groups(50_100, 0.11, 10.0, 0.1));
+    assert_eq!(report.verdict.decision, Decision::Ship);
+    assert!(report.verdict.sentence.starts_with("Ship free: conversion +10.0 % ["));
+    assert_eq!(report.metrics[0].comparisons[0].call, Call::Better);
+    assert_eq!(report.metrics[1].comparisons[0].call, Call::Inconclusive);
+    assert_eq!(report.arms[1].share, Some(50_100.0 / 100_100.0));
+}
+
+#[test]
+fn a_broken_guardrail_rolls_back_in_its_own_direction() {
+    let report = report_on(groups(50_000, 0.10, 10.0, 0.10), groups(50_000, 0.10, 10.0, 0.12));
+    assert_eq!(report.metrics[2].comparisons[0].call, Call::Worse);
+    assert_eq!(report.verdict.decision, Decision::RollBack);
+    assert!(report.verdict.sentence.contains("refunds +20.0 %"), "{}", report.verdict.sentence);
+}
+
+#[test]
+fn a_win_beside_a_broken_guardrail_is_a_trade_off() {
+    let report = report_on(groups(50_000, 0.10, 10.0, 0.10), groups(50_000, 0.11, 10.0, 0.12));
+    assert_eq!(report.verdict.decision, Decision::TradeOff);
+}
+
+#[test]
+fn no_effect_says_what_the_data_still_allow() {
+    let report = report_on(groups(500, 0.10, 10.0, 0.1), groups(500, 0.10, 10.0, 0.1));
+    assert_eq!(report.verdict.decision, Decision::KeepRunning);
+    assert!(report.verdict.sentence.contains("from −37.2 % to +37.2 % (95 % interval)"));
+}
+
+#[test]
+fn goals_are_corrected_together_and_guardrails_alone() {
+    let report = report_on(groups(5_000, 0.10, 10.0, 0.1), groups(5_000, 0.112, 10.0, 0.1));
+    let [conversion, revenue, refunds] = &report.metrics[..] else {
+        panic!("three metrics");
+    };
+    let raw = conversion.comparisons[0].estimate().expect("an estimate").p;
+    assert_eq!(conversion.comparisons[0].p_adjusted, Some(2.0 * raw));
+    assert!(raw < 0.1 && revenue.comparisons[0].p_adjusted == Some(1.0));
+    let guardrail = refunds.comparisons[0].estimate().expect("an estimate");
+    assert_eq!(refunds.comparisons[0].p_adjusted, Some(guardrail.p));
+}
+
+#[test]
+fn a_red_sample_ratio_takes_the_verdict_away() {
+    let report = report_on(groups(50_000, 0.10, 10.0, 0.1), groups(52_000, 0.12, 10.0, 0.1));
+    assert!(report.health.sample_ratio.alarm);
+    assert_eq!(report.verdict.decision, Decision::DoNotTrust);
+    assert!(report.verdict.arms.is_empty());
+}
+
+#[test]
+fn degenerate_arms_are_named_and_nothing_is_nan() {
+    let cases = [
+        (groups(0, 0.0, 0.0, 0.0), StatsError::EmptyArm(Side::Treatment)),
+        (groups(1, 0.0, 1.0, 0.0), StatsError::TooFewUsers(Side::Treatment)),
+        (groups(100, 0.0, 1.0, 0.0), StatsError::ZeroVariance(Side::Treatment)),
+        (groups(100, f64::NAN, f64::NAN, 0.1), StatsError::NotFinite(Side::Treatment)),
+    ];
+    for (treatment, expected) in cases {
+        let report = report_on(groups(100, 0.1, 10.0, 0.1), treatment);
+        let comparison = &report.metrics[0].comparisons[0];
+        assert_eq!(comparison.relative, Err(expected));
+        assert_eq!(comparison.call, Call::Unavailable);
+        assert!(report.to_json().contains(expected.code()));
+        for text in [report.to_json(), report.to_text(100, false), report.to_html()] {
+            assert!(!text.contains("NaN") && !text.contains("inf "), "{expected}");
+        }
+    }
+}
+
+#[test]
+fn a_control_mean_of_zero_falls_back_to_the_absolute_scale() {
+    let report = report_on(groups(100, 0.1, 0.0, 0.1), groups(100, 0.1, 5.0, 0.1));
+    let comparison = &report.metrics[1].comparisons[0];
+    assert_eq!(comparison.relative, Err(StatsError::ZeroControlMean));
+    assert_eq!(comparison.scale, Scale::Absolute);
+    assert!(comparison.estimate().is_ok());
+}
+
+#[test]
+fn breakdown_keeps_the_largest_values_and_merges_the_rest() {
+    let mut cells = vec![
+        cell(None, 0, groups(2000, 0.1, 10.0, 0.1)),
+        cell(None, 1, groups(2000, 0.1, 10.0, 0.1)),
+    ];
+    for country in 0..25 {
+        for variant in 0..2 {
+            let users = 1000 - 10 * country;
+            let lift = if country == 0 { 0.3 } else { 0.1 };
+            let rate = if variant == 1 { lift } else { 0.1 };
+            let name = format!("c{country:02}");
+            cells.push(cell(Some(&name), variant, groups(users, rate, 10.0, 0.1)));
+        }
+    }
+    let table = MomentsTable { cells, ..MomentsTable::default() };
+    let report = analyze(&experiment(), &query(Some("country")), &table).expect("fits");
+    let breakdown = report.breakdown.expect("asked for");
+    assert_eq!(breakdown.rows.len(), 20);
+    assert_eq!(breakdown.rows[0].value, "c00");
+    let other = &breakdown.rows[19];
+    let merged: u64 = (19..25).map(|country| 1000 - 10 * country).sum();
+    assert_eq!((other.value.as_str(), other.users[0]), ("(other)", merged));
+    assert_eq!(breakdown.rows[0].metrics[0].comparisons[0].call, Call::Better);
+    assert!(breakdown.differences[0].p < 1e-6, "conversion differs between countries");
+    assert!(breakdown.differences[1].p > 0.5, "revenue does not");
+}
+
+#[test]
+fn health_lists_what_was_left_out() {
+    let cells = vec![
+        cell(None, 0, groups(100, 0.1, 10.0, 0.1)),
+        cell(None, 1, groups(100, 0.1, 10.0, 0.1)),
+    ];
+    let table = MomentsTable {
+        cells,
+        users_in_many_variants: 7,
+        unknown_variants: vec![("b".into(), 1), ("a".into(), 3)],
+        first_exposures: vec![
+            ("2026-11-02".into(), 1, 60),
+            ("2026-11-01".into(), 0, 100),
+            ("2026-11-01".into(), 1, 40),
+        ],
+    };
+    let report = analyze(&experiment(), &query(None), &table).expect("fits");
+    assert_eq!(report.health.users_in_many_variants, 7);
+    assert_eq!(report.health.unknown_variants[0].value, "a");
+    assert_eq!(report.first_exposures[0].users, [100, 40]);
+    assert_eq!(report.first_exposures[1].users, [0, 60]);
+}
+
+#[test]
+fn moments_of_another_query_are_refused() {
+    let fits = || vec![cell(None, 0, groups(10, 0.5, 1.0, 0.1))];
+    let refused = |cells: Vec<Cell>| {
+        let table = MomentsTable { cells, ..MomentsTable::default() };
+        analyze(&experiment(), &query(None), &table).expect_err("does not fit")
+    };
+    let mut cells = fits();
+    cells[0].variant = 2;
+    assert!(matches!(refused(cells), AnalyzeError::Variant { .. }));
+    let mut cells = fits();
+    cells[0].groups.pop();
+    assert!(matches!(refused(cells), AnalyzeError::Groups { .. }));
+    let mut cells = fits();
+    cells[0].groups[2] = Moments::new(1);
+    assert!(matches!(refused(cells), AnalyzeError::Columns { .. }));
+    let mut cells = fits();
+    cells[0].groups[1] = Moments::from_summary(11, &[1.0], &[1.0]);
+    assert!(matches!(refused(cells), AnalyzeError::Users { .. }));
+    let cells = [fits(), fits()].concat();
+    assert!(matches!(refused(cells), AnalyzeError::Repeated { .. }));
+}
+
+#[test]
+fn json_is_one_documented_schema_with_the_same_bytes_each_time() {
+    let make = || report_on(groups(5000, 0.1, 10.0, 0.1), groups(5000, 0.12, 10.0, 0.1));
+    let text = make().to_json();
+    assert_eq!(text, make().to_json());
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(json["schema"], "uplake.report/1");
+    let lift = &json["metrics"][0]["comparisons"][0]["relative"];
+    assert!((lift["value"].as_f64().expect("a number") - 0.2).abs() < 1e-12);
+    assert!(lift["low"].as_f64() < lift["high"].as_f64());
+}
+
+/// The text between `name="` and the next quote, for each occurrence.
+fn attributes(html: &str, name: &str) -> Vec<f64> {
+    let opening = format!(" {name}=\"");
+    html.split(&opening)
+        .skip(1)
+        .map(|rest| rest.split('"').next().expect("a closing quote").parse().expect("a number"))
+        .collect()
+}
+
+#[test]
+fn page_draws_each_interval_where_it_says() {
+    let report = report_on(groups(5000, 0.1, 10.0, 0.1), groups(5000, 0.12, 10.4, 0.11));
+    let html = report.to_html();
+    let mut plots = 0;
+    for table in html.split("<table").skip(1) {
+        let reach = attributes(table, "data-reach")[0];
+        for row in table.split("<svg").skip(2) {
+            let line = row.split("class=\"interval\"").nth(1).expect("an interval line");
+            // The plot is 240 wide with a margin of 6 on both sides; see html.rs.
+            let read = |x: f64| ((x - 6.0) / 228.0 * 2.0 - 1.0) * reach;
+            let dot = row.split("<circle").nth(1).expect("a dot");
+            for (drawn, claimed) in [
+                (attributes(line, "x1")[0], attributes(row, "data-low")[0]),
+                (attributes(line, "x2")[0], attributes(row, "data-high")[0]),
+                (attributes(dot, "cx")[0], attributes(row, "data-value")[0]),
+            ] {
+                assert!((read(drawn) - claimed).abs() < reach * 1e-4, "{drawn} for {claimed}");
+            }
+            plots += 1;
+        }
+    }
+    assert_eq!(plots, 3);
+    let lift = report.metrics[0].comparisons[0].relative.expect("an estimate");
+    assert_eq!(attributes(&html, "data-low")[0], lift.low);
+    assert_eq!(attributes(&html, "data-high")[0], lift.high);
+}
+
+#[test]
+fn page_needs_no_network_and_escapes_names() {
+    let hostile = "</script><img src=x onerror=alert(1)>";
+    let text = DEFINITION.replace("free_shipping", hostile);
+    let experiment = Experiment::parse(&text, "free.toml").expect("a name may hold anything");
+    let query = plan(&experiment, None, None).expect("no names");
+    let cells = vec![cell(None, 0, groups(100, 0.1, 10.0, 0.1))];
+    let table = MomentsTable { cells, ..MomentsTable::default() };
+    let html = analyze(&experiment, &query, &table).expect("fits").to_html();
+    assert!(!html.contains("<img"));
+    assert_eq!(html.matches("<script").count(), 1, "only the data");
+    let html = report_on(groups(500, 0.1, 10.0, 0.1), groups(500, 0.1, 10.0, 0.1)).to_html();
+    for request in ["http:", "https:", " src=", " href=", "url(", "@import"] {
+        assert!(!html.contains(request), "{request}");
+    }
+}
+
+#[test]
+fn page_carries_the_report_as_data() {
+    let report = report_on(groups(5000, 0.1, 10.0, 0.1), groups(5000, 0.12, 10.4, 0.11));
+    let html = report.to_html();
+    let data = html.split("id=\"report\">").nth(1).expect("data");
+    let data = data.split("</script>").next().expect("an end");
+    let read: serde_json::Value = serde_json::from_str(data).expect("JSON");
+    let own: serde_json::Value = serde_json::from_str(&report.to_json()).expect("JSON");
+    assert_eq!(read, own);
+}
+
+#[test]
+fn a_red_sample_ratio_greys_the_scorecard_everywhere() {
+    let report = report_on(groups(50_000, 0.10, 10.0, 0.1), groups(52_000, 0.12, 10.0, 0.1));
+    let text = report.to_text(100, false);
+    assert!(text.contains("Goals (not to be trusted)"));
+    assert!(text.contains("✗ Sample ratio mismatch") && text.contains("50,000 of 51,000"));
+    assert!(!text.contains('▲') && !text.contains('▼'));
+    let html = report.to_html();
+    assert!(html.contains("<section class=\"distrusted\"") && html.contains("Not to be trusted"));
+}
+
+fn without_codes(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str(part.split_once('m').expect("a colour code ends in m").1);
+    }
+    out
+}
+
+#[test]
+fn terminal_lines_keep_to_their_width_and_color_changes_no_letter() {
+    let mut cells = vec![
+        cell(None, 0, groups(5_012_345, 0.1, 10.0, 0.1)),
+        cell(None, 1, groups(5_012_346, 0.11, 10.0, 0.1)),
+    ];
+    for variant in 0..2 {
+        let name = "a value of the dimension that goes on and on without an end";
+        cells.push(cell(Some(name), variant, groups(100, 0.1 + 0.5 * variant as f64, 10.0, 0.1)));
+        cells.push(cell(Some("(null)"), variant, groups(1 + variant as u64, 0.5, 10.0, 0.1)));
+    }
+    let table = MomentsTable { cells, ..MomentsTable::default() };
+    let report = analyze(&experiment(), &query(Some("country")), &table).expect("fits");
+    for width in [40, 60, 80, 100, 120, 160] {
+        let plain = report.to_text(width, false);
+        for line in plain.lines() {
+            assert!(line.chars().count() <= width, "{width}: {line:?}");
+        }
+        assert_eq!(without_codes(&report.to_text(width, true)), plain);
+    }
+}
+
+#[test]
+fn cookie_cats_counts_give_the_published_verdict() {
+    let text = r#"
+name = "cookie_cats"
+[exposures]
+table = "players"
+user = "userid"
+variant = "version"
+[[variant]]
+name = "gate_30"
+share = 0.5
+[[variant]]
+name = "gate_40"
+share = 0.5
+[[metric]]
+name = "retention_7"
+type = "proportion"
+value = "retention_7"
+[[metric]]
+name = "retention_1"
+type = "proportion"
+value = "retention_1"
+"#;
+    let experiment = Experiment::parse(text, "cats.toml").expect("right");
+    let query = plan(&experiment, None, None).expect("no names");
+    let counts = |users, seven: f64, one: f64| {
+        let column = |count: f64| Moments::from_raw_sums(users, &[count], &[count]);
+        vec![column(seven), column(one)]
+    };
+    let cells = vec![
+        cell(None, 0, counts(44_700, 8_502.0, 20_034.0)),
+        cell(None, 1, counts(45_489, 8_279.0, 20_119.0)),
+    ];
+    let table = MomentsTable { cells, ..MomentsTable::default() };
+    let report = analyze(&experiment, &query, &table).expect("fits");
+    assert_eq!(report.verdict.decision, Decision::RollBack);
+    let words = "Roll back gate_40: retention_7 −4.31 % [−6.92 %, −1.70 %].";
+    assert_eq!(report.verdict.sentence, words);
+    let text = report.to_text(100, false);
+    assert!(text.contains("19.02 %") && text.contains("18.20 %"), "{text}");
+}
