@@ -10,7 +10,7 @@
 //! No decision and no correction for many comparisons (`multiplicity`), no health (`health`).
 
 use crate::definition::MetricKind;
-use crate::distribution::{t_isf, t_sf};
+use crate::distribution::{normal_isf, normal_sf, t_isf, t_sf};
 use crate::moments::Moments;
 
 /// Why there is no estimate.
@@ -279,4 +279,83 @@ pub(crate) fn welch_df(control: &ArmFigure, treatment: &ArmFigure) -> f64 {
     let (a, b) = (control.squared_error(), treatment.squared_error());
     let own = |share: f64, users: u64| share * share / (users - 1) as f64;
     (a + b) * (a + b) / (own(a, control.users) + own(b, treatment.users))
+}
+
+/// Lift with Fieller's interval, which stays right when the control mean is uncertain (fewer
+/// than about ten standard errors from 0). Normal quantiles; `error` is the delta method's, and
+/// `p` is that of the difference, because the interval holds 0 exactly when the difference's does.
+///
+/// # Errors
+/// As [`relative`], and [`StatsError::ZeroControlMean`] also when the control mean cannot be told
+/// from 0 at `alpha`: the interval is then unbounded.
+///
+/// # Source
+/// Fieller, "Some problems in interval estimation", JRSS B 16, 1954.
+pub fn relative_fieller(
+    control: &ArmFigure,
+    treatment: &ArmFigure,
+    alpha: f64,
+) -> Result<Estimate, StatsError> {
+    let delta = relative(control, treatment, alpha)?;
+    let z = normal_isf(alpha / 2.0);
+    let base = control.value;
+    let (a, b) = (control.squared_error(), treatment.squared_error());
+    let g = z * z * a / (base * base);
+    if g >= 1.0 {
+        return Err(StatsError::ZeroControlMean);
+    }
+    let ratio = treatment.value / base;
+    let centre = ratio / (1.0 - g);
+    let half = z / base.abs() * (b * (1.0 - g) + ratio * ratio * a).sqrt() / (1.0 - g);
+    // A negative control mean turns the ratio's direction, not the difference's.
+    let sign = base.signum();
+    let (first, second) = (sign * (centre - half - 1.0), sign * (centre + half - 1.0));
+    let difference = (treatment.value - base) / (a + b).sqrt();
+    Estimate {
+        low: first.min(second),
+        high: first.max(second),
+        df: f64::INFINITY,
+        p: 2.0 * normal_sf(difference.abs()),
+        ..delta
+    }
+    .checked()
+}
+
+/// One-sided p-value that the treatment is worse than the control by `margin` (0.1: 10 % of the
+/// control mean) or more. Tests `treatment - (1 - margin) control`, so the margin moves with the
+/// control mean, whose error counts.
+///
+/// # Errors
+/// As [`absolute`], and [`StatsError::OutOfRange`] unless the margin is in 0..1.
+///
+/// # Source
+/// Ratio-margin test; see Hauschke et al., "Sample size determination for proving equivalence
+/// based on the ratio of two means", Statistics in Medicine 18, 1999. Normal quantiles.
+pub fn non_inferiority_p(
+    control: &ArmFigure,
+    treatment: &ArmFigure,
+    margin: f64,
+) -> Result<f64, StatsError> {
+    control.check(Side::Control)?;
+    treatment.check(Side::Treatment)?;
+    if !(0.0..1.0).contains(&margin) {
+        return Err(StatsError::OutOfRange("margin"));
+    }
+    let kept = 1.0 - margin;
+    let error = (treatment.squared_error() + kept * kept * control.squared_error()).sqrt();
+    Ok(normal_sf((treatment.value - kept * control.value) / error))
+}
+
+/// One-sided p-value against a margin fixed in the metric's own unit: the treatment is worse than
+/// the control by `margin` or more.
+///
+/// # Errors
+/// As [`absolute`].
+pub fn non_inferiority_fixed_p(
+    control: &ArmFigure,
+    treatment: &ArmFigure,
+    margin: f64,
+) -> Result<f64, StatsError> {
+    let difference = absolute(control, treatment, 0.05)?;
+    Ok(t_sf((difference.value + margin) / difference.error, difference.df))
 }

@@ -3,6 +3,8 @@
 //! # Not here
 //! No effects. Users in several variants are counted by the engine.
 
+use statrs::function::gamma::ln_gamma;
+
 use crate::distribution::chi2_sf;
 use crate::effect::StatsError;
 
@@ -59,4 +61,35 @@ pub fn sample_ratio(users: &[u64], shares: &[f64]) -> Result<SampleRatio, StatsE
     }
     let df = (in_use - 1) as u32;
     Ok(SampleRatio { chi_square, df, p: chi2_sf(chi_square, f64::from(df)), expected })
+}
+
+/// The evidence a Dirichlet prior holds before the first user, in users; savvi's default.
+const SEQUENTIAL_PRIOR_USERS: f64 = 100.0;
+
+/// A sample-ratio p-value that may be looked at every day: it stays valid whenever one stops.
+/// Weaker than [`sample_ratio`] at any single look.
+///
+/// # Errors
+/// As [`sample_ratio`].
+///
+/// # Source
+/// Lindon & Malek, "Anytime-valid inference for multinomial count data", NeurIPS 2022.
+pub fn sequential_sample_ratio_p(users: &[u64], shares: &[f64]) -> Result<f64, StatsError> {
+    sample_ratio(users, shares)?;
+    let total_share: f64 = shares.iter().sum();
+    let mut log_evidence = 0.0;
+    let mut users_in_use = 0.0;
+    for (count, share) in users.iter().zip(shares) {
+        let (count, share) = (*count as f64, share / total_share);
+        if share > 0.0 {
+            let prior = SEQUENTIAL_PRIOR_USERS * share;
+            log_evidence += ln_gamma(prior + count) - ln_gamma(prior) - count * share.ln();
+            users_in_use += count;
+        } else if count > 0.0 {
+            return Ok(0.0);
+        }
+    }
+    let prior = SEQUENTIAL_PRIOR_USERS;
+    log_evidence += ln_gamma(prior) - ln_gamma(prior + users_in_use);
+    Ok((-log_evidence).exp().min(1.0))
 }

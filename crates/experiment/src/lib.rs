@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod analyze;
+pub mod bayes;
 pub mod cuped;
 pub mod definition;
 pub mod distribution;
@@ -21,9 +22,12 @@ pub mod health;
 mod html;
 pub mod moments;
 pub mod multiplicity;
+pub mod power;
+pub mod proportion;
 pub mod query;
 pub mod report;
 mod scorecard;
+pub mod sequential;
 mod text;
 mod toml_reader;
 mod verdict;

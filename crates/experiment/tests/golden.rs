@@ -7,11 +7,22 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use uplake_experiment::Moments;
+use uplake_experiment::bayes::{Prior, posterior};
 use uplake_experiment::cuped;
 use uplake_experiment::distribution::{chi2_sf, normal_ppf, normal_sf, t_ppf, t_sf};
-use uplake_experiment::effect::{ArmFigure, Estimate, StatsError, absolute, relative};
-use uplake_experiment::health::sample_ratio;
+use uplake_experiment::effect::{
+    ArmFigure, Estimate, StatsError, absolute, non_inferiority_fixed_p, non_inferiority_p,
+    relative, relative_fieller,
+};
+use uplake_experiment::health::{sample_ratio, sequential_sample_ratio_p};
 use uplake_experiment::multiplicity::{benjamini_hochberg, holm};
+use uplake_experiment::power::{
+    Goal, detectable_effect, further_users_factor, power, users_per_arm,
+};
+use uplake_experiment::proportion::{Tally, fisher_exact, newcombe, pooled_z};
+use uplake_experiment::sequential::{
+    Sides, confidence_sequence, confidence_sequence_above, group_sequential_bounds,
+};
 
 const ESTIMATE_TOLERANCE: f64 = 1e-12;
 const INTERVAL_TOLERANCE: f64 = 1e-9;
@@ -331,4 +342,194 @@ fn cookie_cats_says_what_was_published() {
     let (control, treatment) = (arm("gate_30", n30), arm("gate_40", n40));
     holds(absolute(&control, &treatment, 0.05), &rounds["gbstats"]["absolute"], "rounds");
     holds(relative(&control, &treatment, 0.05), &rounds["gbstats"]["relative"], "rounds");
+}
+
+fn revenue_arms(csv: &str) -> (ArmFigure, ArmFigure) {
+    let (a, b) = arms(csv, &["revenue"]);
+    (ArmFigure::mean(&a, 0), ArmFigure::mean(&b, 0))
+}
+
+#[test]
+fn fieller_and_non_inferiority_agree_with_the_reference() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    else {
+        return;
+    };
+    let (a, b) = revenue_arms(&csv);
+    let lift = relative_fieller(&a, &b, 0.05).expect("a strong baseline");
+    let interval =
+        numbers(&golden["mean_revenue_A_vs_B"]["reference"]["relative_fieller_ci_normal"]);
+    close(lift.low, interval[0], INTERVAL_TOLERANCE, "Fieller low");
+    close(lift.high, interval[1], INTERVAL_TOLERANCE, "Fieller high");
+
+    let (a, b) = arms(&csv, &["orders"]);
+    let (a, b) = (ArmFigure::mean(&a, 0), ArmFigure::mean(&b, 0));
+    let case = &golden["non_inferiority_orders_margin_10pct_A_vs_B"];
+    let ratio = non_inferiority_p(&a, &b, 0.1).expect("a test");
+    close(ratio, number(&case["one_sided_p_ratio_margin"]), P_TOLERANCE, "ratio margin");
+    let fixed = non_inferiority_fixed_p(&a, &b, -number(&case["null"])).expect("a test");
+    close(fixed, number(&case["one_sided_p_fixed_margin"]), P_TOLERANCE, "fixed margin");
+}
+
+#[test]
+fn proportion_options_agree_with_statsmodels_and_scipy() {
+    let (Some(golden), Some(real)) =
+        (reference_json("golden.json"), reference_json("acceptance_real_data.json"))
+    else {
+        return;
+    };
+    let case = &golden["proportion_converted_A_vs_B"];
+    let (a, b) = (Tally { successes: 359, users: 468 }, Tally { successes: 364, users: 477 });
+    let pooled = pooled_z(a, b, 0.05).expect("a test");
+    let expected = &case["statsmodels_ztest_pooled"];
+    close(pooled.value / pooled.error, number(&expected["z"]), 1e-11, "pooled z");
+    close(pooled.p, number(&expected["p"]), P_TOLERANCE, "pooled p");
+    let interval = numbers(&case["statsmodels_newcomb_ci"]);
+    let (low, high) = newcombe(a, b, 0.05).expect("an interval");
+    close(low, interval[0], INTERVAL_TOLERANCE, "Newcombe low");
+    close(high, interval[1], INTERVAL_TOLERANCE, "Newcombe high");
+    let exact = fisher_exact(a, b).expect("a test");
+    close(exact, number(&case["scipy_fisher_p"]), P_TOLERANCE, "Fisher");
+    let cats = &real["cookie_cats"]["retention_7"]["pooled_z"];
+    let (a, b) = (Tally { successes: 8502, users: 44700 }, Tally { successes: 8279, users: 45489 });
+    let pooled = pooled_z(a, b, 0.05).expect("a test");
+    close(pooled.value / pooled.error, number(&cats["z"]), 1e-11, "Cookie Cats z");
+    close(pooled.p, number(&cats["p"]), P_TOLERANCE, "Cookie Cats p");
+    let (a, b) =
+        (Tally { successes: 17_489, users: 145_274 }, Tally { successes: 17_264, users: 145_310 });
+    let pooled = pooled_z(a, b, 0.05).expect("a test");
+    close(pooled.p, number(&real["udacity_counts_only"]["p"]), P_TOLERANCE, "Udacity p");
+}
+
+#[test]
+fn confidence_sequences_agree_with_gbstats() {
+    let (Some(golden), Some(extra), Some(csv)) = (
+        reference_json("golden.json"),
+        reference_json("golden_extra.json"),
+        reference("inputs/users.csv"),
+    ) else {
+        return;
+    };
+    let holds_always = |estimate: Estimate, users, planned, expected: &Value, what: &str| {
+        let found = confidence_sequence(&estimate, users, planned, 0.05).expect("in range");
+        let interval = numbers(&expected["ci"]);
+        close(found.low, interval[0], INTERVAL_TOLERANCE, &format!("{what} low"));
+        close(found.high, interval[1], INTERVAL_TOLERANCE, &format!("{what} high"));
+        close(found.p, number(&expected["p"]), P_TOLERANCE, &format!("{what} p"));
+    };
+    let (a, b) = revenue_arms(&csv);
+    let users = a.users + b.users;
+    let case = &golden["sequential_revenue_A_vs_B"];
+    let lift = relative(&a, &b, 0.05).expect("an estimate");
+    holds_always(lift, users, 5000, &case["gbstats_main"]["relative"], "relative");
+    holds_always(lift, users, 1000, &case["gbstats_main_tune_1000"]["relative"], "tuned");
+    let difference = absolute(&a, &b, 0.05).expect("an estimate");
+    holds_always(difference, users, 5000, &case["gbstats_main"]["absolute"], "absolute");
+    let (a, b) = arms(&csv, &["revenue", "pre_revenue"]);
+    let adjusted = cuped::adjust_mean(&a, &b, 0, 1);
+    let lift = relative(&adjusted.control, &adjusted.treatment, 0.05).expect("an estimate");
+    holds_always(lift, users, 5000, &case["gbstats_main_cuped"]["relative"], "CUPED");
+
+    for (name, case) in extra["stat_only_cases"].as_object().expect("cases") {
+        if name.starts_with("zero") {
+            continue;
+        }
+        let sums = [numbers(&case["a"]), numbers(&case["b"])];
+        let users = (sums[0][0] + sums[1][0]) as u64;
+        for scale in ["absolute", "relative"] {
+            let expected = &case[scale];
+            let estimate = Estimate {
+                value: number(&expected["fixed"]["expected"]),
+                error: number(&expected["fixed"]["se"]),
+                df: f64::INFINITY,
+                low: 0.0,
+                high: 0.0,
+                p: 1.0,
+            };
+            holds_always(estimate, users, 5000, &expected["sequential"], name);
+            let above = confidence_sequence_above(&estimate, users, 5000, 0.05).expect("in range");
+            let expected = &expected["sequential_greater"];
+            close(above.low, number(&expected["ci"][0]), INTERVAL_TOLERANCE, name);
+            // gbstats searches its one-sided p in steps of 5e-4 and never says more than 0.4999.
+            let published = number(&expected["p"]);
+            assert!(
+                (above.p.min(0.4999) - published).abs() < 1e-3,
+                "{name}: {} {published}",
+                above.p
+            );
+        }
+    }
+}
+
+#[test]
+fn group_sequential_bounds_agree_with_spotify_confidence() {
+    let Some(golden) = reference_json("golden.json") else {
+        return;
+    };
+    for (key, sides) in [("1", Sides::One), ("2", Sides::Two)] {
+        let found = group_sequential_bounds(&[0.2, 0.4, 0.6, 0.8, 1.0], 0.05, sides).expect("ok");
+        let expected = numbers(&golden["group_sequential_bounds"][key]);
+        for (found, expected) in found.iter().zip(expected) {
+            // Their integration is off by 1.5e-5 at the second look; exact values for two looks
+            // are in sequential.rs.
+            close(*found, expected, 3e-5, key);
+        }
+    }
+}
+
+#[test]
+fn beliefs_agree_with_gbstats() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    else {
+        return;
+    };
+    let (a, b) = revenue_arms(&csv);
+    let lift = relative(&a, &b, 0.05).expect("an estimate");
+    let normal = Prior::Normal { mean: 0.0, variance: 0.09 };
+    for (key, prior) in [("reference_flat", Prior::Flat), ("reference_prior_N0_0_09", normal)] {
+        let found = posterior(&lift, prior, 0.05).expect("in range");
+        let expected = &golden["bayes_revenue_A_vs_B"][key];
+        close(found.chance_to_win, number(&expected["ctw"]), 1e-11, key);
+        close(found.mean, number(&expected["expected"]), 1e-11, key);
+        close(found.deviation, number(&expected["sd"]), ESTIMATE_TOLERANCE, key);
+        close(found.low, number(&expected["ci"][0]), INTERVAL_TOLERANCE, key);
+        close(found.high, number(&expected["ci"][1]), INTERVAL_TOLERANCE, key);
+        close(found.risk_of_control, number(&expected["risk"][0]), 1e-9, key);
+        close(found.risk_of_treatment, number(&expected["risk"][1]), 1e-9, key);
+    }
+}
+
+#[test]
+fn sample_sizes_agree_with_statsmodels() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    else {
+        return;
+    };
+    let case = &golden["power"];
+    let mean = number(&case["baseline_mean"]);
+    let deviation = number(&case["baseline_var"]).sqrt();
+    let goal = Goal { effect: 0.1 * mean, deviation, alpha: 0.05 };
+    let users = users_per_arm(&goal, 0.8).expect("in range");
+    close(users, number(&case["statsmodels_t_n_per_arm"]), 1e-8, "users per arm");
+    let found = power(&goal, 2000.0).expect("in range");
+    close(found, number(&case["statsmodels_t_power_at_2000"]), 1e-9, "power");
+    let effect = detectable_effect(deviation, 2000.0, 0.05, 0.8).expect("in range") / mean;
+    close(effect, number(&case["mde_rel_at_2000_per_arm_normal"]), 1e-11, "detectable");
+    let (a, b) = revenue_arms(&csv);
+    let lift = relative(&a, &b, 0.05).expect("an estimate");
+    let factor = further_users_factor(&lift, 0.1, 0.05, 0.8).expect("in range");
+    let expected = number(&case["reference_midexperiment_scaling_factor_one_tail_approx"]);
+    close(factor, expected, 1e-10, "further users");
+}
+
+#[test]
+fn sequential_sample_ratio_agrees_with_savvi() {
+    let Some(golden) = reference_json("golden.json") else {
+        return;
+    };
+    let srm = &golden["srm"];
+    let calm = sequential_sample_ratio_p(&[468, 477, 255], &[0.4, 0.4, 0.2]).expect("a test");
+    assert_eq!(calm, number(&srm["sequential_multinomial"]["reference_p"]));
+    let off = sequential_sample_ratio_p(&[5000, 5300], &[0.5, 0.5]).expect("a test");
+    close(off, number(&srm["sequential_multinomial_extreme"]["p"]), 1e-8, "sequential srm");
 }
