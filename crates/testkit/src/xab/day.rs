@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::world::World;
+use super::world::{User, World};
 use super::{BLOCK_ROWS, EXPERIMENTS, Purpose, cents, stream};
 use crate::random::{Alias, Random, mix};
 use crate::strings::push_hex;
@@ -17,6 +17,8 @@ const DEPTHS: [f64; 5] = [0.30, 0.25, 0.25, 0.12, 0.08];
 const MAX_SESSION_EVENTS: u32 = 60;
 const LAST_START_MS: u64 = 82_800_000; // 23:00, so that few sessions are cut at midnight
 const LAST_MS: u64 = DAY_MS as u64 - 1;
+
+const FIRST_ITEM: i64 = 1_000_000;
 
 const ADD_TO_CART: u8 = 3;
 const PAY: u8 = 4;
@@ -245,34 +247,45 @@ impl<'w> DayPlan<'w> {
         out
     }
 
+    /// Fills one block, a column at a time: loops this simple keep many cache misses under way,
+    /// which a loop over whole rows does not.
     fn fill(&self, keys: &[Key], mut random: Random, out: &mut Events) {
         let (world, midnight) = (self.world, i64::from(self.dt()) * DAY_MS);
-        for key in keys {
-            let (session, event) = (key.session(), key.code());
-            let user = self.sessions[session];
-            let attributes = world.users[user as usize];
-            let item = 1_000_000 + world.item_choice.sample(&mut random) as i64;
+        let start = out.user.len();
+        out.user.extend(keys.iter().map(|key| self.sessions[key.session()]));
+        let users = &out.user[start..];
+        let attributes: Vec<User> = users.iter().map(|&user| world.users[user as usize]).collect();
+        out.ts_ms.extend(keys.iter().map(|key| midnight + key.time_ms()));
+        out.event.extend(keys.iter().map(|key| key.code()));
+        out.city.extend(attributes.iter().map(|user| user.city));
+        out.os.extend(attributes.iter().map(|user| user.system));
+        out.channel.extend(attributes.iter().map(|user| user.channel));
+        out.app_version.extend(users.iter().map(|&user| world.version(self.day, user)));
+        out.item_id
+            .extend(keys.iter().map(|_| FIRST_ITEM + world.item_choice.sample(&mut random) as i64));
+        out.duration_ms.extend(
+            keys.iter().map(|_| random.lognormal(8.0, 1.2).clamp(10.0, 3_600_000.0) as i32),
+        );
+        out.value.extend(keys.iter().zip(users).zip(&attributes).map(|((key, &user), of_user)| {
+            self.value(user, of_user.spend, key.code(), &mut random)
+        }));
+        for (key, item) in keys.iter().zip(&out.item_id[start..]) {
             let path = world.path_choice.sample(&mut random);
-            out.page.bytes.extend_from_slice(world.paths.slice(path));
-            push_item(&mut out.page.bytes, item as u32);
-            if event == SHARE {
-                let id =
-                    mix((session as u64 + (u64::from(self.day) << 33)) ^ mix(world.options.seed));
-                out.page.bytes.extend_from_slice(b"&sid=");
-                push_hex(&mut out.page.bytes, &[id], 16);
-            }
-            out.page.close();
-            out.ts_ms.push(midnight + key.time_ms());
-            out.user.push(user);
-            out.event.push(event);
-            out.item_id.push(item);
-            out.value.push(self.value(user, attributes.spend, event, &mut random));
-            out.duration_ms.push(random.lognormal(8.0, 1.2).clamp(10.0, 3_600_000.0) as i32);
-            out.city.push(attributes.city);
-            out.os.push(attributes.system);
-            out.app_version.push(world.version(self.day, user));
-            out.channel.push(attributes.channel);
+            self.push_page(*key, path, *item as u32, &mut out.page);
         }
+    }
+
+    /// Appends a page's address; one that was shared also names the session.
+    #[inline]
+    fn push_page(&self, key: Key, path: usize, item: u32, page: &mut Strings) {
+        page.bytes.extend_from_slice(self.world.paths.slice(path));
+        push_item(&mut page.bytes, item);
+        if key.code() == SHARE {
+            let number = key.session() as u64 + (u64::from(self.day) << 33);
+            page.bytes.extend_from_slice(b"&sid=");
+            push_hex(&mut page.bytes, &[mix(number ^ mix(self.world.options.seed))], 16);
+        }
+        page.close();
     }
 
     #[inline]
