@@ -239,7 +239,10 @@ fn compare(
         if metric.cuped.is_none() {
             return Ok(plain);
         }
-        let adjusted = cuped::adjust_mean(control, treatment, 0, 1);
+        let adjusted = match metric.kind {
+            MetricKind::Ratio { .. } => cuped::adjust_ratio(control, treatment),
+            _ => cuped::adjust_mean(control, treatment, 0, 1),
+        };
         variance_reduction = Some(adjusted.variance_reduction()).filter(|share| share.is_finite());
         Ok((adjusted.control, adjusted.treatment))
     };

@@ -15,7 +15,8 @@ use crate::moments::Moments;
 pub struct Adjusted {
     pub control: ArmFigure,
     pub treatment: ArmFigure,
-    /// Unit of the metric per unit of the covariate; 0 if the covariate never varies.
+    /// Unit of the metric per unit of the covariate; 0 if the covariate never varies, NaN if
+    /// there are several, whose coefficients come beside this.
     pub theta: f64,
 }
 
@@ -51,9 +52,135 @@ pub fn adjust_mean(control: &Moments, treatment: &Moments, y: usize, x: usize) -
             value: arm.mean(y) - theta * (arm.mean(x) - centre),
             variance: variance + theta * theta * arm.variance(x) - 2.0 * theta * shared,
             raw_value: arm.mean(y),
+            // gbstats takes the gradient before adjustment for means and after it for ratios; the
+            // errors differ by less than one part in a thousand.
+            gradient_value: arm.mean(y),
             raw_variance: variance,
             raw_covariance: variance - theta * shared,
         }
     };
     Adjusted { control: adjust(control), treatment: adjust(treatment), theta }
+}
+
+/// Adjusts the mean of column `y` by several covariates from before exposure. Covariates that
+/// repeat others, or never vary, get coefficient 0.
+///
+/// Returns the figures and one coefficient per covariate, in the order of `covariates`.
+///
+/// # Source
+/// As [`adjust_mean`]; coefficients of the least-squares fit over both arms together.
+pub fn adjust_mean_by_many(
+    control: &Moments,
+    treatment: &Moments,
+    y: usize,
+    covariates: &[usize],
+) -> (Adjusted, Vec<f64>) {
+    let mut pooled = control.clone();
+    pooled.merge(treatment);
+    let theta = least_squares(&pooled, y, covariates);
+    let adjust = |arm: &Moments| {
+        let mut shift = 0.0;
+        let mut shared = 0.0;
+        let mut explained = 0.0;
+        for (&i, a) in covariates.iter().zip(&theta) {
+            shift += a * (arm.mean(i) - pooled.mean(i));
+            shared += a * arm.covariance(y, i);
+            let with = covariates.iter().zip(&theta);
+            explained += with.map(|(&j, b)| a * b * arm.covariance(i, j)).sum::<f64>();
+        }
+        let variance = arm.variance(y);
+        ArmFigure {
+            users: arm.count(),
+            value: arm.mean(y) - shift,
+            variance: variance + explained - 2.0 * shared,
+            raw_value: arm.mean(y),
+            gradient_value: arm.mean(y),
+            raw_variance: variance,
+            raw_covariance: variance - shared,
+        }
+    };
+    let theta_of_one = if theta.len() == 1 { theta[0] } else { f64::NAN };
+    let adjusted =
+        Adjusted { control: adjust(control), treatment: adjust(treatment), theta: theta_of_one };
+    (adjusted, theta)
+}
+
+/// A covariate that others explain to all but this share of its variance adds nothing but noise.
+const COLLINEAR: f64 = 1e-10;
+
+/// Coefficients of the regression of `y` on `covariates`, by Gauss-Jordan sweeps of the
+/// correlation matrix, largest unexplained variance first.
+fn least_squares(moments: &Moments, y: usize, covariates: &[usize]) -> Vec<f64> {
+    let k = covariates.len();
+    let deviation: Vec<f64> = covariates.iter().map(|&i| moments.variance(i).sqrt()).collect();
+    let usable: Vec<bool> = deviation.iter().map(|d| d.is_finite() && *d > 0.0).collect();
+    let entry = |i: usize, j: usize| {
+        let shared = if j == k {
+            moments.covariance(covariates[i], y)
+        } else {
+            moments.covariance(covariates[i], covariates[j]) / deviation[j]
+        };
+        if usable[i] && (j == k || usable[j]) { shared / deviation[i] } else { 0.0 }
+    };
+    let mut rows: Vec<Vec<f64>> = (0..k).map(|i| (0..=k).map(|j| entry(i, j)).collect()).collect();
+    let mut swept = vec![false; k];
+    for _ in 0..k {
+        let open = (0..k).filter(|i| !swept[*i]);
+        let Some(pivot) = open.max_by(|a, b| rows[*a][*a].total_cmp(&rows[*b][*b])) else {
+            break;
+        };
+        if rows[pivot][pivot] <= COLLINEAR {
+            break;
+        }
+        swept[pivot] = true;
+        let scale = rows[pivot][pivot];
+        rows[pivot].iter_mut().for_each(|value| *value /= scale);
+        let pivot_row = rows[pivot].clone();
+        for (_, row) in rows.iter_mut().enumerate().filter(|(i, _)| *i != pivot) {
+            let factor = row[pivot];
+            row.iter_mut().zip(&pivot_row).for_each(|(value, from)| *value -= factor * from);
+        }
+    }
+    (0..k).map(|i| if swept[i] { rows[i][k] / deviation[i] } else { 0.0 }).collect()
+}
+
+/// Adjusts a ratio by the same ratio before exposure. Columns 0 to 3: numerator, denominator,
+/// and both before exposure. Without events before exposure the ratio stays as it is.
+///
+/// # Source
+/// As gbstats: linearised terms per user, one coefficient from the sum of both arms' moments.
+/// tea-tasting fits it on the pooled total, which differs in the fourth digit of the effect.
+pub fn adjust_ratio(control: &Moments, treatment: &Moments) -> Adjusted {
+    let linear = |arm: &Moments| {
+        let (now, before) = (ArmFigure::ratio(arm, 0, 1), ArmFigure::ratio(arm, 2, 3));
+        let (r, s) = (now.value, before.value);
+        let shared = arm.covariance(0, 2) - r * arm.covariance(1, 2) - s * arm.covariance(0, 3)
+            + r * s * arm.covariance(1, 3);
+        (now, before, shared / (arm.mean(1) * arm.mean(3)))
+    };
+    let (a, b) = (linear(control), linear(treatment));
+    let spread = a.1.variance + b.1.variance;
+    let theta = (a.2 + b.2) / spread;
+    let usable = theta.is_finite() && spread > 0.0;
+    let theta = if usable { theta } else { 0.0 };
+    let users = (a.0.users + b.0.users) as f64;
+    let centre = if usable {
+        (a.1.value * a.0.users as f64 + b.1.value * b.0.users as f64) / users
+    } else {
+        0.0
+    };
+    let adjust = |(now, before, shared): (ArmFigure, ArmFigure, f64)| {
+        if !usable {
+            return now;
+        }
+        ArmFigure {
+            value: now.value - theta * (before.value - centre),
+            variance: now.variance + theta * theta * before.variance - 2.0 * theta * shared,
+            raw_covariance: now.variance - theta * shared,
+            ..now
+        }
+    };
+    let (control, mut treatment) = (adjust(a), adjust(b));
+    treatment.gradient_value = control.raw_value + treatment.value - control.value;
+    Adjusted { control, treatment, theta }
 }

@@ -418,9 +418,9 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Metric, D
         }
     }
     let kind = read_kind(section)?;
-    if cuped.is_some() && !matches!(kind, MetricKind::Mean { .. }) {
-        let problem = format!("is not available for type {}", kind.name());
-        return Err(section.invalid("cuped", problem, "on metrics of type mean"));
+    if cuped.is_some() && matches!(kind, MetricKind::Proportion(_)) {
+        let problem = "is not available for type proportion".to_owned();
+        return Err(section.invalid("cuped", problem, "on metrics of type mean or ratio"));
     }
     Ok(Metric {
         name: section.required_text("name", "name = \"conversion\"")?,

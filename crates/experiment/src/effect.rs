@@ -77,18 +77,21 @@ pub struct ArmFigure {
     pub variance: f64,
     /// The same before adjustment: lifts divide by it.
     pub raw_value: f64,
+    /// Of a treatment: where the delta method's gradient of the lift is taken.
+    pub gradient_value: f64,
     pub raw_variance: f64,
     /// Covariance of the adjusted with the raw figure.
     pub raw_covariance: f64,
 }
 
 impl ArmFigure {
-    fn plain(users: u64, value: f64, variance: f64) -> Self {
+    pub(crate) fn plain(users: u64, value: f64, variance: f64) -> Self {
         Self {
             users,
             value,
             variance,
             raw_value: value,
+            gradient_value: value,
             raw_variance: variance,
             raw_covariance: variance,
         }
@@ -141,7 +144,7 @@ impl ArmFigure {
         if figure.value.is_finite() { Ok(figure) } else { Err(StatsError::NotFinite(side)) }
     }
 
-    fn check(&self, side: Side) -> Result<(), StatsError> {
+    pub(crate) fn check(&self, side: Side) -> Result<(), StatsError> {
         if self.users < 2 {
             return Err(StatsError::TooFewUsers(side));
         }
@@ -154,7 +157,7 @@ impl ArmFigure {
         Ok(())
     }
 
-    fn squared_error(&self) -> f64 {
+    pub(crate) fn squared_error(&self) -> f64 {
         self.variance / self.users as f64
     }
 
@@ -261,9 +264,7 @@ pub fn relative(
     }
     let users = control.users as f64;
     let difference = treatment.value - control.value;
-    // The gradient is taken at the lift before adjustment, which is what gbstats does; at the
-    // adjusted lift the error would differ by less than one part in a thousand.
-    let lift = treatment.raw_value / base - 1.0;
+    let lift = treatment.gradient_value / base - 1.0;
     // Var(D/b) = Var(D)/b^2 - 2 D Cov(D, b)/b^3 + D^2 Var(b)/b^4, and Cov(D, b) < 0 because b is
     // part of D with a minus sign.
     let spread = control.squared_error() + treatment.squared_error();

@@ -165,7 +165,8 @@ fn keys_without_meaning_for_the_type_are_refused() {
     refused("cap = 500", "numerator = { value = \"1\" }", &["free.toml:38", "type mean"]);
     refused("guardrail = true", "cap = 3", &["free.toml:49", "type ratio"]);
     refused("time = \"ts\"\n", "", &["`window`", "[exposures]"]);
-    refused("guardrail = true", "cuped = { pre = \"2 days\" }", &["`cuped`", "mean"]);
+    let cuped = "window = \"7 days\"\ncuped = { pre = \"2 days\" }";
+    refused("window = \"7 days\"", cuped, &["`cuped`", "mean or ratio"]);
 }
 
 #[test]

@@ -20,13 +20,18 @@ use uplake_experiment::power::{
     Goal, detectable_effect, further_users_factor, power, users_per_arm,
 };
 use uplake_experiment::proportion::{Tally, fisher_exact, newcombe, pooled_z};
+use uplake_experiment::quantile;
 use uplake_experiment::sequential::{
     Sides, confidence_sequence, confidence_sequence_above, group_sequential_bounds,
 };
+use uplake_experiment::stratify::{Stratum, post_stratify};
 
 const ESTIMATE_TOLERANCE: f64 = 1e-12;
 const INTERVAL_TOLERANCE: f64 = 1e-9;
 const P_TOLERANCE: f64 = 1e-8;
+
+/// Revenue on revenue and sessions before exposure, arms A and B together.
+const COVARIATE_THETA: [f64; 2] = [0.01052149067371059, 3.1931598570846904];
 
 fn reference(file: &str) -> Option<String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/golden");
@@ -532,4 +537,108 @@ fn sequential_sample_ratio_agrees_with_savvi() {
     assert_eq!(calm, number(&srm["sequential_multinomial"]["reference_p"]));
     let off = sequential_sample_ratio_p(&[5000, 5300], &[0.5, 0.5]).expect("a test");
     close(off, number(&srm["sequential_multinomial_extreme"]["p"]), 1e-8, "sequential srm");
+}
+
+#[test]
+fn cuped_on_ratios_agrees_with_gbstats() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    else {
+        return;
+    };
+    let (a, b) = arms(&csv, &["orders", "sessions", "pre_orders", "pre_sessions"]);
+    let adjusted = cuped::adjust_ratio(&a, &b);
+    let expected = &golden["cuped_ratio_orders_per_session_A_vs_B"];
+    close(adjusted.theta, number(&expected["gbstats_theta"]), 1e-11, "theta");
+    let (control, treatment) = (adjusted.control, adjusted.treatment);
+    let expected = &expected["gbstats_main"];
+    holds(absolute(&control, &treatment, 0.05), &expected["absolute"], "absolute");
+    holds(relative(&control, &treatment, 0.05), &expected["relative"], "relative");
+}
+
+#[test]
+fn several_covariates_reduce_to_one_and_ignore_repetition() {
+    let Some(csv) = reference("inputs/users.csv") else {
+        return;
+    };
+    let columns = ["revenue", "pre_revenue", "pre_sessions", "pre_revenue"];
+    let (a, b) = arms(&csv, &columns);
+    let one = cuped::adjust_mean(&a, &b, 0, 1);
+    let (same, theta) = cuped::adjust_mean_by_many(&a, &b, 0, &[1]);
+    close(theta[0], one.theta, 1e-12, "theta");
+    close(same.control.variance, one.control.variance, 1e-12, "variance");
+    let (two, theta) = cuped::adjust_mean_by_many(&a, &b, 0, &[1, 2]);
+    let (repeated, _) = cuped::adjust_mean_by_many(&a, &b, 0, &[1, 2, 3]);
+    close(repeated.treatment.value, two.treatment.value, 1e-11, "a repeated covariate");
+    assert!(two.variance_reduction() > one.variance_reduction());
+    // Normal equations solved in exact rational arithmetic (docs/statistics/covariates.py).
+    close(theta[0], COVARIATE_THETA[0], 1e-11, "first coefficient");
+    close(theta[1], COVARIATE_THETA[1], 1e-11, "second coefficient");
+}
+
+#[test]
+fn post_stratification_agrees_with_gbstats() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    else {
+        return;
+    };
+    let (a, b) = revenue_arms(&csv);
+    let strata = ["US", "DE", "BR"].map(|country| {
+        let arm = |name: &str| {
+            let of = |field: &dyn Fn(&str) -> String| {
+                field("variant") == name && field("country") == country
+            };
+            ArmFigure::mean(&users(&csv, &["revenue"], of), 0)
+        };
+        Stratum { control: arm("A"), treatment: arm("B") }
+    });
+    let overall = Stratum { control: a, treatment: b };
+    let found = post_stratify(&strata, &overall, 0.05).expect("an estimate");
+    let expected = &golden["post_stratification_revenue_by_country_A_vs_B"];
+    holds(Ok(found.absolute), &expected["absolute"], "absolute");
+    holds(found.relative, &expected["relative"], "relative");
+}
+
+#[test]
+fn clustered_quantiles_agree_with_gbstats() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/events.csv"))
+    else {
+        return;
+    };
+    let case = &golden["quantile_p90_latency_A_vs_B_clustered"];
+    let arm = |name: &str| {
+        let mut events: Vec<(u32, f64)> = csv
+            .lines()
+            .skip(1)
+            .map(|line| line.split(',').collect::<Vec<_>>())
+            .filter(|fields| fields[1] == name)
+            .map(|fields| (fields[0].parse().expect("an id"), fields[2].parse().expect("ms")))
+            .collect();
+        let mut sorted: Vec<f64> = events.iter().map(|event| event.1).collect();
+        sorted.sort_by(f64::total_cmp);
+        let count = sorted.len() as u64;
+        let ranks = quantile::ranks(count, 0.9).expect("in range");
+        let at = |rank: u64| sorted[rank as usize - 1];
+        let band = quantile::Band {
+            low: at(ranks.low),
+            quantile: at(ranks.quantile),
+            high: at(ranks.high),
+        };
+        let stats = &case["stats"][name];
+        assert_eq!(band.quantile, number(&stats["quantile_hat"]));
+        assert_eq!(band.low, number(&stats["quantile_lower"]));
+        assert_eq!(band.high, number(&stats["quantile_upper"]));
+        events.sort_by_key(|event| event.0);
+        let mut clusters = Moments::new(2);
+        for user in events.chunk_by(|a, b| a.0 == b.0) {
+            let below = user.iter().filter(|event| event.1 <= band.quantile).count();
+            clusters.add(&[below as f64, user.len() as f64]);
+        }
+        let independent = quantile::of_users(count, 0.9, &band).expect("a band");
+        let error = (independent.variance / count as f64).sqrt();
+        close(error, number(&case["se_iid_each"][name]), ESTIMATE_TOLERANCE, "independent");
+        quantile::of_events(count, 0.9, &band, &clusters).expect("a band")
+    };
+    let (a, b) = (arm("A"), arm("B"));
+    holds(absolute(&a, &b, 0.05), &case["gbstats"]["absolute"], "absolute");
+    holds(relative(&a, &b, 0.05), &case["gbstats"]["relative"], "relative");
 }
