@@ -10,9 +10,11 @@
 #![forbid(unsafe_code)]
 
 pub mod analyze;
+pub mod assignment;
 pub mod bayes;
 pub mod cuped;
 pub mod definition;
+pub mod digest;
 pub mod distribution;
 mod double;
 pub mod effect;
