@@ -39,7 +39,7 @@ pub const SYSTEMS: [&str; 4] = ["Android", "iOS", "HarmonyOS", "Web"];
 /// The size of the data set and its seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XabOptions {
-    /// Users there are; about a third of them visit on a day of the default size. Up to 60 million.
+    /// Users there are; about a fifth of them visit on a day of the default size. Up to 60 million.
     pub users: u32,
     /// Event rows a day, reached to within one session. Up to a billion.
     pub events_per_day: usize,
