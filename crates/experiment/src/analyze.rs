@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use crate::cuped;
-use crate::definition::{Direction, Experiment, Metric, MetricKind};
-use crate::distribution::chi2_sf;
+use crate::definition::{Direction, Experiment, Inference, Metric, MetricKind};
+use crate::distribution::{chi2_sf, normal_isf};
 use crate::effect::{ArmFigure, Estimate, Side, StatsError, absolute, relative};
 use crate::health::{SRM_ALARM_P, sample_ratio};
 use crate::moments::Moments;
@@ -22,6 +22,7 @@ use crate::report::{
     Arm, ArmValue, Breakdown, BreakdownRow, Call, Comparison, Day, DimensionAlarm, Health,
     Heterogeneity, MetricReport, Report, SCHEMA, SampleRatioCheck, Scale, UnknownVariant,
 };
+use crate::sequential::confidence_sequence;
 use crate::verdict;
 
 /// Values of a dimension shown one by one; the rest is merged into one row.
@@ -29,6 +30,9 @@ pub const MAX_BREAKDOWN_ROWS: usize = 20;
 
 /// Values of the variant column outside the definition that a report lists.
 const MAX_UNKNOWN_VARIANTS: usize = 10;
+
+/// Chance of being found that makes an effect "detectable", the usual 80 %.
+const DETECTION_RATE: f64 = 0.8;
 
 /// Below this many standard errors from 0 the control mean makes a poor divisor.
 const STRONG_BASELINE: f64 = 10.0;
@@ -84,7 +88,7 @@ pub fn analyze(
         query.dimension.as_ref().map(|by| break_down(experiment, &metrics, &by.name, slices));
     let health = check_health(experiment, table, &users(&total), breakdown.as_ref());
     let arms = arms(experiment, &users(&total));
-    let verdict = verdict::decide(&arms, &health, &results, experiment.alpha);
+    let verdict = verdict::decide(experiment, &arms, &health, &results);
     Ok(Report {
         schema: SCHEMA,
         experiment: experiment.name.clone(),
@@ -92,6 +96,10 @@ pub fn analyze(
         period: experiment.period.as_ref().map(|p| [p.start.clone(), p.end.clone()]),
         time_zone: experiment.time_zone.clone(),
         alpha: experiment.alpha,
+        inference: match experiment.inference {
+            Inference::Fixed => "fixed",
+            Inference::Anytime { .. } => "anytime",
+        },
         method: verdict::method(experiment, &results, breakdown.is_some()),
         arms,
         health,
@@ -202,7 +210,7 @@ fn judge_metric(experiment: &Experiment, metric: &Metric, arms: &[&Moments]) -> 
         guardrail: metric.guardrail,
         values: arms.iter().map(|moments| arm_value(&metric.kind, moments)).collect(),
         comparisons: treatments
-            .map(|arm| compare(metric, arm, arms[control], arms[arm], experiment.alpha))
+            .map(|arm| compare(experiment, metric, arm, [arms[control], arms[arm]]))
             .collect(),
         notes,
     }
@@ -223,13 +231,14 @@ fn arm_value(kind: &MetricKind, moments: &Moments) -> ArmValue {
     }
 }
 
+/// Compares `arm` with the control; the moments are the control's and the arm's.
 fn compare(
+    experiment: &Experiment,
     metric: &Metric,
     arm: usize,
-    control: &Moments,
-    treatment: &Moments,
-    alpha: f64,
+    [control, treatment]: [&Moments; 2],
 ) -> Comparison {
+    let alpha = experiment.alpha;
     let mut variance_reduction = None;
     let mut figures = || -> Result<(ArmFigure, ArmFigure), StatsError> {
         let plain = (
@@ -248,7 +257,9 @@ fn compare(
     };
     let figures = figures();
     let on = |scale: fn(&ArmFigure, &ArmFigure, f64) -> Result<Estimate, StatsError>| {
-        figures.and_then(|(control, treatment)| scale(&control, &treatment, alpha))
+        let (control, treatment) = figures?;
+        let users = control.users + treatment.users;
+        watch(experiment, arm, users, scale(&control, &treatment, alpha)?)
     };
     let (absolute, relative) = (on(absolute), on(relative));
     let scale = match relative {
@@ -262,11 +273,32 @@ fn compare(
         scale,
         p_adjusted: None,
         call: Call::Unavailable,
+        detectable: None,
         variance_reduction,
     };
+    let sight = normal_isf(alpha / 2.0) + normal_isf(1.0 - DETECTION_RATE);
+    comparison.detectable = comparison.estimate().ok().map(|estimate| sight * estimate.error);
     let p = comparison.estimate().ok().map(|estimate| estimate.p);
     judge(&mut comparison, p, metric.direction, alpha);
     comparison
+}
+
+/// Widens an estimate to hold at every look, if the experiment is watched.
+fn watch(
+    experiment: &Experiment,
+    arm: usize,
+    users: u64,
+    estimate: Estimate,
+) -> Result<Estimate, StatsError> {
+    let Inference::Anytime { planned_users } = experiment.inference else {
+        return Ok(estimate);
+    };
+    let total: f64 = experiment.variants.iter().map(|variant| variant.share).sum();
+    let pair = experiment.variants[experiment.control()].share + experiment.variants[arm].share;
+    let planned = (planned_users as f64 * pair / total).round().max(1.0) as u64;
+    let always = confidence_sequence(&estimate, users, planned, experiment.alpha)?;
+    let (low, high, p) = (always.low, always.high, always.p);
+    Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
 }
 
 /// Sets the call from a p-value that is already corrected for its family.

@@ -6,6 +6,8 @@
 //! start = "2026-11-01"                # first instant counted
 //! end = "2026-11-15"                  # first instant not counted
 //! time_zone = "Europe/Berlin"         # default UTC
+//! inference = "anytime"               # default "fixed": look once, at the end
+//! planned_users = 100000              # anytime only: all arms, where intervals are tightest
 //!
 //! [exposures]
 //! table = "exposures"
@@ -80,6 +82,17 @@ pub struct Experiment {
     pub dimensions: Vec<Dimension>,
     /// Two-sided error rate; intervals cover `1 - alpha`.
     pub alpha: f64,
+    pub inference: Inference,
+}
+
+/// When results may be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inference {
+    /// Once, at the end.
+    Fixed,
+    /// At any time, by confidence sequences that are tightest at `planned_users`, all arms
+    /// together.
+    Anytime { planned_users: u64 },
 }
 
 /// Half-open `[start, end)`, local dates or date-times in the experiment's time zone
@@ -218,6 +231,8 @@ const TOP_KEYS: &[&str] = &[
     "end",
     "time_zone",
     "alpha",
+    "inference",
+    "planned_users",
     "exposures",
     "variant",
     "metric",
@@ -292,12 +307,36 @@ impl Experiment {
             metrics,
             dimensions,
             alpha,
+            inference: read_inference(&top)?,
         })
     }
 
     /// Index of the control arm.
     pub fn control(&self) -> usize {
         self.variants.iter().position(|variant| variant.control).unwrap_or(0)
+    }
+}
+
+fn read_inference(top: &Section<'_>) -> Result<Inference, DefinitionError> {
+    let planned = top.number("planned_users")?;
+    let kind = top.text("inference")?;
+    match (kind.as_deref(), planned) {
+        (None | Some("fixed"), None) => Ok(Inference::Fixed),
+        (None | Some("fixed"), Some(_)) => {
+            let problem = "has no meaning for inference fixed".to_owned();
+            Err(top.invalid("planned_users", problem, "with inference = \"anytime\""))
+        }
+        // Beyond 2^53 a count is no longer exact, nor a plan.
+        (Some("anytime"), Some(users)) if (2.0..9e15).contains(&users) => {
+            Ok(Inference::Anytime { planned_users: users as u64 })
+        }
+        (Some("anytime"), Some(users)) => {
+            Err(top.invalid("planned_users", format!("is {users}"), "2 or more"))
+        }
+        (Some("anytime"), None) => Err(top.missing("planned_users", "planned_users = 100000")),
+        (Some(other), _) => {
+            Err(top.invalid("inference", format!("is `{other}`"), "fixed, anytime"))
+        }
     }
 }
 

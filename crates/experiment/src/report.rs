@@ -27,6 +27,8 @@ pub struct Report {
     pub time_zone: String,
     /// Two-sided error rate; intervals cover `1 - alpha`.
     pub alpha: f64,
+    /// "fixed": look once, at the end. "anytime": intervals and p-values hold at every look.
+    pub inference: &'static str,
     /// How the numbers were made, one sentence each.
     pub method: Vec<String>,
     pub arms: Vec<Arm>,
@@ -161,6 +163,9 @@ pub struct Comparison {
     /// Holm's, over the family the method names; absent without an estimate.
     pub p_adjusted: Option<f64>,
     pub call: Call,
+    /// The true effect, on the deciding scale, that a fixed test with today's users finds four
+    /// times in five.
+    pub detectable: Option<f64>,
     /// Share of the squared error that CUPED removed.
     pub variance_reduction: Option<f64>,
 }

@@ -3,7 +3,7 @@
 //! # Not here
 //! No numbers are computed here; `analyze` has already judged each comparison.
 
-use crate::definition::Experiment;
+use crate::definition::{Experiment, Inference};
 use crate::effect::Estimate;
 use crate::format;
 use crate::report::{
@@ -12,10 +12,10 @@ use crate::report::{
 
 /// The decision for each treatment arm and for the experiment.
 pub(crate) fn decide(
+    experiment: &Experiment,
     arms: &[Arm],
     health: &Health,
     metrics: &[MetricReport],
-    alpha: f64,
 ) -> Verdict {
     if health.sample_ratio.alarm {
         let sentence = format!(
@@ -27,7 +27,7 @@ pub(crate) fn decide(
     }
     let judged: Vec<ArmVerdict> = (0..arms.len())
         .filter(|arm| !arms[*arm].control)
-        .map(|arm| decide_arm(arm, &arms[arm].name, metrics, alpha))
+        .map(|arm| decide_arm(arm, &arms[arm].name, metrics, experiment.alpha))
         .collect();
     let rank = |decision: Decision| match decision {
         Decision::Ship => 0,
@@ -78,17 +78,26 @@ fn inconclusive(arm: usize, name: &str, metrics: &[MetricReport], alpha: f64) ->
     match estimate {
         Some((metric, comparison, Ok(estimate))) => format!(
             "Keep running {name}: no effect is shown yet. The data fit any change of {} from {} \
-             to {} ({} interval).",
+             to {} ({} interval).{}",
             metric.name,
             format::effect(estimate.low, comparison.scale, metric.kind),
             format::effect(estimate.high, comparison.scale, metric.kind),
             format::coverage(alpha),
+            detectable_words(metric, comparison),
         ),
         Some((metric, _, Err(error))) => {
             format!("Keep running {name}: {} cannot be judged, {error}.", metric.name)
         }
         None => format!("Keep running {name}: there is no metric to judge."),
     }
+}
+
+fn detectable_words(metric: &MetricReport, comparison: &Comparison) -> String {
+    comparison.detectable.map_or_else(String::new, |effect| {
+        let effect = format::effect(effect, comparison.scale, metric.kind);
+        let effect = effect.trim_start_matches('+');
+        format!(" Today's users find a true change of {effect} four times in five.")
+    })
 }
 
 fn effect_words(metric: &MetricReport, comparison: &Comparison) -> String {
@@ -111,11 +120,19 @@ pub(crate) fn method(
     metrics: &[MetricReport],
     broken_down: bool,
 ) -> Vec<String> {
-    let mut sentences = vec![format!(
-        "Users are the unit; intervals cover {} and p-values are two-sided, by Welch's t-test \
-         with a fixed end date, so look once, at the end.",
-        format::coverage(experiment.alpha)
-    )];
+    let coverage = format::coverage(experiment.alpha);
+    let mut sentences = vec![match experiment.inference {
+        Inference::Fixed => format!(
+            "Users are the unit; intervals cover {coverage} and p-values are two-sided, by \
+             Welch's t-test with a fixed end date, so look once, at the end."
+        ),
+        Inference::Anytime { planned_users } => format!(
+            "Users are the unit; intervals cover {coverage} at every look at once, and p-values \
+             are two-sided, by asymptotic confidence sequences tightest at {} users, so look as \
+             often as you like.",
+            format::count(planned_users)
+        ),
+    }];
     if metrics.iter().any(|metric| metric.comparisons.iter().any(|c| c.scale == Scale::Relative)) {
         sentences.push(
             "Lifts are relative to the control, with the delta method's error; p-values test the \

@@ -170,6 +170,14 @@ fn keys_without_meaning_for_the_type_are_refused() {
 }
 
 #[test]
+fn watching_needs_a_plan() {
+    let line = "time_zone = \"Europe/Berlin\"";
+    refused(line, "inference = \"anytime\"", &["`planned_users`", "100000"]);
+    refused(line, "inference = \"bayes\"", &["free.toml:5", "fixed, anytime"]);
+    refused(line, "planned_users = 5", &["free.toml:5", "anytime"]);
+}
+
+#[test]
 fn broken_toml_names_its_line() {
     refused("name = \"revenue\"", "name = ", &["free.toml:31"]);
     let tail = "[[dimension]]\nname = \"country\"\n[[dimension]]";

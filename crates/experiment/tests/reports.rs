@@ -386,3 +386,39 @@ value = "retention_1"
     let text = report.to_text(100, false);
     assert!(text.contains("19.02 %") && text.contains("18.20 %"), "{text}");
 }
+
+#[test]
+fn watching_at_any_time_widens_every_interval_and_says_so() {
+    let fixed = report_on(groups(5000, 0.1, 10.0, 0.1), groups(5000, 0.12, 10.0, 0.1));
+    let line = "name = \"free_shipping\"";
+    let watched = format!("{line}\ninference = \"anytime\"\nplanned_users = 20000");
+    let text = DEFINITION.replace(line, &watched);
+    let experiment = Experiment::parse(&text, "free.toml").expect("right");
+    let query = plan(&experiment, None, None).expect("no names");
+    let cells = vec![
+        cell(None, 0, groups(5000, 0.1, 10.0, 0.1)),
+        cell(None, 1, groups(5000, 0.12, 10.0, 0.1)),
+    ];
+    let table = MomentsTable { cells, ..MomentsTable::default() };
+    let report = analyze(&experiment, &query, &table).expect("fits");
+    assert_eq!(report.inference, "anytime");
+    assert!(report.method[0].contains("tightest at 20,000 users"), "{}", report.method[0]);
+    for (always, once) in report.metrics.iter().zip(&fixed.metrics) {
+        let always = always.comparisons[0].relative.expect("an estimate");
+        let once = once.comparisons[0].relative.expect("an estimate");
+        assert_eq!((always.value, always.error), (once.value, once.error));
+        assert!(always.low < once.low && always.high > once.high && always.p >= once.p);
+    }
+    // The interval holds 0 exactly when p reaches alpha.
+    let conversion = report.metrics[0].comparisons[0].relative.expect("an estimate");
+    assert_eq!(conversion.low < 0.0, conversion.p > 0.05);
+}
+
+#[test]
+fn an_open_verdict_says_what_today_users_can_find() {
+    let report = report_on(groups(500, 0.10, 10.0, 0.1), groups(500, 0.10, 10.0, 0.1));
+    // (1.960 + 0.842) standard errors of 0.18974.
+    let detectable = report.metrics[0].comparisons[0].detectable.expect("an estimate");
+    assert!((detectable - 0.531_57).abs() < 1e-4, "{detectable}");
+    assert!(report.verdict.sentence.contains("a true change of 53.2 % four times in five"));
+}
