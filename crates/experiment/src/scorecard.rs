@@ -148,6 +148,9 @@ fn rows(report: &Report, label: &str, metric: &MetricReport) -> Vec<Row> {
     metric.comparisons.iter().map(row).collect()
 }
 
+/// Below this a sample ratio is worth a look, though one in a hundred is so by chance.
+const UNEASY_P: f64 = 0.01;
+
 /// The lines of the health block: is it an alarm, and what to say.
 pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
     let health = &report.health;
@@ -165,6 +168,10 @@ pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
             let p = format::p_value(p);
             let counts = counts.join(", ");
             (Level::Red, format!("Sample ratio mismatch, p = {p}: {counts} users expected"))
+        }
+        (Some(p), false) if p < UNEASY_P => {
+            let p = format::p_value(p);
+            (Level::Amber, format!("Sample ratio unusual but no alarm, p = {p}"))
         }
         (Some(p), false) => {
             (Level::Green, format!("Sample ratio as planned, p = {}", format::p_value(p)))
