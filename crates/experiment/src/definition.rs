@@ -48,6 +48,12 @@
 //! denominator = { value = "1" }
 //! guardrail = true
 //!
+//! [[metric]]
+//! name = "back in the second week"    # retention
+//! type = "proportion"
+//! table = "events"
+//! window = { from = "7 days", to = "14 days" }
+//!
 //! [[dimension]]
 //! name = "country"
 //! ```
@@ -446,9 +452,7 @@ fn read_metrics(top: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metric>,
 fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Metric, DefinitionError> {
     section.only(METRIC_KEYS)?;
     let time = section.text("time")?.or_else(|| exposures.time.clone());
-    let window = section
-        .duration_ms("window")?
-        .map(|length_ms| Window { start_ms: 0, end_ms: Some(length_ms) });
+    let window = read_window(section)?;
     let cuped = read_cuped(section)?;
     for (key, used) in [("window", window.is_some()), ("cuped", cuped.is_some())] {
         if used && (exposures.time.is_none() || time.is_none()) {
@@ -472,6 +476,24 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Metric, D
         window,
         cuped,
     })
+}
+
+/// "7 days" after first exposure, or `{ from = "7 days", to = "8 days" }`.
+fn read_window(section: &Section<'_>) -> Result<Option<Window>, DefinitionError> {
+    if !section.is_table("window") {
+        let length = section.duration_ms("window")?;
+        return Ok(length.map(|length_ms| Window { start_ms: 0, end_ms: Some(length_ms) }));
+    }
+    let inner = section.required_section("window", "window = \"7 days\"")?;
+    inner.only(&["from", "to"])?;
+    let start_ms = inner
+        .duration_ms("from")?
+        .ok_or_else(|| inner.missing("from", "from = \"7 days\", to = \"8 days\""))?;
+    let end_ms = inner.duration_ms("to")?;
+    if end_ms.is_some_and(|end_ms| end_ms <= start_ms) {
+        return Err(inner.invalid("to", "is not after `from`".into(), "a later time"));
+    }
+    Ok(Some(Window { start_ms, end_ms }))
 }
 
 fn read_direction(section: &Section<'_>) -> Result<Direction, DefinitionError> {

@@ -145,7 +145,16 @@ pub fn t_isf(p: f64, df: f64) -> f64 {
         let log = t.ln() - 0.5 * (df + 1.0) * log_one_plus_square(t / df.sqrt());
         log.exp() * t_peak(df)
     };
-    invert_log_tail(normal_isf(p).max(0.1), p, |t| (t_sf(t, df), t_density(t)))
+    invert_log_tail(nearby_t(normal_isf(p), df), p, |t| (t_sf(t, df), t_density(t)))
+}
+
+/// Roughly the quantile of t that belongs to the normal's `z`: a start that saves Newton most of
+/// its steps. Cornish and Fisher's expansion, which runs wild for few degrees of freedom.
+fn nearby_t(z: f64, df: f64) -> f64 {
+    let z2 = z * z;
+    let first = (z2 + 1.0) * z / (4.0 * df);
+    let second = ((5.0 * z2 + 16.0) * z2 + 3.0) * z / (96.0 * df * df);
+    if z2 < df { z + first + second } else { z.max(0.1) }
 }
 
 /// The `t` with P(T <= t) = `p`.

@@ -40,7 +40,7 @@ impl Axis {
         let Some(widest) = reaches.last().copied().filter(|reach| *reach > 0.0) else {
             return Self { reach: 1.0 };
         };
-        let median = reaches[reaches.len() / 2];
+        let median = reaches[(reaches.len() - 1) / 2];
         let limit = WIDEST_OVER_MEDIAN * median;
         Self { reach: if limit > 0.0 { widest.min(limit) } else { widest } }
     }

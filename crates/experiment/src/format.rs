@@ -23,6 +23,11 @@ pub(crate) fn percent(value: f64, digits: usize) -> String {
     format!("{:.digits$} %", no_minus_zero(value * 100.0, digits))
 }
 
+/// A share that is not 0, with two decimals and never as 0: "<0.01 %".
+pub(crate) fn small_share(value: f64) -> String {
+    if value < 0.000_1 { "<0.01 %".into() } else { percent(value, 2) }
+}
+
 /// A fraction as a signed percentage: "+5.2 %", "−0.41 %".
 pub(crate) fn signed_percent(value: f64) -> String {
     let magnitude = (value * 100.0).abs();
@@ -101,7 +106,8 @@ pub(crate) fn coverage(alpha: f64) -> String {
 
 fn decimals(value: f64) -> usize {
     match value.abs() {
-        m if m >= 1000.0 => 0,
+        m if m >= 100_000.0 => 0,
+        m if m >= 1000.0 => 1,
         m if m >= 100.0 => 1,
         m if m >= 10.0 => 2,
         m if m >= 1.0 => 3,
@@ -140,6 +146,8 @@ mod tests {
         assert_eq!(signed_percent(-0.1234), "−12.3 %");
         assert_eq!(signed_percent(0.0), "±0.00 %");
         assert_eq!(plain(1234567.8), "1,234,568");
+        assert_eq!(plain(1234.56), "1,234.6");
+        assert_eq!(small_share(0.000_01), "<0.01 %");
         assert_eq!(plain(-28.3435), "−28.34");
         assert_eq!(plain(0.26353), "0.2635");
         assert_eq!(plain(-1e-9), "−1.000e−9");

@@ -115,7 +115,7 @@ pub enum Decision {
     Ship,
     /// A goal or guardrail got worse, and no goal better.
     RollBack,
-    /// Some got better and some worse: people must weigh them.
+    /// Some got better and some worse, or a guardrail cannot be judged: people must weigh them.
     TradeOff,
     /// Nothing is shown yet.
     KeepRunning,

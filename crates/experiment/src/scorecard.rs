@@ -190,7 +190,7 @@ pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
         (Level::Green, "No user was in several variants".into())
     } else {
         let exposed: u64 = many + report.arms.iter().map(|arm| arm.users).sum::<u64>();
-        let share = format::percent(many as f64 / exposed as f64, 2);
+        let share = format::small_share(many as f64 / exposed as f64);
         let users = if many == 1 { "user was" } else { "users were" };
         let many = format::count(many);
         (Level::Amber, format!("{many} {users} in several variants and left out ({share})"))

@@ -153,7 +153,7 @@ impl Page {
         let heading = self.paint(heading.join(&" ".repeat(GAP)).trim_end(), Ink::Dim);
         self.line(&format!("  {heading}"));
         let mut previous: Option<&str> = None;
-        for row in &table.rows {
+        for (index, row) in table.rows.iter().enumerate() {
             let (sign, ink) = if distrusted { ("·", Ink::Dim) } else { sign(row.call) };
             let repeated = previous == Some(row.label.as_str());
             let cells: Vec<String> =
@@ -161,7 +161,9 @@ impl Page {
             let text = cells.join(&" ".repeat(GAP));
             let line = format!("{} {}", self.paint(sign, ink), self.paint(text.trim_end(), ink));
             self.line(&line);
-            if let Some(reason) = &row.reason {
+            // One reason under several rows that share it.
+            let next = table.rows.get(index + 1).and_then(|row| row.reason.as_ref());
+            if let Some(reason) = row.reason.as_ref().filter(|reason| next != Some(*reason)) {
                 self.paragraph("    ", &format!("no estimate: {reason}"), Ink::Dim);
             }
             previous = Some(&row.label);
@@ -266,11 +268,11 @@ fn columns(report: &Report, table: &Table, page_width: usize) -> Vec<Column> {
         .map(|(content, title)| {
             let widest = table.rows.iter().map(|row| width(text_of(content, row))).max();
             // Names of arms may be long; as headings they give way to the numbers below.
-            let widest = widest.unwrap_or(0).max(width(&title).min(12));
-            let width = if matches!(content, Content::Label | Content::Arm) {
-                widest.min(32)
-            } else {
-                widest
+            let widest = widest.unwrap_or(0).max(width(&title).min(13));
+            let width = match content {
+                Content::Label => widest.min(32),
+                Content::Arm => widest.min(page_width / 6),
+                _ => widest,
             };
             Column { content, title, width }
         })
@@ -345,9 +347,11 @@ fn cut(text: &str, limit: usize) -> String {
 }
 
 fn wrap(text: &str, limit: usize) -> Vec<String> {
+    // A number and its percent sign stay on one line.
+    let glued = text.replace(" %", "\u{a0}%");
     let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let word = cut(word, limit);
+    for word in glued.split([' ', '\n', '\t']).filter(|word| !word.is_empty()) {
+        let word = cut(&word.replace('\u{a0}', " "), limit);
         let line = lines.last_mut().expect("one line at least");
         if line.is_empty() {
             line.push_str(&word);
@@ -376,5 +380,6 @@ mod tests {
     fn wrapping_keeps_every_word_within_the_limit() {
         let lines = wrap("one two three fourteen", 8);
         assert_eq!(lines, ["one two", "three", "fourteen"]);
+        assert_eq!(wrap("up 12 % so", 6), ["up", "12 %", "so"]);
     }
 }

@@ -75,6 +75,10 @@ impl<'t> Section<'t> {
         self.table.contains_key(key)
     }
 
+    pub(crate) fn is_table(&self, key: &str) -> bool {
+        matches!(self.table.get(key).map(Spanned::get_ref), Some(DeValue::Table(_)))
+    }
+
     pub(crate) fn text(&self, key: &str) -> Result<Option<String>, DefinitionError> {
         let Some(value) = self.table.get(key) else {
             return Ok(None);

@@ -56,8 +56,14 @@ fn decide_arm(arm: usize, name: &str, metrics: &[MetricReport], alpha: f64) -> A
     let better = pick(false, Call::Better);
     let mut worse = pick(true, Call::Worse);
     worse.extend(pick(false, Call::Worse));
+    // A guardrail without an estimate guards nothing: shipping is then for people to decide.
+    let unguarded = pick(true, Call::Unavailable).join(", ");
     let (better_words, worse_words) = (better.join(", "), worse.join(", "));
     let (decision, sentence) = match (better.is_empty(), worse.is_empty()) {
+        (false, true) if !unguarded.is_empty() => (
+            Decision::TradeOff,
+            format!("Weigh {name}: better {better_words}, but {unguarded} cannot be judged."),
+        ),
         (false, true) => (Decision::Ship, format!("Ship {name}: {better_words}.")),
         (true, false) => (Decision::RollBack, format!("Roll back {name}: {worse_words}.")),
         (false, false) => (

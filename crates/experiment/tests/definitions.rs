@@ -170,6 +170,19 @@ fn keys_without_meaning_for_the_type_are_refused() {
 }
 
 #[test]
+fn a_window_may_start_later_for_retention() {
+    let later = "window = { from = \"7 days\", to = \"14 days\" }";
+    let text = FULL.replace("window = \"7 days\"", later);
+    let experiment = Experiment::parse(&text, "free.toml").expect("right");
+    let day = 86_400_000;
+    let window = Window { start_ms: 7 * day, end_ms: Some(14 * day) };
+    assert_eq!(experiment.metrics[0].window, Some(window));
+    let backwards = "window = { from = \"7 days\", to = \"1 day\" }";
+    refused("window = \"7 days\"", backwards, &["free.toml:28", "not after `from`"]);
+    refused("window = \"7 days\"", "window = { to = \"1 day\" }", &["free.toml:28", "`from`"]);
+}
+
+#[test]
 fn watching_needs_a_plan() {
     let line = "time_zone = \"Europe/Berlin\"";
     refused(line, "inference = \"anytime\"", &["`planned_users`", "100000"]);

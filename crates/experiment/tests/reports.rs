@@ -96,6 +96,20 @@ fn a_win_beside_a_broken_guardrail_is_a_trade_off() {
 }
 
 #[test]
+fn a_win_beside_a_guardrail_without_estimate_is_not_shipped() {
+    let without_refunds = |mut groups: Vec<Moments>| {
+        groups[2] = Moments::from_summary(50_000, &[0.0, 10.0], &[0.0, 0.0, 400.0]);
+        groups
+    };
+    let report = report_on(
+        without_refunds(groups(50_000, 0.10, 10.0, 0.1)),
+        groups(50_000, 0.11, 10.0, 0.1),
+    );
+    assert_eq!(report.verdict.decision, Decision::TradeOff);
+    assert!(report.verdict.sentence.ends_with("but refunds cannot be judged."));
+}
+
+#[test]
 fn no_effect_says_what_the_data_still_allow() {
     let report = report_on(groups(500, 0.10, 10.0, 0.1), groups(500, 0.10, 10.0, 0.1));
     assert_eq!(report.verdict.decision, Decision::KeepRunning);
