@@ -69,8 +69,8 @@
 use crate::query::Window;
 use crate::toml_reader::{Place, Section};
 
-/// Planned shares may miss 1 by this much: people write 0.33, 0.33, 0.34 and 0.333.
-const SHARE_TOLERANCE: f64 = 0.01;
+/// Planned shares may miss 1 by this much: people write 0.33 three times.
+const SHARE_TOLERANCE: f64 = 0.015;
 
 /// One experiment, ready to be planned and analysed.
 #[derive(Debug, Clone, PartialEq)]

@@ -62,11 +62,11 @@ impl Report {
             let _ = writeln!(out, "<li>{}</li>", escape(sentence));
         }
         // `<` never appears inside the JSON, so nothing in it can end the element early.
-        let json = self.to_json().replace('<', "\\u003c");
+        let json = self.to_compact_json().replace('<', "\\u003c");
         let _ = write!(
             out,
             "</ul>\n</section>\n</main>\n\
-             <script type=\"application/json\" id=\"report\">\n{json}</script>\n</body>\n</html>\n"
+             <script type=\"application/json\" id=\"report\">{json}</script>\n</body>\n</html>\n"
         );
         out
     }

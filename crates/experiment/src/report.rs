@@ -234,15 +234,21 @@ pub struct Day {
     pub users: Vec<u64>,
 }
 
+const ALWAYS_SERIALISES: &str = "a report holds strings and numbers, which always serialise";
+
 impl Report {
     /// The report as JSON, schema [`SCHEMA`], keys in a fixed order, with a line break at the
     /// end. An estimate is `{value, error, df, low, high, p}`, or `{unavailable, reason}`;
     /// infinite degrees of freedom are null.
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self)
-            .expect("a report holds strings and numbers, which always serialise");
+        let mut text = serde_json::to_string_pretty(self).expect(ALWAYS_SERIALISES);
         text.push('\n');
         text
+    }
+
+    /// The same on one line.
+    pub(crate) fn to_compact_json(&self) -> String {
+        serde_json::to_string(self).expect(ALWAYS_SERIALISES)
     }
 
     /// Index of the control arm.

@@ -156,6 +156,10 @@ fn arms_must_make_an_experiment() {
     refused("share = 0.5\n[[", "share = 0.0\n[[", &["two or more [[variant]]"]);
     refused("name = \"free\"", "name = \"control\"", &["free.toml:19", "a second time"]);
     refused("value = \"1\"", "value = \"0\"", &["free.toml:20", "a second time"]);
+    let thirds = "share = 0.33\n[[variant]]\nname = \"third\"\nshare = 0.33\n[[";
+    let text =
+        FULL.replacen("share = 0.5\n[[", thirds, 1).replacen("share = 0.5", "share = 0.33", 1);
+    assert!(Experiment::parse(&text, "free.toml").is_ok(), "0.33 three times is meant as a third");
     let both = "control = true\nshare = 0.5\n[[variant]]\ncontrol = true";
     refused("share = 0.5\n[[variant]]", both, &["exactly one variant"]);
 }

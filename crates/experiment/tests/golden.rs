@@ -642,3 +642,28 @@ fn clustered_quantiles_agree_with_gbstats() {
     holds(absolute(&a, &b, 0.05), &case["gbstats"]["absolute"], "absolute");
     holds(relative(&a, &b, 0.05), &case["gbstats"]["relative"], "relative");
 }
+
+#[test]
+fn capped_means_agree_with_scipy() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    else {
+        return;
+    };
+    for name in ["p99_all", "p99_nonzero"] {
+        let expected = &golden["winsorised_revenue_A_vs_B"][name];
+        let cap = number(&expected["cap"]);
+        let arm = |variant: &str| {
+            let mut capped = Moments::new(1);
+            for line in csv.lines().skip(1) {
+                let fields: Vec<&str> = line.split(',').collect();
+                if fields[1] == variant {
+                    capped.add(&[fields[7].parse::<f64>().expect("revenue").min(cap)]);
+                }
+            }
+            ArmFigure::mean(&capped, 0)
+        };
+        let found = absolute(&arm("A"), &arm("B"), 0.05).expect("an estimate");
+        close(found.value, number(&expected["diff"]), 1e-11, name);
+        close(found.p, number(&expected["welch_p"]), P_TOLERANCE, name);
+    }
+}

@@ -436,3 +436,42 @@ fn an_open_verdict_says_what_today_users_can_find() {
     assert!((detectable - 0.531_57).abs() < 1e-4, "{detectable}");
     assert!(report.verdict.sentence.contains("a true change of 53.2 % four times in five"));
 }
+
+#[test]
+fn page_with_fifty_metrics_stays_below_300_kilobytes() {
+    let mut text = DEFINITION.to_owned();
+    for index in 3..50 {
+        let metric = "[[metric]]\ntype = \"mean\"\ntable = \"events\"\nvalue = \"amount\"\n";
+        text.push_str(&format!("{metric}name = \"a metric with number {index}\"\n"));
+    }
+    let experiment = Experiment::parse(&text, "free.toml").expect("right");
+    let query = plan(&experiment, None, None).expect("no names");
+    let arm = |variant, revenue: f64| {
+        let mut all = groups(5000, 0.1, revenue, 0.1);
+        all.extend((3..50).map(|_| Moments::from_summary(5000, &[revenue], &[400.0])));
+        cell(None, variant, all)
+    };
+    let table = MomentsTable { cells: vec![arm(0, 10.0), arm(1, 10.3)], ..Default::default() };
+    let html = analyze(&experiment, &query, &table).expect("fits").to_html();
+    assert!(html.len() < 300_000, "{} bytes", html.len());
+}
+
+#[test]
+fn moments_of_any_order_give_the_same_report() {
+    let rows: Vec<[f64; 3]> =
+        (0..500).map(|i| [f64::from(i % 3 == 0), f64::from(i * 7 % 101) * 0.1, 1.0]).collect();
+    let arm = |order: &mut dyn Iterator<Item = usize>| {
+        let mut all = [Moments::new(1), Moments::new(1), Moments::new(2)];
+        for index in order {
+            let [converted, amount, count] = rows[index];
+            all[0].add(&[converted]);
+            all[1].add(&[amount]);
+            all[2].add(&[amount * 0.1, amount + count]);
+        }
+        all.to_vec()
+    };
+    let forwards = report_on(arm(&mut (0..500)), arm(&mut (100..500)));
+    let backwards = report_on(arm(&mut (0..500).rev()), arm(&mut (100..500).rev()));
+    assert_eq!(forwards.to_json(), backwards.to_json());
+    assert_eq!(forwards.to_html(), backwards.to_html());
+}
