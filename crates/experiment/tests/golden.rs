@@ -180,6 +180,11 @@ fn every_day_of_the_cumulative_series_agrees() {
         close(lift.low, interval[0], INTERVAL_TOLERANCE, &format!("day {day} low"));
         close(lift.high, interval[1], INTERVAL_TOLERANCE, &format!("day {day} high"));
         close(lift.p, number(&expected["p_fixed"]), P_TOLERANCE, &format!("day {day} p"));
+        let users = a.count() + b.count();
+        let always = confidence_sequence(&lift, users, 5000, 0.05).expect("in range");
+        let band = numbers(&expected["cs"]);
+        close(always.low, band[0], INTERVAL_TOLERANCE, &format!("day {day} band low"));
+        close(always.high, band[1], INTERVAL_TOLERANCE, &format!("day {day} band high"));
         let srm = sample_ratio(&[a.count(), b.count()], &[0.5, 0.5]).expect("two arms");
         close(srm.p, number(&expected["srm_p_ab"]), P_TOLERANCE, &format!("day {day} srm"));
     }

@@ -70,6 +70,60 @@ const UNPRUNABLE_COLUMNS: [&str; 7] =
 /// Progress messages under way; a slow listener slows the writers down, not memory up.
 const PROGRESS_MESSAGES: usize = 64;
 
+/// Arguments of `uplake generate`.
+#[derive(clap::Args, Debug)]
+pub struct GenerateArgs {
+    /// The folder to write to
+    out: PathBuf,
+    /// Users there are
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(1..=60_000_000))]
+    users: u32,
+    /// Event rows a day
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    events_per_day: u64,
+    /// Days
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=365))]
+    days: u32,
+    /// Rows of the product catalogue
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    products: u64,
+    /// The same seed gives the same files
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+}
+
+/// Runs `uplake generate`.
+pub fn run(args: GenerateArgs) -> anyhow::Result<()> {
+    let options = XabOptions {
+        users: args.users,
+        events_per_day: usize::try_from(args.events_per_day)?,
+        days: args.days,
+        products: usize::try_from(args.products)?,
+        seed: args.seed,
+        ..XabOptions::default()
+    };
+    let started = std::time::Instant::now();
+    let (mut rows, mut next) = (0u64, 10_000_000u64);
+    let summary = xab(&options, &args.out, &mut |more| {
+        rows += more;
+        if rows >= next {
+            eprintln!("{} rows", crate::output::count_text(rows));
+            next = rows + 10_000_000;
+        }
+    })?;
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "wrote {} events, {} exposures and {} products to {}: {}, {seconds:.1} s, {} events/s",
+        summary.events,
+        summary.exposures,
+        summary.products,
+        args.out.display(),
+        crate::output::bytes_text(summary.bytes),
+        crate::output::count_text((summary.events as f64 / seconds.max(1e-3)) as u64),
+    );
+    Ok(())
+}
+
 /// What [`xab`] wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {

@@ -1,0 +1,81 @@
+//! The lake as DataFusion's catalog: a name becomes a snapshot when a statement is planned.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::common::{DataFusionError, Result as DfResult};
+use uplake_table::{AsOf, Lake};
+
+use crate::provider::LakeTable;
+use crate::statement::split_version;
+
+/// Snapshots kept so that a statement on an unchanged table does not read its log again.
+const CACHED_TABLES: usize = 256;
+
+/// The tables of one lake.
+#[derive(Debug)]
+pub(crate) struct LakeCatalog {
+    lake: Lake,
+    as_of: AsOf,
+    cache: Mutex<HashMap<String, Arc<LakeTable>>>,
+}
+
+impl LakeCatalog {
+    pub fn new(lake: Lake, as_of: AsOf) -> Self {
+        Self { lake, as_of, cache: Mutex::default() }
+    }
+
+    /// The table of that name, at the version in the name or the session's.
+    pub async fn load(&self, name: &str) -> uplake_table::Result<Arc<LakeTable>> {
+        let (table, version) = split_version(name);
+        let as_of = version.unwrap_or_else(|| self.as_of.clone());
+        if let Some(hit) = self.cached(table, &as_of)? {
+            return Ok(hit);
+        }
+        let snapshot = self.lake.snapshot(table, &as_of).await?;
+        let loaded = Arc::new(LakeTable::new(self.lake.clone(), snapshot));
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() >= CACHED_TABLES {
+            cache.clear();
+        }
+        if as_of == AsOf::Latest {
+            cache.insert(table.to_owned(), Arc::clone(&loaded));
+        }
+        Ok(loaded)
+    }
+
+    fn cached(&self, table: &str, as_of: &AsOf) -> uplake_table::Result<Option<Arc<LakeTable>>> {
+        let hit = {
+            let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            cache.get(table).cloned()
+        };
+        let Some(hit) = hit else { return Ok(None) };
+        let fresh = match as_of {
+            AsOf::Latest => self.lake.is_latest(hit.snapshot())?,
+            AsOf::Version(version) => hit.snapshot().version() == *version,
+            AsOf::TimestampMillis(_) => false,
+        };
+        Ok(fresh.then_some(hit))
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for LakeCatalog {
+    fn table_names(&self) -> Vec<String> {
+        self.lake.table_names().unwrap_or_default()
+    }
+
+    async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>> {
+        if !self.table_exist(name) {
+            return Ok(None);
+        }
+        let table = self.load(name).await.map_err(|e| DataFusionError::External(Box::new(e)))?;
+        Ok(Some(table))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.lake.has_table(split_version(name).0)
+    }
+}

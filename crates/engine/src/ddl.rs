@@ -1,0 +1,331 @@
+//! Statements that change the lake or look at it: CREATE, DROP, DELETE, SHOW TABLES, DESCRIBE.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, UInt64Array,
+};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::TableReference;
+use datafusion::datasource::provider_as_source;
+use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{DdlStatement, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, lit};
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast;
+use futures::TryStreamExt;
+use uplake_table::{AsOf, DataFile, StreamWriter, TableDefinition, WriteKind, create_table};
+
+use crate::error::{EngineError, Result};
+use crate::provider::{LakeTable, write_stream};
+use crate::session::{Answer, CATALOG, SCHEMA, Session};
+use crate::statement::Statement;
+
+impl Session {
+    /// Statements that DataFusion need not plan.
+    pub(crate) async fn run_own(&self, statement: &Statement) -> Result<Option<Answer>> {
+        let DfStatement::Statement(inner) = &statement.parsed else { return Ok(None) };
+        match inner.as_ref() {
+            ast::Statement::ShowTables { .. } => self.show_tables().await.map(Some),
+            ast::Statement::ExplainTable { table_name, .. } => {
+                self.describe(&table_name.to_string()).await
+            }
+            ast::Statement::CreateTable(create) => {
+                if create.or_replace {
+                    return Err(EngineError::statement(
+                        "CREATE OR REPLACE TABLE is not supported; DROP TABLE, then CREATE TABLE",
+                    ));
+                }
+                let plan = self.plan(statement).await?;
+                self.create(statement, plan).await.map(Some)
+            }
+            ast::Statement::Update { .. } | ast::Statement::Merge { .. } => {
+                Err(EngineError::statement(
+                    "UPDATE and MERGE are not supported; DELETE the rows, then INSERT new ones",
+                ))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    pub(crate) async fn run_plan(&self, plan: LogicalPlan) -> Result<Answer> {
+        match plan {
+            LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => {
+                let name = self.own_table(&drop.name)?;
+                if drop.if_exists && !self.lake.has_table(&name) {
+                    return Ok(done(format!("there is no table {name}"), None));
+                }
+                self.lake.drop_table(&name)?;
+                Ok(done(format!("dropped table {name}"), None))
+            }
+            LogicalPlan::Ddl(other) => {
+                Err(EngineError::statement(format!("{} is not supported", other.name())))
+            }
+            LogicalPlan::Dml(dml) if dml.op == WriteOp::Delete => {
+                let name = self.own_table(&dml.table_name)?;
+                self.delete(&name, &dml.input).await
+            }
+            LogicalPlan::Dml(dml) => {
+                let name = self.own_table(&dml.table_name)?;
+                if dml.op != WriteOp::Insert(InsertOp::Append) {
+                    return Err(EngineError::statement(format!("{} is not supported", dml.op)));
+                }
+                let stream = self.run_query(LogicalPlan::Dml(dml)).await?;
+                let rows = first_count(&stream.try_collect::<Vec<_>>().await?);
+                Ok(done(format!("inserted {rows} rows into {name}"), Some(rows)))
+            }
+            LogicalPlan::Statement(_) => {
+                let frame = self.context.execute_logical_plan(plan).await?;
+                frame.collect().await?;
+                Ok(done("done".into(), None))
+            }
+            query => {
+                let stream = self.run_query(query).await?;
+                Ok(Answer::Rows { schema: stream.schema(), stream })
+            }
+        }
+    }
+
+    /// A name that must be a table of this lake, not a file.
+    fn own_table(&self, reference: &TableReference) -> Result<String> {
+        let ours = reference.catalog().is_none_or(|c| c == CATALOG)
+            && reference.schema().is_none_or(|s| s == SCHEMA);
+        if !ours {
+            return Err(EngineError::statement(format!(
+                "`{reference}` is not a table of the lake"
+            )));
+        }
+        Ok(reference.table().to_owned())
+    }
+
+    async fn create(&self, statement: &Statement, plan: LogicalPlan) -> Result<Answer> {
+        let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = plan else {
+            return Err(EngineError::statement("this form of CREATE TABLE is not supported"));
+        };
+        let name = self.own_table(&create.name)?;
+        if !create.constraints.is_empty() {
+            return Err(EngineError::statement("PRIMARY KEY and UNIQUE are not supported yet"));
+        }
+        if !create.column_defaults.is_empty() || create.temporary {
+            return Err(EngineError::statement("DEFAULT and TEMPORARY are not supported"));
+        }
+        if self.lake.has_table(&name) && create.if_not_exists {
+            return Ok(done(format!("table {name} exists already"), None));
+        }
+        let schema = stored_schema(create.input.schema().as_arrow())?;
+        let definition = TableDefinition {
+            schema: Arc::new(schema),
+            partition_columns: statement.partitioned_by.clone(),
+            cluster_by: statement.clustered_by.clone(),
+        };
+        if matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(e) if !e.produce_one_row) {
+            create_table(&self.lake, &name, &definition, self.budget.now_millis()).await?;
+            return Ok(done(format!("created table {name}"), None));
+        }
+        let schema = Arc::clone(&definition.schema);
+        let writer = StreamWriter::into_new_table(
+            &self.lake,
+            &name,
+            definition,
+            self.budget.write_bytes(),
+            self.budget.threads,
+            self.budget.now_millis(),
+        )?;
+        let stream = match self.run_query(create.input.as_ref().clone()).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                writer.abort().await;
+                return Err(error);
+            }
+        };
+        let rows = write_stream(writer, stream, &schema, WriteKind::Create).await?;
+        Ok(done(format!("created table {name} with {rows} rows"), Some(rows)))
+    }
+
+    /// Rewrites each file that holds a matching row without its matching rows.
+    async fn delete(&self, name: &str, input: &LogicalPlan) -> Result<Answer> {
+        let predicate = match input {
+            LogicalPlan::Filter(filter) => filter.predicate.clone(),
+            _ => lit(true),
+        };
+        let table = self.catalog.load(name).await?;
+        let state = self.context.state();
+        let plain = unqualified(predicate.clone())?;
+        let candidates = table.candidate_files(&state, std::slice::from_ref(&plain))?;
+        let (mut replaced, mut deleted): (Vec<DataFile>, u64) = (Vec::new(), 0);
+        for number in candidates {
+            let file = table.snapshot().files()[number].clone();
+            let matching = self.count_matching(&table, &file, &predicate, name).await?;
+            if matching > 0 {
+                deleted += matching;
+                replaced.push(file);
+            }
+        }
+        if replaced.is_empty() {
+            return Ok(done(format!("deleted 0 rows from {name}"), Some(0)));
+        }
+        let part = self.part(&table, replaced.clone());
+        let kept = LogicalPlanBuilder::scan(name, provider_as_source(part), None)?
+            .filter(predicate.clone().is_not_true())?
+            .build()?;
+        let writer = StreamWriter::into_table(
+            &self.lake,
+            table.snapshot().clone(),
+            self.budget.write_bytes(),
+            self.budget.threads,
+            self.budget.now_millis(),
+        )?;
+        let stream = match self.run_query(kept).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                writer.abort().await;
+                return Err(error);
+            }
+        };
+        let kind = WriteKind::Delete { replaced, predicate: predicate.to_string() };
+        write_stream(writer, stream, table.snapshot().schema(), kind).await?;
+        Ok(done(format!("deleted {deleted} rows from {name}"), Some(deleted)))
+    }
+
+    fn part(&self, table: &LakeTable, files: Vec<DataFile>) -> Arc<LakeTable> {
+        Arc::new(LakeTable::with_files(self.lake.clone(), table.snapshot().clone(), files))
+    }
+
+    async fn count_matching(
+        &self,
+        table: &LakeTable,
+        file: &DataFile,
+        predicate: &Expr,
+        name: &str,
+    ) -> Result<u64> {
+        let part = self.part(table, vec![file.clone()]);
+        let plan = LogicalPlanBuilder::scan(name, provider_as_source(part), None)?
+            .filter(predicate.clone())?
+            .aggregate(Vec::<Expr>::new(), vec![count(lit(1))])?
+            .build()?;
+        let batches: Vec<RecordBatch> = self.run_query(plan).await?.try_collect().await?;
+        Ok(first_count(&batches))
+    }
+
+    async fn show_tables(&self) -> Result<Answer> {
+        let names = self.lake.table_names()?;
+        let (mut rows, mut files, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        for name in &names {
+            let table = self.catalog.load(name).await;
+            let snapshot = table.as_ref().map(|t| t.snapshot()).ok();
+            rows.push(snapshot.and_then(|s| s.rows()).map(|n| n as i64));
+            files.push(snapshot.map(|s| s.files().len() as i64));
+            bytes.push(snapshot.map(|s| s.size_bytes() as i64));
+        }
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("table_name", Arc::new(StringArray::from(names.clone()))),
+            ("rows", Arc::new(Int64Array::from(rows))),
+            ("files", Arc::new(Int64Array::from(files))),
+            ("bytes", Arc::new(Int64Array::from(bytes))),
+        ];
+        rows_answer(columns)
+    }
+
+    /// `None` for what is not a table of the lake: DataFusion describes files.
+    async fn describe(&self, name: &str) -> Result<Option<Answer>> {
+        let name = name.trim_matches('"');
+        let lower = name.to_lowercase();
+        let name = if self.lake.has_table(name) { name } else { lower.as_str() };
+        if !self.lake.has_table(name) {
+            return Ok(None);
+        }
+        let table = self.catalog.load(name).await?;
+        let snapshot = table.snapshot();
+        let fields = snapshot.schema().fields();
+        let role = |column: &String| {
+            if snapshot.partition_columns().contains(column) {
+                Some("partition".to_owned())
+            } else {
+                let at = snapshot.cluster_by().iter().position(|c| c == column)?;
+                Some(format!("cluster {}", at + 1))
+            }
+        };
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            (
+                "column_name",
+                Arc::new(fields.iter().map(|f| Some(f.name())).collect::<StringArray>()),
+            ),
+            (
+                "data_type",
+                Arc::new(
+                    fields
+                        .iter()
+                        .map(|f| Some(uplake_table::type_name(f.data_type())))
+                        .collect::<StringArray>(),
+                ),
+            ),
+            (
+                "nullable",
+                Arc::new(fields.iter().map(|f| Some(f.is_nullable())).collect::<BooleanArray>()),
+            ),
+            ("layout", Arc::new(fields.iter().map(|f| role(f.name())).collect::<StringArray>())),
+        ];
+        rows_answer(columns).map(Some)
+    }
+
+    /// The version a name stands for now.
+    ///
+    /// # Errors
+    /// The table is missing or cannot be read.
+    pub async fn snapshot(&self, name: &str) -> Result<uplake_table::Snapshot> {
+        Ok(self.lake.snapshot(name, &AsOf::Latest).await?)
+    }
+}
+
+fn unqualified(predicate: Expr) -> Result<Expr> {
+    use datafusion::common::tree_node::{Transformed, TreeNode};
+    let bare = predicate.transform(|expr| {
+        Ok(match expr {
+            Expr::Column(column) => Transformed::yes(Expr::Column(
+                datafusion::common::Column::new_unqualified(column.name),
+            )),
+            other => Transformed::no(other),
+        })
+    })?;
+    Ok(bare.data)
+}
+
+/// The stored types of a query's columns.
+fn stored_schema(schema: &Schema) -> Result<Schema> {
+    let mut fields = Vec::new();
+    for field in schema.fields() {
+        let data_type = uplake_table::stored_type(field.data_type()).map_err(|reason| {
+            EngineError::statement(format!("column `{}`: {reason}", field.name()))
+        })?;
+        fields.push(Field::new(field.name(), data_type, field.is_nullable()));
+    }
+    Ok(Schema::new(fields))
+}
+
+fn done(message: String, rows: Option<u64>) -> Answer {
+    Answer::Done { message, rows }
+}
+
+fn first_count(batches: &[RecordBatch]) -> u64 {
+    let Some(column) = batches.iter().find(|b| b.num_rows() > 0).map(|b| b.column(0)) else {
+        return 0;
+    };
+    match column.data_type() {
+        DataType::UInt64 => column.as_any().downcast_ref::<UInt64Array>().map_or(0, |a| a.value(0)),
+        _ => column
+            .as_any()
+            .downcast_ref::<Int64Array>()
+            .map_or(0, |a| u64::try_from(a.value(0)).unwrap_or_default()),
+    }
+}
+
+fn rows_answer(columns: Vec<(&str, ArrayRef)>) -> Result<Answer> {
+    let batch = RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, array)| (name, array, true)),
+    )
+    .map_err(|e| EngineError::Execution(e.to_string()))?;
+    let schema = batch.schema();
+    let stream = MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?;
+    Ok(Answer::Rows { schema, stream: Box::pin(stream) })
+}

@@ -1,0 +1,130 @@
+//! What a statement can fail with.
+
+use datafusion::common::DataFusionError;
+use uplake_table::TableError;
+
+/// A place in the SQL text, both from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Line.
+    pub line: u64,
+    /// Column, in characters.
+    pub column: u64,
+}
+
+/// Why a statement was not answered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The statement is wrong; the position is where, if it is known.
+    #[error("{message}")]
+    Statement { message: String, position: Option<Position> },
+    /// The memory budget or the space for spill files is not enough.
+    #[error(
+        "the query needs more than its budget: {message}; give it more with --memory, \
+         or ask for less (fewer groups, a narrower join, a LIMIT)"
+    )]
+    Limit { message: String },
+    /// The lake.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// Reading or computing failed half-way.
+    #[error("{0}")]
+    Execution(String),
+    /// The answer of a report query is not what was asked for.
+    #[error("{0}")]
+    Report(String),
+}
+
+/// The crate's result.
+pub type Result<T, E = EngineError> = std::result::Result<T, E>;
+
+impl EngineError {
+    /// A statement error without a place.
+    pub fn statement(message: impl Into<String>) -> Self {
+        Self::Statement { message: message.into(), position: None }
+    }
+}
+
+impl From<DataFusionError> for EngineError {
+    fn from(error: DataFusionError) -> Self {
+        if let Some(diagnostic) = error.diagnostic() {
+            let position = diagnostic
+                .span
+                .map(|span| Position { line: span.start.line, column: span.start.column });
+            let mut message = diagnostic.message.clone();
+            for note in diagnostic.notes.iter().map(|n| &n.message) {
+                message.push_str("; ");
+                message.push_str(note);
+            }
+            // The diagnostic is short; the error itself lists the valid names.
+            let detail = error.strip_backtrace();
+            if let Some((_, names)) = detail.split_once("Valid fields are ") {
+                message.push_str("; the columns are ");
+                message.push_str(names.trim_end_matches('.'));
+            }
+            return Self::Statement { message, position };
+        }
+        match error {
+            DataFusionError::External(inner) => match inner.downcast::<TableError>() {
+                Ok(table) => Self::Table(*table),
+                Err(other) => match other.downcast::<DataFusionError>() {
+                    Ok(nested) => (*nested).into(),
+                    Err(other) => Self::Execution(other.to_string()),
+                },
+            },
+            DataFusionError::ResourcesExhausted(message) => Self::Limit { message },
+            DataFusionError::Context(context, inner) => match Self::from(*inner) {
+                Self::Execution(message) => Self::Execution(format!("{context}: {message}")),
+                other => other,
+            },
+            DataFusionError::Shared(inner) => match inner.find_root() {
+                DataFusionError::ResourcesExhausted(message) => {
+                    Self::Limit { message: message.clone() }
+                }
+                DataFusionError::External(source) => Self::Execution(source.to_string()),
+                other => Self::Execution(other.strip_backtrace()),
+            },
+            DataFusionError::Collection(mut errors) if !errors.is_empty() => {
+                errors.swap_remove(0).into()
+            }
+            DataFusionError::SQL(parser, _) => parser_error(&parser.to_string()),
+            DataFusionError::Plan(message)
+            | DataFusionError::NotImplemented(message)
+            | DataFusionError::Configuration(message) => Self::statement(message),
+            DataFusionError::SchemaError(inner, _) => Self::statement(inner.to_string()),
+            other => Self::Execution(other.strip_backtrace()),
+        }
+    }
+}
+
+/// Takes the place out of a parser's message ("… at Line: 1, Column: 8").
+pub(crate) fn parser_error(text: &str) -> EngineError {
+    let text = text.trim_start_matches("sql parser error: ");
+    let text = text.trim_start_matches("ParserError(\"").trim_end_matches("\")");
+    let place = text.rsplit_once(" at Line: ").and_then(|(message, place)| {
+        let (line, column) = place.split_once(", Column: ")?;
+        let digits: String = column.chars().take_while(char::is_ascii_digit).collect();
+        let position = Position { line: line.parse().ok()?, column: digits.parse().ok()? };
+        Some((message.to_owned(), position))
+    });
+    match place {
+        Some((message, position)) => EngineError::Statement { message, position: Some(position) },
+        None => EngineError::statement(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parser_error_knows_its_place() {
+        let error = parser_error(
+            "sql parser error: Expected: an expression, found: FROM at Line: 2, Column: 8",
+        );
+        let EngineError::Statement { message, position } = error else { panic!("{error}") };
+        assert_eq!(message, "Expected: an expression, found: FROM");
+        assert_eq!(position, Some(Position { line: 2, column: 8 }));
+    }
+}

@@ -1,0 +1,38 @@
+//! SQL to rows, and experiment to report, on one machine within one budget.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), uplake_engine::EngineError> {
+//! use std::sync::Arc;
+//! use uplake_engine::{Session, SessionOptions};
+//! use uplake_table::{AsOf, Lake};
+//!
+//! let options = SessionOptions {
+//!     memory_bytes: 4 << 30,
+//!     threads: 2,
+//!     as_of: AsOf::Latest,
+//!     spill_folder: None,
+//!     clock: Arc::new(|| 0),
+//! };
+//! let session = Session::new(Lake::open("./lake")?, &options)?;
+//! let rows = session.query("SELECT count(*) FROM events").await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Not here
+//! Delta's types (`table`), statistics (`experiment`), protocols and other machines.
+
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod ddl;
+mod error;
+mod exact_sum;
+mod moments;
+mod provider;
+mod session;
+mod statement;
+
+pub use error::{EngineError, Position, Result};
+pub use session::{Answer, Session, SessionOptions};
+pub use statement::{Statement, parse};

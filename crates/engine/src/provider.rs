@@ -1,0 +1,459 @@
+//! A table of the lake as DataFusion scans it.
+//!
+//! The plan is DataFusion's own Parquet scan over the files of a snapshot that the partition values and
+//! the log's bounds cannot rule out.
+//!
+//! # Invariants
+//! - Pruning only ever drops files without a matching row: predicates are evaluated again on rows.
+//! - The row count of a scan without a predicate is exact (it comes from the log).
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt64Array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::pruning::PruningStatistics;
+use datafusion::common::stats::Precision;
+use datafusion::common::{
+    Column, ColumnStatistics, DFSchema, DataFusionError, Result, ScalarValue, SchemaExt, Statistics,
+};
+use datafusion::datasource::TableType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::{
+    CachedParquetFileReaderFactory, transform_schema_to_view,
+};
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::object_store::ObjectMeta;
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use futures::StreamExt;
+use uplake_table::{DataFile, Lake, Snapshot, StreamWriter, WriteKind};
+
+use crate::session::Budget;
+
+/// One version of one table.
+#[derive(Debug)]
+pub(crate) struct LakeTable {
+    lake: Lake,
+    snapshot: Snapshot,
+    /// All columns in the table's order; text as views, which the scan reads without copying.
+    schema: SchemaRef,
+    scan_schema: TableSchema,
+    /// Position of each table column in the scan's schema (file columns, then partition columns).
+    scan_positions: Vec<usize>,
+    files: Vec<DataFile>,
+    bounds: OnceLock<FileBounds>,
+}
+
+impl LakeTable {
+    pub fn new(lake: Lake, snapshot: Snapshot) -> Self {
+        let files = snapshot.files().to_vec();
+        Self::with_files(lake, snapshot, files)
+    }
+
+    /// The table as if it had only these files.
+    pub fn with_files(lake: Lake, snapshot: Snapshot, files: Vec<DataFile>) -> Self {
+        let schema = Arc::new(transform_schema_to_view(snapshot.schema()));
+        let is_partition = |f: &FieldRef| snapshot.partition_columns().contains(f.name());
+        let file_fields: Vec<FieldRef> =
+            schema.fields().iter().filter(|f| !is_partition(f)).cloned().collect();
+        let partition_fields: Vec<FieldRef> = snapshot
+            .partition_columns()
+            .iter()
+            .filter_map(|c| schema.field_with_name(c).ok().cloned().map(Arc::new))
+            .collect();
+        let scan_schema = TableSchema::builder(Arc::new(Schema::new(file_fields)))
+            .with_table_partition_cols(partition_fields)
+            .build();
+        let scan_positions = schema
+            .fields()
+            .iter()
+            .filter_map(|f| scan_schema.table_schema().index_of(f.name()).ok())
+            .collect();
+        Self { lake, snapshot, schema, scan_schema, scan_positions, files, bounds: OnceLock::new() }
+    }
+
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The files that may hold a row for which all `filters` are true.
+    pub fn candidate_files(&self, state: &dyn Session, filters: &[Expr]) -> Result<Vec<usize>> {
+        let all = || (0..self.files.len()).collect();
+        let Some(predicate) = conjunction(filters.iter().cloned()) else { return Ok(all()) };
+        let df_schema = DFSchema::try_from(Arc::clone(&self.schema))?;
+        let physical = state.create_physical_expr(predicate, &df_schema)?;
+        let pruning = PruningPredicateBuilder::new()
+            .with_file_schema(Arc::clone(&self.schema))
+            .try_build(physical)?;
+        if pruning.always_true() {
+            return Ok(all());
+        }
+        let keep = pruning.prune(self.bounds())?;
+        Ok((0..self.files.len()).filter(|i| keep[*i]).collect())
+    }
+
+    fn bounds(&self) -> &FileBounds {
+        self.bounds.get_or_init(|| FileBounds::new(&self.schema, &self.snapshot, &self.files))
+    }
+
+    fn partitioned_file(&self, number: usize) -> Result<PartitionedFile> {
+        let file = &self.files[number];
+        let modified = chrono::DateTime::from_timestamp_millis(file.modified_millis)
+            .unwrap_or(chrono::DateTime::UNIX_EPOCH);
+        let meta = ObjectMeta {
+            location: file.store_path.clone(),
+            last_modified: modified,
+            size: file.size,
+            e_tag: None,
+            version: None,
+        };
+        let values = self
+            .scan_schema
+            .table_partition_cols()
+            .iter()
+            .map(|f| partition_scalar(file, f.name(), f.data_type()))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(PartitionedFile::new_from_meta(meta)
+            .with_partition_values(values)
+            .with_statistics(Arc::new(self.file_statistics(number))))
+    }
+
+    fn file_statistics(&self, number: usize) -> Statistics {
+        let file = &self.files[number];
+        let bounds = self.bounds();
+        let columns = self
+            .scan_schema
+            .file_schema()
+            .fields()
+            .iter()
+            .map(|field| bounds.column_statistics(field.name(), number))
+            .collect();
+        Statistics {
+            num_rows: rows_precision(file.rows),
+            total_byte_size: Precision::Inexact(file.size as usize),
+            column_statistics: columns,
+        }
+    }
+}
+
+fn rows_precision(rows: Option<u64>) -> Precision<usize> {
+    rows.map_or(Precision::Absent, |n| Precision::Exact(n as usize))
+}
+
+#[async_trait]
+impl TableProvider for LakeTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        let mut statistics = Statistics::new_unknown(&self.schema);
+        statistics.num_rows = rows_precision(self.files.iter().map(|f| f.rows).sum());
+        let bytes: u64 = self.files.iter().map(|f| f.size).sum();
+        statistics.total_byte_size = Precision::Inexact(bytes as usize);
+        Some(statistics)
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let positions: Vec<usize> = match projection {
+            Some(columns) => columns.iter().map(|c| self.scan_positions[*c]).collect(),
+            None => self.scan_positions.clone(),
+        };
+        let candidates = self.candidate_files(state, filters)?;
+        if candidates.is_empty() {
+            let projected = self.scan_schema.table_schema().project(&positions)?;
+            return Ok(Arc::new(EmptyExec::new(Arc::new(projected))));
+        }
+        let files =
+            candidates.iter().map(|i| self.partitioned_file(*i)).collect::<Result<Vec<_>>>()?;
+        let url = ObjectStoreUrl::local_filesystem();
+        let options = state.default_table_options().parquet;
+        let reader = CachedParquetFileReaderFactory::new(
+            state.runtime_env().object_store(&url)?,
+            state.runtime_env().cache_manager.get_file_metadata_cache(),
+        );
+        let size_hint = options.global.metadata_size_hint;
+        let mut source = ParquetSource::new(self.scan_schema.clone())
+            .with_table_parquet_options(options)
+            .with_parquet_file_reader_factory(Arc::new(reader));
+        if let Some(hint) = size_hint {
+            source = source.with_metadata_size_hint(hint);
+        }
+        let statistics = self.scan_statistics(&candidates);
+        let config = FileScanConfigBuilder::new(url, Arc::new(source))
+            .with_file_groups(group_files(files, state.config().target_partitions()))
+            .with_statistics(statistics)
+            .with_projection_indices(Some(positions))?
+            .with_limit(limit)
+            .build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+
+    async fn insert_into(
+        &self,
+        _state: &dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        insert_op: InsertOp,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if insert_op != InsertOp::Append {
+            return Err(DataFusionError::NotImplemented(
+                "INSERT OVERWRITE is not supported; DELETE, then INSERT".into(),
+            ));
+        }
+        self.schema.logically_equivalent_names_and_types(&input.schema())?;
+        let sink = InsertSink {
+            lake: self.lake.clone(),
+            snapshot: self.snapshot.clone(),
+            schema: Arc::clone(&self.schema),
+        };
+        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
+    }
+}
+
+impl LakeTable {
+    fn scan_statistics(&self, candidates: &[usize]) -> Statistics {
+        let mut statistics = Statistics::new_unknown(self.scan_schema.table_schema());
+        let rows: Option<u64> = candidates.iter().map(|i| self.files[*i].rows).sum();
+        let bytes: u64 = candidates.iter().map(|i| self.files[*i].size).sum();
+        // Pruning already took files away, but what is left is counted exactly; a filter above makes
+        // it an estimate again.
+        statistics.num_rows = rows_precision(rows);
+        statistics.total_byte_size = Precision::Inexact(bytes as usize);
+        statistics
+    }
+}
+
+/// Spreads files over partitions by size, largest first, so that cores finish together.
+fn group_files(mut files: Vec<PartitionedFile>, partitions: usize) -> Vec<FileGroup> {
+    files.sort_by_key(|f| std::cmp::Reverse(f.object_meta.size));
+    let count = partitions.min(files.len()).max(1);
+    let mut groups: Vec<(u64, Vec<PartitionedFile>)> = vec![(0, Vec::new()); count];
+    for file in files {
+        if let Some(lightest) = groups.iter_mut().min_by_key(|g| g.0) {
+            lightest.0 += file.object_meta.size;
+            lightest.1.push(file);
+        }
+    }
+    groups.into_iter().map(|(_, files)| FileGroup::new(files)).collect()
+}
+
+fn partition_scalar(file: &DataFile, column: &str, data_type: &DataType) -> Result<ScalarValue> {
+    match file.partition_values.get(column).cloned().flatten() {
+        Some(text) => ScalarValue::try_from_string(text, data_type),
+        None => ScalarValue::try_from(data_type),
+    }
+}
+
+/// The log's bounds of every file as one array per column and kind.
+#[derive(Debug)]
+struct FileBounds {
+    files: usize,
+    min: HashMap<String, ArrayRef>,
+    max: HashMap<String, ArrayRef>,
+    nulls: HashMap<String, UInt64Array>,
+    rows: UInt64Array,
+}
+
+impl FileBounds {
+    fn new(schema: &Schema, snapshot: &Snapshot, files: &[DataFile]) -> Self {
+        let per_file: Vec<_> = files.iter().map(DataFile::column_bounds).collect();
+        let (mut min, mut max, mut nulls) = (HashMap::new(), HashMap::new(), HashMap::new());
+        for field in schema.fields() {
+            let name = field.name();
+            let data_type = field.data_type();
+            if snapshot.partition_columns().contains(name) {
+                let values: Vec<ScalarValue> = files
+                    .iter()
+                    .map(|f| partition_scalar(f, name, data_type))
+                    .collect::<Result<_>>()
+                    .unwrap_or_default();
+                if let Ok(array) = ScalarValue::iter_to_array(values) {
+                    min.insert(name.clone(), Arc::clone(&array));
+                    max.insert(name.clone(), array);
+                }
+                let count = |f: &DataFile| match f.partition_values.get(name) {
+                    Some(Some(_)) => Some(0),
+                    _ => f.rows,
+                };
+                nulls.insert(name.clone(), files.iter().map(count).collect());
+                continue;
+            }
+            // NaN has no place in Parquet's bounds, so float bounds do not hold for every value.
+            let bounded = !matches!(data_type, DataType::Float32 | DataType::Float64);
+            let scalar = |text: Option<&String>| {
+                text.filter(|_| bounded)
+                    .and_then(|t| ScalarValue::try_from_string(t.clone(), data_type).ok())
+                    .or_else(|| ScalarValue::try_from(data_type).ok())
+            };
+            let lows: Option<Vec<ScalarValue>> =
+                per_file.iter().map(|b| scalar(b.get(name).and_then(|c| c.min.as_ref()))).collect();
+            let highs: Option<Vec<ScalarValue>> =
+                per_file.iter().map(|b| scalar(b.get(name).and_then(|c| c.max.as_ref()))).collect();
+            for (bounds, values) in [(&mut min, lows), (&mut max, highs)] {
+                if let Some(Ok(array)) = values.map(ScalarValue::iter_to_array) {
+                    bounds.insert(name.clone(), array);
+                }
+            }
+            nulls.insert(
+                name.clone(),
+                per_file.iter().map(|b| b.get(name).and_then(|c| c.nulls)).collect(),
+            );
+        }
+        let rows = files.iter().map(|f| f.rows).collect();
+        Self { files: files.len(), min, max, nulls, rows }
+    }
+
+    fn column_statistics(&self, column: &str, file: usize) -> ColumnStatistics {
+        let bound = |arrays: &HashMap<String, ArrayRef>| {
+            arrays
+                .get(column)
+                .and_then(|array| ScalarValue::try_from_array(array, file).ok())
+                .filter(|value| !value.is_null())
+                .map_or(Precision::Absent, Precision::Inexact)
+        };
+        let nulls = self.nulls.get(column).filter(|n| n.is_valid(file));
+        ColumnStatistics {
+            null_count: nulls
+                .map_or(Precision::Absent, |n| Precision::Inexact(n.value(file) as usize)),
+            min_value: bound(&self.min),
+            max_value: bound(&self.max),
+            ..ColumnStatistics::new_unknown()
+        }
+    }
+}
+
+impl PruningStatistics for FileBounds {
+    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.min.get(&column.name).cloned()
+    }
+
+    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.max.get(&column.name).cloned()
+    }
+
+    fn num_containers(&self) -> usize {
+        self.files
+    }
+
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        self.nulls.get(&column.name).map(|n| Arc::new(n.clone()) as ArrayRef)
+    }
+
+    fn row_counts(&self) -> Option<ArrayRef> {
+        Some(Arc::new(self.rows.clone()))
+    }
+
+    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
+}
+
+/// INSERT INTO: one commit when all rows are written.
+#[derive(Debug)]
+struct InsertSink {
+    lake: Lake,
+    snapshot: Snapshot,
+    schema: SchemaRef,
+}
+
+impl DisplayAs for InsertSink {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InsertSink(table={})", self.snapshot.table())
+    }
+}
+
+#[async_trait]
+impl DataSink for InsertSink {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    async fn write_all(
+        &self,
+        data: SendableRecordBatchStream,
+        context: &Arc<TaskContext>,
+    ) -> Result<u64> {
+        let budget = Budget::of(context.session_config());
+        let writer = StreamWriter::into_table(
+            &self.lake,
+            self.snapshot.clone(),
+            budget.write_bytes(),
+            budget.threads,
+            budget.now_millis(),
+        )
+        .map_err(external)?;
+        write_stream(writer, data, self.snapshot.schema(), WriteKind::Append).await
+    }
+}
+
+/// Writes a stream to its end and commits it; on an error nothing is committed.
+pub(crate) async fn write_stream(
+    mut writer: StreamWriter,
+    mut data: SendableRecordBatchStream,
+    schema: &SchemaRef,
+    kind: WriteKind,
+) -> Result<u64> {
+    let mut rows = 0;
+    while let Some(batch) = data.next().await {
+        let stored = batch.and_then(|batch| stored_batch(&batch, schema));
+        let written = match stored {
+            Ok(batch) => {
+                rows += batch.num_rows() as u64;
+                writer.write(batch).await.map_err(external)
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            writer.abort().await;
+            return Err(error);
+        }
+    }
+    writer.commit(kind).await.map_err(external)?;
+    Ok(rows)
+}
+
+/// A query's batch as the table stores it: same names and order, stored types.
+fn stored_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let columns = batch
+        .columns()
+        .iter()
+        .zip(schema.fields())
+        .map(|(column, field)| cast(column, field.data_type()))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+pub(crate) fn external(error: uplake_table::TableError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}

@@ -1,0 +1,268 @@
+//! A session: one lake, one budget, statements in, answers out.
+//!
+//! # Invariants
+//! - All queries of a session share one memory pool; sorts, aggregates and joins spill when it is full,
+//!   and a query that cannot go on fails with [`EngineError::Limit`].
+//! - Dropping an answer's stream stops its query.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
+use datafusion::common::DataFusionError;
+use datafusion::execution::context::SessionContext;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::{SendableRecordBatchStream, SessionStateDefaults};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionConfig;
+use futures::{StreamExt, TryStreamExt};
+use uplake_table::{AsOf, Lake};
+
+use crate::catalog::LakeCatalog;
+use crate::error::{EngineError, Result};
+use crate::statement::{self, Statement, fix_case};
+
+/// Name of the catalog and schema that hold the lake's tables.
+pub(crate) const CATALOG: &str = "lake";
+pub(crate) const SCHEMA: &str = "public";
+/// Consumers that a limit error names.
+const NAMED_CONSUMERS: usize = 3;
+/// Footers and page indexes kept: a 20-column file's are about 100 KiB.
+const METADATA_CACHE_BYTES: usize = 256 << 20;
+
+/// What a session may use.
+#[derive(Clone)]
+pub struct SessionOptions {
+    /// Bytes for all queries together.
+    pub memory_bytes: usize,
+    /// Threads a query runs on.
+    pub threads: usize,
+    /// The version of every table that a statement does not name one for.
+    pub as_of: AsOf,
+    /// Where to spill; the system's temporary folder if `None`.
+    pub spill_folder: Option<PathBuf>,
+    /// The clock: milliseconds since 1970, UTC.
+    pub clock: Arc<dyn Fn() -> i64 + Send + Sync>,
+}
+
+/// The part of the options that writing operators need, carried in DataFusion's session config.
+#[derive(Clone)]
+pub(crate) struct Budget {
+    pub memory_bytes: usize,
+    pub threads: usize,
+    clock: Arc<dyn Fn() -> i64 + Send + Sync>,
+}
+
+impl Budget {
+    /// A third for rows waiting to be written; the query that makes them needs the rest.
+    pub fn write_bytes(&self) -> usize {
+        self.memory_bytes / 3
+    }
+
+    pub fn now_millis(&self) -> i64 {
+        (self.clock)()
+    }
+
+    pub fn of(config: &SessionConfig) -> Arc<Self> {
+        config.get_extension::<Self>().expect("every session sets its budget when it is made")
+    }
+}
+
+/// Answers statements about one lake.
+pub struct Session {
+    pub(crate) context: SessionContext,
+    pub(crate) lake: Lake,
+    pub(crate) catalog: Arc<LakeCatalog>,
+    pub(crate) budget: Budget,
+}
+
+/// What a statement gives back.
+pub enum Answer {
+    /// Rows, as they are computed. Dropping the stream stops the query.
+    Rows { schema: SchemaRef, stream: SendableRecordBatchStream },
+    /// Something was done; `rows` were written or removed.
+    Done { message: String, rows: Option<u64> },
+}
+
+impl Session {
+    /// A session on a lake.
+    ///
+    /// # Errors
+    /// [`EngineError::Execution`] if the spill folder cannot be used.
+    pub fn new(lake: Lake, options: &SessionOptions) -> Result<Self> {
+        let pool = TrackConsumersPool::new(
+            FairSpillPool::new(options.memory_bytes),
+            NonZeroUsize::new(NAMED_CONSUMERS).unwrap_or(NonZeroUsize::MIN),
+        );
+        let mut disk = DiskManagerBuilder::default();
+        if let Some(folder) = &options.spill_folder {
+            disk = disk.with_mode(DiskManagerMode::Directories(vec![folder.clone()]));
+        }
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(pool))
+            .with_disk_manager_builder(disk)
+            .with_metadata_cache_limit(METADATA_CACHE_BYTES)
+            .build_arc()?;
+        let budget = Budget {
+            memory_bytes: options.memory_bytes,
+            threads: options.threads,
+            clock: Arc::clone(&options.clock),
+        };
+        let catalog = Arc::new(LakeCatalog::new(lake.clone(), options.as_of.clone()));
+        let schemas = MemoryCatalogProvider::new();
+        schemas.register_schema(SCHEMA, Arc::clone(&catalog) as _)?;
+        let state = SessionStateBuilder::new()
+            .with_config(session_config(options.threads, &budget))
+            .with_runtime_env(runtime)
+            .with_default_features()
+            .with_aggregate_functions(aggregate_functions())
+            .build();
+        let context = SessionContext::new_with_state(state);
+        context.register_catalog(CATALOG, Arc::new(schemas));
+        let context = context.enable_url_table();
+        Ok(Self { context, lake, catalog, budget })
+    }
+
+    /// Runs one statement.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; an error while rows stream comes through the stream.
+    pub async fn run(&self, statement: &Statement) -> Result<Answer> {
+        if let Some(answer) = self.run_own(statement).await? {
+            return Ok(answer);
+        }
+        let plan = self.plan(statement).await?;
+        self.run_plan(plan).await
+    }
+
+    /// Runs a text of statements and returns the rows of the last one.
+    ///
+    /// # Errors
+    /// The first statement that fails ends it.
+    pub async fn query(&self, text: &str) -> Result<Vec<RecordBatch>> {
+        let mut last = Vec::new();
+        for statement in statement::parse(text)? {
+            last = match self.run(&statement).await? {
+                Answer::Rows { stream, .. } => stream.try_collect().await?,
+                Answer::Done { .. } => Vec::new(),
+            };
+        }
+        Ok(last)
+    }
+
+    pub(crate) async fn plan(&self, statement: &Statement) -> Result<LogicalPlan> {
+        let state = self.context.state();
+        let mut parsed = statement.parsed.clone();
+        let columns = self.mixed_case_columns(&parsed).await?;
+        if !columns.is_empty() {
+            fix_case(&mut parsed, &columns);
+        }
+        let plan = state.statement_to_plan(parsed).await.map_err(|e| self.explain(e))?;
+        Ok(plan)
+    }
+
+    /// Columns of the statement's tables whose names are not lower case, by lower-case name.
+    async fn mixed_case_columns(
+        &self,
+        parsed: &datafusion::sql::parser::Statement,
+    ) -> Result<HashMap<String, String>> {
+        let mut columns = HashMap::new();
+        for reference in self.context.state().resolve_table_references(parsed)? {
+            let provider = self.context.table_provider(reference).await;
+            let Ok(provider) = provider else { continue };
+            for field in provider.schema().fields() {
+                let lower = field.name().to_lowercase();
+                if lower != *field.name() {
+                    columns.insert(lower, field.name().clone());
+                }
+            }
+        }
+        Ok(columns)
+    }
+
+    /// A missing table's message names the tables there are.
+    fn explain(&self, error: DataFusionError) -> EngineError {
+        let error = EngineError::from(error);
+        let EngineError::Statement { message, position } = error else { return error };
+        let missing = message.strip_prefix("table '").and_then(|m| m.strip_suffix("' not found"));
+        let Some(name) = missing else { return EngineError::Statement { message, position } };
+        let name = name.rsplit('.').next().unwrap_or(name);
+        let known = self.lake.table_names().unwrap_or_default();
+        let message = if known.is_empty() {
+            format!(
+                "there is no table `{name}`; the lake {} is empty, load a file first: uplake load {name} FILE",
+                self.lake.root().display()
+            )
+        } else {
+            format!("there is no table `{name}`; the lake has {}", known.join(", "))
+        };
+        EngineError::Statement { message, position }
+    }
+
+    pub(crate) async fn run_query(&self, plan: LogicalPlan) -> Result<SendableRecordBatchStream> {
+        let state = self.context.state();
+        let plan = state.optimize(&plan)?;
+        let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+        let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
+        if !has_hash_join(physical.as_ref()) {
+            return Ok(stream);
+        }
+        self.retry_with_merge_join(stream, plan).await
+    }
+
+    /// A hash join keeps one side in memory. If that is too much, the same query runs again with
+    /// joins that spill; nothing has been handed out by then, because a join builds first.
+    async fn retry_with_merge_join(
+        &self,
+        mut stream: SendableRecordBatchStream,
+        plan: LogicalPlan,
+    ) -> Result<SendableRecordBatchStream> {
+        let first = stream.next().await;
+        if let Some(Err(error)) = &first
+            && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+        {
+            drop(stream);
+            let mut state = self.context.state();
+            state.config_mut().options_mut().optimizer.prefer_hash_join = false;
+            let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+            return Ok(execute_stream(physical, self.context.task_ctx())?);
+        }
+        let schema = stream.schema();
+        let again = futures::stream::iter(first).chain(stream);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, again)))
+    }
+}
+
+fn has_hash_join(plan: &dyn ExecutionPlan) -> bool {
+    plan.is::<HashJoinExec>() || plan.children().iter().any(|c| has_hash_join(c.as_ref()))
+}
+
+fn aggregate_functions() -> Vec<Arc<datafusion::logical_expr::AggregateUDF>> {
+    let mut functions = SessionStateDefaults::default_aggregate_functions();
+    functions.push(Arc::new(crate::exact_sum::exact_sum()));
+    functions
+}
+
+fn session_config(threads: usize, budget: &Budget) -> SessionConfig {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(threads)
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        .with_create_default_catalog_and_schema(false)
+        .with_information_schema(true)
+        .with_extension(Arc::new(budget.clone()));
+    let options = config.options_mut();
+    options.sql_parser.collect_spans = true;
+    options.execution.time_zone = Some("+00:00".into());
+    options.execution.parquet.pushdown_filters = false;
+    config
+}

@@ -1,0 +1,272 @@
+//! One Delta commit: files in, files out, schema changed, label remembered — all or nothing.
+//!
+//! # Invariants
+//! - A commit names only files that are there: they are looked up just before.
+//! - Appends of two writers both succeed; two writers that remove the same file do not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use deltalake_core::kernel::engine::arrow_conversion::TryIntoKernel;
+use deltalake_core::kernel::transaction::{CommitBuilder, CommitProperties, TransactionError};
+use deltalake_core::kernel::{Action, Add, MetadataExt, Remove, StructType, Transaction};
+use deltalake_core::operations::create::CreateBuilder;
+use deltalake_core::protocol::{DeltaOperation, SaveMode};
+use deltalake_core::{DeltaTable, DeltaTableError};
+use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectStoreExt;
+
+use crate::error::{Result, TableError};
+use crate::lake::{AsOf, Lake};
+use crate::snapshot::{CLUSTER_BY, Snapshot, label_app_id, store_path};
+
+/// Requests at once while checking that a commit's files are there.
+const CHECKS_AT_ONCE: usize = 32;
+
+/// What a new table is made of.
+#[derive(Clone, Debug)]
+pub struct TableDefinition {
+    /// All columns, partition columns included.
+    pub schema: Arc<Schema>,
+    /// Columns that split the files; their values are kept in the log.
+    pub partition_columns: Vec<String>,
+    /// Columns that rows are sorted by inside each file.
+    pub cluster_by: Vec<String>,
+}
+
+/// A change to a table, not yet committed.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub add: Vec<Add>,
+    pub remove: Vec<Remove>,
+    /// The whole new schema, if columns were added.
+    pub schema: Option<Arc<Schema>>,
+    pub label: Option<String>,
+    pub operation: DeltaOperation,
+    pub now_millis: i64,
+}
+
+/// Why a commit did not happen.
+pub(crate) enum CommitError {
+    /// The label is taken: someone committed this load already.
+    LabelTaken,
+    /// Someone else changed what this commit builds on; look again.
+    Conflict(String),
+    /// Anything else.
+    Failed(TableError),
+}
+
+impl From<TableError> for CommitError {
+    fn from(error: TableError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Makes the table and commits its first files in one step.
+pub(crate) async fn create(
+    lake: &Lake,
+    table: &str,
+    definition: &TableDefinition,
+    add: Vec<Add>,
+    label: Option<&str>,
+    now_millis: i64,
+) -> Result<(), CommitError> {
+    lake.initialise()?;
+    std::fs::create_dir_all(lake.table_path(table))
+        .map_err(|e| TableError::io(format!("creating table `{table}`"), e))?;
+    check_files(lake, table, &add).await?;
+    let kernel = kernel_schema(table, &definition.schema)?;
+    let mut builder = CreateBuilder::new()
+        .with_log_store(lake.log_store(table)?)
+        .with_save_mode(SaveMode::ErrorIfExists)
+        .with_columns(kernel.fields().cloned())
+        .with_actions(add.into_iter().map(Action::Add).chain(transaction(label, now_millis)));
+    if !definition.partition_columns.is_empty() {
+        builder = builder.with_partition_columns(definition.partition_columns.clone());
+    }
+    if !definition.cluster_by.is_empty() {
+        builder =
+            builder.with_raise_if_key_not_exists(false).with_configuration(HashMap::from([(
+                CLUSTER_BY.to_owned(),
+                Some(definition.cluster_by.join(",")),
+            )]));
+    }
+    match builder.await {
+        Ok(_) => Ok(()),
+        Err(e) if already_exists(&e) => Err(CommitError::Conflict(e.to_string())),
+        Err(e) => Err(CommitError::Failed(TableError::delta(table, e))),
+    }
+}
+
+/// Commits a change on top of `base`, or of any later version it does not conflict with.
+pub(crate) async fn commit(
+    lake: &Lake,
+    base: &Snapshot,
+    change: Change,
+) -> Result<u64, CommitError> {
+    let table = base.table();
+    check_files(lake, table, &change.add).await?;
+    let mut actions: Vec<Action> = Vec::with_capacity(change.add.len() + change.remove.len() + 2);
+    if let Some(schema) = &change.schema {
+        let metadata = base.eager()?.metadata().clone();
+        let metadata = metadata
+            .with_schema(&kernel_schema(table, schema)?)
+            .map_err(|e| TableError::delta(table, e.into()))?;
+        actions.push(Action::Metadata(metadata));
+    }
+    actions.extend(change.remove.into_iter().map(Action::Remove));
+    actions.extend(change.add.into_iter().map(Action::Add));
+    let mut properties = CommitProperties::default();
+    if let Some(label) = &change.label {
+        properties =
+            properties.with_application_transaction(label_transaction(label, change.now_millis));
+    }
+    let result = CommitBuilder::from(properties)
+        .with_actions(actions)
+        .build(Some(base.eager()?), lake.log_store(table)?, change.operation)
+        .await;
+    match result {
+        Ok(commit) => Ok(commit.version()),
+        Err(error) => Err(classify(lake, table, change.label.as_deref(), error).await),
+    }
+}
+
+async fn classify(
+    lake: &Lake,
+    table: &str,
+    label: Option<&str>,
+    error: DeltaTableError,
+) -> CommitError {
+    match error {
+        DeltaTableError::Transaction { source: TransactionError::CommitConflict(conflict) } => {
+            if let Some(label) = label
+                && let Ok(snapshot) = lake.snapshot(table, &AsOf::Latest).await
+                && snapshot.has_label(label).await.unwrap_or(false)
+            {
+                return CommitError::LabelTaken;
+            }
+            CommitError::Conflict(conflict.to_string())
+        }
+        other => CommitError::Failed(TableError::delta(table, other)),
+    }
+}
+
+fn already_exists(error: &DeltaTableError) -> bool {
+    matches!(error, DeltaTableError::VersionAlreadyExists(_))
+        || error.to_string().contains("already exists")
+}
+
+fn transaction(label: Option<&str>, now_millis: i64) -> Option<Action> {
+    label.map(|label| Action::Txn(label_transaction(label, now_millis)))
+}
+
+fn label_transaction(label: &str, now_millis: i64) -> Transaction {
+    Transaction::new_with_last_update(label_app_id(label), 1, Some(now_millis))
+}
+
+fn kernel_schema(table: &str, schema: &Schema) -> Result<StructType> {
+    schema
+        .try_into_kernel()
+        .map_err(|e: arrow::error::ArrowError| TableError::arrow(format!("table `{table}`"), e))
+}
+
+/// A file that vanished before its commit (a vacuum without retention) must not be named by it.
+async fn check_files(lake: &Lake, table: &str, add: &[Add]) -> Result<()> {
+    let prefix = lake.table_prefix(table)?;
+    let paths =
+        add.iter().map(|a| store_path(table, &prefix, &a.path)).collect::<Result<Vec<_>>>()?;
+    futures::stream::iter(paths)
+        .map(|path| async move {
+            lake.store().head(&path).await.map(drop).map_err(|e| {
+                TableError::store(format!("a new data file is gone before its commit: {path}"), e)
+            })
+        })
+        .buffer_unordered(CHECKS_AT_ONCE)
+        .try_collect::<()>()
+        .await
+}
+
+/// Deletes files that no commit will name. Best effort: what stays is garbage for vacuum.
+pub(crate) async fn discard(lake: &Lake, table: &str, files: &[Add]) {
+    let Ok(prefix) = lake.table_prefix(table) else { return };
+    for file in files {
+        if let Ok(path) = store_path(table, &prefix, &file.path) {
+            // An error leaves garbage, which is allowed.
+            let _ = lake.store().delete(&path).await;
+        }
+    }
+}
+
+/// Creates an empty table.
+///
+/// # Errors
+/// [`TableError::TableExists`], [`TableError::Invalid`] for a definition that cannot be laid out.
+pub async fn create_table(
+    lake: &Lake,
+    table: &str,
+    definition: &TableDefinition,
+    now_millis: i64,
+) -> Result<()> {
+    crate::lake::check_table_name(table)?;
+    check_definition(definition)?;
+    match create(lake, table, definition, Vec::new(), None, now_millis).await {
+        Ok(()) => Ok(()),
+        Err(CommitError::Conflict(_) | CommitError::LabelTaken) => {
+            Err(TableError::TableExists { name: table.to_owned() })
+        }
+        Err(CommitError::Failed(e)) => Err(e),
+    }
+}
+
+/// Do the partition and clustering columns exist, and can they be that?
+pub(crate) fn check_definition(definition: &TableDefinition) -> Result<()> {
+    let schema = &definition.schema;
+    let find = |name: &String, what: &str| {
+        schema.field_with_name(name).map_err(|_| {
+            let known: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+            TableError::Invalid(format!(
+                "{what} column `{name}` is not in the table; its columns are {}",
+                known.join(", ")
+            ))
+        })
+    };
+    let mut lower: Vec<String> = schema.fields().iter().map(|f| f.name().to_lowercase()).collect();
+    lower.sort();
+    if let Some(pair) = lower.windows(2).find(|w| w[0] == w[1]) {
+        return Err(TableError::Invalid(format!(
+            "two columns are named `{}` (Delta does not tell case apart); rename one",
+            pair[0]
+        )));
+    }
+    for name in &definition.partition_columns {
+        let field = find(name, "partition")?;
+        if !crate::schema::can_partition_by(field.data_type()) {
+            return Err(TableError::Invalid(format!(
+                "cannot partition by `{name}`: it is {}; use text, a whole number, boolean or date",
+                crate::schema::type_name(field.data_type())
+            )));
+        }
+    }
+    for name in &definition.cluster_by {
+        if find(name, "clustering")?.data_type().is_nested() {
+            return Err(TableError::Invalid(format!("cannot cluster by `{name}`: it is nested")));
+        }
+        if definition.partition_columns.contains(name) {
+            return Err(TableError::Invalid(format!(
+                "`{name}` is a partition column: it is the same in a whole file, so clustering by it does nothing; leave it out"
+            )));
+        }
+    }
+    if definition.partition_columns.len() == schema.fields().len() {
+        return Err(TableError::Invalid(
+            "a table needs a column that is not a partition column".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Unused in commits themselves; opens the table for maintenance.
+pub(crate) fn delta_table(snapshot: &Snapshot) -> DeltaTable {
+    snapshot.delta().clone()
+}

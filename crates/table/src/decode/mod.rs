@@ -1,0 +1,240 @@
+//! Input files to rows: what a file is, its columns, and its bad rows named.
+//!
+//! A file is cut into *units* that threads decode on their own: a Parquet row group, or a few MiB
+//! of whole text records. Text is read, decompressed and cut by whichever thread asks next; parsing
+//! happens in parallel.
+//!
+//! # Invariants
+//! - Memory is bounded by the unit size, whatever the file's size.
+//! - The format comes from the content, not the name: a `.csv` that is Parquet loads as Parquet.
+//! - A row that cannot be read is either the error that stops the load or one [`BadRow`]; it is
+//!   never dropped in silence, and no value is changed to make it fit.
+
+mod fit;
+mod infer;
+mod parquet_file;
+mod source;
+mod text;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field, Schema, SchemaRef};
+
+pub use source::{InputFile, expand_inputs};
+
+use crate::error::Result;
+use crate::schema::type_name;
+use parquet_file::ParquetInput;
+use source::{Format, Opened};
+use text::TextInput;
+
+/// How text files are to be read.
+#[derive(Clone, Debug)]
+pub struct TextOptions {
+    /// CSV field separator; `None` finds it in the first line.
+    pub delimiter: Option<u8>,
+    /// Does a CSV start with a line of column names?
+    pub header: bool,
+    /// CSV text that means NULL, beside an empty field.
+    pub null: Option<String>,
+}
+
+impl Default for TextOptions {
+    fn default() -> Self {
+        Self { delimiter: None, header: true, null: None }
+    }
+}
+
+/// A row that could not be read, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRow {
+    /// The file as the user named it.
+    pub file: String,
+    /// Line of a text file, row of a Parquet file; from 1.
+    pub line: u64,
+    /// Is `line` a row number?
+    pub is_row: bool,
+    /// The column, if one is to blame.
+    pub column: Option<String>,
+    /// The value as it stands in the file, shortened.
+    pub value: Option<String>,
+    /// What was expected, or what is wrong.
+    pub problem: String,
+    /// The whole record as it stands in the file (text files), for the rejects file.
+    pub record: String,
+}
+
+impl fmt::Display for BadRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.is_row { "row" } else { "line" };
+        write!(f, "{}, {place} {}", self.file, self.line)?;
+        if let Some(column) = &self.column {
+            write!(f, ", column `{column}`")?;
+        }
+        match &self.value {
+            Some(value) => write!(f, ": {value:?} {}", self.problem),
+            None => write!(f, ": {}", self.problem),
+        }
+    }
+}
+
+/// Characters of a value that a message shows.
+const SHOWN_VALUE_CHARS: usize = 60;
+
+pub(crate) fn shorten(text: &str) -> String {
+    if text.chars().count() <= SHOWN_VALUE_CHARS {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(SHOWN_VALUE_CHARS).collect();
+    format!("{head}…")
+}
+
+/// Bytes and rows read so far; shared with whoever shows progress.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes taken from input files (compressed bytes for compressed text).
+    pub bytes_read: AtomicU64,
+    /// Sum of the input files' sizes; 0 if unknown (standard input).
+    pub bytes_total: AtomicU64,
+    /// Good rows decoded.
+    pub rows: AtomicU64,
+    /// Bad rows skipped.
+    pub bad_rows: AtomicU64,
+    /// Bytes of data files written.
+    pub bytes_written: AtomicU64,
+}
+
+/// One input, opened: its columns are known, its rows are still to come.
+pub(crate) struct Input {
+    pub file: InputFile,
+    /// The file's own columns, as stored types.
+    pub schema: SchemaRef,
+    reader: Reader,
+}
+
+enum Reader {
+    Text(Box<TextInput>),
+    Parquet(Box<ParquetInput>),
+}
+
+/// A piece of an input that one thread decodes.
+pub(crate) enum Unit {
+    Text(text::Chunk),
+    RowGroup(usize),
+}
+
+/// Decoded rows of a unit, in order, and the rows that were not good.
+pub(crate) struct Decoded {
+    pub batches: Vec<RecordBatch>,
+    pub bad: Vec<BadRow>,
+}
+
+impl Input {
+    /// Opens a file and finds its columns. Columns of `known` keep their types: text is parsed as them.
+    pub fn open(
+        file: &InputFile,
+        options: &TextOptions,
+        known: Option<&Schema>,
+        progress: &Arc<Progress>,
+    ) -> Result<Self> {
+        let opened = source::open(file, progress)?;
+        let (schema, reader) = match opened {
+            Opened::Parquet(handle) => {
+                let input = ParquetInput::open(file, handle)?;
+                (input.stored_schema()?, Reader::Parquet(Box::new(input)))
+            }
+            Opened::Text(Format::Csv, bytes) => {
+                let input = TextInput::csv(file, bytes, options, known)?;
+                (input.schema(), Reader::Text(Box::new(input)))
+            }
+            Opened::Text(_, bytes) => {
+                let input = TextInput::json(file, bytes, known)?;
+                (input.schema(), Reader::Text(Box::new(input)))
+            }
+        };
+        Ok(Self { file: file.clone(), schema, reader })
+    }
+
+    /// The next piece to decode; `None` at the end of the file.
+    pub fn next_unit(&mut self) -> Result<Option<Unit>> {
+        match &mut self.reader {
+            Reader::Text(input) => Ok(input.next_chunk()?.map(Unit::Text)),
+            Reader::Parquet(input) => Ok(input.next_row_group().map(Unit::RowGroup)),
+        }
+    }
+
+    /// A handle that decodes units, usable by several threads.
+    pub fn decoder(&self, table: &SchemaRef) -> Result<Decoder> {
+        let inner = match &self.reader {
+            Reader::Text(input) => DecoderKind::Text(input.decoder()),
+            Reader::Parquet(input) => DecoderKind::Parquet(input.decoder()),
+        };
+        let fit = fit::Fit::new(&self.file.name, &self.schema, table)?;
+        Ok(Decoder { inner, fit })
+    }
+}
+
+/// Decodes units of one input into batches of the table's schema.
+#[derive(Clone)]
+pub(crate) struct Decoder {
+    inner: DecoderKind,
+    fit: fit::Fit,
+}
+
+#[derive(Clone)]
+enum DecoderKind {
+    Text(text::TextDecoder),
+    Parquet(parquet_file::ParquetDecoder),
+}
+
+impl Decoder {
+    /// Decodes one unit, handing over batches as they come. Bad rows are collected up to `max_bad`,
+    /// then decoding of the unit stops.
+    pub fn decode(
+        &self,
+        unit: Unit,
+        max_bad: usize,
+        progress: &Progress,
+        emit: &mut dyn FnMut(RecordBatch) -> Result<()>,
+    ) -> Result<Vec<BadRow>> {
+        match (&self.inner, unit) {
+            (DecoderKind::Text(decoder), Unit::Text(chunk)) => {
+                let Decoded { batches, mut bad } = decoder.decode(&chunk, max_bad)?;
+                for batch in batches {
+                    let (batch, _) = self.fit.apply(&batch, 0)?;
+                    progress.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+                    emit(batch)?;
+                }
+                bad.truncate(max_bad);
+                Ok(bad)
+            }
+            (DecoderKind::Parquet(decoder), Unit::RowGroup(group)) => {
+                let mut bad = Vec::new();
+                for batch in decoder.read(group, progress)? {
+                    let (first_row, batch) = batch?;
+                    let (batch, rejected) = self.fit.apply(&batch, first_row)?;
+                    bad.extend(rejected);
+                    if bad.len() >= max_bad {
+                        break;
+                    }
+                    progress.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+                    emit(batch)?;
+                }
+                Ok(bad)
+            }
+            _ => unreachable!("a unit is decoded by its own input's decoder"),
+        }
+    }
+}
+
+/// `name type, name type`, as a load prints the schema it found.
+pub fn describe_schema(schema: &Schema) -> String {
+    let column = |f: &Arc<Field>| {
+        let not_null = if f.is_nullable() { "" } else { " not null" };
+        format!("{} {}{not_null}", f.name(), type_name(f.data_type()))
+    };
+    schema.fields().iter().map(column).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,151 @@
+//! Input files as bytes: globs, standard input, compression, and what format the bytes are.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::decode::Progress;
+use crate::error::{Result, TableError};
+
+/// Bytes looked at to tell the format.
+const SNIFF_BYTES: usize = 4096;
+
+/// An input as the user named it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputFile {
+    /// What messages call it.
+    pub name: String,
+    /// `None` is standard input.
+    pub path: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Csv,
+    Json,
+}
+
+pub(super) enum Opened {
+    Text(Format, Box<dyn Read + Send>),
+    Parquet(Arc<File>),
+}
+
+/// The files that a list of paths, glob patterns and `-` (standard input) stands for, in order;
+/// a pattern's files are sorted by name.
+///
+/// # Errors
+/// [`TableError::Invalid`] for a pattern that matches nothing, a missing file or a folder.
+pub fn expand_inputs(patterns: &[String]) -> Result<Vec<InputFile>> {
+    let mut files = Vec::new();
+    for pattern in patterns {
+        if pattern == "-" {
+            files.push(InputFile { name: "standard input".into(), path: None });
+            continue;
+        }
+        let path = PathBuf::from(pattern);
+        if path.is_dir() {
+            return Err(TableError::Invalid(format!(
+                "{pattern} is a folder; name its files, for example {pattern}/*.parquet"
+            )));
+        }
+        if path.exists() {
+            files.push(InputFile { name: pattern.clone(), path: Some(path) });
+            continue;
+        }
+        let matched = glob::glob(pattern)
+            .map_err(|e| TableError::Invalid(format!("pattern `{pattern}`: {e}")))?;
+        let before = files.len();
+        for path in matched {
+            let path = path.map_err(|e| {
+                TableError::io(format!("pattern `{pattern}`"), std::io::Error::from(e))
+            })?;
+            if path.is_file() {
+                files.push(InputFile { name: path.display().to_string(), path: Some(path) });
+            }
+        }
+        if files.len() == before {
+            return Err(TableError::Invalid(format!("there is no file `{pattern}`")));
+        }
+    }
+    Ok(files)
+}
+
+pub(super) fn open(file: &InputFile, progress: &Arc<Progress>) -> Result<Opened> {
+    let fail = |e| TableError::io(format!("reading {}", file.name), e);
+    let raw: Box<dyn Read + Send> = match &file.path {
+        None => Box::new(Counted { inner: std::io::stdin(), progress: Arc::clone(progress) }),
+        Some(path) => {
+            let handle = File::open(path).map_err(fail)?;
+            if starts_with(&handle, b"PAR1").map_err(fail)? {
+                return Ok(Opened::Parquet(Arc::new(handle)));
+            }
+            Box::new(Counted { inner: handle, progress: Arc::clone(progress) })
+        }
+    };
+    let (head, raw) = peek(raw).map_err(fail)?;
+    let plain: Box<dyn Read + Send> = if head.starts_with(&[0x1f, 0x8b]) {
+        Box::new(flate2::read::MultiGzDecoder::new(BufReader::with_capacity(1 << 17, raw)))
+    } else if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        Box::new(zstd::stream::read::Decoder::new(raw).map_err(fail)?)
+    } else {
+        raw
+    };
+    let (head, mut plain) = peek(plain).map_err(fail)?;
+    if head.starts_with(b"PAR1") {
+        // Parquet is read from its end: a stream has to be put down first.
+        let mut spool = tempfile::tempfile().map_err(fail)?;
+        std::io::copy(&mut plain, &mut spool).map_err(fail)?;
+        return Ok(Opened::Parquet(Arc::new(spool)));
+    }
+    let first = head.iter().find(|b| !b.is_ascii_whitespace());
+    match first {
+        Some(b'{') => Ok(Opened::Text(Format::Json, plain)),
+        Some(b'[') => Err(TableError::Input {
+            file: file.name.clone(),
+            reason: "is one JSON array; write one object per line (for example with: jq -c '.[]')"
+                .into(),
+        }),
+        Some(_) => Ok(Opened::Text(Format::Csv, plain)),
+        None => Err(TableError::Input {
+            file: file.name.clone(),
+            reason: "is empty; there is nothing to load".into(),
+        }),
+    }
+}
+
+fn starts_with(mut handle: &File, magic: &[u8; 4]) -> std::io::Result<bool> {
+    let mut head = [0u8; 4];
+    let mut read = 0;
+    while read < 4 {
+        match handle.read(&mut head[read..])? {
+            0 => break,
+            n => read += n,
+        }
+    }
+    // A pipe cannot be rewound; it is read through `peek` instead.
+    handle.seek(SeekFrom::Start(0))?;
+    Ok(read == 4 && head == *magic)
+}
+
+/// The first bytes of a stream, and the whole stream.
+fn peek(mut raw: Box<dyn Read + Send>) -> std::io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
+    let mut head = Vec::with_capacity(SNIFF_BYTES);
+    (&mut raw).take(SNIFF_BYTES as u64).read_to_end(&mut head)?;
+    let again = std::io::Cursor::new(head.clone()).chain(raw);
+    Ok((head, Box::new(again)))
+}
+
+struct Counted<R> {
+    inner: R,
+    progress: Arc<Progress>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.progress.bytes_read.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+}

@@ -1,0 +1,47 @@
+//! A Delta table on object storage: what it holds, how files get into it, how it is kept tidy.
+//!
+//! ```no_run
+//! # async fn example() -> uplake_table::Result<()> {
+//! use uplake_table::{AsOf, Lake};
+//!
+//! let lake = Lake::open("./lake")?;
+//! let events = lake.snapshot("events", &AsOf::Latest).await?;
+//! println!("{} files, {} bytes", events.files().len(), events.size_bytes());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Invariants
+//! - Data files never change. A commit publishes new ones and retires old ones at once.
+//! - Any Delta reader gets the same rows from a table that we do.
+//!
+//! # Not here
+//! SQL and DataFusion (`engine`), experiments (`experiment`), indexes and id domains (later issues).
+
+#![forbid(unsafe_code)]
+
+mod commit;
+mod decode;
+mod error;
+mod lake;
+mod load;
+mod maintain;
+mod schema;
+mod snapshot;
+mod stats;
+mod write;
+
+pub use commit::{TableDefinition, create_table};
+pub use decode::{BadRow, InputFile, Progress, TextOptions, describe_schema, expand_inputs};
+pub use error::{Result, TableError};
+pub use lake::{AsOf, Lake, check_table_name};
+pub use load::{LoadOptions, LoadSummary, OnError, load};
+pub use maintain::{
+    CheckFinding, CheckReport, CompactOptions, CompactSummary, VacuumSummary, check, compact,
+    vacuum,
+};
+pub use schema::{parse_schema, parse_type, stored_type, type_name};
+pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
+pub use write_stream::{StreamWriter, WriteKind};
+
+mod write_stream;

@@ -1,0 +1,630 @@
+//! Files into a table, in one commit.
+//!
+//! ```text
+//! units of the inputs ─► [ thread: decode, fit, split ] ─► buffers ─► [ same thread: sort, encode, upload ]
+//!                        one per core                                 when a partition is full
+//! ```
+//!
+//! # Invariants
+//! - All rows of a load appear in one commit, or none.
+//! - A label is loaded once, however often and by however many processes it is tried.
+//! - Memory is bounded by [`LoadOptions::memory_bytes`], whatever the inputs' size.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use deltalake_core::kernel::Add;
+use deltalake_core::protocol::{DeltaOperation, SaveMode};
+use tokio::runtime::Handle;
+
+use crate::commit::{self, Change, CommitError, TableDefinition, check_definition};
+use crate::decode::{BadRow, Decoder, Input, InputFile, Progress, TextOptions, Unit};
+use crate::error::{Result, TableError};
+use crate::lake::{AsOf, Lake, check_table_name};
+use crate::schema::{type_name, widens};
+use crate::snapshot::Snapshot;
+use crate::write::{Layout, Sequence, TableWriter};
+
+/// Commits tried when other writers keep changing the schema in between.
+const COMMIT_ATTEMPTS: usize = 10;
+/// Share of the memory budget for buffered rows; the rest is for decoding, sorting and encoding.
+const BUFFER_SHARE: usize = 3;
+
+/// What to do with rows that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// Stop; nothing is committed.
+    Abort,
+    /// Load the good rows; write the bad ones, each with its reason, to this file (CSV).
+    Skip { rejects: PathBuf },
+}
+
+/// How to load.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Types of columns, overriding what is inferred (and the whole column list of a new table if
+    /// there is no header).
+    pub schema: Option<Arc<Schema>>,
+    /// For a new table: columns that split the files.
+    pub partition_by: Vec<String>,
+    /// For a new table: columns that rows are sorted by within a file.
+    pub cluster_by: Vec<String>,
+    /// May files bring columns the table does not have?
+    pub allow_new_columns: bool,
+    /// A load with the same label happens once.
+    pub label: Option<String>,
+    /// Bad rows.
+    pub on_error: OnError,
+    /// CSV and JSON details.
+    pub text: TextOptions,
+    /// Bytes of memory to use, all told.
+    pub memory_bytes: usize,
+    /// Threads.
+    pub threads: usize,
+    /// The clock: milliseconds since 1970, UTC.
+    pub now_millis: i64,
+}
+
+/// What a load did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadSummary {
+    /// The commit, or `None` if the label had been loaded before.
+    pub version: Option<u64>,
+    /// Was the table made by this load?
+    pub created: bool,
+    /// Rows committed.
+    pub rows: u64,
+    /// Rows rejected.
+    pub bad_rows: u64,
+    /// Data files written.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The table's columns after the load.
+    pub schema: SchemaRef,
+    /// Columns this load added to the table.
+    pub new_columns: Vec<String>,
+}
+
+/// Loads files into a table, creating it if needed.
+///
+/// Dropping the future between polls stops nothing that already runs on a thread, but nothing is
+/// committed then.
+///
+/// # Errors
+/// Bad rows, type clashes, unreadable files and a full disk end the load with nothing committed.
+pub async fn load(
+    lake: &Lake,
+    table: &str,
+    files: &[InputFile],
+    options: &LoadOptions,
+    progress: &Arc<Progress>,
+) -> Result<LoadSummary> {
+    check_table_name(table)?;
+    let base =
+        if lake.has_table(table) { Some(lake.snapshot(table, &AsOf::Latest).await?) } else { None };
+    if let (Some(label), Some(base)) = (&options.label, &base)
+        && base.has_label(label).await?
+    {
+        return Ok(already_loaded(base));
+    }
+    let plan = Plan::new(lake, table, base, files, options, progress)?;
+    let writer = Arc::new(TableWriter::new(
+        plan.layout.clone(),
+        Arc::clone(lake.store()),
+        Handle::current(),
+        options.memory_bytes / BUFFER_SHARE,
+        options.now_millis,
+    ));
+    let written = {
+        let (writer, options, progress) =
+            (Arc::clone(&writer), options.clone(), Arc::clone(progress));
+        let (inputs, schema) = (plan.inputs, SchemaRef::clone(&plan.layout.schema));
+        on_thread(move || run_threads(inputs, &schema, &writer, &options, &progress)).await
+    };
+    let adds = writer.take_files();
+    if let Err(error) = written {
+        commit::discard(lake, table, &adds).await;
+        return Err(error);
+    }
+    finish(lake, table, plan.base, plan.definition, plan.new_columns, adds, options, progress).await
+}
+
+fn already_loaded(base: &Snapshot) -> LoadSummary {
+    LoadSummary {
+        version: None,
+        created: false,
+        rows: 0,
+        bad_rows: 0,
+        files: 0,
+        bytes: 0,
+        schema: SchemaRef::clone(base.schema()),
+        new_columns: Vec::new(),
+    }
+}
+
+/// Runs blocking work on a thread of its own and waits for it without blocking the runtime.
+pub(crate) async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (done, wait) = tokio::sync::oneshot::channel();
+    let spawned = std::thread::Builder::new().name("uplake-load".into()).spawn(move || {
+        // The receiver is gone only if the caller gave up; then nobody wants the result.
+        let _ = done.send(work());
+    });
+    spawned.map_err(|e| TableError::io("starting a thread", e))?;
+    wait.await.unwrap_or_else(|_| {
+        Err(TableError::Invalid("a loading thread panicked; please report this".into()))
+    })
+}
+
+/// The opened inputs and the table they are to become.
+struct Plan {
+    base: Option<Snapshot>,
+    definition: TableDefinition,
+    new_columns: Vec<String>,
+    layout: Layout,
+    inputs: Vec<Input>,
+}
+
+impl Plan {
+    fn new(
+        lake: &Lake,
+        table: &str,
+        base: Option<Snapshot>,
+        files: &[InputFile],
+        options: &LoadOptions,
+        progress: &Arc<Progress>,
+    ) -> Result<Self> {
+        let total: u64 = files
+            .iter()
+            .filter_map(|f| std::fs::metadata(f.path.as_ref()?).ok())
+            .map(|m| m.len())
+            .sum();
+        progress.bytes_total.store(total, Ordering::Relaxed);
+        let declared = options.schema.as_deref();
+        let mut columns = match &base {
+            Some(base) => Columns::of_table(base.schema(), declared)?,
+            None => Columns::default(),
+        };
+        let mut inputs = Vec::with_capacity(files.len());
+        for file in files {
+            let hints = columns.hints(declared);
+            let input = Input::open(file, &options.text, hints.as_ref(), progress)?;
+            let may_add = inputs.is_empty() && base.is_none() || options.allow_new_columns;
+            columns.merge(&input.file.name, &input.schema, declared, may_add)?;
+            inputs.push(input);
+        }
+        let definition = definition(&base, &columns, options)?;
+        check_definition(&definition)?;
+        let layout = Layout {
+            table: table.to_owned(),
+            schema: SchemaRef::clone(&definition.schema),
+            partition_columns: definition.partition_columns.clone(),
+            cluster_by: definition.cluster_by.clone(),
+            prefix: lake.table_prefix(table)?,
+        };
+        let new_columns = if base.is_some() { columns.added } else { Vec::new() };
+        Ok(Self { base, definition, new_columns, layout, inputs })
+    }
+}
+
+/// The layout is the table's; what the command line says must agree with it.
+fn definition(
+    base: &Option<Snapshot>,
+    columns: &Columns,
+    options: &LoadOptions,
+) -> Result<TableDefinition> {
+    let schema = Arc::new(Schema::new(columns.fields.clone()));
+    let Some(base) = base else {
+        return Ok(TableDefinition {
+            schema,
+            partition_columns: options.partition_by.clone(),
+            cluster_by: options.cluster_by.clone(),
+        });
+    };
+    for (flag, asked, has) in [
+        ("--partition-by", &options.partition_by, base.partition_columns()),
+        ("--cluster-by", &options.cluster_by, base.cluster_by()),
+    ] {
+        if !asked.is_empty() && asked.as_slice() != has {
+            let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
+            return Err(TableError::Invalid(format!(
+                "table `{}` exists with {flag} {has}; leave the option out",
+                base.table()
+            )));
+        }
+    }
+    Ok(TableDefinition {
+        schema,
+        partition_columns: base.partition_columns().to_vec(),
+        cluster_by: base.cluster_by().to_vec(),
+    })
+}
+
+/// The table's columns as they grow while files are opened.
+#[derive(Default)]
+struct Columns {
+    fields: Vec<Field>,
+    added: Vec<String>,
+}
+
+impl Columns {
+    fn of_table(schema: &Schema, declared: Option<&Schema>) -> Result<Self> {
+        for wanted in declared.map(Schema::fields).into_iter().flatten() {
+            if let Ok(field) = schema.field_with_name(wanted.name())
+                && field.data_type() != wanted.data_type()
+            {
+                return Err(TableError::Invalid(format!(
+                    "--schema says column `{}` is {}, but the table has {}",
+                    wanted.name(),
+                    type_name(wanted.data_type()),
+                    type_name(field.data_type())
+                )));
+            }
+        }
+        let fields = schema.fields().iter().map(|f| f.as_ref().clone()).collect();
+        Ok(Self { fields, added: Vec::new() })
+    }
+
+    /// The columns whose types are settled: the table's so far, then what `--schema` declares.
+    fn hints(&self, declared: Option<&Schema>) -> Option<Schema> {
+        let mut fields = self.fields.clone();
+        for field in declared.map(Schema::fields).into_iter().flatten() {
+            if !fields.iter().any(|f| f.name() == field.name()) {
+                fields.push(field.as_ref().clone());
+            }
+        }
+        (!fields.is_empty()).then(|| Schema::new(fields))
+    }
+
+    fn merge(
+        &mut self,
+        file: &str,
+        found: &Schema,
+        declared: Option<&Schema>,
+        may_add: bool,
+    ) -> Result<()> {
+        for field in found.fields() {
+            if let Some(known) = self.fields.iter().find(|f| f.name() == field.name()) {
+                if !widens(field.data_type(), known.data_type()) {
+                    return Err(TableError::TypeClash {
+                        file: file.to_owned(),
+                        column: field.name().clone(),
+                        found: type_name(field.data_type()),
+                        expected: type_name(known.data_type()),
+                    });
+                }
+                continue;
+            }
+            if !may_add {
+                return Err(TableError::NewColumn {
+                    file: file.to_owned(),
+                    column: field.name().clone(),
+                    type_name: type_name(field.data_type()),
+                });
+            }
+            let target = declared.and_then(|s| s.field_with_name(field.name()).ok());
+            self.fields.push(target.unwrap_or(field).clone());
+            self.added.push(field.name().clone());
+        }
+        Ok(())
+    }
+}
+
+/// The next unit to decode, from whichever input is being read.
+struct Units {
+    inputs: VecDeque<(usize, Input, Decoder)>,
+    unit: usize,
+}
+
+impl Units {
+    fn next(&mut self) -> Result<Option<(Sequence, Unit, Decoder)>> {
+        while let Some((number, input, decoder)) = self.inputs.front_mut() {
+            if let Some(unit) = input.next_unit()? {
+                let sequence = Sequence { input: *number, unit: self.unit, batch: 0 };
+                self.unit += 1;
+                return Ok(Some((sequence, unit, decoder.clone())));
+            }
+            self.inputs.pop_front();
+        }
+        Ok(None)
+    }
+}
+
+struct Shared<'a> {
+    units: Mutex<Units>,
+    writer: &'a TableWriter,
+    rejects: Option<Rejects>,
+    failed: AtomicBool,
+    error: Mutex<Option<TableError>>,
+    progress: &'a Progress,
+}
+
+fn run_threads(
+    inputs: Vec<Input>,
+    schema: &SchemaRef,
+    writer: &TableWriter,
+    options: &LoadOptions,
+    progress: &Progress,
+) -> Result<()> {
+    let inputs = inputs
+        .into_iter()
+        .enumerate()
+        .map(|(number, input)| {
+            let decoder = input.decoder(schema)?;
+            Ok((number, input, decoder))
+        })
+        .collect::<Result<VecDeque<_>>>()?;
+    let rejects = match &options.on_error {
+        OnError::Abort => None,
+        OnError::Skip { rejects } => Some(Rejects::create(rejects)?),
+    };
+    let shared = Shared {
+        units: Mutex::new(Units { inputs, unit: 0 }),
+        writer,
+        rejects,
+        failed: AtomicBool::new(false),
+        error: Mutex::new(None),
+        progress,
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..options.threads.max(1) {
+            scope.spawn(|| shared.work());
+        }
+        shared.work();
+    });
+    let error = shared.error.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match error {
+        Some(error) => Err(error),
+        None => shared.rejects.map_or(Ok(()), Rejects::finish),
+    }
+}
+
+impl Shared<'_> {
+    fn work(&self) {
+        if let Err(error) = self.decode_all().and_then(|()| self.flush_all()) {
+            self.failed.store(true, Ordering::Relaxed);
+            let mut first = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert(error);
+        }
+    }
+
+    fn decode_all(&self) -> Result<()> {
+        while !self.failed.load(Ordering::Relaxed) {
+            let next = self.units.lock().unwrap_or_else(PoisonError::into_inner).next()?;
+            let Some((mut sequence, unit, decoder)) = next else { return Ok(()) };
+            let max_bad = if self.rejects.is_some() { usize::MAX } else { 1 };
+            let bad = decoder.decode(unit, max_bad, self.progress, &mut |batch| {
+                sequence.batch += 1;
+                self.writer.push(sequence, &batch)?;
+                let written = self.writer.bytes_written.load(Ordering::Relaxed);
+                self.progress.bytes_written.store(written, Ordering::Relaxed);
+                Ok(())
+            })?;
+            self.reject(bad)?;
+        }
+        Ok(())
+    }
+
+    fn flush_all(&self) -> Result<()> {
+        while !self.failed.load(Ordering::Relaxed) && self.writer.flush_one()? {
+            let written = self.writer.bytes_written.load(Ordering::Relaxed);
+            self.progress.bytes_written.store(written, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn reject(&self, bad: Vec<BadRow>) -> Result<()> {
+        self.progress.bad_rows.fetch_add(bad.len() as u64, Ordering::Relaxed);
+        match &self.rejects {
+            Some(rejects) => rejects.write(&bad),
+            None => match bad.into_iter().next() {
+                Some(row) => Err(TableError::BadRow(Box::new(row))),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+/// The file of rejected rows: CSV with file, line, column, value, reason, record.
+struct Rejects {
+    path: PathBuf,
+    file: Mutex<std::io::BufWriter<std::fs::File>>,
+    count: AtomicU64,
+}
+
+impl Rejects {
+    fn create(path: &PathBuf) -> Result<Self> {
+        let fail = |e| TableError::io(format!("writing rejects to {}", path.display()), e);
+        let mut file = std::io::BufWriter::new(std::fs::File::create(path).map_err(fail)?);
+        writeln!(file, "file,line,column,value,reason,record").map_err(fail)?;
+        Ok(Self { path: path.clone(), file: Mutex::new(file), count: AtomicU64::new(0) })
+    }
+
+    fn write(&self, rows: &[BadRow]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        for row in rows {
+            let fields = [
+                row.file.clone(),
+                row.line.to_string(),
+                row.column.clone().unwrap_or_default(),
+                row.value.clone().unwrap_or_default(),
+                row.problem.clone(),
+                row.record.clone(),
+            ];
+            let line: Vec<String> =
+                fields.iter().map(|f| format!("\"{}\"", f.replace('"', "\"\""))).collect();
+            writeln!(file, "{}", line.join(",")).map_err(|e| {
+                TableError::io(format!("writing rejects to {}", self.path.display()), e)
+            })?;
+        }
+        self.count.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<()> {
+        let mut file = self.file.into_inner().unwrap_or_else(PoisonError::into_inner);
+        file.flush()
+            .map_err(|e| TableError::io(format!("writing rejects to {}", self.path.display()), e))
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "one call, every part of the plan is used once")]
+async fn finish(
+    lake: &Lake,
+    table: &str,
+    base: Option<Snapshot>,
+    definition: TableDefinition,
+    new_columns: Vec<String>,
+    adds: Vec<Add>,
+    options: &LoadOptions,
+    progress: &Progress,
+) -> Result<LoadSummary> {
+    let mut summary = LoadSummary {
+        version: Some(0),
+        created: base.is_none(),
+        rows: progress.rows.load(Ordering::Relaxed),
+        bad_rows: progress.bad_rows.load(Ordering::Relaxed),
+        files: adds.len(),
+        bytes: adds.iter().map(|a| a.size as u64).sum(),
+        schema: SchemaRef::clone(&definition.schema),
+        new_columns,
+    };
+    match commit_load(lake, table, base, &definition, &adds, options).await {
+        Ok(Committed { version, created, schema }) => {
+            summary.version = Some(version);
+            summary.created = created;
+            summary.schema = schema;
+            Ok(summary)
+        }
+        Err(CommitError::LabelTaken) => {
+            commit::discard(lake, table, &adds).await;
+            Ok(already_loaded(&lake.snapshot(table, &AsOf::Latest).await?))
+        }
+        Err(CommitError::Conflict(reason)) => {
+            commit::discard(lake, table, &adds).await;
+            Err(TableError::Conflict { table: table.to_owned(), reason })
+        }
+        Err(CommitError::Failed(error)) => {
+            commit::discard(lake, table, &adds).await;
+            Err(error)
+        }
+    }
+}
+
+struct Committed {
+    version: u64,
+    created: bool,
+    schema: SchemaRef,
+}
+
+/// Commits; when another writer was first, fits the change to what the table has become.
+async fn commit_load(
+    lake: &Lake,
+    table: &str,
+    mut base: Option<Snapshot>,
+    definition: &TableDefinition,
+    adds: &[Add],
+    options: &LoadOptions,
+) -> Result<Committed, CommitError> {
+    let label = options.label.as_deref();
+    let mut last = String::new();
+    for _ in 0..COMMIT_ATTEMPTS {
+        let attempt = match &base {
+            None => {
+                let added = adds.to_vec();
+                commit::create(lake, table, definition, added, label, options.now_millis).await.map(
+                    |()| Committed {
+                        version: 0,
+                        created: true,
+                        schema: SchemaRef::clone(&definition.schema),
+                    },
+                )
+            }
+            Some(base) => append(lake, base, definition, adds, options).await,
+        };
+        match attempt {
+            Err(CommitError::Conflict(reason)) => {
+                last = reason;
+                let newer = lake.snapshot(table, &AsOf::Latest).await?;
+                if let Some(label) = label
+                    && newer.has_label(label).await?
+                {
+                    return Err(CommitError::LabelTaken);
+                }
+                base = Some(newer);
+            }
+            other => return other,
+        }
+    }
+    Err(CommitError::Conflict(last))
+}
+
+async fn append(
+    lake: &Lake,
+    base: &Snapshot,
+    definition: &TableDefinition,
+    adds: &[Add],
+    options: &LoadOptions,
+) -> Result<Committed, CommitError> {
+    if base.partition_columns() != definition.partition_columns
+        || base.cluster_by() != definition.cluster_by
+    {
+        return Err(CommitError::Failed(TableError::Conflict {
+            table: base.table().to_owned(),
+            reason: "it was made with another partitioning or clustering".into(),
+        }));
+    }
+    let merged = merged_schema(base, &definition.schema)?;
+    let changed = merged.fields().len() != base.schema().fields().len();
+    let change = Change {
+        add: adds.to_vec(),
+        remove: Vec::new(),
+        schema: changed.then(|| SchemaRef::clone(&merged)),
+        label: options.label.clone(),
+        operation: DeltaOperation::Write {
+            mode: SaveMode::Append,
+            partition_by: (!base.partition_columns().is_empty())
+                .then(|| base.partition_columns().to_vec()),
+            predicate: None,
+        },
+        now_millis: options.now_millis,
+    };
+    let version = commit::commit(lake, base, change).await?;
+    Ok(Committed { version, created: false, schema: merged })
+}
+
+/// The table's columns with the load's new ones; a column both have must have one type.
+fn merged_schema(base: &Snapshot, loaded: &SchemaRef) -> Result<SchemaRef> {
+    let mut fields: Vec<Field> =
+        base.schema().fields().iter().map(|f| f.as_ref().clone()).collect();
+    for field in loaded.fields() {
+        match fields.iter().find(|f| f.name() == field.name()) {
+            Some(known) if known.data_type() != field.data_type() => {
+                return Err(TableError::Conflict {
+                    table: base.table().to_owned(),
+                    reason: format!(
+                        "it made column `{}` {}, this load has {}",
+                        field.name(),
+                        type_name(known.data_type()),
+                        type_name(field.data_type())
+                    ),
+                });
+            }
+            Some(_) => {}
+            None => fields.push(field.as_ref().clone()),
+        }
+    }
+    if fields.len() == base.schema().fields().len() {
+        return Ok(SchemaRef::clone(base.schema()));
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}

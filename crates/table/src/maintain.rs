@@ -1,0 +1,732 @@
+//! Keeping a table tidy: compact small files, remove garbage, check what is there.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::io::Read;
+use std::path::{Path as LocalPath, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::compute::{SortOptions, interleave_record_batch};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::row::{OwnedRow, RowConverter, Rows, SortField};
+use bytes::Bytes;
+use chrono::Duration;
+use deltalake_core::operations::vacuum::{Clock, VacuumMode};
+use deltalake_core::protocol::DeltaOperation;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+use tokio::runtime::Handle;
+
+use crate::commit::{self, Change, CommitError, delta_table};
+use crate::error::{Result, TableError};
+use crate::lake::Lake;
+use crate::load::on_thread;
+use crate::snapshot::{DataFile, Snapshot};
+use crate::write::{ENCODE_ROWS, Layout, TableWriter, sort_order};
+use crate::write_stream::remove_action;
+
+/// A file below this is worth merging with others.
+const SMALL_FILE_BYTES: u64 = 128 << 20;
+/// Compaction cuts files here.
+const TARGET_FILE_BYTES: usize = 256 << 20;
+/// Rows of a file read at a time while merging.
+const MERGE_BATCH_ROWS: usize = 8192;
+
+/// How to compact.
+#[derive(Clone, Debug)]
+pub struct CompactOptions {
+    /// Threads; each merges one partition.
+    pub threads: usize,
+    /// The clock: milliseconds since 1970, UTC.
+    pub now_millis: i64,
+}
+
+/// What compaction did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompactSummary {
+    /// The commit, or `None` if there was nothing to do.
+    pub version: Option<u64>,
+    /// Files merged.
+    pub files_before: usize,
+    /// Files written instead.
+    pub files_after: usize,
+    /// Bytes before.
+    pub bytes_before: u64,
+    /// Bytes after.
+    pub bytes_after: u64,
+}
+
+/// Merges small files, and files of one partition whose sort ranges overlap, into sorted large ones.
+///
+/// Rows do not change. Appends that commit meanwhile are kept.
+///
+/// # Errors
+/// [`TableError::Conflict`] if someone else replaced one of the files meanwhile.
+pub async fn compact(
+    lake: &Lake,
+    base: &Snapshot,
+    options: &CompactOptions,
+) -> Result<CompactSummary> {
+    let groups = compaction_groups(base);
+    if groups.is_empty() {
+        return Ok(CompactSummary::default());
+    }
+    let layout = Layout {
+        table: base.table().to_owned(),
+        schema: Arc::clone(base.schema()),
+        partition_columns: base.partition_columns().to_vec(),
+        cluster_by: base.cluster_by().to_vec(),
+        prefix: base.prefix().clone(),
+    };
+    let store = Arc::clone(lake.store());
+    let writer = Arc::new(TableWriter::new(
+        layout,
+        Arc::clone(&store),
+        Handle::current(),
+        0,
+        options.now_millis,
+    ));
+    let merged: Vec<DataFile> = groups.iter().flatten().cloned().collect();
+    let (work, threads) = (Arc::clone(&writer), options.threads);
+    let schema = file_schema(base);
+    let (partition_columns, cluster_by) =
+        (base.partition_columns().to_vec(), base.cluster_by().to_vec());
+    let runtime = Handle::current();
+    let result = on_thread(move || {
+        let merge = Merge { writer: &work, store, runtime, schema, partition_columns, cluster_by };
+        merge.all(groups, threads)
+    })
+    .await;
+    let mut adds = writer.take_files();
+    if let Err(error) = result {
+        commit::discard(lake, base.table(), &adds).await;
+        return Err(error);
+    }
+    for add in &mut adds {
+        add.data_change = false;
+    }
+    let mut summary = CompactSummary {
+        version: None,
+        files_before: merged.len(),
+        files_after: adds.len(),
+        bytes_before: merged.iter().map(|f| f.size).sum(),
+        bytes_after: adds.iter().map(|a| a.size as u64).sum(),
+    };
+    let change = Change {
+        add: adds.clone(),
+        remove: merged.iter().map(|f| remove_action(f, options.now_millis, false)).collect(),
+        schema: None,
+        label: None,
+        operation: DeltaOperation::Optimize {
+            predicate: None,
+            target_size: TARGET_FILE_BYTES as i64,
+        },
+        now_millis: options.now_millis,
+    };
+    match commit::commit(lake, base, change).await {
+        Ok(version) => {
+            summary.version = Some(version);
+            Ok(summary)
+        }
+        Err(error) => {
+            commit::discard(lake, base.table(), &adds).await;
+            Err(match error {
+                CommitError::Failed(error) => error,
+                CommitError::Conflict(reason) => {
+                    TableError::Conflict { table: base.table().to_owned(), reason }
+                }
+                CommitError::LabelTaken => {
+                    TableError::Conflict { table: base.table().to_owned(), reason: String::new() }
+                }
+            })
+        }
+    }
+}
+
+fn file_schema(base: &Snapshot) -> SchemaRef {
+    let fields = base.schema().fields().iter();
+    let kept: Vec<_> =
+        fields.filter(|f| !base.partition_columns().contains(f.name())).cloned().collect();
+    Arc::new(Schema::new(kept))
+}
+
+/// Per partition, the files worth merging.
+fn compaction_groups(base: &Snapshot) -> Vec<Vec<DataFile>> {
+    let mut partitions: BTreeMap<Vec<Option<String>>, Vec<DataFile>> = BTreeMap::new();
+    for file in base.files() {
+        let key = base
+            .partition_columns()
+            .iter()
+            .map(|c| file.partition_values.get(c).cloned().flatten())
+            .collect();
+        partitions.entry(key).or_default().push(file.clone());
+    }
+    let lead = base.cluster_by().first();
+    partitions
+        .into_values()
+        .filter_map(|files| {
+            let overlapping = lead.is_some_and(|column| ranges_overlap(&files, column));
+            let chosen: Vec<DataFile> = if overlapping {
+                files
+            } else {
+                files.into_iter().filter(|f| f.size < SMALL_FILE_BYTES).collect()
+            };
+            (chosen.len() > 1).then_some(chosen)
+        })
+        .collect()
+}
+
+/// Do the ranges of the leading sort column cross? Unknown ranges count as crossing.
+fn ranges_overlap(files: &[DataFile], column: &str) -> bool {
+    let mut ranges = Vec::with_capacity(files.len());
+    for file in files {
+        let Some(stats) = file.stats.as_deref() else { return true };
+        let Ok(stats) = serde_json::from_str::<serde_json::Value>(stats) else { return true };
+        let bound = |kind: &str| stats.get(kind)?.get(column).cloned();
+        match (bound("minValues"), bound("maxValues")) {
+            (Some(low), Some(high)) => ranges.push((low, high)),
+            _ => return files.len() > 1,
+        }
+    }
+    ranges.sort_by(|a, b| json_order(&a.0, &b.0));
+    ranges.windows(2).any(|w| json_order(&w[1].0, &w[0].1).is_lt())
+}
+
+fn json_order(a: &serde_json::Value, b: &serde_json::Value) -> std::cmp::Ordering {
+    match (a.as_i64(), b.as_i64()) {
+        (Some(a), Some(b)) => return a.cmp(&b),
+        _ => {
+            if let (Some(a), Some(b)) = (a.as_f64(), b.as_f64()) {
+                return a.total_cmp(&b);
+            }
+        }
+    }
+    a.as_str().cmp(&b.as_str())
+}
+
+/// Merges groups of files into new ones.
+struct Merge<'a> {
+    writer: &'a TableWriter,
+    store: Arc<dyn ObjectStore>,
+    runtime: Handle,
+    schema: SchemaRef,
+    partition_columns: Vec<String>,
+    cluster_by: Vec<String>,
+}
+
+impl Merge<'_> {
+    fn all(&self, groups: Vec<Vec<DataFile>>, threads: usize) -> Result<()> {
+        let queue = Mutex::new(groups);
+        let first_error = Mutex::new(None);
+        let work = || {
+            loop {
+                let stop = first_error.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+                let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                let Some(group) = next.filter(|_| !stop) else { return };
+                if let Err(error) = self.group(&group) {
+                    let mut slot = first_error.lock().unwrap_or_else(PoisonError::into_inner);
+                    slot.get_or_insert(error);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads.max(1) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        first_error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    fn group(&self, files: &[DataFile]) -> Result<()> {
+        let key: Vec<Option<String>> = self
+            .partition_columns
+            .iter()
+            .map(|c| files[0].partition_values.get(c).cloned().flatten())
+            .collect();
+        let mut output = Output { writer: self.writer, key, file: None };
+        if self.cluster_by.is_empty() {
+            for file in files {
+                for batch in self.read(file)? {
+                    output.write(&batch?)?;
+                }
+            }
+        } else {
+            self.merge_sorted(files, &mut output)?;
+        }
+        output.finish()
+    }
+
+    /// A file's rows, in the table's schema without partition columns.
+    fn read(&self, file: &DataFile) -> Result<FittedReader> {
+        let chunks = StoreFile {
+            store: Arc::clone(&self.store),
+            path: file.store_path.clone(),
+            size: file.size,
+            runtime: self.runtime.clone(),
+        };
+        let parquet = |e| TableError::Parquet { file: file.path.clone(), source: e };
+        let reader = ParquetRecordBatchReaderBuilder::try_new(chunks)
+            .map_err(parquet)?
+            .with_batch_size(MERGE_BATCH_ROWS)
+            .build()
+            .map_err(parquet)?;
+        Ok(FittedReader { path: file.path.clone(), reader, schema: Arc::clone(&self.schema) })
+    }
+
+    fn merge_sorted(&self, files: &[DataFile], output: &mut Output<'_>) -> Result<()> {
+        let mut keys = SortKeys::new(&self.schema, &self.cluster_by)?;
+        let mut cursors = Vec::with_capacity(files.len());
+        for file in files {
+            let source = self.sorted_source(file, &mut keys)?;
+            if let Some(cursor) = Cursor::open(source, &keys)? {
+                cursors.push(cursor);
+            }
+        }
+        merge_cursors(cursors, &keys, &mut |rows| output.write(rows))
+    }
+
+    /// The file's batches in order; a file that turns out not to be sorted is sorted in memory.
+    fn sorted_source(&self, file: &DataFile, keys: &mut SortKeys) -> Result<Source> {
+        let mut last: Option<OwnedRow> = None;
+        let mut sorted = true;
+        // A first pass over the key columns alone would need a second reader; reading the file once
+        // more only when it lies is cheaper, since files we wrote never do.
+        if !self.declares_order(file)? {
+            for batch in self.read(file)? {
+                let rows = keys.rows(&batch?)?;
+                for row in &rows {
+                    if last.as_ref().is_some_and(|l| l.row() > row) {
+                        sorted = false;
+                        break;
+                    }
+                    last = Some(row.owned());
+                }
+                if !sorted {
+                    break;
+                }
+            }
+        }
+        if sorted {
+            return Ok(Source::File(self.read(file)?));
+        }
+        let batches = self.read(file)?.collect::<Result<Vec<_>>>()?;
+        let order = sort_order(&batches, &self.cluster_by)?;
+        let refs: Vec<&RecordBatch> = batches.iter().collect();
+        let sorted = order
+            .chunks(MERGE_BATCH_ROWS)
+            .map(|chunk| interleave_record_batch(&refs, chunk))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| TableError::arrow("sorting rows", e))?;
+        Ok(Source::Memory(sorted.into_iter()))
+    }
+
+    /// Was the file written by us, with this clustering?
+    fn declares_order(&self, file: &DataFile) -> Result<bool> {
+        let chunks = StoreFile {
+            store: Arc::clone(&self.store),
+            path: file.store_path.clone(),
+            size: file.size,
+            runtime: self.runtime.clone(),
+        };
+        let builder = ParquetRecordBatchReaderBuilder::try_new(chunks)
+            .map_err(|e| TableError::Parquet { file: file.path.clone(), source: e })?;
+        let footer = builder.metadata();
+        let ours = footer.file_metadata().created_by().is_some_and(|by| by.starts_with("uplake "));
+        let columns: Vec<i32> = self
+            .cluster_by
+            .iter()
+            .filter_map(|c| builder.schema().index_of(c).ok())
+            .map(|i| i as i32)
+            .collect();
+        Ok(ours
+            && footer.row_groups().iter().all(|g| {
+                g.sorting_columns()
+                    .is_some_and(|s| s.iter().map(|c| c.column_idx).collect::<Vec<_>>() == columns)
+            }))
+    }
+}
+
+/// Cuts rows into files of the target size.
+struct Output<'a> {
+    writer: &'a TableWriter,
+    key: Vec<Option<String>>,
+    file: Option<crate::write::DataFileWriter>,
+}
+
+impl Output<'_> {
+    fn write(&mut self, rows: &RecordBatch) -> Result<()> {
+        if self.file.is_none() {
+            self.file = Some(self.writer.open_file(&self.key, std::slice::from_ref(rows))?);
+        }
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.write(rows)?;
+        if file.bytes() >= TARGET_FILE_BYTES
+            && let Some(full) = self.file.take()
+        {
+            self.writer.close_file(full)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<()> {
+        match self.file.take() {
+            Some(file) => self.writer.close_file(file),
+            None => Ok(()),
+        }
+    }
+}
+
+struct FittedReader {
+    path: String,
+    reader: ParquetRecordBatchReader,
+    schema: SchemaRef,
+}
+
+impl Iterator for FittedReader {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.reader.next()?;
+        let fitted = batch.and_then(|batch| fit(&batch, &self.schema));
+        Some(fitted.map_err(|e| TableError::arrow(format!("reading {}", self.path), e)))
+    }
+}
+
+/// Columns by name; those a file lacks (it is older than they are) are NULL.
+fn fit(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, arrow::error::ArrowError> {
+    let columns = schema
+        .fields()
+        .iter()
+        .map(|field| match batch.column_by_name(field.name()) {
+            Some(column) => arrow::compute::cast(column, field.data_type()),
+            None => Ok(arrow::array::new_null_array(field.data_type(), batch.num_rows())),
+        })
+        .collect::<Result<Vec<ArrayRef>, _>>()?;
+    RecordBatch::try_new(Arc::clone(schema), columns)
+}
+
+enum Source {
+    File(FittedReader),
+    Memory(std::vec::IntoIter<RecordBatch>),
+}
+
+impl Iterator for Source {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::File(reader) => reader.next(),
+            Self::Memory(batches) => batches.next().map(Ok),
+        }
+    }
+}
+
+/// The sort key of rows in a form that compares as bytes.
+struct SortKeys {
+    converter: RowConverter,
+    columns: Vec<usize>,
+}
+
+impl SortKeys {
+    fn new(schema: &Schema, cluster_by: &[String]) -> Result<Self> {
+        let arrow = |e| TableError::arrow("sorting rows", e);
+        let columns = cluster_by
+            .iter()
+            .map(|c| schema.index_of(c))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(arrow)?;
+        let options = SortOptions { descending: false, nulls_first: false };
+        let fields = columns.iter().map(|i| {
+            let data_type: DataType = schema.field(*i).data_type().clone();
+            SortField::new_with_options(data_type, options)
+        });
+        let converter = RowConverter::new(fields.collect()).map_err(arrow)?;
+        Ok(Self { converter, columns })
+    }
+
+    fn rows(&self, batch: &RecordBatch) -> Result<Rows> {
+        let columns: Vec<ArrayRef> =
+            self.columns.iter().map(|i| Arc::clone(batch.column(*i))).collect();
+        self.converter.convert_columns(&columns).map_err(|e| TableError::arrow("sorting rows", e))
+    }
+}
+
+struct Cursor {
+    source: Source,
+    batch: RecordBatch,
+    keys: Rows,
+    at: usize,
+}
+
+impl Cursor {
+    fn open(mut source: Source, keys: &SortKeys) -> Result<Option<Self>> {
+        for batch in source.by_ref() {
+            let batch = batch?;
+            if batch.num_rows() > 0 {
+                let rows = keys.rows(&batch)?;
+                return Ok(Some(Self { source, batch, keys: rows, at: 0 }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn head(&self) -> OwnedRow {
+        self.keys.row(self.at).owned()
+    }
+}
+
+/// K-way merge: rows in key order, ties in file order, [`ENCODE_ROWS`] at a time.
+fn merge_cursors(
+    mut cursors: Vec<Cursor>,
+    keys: &SortKeys,
+    emit: &mut dyn FnMut(&RecordBatch) -> Result<()>,
+) -> Result<()> {
+    let mut heap: BinaryHeap<Reverse<(OwnedRow, usize)>> =
+        cursors.iter().enumerate().map(|(i, c)| Reverse((c.head(), i))).collect();
+    // Batches that chosen rows still point into.
+    let mut held: Vec<RecordBatch> = cursors.iter().map(|c| c.batch.clone()).collect();
+    let mut slot: Vec<usize> = (0..cursors.len()).collect();
+    let mut chosen: Vec<(usize, usize)> = Vec::with_capacity(ENCODE_ROWS);
+    while let Some(Reverse((_, i))) = heap.pop() {
+        chosen.push((slot[i], cursors[i].at));
+        cursors[i].at += 1;
+        let mut alive = true;
+        if cursors[i].at == cursors[i].batch.num_rows() {
+            alive = false;
+            while let Some(batch) = cursors[i].source.next() {
+                let batch = batch?;
+                if batch.num_rows() > 0 {
+                    cursors[i].keys = keys.rows(&batch)?;
+                    cursors[i].at = 0;
+                    held.push(batch.clone());
+                    slot[i] = held.len() - 1;
+                    cursors[i].batch = batch;
+                    alive = true;
+                    break;
+                }
+            }
+        }
+        if chosen.len() == ENCODE_ROWS {
+            emit_chosen(&held, &chosen, emit)?;
+            chosen.clear();
+            held = cursors.iter().map(|c| c.batch.clone()).collect();
+            slot = (0..cursors.len()).collect();
+        }
+        if alive {
+            heap.push(Reverse((cursors[i].head(), i)));
+        }
+    }
+    if chosen.is_empty() { Ok(()) } else { emit_chosen(&held, &chosen, emit) }
+}
+
+fn emit_chosen(
+    held: &[RecordBatch],
+    chosen: &[(usize, usize)],
+    emit: &mut dyn FnMut(&RecordBatch) -> Result<()>,
+) -> Result<()> {
+    let refs: Vec<&RecordBatch> = held.iter().collect();
+    let rows =
+        interleave_record_batch(&refs, chosen).map_err(|e| TableError::arrow("merging rows", e))?;
+    emit(&rows)
+}
+
+/// A Parquet file in the store, read from a thread outside the runtime.
+#[derive(Clone)]
+struct StoreFile {
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+    size: u64,
+    runtime: Handle,
+}
+
+impl Length for StoreFile {
+    fn len(&self) -> u64 {
+        self.size
+    }
+}
+
+impl ChunkReader for StoreFile {
+    type T = Box<dyn Read + Send>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        let rest = usize::try_from(self.size.saturating_sub(start)).unwrap_or(usize::MAX);
+        Ok(Box::new(std::io::Cursor::new(self.get_bytes(start, rest)?)))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let range = start..start + length as u64;
+        self.runtime
+            .block_on(self.store.get_range(&self.path, range))
+            .map_err(|e| ParquetError::External(Box::new(e)))
+    }
+}
+
+/// What a vacuum removed, or would remove.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VacuumSummary {
+    /// Paths from the table's folder.
+    pub removed: Vec<String>,
+}
+
+#[derive(Debug)]
+struct FixedClock(i64);
+
+impl Clock for FixedClock {
+    fn current_timestamp_millis(&self) -> i64 {
+        self.0
+    }
+}
+
+/// Removes files that no version of the last `retain` needs: replaced ones, and what crashed loads left.
+///
+/// With a short `retain` a load that is running now may lose the files it is writing; it then fails
+/// instead of committing them.
+///
+/// # Errors
+/// [`TableError::Delta`], [`TableError::Io`].
+pub async fn vacuum(
+    lake: &Lake,
+    base: &Snapshot,
+    retain: std::time::Duration,
+    dry_run: bool,
+    now_millis: i64,
+) -> Result<VacuumSummary> {
+    let millis = i64::try_from(retain.as_millis()).unwrap_or(i64::MAX);
+    let (_, metrics) = delta_table(base)
+        .vacuum()
+        .with_retention_period(Duration::milliseconds(millis))
+        .with_enforce_retention_duration(false)
+        .with_mode(VacuumMode::Full)
+        .with_dry_run(dry_run)
+        .with_clock(Arc::new(FixedClock(now_millis)))
+        .await
+        .map_err(|e| TableError::delta(base.table(), e))?;
+    let mut removed = metrics.files_deleted;
+    let root = lake.table_path(base.table());
+    for stray in stray_uploads(&root, now_millis - millis)? {
+        if !dry_run {
+            std::fs::remove_file(&stray)
+                .map_err(|e| TableError::io(format!("removing {}", stray.display()), e))?;
+        }
+        let relative = stray.strip_prefix(&root).unwrap_or(&stray);
+        removed.push(relative.display().to_string());
+    }
+    removed.sort();
+    Ok(VacuumSummary { removed })
+}
+
+/// Half-written uploads of the local store (`name#1`), which the store itself does not list.
+fn stray_uploads(root: &LocalPath, before_millis: i64) -> Result<Vec<PathBuf>> {
+    let fail = |e| TableError::io(format!("listing {}", root.display()), e);
+    let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            if entry.file_type().map_err(fail)?.is_dir() {
+                folders.push(entry.path());
+                continue;
+            }
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let staged = name
+                .rsplit_once('#')
+                .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+            let modified = entry.metadata().and_then(|m| m.modified()).map_err(fail)?;
+            let age = modified.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            if staged && i64::try_from(age.as_millis()).unwrap_or(i64::MAX) <= before_millis {
+                found.push(entry.path());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What `check` found wrong with one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckFinding {
+    /// Path from the table's folder.
+    pub path: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Files looked at.
+    pub files: usize,
+    /// Rows read.
+    pub rows: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// Empty if the table is sound.
+    pub findings: Vec<CheckFinding>,
+}
+
+/// Reads every data file to its last page and compares it with the log.
+///
+/// # Errors
+/// Only for what stops the check itself; damaged files are findings.
+pub async fn check(lake: &Lake, base: &Snapshot) -> Result<CheckReport> {
+    let store = Arc::clone(lake.store());
+    let runtime = Handle::current();
+    let (files, schema) = (base.files().to_vec(), file_schema(base));
+    on_thread(move || {
+        let mut report = CheckReport::default();
+        let mut seen: HashMap<&str, ()> = HashMap::new();
+        for file in &files {
+            report.files += 1;
+            report.bytes += file.size;
+            let checked = check_file(&store, &runtime, file, &schema);
+            let problem = match (checked, seen.insert(&file.path, ())) {
+                (_, Some(())) => Some("is in the log twice".to_owned()),
+                (Ok(rows), None) => {
+                    report.rows += rows;
+                    file.rows
+                        .filter(|expected| *expected != rows)
+                        .map(|expected| format!("holds {rows} rows, the log says {expected}"))
+                }
+                (Err(problem), None) => Some(problem),
+            };
+            if let Some(problem) = problem {
+                report.findings.push(CheckFinding { path: file.path.clone(), problem });
+            }
+        }
+        Ok(report)
+    })
+    .await
+}
+
+fn check_file(
+    store: &Arc<dyn ObjectStore>,
+    runtime: &Handle,
+    file: &DataFile,
+    schema: &SchemaRef,
+) -> Result<u64, String> {
+    let found = runtime
+        .block_on(store.head(&file.store_path))
+        .map_err(|e| format!("cannot be read: {e}"))?;
+    if found.size != file.size {
+        return Err(format!("is {} bytes, the log says {}", found.size, file.size));
+    }
+    let chunks = StoreFile {
+        store: Arc::clone(store),
+        path: file.store_path.clone(),
+        size: file.size,
+        runtime: runtime.clone(),
+    };
+    let reader = ParquetRecordBatchReaderBuilder::try_new(chunks)
+        .and_then(ParquetRecordBatchReaderBuilder::build)
+        .map_err(|e| format!("is not readable Parquet: {e}"))?;
+    let mut rows = 0;
+    for batch in reader {
+        let batch = batch.map_err(|e| format!("has a damaged page: {e}"))?;
+        fit(&batch, schema).map_err(|e| format!("does not fit the table: {e}"))?;
+        rows += batch.num_rows() as u64;
+    }
+    Ok(rows)
+}

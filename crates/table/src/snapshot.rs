@@ -1,0 +1,349 @@
+//! What a table holds at one version: its schema and its data files.
+//!
+//! # Invariants
+//! - A snapshot never changes. Reading it twice reads the same rows.
+//! - A table that uses a feature we would read wrongly is refused when the snapshot is made.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use chrono::DateTime;
+use deltalake_core::kernel::EagerSnapshot;
+use deltalake_core::logstore::LogStoreRef;
+use deltalake_core::{DeltaTable, DeltaTableBuilder, DeltaTableError};
+use futures::TryStreamExt;
+use object_store::path::Path;
+
+use crate::error::{Result, TableError};
+use crate::lake::{AsOf, Lake};
+
+/// Table property: the columns rows are sorted by inside each file, comma separated.
+pub(crate) const CLUSTER_BY: &str = "uplake.clusterBy";
+
+/// Reader features this version reads correctly. Anything else is refused.
+const READABLE_FEATURES: [&str; 3] = ["timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"];
+
+/// One version of one table.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    table: String,
+    delta: DeltaTable,
+    schema: SchemaRef,
+    partition_columns: Vec<String>,
+    cluster_by: Vec<String>,
+    files: Arc<Vec<DataFile>>,
+    prefix: Path,
+    /// When this version's commit file was written; tells a table from a later one of its name.
+    commit_modified: Option<std::time::SystemTime>,
+}
+
+/// One Parquet file of a snapshot.
+#[derive(Clone, Debug)]
+pub struct DataFile {
+    /// Path from the table's folder, decoded.
+    pub path: String,
+    /// Path within [`Lake::store`].
+    pub store_path: Path,
+    /// Bytes.
+    pub size: u64,
+    /// Milliseconds since 1970, UTC.
+    pub modified_millis: i64,
+    /// Rows, when the log says.
+    pub rows: Option<u64>,
+    /// Partition column -> value as the log spells it; `None` is NULL.
+    pub partition_values: HashMap<String, Option<String>>,
+    /// The log's statistics, JSON.
+    pub stats: Option<String>,
+}
+
+/// What the log says about one column of one file. Bounds hold for every value, but need not be values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ColumnBounds {
+    /// Not larger than any value, as text.
+    pub min: Option<String>,
+    /// Not smaller than any value, as text.
+    pub max: Option<String>,
+    /// NULLs.
+    pub nulls: Option<u64>,
+}
+
+impl DataFile {
+    /// Bounds by column name, from the log's statistics; partition columns are not among them.
+    pub fn column_bounds(&self) -> HashMap<String, ColumnBounds> {
+        let parsed = self.stats.as_deref().map(serde_json::from_str::<serde_json::Value>);
+        let Some(Ok(stats)) = parsed else { return HashMap::new() };
+        let mut bounds: HashMap<String, ColumnBounds> = HashMap::new();
+        let text = |value: &serde_json::Value| match value {
+            serde_json::Value::String(text) => Some(text.clone()),
+            serde_json::Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let entries =
+            |kind: &str| stats.get(kind).and_then(|v| v.as_object()).into_iter().flatten();
+        for (column, value) in entries("minValues") {
+            bounds.entry(column.clone()).or_default().min = text(value);
+        }
+        for (column, value) in entries("maxValues") {
+            bounds.entry(column.clone()).or_default().max = text(value);
+        }
+        for (column, value) in entries("nullCount") {
+            bounds.entry(column.clone()).or_default().nulls = value.as_u64();
+        }
+        bounds
+    }
+}
+
+/// One commit, newest first in [`Snapshot::history`].
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// Commit number.
+    pub version: u64,
+    /// Milliseconds since 1970, UTC.
+    pub timestamp_millis: Option<i64>,
+    /// `WRITE`, `DELETE`, `OPTIMIZE`, …
+    pub operation: String,
+    /// What the writer said about it.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Snapshot {
+    pub(crate) async fn load(lake: &Lake, table: &str, as_of: &AsOf) -> Result<Self> {
+        let delta = |e| TableError::delta(table, e);
+        let builder = DeltaTableBuilder::from_url(lake.table_url(table)?)
+            .map_err(delta)?
+            .with_storage_backend(Arc::clone(lake.store()), lake.table_url(table)?);
+        let builder = match as_of {
+            AsOf::Latest => builder,
+            AsOf::Version(version) => builder.with_version(*version),
+            AsOf::TimestampMillis(millis) => {
+                let instant = DateTime::from_timestamp_millis(*millis).ok_or_else(|| {
+                    TableError::Invalid(format!("{millis} ms is outside the calendar"))
+                })?;
+                builder.with_timestamp(instant)
+            }
+        };
+        let loaded = builder.load().await.map_err(|e| explain_load(table, as_of, e))?;
+        Self::of(lake, table, loaded).await
+    }
+
+    async fn of(lake: &Lake, table: &str, delta: DeltaTable) -> Result<Self> {
+        let state = delta.snapshot().map_err(|e| TableError::delta(table, e))?.snapshot().clone();
+        check_features(table, &state)?;
+        let prefix = lake.table_prefix(table)?;
+        let files = data_files(table, &state, &delta.log_store(), &prefix).await?;
+        let cluster_by = state
+            .metadata()
+            .configuration()
+            .get(CLUSTER_BY)
+            .map(|text| text.split(',').map(|c| c.trim().to_owned()).collect())
+            .unwrap_or_default();
+        let schema = state.arrow_schema();
+        let schema = Arc::new(Schema::new(schema.fields().clone()));
+        let partition_columns =
+            state.metadata().partition_columns().iter().map(ToString::to_string).collect();
+        let commit = lake
+            .table_path(table)
+            .join(format!("_delta_log/{:020}.json", delta.version().unwrap_or_default()));
+        let commit_modified = std::fs::metadata(commit).and_then(|m| m.modified()).ok();
+        Ok(Self {
+            commit_modified,
+            table: table.to_owned(),
+            delta,
+            schema,
+            partition_columns,
+            cluster_by,
+            files: Arc::new(files),
+            prefix,
+        })
+    }
+
+    /// The table's name.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// Commit number.
+    pub fn version(&self) -> u64 {
+        self.delta.version().unwrap_or_default()
+    }
+
+    /// All columns, partition columns included, in the table's order.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Columns whose values are in the log, not in the files.
+    pub fn partition_columns(&self) -> &[String] {
+        &self.partition_columns
+    }
+
+    /// Columns the rows of each file are sorted by; empty if they keep their arrival order.
+    pub fn cluster_by(&self) -> &[String] {
+        &self.cluster_by
+    }
+
+    /// The data files.
+    pub fn files(&self) -> &[DataFile] {
+        &self.files
+    }
+
+    /// Bytes of all data files.
+    pub fn size_bytes(&self) -> u64 {
+        self.files.iter().map(|f| f.size).sum()
+    }
+
+    /// Rows, if every file's count is in the log.
+    pub fn rows(&self) -> Option<u64> {
+        self.files.iter().map(|f| f.rows).sum()
+    }
+
+    /// Has a load with this label been committed?
+    ///
+    /// # Errors
+    /// [`TableError::Delta`].
+    pub async fn has_label(&self, label: &str) -> Result<bool> {
+        let version = self
+            .eager()?
+            .transaction_version(self.delta.log_store().as_ref(), label_app_id(label))
+            .await
+            .map_err(|e| TableError::delta(&self.table, e))?;
+        Ok(version.is_some())
+    }
+
+    /// The commits whose log files are still there, newest first.
+    ///
+    /// # Errors
+    /// [`TableError::Delta`].
+    pub async fn history(&self, limit: Option<usize>) -> Result<Vec<Commit>> {
+        let newest = self.version();
+        let infos: Vec<_> = self
+            .delta
+            .history(limit)
+            .try_collect()
+            .await
+            .map_err(|e| TableError::delta(&self.table, e))?;
+        Ok(infos
+            .into_iter()
+            .enumerate()
+            .map(|(age, info)| {
+                let mut parameters: Vec<(String, String)> = info
+                    .operation_parameters
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|(k, v)| (k, v.as_str().map_or_else(|| v.to_string(), str::to_owned)))
+                    .collect();
+                parameters.sort();
+                Commit {
+                    version: newest.saturating_sub(age as u64),
+                    timestamp_millis: info.timestamp,
+                    operation: info.operation.unwrap_or_else(|| "UNKNOWN".to_owned()),
+                    parameters,
+                }
+            })
+            .collect())
+    }
+
+    /// Does this commit file belong to the table this snapshot was made from (not to one of the same
+    /// name made later)?
+    pub(crate) fn is_same_table(&self, commit: &std::path::Path) -> bool {
+        let modified = std::fs::metadata(commit).and_then(|m| m.modified());
+        modified.is_ok_and(|t| Some(t) == self.commit_modified)
+    }
+
+    pub(crate) fn delta(&self) -> &DeltaTable {
+        &self.delta
+    }
+
+    pub(crate) fn eager(&self) -> Result<&EagerSnapshot> {
+        Ok(self.delta.snapshot().map_err(|e| TableError::delta(&self.table, e))?.snapshot())
+    }
+
+    pub(crate) fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+}
+
+/// The Delta transaction id under which a load's label is remembered.
+pub(crate) fn label_app_id(label: &str) -> String {
+    format!("uplake-load:{label}")
+}
+
+fn explain_load(table: &str, as_of: &AsOf, error: DeltaTableError) -> TableError {
+    match as_of {
+        AsOf::Latest => TableError::delta(table, error),
+        AsOf::Version(v) => TableError::Invalid(format!(
+            "table `{table}` has no version {v} (any more); see: uplake table history {table} ({error})"
+        )),
+        AsOf::TimestampMillis(_) => TableError::Invalid(format!(
+            "table `{table}` has no version at that time; see: uplake table history {table} ({error})"
+        )),
+    }
+}
+
+fn check_features(table: &str, state: &EagerSnapshot) -> Result<()> {
+    let refuse =
+        |feature: String| Err(TableError::UnsupportedFeature { table: table.to_owned(), feature });
+    for feature in state.protocol().reader_features().unwrap_or_default() {
+        let name = feature.to_string();
+        // A table may declare the deletion vector feature without having one: files tell below.
+        let checked_later = name == "deletionVectors" || name == "columnMapping";
+        if !READABLE_FEATURES.contains(&name.as_str()) && !checked_later {
+            return refuse(name);
+        }
+    }
+    let mode = state.metadata().configuration().get("delta.columnMapping.mode");
+    match mode.map(String::as_str) {
+        None | Some("none") => Ok(()),
+        Some(_) => refuse("columnMapping".to_owned()),
+    }
+}
+
+async fn data_files(
+    table: &str,
+    state: &EagerSnapshot,
+    log_store: &LogStoreRef,
+    prefix: &Path,
+) -> Result<Vec<DataFile>> {
+    let views: Vec<_> = state
+        .file_views(log_store.as_ref(), None)
+        .try_collect()
+        .await
+        .map_err(|e| TableError::delta(table, e))?;
+    let mut files = Vec::with_capacity(views.len());
+    for view in views {
+        if view.deletion_vector_descriptor().is_some() {
+            return Err(TableError::UnsupportedFeature {
+                table: table.to_owned(),
+                feature: "deletionVectors".to_owned(),
+            });
+        }
+        let path = view.path().into_owned();
+        #[expect(deprecated, reason = "the only public way to an Add's tags in deltalake-core 1.1")]
+        let add = view.add_action();
+        files.push(DataFile {
+            store_path: store_path(table, prefix, &path)?,
+            path,
+            size: u64::try_from(view.size()).unwrap_or_default(),
+            modified_millis: view.modification_time(),
+            rows: view.num_records().map(|n| n as u64),
+            partition_values: add.partition_values,
+            stats: add.stats,
+        });
+    }
+    // The log replays newest first; a fixed order makes plans and reports repeatable.
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+/// Joins a decoded path of the log to the table's folder.
+pub(crate) fn store_path(table: &str, prefix: &Path, path: &str) -> Result<Path> {
+    if path.contains("://") || path.starts_with('/') {
+        return Err(TableError::UnsupportedFeature {
+            table: table.to_owned(),
+            feature: "absolute file paths (a shallow clone)".to_owned(),
+        });
+    }
+    Path::parse(format!("{prefix}/{path}"))
+        .map_err(|e| TableError::Invalid(format!("table `{table}`, data file `{path}`: {e}")))
+}

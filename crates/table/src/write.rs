@@ -1,0 +1,635 @@
+//! Rows to data files: split by partition, sorted, cut, encoded, uploaded.
+//!
+//! A [`TableWriter`] is shared by the threads of a load. Each thread pushes batches; the thread
+//! whose push fills a partition's buffer sorts, encodes and uploads it itself, while the others go
+//! on decoding. So there is no queue to bound: memory is the buffers (a fixed share of the budget)
+//! plus one flush per thread.
+//!
+//! # Invariants
+//! - A data file holds one partition and never changes once written; its name is unique.
+//! - Rows of a file are sorted by the table's clustering columns (NULLs last), ties in arrival order.
+//! - Nothing here touches the log: until a commit names the files they are garbage.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
+use arrow::compute::{SortOptions, concat_batches, interleave_record_batch, take_record_batch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::row::{RowConverter, SortField};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use deltalake_core::kernel::Add;
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::metadata::SortingColumn;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
+use parquet::schema::types::ColumnPath;
+use tokio::runtime::Handle;
+
+use crate::error::{Result, TableError};
+use crate::stats;
+
+/// Rows of a row group: enough that one is worth a request of several MiB, few enough that a
+/// selective query skips most of a file.
+pub(crate) const ROW_GROUP_ROWS: usize = 1 << 20;
+/// Rows of a data page at most, so that the page index can skip within a row group.
+const PAGE_ROWS: usize = 20_000;
+/// Buffered Arrow bytes at which a partition becomes a file. Rows shrink 3 to 8 times in Parquet, so
+/// this gives files of 128 to 340 MB.
+const FILE_BUFFER_BYTES: usize = 1 << 30;
+/// An upload part. Larger than the 5 MiB that S3 demands, small enough to overlap with encoding.
+const PART_BYTES: usize = 8 << 20;
+/// Strings longer than this on average are compressed hard and not tried as a dictionary.
+const LONG_STRING_BYTES: usize = 32;
+/// Rows looked at to choose a column's encoding.
+const SAMPLE_ROWS: usize = 4096;
+/// A dictionary of a sorted id column: 150,000 ids of 28 bytes in a row group are 4 MiB.
+const DICTIONARY_BYTES: usize = 8 << 20;
+const BLOOM_FALSE_POSITIVES: f64 = 0.01;
+
+/// How a table's rows are laid out in files.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub table: String,
+    pub schema: SchemaRef,
+    pub partition_columns: Vec<String>,
+    pub cluster_by: Vec<String>,
+    pub prefix: Path,
+}
+
+/// Where in the input a batch came from; files keep this order when they are not clustered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sequence {
+    pub input: usize,
+    pub unit: usize,
+    pub batch: usize,
+}
+
+/// Collects rows from several threads into data files.
+pub(crate) struct TableWriter {
+    layout: Layout,
+    partition_indices: Vec<usize>,
+    file_indices: Vec<usize>,
+    file_schema: SchemaRef,
+    store: Arc<dyn ObjectStore>,
+    runtime: Handle,
+    buffer_budget: usize,
+    now_millis: i64,
+    state: Mutex<State>,
+    /// Bytes of finished files, for progress.
+    pub bytes_written: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    partitions: HashMap<Vec<Option<String>>, Pending>,
+    bytes: usize,
+    done: Vec<Add>,
+}
+
+#[derive(Default)]
+struct Pending {
+    batches: Vec<(Sequence, RecordBatch)>,
+    bytes: usize,
+}
+
+impl TableWriter {
+    /// `buffer_budget`: bytes of Arrow data held before a file is cut.
+    pub fn new(
+        layout: Layout,
+        store: Arc<dyn ObjectStore>,
+        runtime: Handle,
+        buffer_budget: usize,
+        now_millis: i64,
+    ) -> Self {
+        let is_partition = |f: &Field| layout.partition_columns.contains(f.name());
+        let fields = layout.schema.fields();
+        let partition_indices = layout
+            .partition_columns
+            .iter()
+            .filter_map(|name| layout.schema.index_of(name).ok())
+            .collect();
+        let file_indices: Vec<usize> =
+            (0..fields.len()).filter(|i| !is_partition(&fields[*i])).collect();
+        let file_schema = Arc::new(Schema::new(
+            file_indices.iter().map(|i| Arc::clone(&fields[*i])).collect::<Vec<_>>(),
+        ));
+        Self {
+            layout,
+            partition_indices,
+            file_indices,
+            file_schema,
+            store,
+            runtime,
+            buffer_budget,
+            now_millis,
+            state: Mutex::default(),
+            bytes_written: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds rows; may write a file before it returns.
+    ///
+    /// `batch` has the table's schema. Called from threads outside the async runtime.
+    pub fn push(&self, sequence: Sequence, batch: &RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        for (key, rows) in self.split(batch)? {
+            if let Some((key, pending)) = self.buffer(sequence, key, rows) {
+                self.flush(&key, pending)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one of the remaining buffers; false when there is none left.
+    pub fn flush_one(&self) -> Result<bool> {
+        let next = {
+            let mut state = self.lock();
+            take_largest(&mut state)
+        };
+        match next {
+            Some((key, pending)) => self.flush(&key, pending).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// The files written, as Delta actions. Call after [`Self::flush_one`] has returned false.
+    pub fn take_files(&self) -> Vec<Add> {
+        let mut done = std::mem::take(&mut self.lock().done);
+        done.sort_by(|a, b| a.path.cmp(&b.path));
+        done
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic in another thread of the load ends the load; the state is not used after it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn buffer(
+        &self,
+        sequence: Sequence,
+        key: Vec<Option<String>>,
+        rows: RecordBatch,
+    ) -> Option<(Vec<Option<String>>, Pending)> {
+        let bytes = rows.get_array_memory_size();
+        let mut state = self.lock();
+        state.bytes += bytes;
+        let total = state.bytes;
+        let pending = state.partitions.entry(key.clone()).or_default();
+        pending.batches.push((sequence, rows));
+        pending.bytes += bytes;
+        if pending.bytes >= FILE_BUFFER_BYTES.min(self.buffer_budget) {
+            let pending = state.partitions.remove(&key)?;
+            state.bytes -= pending.bytes;
+            return Some((key, pending));
+        }
+        if total >= self.buffer_budget {
+            return take_largest(&mut state);
+        }
+        None
+    }
+
+    /// Splits a batch by partition value; the partition columns are dropped from the parts.
+    fn split(&self, batch: &RecordBatch) -> Result<Vec<(Vec<Option<String>>, RecordBatch)>> {
+        let arrow = |e| TableError::arrow("splitting rows by partition", e);
+        let file_rows = batch.project(&self.file_indices).map_err(arrow)?;
+        if self.partition_indices.is_empty() {
+            return Ok(vec![(Vec::new(), file_rows)]);
+        }
+        let keys: Vec<&ArrayRef> =
+            self.partition_indices.iter().map(|i| batch.column(*i)).collect();
+        let groups = group_rows(&keys)?;
+        groups
+            .into_iter()
+            .map(|rows| {
+                let first = rows[0] as usize;
+                let key = keys
+                    .iter()
+                    .zip(&self.partition_indices)
+                    .map(|(a, i)| partition_value(a, first, self.layout.schema.field(*i).name()))
+                    .collect::<Result<Vec<_>>>()?;
+                let part = if rows.len() == batch.num_rows() {
+                    file_rows.clone()
+                } else {
+                    take_record_batch(&file_rows, &UInt32Array::from(rows)).map_err(arrow)?
+                };
+                Ok((key, part))
+            })
+            .collect()
+    }
+
+    fn flush(&self, key: &[Option<String>], pending: Pending) -> Result<()> {
+        let mut batches = pending.batches;
+        batches.sort_by_key(|(sequence, _)| *sequence);
+        let batches: Vec<RecordBatch> = batches.into_iter().map(|(_, b)| b).collect();
+        let order = match self.layout.cluster_by.as_slice() {
+            [] => None,
+            columns => Some(sort_order(&batches, columns)?),
+        };
+        let mut file = self.open_file(key, &batches)?;
+        match order {
+            None => {
+                for batch in batches {
+                    file.write(&batch)?;
+                }
+            }
+            Some(order) => {
+                let refs: Vec<&RecordBatch> = batches.iter().collect();
+                for chunk in order.chunks(ENCODE_ROWS) {
+                    let rows = interleave_record_batch(&refs, chunk)
+                        .map_err(|e| TableError::arrow("sorting rows", e))?;
+                    file.write(&rows)?;
+                }
+            }
+        }
+        self.close_file(file)
+    }
+
+    /// Starts a data file of one partition. `sample` holds rows like those to come.
+    pub(crate) fn open_file(
+        &self,
+        key: &[Option<String>],
+        sample: &[RecordBatch],
+    ) -> Result<DataFileWriter> {
+        let mut relative = String::new();
+        for (column, value) in self.layout.partition_columns.iter().zip(key) {
+            relative.push_str(&partition_folder(column, value.as_deref()));
+            relative.push('/');
+        }
+        relative.push_str(&format!("part-{}.parquet", uuid::Uuid::new_v4()));
+        let location =
+            crate::snapshot::store_path(&self.layout.table, &self.layout.prefix, &relative)?;
+        let upload = self
+            .runtime
+            .block_on(self.store.put_multipart(&location))
+            .map_err(|e| TableError::store(format!("writing {location}"), e))?;
+        let sink = UploadSink {
+            upload,
+            buffer: Vec::with_capacity(PART_BYTES + (1 << 20)),
+            runtime: self.runtime.clone(),
+            bytes: 0,
+        };
+        let properties = writer_properties(&self.file_schema, &self.layout.cluster_by, sample);
+        let writer = ArrowWriter::try_new(sink, Arc::clone(&self.file_schema), Some(properties))
+            .map_err(|e| TableError::Parquet { file: relative.clone(), source: e })?;
+        Ok(DataFileWriter {
+            relative,
+            writer,
+            partition_values: self
+                .layout
+                .partition_columns
+                .iter()
+                .cloned()
+                .zip(key.iter().cloned())
+                .collect(),
+        })
+    }
+
+    /// Completes a data file and remembers it for the commit.
+    pub(crate) fn close_file(&self, file: DataFileWriter) -> Result<()> {
+        let DataFileWriter { relative, mut writer, partition_values } = file;
+        let parquet = |e| TableError::Parquet { file: relative.clone(), source: e };
+        let metadata = writer.finish().map_err(parquet)?;
+        let sink = writer.inner_mut();
+        sink.finish().map_err(|e| TableError::io(format!("writing {relative}"), e))?;
+        let size = sink.bytes;
+        let add = Add {
+            path: relative.clone(),
+            size: i64::try_from(size).unwrap_or(i64::MAX),
+            partition_values,
+            data_change: true,
+            modification_time: self.now_millis,
+            stats: Some(stats::delta_stats(&metadata, &self.file_schema)),
+            ..Add::default()
+        };
+        self.bytes_written.fetch_add(size, Ordering::Relaxed);
+        self.lock().done.push(add);
+        Ok(())
+    }
+}
+
+/// Rows handed to the encoder at a time: small enough that a gathered batch stays in cache.
+pub(crate) const ENCODE_ROWS: usize = 16_384;
+
+/// A data file being written.
+pub(crate) struct DataFileWriter {
+    relative: String,
+    writer: ArrowWriter<UploadSink>,
+    partition_values: HashMap<String, Option<String>>,
+}
+
+impl DataFileWriter {
+    pub fn write(&mut self, rows: &RecordBatch) -> Result<()> {
+        self.writer
+            .write(rows)
+            .map_err(|e| TableError::Parquet { file: self.relative.clone(), source: e })
+    }
+
+    /// Bytes encoded so far, for cutting files.
+    pub fn bytes(&self) -> usize {
+        self.writer.bytes_written() + self.writer.in_progress_size()
+    }
+}
+
+fn take_largest(state: &mut State) -> Option<(Vec<Option<String>>, Pending)> {
+    let key = state
+        .partitions
+        .iter()
+        .max_by(|a, b| (a.1.bytes, b.0).cmp(&(b.1.bytes, a.0)))
+        .map(|(k, _)| k.clone())?;
+    let pending = state.partitions.remove(&key)?;
+    state.bytes -= pending.bytes;
+    Some((key, pending))
+}
+
+/// Row numbers by distinct value of `keys`, groups in order of first appearance.
+fn group_rows(keys: &[&ArrayRef]) -> Result<Vec<Vec<u32>>> {
+    let arrow = |e| TableError::arrow("splitting rows by partition", e);
+    let fields = keys.iter().map(|k| SortField::new(k.data_type().clone())).collect();
+    let converter = RowConverter::new(fields).map_err(arrow)?;
+    let columns: Vec<ArrayRef> = keys.iter().map(|k| Arc::clone(k)).collect();
+    let rows = converter.convert_columns(&columns).map_err(arrow)?;
+    let mut groups: Vec<Vec<u32>> = Vec::new();
+    let mut index: HashMap<&[u8], usize> = HashMap::new();
+    let all: Vec<_> = rows.iter().collect();
+    let mut last: Option<(&[u8], usize)> = None;
+    for (at, row) in all.iter().enumerate() {
+        let bytes: &[u8] = row.as_ref();
+        let group = match last {
+            Some((previous, group)) if previous == bytes => group,
+            _ => *index.entry(bytes).or_insert_with(|| {
+                groups.push(Vec::new());
+                groups.len() - 1
+            }),
+        };
+        groups[group].push(at as u32);
+        last = Some((bytes, group));
+    }
+    Ok(groups)
+}
+
+/// A partition value as the Delta log spells it; `None` is NULL.
+fn partition_value(array: &ArrayRef, row: usize, column: &str) -> Result<Option<String>> {
+    if array.is_null(row) {
+        return Ok(None);
+    }
+    let options = FormatOptions::default();
+    let text = ArrayFormatter::try_new(array.as_ref(), &options)
+        .map_err(|e| TableError::arrow("reading a partition value", e))?
+        .value(row)
+        .to_string();
+    if text.is_empty() {
+        // The protocol reads an empty partition value as NULL: storing one would change it.
+        return Err(TableError::Invalid(format!(
+            "partition column `{column}` holds an empty string, which Delta cannot tell from NULL; \
+             load it as NULL or partition by another column"
+        )));
+    }
+    Ok(Some(text))
+}
+
+/// `column=value` with anything unusual replaced: the log holds the real value, the folder is for people.
+fn partition_folder(column: &str, value: Option<&str>) -> String {
+    let tidy = |text: &str| -> String {
+        text.chars()
+            .take(64)
+            .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' })
+            .collect()
+    };
+    match value {
+        Some(value) => format!("{}={}", tidy(column), tidy(value)),
+        None => format!("{}=__HIVE_DEFAULT_PARTITION__", tidy(column)),
+    }
+}
+
+/// The order (batch, row) that sorts all rows of `batches` by `columns`, NULLs last, stable.
+///
+/// Comparing 16-byte prefixes of the row format decides nearly every pair without touching memory
+/// elsewhere; only equal prefixes compare the whole key.
+pub(crate) fn sort_order(
+    batches: &[RecordBatch],
+    columns: &[String],
+) -> Result<Vec<(usize, usize)>> {
+    let arrow = |e| TableError::arrow("sorting rows", e);
+    let Some(first) = batches.first() else { return Ok(Vec::new()) };
+    let indices = columns
+        .iter()
+        .map(|c| first.schema().index_of(c))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(arrow)?;
+    let fields = indices
+        .iter()
+        .map(|i| {
+            let options = SortOptions { descending: false, nulls_first: false };
+            SortField::new_with_options(first.schema().field(*i).data_type().clone(), options)
+        })
+        .collect();
+    let converter = RowConverter::new(fields).map_err(arrow)?;
+    let mut keys = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let columns: Vec<ArrayRef> = indices.iter().map(|i| Arc::clone(batch.column(*i))).collect();
+        keys.push(converter.convert_columns(&columns).map_err(arrow)?);
+    }
+    let mut order: Vec<(u128, u32, u32)> =
+        Vec::with_capacity(batches.iter().map(RecordBatch::num_rows).sum());
+    for (b, rows) in keys.iter().enumerate() {
+        for (r, row) in rows.iter().enumerate() {
+            let bytes: &[u8] = row.as_ref();
+            let mut prefix = [0u8; 16];
+            let length = bytes.len().min(16);
+            prefix[..length].copy_from_slice(&bytes[..length]);
+            order.push((u128::from_be_bytes(prefix), b as u32, r as u32));
+        }
+    }
+    order.sort_unstable_by(|x, y| {
+        x.0.cmp(&y.0)
+            .then_with(|| {
+                keys[x.1 as usize].row(x.2 as usize).cmp(&keys[y.1 as usize].row(y.2 as usize))
+            })
+            .then_with(|| (x.1, x.2).cmp(&(y.1, y.2)))
+    });
+    Ok(order.into_iter().map(|(_, b, r)| (b as usize, r as usize)).collect())
+}
+
+/// Parquet settings of a file: codec and encoding per column, chosen from a sample.
+///
+/// As measured on 40M events: lz4 decodes numbers and ids three times faster than zstd, zstd halves
+/// long strings; a dictionary pays when values repeat.
+fn writer_properties(
+    schema: &Schema,
+    cluster_by: &[String],
+    sample: &[RecordBatch],
+) -> WriterProperties {
+    let sorting = cluster_by
+        .iter()
+        .filter_map(|c| schema.index_of(c).ok())
+        .map(|i| SortingColumn { column_idx: i as i32, descending: false, nulls_first: false })
+        .collect::<Vec<_>>();
+    // Leaf numbers equal column numbers only without nested columns.
+    let flat = schema.fields().iter().all(|f| !f.data_type().is_nested());
+    let mut builder = WriterProperties::builder()
+        .set_created_by(concat!("uplake ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::LZ4_RAW)
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_write_batch_size(2048)
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .set_statistics_truncate_length(Some(64))
+        .set_column_index_truncate_length(Some(32))
+        .set_sorting_columns((flat && !sorting.is_empty()).then_some(sorting));
+    let head = sample_rows(sample);
+    for (i, field) in schema.fields().iter().enumerate() {
+        let column = ColumnPath::from(field.name().as_str());
+        let values = head.as_ref().map(|b| b.column(i));
+        let sorted = cluster_by.first() == Some(field.name());
+        builder = column_properties(builder, column, field, values, sorted);
+    }
+    builder.build()
+}
+
+fn column_properties(
+    mut builder: WriterPropertiesBuilder,
+    column: ColumnPath,
+    field: &Field,
+    values: Option<&ArrayRef>,
+    leads_the_sort: bool,
+) -> WriterPropertiesBuilder {
+    if is_id_like(field) || leads_the_sort && field.data_type() == &DataType::Utf8 {
+        builder = builder
+            .set_column_bloom_filter_enabled(column.clone(), true)
+            .set_column_bloom_filter_fpp(column.clone(), BLOOM_FALSE_POSITIVES)
+            .set_column_bloom_filter_max_ndv(column.clone(), ROW_GROUP_ROWS as u64);
+    }
+    match field.data_type() {
+        DataType::Utf8 | DataType::Binary => {
+            let (average, distinct) = values.map_or((0, 0.0), |v| string_shape(v));
+            if leads_the_sort {
+                return builder.set_column_dictionary_page_size_limit(column, DICTIONARY_BYTES);
+            }
+            if average > LONG_STRING_BYTES {
+                let level = ZstdLevel::try_new(1).map_or(Compression::SNAPPY, Compression::ZSTD);
+                builder = builder.set_column_compression(column.clone(), level);
+            }
+            if distinct > 0.5 {
+                builder = builder
+                    .set_column_dictionary_enabled(column.clone(), false)
+                    .set_column_encoding(column, Encoding::PLAIN);
+            }
+            builder
+        }
+        DataType::Int64 | DataType::Int32 | DataType::Timestamp(_, _) | DataType::Date32 => {
+            let distinct = values.map_or(1.0, |v| distinct_share(v));
+            if distinct > 0.05 {
+                // Sorted or nearly sorted numbers shrink to a few bits; others stay plain, which
+                // decodes at memory speed.
+                let packed = leads_the_sort;
+                let encoding = if packed { Encoding::DELTA_BINARY_PACKED } else { Encoding::PLAIN };
+                builder = builder
+                    .set_column_dictionary_enabled(column.clone(), false)
+                    .set_column_encoding(column, encoding);
+            }
+            builder
+        }
+        DataType::Float64 | DataType::Float32 => {
+            let distinct = values.map_or(1.0, |v| distinct_share(v));
+            builder.set_column_dictionary_enabled(column, distinct <= 0.05)
+        }
+        _ => builder,
+    }
+}
+
+/// Columns people look rows up by: named `id`, `…_id`, `…Id` or `uuid`, of text or whole numbers.
+fn is_id_like(field: &Field) -> bool {
+    let name = field.name();
+    let lower = name.to_ascii_lowercase();
+    matches!(field.data_type(), DataType::Utf8 | DataType::Int64)
+        && (lower == "id" || lower == "uuid" || lower.ends_with("_id") || name.ends_with("Id"))
+}
+
+fn sample_rows(sample: &[RecordBatch]) -> Option<RecordBatch> {
+    let first = sample.first()?;
+    let mut taken = Vec::new();
+    let mut rows = 0;
+    for batch in sample {
+        let n = batch.num_rows().min(SAMPLE_ROWS - rows);
+        taken.push(batch.slice(0, n));
+        rows += n;
+        if rows == SAMPLE_ROWS {
+            break;
+        }
+    }
+    concat_batches(&first.schema(), &taken).ok()
+}
+
+/// (average length in bytes, distinct values per row) of a sample of strings.
+fn string_shape(values: &ArrayRef) -> (usize, f64) {
+    let rows = values.len().max(1);
+    let (mut bytes, mut distinct) = (0, std::collections::HashSet::new());
+    let mut see = |value: &[u8]| {
+        bytes += value.len();
+        distinct.insert(value.to_vec());
+    };
+    match values.data_type() {
+        DataType::Utf8 => {
+            values.as_string::<i32>().iter().flatten().for_each(|s| see(s.as_bytes()))
+        }
+        DataType::Binary => values.as_binary::<i32>().iter().flatten().for_each(&mut see),
+        _ => {}
+    }
+    (bytes / rows, distinct.len() as f64 / rows as f64)
+}
+
+/// Distinct values per row of a sample of numbers.
+fn distinct_share(values: &ArrayRef) -> f64 {
+    let Ok(converter) = RowConverter::new(vec![SortField::new(values.data_type().clone())]) else {
+        return 1.0;
+    };
+    let Ok(rows) = converter.convert_columns(&[Arc::clone(values)]) else { return 1.0 };
+    let distinct: std::collections::HashSet<Vec<u8>> =
+        rows.iter().map(|r| r.as_ref().to_vec()).collect();
+    distinct.len() as f64 / values.len().max(1) as f64
+}
+
+/// Bytes of a file on their way to the store, a part at a time.
+pub(crate) struct UploadSink {
+    upload: Box<dyn MultipartUpload>,
+    buffer: Vec<u8>,
+    runtime: Handle,
+    bytes: u64,
+}
+
+impl UploadSink {
+    fn send(&mut self) -> std::io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let part = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES + (1 << 20)));
+        self.runtime.block_on(self.upload.put_part(part.into())).map_err(std::io::Error::other)
+    }
+
+    fn finish(&mut self) -> std::io::Result<()> {
+        self.send()?;
+        self.runtime.block_on(self.upload.complete()).map(drop).map_err(std::io::Error::other)
+    }
+}
+
+impl Write for UploadSink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        self.bytes += bytes.len() as u64;
+        if self.buffer.len() >= PART_BYTES {
+            self.send()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,287 @@
+//! Batches from a query into a table, in one commit: INSERT, CREATE TABLE AS, DELETE.
+//!
+//! # Invariants
+//! - Nothing is visible before [`StreamWriter::commit`]; dropping the writer commits nothing.
+//! - At most [`QUEUE_BATCHES`] batches wait; a fast producer is slowed down.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::RecordBatch;
+use deltalake_core::kernel::Remove;
+use deltalake_core::protocol::{DeltaOperation, SaveMode};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::commit::{self, Change, CommitError, TableDefinition, check_definition};
+use crate::error::{Result, TableError};
+use crate::lake::{Lake, check_table_name};
+use crate::snapshot::{DataFile, Snapshot};
+use crate::write::{Layout, Sequence, TableWriter};
+
+/// Batches between the query and the encoders.
+const QUEUE_BATCHES: usize = 8;
+
+/// What the written rows are.
+#[derive(Clone, Debug)]
+pub enum WriteKind {
+    /// The first rows of a new table.
+    Create,
+    /// More rows.
+    Append,
+    /// Rows that replace these files (what is left of them after a DELETE).
+    Delete { replaced: Vec<DataFile>, predicate: String },
+}
+
+/// Writes batches of a table's schema and commits them at the end.
+pub struct StreamWriter {
+    lake: Lake,
+    table: String,
+    target: Target,
+    writer: Arc<TableWriter>,
+    queue: Option<mpsc::Sender<(Sequence, RecordBatch)>>,
+    done: Vec<oneshot::Receiver<Result<()>>>,
+    cancelled: Arc<AtomicBool>,
+    sent: usize,
+    now_millis: i64,
+}
+
+enum Target {
+    New(TableDefinition),
+    Existing(Box<Snapshot>),
+}
+
+impl StreamWriter {
+    /// Writes into an existing table, on top of this snapshot.
+    ///
+    /// `memory_bytes` bounds the rows held before a file is cut; `threads` encode.
+    ///
+    /// # Errors
+    /// [`TableError::Io`] if a thread cannot be started.
+    pub fn into_table(
+        lake: &Lake,
+        base: Snapshot,
+        memory_bytes: usize,
+        threads: usize,
+        now_millis: i64,
+    ) -> Result<Self> {
+        let layout = Layout {
+            table: base.table().to_owned(),
+            schema: Arc::clone(base.schema()),
+            partition_columns: base.partition_columns().to_vec(),
+            cluster_by: base.cluster_by().to_vec(),
+            prefix: lake.table_prefix(base.table())?,
+        };
+        let target = Target::Existing(Box::new(base));
+        Self::start(lake, layout, target, memory_bytes, threads, now_millis)
+    }
+
+    /// Writes a table that does not exist yet.
+    ///
+    /// # Errors
+    /// [`TableError::TableExists`], [`TableError::Invalid`] for a definition that cannot be laid out.
+    pub fn into_new_table(
+        lake: &Lake,
+        table: &str,
+        definition: TableDefinition,
+        memory_bytes: usize,
+        threads: usize,
+        now_millis: i64,
+    ) -> Result<Self> {
+        check_table_name(table)?;
+        check_definition(&definition)?;
+        if lake.has_table(table) {
+            return Err(TableError::TableExists { name: table.to_owned() });
+        }
+        let layout = Layout {
+            table: table.to_owned(),
+            schema: Arc::clone(&definition.schema),
+            partition_columns: definition.partition_columns.clone(),
+            cluster_by: definition.cluster_by.clone(),
+            prefix: lake.table_prefix(table)?,
+        };
+        Self::start(lake, layout, Target::New(definition), memory_bytes, threads, now_millis)
+    }
+
+    fn start(
+        lake: &Lake,
+        layout: Layout,
+        target: Target,
+        memory_bytes: usize,
+        threads: usize,
+        now_millis: i64,
+    ) -> Result<Self> {
+        let table = layout.table.clone();
+        let store = Arc::clone(lake.store());
+        let writer =
+            Arc::new(TableWriter::new(layout, store, Handle::current(), memory_bytes, now_millis));
+        let (queue, batches) = mpsc::channel(QUEUE_BATCHES);
+        let batches = Arc::new(Mutex::new(batches));
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let mut done = Vec::new();
+        for _ in 0..threads.max(1) {
+            let (tell, told) = oneshot::channel();
+            let (writer, batches, cancelled) =
+                (Arc::clone(&writer), Arc::clone(&batches), Arc::clone(&cancelled));
+            std::thread::Builder::new()
+                .name("uplake-write".into())
+                .spawn(move || {
+                    // The receiver is gone only if the statement was dropped.
+                    let _ = tell.send(encode(&writer, &batches, &cancelled));
+                })
+                .map_err(|e| TableError::io("starting a thread", e))?;
+            done.push(told);
+        }
+        let lake = lake.clone();
+        Ok(Self {
+            lake,
+            table,
+            target,
+            writer,
+            queue: Some(queue),
+            done,
+            cancelled,
+            sent: 0,
+            now_millis,
+        })
+    }
+
+    /// Hands over rows in the table's schema. Dropping the future loses the batch: abort then.
+    ///
+    /// # Errors
+    /// What stopped the encoders, such as a full disk.
+    pub async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        self.sent += 1;
+        let sequence = Sequence { input: 0, unit: 0, batch: self.sent };
+        let sent = match &self.queue {
+            Some(queue) => queue.send((sequence, batch)).await.is_ok(),
+            None => false,
+        };
+        if sent { Ok(()) } else { self.drain().await }
+    }
+
+    /// Waits for the encoders, then publishes all rows at once; returns the commit's number.
+    ///
+    /// # Errors
+    /// [`TableError::Conflict`] if a replaced file was replaced by someone else in between.
+    pub async fn commit(mut self, kind: WriteKind) -> Result<u64> {
+        self.drain().await?;
+        let adds = self.writer.take_files();
+        let outcome = match (&self.target, kind) {
+            (Target::New(definition), _) => {
+                let added = adds.clone();
+                let (lake, table) = (&self.lake, &self.table);
+                commit::create(lake, table, definition, added, None, self.now_millis)
+                    .await
+                    .map(|()| 0)
+            }
+            (Target::Existing(base), kind) => {
+                let change = change(base, kind, adds.clone(), self.now_millis);
+                commit::commit(&self.lake, base, change).await
+            }
+        };
+        match outcome {
+            Ok(version) => return Ok(version),
+            Err(_) => commit::discard(&self.lake, &self.table, &adds).await,
+        }
+        Err(match outcome {
+            Err(CommitError::Failed(error)) => error,
+            Err(CommitError::Conflict(reason)) => match self.target {
+                Target::New(_) => TableError::TableExists { name: self.table.clone() },
+                Target::Existing(_) => TableError::Conflict { table: self.table.clone(), reason },
+            },
+            Ok(_) | Err(CommitError::LabelTaken) => TableError::Conflict {
+                table: self.table.clone(),
+                reason: "its label is taken".into(),
+            },
+        })
+    }
+
+    /// Stops and deletes what was written.
+    pub async fn abort(mut self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+        // The error that led here is the one to report.
+        let _ = self.drain().await;
+        commit::discard(&self.lake, &self.table, &self.writer.take_files()).await;
+    }
+
+    async fn drain(&mut self) -> Result<()> {
+        self.queue = None;
+        let mut first = Ok(());
+        for told in self.done.drain(..) {
+            let result = told.await.unwrap_or_else(|_| {
+                Err(TableError::Invalid("a writing thread panicked; please report this".into()))
+            });
+            if first.is_ok() {
+                first = result;
+            }
+        }
+        first
+    }
+}
+
+impl Drop for StreamWriter {
+    fn drop(&mut self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+fn encode(
+    writer: &TableWriter,
+    batches: &Mutex<mpsc::Receiver<(Sequence, RecordBatch)>>,
+    cancelled: &AtomicBool,
+) -> Result<()> {
+    let stop = || cancelled.load(Ordering::Relaxed);
+    let work = || -> Result<()> {
+        loop {
+            let next = batches.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
+            match next {
+                Some((sequence, batch)) if !stop() => writer.push(sequence, &batch)?,
+                _ => break,
+            }
+        }
+        while !stop() && writer.flush_one()? {}
+        Ok(())
+    };
+    let result = work();
+    if result.is_err() {
+        // The producer sees a closed queue and asks for the error.
+        cancelled.store(true, Ordering::Relaxed);
+        batches.lock().unwrap_or_else(PoisonError::into_inner).close();
+    }
+    result
+}
+
+fn change(
+    base: &Snapshot,
+    kind: WriteKind,
+    add: Vec<deltalake_core::kernel::Add>,
+    now_millis: i64,
+) -> Change {
+    let partition_by =
+        (!base.partition_columns().is_empty()).then(|| base.partition_columns().to_vec());
+    let (remove, operation) = match kind {
+        WriteKind::Create | WriteKind::Append => {
+            let mode = SaveMode::Append;
+            (Vec::new(), DeltaOperation::Write { mode, partition_by, predicate: None })
+        }
+        WriteKind::Delete { replaced, predicate } => (
+            replaced.iter().map(|f| remove_action(f, now_millis, true)).collect(),
+            DeltaOperation::Delete { predicate: Some(predicate) },
+        ),
+    };
+    Change { add, remove, schema: None, label: None, operation, now_millis }
+}
+
+/// `data_change` is false when the same rows come back in other files (compaction).
+pub(crate) fn remove_action(file: &DataFile, now_millis: i64, data_change: bool) -> Remove {
+    Remove {
+        path: file.path.clone(),
+        data_change,
+        deletion_timestamp: Some(now_millis),
+        extended_file_metadata: Some(true),
+        partition_values: Some(file.partition_values.clone()),
+        size: Some(i64::try_from(file.size).unwrap_or(i64::MAX)),
+        ..Remove::default()
+    }
+}

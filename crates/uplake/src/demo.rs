@@ -1,0 +1,244 @@
+//! `uplake demo`: a shop's A/B test from nothing to a report, with effects that are known.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use chrono::DateTime;
+use clap::Args;
+use uplake_engine::{Answer, Session, parse};
+use uplake_table::{AsOf, InputFile, Lake, LoadOptions, OnError, Progress, TextOptions, load};
+use uplake_testkit::shop::{Planted, ShopOptions};
+
+use crate::LakeArgs;
+use crate::environment::{memory_bytes, now_millis, session, threads};
+use crate::generate::shop_files;
+use crate::output::{
+    Format, count_text, is_terminal, statement_error, stdout, width, write_answer, write_file,
+};
+use crate::report;
+
+/// Marks a folder that the demo may empty.
+const MARKER: &str = ".uplake-demo";
+
+/// Arguments of `uplake demo`.
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// The folder to make the demo in
+    #[arg(default_value = "./demo")]
+    out: PathBuf,
+    /// Customers of the shop
+    #[arg(long, default_value_t = 120_000, value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
+    users: u32,
+    /// The same seed gives the same shop
+    #[arg(long, default_value_t = 14)]
+    seed: u64,
+}
+
+/// Runs the command.
+pub async fn run(args: DemoArgs) -> Result<()> {
+    let started = Instant::now();
+    prepare_folder(&args.out)?;
+    let lake_path = args.out.join("lake");
+    let lake_args = LakeArgs { lake: lake_path.display().to_string(), memory: None, threads: None };
+    let options = ShopOptions { users: args.users, seed: args.seed, ..ShopOptions::default() };
+    println!(
+        "1. A shop with {} customers tests free shipping for {} days.",
+        args.users, options.days
+    );
+    let tables = shop_files(&options, &args.out.join("files"))?;
+    let planted = tables.planted.clone();
+    let rows = (tables.exposures.num_rows() + tables.events.num_rows()) as u64;
+    drop(tables);
+    println!("   {} rows are in {}", count_text(rows), args.out.join("files").display());
+    println!("\n2. Load them: one commit each, sorted by user and time.");
+    let lake = Lake::open(&lake_args.lake)?;
+    for table in ["exposures", "events"] {
+        load_table(&lake, &lake_args, &args.out, table).await?;
+    }
+    write_definitions(&lake_path, &planted)?;
+    let session = session(&lake_args, AsOf::Latest)?;
+    println!("\n3. The report: uplake report free_shipping --lake {}\n", lake_path.display());
+    show_report(&session, &lake_path, &args.out).await?;
+    println!("\n4. A test that must not be trusted: uplake report new_checkout\n");
+    show_health(&session, &lake_path).await?;
+    println!("\n5. Ask the event log anything: uplake sql --lake {}", lake_path.display());
+    for sql in QUERIES {
+        show_query(&session, sql).await?;
+    }
+    println!(
+        "\nDone in {:.1} s. The page to share is {}.",
+        started.elapsed().as_secs_f64(),
+        args.out.join("report.html").display()
+    );
+    Ok(())
+}
+
+const QUERIES: [&str; 3] = [
+    "SELECT variant, count(DISTINCT user_id) AS users FROM exposures\nWHERE experiment = 'free_shipping' GROUP BY variant ORDER BY variant;",
+    "SELECT platform, count(*) AS orders, round(avg(amount), 2) AS mean_order\nFROM events WHERE event = 'purchase' GROUP BY platform ORDER BY platform;",
+    "SELECT dt, count(*) AS orders, round(sum(amount)) AS revenue FROM events\nWHERE event = 'purchase' GROUP BY dt ORDER BY revenue DESC LIMIT 3;",
+];
+
+/// An earlier demo is replaced; anything else is left alone.
+fn prepare_folder(out: &Path) -> Result<()> {
+    let marker = out.join(MARKER);
+    if out.exists() && !marker.exists() && std::fs::read_dir(out)?.next().is_some() {
+        bail!("{} is there and is not a demo; name another folder: uplake demo DIR", out.display());
+    }
+    for old in ["lake", "files"] {
+        let path = out.join(old);
+        if path.exists() {
+            std::fs::remove_dir_all(&path)
+                .with_context(|| format!("removing the earlier demo {}", path.display()))?;
+        }
+    }
+    std::fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    write_file(&marker, "made by uplake demo\n")
+}
+
+async fn load_table(lake: &Lake, args: &LakeArgs, out: &Path, table: &str) -> Result<()> {
+    let path = out.join(format!("files/{table}.parquet"));
+    println!("   uplake load {table} {} --partition-by dt --cluster-by user_id,ts", path.display());
+    let options = LoadOptions {
+        schema: None,
+        partition_by: vec!["dt".into()],
+        cluster_by: vec!["user_id".into(), "ts".into()],
+        allow_new_columns: false,
+        label: Some("demo".into()),
+        on_error: OnError::Abort,
+        text: TextOptions::default(),
+        memory_bytes: memory_bytes(args),
+        threads: threads(args),
+        now_millis: now_millis(),
+    };
+    let file = InputFile { name: path.display().to_string(), path: Some(path) };
+    let started = Instant::now();
+    let summary = load(lake, table, &[file], &options, &Arc::new(Progress::default())).await?;
+    println!("   {} rows in {:.1} s", count_text(summary.rows), started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+async fn show_report(session: &Session, lake: &Path, out: &Path) -> Result<()> {
+    let definition = lake.join("_uplake/experiments/free_shipping.toml");
+    let experiment = report::read_definition(&definition)?;
+    let made = report::make(session, &experiment, Some("platform"), None).await?;
+    let color = is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    println!("{}", made.to_text(width(), color).trim_end());
+    write_file(&out.join("report.html"), &made.to_html())?;
+    write_file(&out.join("report.json"), &made.to_json())
+}
+
+async fn show_health(session: &Session, lake: &Path) -> Result<()> {
+    let definition = lake.join("_uplake/experiments/new_checkout.toml");
+    let experiment = report::read_definition(&definition)?;
+    let made = report::make(session, &experiment, None, None).await?;
+    let color = is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    println!("{}", made.to_text(width(), color).trim_end());
+    Ok(())
+}
+
+async fn show_query(session: &Session, sql: &str) -> Result<()> {
+    println!("\n{sql}");
+    let mut out = stdout();
+    for statement in parse(sql)? {
+        let started = Instant::now();
+        let answer: Answer = session.run(&statement).await.map_err(|e| statement_error(e, sql))?;
+        write_answer(answer, Format::Table, &mut out).await?;
+        std::io::Write::flush(&mut out)?;
+        println!("{:.3} s", started.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+fn write_definitions(lake: &Path, planted: &Planted) -> Result<()> {
+    let folder = lake.join("_uplake/experiments");
+    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let day = |ms: i64| {
+        DateTime::from_timestamp_millis(ms).unwrap_or_default().format("%Y-%m-%d").to_string()
+    };
+    let (start, end) = (day(planted.start_ms), day(planted.end_ms));
+    for (name, hypothesis, metrics) in [
+        ("free_shipping", "Free shipping makes more visitors buy", FREE_SHIPPING_METRICS),
+        ("new_checkout", "A shorter checkout makes more visitors buy", NEW_CHECKOUT_METRICS),
+    ] {
+        let text = DEFINITION
+            .replace("{name}", name)
+            .replace("{hypothesis}", hypothesis)
+            .replace("{start}", &start)
+            .replace("{end}", &end)
+            .replace("{metrics}", metrics);
+        write_file(&folder.join(format!("{name}.toml")), &text)?;
+    }
+    Ok(())
+}
+
+const DEFINITION: &str = r#"# An experiment: who saw what, from when to when, and what is measured.
+name = "{name}"
+hypothesis = "{hypothesis}"
+start = "{start}"          # the first instant that counts
+end = "{end}"            # the first that does not
+time_zone = "UTC"
+
+[exposures]                   # one row or more per user who saw a variant
+table = "exposures"
+user = "user_id"
+variant = "variant"
+time = "ts"
+where = "experiment = '{name}'"
+
+[[variant]]
+name = "control"
+share = 0.5
+control = true
+
+[[variant]]
+name = "treatment"
+share = 0.5
+
+[[dimension]]
+name = "platform"
+
+[[dimension]]
+name = "country"
+{metrics}"#;
+
+const FREE_SHIPPING_METRICS: &str = r#"
+[[metric]]
+name = "conversion"           # share of users who bought
+type = "proportion"
+table = "events"
+where = "event = 'purchase'"
+
+[[metric]]
+name = "revenue_per_user"
+type = "mean"
+table = "events"
+value = "amount"
+where = "event = 'purchase'"
+
+[[metric]]
+name = "average_order_value"
+type = "ratio"
+table = "events"
+numerator = { value = "amount", where = "event = 'purchase'" }
+denominator = { value = "1", where = "event = 'purchase'" }
+
+[[metric]]
+name = "page_load_ms"
+type = "ratio"
+table = "events"
+numerator = { value = "load_ms", where = "event = 'page_load'" }
+denominator = { value = "1", where = "event = 'page_load'" }
+direction = "decrease"
+guardrail = true
+"#;
+
+const NEW_CHECKOUT_METRICS: &str = r#"
+[[metric]]
+name = "conversion"
+type = "proportion"
+table = "events"
+where = "event = 'purchase'"
+"#;

@@ -1,0 +1,106 @@
+//! What the command takes from the machine: clock, memory, cores, runtime.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use uplake_engine::{Session, SessionOptions};
+use uplake_table::{AsOf, Lake};
+
+use crate::LakeArgs;
+
+/// Share of the machine's memory that queries and loads use by default. The rest is for what is not
+/// counted: decoding buffers, the allocator's slack, the page cache.
+const MEMORY_SHARE: f64 = 0.6;
+/// Assumed when the system does not say.
+const MEMORY_FALLBACK_BYTES: usize = 4 << 30;
+
+/// Runs a command on a runtime of its own.
+pub fn run(command: impl Future<Output = Result<()>>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    let result = runtime.block_on(command);
+    // Threads that still read a file must not hold up the exit.
+    runtime.shutdown_background();
+    result
+}
+
+/// Milliseconds since 1970, UTC. The one place where the clock is read.
+pub fn now_millis() -> i64 {
+    chrono::Utc::now().timestamp_millis()
+}
+
+/// The budget of a command.
+pub fn memory_bytes(args: &LakeArgs) -> usize {
+    args.memory.unwrap_or_else(|| {
+        available_memory().map_or(MEMORY_FALLBACK_BYTES, |m| (m as f64 * MEMORY_SHARE) as usize)
+    })
+}
+
+/// The cores to use.
+pub fn threads(args: &LakeArgs) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    args.threads.filter(|n| *n > 0).unwrap_or_else(cores)
+}
+
+/// Bytes of memory: the machine's, or the container's limit if that is lower.
+fn available_memory() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find(|l| l.starts_with("MemTotal:"))?;
+    let total = line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024;
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse::<u64>().ok());
+    Some(limit.map_or(total, |l| l.min(total)))
+}
+
+/// Opens the lake and a session on it.
+pub fn session(args: &LakeArgs, as_of: AsOf) -> Result<Session> {
+    let options = SessionOptions {
+        memory_bytes: memory_bytes(args),
+        threads: threads(args),
+        as_of,
+        spill_folder: None,
+        clock: Arc::new(now_millis),
+    };
+    Ok(Session::new(Lake::open(&args.lake)?, &options)?)
+}
+
+/// `4G`, `512M`, `1.5GiB` or a number of bytes.
+pub fn parse_bytes(text: &str) -> Result<usize, String> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text[digits.len()..].to_ascii_uppercase();
+    let factor: u64 = match unit.trim_end_matches('B').trim_end_matches('I') {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        _ => return Err(format!("`{text}` is not a size; write 512M, 4G or a number of bytes")),
+    };
+    let number: f64 = digits
+        .trim()
+        .parse()
+        .map_err(|_| format!("`{text}` is not a size; write 512M, 4G or a number of bytes"))?;
+    if !number.is_finite() || number <= 0.0 {
+        return Err(format!("`{text}` is not a size: it must be more than 0"));
+    }
+    Ok((number * factor as f64) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_bytes("512M"), Ok(512 << 20));
+        assert_eq!(parse_bytes("1.5GiB"), Ok(3 << 29));
+        assert_eq!(parse_bytes("100"), Ok(100));
+        assert!(parse_bytes("lots").is_err() && parse_bytes("-1G").is_err());
+        assert!(parse_bytes("5X").is_err() && parse_bytes("").is_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! `uplake load`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use uplake_table::{
+    Lake, LoadOptions, LoadSummary, OnError, Progress, TextOptions, describe_schema, expand_inputs,
+    load, parse_schema,
+};
+
+use crate::LakeArgs;
+use crate::environment::{memory_bytes, now_millis, threads};
+use crate::output::{bytes_text, count_text};
+use crate::progress::Display;
+
+/// Loads use at most this much of the budget: more does not make them faster.
+const LOAD_MEMORY_MAX: usize = 6 << 30;
+
+/// Arguments of `uplake load`.
+#[derive(Args, Debug)]
+pub struct LoadArgs {
+    #[command(flatten)]
+    lake: LakeArgs,
+    /// The table; it is made if there is none
+    table: String,
+    /// CSV, JSON lines or Parquet, also .gz and .zst; patterns like 'logs/*.csv'; - for standard input
+    #[arg(required = true)]
+    files: Vec<String>,
+    /// Column types, overriding what is found: "ts timestamp, user_id text not null, …"
+    #[arg(long)]
+    schema: Option<String>,
+    /// New table: columns that split the files, usually the day
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    partition_by: Vec<String>,
+    /// New table: columns that rows are sorted by within a file, usually the user and the time
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    cluster_by: Vec<String>,
+    /// Add columns that the table does not have yet
+    #[arg(long)]
+    allow_new_columns: bool,
+    /// A load with this label happens once, however often it is tried
+    #[arg(long)]
+    label: Option<String>,
+    /// What to do with rows that cannot be read
+    #[arg(long, value_enum, default_value = "abort")]
+    on_error: OnErrorArg,
+    /// With --on-error skip: where to write the bad rows and their reasons
+    #[arg(long, value_name = "FILE")]
+    rejects: Option<PathBuf>,
+    /// CSV field separator (default: found in the first line)
+    #[arg(long, value_parser = parse_delimiter)]
+    delimiter: Option<u8>,
+    /// The CSV files have no header line; columns come in the order of the table or --schema
+    #[arg(long)]
+    no_header: bool,
+    /// CSV text that means NULL, beside an empty field
+    #[arg(long, value_name = "TEXT")]
+    null: Option<String>,
+    /// No progress, no summary
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnErrorArg {
+    /// Stop; nothing is loaded
+    Abort,
+    /// Load the others; write the bad ones to --rejects
+    Skip,
+}
+
+fn parse_delimiter(text: &str) -> Result<u8, String> {
+    match text {
+        "\\t" | "tab" => Ok(b'\t'),
+        text if text.len() == 1 && !matches!(text, "\"" | "\n" | "\r") => Ok(text.as_bytes()[0]),
+        _ => Err("one ASCII character, or tab".into()),
+    }
+}
+
+/// Runs the command.
+pub async fn run(args: LoadArgs) -> Result<()> {
+    let on_error = match (args.on_error, &args.rejects) {
+        (OnErrorArg::Abort, None) => OnError::Abort,
+        (OnErrorArg::Skip, Some(path)) => OnError::Skip { rejects: path.clone() },
+        (OnErrorArg::Skip, None) => bail!("--on-error skip needs --rejects FILE for the bad rows"),
+        (OnErrorArg::Abort, Some(_)) => bail!("--rejects is used with --on-error skip"),
+    };
+    let schema = args.schema.as_deref().map(parse_schema).transpose()?.map(Arc::new);
+    let files = expand_inputs(&args.files)?;
+    let options = LoadOptions {
+        schema,
+        partition_by: args.partition_by,
+        cluster_by: args.cluster_by,
+        allow_new_columns: args.allow_new_columns,
+        label: args.label,
+        on_error,
+        text: TextOptions { delimiter: args.delimiter, header: !args.no_header, null: args.null },
+        memory_bytes: memory_bytes(&args.lake).min(LOAD_MEMORY_MAX),
+        threads: threads(&args.lake),
+        now_millis: now_millis(),
+    };
+    let lake = Lake::open(&args.lake.lake)?;
+    let progress = Arc::new(Progress::default());
+    let started = Instant::now();
+    let display = Display::start(Arc::clone(&progress), args.quiet);
+    let result = load(&lake, &args.table, &files, &options, &progress).await;
+    display.stop().await;
+    let summary = result?;
+    if !args.quiet {
+        eprintln!(
+            "{}",
+            summary_text(&args.table, &options, &summary, started.elapsed().as_secs_f64())
+        );
+    }
+    Ok(())
+}
+
+fn summary_text(table: &str, options: &LoadOptions, summary: &LoadSummary, seconds: f64) -> String {
+    let Some(version) = summary.version else {
+        return format!(
+            "label {} is loaded already: table {table} is unchanged",
+            options.label.as_deref().unwrap_or_default()
+        );
+    };
+    let mut text = if summary.created {
+        format!("created table {table} ({})\n", describe_schema(&summary.schema))
+    } else {
+        String::new()
+    };
+    if !summary.new_columns.is_empty() {
+        text.push_str(&format!("new columns: {}\n", summary.new_columns.join(", ")));
+    }
+    text.push_str(&format!(
+        "loaded {} rows into {table} (version {version}): {} file{}, {}, {seconds:.1} s, {} rows/s",
+        summary.rows,
+        summary.files,
+        if summary.files == 1 { "" } else { "s" },
+        bytes_text(summary.bytes),
+        count_text((summary.rows as f64 / seconds.max(1e-3)) as u64),
+    ));
+    if let (OnError::Skip { rejects }, bad @ 1..) = (&options.on_error, summary.bad_rows) {
+        text.push_str(&format!(
+            "\nrejected {bad} bad row{}; see {}",
+            if bad == 1 { "" } else { "s" },
+            rejects.display()
+        ));
+    }
+    text
+}

@@ -1,0 +1,80 @@
+//! The command `uplake`.
+//!
+//! Each subcommand is a module with its arguments and a `run`. Exit codes: 0 done, 1 the request
+//! cannot be served (the message says what to do), 2 usage.
+
+#![forbid(unsafe_code)]
+
+mod demo;
+mod environment;
+mod generate;
+mod load;
+mod output;
+mod progress;
+mod report;
+mod sql;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// The database for A/B experiments and user-behaviour analytics.
+#[derive(Parser)]
+#[command(name = "uplake", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options that every command on a lake has.
+#[derive(Args, Clone, Debug)]
+pub struct LakeArgs {
+    /// The folder of tables
+    #[arg(long, env = "UPLAKE_LAKE", default_value = "./lake", global = true)]
+    pub lake: String,
+    /// Memory for queries and loads: bytes, or with K, M, G, T (default: 60 % of this machine's)
+    #[arg(long, env = "UPLAKE_MEMORY", value_parser = environment::parse_bytes, global = true)]
+    pub memory: Option<usize>,
+    /// Threads (default: all cores)
+    #[arg(long, env = "UPLAKE_THREADS", global = true)]
+    pub threads: Option<usize>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make a shop's A/B test, load it, print the report, write report.html, show three queries
+    Demo(demo::DemoArgs),
+    /// Load files into a table, in one commit
+    Load(load::LoadArgs),
+    /// Run SQL: from -c, -f, standard input, or interactively
+    Sql(sql::SqlArgs),
+    /// Analyse an experiment
+    Report(report::ReportArgs),
+    /// Look after tables
+    Table(table::TableArgs),
+    /// Write the XAB benchmark data set
+    Generate(generate::GenerateArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = environment::run(async move {
+        match cli.command {
+            Command::Demo(args) => demo::run(args).await,
+            Command::Load(args) => load::run(args).await,
+            Command::Sql(args) => sql::run(args).await,
+            Command::Report(args) => report::run(args).await,
+            Command::Table(args) => table::run(args).await,
+            Command::Generate(args) => generate::run(args),
+        }
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", output::error_text(&error));
+            ExitCode::FAILURE
+        }
+    }
+}

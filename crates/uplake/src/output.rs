@@ -1,0 +1,296 @@
+//! Answers and errors as people and programs read them.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use arrow::array::{Array, RecordBatch};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use clap::ValueEnum;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use futures::StreamExt;
+use parquet::arrow::ArrowWriter;
+use uplake_engine::{Answer, EngineError};
+
+/// Rows a terminal table shows; more are counted, not shown.
+const TABLE_ROWS_MAX: usize = 10_000;
+/// Rows held back to print as one table.
+const PRINTED_NULL: &str = "NULL";
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A table to read
+    Table,
+    /// Comma-separated values with a header line; NULL is empty
+    Csv,
+    /// One JSON object a line
+    Json,
+    /// A Parquet file
+    Parquet,
+    /// An Arrow IPC stream
+    Arrow,
+}
+
+/// Writes an answer; returns the number of rows.
+pub async fn write_answer(
+    answer: Answer,
+    format: Format,
+    out: &mut (dyn Write + Send),
+) -> Result<u64> {
+    let (schema, mut stream) = match answer {
+        Answer::Rows { schema, stream } => (schema, stream),
+        Answer::Done { message, rows } => {
+            if format == Format::Table {
+                writeln!(out, "{message}")?;
+            } else {
+                eprintln!("{message}");
+            }
+            return Ok(rows.unwrap_or_default());
+        }
+    };
+    let mut writer = Writer::new(format, &schema, out)?;
+    let mut rows = 0;
+    while let Some(batch) = stream.next().await {
+        let batch = batch.map_err(EngineError::from)?;
+        rows += batch.num_rows() as u64;
+        writer.write(batch)?;
+    }
+    writer.finish(rows)?;
+    Ok(rows)
+}
+
+enum Writer<'a> {
+    Table {
+        schema: SchemaRef,
+        batches: Vec<RecordBatch>,
+        held: usize,
+        out: &'a mut (dyn Write + Send),
+    },
+    Csv(arrow::csv::Writer<&'a mut (dyn Write + Send)>),
+    Json(arrow::json::LineDelimitedWriter<&'a mut (dyn Write + Send)>),
+    Parquet(Box<ArrowWriter<&'a mut (dyn Write + Send)>>),
+    Arrow(Box<arrow::ipc::writer::StreamWriter<&'a mut (dyn Write + Send)>>),
+}
+
+impl<'a> Writer<'a> {
+    fn new(format: Format, schema: &SchemaRef, out: &'a mut (dyn Write + Send)) -> Result<Self> {
+        Ok(match format {
+            Format::Table => {
+                Self::Table { schema: Arc::clone(schema), batches: Vec::new(), held: 0, out }
+            }
+            Format::Csv => {
+                let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(out);
+                // The header is there even if there are no rows.
+                writer.write(&RecordBatch::new_empty(Arc::clone(schema)))?;
+                Self::Csv(writer)
+            }
+            Format::Json => {
+                Self::Json(arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(out))
+            }
+            Format::Parquet => {
+                let plain = plain_schema(schema);
+                Self::Parquet(Box::new(ArrowWriter::try_new(out, plain, None)?))
+            }
+            Format::Arrow => {
+                let plain = plain_schema(schema);
+                Self::Arrow(Box::new(arrow::ipc::writer::StreamWriter::try_new(out, &plain)?))
+            }
+        })
+    }
+
+    fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        match self {
+            Self::Table { batches, held, .. } => {
+                let room = TABLE_ROWS_MAX.saturating_sub(*held);
+                if room > 0 {
+                    let shown = batch.slice(0, batch.num_rows().min(room));
+                    *held += shown.num_rows();
+                    batches.push(shown);
+                }
+            }
+            Self::Csv(writer) => writer.write(&batch)?,
+            Self::Json(writer) => writer.write(&batch)?,
+            Self::Parquet(writer) => writer.write(&plain_batch(&batch)?)?,
+            Self::Arrow(writer) => writer.write(&plain_batch(&batch)?)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self, rows: u64) -> Result<()> {
+        match self {
+            Self::Table { schema, batches, held, out } => {
+                writeln!(out, "{}", table_text(&schema, &batches)?)?;
+                if rows > held as u64 {
+                    writeln!(out, "(the first {held} of {rows} rows; --format csv writes all)")?;
+                } else {
+                    writeln!(out, "({rows} row{})", if rows == 1 { "" } else { "s" })?;
+                }
+            }
+            Self::Csv(_) => {}
+            Self::Json(mut writer) => writer.finish()?,
+            Self::Parquet(writer) => drop(writer.close()?),
+            Self::Arrow(mut writer) => writer.finish()?,
+        }
+        Ok(())
+    }
+}
+
+/// Views are an in-memory form; files hold plain strings, which every reader knows.
+fn plain_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        other => other.clone(),
+    }
+}
+
+fn plain_schema(schema: &Schema) -> SchemaRef {
+    let fields = schema
+        .fields()
+        .iter()
+        .map(|f| f.as_ref().clone().with_data_type(plain_type(f.data_type())));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+fn plain_batch(batch: &RecordBatch) -> Result<RecordBatch> {
+    let schema = plain_schema(&batch.schema());
+    let columns = batch
+        .columns()
+        .iter()
+        .zip(schema.fields())
+        .map(|(column, field)| arrow::compute::cast(column, field.data_type()))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
+
+/// A table for a terminal: numbers to the right, NULL shown as such.
+pub fn table_text(schema: &Schema, batches: &[RecordBatch]) -> Result<String> {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(schema.fields().iter().map(|f| f.name().as_str()));
+    let options = FormatOptions::default()
+        .with_null(PRINTED_NULL)
+        .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
+        .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
+    for batch in batches {
+        let formatters = batch
+            .columns()
+            .iter()
+            .map(|c| ArrayFormatter::try_new(c.as_ref(), &options))
+            .collect::<Result<Vec<_>, _>>()?;
+        for row in 0..batch.num_rows() {
+            let cells = formatters.iter().zip(batch.columns()).map(|(formatter, column)| {
+                let text = formatter.value(row).try_to_string().unwrap_or_else(|e| e.to_string());
+                let cell = Cell::new(visible(&text));
+                let right = column.data_type().is_numeric() && !column.is_null(row);
+                cell.set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left })
+            });
+            table.add_row(cells);
+        }
+    }
+    Ok(table.to_string())
+}
+
+/// Control characters would move the cursor; they are shown instead.
+fn visible(text: &str) -> String {
+    if !text.contains(char::is_control) {
+        return text.to_owned();
+    }
+    text.chars()
+        .map(|c| match c {
+            '\n' => '⏎',
+            '\t' => '⇥',
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+/// An error as the last line of a command: the message, the causes that add something.
+pub fn error_text(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+/// A statement's error with the line of SQL and a mark under the place.
+pub fn statement_error(error: EngineError, sql: &str) -> anyhow::Error {
+    let EngineError::Statement { message, position: Some(place) } = &error else {
+        return error.into();
+    };
+    let Some(line) = sql.lines().nth(place.line.saturating_sub(1) as usize) else {
+        return error.into();
+    };
+    let column = place.column.saturating_sub(1) as usize;
+    // A long line is cut around the place.
+    let from = column.saturating_sub(60);
+    let shown: String = line.chars().skip(from).take(120).collect();
+    let number = place.line.to_string();
+    let margin = " ".repeat(number.len());
+    anyhow::anyhow!(
+        "{message}\n{margin} |\n{number} | {shown}\n{margin} | {}^",
+        " ".repeat(column - from)
+    )
+}
+
+/// Did the reader of our output go away (`uplake sql … | head`)?
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+            || cause.to_string().contains("Broken pipe")
+    })
+}
+
+/// Should text be coloured and drawn for a person?
+pub fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// Columns of the terminal, or of a page if there is none.
+pub fn width() -> usize {
+    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    let measured = || Table::new().width().map(usize::from);
+    columns.or_else(measured).unwrap_or(100).clamp(60, 200)
+}
+
+/// 1234567 as `1.23M`.
+pub fn count_text(n: u64) -> String {
+    let x = n as f64;
+    match n {
+        0..=9_999 => n.to_string(),
+        10_000..=999_999 => format!("{:.0}k", x / 1e3),
+        1_000_000..=999_999_999 => format!("{:.2}M", x / 1e6),
+        _ => format!("{:.2}G", x / 1e9),
+    }
+}
+
+/// Bytes in binary units.
+pub fn bytes_text(n: u64) -> String {
+    let x = n as f64;
+    match n {
+        0..=1023 => format!("{n} B"),
+        1024..=1_048_575 => format!("{:.0} KiB", x / 1024.0),
+        1_048_576..=1_073_741_823 => format!("{:.1} MiB", x / 1_048_576.0),
+        _ => format!("{:.2} GiB", x / 1_073_741_824.0),
+    }
+}
+
+/// Standard output with a buffer.
+pub fn stdout() -> std::io::BufWriter<std::io::Stdout> {
+    std::io::BufWriter::with_capacity(1 << 16, std::io::stdout())
+}
+
+/// Writes a text file, with the path in the error.
+pub fn write_file(path: &std::path::Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}

@@ -1,0 +1,249 @@
+//! `uplake sql`.
+
+use std::fs::File;
+use std::io::{IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use rustyline::completion::{Completer, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Config, Editor, Helper, Highlighter, Hinter};
+use uplake_engine::{Session, Statement, parse};
+use uplake_table::{AsOf, Lake};
+
+use crate::LakeArgs;
+use crate::environment::session;
+use crate::output::{Format, statement_error, stdout, write_answer};
+
+const HISTORY_LINES: usize = 10_000;
+
+/// Arguments of `uplake sql`.
+#[derive(Args, Debug)]
+pub struct SqlArgs {
+    #[command(flatten)]
+    lake: LakeArgs,
+    /// Run this SQL
+    #[arg(short = 'c', long = "command", conflicts_with = "file")]
+    command: Option<String>,
+    /// Run the SQL in this file; - for standard input
+    #[arg(short = 'f', long)]
+    file: Option<PathBuf>,
+    /// How to write rows
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+    /// Write rows here instead of to standard output
+    #[arg(long, short = 'o')]
+    output: Option<PathBuf>,
+    /// Read every table as of this version: 12, 2026-11-01, "2026-11-01 08:00:00"
+    #[arg(long, value_parser = parse_as_of)]
+    as_of: Option<AsOf>,
+    /// Write `time: SECONDS` per statement to standard error
+    #[arg(long)]
+    timing: bool,
+}
+
+fn parse_as_of(text: &str) -> Result<AsOf, String> {
+    AsOf::parse(text).map_err(|e| e.to_string())
+}
+
+/// Runs the command.
+pub async fn run(args: SqlArgs) -> Result<()> {
+    let session = session(&args.lake, args.as_of.clone().unwrap_or(AsOf::Latest))?;
+    let text = match (&args.command, &args.file) {
+        (Some(command), _) => Some(command.clone()),
+        (None, Some(path)) if path.as_os_str() != "-" => Some(
+            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?,
+        ),
+        (None, None) if std::io::stdin().is_terminal() => None,
+        _ => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
+            Some(text)
+        }
+    };
+    match text {
+        Some(text) => run_text(&session, &text, &args).await,
+        None => interactive(&session, &args).await,
+    }
+}
+
+async fn run_text(session: &Session, text: &str, args: &SqlArgs) -> Result<()> {
+    let statements = parse(text).map_err(|e| statement_error(e, text))?;
+    if matches!(args.format, Format::Parquet | Format::Arrow) {
+        if statements.len() > 1 {
+            bail!("--format parquet and arrow hold the rows of one statement");
+        }
+        if args.output.is_none() && std::io::stdout().is_terminal() {
+            bail!("this format is not for a terminal; say where with -o FILE");
+        }
+    }
+    let mut out: Box<dyn Write + Send> = match &args.output {
+        Some(path) => Box::new(std::io::BufWriter::new(
+            File::create(path).with_context(|| format!("writing {}", path.display()))?,
+        )),
+        None => Box::new(stdout()),
+    };
+    for statement in &statements {
+        run_one(session, statement, text, args, out.as_mut()).await?;
+        out.flush().context("writing rows")?;
+    }
+    Ok(())
+}
+
+async fn run_one(
+    session: &Session,
+    statement: &Statement,
+    text: &str,
+    args: &SqlArgs,
+    out: &mut (dyn Write + Send),
+) -> Result<()> {
+    let started = Instant::now();
+    let answer = session.run(statement).await.map_err(|e| statement_error(e, text))?;
+    write_answer(answer, args.format, out).await?;
+    if args.timing {
+        out.flush().context("writing rows")?;
+        eprintln!("time: {:.6}", started.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+async fn interactive(session: &Session, args: &SqlArgs) -> Result<()> {
+    let lake = Lake::open(&args.lake.lake)?;
+    println!(
+        "uplake {} on {}. End statements with `;`, quit with \\q or Ctrl-D.",
+        env!("CARGO_PKG_VERSION"),
+        lake.root().display()
+    );
+    let config = Config::builder().max_history_size(HISTORY_LINES)?.auto_add_history(true).build();
+    let mut editor: Editor<SqlHelper, FileHistory> = Editor::with_config(config)?;
+    editor.set_helper(Some(SqlHelper { lake }));
+    let history = history_path();
+    if let Some(path) = &history {
+        // No history yet is no error.
+        let _ = editor.load_history(path);
+    }
+    loop {
+        match editor.readline("uplake> ") {
+            Ok(line) => {
+                if matches!(line.trim().trim_end_matches(';'), "\\q" | "quit" | "exit") {
+                    break;
+                }
+                if let Err(error) = run_line(session, &line, args).await {
+                    eprintln!("error: {}", crate::output::error_text(&error));
+                }
+            }
+            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Eof) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Some(path) = &history {
+        let folder = path.parent().map(std::fs::create_dir_all).transpose();
+        if let Err(error) = folder.map_err(Into::into).and_then(|_| editor.save_history(path)) {
+            eprintln!("the history was not kept in {}: {error}", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// Runs what was typed; Ctrl-C drops the query, which stops it.
+async fn run_line(session: &Session, line: &str, args: &SqlArgs) -> Result<()> {
+    let work = async {
+        let mut out = stdout();
+        for statement in parse(line).map_err(|e| statement_error(e, line))? {
+            let started = Instant::now();
+            run_one(session, &statement, line, args, &mut out).await?;
+            out.flush()?;
+            if !args.timing {
+                println!("{:.3} s", started.elapsed().as_secs_f64());
+            }
+        }
+        Ok(())
+    };
+    tokio::select! {
+        result = work => result,
+        _ = tokio::signal::ctrl_c() => bail!("cancelled"),
+    }
+}
+
+fn history_path() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".local/state"));
+    Some(state.or_else(home)?.join("uplake/history"))
+}
+
+/// Completes table names and the words that begin statements.
+#[derive(Helper, Highlighter, Hinter)]
+struct SqlHelper {
+    lake: Lake,
+}
+
+const WORDS: [&str; 24] = [
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP BY",
+    "ORDER BY",
+    "LIMIT",
+    "JOIN",
+    "LEFT JOIN",
+    "ON",
+    "AS",
+    "WITH",
+    "COUNT(*)",
+    "DISTINCT",
+    "BETWEEN",
+    "LIKE",
+    "INSERT INTO",
+    "VALUES",
+    "CREATE TABLE",
+    "DROP TABLE",
+    "DELETE FROM",
+    "SHOW TABLES",
+    "DESCRIBE",
+    "EXPLAIN",
+    "VERSION AS OF",
+];
+
+impl Completer for SqlHelper {
+    type Candidate = Pair;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &rustyline::Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let boundary = |c: char| !(c.is_alphanumeric() || c == '_');
+        let start = line[..position]
+            .rfind(boundary)
+            .map_or(0, |at| at + line[at..].chars().next().map_or(1, char::len_utf8));
+        let typed = line[start..position].to_lowercase();
+        if typed.is_empty() {
+            return Ok((start, Vec::new()));
+        }
+        let tables = self.lake.table_names().unwrap_or_default();
+        let words = WORDS.iter().map(|w| (*w).to_owned());
+        let candidates = tables
+            .into_iter()
+            .chain(words)
+            .filter(|w| w.to_lowercase().starts_with(&typed))
+            .map(|w| Pair { display: w.clone(), replacement: w })
+            .collect();
+        Ok((start, candidates))
+    }
+}
+
+impl Validator for SqlHelper {
+    /// A statement goes on until a semicolon ends it.
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let input = context.input().trim();
+        let complete =
+            input.is_empty() || input.ends_with(';') || matches!(input, "\\q" | "quit" | "exit");
+        Ok(if complete { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
+    }
+}

@@ -1,0 +1,197 @@
+//! `uplake table list|describe|compact|vacuum|check|history`.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use chrono::DateTime;
+use clap::{Args, Subcommand};
+use uplake_table::{AsOf, CompactOptions, Lake, Snapshot, check, compact, type_name, vacuum};
+
+use crate::LakeArgs;
+use crate::environment::{now_millis, threads};
+use crate::output::{bytes_text, count_text};
+
+/// Files that no version younger than this needs are removed; Delta's usual week.
+const DEFAULT_RETENTION: &str = "168h";
+
+/// Arguments of `uplake table`.
+#[derive(Args, Debug)]
+pub struct TableArgs {
+    #[command(flatten)]
+    lake: LakeArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// The tables of the lake
+    List,
+    /// Columns, layout and size of a table
+    Describe {
+        /// The table
+        table: String,
+    },
+    /// Merge small files into large sorted ones
+    Compact {
+        /// The table
+        table: String,
+    },
+    /// Remove files that no recent version needs, and what crashed loads left
+    Vacuum {
+        /// The table
+        table: String,
+        /// Keep what versions of this long ago need: 30m, 12h, 7d
+        #[arg(long, default_value = DEFAULT_RETENTION, value_parser = parse_duration)]
+        retain: Duration,
+        /// Only say what would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Read every file to its last page and compare it with the log
+    Check {
+        /// The table
+        table: String,
+    },
+    /// The commits of a table, newest first
+    History {
+        /// The table
+        table: String,
+        /// At most so many
+        #[arg(long)]
+        limit: Option<usize>,
+    },
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a duration; write 30m, 12h or 7d");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds: u64 = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+/// Runs the command.
+pub async fn run(args: TableArgs) -> Result<()> {
+    let lake = Lake::open(&args.lake.lake)?;
+    match args.verb {
+        Verb::List => list(&lake).await,
+        Verb::Describe { table } => describe(&lake.snapshot(&table, &AsOf::Latest).await?),
+        Verb::Compact { table } => {
+            let base = lake.snapshot(&table, &AsOf::Latest).await?;
+            let options = CompactOptions { threads: threads(&args.lake), now_millis: now_millis() };
+            let summary = compact(&lake, &base, &options).await?;
+            match summary.version {
+                None => println!("nothing to compact in {table}"),
+                Some(version) => println!(
+                    "compacted {table} (version {version}): {} files of {} became {} of {}",
+                    summary.files_before,
+                    bytes_text(summary.bytes_before),
+                    summary.files_after,
+                    bytes_text(summary.bytes_after)
+                ),
+            }
+            Ok(())
+        }
+        Verb::Vacuum { table, retain, dry_run } => {
+            let base = lake.snapshot(&table, &AsOf::Latest).await?;
+            let summary = vacuum(&lake, &base, retain, dry_run, now_millis()).await?;
+            for path in &summary.removed {
+                println!("{path}");
+            }
+            let verb = if dry_run { "would remove" } else { "removed" };
+            println!("{verb} {} files of {table}", summary.removed.len());
+            Ok(())
+        }
+        Verb::Check { table } => {
+            let report = check(&lake, &lake.snapshot(&table, &AsOf::Latest).await?).await?;
+            for finding in &report.findings {
+                println!("{}: {}", finding.path, finding.problem);
+            }
+            println!(
+                "read {} files of {table}: {} rows, {}",
+                report.files,
+                report.rows,
+                bytes_text(report.bytes)
+            );
+            if report.findings.is_empty() {
+                println!("the table is sound");
+                return Ok(());
+            }
+            bail!(
+                "{} of {} files are damaged; restore them from a copy, or go back with \
+                 --as-of an earlier version",
+                report.findings.len(),
+                report.files
+            )
+        }
+        Verb::History { table, limit } => {
+            let snapshot = lake.snapshot(&table, &AsOf::Latest).await?;
+            for commit in snapshot.history(limit).await? {
+                let time = commit
+                    .timestamp_millis
+                    .and_then(DateTime::from_timestamp_millis)
+                    .map_or_else(|| "-".into(), |t| t.format("%Y-%m-%d %H:%M:%S").to_string());
+                let parameters: Vec<String> = commit
+                    .parameters
+                    .iter()
+                    .filter(|(_, v)| !v.is_empty() && v.len() <= 80 && v != "[]")
+                    .map(|(k, v)| format!("{k}={v}"))
+                    .collect();
+                println!(
+                    "{:>6}  {time}  {:<12}  {}",
+                    commit.version,
+                    commit.operation,
+                    parameters.join("  ")
+                );
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn list(lake: &Lake) -> Result<()> {
+    let names = lake.table_names()?;
+    if names.is_empty() {
+        println!("no tables in {}", lake.root().display());
+    }
+    for name in names {
+        match lake.snapshot(&name, &AsOf::Latest).await {
+            Ok(table) => println!(
+                "{name:<32}  {:>8} rows  {:>4} files  {}",
+                table.rows().map_or_else(|| "?".into(), count_text),
+                table.files().len(),
+                bytes_text(table.size_bytes())
+            ),
+            Err(error) => println!("{name:<32}  {error}"),
+        }
+    }
+    Ok(())
+}
+
+fn describe(table: &Snapshot) -> Result<()> {
+    println!("table {} (version {})", table.table(), table.version());
+    println!(
+        "{} rows in {} files, {}",
+        table.rows().map_or_else(|| "an unknown number of".into(), |n| n.to_string()),
+        table.files().len(),
+        bytes_text(table.size_bytes())
+    );
+    let list = |columns: &[String]| match columns {
+        [] => "-".to_owned(),
+        columns => columns.join(", "),
+    };
+    println!("partitioned by: {}", list(table.partition_columns()));
+    println!("clustered by:   {}", list(table.cluster_by()));
+    for field in table.schema().fields() {
+        let null = if field.is_nullable() { "" } else { "  not null" };
+        println!("  {:<30}  {}{null}", field.name(), type_name(field.data_type()));
+    }
+    Ok(())
+}
