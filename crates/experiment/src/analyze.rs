@@ -14,6 +14,7 @@ use crate::cuped;
 use crate::definition::{Direction, Experiment, Inference, Metric, MetricKind};
 use crate::distribution::{chi2_sf, normal_isf};
 use crate::effect::{ArmFigure, Estimate, Side, StatsError, absolute, relative};
+use crate::format;
 use crate::health::{SRM_ALARM_P, sample_ratio};
 use crate::moments::Moments;
 use crate::multiplicity::holm;
@@ -192,28 +193,52 @@ fn judge_slice(experiment: &Experiment, metrics: &[&Metric], slice: &Slice) -> V
 
 fn judge_metric(experiment: &Experiment, metric: &Metric, arms: &[&Moments]) -> MetricReport {
     let control = experiment.control();
-    let mut notes = Vec::new();
-    if let Ok(figure) = ArmFigure::of(&metric.kind, arms[control], Side::Control) {
-        let strength = figure.baseline_strength();
-        if strength < STRONG_BASELINE && figure.value != 0.0 {
-            notes.push(format!(
-                "The control value is only {strength:.1} standard errors from 0, so relative \
-                 intervals are approximate; read the absolute ones."
-            ));
-        }
-    }
-    let treatments = (0..arms.len()).filter(|arm| *arm != control);
+    let strength = ArmFigure::of(&metric.kind, arms[control], Side::Control)
+        .map_or(f64::INFINITY, |figure| figure.baseline_strength());
+    // A control value that cannot be told from 0 cannot be divided by.
+    let divisible = strength >= normal_isf(experiment.alpha / 2.0);
+    let comparisons: Vec<Comparison> = (0..arms.len())
+        .filter(|arm| *arm != control)
+        .map(|arm| compare(experiment, metric, arm, [arms[control], arms[arm]], divisible))
+        .collect();
     MetricReport {
         name: metric.name.clone(),
         kind: metric.kind.name(),
         direction: metric.direction,
         guardrail: metric.guardrail,
         values: arms.iter().map(|moments| arm_value(&metric.kind, moments)).collect(),
-        comparisons: treatments
-            .map(|arm| compare(experiment, metric, arm, [arms[control], arms[arm]]))
-            .collect(),
-        notes,
+        notes: baseline_notes(experiment, metric, &comparisons, strength),
+        comparisons,
     }
+}
+
+/// What a reader should know when lifts divide by an uncertain control value.
+fn baseline_notes(
+    experiment: &Experiment,
+    metric: &Metric,
+    comparisons: &[Comparison],
+    strength: f64,
+) -> Vec<String> {
+    if strength >= STRONG_BASELINE || comparisons.iter().all(|c| c.relative.is_err()) {
+        return Vec::new();
+    }
+    let note = |comparison: &Comparison| {
+        let difference = comparison.absolute.ok()?;
+        if comparison.scale == Scale::Absolute {
+            let words = "the control value cannot be told from 0, so this is a difference";
+            return Some(format!("{}: {words}.", experiment.variants[comparison.arm].name));
+        }
+        let on = |value| format::effect(value, Scale::Absolute, metric.kind.name());
+        Some(format!(
+            "{}: the control value is only {strength:.1} standard errors from 0, so the lift's \
+             interval is rough; the difference is {} [{}, {}].",
+            experiment.variants[comparison.arm].name,
+            on(difference.value),
+            on(difference.low),
+            on(difference.high)
+        ))
+    };
+    comparisons.iter().filter_map(note).collect()
 }
 
 fn arm_value(kind: &MetricKind, moments: &Moments) -> ArmValue {
@@ -231,12 +256,14 @@ fn arm_value(kind: &MetricKind, moments: &Moments) -> ArmValue {
     }
 }
 
-/// Compares `arm` with the control; the moments are the control's and the arm's.
+/// Compares `arm` with the control; the moments are the control's and the arm's. `divisible`:
+/// the control value is a sound base for lifts.
 fn compare(
     experiment: &Experiment,
     metric: &Metric,
     arm: usize,
     [control, treatment]: [&Moments; 2],
+    divisible: bool,
 ) -> Comparison {
     let alpha = experiment.alpha;
     let mut variance_reduction = None;
@@ -262,10 +289,8 @@ fn compare(
         watch(experiment, arm, users, scale(&control, &treatment, alpha)?)
     };
     let (absolute, relative) = (on(absolute), on(relative));
-    let scale = match relative {
-        Err(StatsError::ZeroControlMean) => Scale::Absolute,
-        _ => Scale::Relative,
-    };
+    let lift_holds = relative.is_ok() && divisible;
+    let scale = if absolute.is_ok() && !lift_holds { Scale::Absolute } else { Scale::Relative };
     let mut comparison = Comparison {
         arm,
         absolute,

@@ -180,7 +180,7 @@ impl Comparison {
     }
 }
 
-/// Relative unless the control mean is 0.
+/// Relative unless the control mean is 0 or cannot be told from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {

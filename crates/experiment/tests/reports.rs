@@ -167,6 +167,20 @@ fn a_control_mean_of_zero_falls_back_to_the_absolute_scale() {
 }
 
 #[test]
+fn a_control_value_that_may_be_zero_is_not_divided_by() {
+    // Deviation 20 over 100 users: a standard error of 2 around 1, then around 10.
+    let report = report_on(groups(100, 0.5, 1.0, 0.1), groups(100, 0.5, 9.0, 0.1));
+    let revenue = &report.metrics[1];
+    assert_eq!(revenue.comparisons[0].scale, Scale::Absolute);
+    assert!(revenue.comparisons[0].relative.is_ok(), "the lift is still in the data");
+    assert!(revenue.notes[0].contains("cannot be told from 0"), "{:?}", revenue.notes);
+    let report = report_on(groups(100, 0.5, 10.0, 0.1), groups(100, 0.5, 19.0, 0.1));
+    let revenue = &report.metrics[1];
+    assert_eq!(revenue.comparisons[0].scale, Scale::Relative);
+    assert!(revenue.notes[0].contains("the difference is +9.000 [+3.42"), "{:?}", revenue.notes);
+}
+
+#[test]
 fn breakdown_keeps_the_largest_values_and_merges_the_rest() {
     let mut cells = vec![
         cell(None, 0, groups(2000, 0.1, 10.0, 0.1)),
