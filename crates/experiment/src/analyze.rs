@@ -20,8 +20,9 @@ use crate::moments::Moments;
 use crate::multiplicity::holm;
 use crate::query::{Cell, MomentsQuery, MomentsTable, find_metric};
 use crate::report::{
-    Arm, ArmValue, Breakdown, BreakdownRow, Call, Comparison, Day, DimensionAlarm, Health,
-    Heterogeneity, MetricReport, Report, SCHEMA, SampleRatioCheck, Scale, UnknownVariant,
+    Arm, ArmValue, Balance, Breakdown, BreakdownRow, Call, Comparison, Day, DimensionAlarm, Health,
+    Heterogeneity, Imbalance, MetricReport, Report, SCHEMA, SampleRatioCheck, Scale,
+    UnknownVariant,
 };
 use crate::sequential::confidence_sequence;
 use crate::verdict;
@@ -87,7 +88,8 @@ pub fn analyze(
     correct_goals(experiment, &mut results);
     let breakdown =
         query.dimension.as_ref().map(|by| break_down(experiment, &metrics, &by.name, slices));
-    let health = check_health(experiment, table, &users(&total), breakdown.as_ref());
+    let mut health = check_health(experiment, table, &users(&total), breakdown.as_ref());
+    health.balance = check_balance(experiment, &metrics, &total);
     let arms = arms(experiment, &users(&total));
     let verdict = verdict::decide(experiment, &arms, &health, &results);
     Ok(Report {
@@ -477,7 +479,29 @@ fn check_health(
         users_in_many_variants: table.users_in_many_variants,
         unknown_variants: unknown,
         sample_ratio_alarms: alarms.collect(),
+        balance: Balance::default(),
     }
+}
+
+/// Compares the arms in the time before exposure, at the level of a sample-ratio alarm.
+fn check_balance(experiment: &Experiment, metrics: &[&Metric], total: &Slice) -> Balance {
+    let control = experiment.control();
+    let mut found = Vec::new();
+    for (index, metric) in metrics.iter().enumerate().filter(|(_, m)| m.cuped.is_some()) {
+        let before = |arm: usize| match metric.kind {
+            MetricKind::Ratio { .. } => ArmFigure::ratio(&total[arm][index], 2, 3),
+            _ => ArmFigure::mean(&total[arm][index], 1),
+        };
+        for arm in (0..total.len()).filter(|arm| *arm != control) {
+            // Without history there is nothing to compare, and nothing to report.
+            if let Ok(difference) = absolute(&before(control), &before(arm), experiment.alpha) {
+                found.push(Imbalance { metric: metric.name.clone(), arm, p: difference.p });
+            }
+        }
+    }
+    let checks = found.len();
+    found.retain(|imbalance| imbalance.p < SRM_ALARM_P / checks as f64);
+    Balance { checks, alarms: found }
 }
 
 fn days(experiment: &Experiment, table: &MomentsTable) -> Vec<Day> {

@@ -62,6 +62,26 @@ pub struct Health {
     /// Values of the breakdown's dimension whose own sample ratio is off, after dividing the
     /// alarm level by the number of values.
     pub sample_ratio_alarms: Vec<DimensionAlarm>,
+    /// Were the arms alike before exposure? Only metrics with CUPED read that time.
+    pub balance: Balance,
+}
+
+/// Comparisons of the time before exposure, where no effect can be.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Balance {
+    /// Comparisons made.
+    pub checks: usize,
+    /// Those with p below 0.001 divided by the number of checks.
+    pub alarms: Vec<Imbalance>,
+}
+
+/// A metric that differed between arms before anyone was exposed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Imbalance {
+    pub metric: String,
+    /// Index into `arms`.
+    pub arm: usize,
+    pub p: f64,
 }
 
 /// The sample-ratio check: did users fall into arms as planned?

@@ -185,6 +185,15 @@ pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
         let p = format::p_value(alarm.p);
         lines.push((Level::Red, format!("Sample ratio mismatch in {}, p = {p}", alarm.value)));
     }
+    for imbalance in &health.balance.alarms {
+        let (metric, arm) = (&imbalance.metric, &report.arms[imbalance.arm].name);
+        let p = format::p_value(imbalance.p);
+        let words = format!("{metric} of {arm} differed before anyone was exposed, p = {p}");
+        lines.push((Level::Red, words));
+    }
+    if health.balance.checks > 0 && health.balance.alarms.is_empty() {
+        lines.push((Level::Green, "Arms were alike before exposure".into()));
+    }
     let many = health.users_in_many_variants;
     lines.push(if many == 0 {
         (Level::Green, "No user was in several variants".into())

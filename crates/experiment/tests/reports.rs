@@ -232,6 +232,28 @@ fn health_lists_what_was_left_out() {
 }
 
 #[test]
+fn arms_that_differed_before_exposure_are_named() {
+    let cuped = "value = \"amount\"\ncuped = { pre = \"7 days\" }";
+    let text = DEFINITION.replacen("value = \"amount\"", cuped, 1);
+    let experiment = Experiment::parse(&text, "free.toml").expect("right");
+    let query = plan(&experiment, None, None).expect("no names");
+    let report = |before: f64| {
+        let arm = |variant, before: f64| {
+            let mut all = groups(5000, 0.1, 10.0, 0.1);
+            all[1] = Moments::from_summary(5000, &[10.0, before], &[400.0, 100.0, 300.0]);
+            cell(None, variant, all)
+        };
+        let table = MomentsTable { cells: vec![arm(0, 5.0), arm(1, before)], ..Default::default() };
+        analyze(&experiment, &query, &table).expect("fits")
+    };
+    let alike = report(5.1).health.balance;
+    assert_eq!((alike.checks, alike.alarms.len()), (1, 0));
+    let off = report(7.0);
+    assert_eq!(off.health.balance.alarms[0].metric, "revenue");
+    assert!(off.to_text(100, false).contains("✗ revenue of free differed before anyone"));
+}
+
+#[test]
 fn moments_of_another_query_are_refused() {
     let fits = || vec![cell(None, 0, groups(10, 0.5, 1.0, 0.1))];
     let refused = |cells: Vec<Cell>| {
