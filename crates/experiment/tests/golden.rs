@@ -22,7 +22,8 @@ use uplake_experiment::power::{
 use uplake_experiment::proportion::{Tally, fisher_exact, newcombe, pooled_z};
 use uplake_experiment::quantile;
 use uplake_experiment::sequential::{
-    Sides, confidence_sequence, confidence_sequence_above, group_sequential_bounds,
+    Sides, anytime_linear_model, confidence_sequence, confidence_sequence_above,
+    group_sequential_bounds,
 };
 use uplake_experiment::stratify::{Stratum, post_stratify};
 
@@ -469,6 +470,24 @@ fn confidence_sequences_agree_with_gbstats() {
             );
         }
     }
+}
+
+#[test]
+fn anytime_linear_model_agrees_with_savvi() {
+    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    else {
+        return;
+    };
+    let (a, b) = revenue_arms(&csv);
+    let found = anytime_linear_model(&a, &b, 0.05).expect("enough users");
+    let case = &golden["anytime_valid_linear_model_revenue_A_vs_B"];
+    let expected = &case["from_sufficient_statistics"];
+    close(found.value, number(&expected["estimate"]), 1e-11, "estimate");
+    close(found.low, number(&expected["ci"][0]), INTERVAL_TOLERANCE, "low");
+    close(found.high, number(&expected["ci"][1]), INTERVAL_TOLERANCE, "high");
+    assert_eq!(found.p, number(&expected["p"]));
+    // savvi itself starts from a ridge of 1e-6.
+    close(found.low, number(&case["savvi"]["ci"][0]), 1e-7, "savvi low");
 }
 
 #[test]
