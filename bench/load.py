@@ -79,13 +79,13 @@ def arguments():
 
 
 def written_as_csv(data, parquet_files):
-    """One CSV file a day beside the Parquet files, made on the first run."""
+    """One CSV file a day beside the Parquet files, made once for each state of those."""
     folder = data.folder / "events-csv"
     folder.mkdir(exist_ok=True)
     csv_files = []
     for file in parquet_files:
         csv = folder / f"{file.stem}.csv"
-        if not csv.exists():
+        if not csv.exists() or csv.stat().st_mtime < file.stat().st_mtime:
             measure.progress(f"writing {csv.name}")
             partial = csv.with_suffix(".partial")
             duckdb(":memory:", 2, [f"COPY (FROM read_parquet('{file}')) TO '{partial}' (FORMAT csv, HEADER)"])
