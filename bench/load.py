@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """How fast do XAB events become a table: uplake against DuckDB, from Parquet and from CSV?
 
-Unit: rows/s from the start of the process to its end. Floors (2 cores): Parquet into a partitioned
-and clustered table at 1,000,000 rows/s; CSV at 60 % of DuckDB's `read_csv` in the same run.
+Unit: rows/s from the start of the process to its end (DuckDB: from opening its file).
+Floors (2 cores): Parquet into a partitioned and clustered table at 1,000,000 rows/s; CSV at 60 %
+of DuckDB's `read_csv` in the same run.
 
     python load.py DATA [--days 7] [--runs 3] [--out FOLDER]
 
@@ -137,7 +138,7 @@ def load_duckdb(args, binary, contender, kind, files, store):
     check = settled(store)
     _, answer = duckdb(database, args.threads, [], CHECK)
     check["rows"] = answer["rows"][0]
-    # Without starting Python and importing the package: kind to DuckDB, by 0.1 s or so.
+    # Without starting Python and importing the package: kind to DuckDB, by 0.2 s or more.
     return cost, told["seconds"], check
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the data, runs load, queries and concurrency in order, and writes their tables.
 #
-#   bench/run.sh            20 days, 40 million events: an hour or more, 30 GB of disk
+#   bench/run.sh            20 days, 40 million events; estimated: an hour, 15 GB of disk
 #   QUICK=1 bench/run.sh    7 days, 350,000 events: a minute or two; proves the programs, gives no figure
 #
 # UPLAKE      the binary (default: target/release/uplake of this checkout)

@@ -60,7 +60,9 @@ class DataSet:
             "user": self.about["point_user"],
             "ids": ",".join(map(str, self.about["poi_ids"])),
         }
-        text = (HERE / "queries" / f"{query}.sql").read_text(encoding="utf-8")
+        lines = (HERE / "queries" / f"{query}.sql").read_text(encoding="utf-8").splitlines()
+        # Without its comments: a `;` in one would end the statement for a simple reader of files.
+        text = "\n".join(line for line in lines if not line.startswith("--"))
         for name, value in values.items():
             text = text.replace("{" + name + "}", str(value))
         return text.strip().rstrip(";")
