@@ -43,7 +43,8 @@ OVERTIME_SECONDS = 300  # Statements in flight when the time is up are finished 
 TOP_FRAMES = 25
 # How the frames of the allocators begin, and what the frames that wait for a lock (anybody's) contain.
 ALLOCATING = ("malloc", "free", "cfree", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc")
-ALLOCATING += ("libc_malloc", "libc_free", "int_malloc", "int_free", "sysmalloc", "systrim", "arena_get", "unlink_chunk")
+ALLOCATING += ("libc_malloc", "libc_free", "int_malloc", "int_free", "sysmalloc", "systrim", "arena_get")
+ALLOCATING += ("unlink_chunk",)
 ALLOCATING += ("mi_", "je_", "rjem", "tc_", "tcmalloc", "tcache_", "arena_", "edata_", "extent_", "pa_", "pac_")
 WAITING = ("futex", "lll_lock", "spin_lock", "mutex", "SpinLock", "LockSlow")
 
