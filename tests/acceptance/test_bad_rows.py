@@ -154,6 +154,63 @@ def skipping_loads_exactly_the_good_rows_and_keeps_the_bad_ones_with_line_and_re
     assert all(r["reason"] and r["record"] and r["file"] == str(source) for r in _rejects(rejects))
 
 
+def _field(rng):
+    """A field as it may stand in a CSV, tidy or loose, and its value."""
+    length = rng.choice([0, 1, 5, 30, 3000]) if rng.random() < 0.2 else rng.randrange(1, 20)
+    if rng.random() < 0.5:
+        value = "".join(rng.choices('ab1 "\\'☃', k=length)).lstrip('"')
+        return value, value
+    value = "".join(rng.choices('ab1 "\\',\n\r\t☃', k=length))
+    return '"' + value.replace('"', '""') + '"', value
+
+
+@pytest.mark.parametrize("number", range(3))
+def loose_quotes_records_of_many_lines_and_bad_rows_in_any_mix_are_told_apart(lake, folder, number):
+    """Some 8 MiB, so that chunks begin and end among them."""
+    rng = support.seeded(f"loose quotes {number}")
+    out, size, line, good, bad, i = ["n,a,b\n"], 0, 2, [], [], 0
+    while size < 8 << 20:
+        i += 1
+        (a, a_value), (b, b_value) = _field(rng), _field(rng)
+        if rng.random() < 0.01:
+            record = rng.choice([f"x{i},{a},{b}\n", f"{i},{a},{b},{a}\n", f"{i},{a}\n"])
+            bad.append(line)
+        else:
+            record = f"{i},{a},{b}" + rng.choice(["\n", "\r\n"])
+            good.append((i, a_value or None, b_value or None))
+        out.append(record)
+        size += len(record.encode())
+        line += record.count("\n")
+    path, rejects = folder / "d.csv", folder / "r.csv"
+    path.write_bytes("".join(out).encode())
+    lake.load("t", path, "--schema", "n bigint, a text, b text", "--on-error", "skip", "--rejects", rejects)
+    assert sorted(int(r["line"]) for r in _rejects(rejects)) == bad
+    got = [(r["n"], r["a"], r["b"]) for r in lake.arrow("select n, a, b from t order by n").to_pylist()]
+    wrong = [(g, w) for g, w in zip(got, good) if g != w]
+    assert len(got) == len(good) and not wrong, wrong[:3]
+
+
+def bad_json_lines_in_a_large_file_are_told_apart(lake, folder):
+    rng = support.seeded("bad_json_lines_in_a_large_file")
+    out, good, bad = [], [], []
+    for i in range(60_000):
+        kind = rng.random()
+        if kind < 0.98:
+            text = "".join(rng.choices('ab{}[]"\\,:☃\n', k=rng.randrange(60)))
+            out.append(support.json.dumps({"n": i, "t": text}, ensure_ascii=rng.random() < 0.5))
+            good.append((i, text))
+        else:
+            out.append(rng.choice(['{"n": "x"}', '{"n": 1', "[]", "7", '{"n": 1} x', '{"n": 1.5}', '"{"', "nul", '{"n":1}{"n":2}']))
+            bad.append(i + 1)
+    path, rejects = folder / "d.json", folder / "r.csv"
+    path.write_text("\n".join(out) + "\n")
+    lake.load("t", path, "--schema", "n bigint, t text", "--on-error", "skip", "--rejects", rejects)
+    assert sorted(int(r["line"]) for r in _rejects(rejects)) == bad
+    got = [(r["n"], r["t"]) for r in lake.arrow("select n, t from t order by n").to_pylist()]
+    wrong = [(g, w) for g, w in zip(got, good) if g != w]
+    assert len(got) == len(good) and not wrong, wrong[:3]
+
+
 def rejected_records_are_kept_whole(lake, folder):
     path, rejects = folder / "d.csv", folder / "r.csv"
     path.write_text('n,t\n1,a\nx,"multi\nline ""q"""\n2,b\n')

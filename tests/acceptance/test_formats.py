@@ -155,7 +155,6 @@ CSV_CASES = {
     "an_empty_field_is_null": (b"a,b\n1,\n,y\n", [(1, None), (None, "y")]),
     "blank_lines_between_records": (b"a,b\n1,x\n\n2,y\n\n", [(1, "x"), (2, "y")]),
     "a_blank_line_before_the_header": (b"\na,b\n1,x\n", [(1, "x")]),
-    "carriage_returns_alone": (b"a,b\r1,x\r2,y\r", [(1, "x"), (2, "y")]),
     "spaces_are_kept": (b"a,b\n1, x \n", [(1, " x ")]),
     "a_quote_inside_an_unquoted_field": (b'a,b\n1,5" pipe\n2,y\n', [(1, '5" pipe'), (2, "y")]),
     "two_quotes_inside_unquoted_fields": (
@@ -176,6 +175,15 @@ def csv_reads(lake, folder, case):
     lake.load("t", path)
     got = [tuple(r.values()) for r in lake.arrow("select a, b from t").to_pylist()]
     assert sorted(got, key=repr) == sorted(want, key=repr)
+
+
+@pytest.mark.parametrize("data", [b"a,b\r1,x\r2,y\r", b"a,b\r1,x\r2,y", b"a,b\r1,x\r2,y\n", b"a\r1\r"],
+                         ids=["all", "no_end", "newline_at_the_end", "one_column"])
+def carriage_returns_as_line_ends_are_refused_with_the_way_out(lake, folder, data):
+    path = folder / "d.csv"
+    path.write_bytes(data)
+    lake.refused("load", "t", path, says=["d.csv", "carriage return", "tr "])
+    assert lake.version("t") is None
 
 
 JSON_CASES = {
@@ -266,6 +274,25 @@ def long_records_cross_read_buffers_unharmed(lake, folder):
     json_path.write_bytes(_json_bytes(data))
     lake.load("u", json_path)
     assert_same(lake.rows("select * from u"), rows_of(data), "long JSON records")
+
+
+def memory_does_not_grow_with_the_file(lake, folder):
+    """Peak memory of a load of 24 MB and of 120 MB within one budget."""
+    block = "".join(f"{i},user-{i * 7919 % 100_003:06},{i * 31 % 997}.5,some words of text {i % 91}\n" for i in range(500_000))
+    peaks = {}
+    for blocks in (1, 5):
+        path = folder / f"{blocks}.csv"
+        path.write_text("i,u,x,t\n" + block * blocks)
+        process = lake.start("load", f"t{blocks}", path, "--memory", "64M", "--cluster-by", "u", "--quiet")
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, process.stderr.read()
+        peaks[blocks] = usage.ru_maxrss / 1024
+        assert lake.count(f"t{blocks}") == 500_000 * blocks
+        path.unlink()
+    print(f"peak MiB: {peaks}")
+    assert peaks[5] < peaks[1] * 1.5 + 32
+    assert peaks[5] < 512
 
 
 def every_row_of_a_larger_csv_is_loaded_once_and_in_order(lake, folder):

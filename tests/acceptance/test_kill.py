@@ -10,12 +10,12 @@ import pytest
 import support
 from support import assert_same, rows_of, write_parquet
 
-KILLS = 24
+KILLS = 24  # of fresh tables, and as many of existing ones
 
 
 def _big_load(folder, rng):
-    """About a second of a debug build's work: several partitions, so several files and uploads."""
-    data = support.events(150_000, rng, days=6, users=3000, first_id=1_000_000)
+    """Several partitions, so several files and uploads."""
+    data = support.events(80_000, rng, days=6, users=3000, first_id=1_000_000)
     data = data.append_column("noise", pa.array([f"{rng.getrandbits(200):x}" for _ in range(data.num_rows)]))
     return write_parquet(folder / "big.parquet", data, row_group_size=20_000), data
 
@@ -40,9 +40,12 @@ def a_killed_load_leaves_the_old_snapshot_or_the_whole_load(lake, folder, fresh)
     rng = support.seeded(f"kill fresh={fresh}")
     path, data = _big_load(folder, rng)
     old = support.events(3000, rng, days=6).append_column("noise", pa.array(["old"] * 3000))
-    started = time.monotonic()
-    lake.load("measure", path, *LAYOUT)
-    duration = time.monotonic() - started
+    durations = []
+    for attempt in range(3):
+        started = time.monotonic()
+        lake.load(f"measure{attempt}", path, *LAYOUT)
+        durations.append(time.monotonic() - started)
+    duration = min(durations)
     sums = "select count(*) n, sum(id) s, count(distinct noise) d, min(ts) lo, max(ts) hi from "
     whole_sums = support.duck(f"select count(*) n, sum(id) s from '{path}'").to_pylist()[0]
     killed, committed, leftovers = 0, 0, 0
@@ -53,7 +56,7 @@ def a_killed_load_leaves_the_old_snapshot_or_the_whole_load(lake, folder, fresh)
             lake.create_from(table, old, *LAYOUT)
             before = lake.json(sums + table)
         # More weight on the end, where files are finished and the commit is made.
-        fraction = rng.uniform(0.02, 1.0) if number % 2 else rng.uniform(0.6, 1.1)
+        fraction = rng.uniform(0.02, 1.0) if number % 2 else rng.uniform(0.6, 1.02)
         was_running = _kill_after(
             lake.start("load", table, path, "--label", "L", *(LAYOUT if fresh else [])), fraction * duration
         )
@@ -90,7 +93,7 @@ def a_killed_load_leaves_the_old_snapshot_or_the_whole_load(lake, folder, fresh)
             assert_same(lake.same_as_deltalake(table), rows_of(want), what)
         subprocess.run(["rm", "-rf", lake.folder(table)], check=True)
     print(f"{killed} of {KILLS} killed while running, {committed} had committed, {leftovers} left files behind")
-    assert killed >= KILLS * 2 // 3, "the moments miss the load; is the measured duration wrong?"
+    assert killed >= KILLS // 2, "the moments miss the load; is the measured duration wrong?"
     assert leftovers > 0, "no kill hit a load that had begun to write"
 
 

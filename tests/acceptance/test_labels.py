@@ -195,6 +195,30 @@ def a_delete_beside_a_compaction_loses_nothing(lake, folder):
     lake.run("table", "check", "t")
 
 
+def two_compactions_at_once_keep_every_row_once(lake, folder):
+    rng = support.seeded("two_compactions_at_once")
+    want = rows_of(_many_small(lake, folder, rng, count=8))
+    racers = [lake.start("table", "compact", "t") for _ in range(3)]
+    results = [_finish(r) for r in racers]
+    assert all(code == 0 or "run it again" in err for code, err in results), results
+    assert any(code == 0 for code, _ in results)
+    assert_same(lake.same_as_deltalake("t"), want, "after three compactions at once")
+
+
+def two_deletes_at_once_delete_both_or_tell_of_the_conflict(lake, folder):
+    rng = support.seeded("two_deletes_at_once")
+    want = set(_many_small(lake, folder, rng, count=4)["id"].to_pylist())
+    for attempt in range(3):
+        rests = [attempt, attempt + 3]
+        racers = [lake.start("sql", "-c", f"delete from t where id % 7 = {r}") for r in rests]
+        for rest, (code, err) in zip(rests, map(_finish, racers)):
+            assert code == 0 or "run it again" in err, err
+            if code == 0:
+                want = {i for i in want if i % 7 != rest}
+        got = [r["id"] for r in lake.json("select id from t")]
+        assert len(got) == len(want) and set(got) == want
+
+
 def a_vacuum_without_retention_beside_loads_never_leaves_a_commit_without_its_files(lake, folder):
     rng = support.seeded("a_vacuum_without_retention_beside_loads")
     data = support.events(100_000, rng, days=8)

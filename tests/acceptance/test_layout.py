@@ -174,6 +174,8 @@ def statistics_page_index_and_bloom_filters_are_in_every_file(lake):
     group = file.metadata.row_group(0)
     for i in range(group.num_columns):
         column = group.column(i)
+        if column.physical_type in ("DOUBLE", "FLOAT"):
+            continue  # NaN is in no Parquet statistics: bounds of floats would lose rows.
         assert column.has_column_index and column.has_offset_index, column.path_in_schema
         assert column.statistics is not None and column.statistics.has_null_count
         has_bloom = getattr(column, "bloom_filter_offset", "unknown")

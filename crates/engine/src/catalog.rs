@@ -29,7 +29,8 @@ impl LakeCatalog {
 
     /// The table of that name, at the version in the name or the session's.
     pub async fn load(&self, name: &str) -> uplake_table::Result<Arc<LakeTable>> {
-        let (table, version) = split_version(name);
+        let (asked, version) = split_version(name);
+        let table = &self.exact_name(asked);
         let as_of = version.unwrap_or_else(|| self.as_of.clone());
         if let Some(hit) = self.cached(table, &as_of)? {
             return Ok(hit);
@@ -41,9 +42,27 @@ impl LakeCatalog {
             cache.clear();
         }
         if as_of == AsOf::Latest {
-            cache.insert(table.to_owned(), Arc::clone(&loaded));
+            cache.insert(table.clone(), Arc::clone(&loaded));
         }
         Ok(loaded)
+    }
+
+    /// The table of that name, or the only one that differs from it in case alone.
+    pub fn exact_name(&self, name: &str) -> String {
+        if self.lake.has_table(name) {
+            return name.to_owned();
+        }
+        let mut same = self.lake.table_names().unwrap_or_default();
+        same.retain(|known| known.to_lowercase() == name.to_lowercase());
+        match same.as_slice() {
+            [only] => only.clone(),
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Does the session read old versions?
+    pub fn is_historic(&self) -> bool {
+        self.as_of != AsOf::Latest
     }
 
     fn cached(&self, table: &str, as_of: &AsOf) -> uplake_table::Result<Option<Arc<LakeTable>>> {
@@ -76,6 +95,6 @@ impl SchemaProvider for LakeCatalog {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.lake.has_table(split_version(name).0)
+        self.lake.has_table(&self.exact_name(split_version(name).0))
     }
 }

@@ -7,6 +7,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::TableReference;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::provider_as_source;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::dml::InsertOp;
@@ -20,7 +21,7 @@ use uplake_table::{AsOf, DataFile, StreamWriter, TableDefinition, WriteKind, cre
 use crate::error::{EngineError, Result};
 use crate::provider::{LakeTable, write_stream};
 use crate::session::{Answer, CATALOG, SCHEMA, Session};
-use crate::statement::Statement;
+use crate::statement::{Statement, split_version};
 
 impl Session {
     /// Statements that DataFusion need not plan.
@@ -37,8 +38,17 @@ impl Session {
                         "CREATE OR REPLACE TABLE is not supported; DROP TABLE, then CREATE TABLE",
                     ));
                 }
+                self.must_be_latest()?;
                 let plan = self.plan(statement).await?;
                 self.create(statement, plan).await.map(Some)
+            }
+            ast::Statement::Delete(delete) => {
+                if delete.limit.is_some() || !delete.order_by.is_empty() || delete.using.is_some() {
+                    return Err(EngineError::statement(
+                        "DELETE takes WHERE only: no LIMIT, ORDER BY or USING",
+                    ));
+                }
+                Ok(None)
             }
             ast::Statement::Update { .. } | ast::Statement::Merge { .. } => {
                 Err(EngineError::statement(
@@ -50,6 +60,9 @@ impl Session {
     }
 
     pub(crate) async fn run_plan(&self, plan: LogicalPlan) -> Result<Answer> {
+        if matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Dml(_)) {
+            self.must_be_latest()?;
+        }
         match plan {
             LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => {
                 let name = self.own_table(&drop.name)?;
@@ -87,8 +100,23 @@ impl Session {
         }
     }
 
+    /// What changes the lake builds on the newest version.
+    fn must_be_latest(&self) -> Result<()> {
+        if self.catalog.is_historic() {
+            return Err(EngineError::statement(
+                "--as-of is for reading; leave it out to change tables",
+            ));
+        }
+        Ok(())
+    }
+
     /// A name that must be a table of this lake, not a file.
     fn own_table(&self, reference: &TableReference) -> Result<String> {
+        if let (table, Some(_)) = split_version(reference.table()) {
+            return Err(EngineError::statement(format!(
+                "an old version of `{table}` cannot be changed; leave AS OF out"
+            )));
+        }
         let ours = reference.catalog().is_none_or(|c| c == CATALOG)
             && reference.schema().is_none_or(|s| s == SCHEMA);
         if !ours {
@@ -96,7 +124,7 @@ impl Session {
                 "`{reference}` is not a table of the lake"
             )));
         }
-        Ok(reference.table().to_owned())
+        Ok(self.catalog.exact_name(reference.table()))
     }
 
     async fn create(&self, statement: &Statement, plan: LogicalPlan) -> Result<Answer> {
@@ -113,13 +141,16 @@ impl Session {
         if self.lake.has_table(&name) && create.if_not_exists {
             return Ok(done(format!("table {name} exists already"), None));
         }
-        let schema = stored_schema(create.input.schema().as_arrow())?;
+        let input = Arc::new(create.input.schema().as_arrow().clone());
+        let empty =
+            matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(e) if !e.produce_one_row);
+        let schema = stored_schema(self.spell(statement, &input).await?.as_ref(), !empty)?;
         let definition = TableDefinition {
+            partition_columns: spelled(&statement.partitioned_by, &schema),
+            cluster_by: spelled(&statement.clustered_by, &schema),
             schema: Arc::new(schema),
-            partition_columns: statement.partitioned_by.clone(),
-            cluster_by: statement.clustered_by.clone(),
         };
-        if matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(e) if !e.produce_one_row) {
+        if empty {
             create_table(&self.lake, &name, &definition, self.budget.now_millis()).await?;
             return Ok(done(format!("created table {name}"), None));
         }
@@ -145,14 +176,10 @@ impl Session {
 
     /// Rewrites each file that holds a matching row without its matching rows.
     async fn delete(&self, name: &str, input: &LogicalPlan) -> Result<Answer> {
-        let predicate = match input {
-            LogicalPlan::Filter(filter) => filter.predicate.clone(),
-            _ => lit(true),
-        };
+        let predicate = unqualified(delete_predicate(input)?)?;
         let table = self.catalog.load(name).await?;
         let state = self.context.state();
-        let plain = unqualified(predicate.clone())?;
-        let candidates = table.candidate_files(&state, std::slice::from_ref(&plain))?;
+        let candidates = table.candidate_files(&state, std::slice::from_ref(&predicate))?;
         let (mut replaced, mut deleted): (Vec<DataFile>, u64) = (Vec::new(), 0);
         for number in candidates {
             let file = table.snapshot().files()[number].clone();
@@ -229,13 +256,11 @@ impl Session {
 
     /// `None` for what is not a table of the lake: DataFusion describes files.
     async fn describe(&self, name: &str) -> Result<Option<Answer>> {
-        let name = name.trim_matches('"');
-        let lower = name.to_lowercase();
-        let name = if self.lake.has_table(name) { name } else { lower.as_str() };
-        if !self.lake.has_table(name) {
+        let name = self.catalog.exact_name(name.trim_matches('"'));
+        if !self.lake.has_table(&name) {
             return Ok(None);
         }
-        let table = self.catalog.load(name).await?;
+        let table = self.catalog.load(&name).await?;
         let snapshot = table.snapshot();
         let fields = snapshot.schema().fields();
         let role = |column: &String| {
@@ -278,8 +303,47 @@ impl Session {
     }
 }
 
+/// The condition of `DELETE FROM t [WHERE …]`. Any other plan must not be mistaken for "all rows".
+fn delete_predicate(input: &LogicalPlan) -> Result<Expr> {
+    let is_table = |plan: &LogicalPlan| match plan {
+        LogicalPlan::TableScan(_) => true,
+        LogicalPlan::SubqueryAlias(alias) => matches!(*alias.input, LogicalPlan::TableScan(_)),
+        _ => false,
+    };
+    let predicate = match input {
+        table if is_table(table) => lit(true),
+        LogicalPlan::Filter(filter) if is_table(&filter.input) => filter.predicate.clone(),
+        _ => return Err(EngineError::statement("this form of DELETE is not supported")),
+    };
+    let mut has_subquery = false;
+    predicate.apply(|expr| {
+        has_subquery |= matches!(
+            expr,
+            Expr::InSubquery(_)
+                | Expr::Exists(_)
+                | Expr::ScalarSubquery(_)
+                | Expr::SetComparison(_)
+        );
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if has_subquery {
+        return Err(EngineError::statement(
+            "DELETE with a subquery is not supported; select the values first and name them in WHERE",
+        ));
+    }
+    Ok(predicate)
+}
+
+/// Layout columns as the table spells them.
+fn spelled(columns: &[String], schema: &Schema) -> Vec<String> {
+    let exact = |name: &String| {
+        let same = |f: &&Arc<Field>| f.name() == name || f.name().to_lowercase() == *name;
+        schema.fields().iter().find(same).map_or_else(|| name.clone(), |f| f.name().clone())
+    };
+    columns.iter().map(exact).collect()
+}
+
 fn unqualified(predicate: Expr) -> Result<Expr> {
-    use datafusion::common::tree_node::{Transformed, TreeNode};
     let bare = predicate.transform(|expr| {
         Ok(match expr {
             Expr::Column(column) => Transformed::yes(Expr::Column(
@@ -291,14 +355,19 @@ fn unqualified(predicate: Expr) -> Result<Expr> {
     Ok(bare.data)
 }
 
-/// The stored types of a query's columns.
-fn stored_schema(schema: &Schema) -> Result<Schema> {
+/// The stored types of a query's columns. What a query happens to know (that a count is never NULL,
+/// that a rank is unsigned) is no promise about the table.
+fn stored_schema(schema: &Schema, of_query: bool) -> Result<Schema> {
     let mut fields = Vec::new();
     for field in schema.fields() {
+        if of_query && field.data_type() == &DataType::UInt64 {
+            fields.push(Field::new(field.name(), DataType::Int64, true));
+            continue;
+        }
         let data_type = uplake_table::stored_type(field.data_type()).map_err(|reason| {
             EngineError::statement(format!("column `{}`: {reason}", field.name()))
         })?;
-        fields.push(Field::new(field.name(), data_type, field.is_nullable()));
+        fields.push(Field::new(field.name(), data_type, of_query || field.is_nullable()));
     }
     Ok(Schema::new(fields))
 }

@@ -74,6 +74,13 @@ impl From<DataFusionError> for EngineError {
                 },
             },
             DataFusionError::ResourcesExhausted(message) => Self::Limit { message },
+            // Which internal step noticed is of no use to the writer of the statement.
+            DataFusionError::Context(context, inner) if context.starts_with("Optimizer rule") => {
+                match Self::from(*inner) {
+                    Self::Execution(message) => Self::statement(message),
+                    other => other,
+                }
+            }
             DataFusionError::Context(context, inner) => match Self::from(*inner) {
                 Self::Execution(message) => Self::Execution(format!("{context}: {message}")),
                 other => other,
@@ -89,10 +96,22 @@ impl From<DataFusionError> for EngineError {
                 errors.swap_remove(0).into()
             }
             DataFusionError::SQL(parser, _) => parser_error(&parser.to_string()),
+            DataFusionError::NotImplemented(message)
+                if message.starts_with("Unsupported SQL type") =>
+            {
+                Self::statement(format!(
+                    "{message}; types are text, bigint, integer, smallint, tinyint, double, real, \
+                     boolean, date, timestamp, timestamptz, decimal(p,s), binary"
+                ))
+            }
             DataFusionError::Plan(message)
             | DataFusionError::NotImplemented(message)
             | DataFusionError::Configuration(message) => Self::statement(message),
             DataFusionError::SchemaError(inner, _) => Self::statement(inner.to_string()),
+            DataFusionError::ArrowError(inner, _) => Self::Execution(inner.to_string()),
+            DataFusionError::Internal(message) => {
+                Self::statement(message.split("\nThis issue was likely").next().unwrap_or_default())
+            }
             other => Self::Execution(other.strip_backtrace()),
         }
     }

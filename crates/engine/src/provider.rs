@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt64Array};
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::pruning::PruningStatistics;
@@ -36,8 +36,11 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::object_store::ObjectMeta;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 use uplake_table::{DataFile, Lake, Snapshot, StreamWriter, WriteKind};
@@ -49,7 +52,9 @@ use crate::session::Budget;
 pub(crate) struct LakeTable {
     lake: Lake,
     snapshot: Snapshot,
-    /// All columns in the table's order; text as views, which the scan reads without copying.
+    /// All columns in the table's order, as SQL sees them: names in lower case, so that unquoted names
+    /// find them; text as views, which the scan reads without copying; all nullable, because NOT NULL
+    /// is checked, with a better message, where rows are stored.
     schema: SchemaRef,
     scan_schema: TableSchema,
     /// Position of each table column in the scan's schema (file columns, then partition columns).
@@ -66,23 +71,27 @@ impl LakeTable {
 
     /// The table as if it had only these files.
     pub fn with_files(lake: Lake, snapshot: Snapshot, files: Vec<DataFile>) -> Self {
-        let schema = Arc::new(transform_schema_to_view(snapshot.schema()));
+        let exact = transform_schema_to_view(snapshot.schema());
         let is_partition = |f: &FieldRef| snapshot.partition_columns().contains(f.name());
         let file_fields: Vec<FieldRef> =
-            schema.fields().iter().filter(|f| !is_partition(f)).cloned().collect();
+            exact.fields().iter().filter(|f| !is_partition(f)).cloned().collect();
         let partition_fields: Vec<FieldRef> = snapshot
             .partition_columns()
             .iter()
-            .filter_map(|c| schema.field_with_name(c).ok().cloned().map(Arc::new))
+            .filter_map(|c| exact.field_with_name(c).ok().cloned().map(Arc::new))
             .collect();
         let scan_schema = TableSchema::builder(Arc::new(Schema::new(file_fields)))
             .with_table_partition_cols(partition_fields)
             .build();
-        let scan_positions = schema
+        let scan_positions = exact
             .fields()
             .iter()
             .filter_map(|f| scan_schema.table_schema().index_of(f.name()).ok())
             .collect();
+        let as_seen = |f: &FieldRef| {
+            f.as_ref().clone().with_name(f.name().to_lowercase()).with_nullable(true)
+        };
+        let schema = Arc::new(Schema::new(exact.fields().iter().map(as_seen).collect::<Vec<_>>()));
         Self { lake, snapshot, schema, scan_schema, scan_positions, files, bounds: OnceLock::new() }
     }
 
@@ -140,7 +149,7 @@ impl LakeTable {
             .file_schema()
             .fields()
             .iter()
-            .map(|field| bounds.column_statistics(field.name(), number))
+            .map(|field| bounds.column_statistics(&field.name().to_lowercase(), number))
             .collect();
         Statistics {
             num_rows: rows_precision(file.rows),
@@ -191,9 +200,12 @@ impl TableProvider for LakeTable {
             None => self.scan_positions.clone(),
         };
         let candidates = self.candidate_files(state, filters)?;
+        let wanted = match projection {
+            Some(columns) => Arc::new(self.schema.project(columns)?),
+            None => Arc::clone(&self.schema),
+        };
         if candidates.is_empty() {
-            let projected = self.scan_schema.table_schema().project(&positions)?;
-            return Ok(Arc::new(EmptyExec::new(Arc::new(projected))));
+            return Ok(Arc::new(EmptyExec::new(wanted)));
         }
         let files =
             candidates.iter().map(|i| self.partitioned_file(*i)).collect::<Result<Vec<_>>>()?;
@@ -217,7 +229,7 @@ impl TableProvider for LakeTable {
             .with_projection_indices(Some(positions))?
             .with_limit(limit)
             .build();
-        Ok(DataSourceExec::from_data_source(config))
+        renamed(DataSourceExec::from_data_source(config), &wanted)
     }
 
     async fn insert_into(
@@ -239,6 +251,19 @@ impl TableProvider for LakeTable {
         };
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
+}
+
+/// A scan whose columns have the names that SQL sees; a table without upper case needs nothing.
+fn renamed(scan: Arc<dyn ExecutionPlan>, wanted: &SchemaRef) -> Result<Arc<dyn ExecutionPlan>> {
+    let found = scan.schema();
+    if found.fields().iter().zip(wanted.fields()).all(|(a, b)| a.name() == b.name()) {
+        return Ok(scan);
+    }
+    let columns = found.fields().iter().zip(wanted.fields()).enumerate().map(|(i, (from, to))| {
+        let column: Arc<dyn PhysicalExpr> = Arc::new(PhysicalColumn::new(from.name(), i));
+        ProjectionExpr { expr: column, alias: to.name().clone() }
+    });
+    Ok(Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), scan)?))
 }
 
 impl LakeTable {
@@ -289,20 +314,20 @@ impl FileBounds {
     fn new(schema: &Schema, snapshot: &Snapshot, files: &[DataFile]) -> Self {
         let per_file: Vec<_> = files.iter().map(DataFile::column_bounds).collect();
         let (mut min, mut max, mut nulls) = (HashMap::new(), HashMap::new(), HashMap::new());
-        for field in schema.fields() {
-            let name = field.name();
+        for (exact, field) in snapshot.schema().fields().iter().zip(schema.fields()) {
+            let (exact, name) = (exact.name(), field.name());
             let data_type = field.data_type();
-            if snapshot.partition_columns().contains(name) {
+            if snapshot.partition_columns().contains(exact) {
                 let values: Vec<ScalarValue> = files
                     .iter()
-                    .map(|f| partition_scalar(f, name, data_type))
+                    .map(|f| partition_scalar(f, exact, data_type))
                     .collect::<Result<_>>()
                     .unwrap_or_default();
                 if let Ok(array) = ScalarValue::iter_to_array(values) {
                     min.insert(name.clone(), Arc::clone(&array));
                     max.insert(name.clone(), array);
                 }
-                let count = |f: &DataFile| match f.partition_values.get(name) {
+                let count = |f: &DataFile| match f.partition_values.get(exact) {
                     Some(Some(_)) => Some(0),
                     _ => f.rows,
                 };
@@ -316,10 +341,14 @@ impl FileBounds {
                     .and_then(|t| ScalarValue::try_from_string(t.clone(), data_type).ok())
                     .or_else(|| ScalarValue::try_from(data_type).ok())
             };
-            let lows: Option<Vec<ScalarValue>> =
-                per_file.iter().map(|b| scalar(b.get(name).and_then(|c| c.min.as_ref()))).collect();
-            let highs: Option<Vec<ScalarValue>> =
-                per_file.iter().map(|b| scalar(b.get(name).and_then(|c| c.max.as_ref()))).collect();
+            let lows: Option<Vec<ScalarValue>> = per_file
+                .iter()
+                .map(|b| scalar(b.get(exact).and_then(|c| c.min.as_ref())))
+                .collect();
+            let highs: Option<Vec<ScalarValue>> = per_file
+                .iter()
+                .map(|b| scalar(b.get(exact).and_then(|c| c.max.as_ref())))
+                .collect();
             for (bounds, values) in [(&mut min, lows), (&mut max, highs)] {
                 if let Some(Ok(array)) = values.map(ScalarValue::iter_to_array) {
                     bounds.insert(name.clone(), array);
@@ -327,7 +356,7 @@ impl FileBounds {
             }
             nulls.insert(
                 name.clone(),
-                per_file.iter().map(|b| b.get(name).and_then(|c| c.nulls)).collect(),
+                per_file.iter().map(|b| b.get(exact).and_then(|c| c.nulls)).collect(),
             );
         }
         let rows = files.iter().map(|f| f.rows).collect();
@@ -445,12 +474,22 @@ pub(crate) async fn write_stream(
 
 /// A query's batch as the table stores it: same names and order, stored types.
 fn stored_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    // A value that does not fit is an error, not NULL.
+    let exactly = CastOptions { safe: false, ..Default::default() };
     let columns = batch
         .columns()
         .iter()
         .zip(schema.fields())
-        .map(|(column, field)| cast(column, field.data_type()))
-        .collect::<Result<Vec<_>, _>>()?;
+        .map(|(column, field)| {
+            if !field.is_nullable() && column.null_count() > 0 {
+                return Err(external(uplake_table::TableError::Invalid(format!(
+                    "column `{}` is NOT NULL, but a row has NULL there; nothing was written",
+                    field.name()
+                ))));
+            }
+            Ok(cast_with_options(column, field.data_type(), &exactly)?)
+        })
+        .collect::<Result<Vec<_>>>()?;
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 

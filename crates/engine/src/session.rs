@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider};
 use datafusion::common::DataFusionError;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -30,7 +30,7 @@ use uplake_table::{AsOf, Lake};
 
 use crate::catalog::LakeCatalog;
 use crate::error::{EngineError, Result};
-use crate::statement::{self, Statement, fix_case};
+use crate::statement::{self, Statement, with_lower_case};
 
 /// Name of the catalog and schema that hold the lake's tables.
 pub(crate) const CATALOG: &str = "lake";
@@ -142,7 +142,13 @@ impl Session {
             return Ok(answer);
         }
         let plan = self.plan(statement).await?;
-        self.run_plan(plan).await
+        match self.run_plan(plan).await? {
+            Answer::Rows { schema, stream } => {
+                let schema = self.spell(statement, &schema).await?;
+                Ok(Answer::Rows { stream: with_schema(stream, Arc::clone(&schema)), schema })
+            }
+            done @ Answer::Done { .. } => Ok(done),
+        }
     }
 
     /// Runs a text of statements and returns the rows of the last one.
@@ -161,14 +167,34 @@ impl Session {
     }
 
     pub(crate) async fn plan(&self, statement: &Statement) -> Result<LogicalPlan> {
-        let state = self.context.state();
-        let mut parsed = statement.parsed.clone();
-        let columns = self.mixed_case_columns(&parsed).await?;
-        if !columns.is_empty() {
-            fix_case(&mut parsed, &columns);
+        let exact = self.mixed_case_columns(&statement.parsed).await?;
+        let parsed = if exact.is_empty() {
+            statement.parsed.clone()
+        } else {
+            with_lower_case(statement, &exact.values().cloned().collect())?
+        };
+        let plan = self.context.state().statement_to_plan(parsed).await;
+        plan.map_err(|e| self.explain(e))
+    }
+
+    /// The answer's schema with columns spelled as their tables spell them: `userid` comes out as `UserId`.
+    pub(crate) async fn spell(
+        &self,
+        statement: &Statement,
+        schema: &SchemaRef,
+    ) -> Result<SchemaRef> {
+        let exact = self.mixed_case_columns(&statement.parsed).await?;
+        if exact.is_empty() {
+            return Ok(Arc::clone(schema));
         }
-        let plan = state.statement_to_plan(parsed).await.map_err(|e| self.explain(e))?;
-        Ok(plan)
+        let spelled = schema.fields().iter().map(|f| match exact.get(f.name()) {
+            Some(name) => Arc::new(f.as_ref().clone().with_name(name)),
+            None => Arc::clone(f),
+        });
+        Ok(Arc::new(Schema::new_with_metadata(
+            spelled.collect::<Vec<_>>(),
+            schema.metadata().clone(),
+        )))
     }
 
     /// Columns of the statement's tables whose names are not lower case, by lower-case name.
@@ -178,9 +204,11 @@ impl Session {
     ) -> Result<HashMap<String, String>> {
         let mut columns = HashMap::new();
         for reference in self.context.state().resolve_table_references(parsed)? {
-            let provider = self.context.table_provider(reference).await;
-            let Ok(provider) = provider else { continue };
-            for field in provider.schema().fields() {
+            if !self.catalog.table_exist(reference.table()) {
+                continue;
+            }
+            let table = self.catalog.load(reference.table()).await?;
+            for field in table.snapshot().schema().fields() {
                 let lower = field.name().to_lowercase();
                 if lower != *field.name() {
                     columns.insert(lower, field.name().clone());
@@ -196,9 +224,14 @@ impl Session {
         let EngineError::Statement { message, position } = error else { return error };
         let missing = message.strip_prefix("table '").and_then(|m| m.strip_suffix("' not found"));
         let Some(name) = missing else { return EngineError::Statement { message, position } };
-        let name = name.rsplit('.').next().unwrap_or(name);
+        let prefix = format!("{CATALOG}.{SCHEMA}.");
+        let name = statement::split_version(name.strip_prefix(&prefix).unwrap_or(name)).0;
         let known = self.lake.table_names().unwrap_or_default();
-        let message = if known.is_empty() {
+        let is_file = name.contains('/')
+            || [".parquet", ".csv", ".json", ".gz", ".zst"].iter().any(|e| name.ends_with(e));
+        let message = if is_file {
+            format!("no file matches '{name}' (Parquet, CSV and JSON files can be read in place)")
+        } else if known.is_empty() {
             format!(
                 "there is no table `{name}`; the lake {} is empty, load a file first: uplake load {name} FILE",
                 self.lake.root().display()
@@ -241,6 +274,18 @@ impl Session {
         let again = futures::stream::iter(first).chain(stream);
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, again)))
     }
+}
+
+/// The same rows under other column names.
+fn with_schema(stream: SendableRecordBatchStream, schema: SchemaRef) -> SendableRecordBatchStream {
+    if stream.schema() == schema {
+        return stream;
+    }
+    let renamed = Arc::clone(&schema);
+    let rows = stream.map(move |batch| {
+        Ok(RecordBatch::try_new(Arc::clone(&renamed), batch?.columns().to_vec())?)
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
 fn has_hash_join(plan: &dyn ExecutionPlan) -> bool {

@@ -4,11 +4,11 @@
 //! `table VERSION AS OF 3` / `table TIMESTAMP AS OF '…'`. They are handled on tokens, which keep
 //! their place in the text, so that errors still point at it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
-use datafusion::sql::sqlparser::ast::{self, Expr, Ident, visit_expressions_mut};
+use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace, Word};
@@ -25,6 +25,7 @@ pub struct Statement {
     /// The statement as it was written.
     pub text: String,
     pub(crate) parsed: DfStatement,
+    tokens: Vec<TokenWithSpan>,
     pub(crate) partitioned_by: Vec<String>,
     pub(crate) clustered_by: Vec<String>,
 }
@@ -61,6 +62,11 @@ fn parse_one(text: &str, tokens: &[TokenWithSpan]) -> Result<Statement> {
         clustered_by = take_columns(&mut tokens, &[Keyword::CLUSTERED, Keyword::CLUSTER])?;
     }
     let tokens = name_versions(tokens)?;
+    let parsed = parse_tokens(tokens.clone())?;
+    Ok(Statement { text: written, parsed, tokens, partitioned_by, clustered_by })
+}
+
+fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
     let dialect = GenericDialect {};
     // The builder takes text; the parser inside is then given our tokens.
     let mut parser = DFParserBuilder::new("")
@@ -70,7 +76,7 @@ fn parse_one(text: &str, tokens: &[TokenWithSpan]) -> Result<Statement> {
         .map_err(EngineError::from)?;
     parser.parser =
         std::mem::replace(&mut parser.parser, empty_parser()).with_tokens_with_locations(tokens);
-    let parsed = parser.parse_statement().map_err(|e| match EngineError::from(e) {
+    let mut parsed = parser.parse_statement().map_err(|e| match EngineError::from(e) {
         EngineError::Execution(message) => parser_error(&message),
         other => other,
     })?;
@@ -81,7 +87,88 @@ fn parse_one(text: &str, tokens: &[TokenWithSpan]) -> Result<Statement> {
             position: Some(Position { line: rest.span.start.line, column: rest.span.start.column }),
         });
     }
-    Ok(Statement { text: written, parsed, partitioned_by, clustered_by })
+    refuse_what_is_wrong(&mut parsed)?;
+    Ok(parsed)
+}
+
+/// DataFusion 55 answers some forms wrongly; those are rewritten where that is simple and refused otherwise.
+fn refuse_what_is_wrong(statement: &mut DfStatement) -> Result<()> {
+    let inner = match statement {
+        DfStatement::Statement(inner) => inner,
+        DfStatement::Explain(explain) => return refuse_what_is_wrong(&mut explain.statement),
+        _ => return Ok(()),
+    };
+    match ast::VisitMut::visit(inner.as_mut(), &mut Wrong) {
+        ControlFlow::Break(message) => Err(EngineError::statement(message)),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+struct Wrong;
+
+impl ast::VisitorMut for Wrong {
+    type Break = &'static str;
+
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<&'static str> {
+        // Planned as plain semi and anti joins, which forget how often a row occurs.
+        fn counted(body: &ast::SetExpr) -> bool {
+            match body {
+                ast::SetExpr::SetOperation { op, set_quantifier, left, right } => {
+                    let bag = !matches!(op, ast::SetOperator::Union)
+                        && matches!(
+                            set_quantifier,
+                            ast::SetQuantifier::All | ast::SetQuantifier::AllByName
+                        );
+                    bag || counted(left) || counted(right)
+                }
+                _ => false,
+            }
+        }
+        if counted(&query.body) {
+            return ControlFlow::Break(
+                "EXCEPT ALL and INTERSECT ALL are not supported; number the duplicates with \
+                 row_number() and use EXCEPT or INTERSECT",
+            );
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<&'static str> {
+        match expr {
+            // Matched as a regular expression anywhere in the text.
+            Expr::SimilarTo { .. } => {
+                return ControlFlow::Break("SIMILAR TO is not supported; use LIKE or ~");
+            }
+            // Rewritten to a correlated EXISTS that confuses tables of one name.
+            Expr::AnyOp { left, compare_op, right, .. }
+                if matches!(right.as_ref(), Expr::Subquery(_)) =>
+            {
+                if *compare_op != BinaryOperator::Eq {
+                    return ControlFlow::Break("ANY (subquery) is supported with = only");
+                }
+                *expr = in_subquery(left, right, false);
+            }
+            Expr::AllOp { left, compare_op, right }
+                if matches!(right.as_ref(), Expr::Subquery(_)) =>
+            {
+                if *compare_op != BinaryOperator::NotEq {
+                    return ControlFlow::Break("ALL (subquery) is supported with <> only");
+                }
+                *expr = in_subquery(left, right, true);
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn in_subquery(left: &Expr, right: &Expr, negated: bool) -> Expr {
+    match right {
+        Expr::Subquery(subquery) => {
+            Expr::InSubquery { expr: Box::new(left.clone()), subquery: subquery.clone(), negated }
+        }
+        other => other.clone(),
+    }
 }
 
 /// Nesting of expressions the parser follows; DataFusion's default of 50 is too low for generated SQL.
@@ -268,61 +355,24 @@ pub(crate) fn split_version(name: &str) -> (&str, Option<AsOf>) {
     }
 }
 
-/// Unquoted names are matched to columns whatever their case, as people expect of SQL.
+/// Quoted names that spell a column exactly are put in lower case, the form in which DataFusion sees columns
+/// of mixed case (see `LakeTable`), so that `"UserId"`, `userid` and `UserID` are the same column.
 ///
-/// `columns`: lower-case name -> the column's exact name, for columns that are not lower case.
-pub(crate) fn fix_case(statement: &mut DfStatement, columns: &HashMap<String, String>) {
-    let Some(statement) = inner_statement(statement) else { return };
-    let mut aliases = Aliases::default();
-    let _ = ast::Visit::visit(statement, &mut aliases);
-    let fix = |ident: &mut Ident| {
-        let lower = ident.value.to_lowercase();
-        if ident.quote_style.is_none()
-            && !aliases.0.contains(&lower)
-            && let Some(exact) = columns.get(&lower)
+/// `columns`: the exact names that are not lower case.
+pub(crate) fn with_lower_case(
+    statement: &Statement,
+    columns: &HashSet<String>,
+) -> Result<DfStatement> {
+    let mut tokens = statement.tokens.clone();
+    for token in &mut tokens {
+        if let Token::Word(word) = &mut token.token
+            && word.quote_style.is_some()
+            && columns.contains(&word.value)
         {
-            ident.value.clone_from(exact);
-            ident.quote_style = Some('"');
+            word.value = word.value.to_lowercase();
         }
-    };
-    let _ = visit_expressions_mut(statement, |expr| {
-        match expr {
-            Expr::Identifier(ident) => fix(ident),
-            Expr::CompoundIdentifier(parts) => {
-                if let Some(last) = parts.last_mut() {
-                    fix(last);
-                }
-            }
-            _ => {}
-        }
-        ControlFlow::<()>::Continue(())
-    });
-}
-
-fn inner_statement(statement: &mut DfStatement) -> Option<&mut ast::Statement> {
-    match statement {
-        DfStatement::Statement(inner) => Some(inner),
-        DfStatement::Explain(explain) => inner_statement(&mut explain.statement),
-        _ => None,
     }
-}
-
-#[derive(Default)]
-struct Aliases(std::collections::HashSet<String>);
-
-impl ast::Visitor for Aliases {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
-        if let ast::SetExpr::Select(select) = query.body.as_ref() {
-            for item in &select.projection {
-                if let ast::SelectItem::ExprWithAlias { alias, .. } = item {
-                    self.0.insert(alias.value.to_lowercase());
-                }
-            }
-        }
-        ControlFlow::Continue(())
-    }
+    parse_tokens(tokens)
 }
 
 #[cfg(test)]
@@ -338,10 +388,7 @@ mod tests {
     #[test]
     fn versions_become_part_of_the_table_name() {
         check("SELECT * FROM t VERSION AS OF 3", "SELECT * FROM \"t@3\" AS \"t\"");
-        check(
-            "SELECT * FROM T version as of 3 x WHERE 1=1",
-            "SELECT * FROM \"t@3\" AS x WHERE 1 = 1",
-        );
+        check("SELECT * FROM T version as of 3 x WHERE 1=1", "SELECT * FROM \"t@3\" x WHERE 1 = 1");
         check(
             "SELECT * FROM t TIMESTAMP AS OF '2026-11-01' AS a, u",
             "SELECT * FROM \"t@2026-11-01\" AS a, u",

@@ -19,6 +19,7 @@ use object_store::ObjectStoreExt;
 
 use crate::error::{Result, TableError};
 use crate::lake::{AsOf, Lake};
+use crate::load::on_thread;
 use crate::snapshot::{CLUSTER_BY, Snapshot, label_app_id, store_path};
 
 /// Requests at once while checking that a commit's files are there.
@@ -93,10 +94,29 @@ pub(crate) async fn create(
             )]));
     }
     match builder.await {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(sync_commit(lake, table, 0).await?),
         Err(e) if already_exists(&e) => Err(CommitError::Conflict(e.to_string())),
         Err(e) => Err(CommitError::Failed(TableError::delta(table, e))),
     }
+}
+
+/// Brings files of a local lake to the disk: a commit must not outlive a power cut that its data does not.
+async fn sync(lake: &Lake, table: &str, relative: Vec<String>) -> Result<()> {
+    let root = lake.table_path(table);
+    on_thread(move || {
+        for path in relative.iter().map(|r| root.join(r)) {
+            std::fs::File::open(&path)
+                .and_then(|f| f.sync_all())
+                .map_err(|e| TableError::io(format!("writing {} to disk", path.display()), e))?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn sync_commit(lake: &Lake, table: &str, version: u64) -> Result<()> {
+    let log = "_delta_log".to_owned();
+    sync(lake, table, vec![format!("{log}/{version:020}.json"), log]).await
 }
 
 /// Commits a change on top of `base`, or of any later version it does not conflict with.
@@ -127,7 +147,10 @@ pub(crate) async fn commit(
         .build(Some(base.eager()?), lake.log_store(table)?, change.operation)
         .await;
     match result {
-        Ok(commit) => Ok(commit.version()),
+        Ok(commit) => {
+            sync_commit(lake, table, commit.version()).await?;
+            Ok(commit.version())
+        }
         Err(error) => Err(classify(lake, table, change.label.as_deref(), error).await),
     }
 }
@@ -184,7 +207,8 @@ async fn check_files(lake: &Lake, table: &str, add: &[Add]) -> Result<()> {
         })
         .buffer_unordered(CHECKS_AT_ONCE)
         .try_collect::<()>()
-        .await
+        .await?;
+    sync(lake, table, add.iter().map(|a| a.path.clone()).collect()).await
 }
 
 /// Deletes files that no commit will name. Best effort: what stays is garbage for vacuum.

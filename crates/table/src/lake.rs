@@ -122,7 +122,7 @@ impl Lake {
             let entry =
                 entry.map_err(|e| TableError::io(format!("listing {}", self.root.display()), e))?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            if check_table_name(&name).is_ok() && entry.path().join("_delta_log").is_dir() {
+            if self.has_table(&name) {
                 names.push(name);
             }
         }
@@ -130,9 +130,19 @@ impl Lake {
         Ok(names)
     }
 
-    /// Is there such a table?
+    /// Is there such a table? A log without a commit (a crash while the table was made) is none.
     pub fn has_table(&self, name: &str) -> bool {
-        check_table_name(name).is_ok() && self.table_path(name).join("_delta_log").is_dir()
+        let is_commit = |entry: std::io::Result<std::fs::DirEntry>| {
+            let name =
+                entry.map(|e| e.file_name().to_string_lossy().into_owned()).unwrap_or_default();
+            let digits = name.split('.').next().unwrap_or_default();
+            digits.len() == 20
+                && digits.bytes().all(|b| b.is_ascii_digit())
+                && (name.ends_with(".json") || name.ends_with(".parquet"))
+        };
+        check_table_name(name).is_ok()
+            && std::fs::read_dir(self.table_path(name).join("_delta_log"))
+                .is_ok_and(|mut entries| entries.any(is_commit))
     }
 
     /// The table's content at a version.

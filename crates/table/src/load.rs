@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use deltalake_core::kernel::Add;
@@ -105,6 +105,7 @@ pub async fn load(
     progress: &Arc<Progress>,
 ) -> Result<LoadSummary> {
     check_table_name(table)?;
+    check_rejects(&options.on_error, files)?;
     let base =
         if lake.has_table(table) { Some(lake.snapshot(table, &AsOf::Latest).await?) } else { None };
     if let (Some(label), Some(base)) = (&options.label, &base)
@@ -132,6 +133,23 @@ pub async fn load(
         return Err(error);
     }
     finish(lake, table, plan.base, plan.definition, plan.new_columns, adds, options, progress).await
+}
+
+/// The rejects file is made anew: it must not be one of the inputs.
+fn check_rejects(on_error: &OnError, files: &[InputFile]) -> Result<()> {
+    let OnError::Skip { rejects } = on_error else { return Ok(()) };
+    let Ok(target) = std::fs::canonicalize(rejects) else { return Ok(()) };
+    let same = |f: &&InputFile| {
+        f.path.as_ref().is_some_and(|p| std::fs::canonicalize(p).is_ok_and(|p| p == target))
+    };
+    match files.iter().find(same) {
+        None => Ok(()),
+        Some(file) => Err(TableError::Invalid(format!(
+            "--rejects {} is the input {}; name another file",
+            rejects.display(),
+            file.name
+        ))),
+    }
 }
 
 fn already_loaded(base: &Snapshot) -> LoadSummary {
@@ -199,6 +217,7 @@ impl Plan {
             columns.merge(&input.file.name, &input.schema, declared, may_add)?;
             inputs.push(input);
         }
+        columns.check_declared(declared)?;
         let definition = definition(&base, &columns, options)?;
         check_definition(&definition)?;
         let layout = Layout {
@@ -282,6 +301,26 @@ impl Columns {
         (!fields.is_empty()).then(|| Schema::new(fields))
     }
 
+    /// A declared column that neither the table nor a file has is a slip of the pen.
+    fn check_declared(&self, declared: Option<&Schema>) -> Result<()> {
+        let unknown = declared
+            .map(Schema::fields)
+            .into_iter()
+            .flatten()
+            .find(|d| !self.fields.iter().any(|f| f.name() == d.name()));
+        match unknown {
+            None => Ok(()),
+            Some(field) => {
+                let known: Vec<&str> = self.fields.iter().map(|f| f.name().as_str()).collect();
+                Err(TableError::Invalid(format!(
+                    "--schema names column `{}`, which no file has; the columns are {}",
+                    field.name(),
+                    known.join(", ")
+                )))
+            }
+        }
+    }
+
     fn merge(
         &mut self,
         file: &str,
@@ -340,6 +379,7 @@ struct Shared<'a> {
     units: Mutex<Units>,
     writer: &'a TableWriter,
     rejects: Option<Rejects>,
+    decoded: Barrier,
     failed: AtomicBool,
     error: Mutex<Option<TableError>>,
     progress: &'a Progress,
@@ -368,6 +408,7 @@ fn run_threads(
         units: Mutex::new(Units { inputs, unit: 0 }),
         writer,
         rejects,
+        decoded: Barrier::new(options.threads.max(1)),
         failed: AtomicBool::new(false),
         error: Mutex::new(None),
         progress,
@@ -387,7 +428,14 @@ fn run_threads(
 
 impl Shared<'_> {
     fn work(&self) {
-        if let Err(error) = self.decode_all().and_then(|()| self.flush_all()) {
+        self.keep_error(self.decode_all());
+        // A buffer is final only when nobody decodes any more; flushing earlier would cut small files.
+        self.decoded.wait();
+        self.keep_error(self.flush_all());
+    }
+
+    fn keep_error(&self, result: Result<()>) {
+        if let Err(error) = result {
             self.failed.store(true, Ordering::Relaxed);
             let mut first = self.error.lock().unwrap_or_else(PoisonError::into_inner);
             first.get_or_insert(error);

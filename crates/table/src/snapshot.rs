@@ -124,6 +124,9 @@ impl Snapshot {
             }
         };
         let loaded = builder.load().await.map_err(|e| explain_load(table, as_of, e))?;
+        if let AsOf::TimestampMillis(asked) = as_of {
+            check_not_before(table, &loaded, *asked)?;
+        }
         Self::of(lake, table, loaded).await
     }
 
@@ -278,6 +281,19 @@ fn explain_load(table: &str, as_of: &AsOf, error: DeltaTableError) -> TableError
         AsOf::TimestampMillis(_) => TableError::Invalid(format!(
             "table `{table}` has no version at that time; see: uplake table history {table} ({error})"
         )),
+    }
+}
+
+/// The log's reader takes its oldest version for a time before it; we do not.
+fn check_not_before(table: &str, loaded: &DeltaTable, asked: i64) -> Result<()> {
+    let state = loaded.snapshot().map_err(|e| TableError::delta(table, e))?;
+    let version = loaded.version().unwrap_or_default();
+    match state.version_timestamp(version) {
+        Some(made) if made > asked => Err(TableError::Invalid(format!(
+            "table `{table}` has no version at that time: the oldest that can be read is \
+             {version}, made later; see: uplake table history {table}"
+        ))),
+        _ => Ok(()),
     }
 }
 

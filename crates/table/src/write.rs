@@ -538,7 +538,11 @@ fn column_properties(
         }
         DataType::Float64 | DataType::Float32 => {
             let distinct = values.map_or(1.0, |v| distinct_share(v));
-            builder.set_column_dictionary_enabled(column, distinct <= 0.05)
+            // Parquet leaves NaN out of a column's bounds, while queries sort it above every number:
+            // a reader that prunes by the bounds would lose it.
+            builder
+                .set_column_statistics_enabled(column.clone(), EnabledStatistics::None)
+                .set_column_dictionary_enabled(column, distinct <= 0.05)
         }
         _ => builder,
     }

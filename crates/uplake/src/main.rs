@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench_concurrent;
 mod demo;
 mod environment;
 mod generate;
@@ -55,6 +56,9 @@ enum Command {
     Table(table::TableArgs),
     /// Write the XAB benchmark data set
     Generate(generate::GenerateArgs),
+    /// Run statements many at once and print what it took, as JSON
+    #[command(hide = true)]
+    BenchConcurrent(bench_concurrent::BenchConcurrentArgs),
 }
 
 fn main() -> ExitCode {
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
             Command::Report(args) => report::run(args).await,
             Command::Table(args) => table::run(args).await,
             Command::Generate(args) => generate::run(args),
+            Command::BenchConcurrent(args) => bench_concurrent::run(args).await,
         }
     });
     match result {

@@ -44,7 +44,7 @@ pub struct ReportArgs {
 pub enum ReportFormat {
     /// A table for the terminal
     Text,
-    /// JSON (schema: docs/report-json.md)
+    /// JSON (schema: docs/statistics/report-schema.md)
     Json,
     /// One self-contained page
     Html,

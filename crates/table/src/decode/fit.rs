@@ -70,8 +70,14 @@ impl Fit {
             let output = convert(input, field.data_type()).map_err(|e| {
                 TableError::arrow(format!("{}, column `{}`", self.file, field.name()), e)
             })?;
+            if input.data_type().is_nested() {
+                self.check_nested(input, &output, field.name())?;
+            }
+            // A column of type Null has no validity buffer, but holds nothing.
+            let has_value =
+                |row: usize| input.data_type() != &DataType::Null && input.is_valid(row);
             let lost = |row: usize| {
-                input.is_valid(row) && (output.is_null(row) || is_cut(input, row))
+                has_value(row) && (output.is_null(row) || is_cut(input, row))
                     || output.is_null(row) && !field.is_nullable()
             };
             let suspicious = output.null_count() > input.null_count()
@@ -113,6 +119,27 @@ impl Fit {
             .and_then(|b| RecordBatch::try_new(SchemaRef::clone(&self.table), b.columns().to_vec()))
             .map_err(|e| TableError::arrow(format!("reading {}", self.file), e))?;
         Ok((fitted, bad))
+    }
+
+    /// Values inside lists and structs are checked as a whole: what was widened must come back the same.
+    fn check_nested(&self, input: &ArrayRef, output: &ArrayRef, column: &str) -> Result<()> {
+        if input.data_type() == output.data_type() {
+            return Ok(());
+        }
+        let options = CastOptions { safe: false, ..Default::default() };
+        let back = cast_with_options(input, output.data_type(), &options)
+            .and_then(|strict| cast_with_options(&strict, input.data_type(), &options));
+        match back {
+            Ok(back) if back.to_data() == input.to_data() => Ok(()),
+            _ => Err(TableError::Input {
+                file: self.file.clone(),
+                reason: format!(
+                    "column `{column}` holds values inside lists or structs that {} cannot keep \
+                     without changing them; convert them first",
+                    type_name(output.data_type())
+                ),
+            }),
+        }
     }
 
     fn bad_row(

@@ -14,6 +14,7 @@ mod fit;
 mod infer;
 mod parquet_file;
 mod source;
+mod strict;
 mod text;
 
 use std::fmt;

@@ -78,7 +78,9 @@ pub(super) fn open(file: &InputFile, progress: &Arc<Progress>) -> Result<Opened>
         None => Box::new(Counted { inner: std::io::stdin(), progress: Arc::clone(progress) }),
         Some(path) => {
             let handle = File::open(path).map_err(fail)?;
-            if starts_with(&handle, b"PAR1").map_err(fail)? {
+            // A pipe cannot be rewound; it is read through `peek` instead.
+            let regular = handle.metadata().map_err(fail)?.is_file();
+            if regular && starts_with(&handle, b"PAR1").map_err(fail)? {
                 return Ok(Opened::Parquet(Arc::new(handle)));
             }
             Box::new(Counted { inner: handle, progress: Arc::clone(progress) })
@@ -99,7 +101,8 @@ pub(super) fn open(file: &InputFile, progress: &Arc<Progress>) -> Result<Opened>
         std::io::copy(&mut plain, &mut spool).map_err(fail)?;
         return Ok(Opened::Parquet(Arc::new(spool)));
     }
-    let first = head.iter().find(|b| !b.is_ascii_whitespace());
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
+    let first = text.iter().find(|b| !b.is_ascii_whitespace());
     match first {
         Some(b'{') => Ok(Opened::Text(Format::Json, plain)),
         Some(b'[') => Err(TableError::Input {
@@ -124,7 +127,6 @@ fn starts_with(mut handle: &File, magic: &[u8; 4]) -> std::io::Result<bool> {
             n => read += n,
         }
     }
-    // A pipe cannot be rewound; it is read through `peek` instead.
     handle.seek(SeekFrom::Start(0))?;
     Ok(read == 4 && head == *magic)
 }

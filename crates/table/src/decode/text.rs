@@ -12,6 +12,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 
 use crate::decode::infer::Guess;
+use crate::decode::strict;
 use crate::decode::{BadRow, Decoded, InputFile, TextOptions, shorten};
 use crate::error::{Result, TableError};
 use crate::schema::type_name;
@@ -30,6 +31,8 @@ pub(crate) struct Chunk {
     bytes: Vec<u8>,
     /// Line number of the first record, from 1.
     first_line: u64,
+    /// Where the last record starts, if a quote in it is never closed.
+    unclosed: Option<usize>,
 }
 
 pub(super) struct TextInput {
@@ -59,11 +62,19 @@ impl TextInput {
         options: &TextOptions,
         known: Option<&Schema>,
     ) -> Result<Self> {
-        let mut source = Chunker::new(&file.name, bytes, true);
+        let mut source =
+            Chunker::new(&file.name, bytes, Some(Quotes { delimiter: options.delimiter }));
         let mut first = source.next_chunk()?;
         let head = first.as_ref().map_or(&[][..], |c| &c.bytes);
-        let line = head.split(|b| *b == b'\n').next().unwrap_or_default();
-        let delimiter = options.delimiter.unwrap_or_else(|| guess_delimiter(line));
+        if memchr::memchr(b'\n', head).is_none()
+            && memchr::memchr(b'\r', head).is_some_and(|at| at + 1 < head.len())
+        {
+            return Err(input_error(
+                &file.name,
+                "ends its lines with carriage returns only; convert it: tr '\\r' '\\n'".into(),
+            ));
+        }
+        let delimiter = source.delimiter();
         let records = CsvRecords::new(head, delimiter);
         let mut records = records.peekable();
         let Some(width) = records.peek().map(|r| r.fields.len()) else {
@@ -85,7 +96,7 @@ impl TextInput {
             }
         }
         if options.header {
-            skip_header(&mut first);
+            skip_header(&mut first, delimiter);
         }
         let fields: Vec<Field> = names
             .iter()
@@ -107,7 +118,7 @@ impl TextInput {
         bytes: Box<dyn Read + Send>,
         known: Option<&Schema>,
     ) -> Result<Self> {
-        let mut source = Chunker::new(&file.name, bytes, false);
+        let mut source = Chunker::new(&file.name, bytes, None);
         let first = source.next_chunk()?;
         let head = first.as_ref().map_or(&[][..], |c| &c.bytes);
         let schema = json_schema(&file.name, head, known)?;
@@ -195,11 +206,13 @@ fn names_without_header(file: &str, width: usize, known: Option<&Schema>) -> Res
     }
 }
 
-fn skip_header(first: &mut Option<Chunk>) {
+fn skip_header(first: &mut Option<Chunk>, delimiter: u8) {
     if let Some(chunk) = first {
-        let end = record_end(&chunk.bytes, true).unwrap_or(chunk.bytes.len());
+        let end =
+            RecordEnds::new(&chunk.bytes, Some(delimiter)).next().unwrap_or(chunk.bytes.len());
         chunk.first_line += memchr::memchr_iter(b'\n', &chunk.bytes[..end]).count() as u64;
         chunk.bytes.drain(..end);
+        chunk.unclosed = chunk.unclosed.and_then(|at| at.checked_sub(end));
     }
 }
 
@@ -208,7 +221,7 @@ fn json_schema(file: &str, head: &[u8], known: Option<&Schema>) -> Result<Schema
     let mut guesses: std::collections::HashMap<String, Guess> = Default::default();
     let mut nested: Vec<serde_json::Value> = Vec::new();
     for line in head.split(|b| *b == b'\n').take(SAMPLE_RECORDS) {
-        let Ok(serde_json::Value::Object(object)) = serde_json::from_slice(line) else { continue };
+        let Ok(InOrder(object)) = serde_json::from_slice(line) else { continue };
         for (key, value) in &object {
             if !guesses.contains_key(key) {
                 names.push(key.clone());
@@ -257,6 +270,34 @@ fn json_schema(file: &str, head: &[u8], known: Option<&Schema>) -> Result<Schema
     Ok(Schema::new(fields))
 }
 
+/// A JSON object with its keys in the order they are written.
+struct InOrder(Vec<(String, serde_json::Value)>);
+
+impl<'de> serde::Deserialize<'de> for InOrder {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> serde::de::Visitor<'de> for Keys {
+            type Value = InOrder;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<InOrder, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(InOrder(pairs))
+            }
+        }
+        deserializer.deserialize_map(Keys)
+    }
+}
+
 impl TextDecoder {
     fn check_types(&self) -> Result<()> {
         for field in self.schema.fields() {
@@ -275,13 +316,36 @@ impl TextDecoder {
     }
 
     pub fn decode(&self, chunk: &Chunk, max_bad: usize) -> Result<Decoded> {
-        if let Ok(batches) = self.parse(&chunk.bytes) {
-            return Ok(Decoded { batches, bad: Vec::new() });
-        }
-        let records = record_ranges(&chunk.bytes, matches!(self.syntax, Syntax::Csv { .. }));
+        let whole = chunk.unclosed.unwrap_or(chunk.bytes.len());
         let mut decoded = Decoded { batches: Vec::new(), bad: Vec::new() };
-        self.decode_range(chunk, &records, max_bad, &mut decoded);
+        match self.parse(&chunk.bytes[..whole]) {
+            Ok(batches) => decoded.batches = batches,
+            Err(_) => {
+                let records = record_ranges(&chunk.bytes[..whole], self.quotes());
+                self.decode_range(chunk, &records, max_bad, &mut decoded);
+            }
+        }
+        if whole < chunk.bytes.len() && decoded.bad.len() < max_bad {
+            let record = String::from_utf8_lossy(&chunk.bytes[whole..]).into_owned();
+            decoded.bad.push(BadRow {
+                file: self.name.to_string(),
+                line: line_at(chunk, whole),
+                is_row: false,
+                column: None,
+                value: Some(shorten(&record)),
+                problem: "opens a quote that is never closed".to_owned(),
+                record,
+            });
+        }
         Ok(decoded)
+    }
+
+    /// The delimiter after which a quote may open; JSON has no quoted newlines.
+    fn quotes(&self) -> Option<u8> {
+        match self.syntax {
+            Syntax::Csv { delimiter, .. } => Some(delimiter),
+            Syntax::Json => None,
+        }
     }
 
     /// Halves a refused range until each bad record stands alone.
@@ -299,9 +363,8 @@ impl TextDecoder {
         match self.parse(&chunk.bytes[first.0..last.1]) {
             Ok(batches) => out.batches.extend(batches),
             Err(error) if records.len() == 1 => {
-                let lines = memchr::memchr_iter(b'\n', &chunk.bytes[..first.0]).count() as u64;
                 let record = &chunk.bytes[first.0..first.1];
-                out.bad.push(self.explain(record, chunk.first_line + lines, &error));
+                out.bad.push(self.explain(record, line_at(chunk, first.0), &error));
             }
             Err(_) => {
                 let (left, right) = records.split_at(records.len() / 2);
@@ -412,6 +475,10 @@ impl TextDecoder {
     }
 }
 
+fn line_at(chunk: &Chunk, offset: usize) -> u64 {
+    chunk.first_line + memchr::memchr_iter(b'\n', &chunk.bytes[..offset]).count() as u64
+}
+
 fn plain_message(error: &ArrowError) -> String {
     let text = error.to_string();
     text.split_once("error: ").map_or(text.as_str(), |(_, rest)| rest).to_owned()
@@ -439,7 +506,7 @@ fn parse_csv(
     delimiter: u8,
     null: Option<&str>,
 ) -> Result<Vec<RecordBatch>, ArrowError> {
-    let mut builder = arrow::csv::ReaderBuilder::new(SchemaRef::clone(schema))
+    let mut builder = arrow::csv::ReaderBuilder::new(strict::reading_schema(schema, false))
         .with_header(false)
         .with_delimiter(delimiter)
         .with_batch_size(BATCH_ROWS);
@@ -456,7 +523,7 @@ fn parse_csv(
         rest = &rest[read..];
         if read == 0 || decoder.capacity() == 0 {
             match decoder.flush()? {
-                Some(batch) => batches.push(batch),
+                Some(batch) => batches.push(strict::convert(batch, schema)?),
                 None if read == 0 => return Ok(batches),
                 None => {}
             }
@@ -465,9 +532,11 @@ fn parse_csv(
 }
 
 fn parse_json(bytes: &[u8], schema: &SchemaRef) -> Result<Vec<RecordBatch>, ArrowError> {
-    let mut decoder = arrow::json::ReaderBuilder::new(SchemaRef::clone(schema))
+    let mut decoder = arrow::json::ReaderBuilder::new(strict::reading_schema(schema, true))
         .with_batch_size(BATCH_ROWS)
         .with_strict_mode(true)
+        // A number in a text column is its digits.
+        .with_coerce_primitive(true)
         .build_decoder()?;
     let (mut batches, mut rest) = (Vec::new(), bytes);
     loop {
@@ -475,11 +544,18 @@ fn parse_json(bytes: &[u8], schema: &SchemaRef) -> Result<Vec<RecordBatch>, Arro
         rest = &rest[read..];
         if rest.is_empty() || read == 0 || decoder.len() == BATCH_ROWS {
             match decoder.flush()? {
-                Some(batch) => batches.push(batch),
+                Some(batch) => batches.push(strict::convert(batch, schema)?),
                 None => return Ok(batches),
             }
         }
     }
+}
+
+/// How quotes are understood: not at all (JSON), or as in CSV, where one opens only at the start of a field.
+#[derive(Clone, Copy)]
+struct Quotes {
+    /// `None` until the first line has shown it.
+    delimiter: Option<u8>,
 }
 
 /// Reads a stream and cuts it at record ends.
@@ -488,13 +564,19 @@ struct Chunker {
     reader: Box<dyn Read + Send>,
     carry: Vec<u8>,
     line: u64,
-    quotes: bool,
+    quotes: Option<Quotes>,
+    started: bool,
     done: bool,
 }
 
 impl Chunker {
-    fn new(name: &str, reader: Box<dyn Read + Send>, quotes: bool) -> Self {
-        Self { name: name.to_owned(), reader, carry: Vec::new(), line: 1, quotes, done: false }
+    fn new(name: &str, reader: Box<dyn Read + Send>, quotes: Option<Quotes>) -> Self {
+        let name = name.to_owned();
+        Self { name, reader, carry: Vec::new(), line: 1, quotes, started: false, done: false }
+    }
+
+    fn delimiter(&self) -> u8 {
+        self.quotes.and_then(|q| q.delimiter).unwrap_or(b',')
     }
 
     fn next_chunk(&mut self) -> Result<Option<Chunk>> {
@@ -505,14 +587,17 @@ impl Chunker {
                 .take(missing)
                 .read_to_end(&mut self.carry)
                 .map_err(|e| input_error(&self.name, format!("cannot be read to its end: {e}")))?;
+            if !self.started {
+                self.start();
+            }
             if (read as u64) < missing {
                 self.done = true;
                 break;
             }
-            if let Some(end) = last_record_end(&self.carry, self.quotes) {
+            if let Some(end) = last_record_end(&self.carry, self.quoted()) {
                 let rest = self.carry.split_off(end);
                 let bytes = std::mem::replace(&mut self.carry, rest);
-                return Ok(Some(self.chunk(bytes)));
+                return Ok(Some(self.chunk(bytes, None)));
             }
             wanted = self.carry.len() * 2;
             if wanted > RECORD_MAX_BYTES {
@@ -527,60 +612,108 @@ impl Chunker {
             }
         }
         let bytes = std::mem::take(&mut self.carry);
-        Ok((!bytes.is_empty()).then(|| self.chunk(bytes)))
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let unclosed = unclosed_quote(&bytes, self.quoted());
+        Ok(Some(self.chunk(bytes, unclosed)))
     }
 
-    fn chunk(&mut self, mut bytes: Vec<u8>) -> Chunk {
-        if self.line == 1 && bytes.starts_with(b"\xef\xbb\xbf") {
-            bytes.drain(..3);
+    /// Drops a byte order mark and blank lines before the first record, and finds the delimiter.
+    fn start(&mut self) {
+        self.started = true;
+        let mark = if self.carry.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+        let blank = self.carry[mark..].iter().take_while(|b| matches!(b, b'\n' | b'\r')).count();
+        let skipped = &self.carry[..mark + blank];
+        self.line += memchr::memchr_iter(b'\n', skipped).count() as u64;
+        self.carry.drain(..mark + blank);
+        if let Some(Quotes { delimiter: delimiter @ None }) = &mut self.quotes {
+            let line = self.carry.split(|b| *b == b'\n').next().unwrap_or_default();
+            *delimiter = Some(guess_delimiter(line));
         }
+    }
+
+    fn quoted(&self) -> Option<u8> {
+        self.quotes.map(|_| self.delimiter())
+    }
+
+    fn chunk(&mut self, bytes: Vec<u8>, unclosed: Option<usize>) -> Chunk {
         let first_line = self.line;
         self.line += memchr::memchr_iter(b'\n', &bytes).count() as u64;
-        Chunk { bytes, first_line }
+        Chunk { bytes, first_line, unclosed }
     }
 }
 
-/// Where the first record ends (after its newline).
-fn record_end(bytes: &[u8], quotes: bool) -> Option<usize> {
-    let mut inside = false;
-    for at in memchr::memchr2_iter(b'"', b'\n', bytes) {
-        match bytes[at] {
-            b'"' if quotes => inside = !inside,
-            b'\n' if !inside => return Some(at + 1),
-            _ => {}
+/// Offsets after each record's newline. `delimiter`: CSV's, so that newlines within quotes do not count;
+/// `None`: every newline ends a record.
+struct RecordEnds<'a> {
+    bytes: &'a [u8],
+    delimiter: Option<u8>,
+    at: usize,
+    inside: bool,
+}
+
+impl<'a> RecordEnds<'a> {
+    fn new(bytes: &'a [u8], delimiter: Option<u8>) -> Self {
+        Self { bytes, delimiter, at: 0, inside: false }
+    }
+
+    /// A quote opens only at the start of a field, as csv-core has it; elsewhere it is a character.
+    fn opens(&self, at: usize, delimiter: u8) -> bool {
+        match at.checked_sub(1).map(|before| self.bytes[before]) {
+            None => true,
+            Some(before) => before == delimiter || matches!(before, b'\n' | b'\r'),
         }
     }
-    None
+}
+
+impl Iterator for RecordEnds<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        while let Some(found) = memchr::memchr2(b'"', b'\n', &self.bytes[self.at..]) {
+            let at = self.at + found;
+            self.at = at + 1;
+            match (self.bytes[at], self.delimiter) {
+                (b'\n', _) if !self.inside => return Some(at + 1),
+                (b'"', Some(_)) if self.inside => {
+                    // Two quotes are one within a quoted field.
+                    if self.bytes.get(at + 1) == Some(&b'"') {
+                        self.at += 1;
+                    } else {
+                        self.inside = false;
+                    }
+                }
+                (b'"', Some(delimiter)) => self.inside = self.opens(at, delimiter),
+                _ => {}
+            }
+        }
+        None
+    }
 }
 
 /// Where the last whole record ends. `bytes` starts at a record.
-fn last_record_end(bytes: &[u8], quotes: bool) -> Option<usize> {
-    if !quotes || memchr::memchr(b'"', bytes).is_none() {
+fn last_record_end(bytes: &[u8], delimiter: Option<u8>) -> Option<usize> {
+    if delimiter.is_none() || memchr::memchr(b'"', bytes).is_none() {
         return memchr::memrchr(b'\n', bytes).map(|at| at + 1);
     }
-    let (mut inside, mut last) = (false, None);
-    for at in memchr::memchr2_iter(b'"', b'\n', bytes) {
-        match bytes[at] {
-            b'"' => inside = !inside,
-            _ if !inside => last = Some(at + 1),
-            _ => {}
-        }
-    }
-    last
+    RecordEnds::new(bytes, delimiter).last()
+}
+
+/// Start of the record whose quote is open at the end of the file.
+fn unclosed_quote(bytes: &[u8], delimiter: Option<u8>) -> Option<usize> {
+    delimiter?;
+    let mut ends = RecordEnds::new(bytes, delimiter);
+    let start = ends.by_ref().last().unwrap_or(0);
+    ends.inside.then_some(start)
 }
 
 /// Start and end of each record.
-fn record_ranges(bytes: &[u8], quotes: bool) -> Vec<(usize, usize)> {
-    let (mut ranges, mut start, mut inside) = (Vec::new(), 0, false);
-    for at in memchr::memchr2_iter(b'"', b'\n', bytes) {
-        match bytes[at] {
-            b'"' if quotes => inside = !inside,
-            b'\n' if !inside => {
-                ranges.push((start, at + 1));
-                start = at + 1;
-            }
-            _ => {}
-        }
+fn record_ranges(bytes: &[u8], delimiter: Option<u8>) -> Vec<(usize, usize)> {
+    let (mut ranges, mut start) = (Vec::new(), 0);
+    for end in RecordEnds::new(bytes, delimiter) {
+        ranges.push((start, end));
+        start = end;
     }
     if start < bytes.len() {
         ranges.push((start, bytes.len()));
@@ -633,9 +766,10 @@ impl Iterator for CsvRecords<'_> {
 mod tests {
     use super::*;
 
-    fn chunks(text: &str, quotes: bool) -> Vec<(u64, String)> {
-        let mut chunker =
-            Chunker::new("f", Box::new(std::io::Cursor::new(text.to_owned())), quotes);
+    const CSV: Option<Quotes> = Some(Quotes { delimiter: Some(b',') });
+
+    fn chunks(text: &str) -> Vec<(u64, String)> {
+        let mut chunker = Chunker::new("f", Box::new(std::io::Cursor::new(text.to_owned())), CSV);
         let mut out = Vec::new();
         while let Some(chunk) = chunker.next_chunk().unwrap() {
             out.push((chunk.first_line, String::from_utf8(chunk.bytes).unwrap()));
@@ -647,7 +781,7 @@ mod tests {
     fn chunks_hold_whole_records_and_know_their_line() {
         let record = format!("{},\"two\nlines\"\n", "x".repeat(1000));
         let text = record.repeat(10_000);
-        let parts = chunks(&text, true);
+        let parts = chunks(&text);
         assert!(parts.len() > 1);
         assert_eq!(parts.iter().map(|(_, t)| t.as_str()).collect::<String>(), text);
         let mut line = 1;
@@ -661,7 +795,7 @@ mod tests {
     #[test]
     fn an_unclosed_quote_is_named_instead_of_read_for_ever() {
         let text = format!("a,b\n1,\"{}", "y".repeat(70 << 20));
-        let mut chunker = Chunker::new("f", Box::new(std::io::Cursor::new(text)), true);
+        let mut chunker = Chunker::new("f", Box::new(std::io::Cursor::new(text)), CSV);
         chunker.next_chunk().unwrap();
         let error = chunker.next_chunk().err().expect("no record ends").to_string();
         assert!(error.contains("line 2") && error.contains("quote"), "{error}");
@@ -674,7 +808,7 @@ mod tests {
     }
 
     fn decode(decoder: &TextDecoder, text: &[u8]) -> (usize, Vec<BadRow>) {
-        let chunk = Chunk { bytes: text.to_vec(), first_line: 2 };
+        let chunk = Chunk { bytes: text.to_vec(), first_line: 2, unclosed: None };
         let decoded = decoder.decode(&chunk, 100).unwrap();
         (decoded.batches.iter().map(RecordBatch::num_rows).sum(), decoded.bad)
     }
@@ -699,6 +833,22 @@ mod tests {
     }
 
     #[test]
+    fn a_quote_inside_a_field_is_a_character_and_an_unclosed_one_is_a_bad_row() {
+        let text = b"n,t\n1,5\" a\n2,\"a\"\"\nb\"\nx,c\n4,\"7\n5,e\n";
+        let options = TextOptions::default();
+        let file = InputFile { name: "f".into(), path: None };
+        let known = Schema::new(vec![Field::new("n", DataType::Int64, true)]);
+        let source = Box::new(std::io::Cursor::new(text.to_vec()));
+        let mut input = TextInput::csv(&file, source, &options, Some(&known)).unwrap();
+        let chunk = input.next_chunk().unwrap().unwrap();
+        let decoded = input.decoder().decode(&chunk, 100).unwrap();
+        assert_eq!(decoded.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 2);
+        let bad: Vec<String> = decoded.bad.iter().map(ToString::to_string).collect();
+        assert_eq!(bad[0], "f, line 5, column `n`: \"x\" is not a bigint");
+        assert!(bad[1].starts_with("f, line 6: ") && bad[1].contains("never closed"), "{bad:?}");
+    }
+
+    #[test]
     fn bad_json_rows_are_named_and_the_others_kept() {
         let decoder =
             decoder(&[("n", DataType::Int64, true), ("t", DataType::Utf8, true)], Syntax::Json);
@@ -715,7 +865,7 @@ mod tests {
     fn empty_fields_and_the_null_text_are_null() {
         let csv = Syntax::Csv { delimiter: b',', null: Some("\\N".into()) };
         let decoder = decoder(&[("n", DataType::Int64, true), ("t", DataType::Utf8, true)], csv);
-        let chunk = Chunk { bytes: b"\\N,\\N\n,x\n".to_vec(), first_line: 1 };
+        let chunk = Chunk { bytes: b"\\N,\\N\n,x\n".to_vec(), first_line: 1, unclosed: None };
         let decoded = decoder.decode(&chunk, 1).unwrap();
         assert!(decoded.bad.is_empty(), "{:?}", decoded.bad);
         let batch = &decoded.batches[0];

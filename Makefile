@@ -1,0 +1,50 @@
+# What a developer types. Each target says in one line what is missing and how to install it.
+#   make demo   build, then a shop's A/B test from nothing to a report
+#   make test   every test
+#   make check  format, lints as errors, the pure crates' tests (seconds once built)
+#   make bench  the benchmarks of docs/BENCHMARKS.md (QUICK=1: small data)
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO_TARGET_DIR ?= $(CURDIR)/target
+export CARGO_TARGET_DIR
+UPLAKE := $(CARGO_TARGET_DIR)/release/uplake
+VENV ?= $(CARGO_TARGET_DIR)/venv
+
+need = @command -v $(1) >/dev/null || { echo "missing: $(1). Install it: $(2)" >&2; exit 1; }
+
+.PHONY: help demo build test check bench rust-tools python-tools
+
+help:
+	@sed -n '2,5s/^# \{0,1\}//p' Makefile
+
+rust-tools:
+	$(call need,cargo,https://rustup.rs (Rust 1.95 or later))
+	$(call need,cc,apt-get install build-essential)
+
+python-tools:
+	$(call need,python3,apt-get install python3 python3-venv (3.11 or later))
+	@test -x $(VENV)/bin/python || python3 -m venv $(VENV) || { echo "missing: venv. Install it: apt-get install python3-venv" >&2; exit 1; }
+	@cmp -s tests/requirements.txt $(VENV)/requirements.txt || \
+	  { $(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt && cp tests/requirements.txt $(VENV)/requirements.txt; }
+
+build: rust-tools
+	cargo build --release -p uplake
+
+demo: build
+	$(UPLAKE) demo $(CARGO_TARGET_DIR)/demo
+
+test: rust-tools python-tools build
+	cargo test
+	cargo test --release --workspace
+	UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -m pytest -q tests
+
+check: rust-tools
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo test
+
+bench: python-tools build
+	UPLAKE_BIN=$(UPLAKE) PYTHON=$(VENV)/bin/python bench/run.sh

@@ -1,0 +1,184 @@
+//! Text to values without loss, where the decoders of arrow-csv and arrow-json would cut.
+//!
+//! They cut decimals to the column's scale and times to microseconds, shift times with a zone into
+//! columns without one, and arrow-json reads 1.5 into a whole-number column as 1. Such columns are
+//! decoded as text first and converted here, where anything that would change is refused.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, Decimal128Array, Int8Array, Int16Array, Int32Array, Int64Array,
+    RecordBatch, StringArray, TimestampMicrosecondArray,
+};
+use arrow::compute::kernels::cast_utils::string_to_datetime;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::error::ArrowError;
+use chrono::Utc;
+
+/// Does text of this type go through here? `json`: whole numbers do too.
+fn is_strict(data_type: &DataType, json: bool) -> bool {
+    match data_type {
+        DataType::Decimal128(_, _) | DataType::Timestamp(_, _) => true,
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => json,
+        _ => false,
+    }
+}
+
+/// The schema to decode with: strict columns as text.
+pub(super) fn reading_schema(schema: &SchemaRef, json: bool) -> SchemaRef {
+    if !schema.fields().iter().any(|f| is_strict(f.data_type(), json)) {
+        return Arc::clone(schema);
+    }
+    let field = |f: &Arc<Field>| {
+        if is_strict(f.data_type(), json) {
+            Arc::new(f.as_ref().clone().with_data_type(DataType::Utf8))
+        } else {
+            Arc::clone(f)
+        }
+    };
+    Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
+}
+
+/// Converts the strict columns of a decoded batch.
+///
+/// # Errors
+/// The first value that would not survive.
+pub(super) fn convert(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    if batch.schema_ref() == schema {
+        return Ok(batch);
+    }
+    let columns = batch
+        .columns()
+        .iter()
+        .zip(schema.fields())
+        .map(|(column, field)| match column.data_type() {
+            same if same == field.data_type() => Ok(Arc::clone(column)),
+            _ => column_of(column.as_string::<i32>(), field.data_type()),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    RecordBatch::try_new(Arc::clone(schema), columns)
+}
+
+fn column_of(text: &StringArray, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
+    Ok(match data_type {
+        DataType::Timestamp(TimeUnit::Microsecond, zone) => {
+            let values: TimestampMicrosecondArray =
+                parsed(text, |t| micros(t, zone.is_some()))?.into_iter().collect();
+            Arc::new(values.with_timezone_opt(zone.clone()))
+        }
+        DataType::Decimal128(precision, scale) => {
+            let values: Decimal128Array =
+                parsed(text, |t| decimal(t, *precision, *scale))?.into_iter().collect();
+            Arc::new(values.with_precision_and_scale(*precision, *scale)?)
+        }
+        DataType::Int8 => Arc::new(Int8Array::from(parsed(text, whole)?)),
+        DataType::Int16 => Arc::new(Int16Array::from(parsed(text, whole)?)),
+        DataType::Int32 => Arc::new(Int32Array::from(parsed(text, whole)?)),
+        DataType::Int64 => Arc::new(Int64Array::from(parsed(text, whole)?)),
+        other => return Err(ArrowError::CastError(format!("text cannot become {other}"))),
+    })
+}
+
+fn parsed<T>(
+    text: &StringArray,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<Option<T>>, ArrowError> {
+    let one = |value: Option<&str>| match value {
+        None | Some("") => Ok(None),
+        Some(value) => parse(value)
+            .map(Some)
+            .ok_or_else(|| ArrowError::ParseError(format!("{value:?} does not fit the column"))),
+    };
+    text.iter().map(one).collect()
+}
+
+fn whole<T: std::str::FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+/// Microseconds since 1970. A zone is needed or refused as the column's type says; without one in a
+/// `timestamptz` column, UTC is meant.
+fn micros(text: &str, zoned: bool) -> Option<i64> {
+    let fraction = text.split_once('.').map_or("", |(_, rest)| rest);
+    let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+    if fraction.as_bytes()[..digits].iter().skip(6).any(|d| *d != b'0') {
+        return None;
+    }
+    let time = text.get(10..).unwrap_or_default();
+    let has_zone = time.contains(['Z', 'z', '+']) || time.contains('-') || time.ends_with("UTC");
+    if has_zone && !zoned {
+        return None;
+    }
+    string_to_datetime(&Utc, text).ok().map(|t| t.timestamp_micros())
+}
+
+fn decimal(text: &str, precision: u8, scale: i8) -> Option<i128> {
+    let (negative, digits) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let fraction = fraction.trim_end_matches('0');
+    let scale = usize::try_from(scale).ok()?;
+    if fraction.len() > scale || whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let padding = std::iter::repeat_n(b'0', scale - fraction.len());
+    let mut value: i128 = 0;
+    for digit in whole.bytes().chain(fraction.bytes()).chain(padding) {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
+    }
+    if value >= 10i128.pow(u32::from(precision)) {
+        return None;
+    }
+    Some(if negative { -value } else { value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_keep_every_digit_or_are_refused() {
+        for (text, expected) in [
+            ("12.34", Some(1234)),
+            ("-0.5", Some(-50)),
+            ("7", Some(700)),
+            ("7.000", Some(700)),
+            (".5", Some(50)),
+            ("12.345", None),
+            ("123456.00", None),
+            ("99999.99", Some(9_999_999)),
+            ("1e3", None),
+            ("", None),
+            ("-", None),
+            ("1.2.3", None),
+        ] {
+            assert_eq!(decimal(text, 7, 2), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_keep_every_digit_or_are_refused() {
+        assert_eq!(micros("1970-01-01 00:00:01.5", false), Some(1_500_000));
+        assert_eq!(micros("1970-01-01T00:00:00.123456000", false), Some(123_456));
+        assert_eq!(micros("1970-01-01 00:00:00.123456789", false), None);
+        assert_eq!(micros("1970-01-01T01:00:00+01:00", true), Some(0));
+        assert_eq!(micros("1970-01-01T01:00:00+01:00", false), None);
+        assert_eq!(micros("1970-01-01T00:00:00Z", false), None);
+        assert_eq!(micros("1970-01-01 00:00:00", true), Some(0));
+        assert_eq!(micros("1970-01-01", false), Some(0));
+        assert_eq!(micros("yesterday", false), None);
+    }
+
+    #[test]
+    fn whole_numbers_are_whole() {
+        assert_eq!(whole::<i64>("1.5"), None);
+        assert_eq!(whole::<i8>("200"), None);
+        assert_eq!(whole::<i64>("-3"), Some(-3));
+    }
+}
