@@ -28,7 +28,7 @@ SELECT date_trunc('month', CAST("date" || ':00' AS TIMESTAMP)) AS m, count(*) FR
 -- query: weekday
 SELECT extract(dow FROM CAST("date" || ':00' AS TIMESTAMP)) AS d, count(*) FROM reviews WHERE vendorId < 500 GROUP BY 1 ORDER BY 1;
 -- query: having
-SELECT vendorId, count(*) AS c, avg(rating) AS r FROM reviews GROUP BY vendorId HAVING count(*) > 400 AND avg(rating) < 3.5 ORDER BY c DESC, vendorId;
+SELECT vendorId, count(*) AS c, avg(rating) AS r FROM reviews GROUP BY vendorId HAVING count(*) > 100 AND avg(rating) < 4 ORDER BY c DESC, vendorId;
 -- query: distinct_pairs
 SELECT count(*) FROM (SELECT DISTINCT vendorId, rating FROM reviews);
 -- query: two_distincts
@@ -60,7 +60,7 @@ SELECT sum(x) FROM (SELECT rating AS x FROM reviews WHERE vendorId < 10 UNION AL
 -- query: intersect
 SELECT reviewerId FROM reviews WHERE vendorId = 17 INTERSECT SELECT reviewerId FROM reviews WHERE vendorId = 26 ORDER BY 1;
 -- query: except
-SELECT vendorId FROM reviews WHERE rating = 0 EXCEPT SELECT vendorId FROM reviews WHERE rating = 5 ORDER BY 1;
+SELECT vendorId FROM reviews WHERE rating = 1 EXCEPT SELECT vendorId FROM reviews WHERE rating = 5 ORDER BY 1;
 -- query: rollup
 SELECT rating, vendorId % 3 AS g, count(*), grouping(rating), grouping(vendorId % 3) FROM reviews GROUP BY ROLLUP (rating, vendorId % 3);
 -- query: integer_division
