@@ -189,7 +189,7 @@ def statistics_page_index_and_bloom_filters_are_in_every_file(lake):
     assert stats["numRecords"] == 60_000
     assert stats["minValues"]["user_id"] == pc.min(data["user_id"]).as_py()
     assert stats["maxValues"]["id"] == 59_999
-    assert stats["nullCount"]["value"] == data["value"].null_count
+    assert stats["nullCount"]["event"] == data["event"].null_count
     excluded = support.duckdb.connect().execute(
         f"select count(*) from parquet_bloom_probe('{_file_path(lake)}', 'user_id', 'nobody') where bloom_filter_excludes"
     ).fetchall()
