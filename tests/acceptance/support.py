@@ -214,9 +214,7 @@ def ordered_rows_of(table):
 
 
 def duck(query):
-    result = duckdb.connect().execute(query)
-    table = result.to_arrow_table() if hasattr(result, "to_arrow_table") else result.arrow()
-    return table if isinstance(table, pa.Table) else table.read_all()
+    return duckdb.connect().sql(query).to_arrow_table()
 
 
 def assert_same(ours, theirs, what):

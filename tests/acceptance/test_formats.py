@@ -4,8 +4,8 @@ import csv
 import io
 import json
 import os
-import shutil
-import subprocess
+import pathlib
+import re
 import threading
 
 import pyarrow as pa
@@ -263,8 +263,8 @@ def long_records_cross_read_buffers_unharmed(lake, folder):
     rng = support.seeded("long_records_cross_read_buffers_unharmed")
     sizes = [0, 1, 100, 4000, 60_000, 1_000_000, 5_000_000]
     filler = "ab\n\"c☃" * 1_000_000
-    texts = [filler[: rng.choices(sizes, weights=[5, 5, 40, 30, 15, 4, 1])[0]] + "." for _ in range(400)]
-    data = pa.table({"i": pa.array(range(400), pa.int64()), "t": texts})
+    texts = [filler[: rng.choices(sizes, weights=[5, 5, 40, 30, 15, 4, 1])[0]] + "." for _ in range(250)]
+    data = pa.table({"i": pa.array(range(250), pa.int64()), "t": texts})
     path = folder / "d.csv"
     path.write_bytes(_csv_bytes(data))
     print(f"{path.stat().st_size} bytes")

@@ -91,7 +91,7 @@ def processes_loading_different_files_at_once_all_succeed(lake, folder, fresh):
     rng = support.seeded("different files")
     parts = [support.events(5000, rng, first_id=i * 5000) for i in range(6)]
     paths = [write_parquet(folder / f"{i}.parquet", p) for i, p in enumerate(parts)]
-    for attempt in range(4):
+    for attempt in range(3):
         table, want = f"t{attempt}", list(parts)
         if not fresh:
             lake.load(table, paths[0], "--cluster-by", "user_id,ts")
