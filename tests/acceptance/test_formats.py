@@ -294,8 +294,8 @@ def memory_does_not_grow_with_the_file(lake, folder):
         assert lake.count(f"t{blocks}") == 500_000 * blocks
         path.unlink()
     print(f"peak MiB: {peaks}")
-    assert peaks[5] < peaks[1] * 1.5 + 32
-    assert 0 < peaks[5] < 384
+    # 24 MB do not fill the budget yet; 280 MB were measured to peak where 120 MB do (170 MiB).
+    assert 0 < peaks[5] < 256
 
 
 def every_row_of_a_larger_csv_is_loaded_once_and_in_order(lake, folder):
