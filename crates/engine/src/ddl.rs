@@ -48,6 +48,17 @@ impl Session {
                         "DELETE takes WHERE only: no LIMIT, ORDER BY or USING",
                     ));
                 }
+                let (ast::FromTable::WithFromKeyword(tables)
+                | ast::FromTable::WithoutKeyword(tables)) = &delete.from;
+                let aliased = |t: &ast::TableWithJoins| {
+                    matches!(&t.relation, ast::TableFactor::Table { alias: Some(_), .. })
+                };
+                if tables.iter().any(aliased) && !statement.text.to_lowercase().contains(" as of ")
+                {
+                    return Err(EngineError::statement(
+                        "DELETE with an alias is not supported; name the columns without it",
+                    ));
+                }
                 Ok(None)
             }
             ast::Statement::Update { .. } | ast::Statement::Merge { .. } => {
@@ -305,11 +316,7 @@ impl Session {
 
 /// The condition of `DELETE FROM t [WHERE …]`. Any other plan must not be mistaken for "all rows".
 fn delete_predicate(input: &LogicalPlan) -> Result<Expr> {
-    let is_table = |plan: &LogicalPlan| match plan {
-        LogicalPlan::TableScan(_) => true,
-        LogicalPlan::SubqueryAlias(alias) => matches!(*alias.input, LogicalPlan::TableScan(_)),
-        _ => false,
-    };
+    let is_table = |plan: &LogicalPlan| matches!(plan, LogicalPlan::TableScan(_));
     let predicate = match input {
         table if is_table(table) => lit(true),
         LogicalPlan::Filter(filter) if is_table(&filter.input) => filter.predicate.clone(),

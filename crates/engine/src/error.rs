@@ -104,17 +104,44 @@ impl From<DataFusionError> for EngineError {
                      boolean, date, timestamp, timestamptz, decimal(p,s), binary"
                 ))
             }
+            DataFusionError::Plan(message) if message.contains("No function matches") => {
+                let from = message.find("No function matches").unwrap_or_default();
+                Self::statement(message[from..].lines().next().unwrap_or_default())
+            }
             DataFusionError::Plan(message)
             | DataFusionError::NotImplemented(message)
             | DataFusionError::Configuration(message) => Self::statement(message),
             DataFusionError::SchemaError(inner, _) => Self::statement(inner.to_string()),
-            DataFusionError::ArrowError(inner, _) => Self::Execution(inner.to_string()),
+            DataFusionError::ArrowError(inner, _) => {
+                Self::Execution(in_sql_words(&inner.to_string()))
+            }
             DataFusionError::Internal(message) => {
                 Self::statement(message.split("\nThis issue was likely").next().unwrap_or_default())
             }
             other => Self::Execution(other.strip_backtrace()),
         }
     }
+}
+
+/// Arrow's type names as SQL's: "Cannot cast string 'x' to value of Int64 type".
+fn in_sql_words(message: &str) -> String {
+    let Some((before, rest)) = message.split_once("Cannot cast string ") else {
+        return message.to_owned();
+    };
+    let Some((value, rest)) = rest.split_once(" to value of ") else { return message.to_owned() };
+    let name = match rest.trim_end_matches(" type") {
+        "Int64" => "bigint",
+        "Int32" => "integer",
+        "Int16" => "smallint",
+        "Int8" => "tinyint",
+        "Float64" => "double",
+        "Float32" => "real",
+        "Boolean" => "boolean",
+        "Date32" => "date",
+        other if other.starts_with("Timestamp") => "timestamp",
+        other => other,
+    };
+    format!("{}cannot read {value} as {name}", before.trim_start_matches("Cast error: "))
 }
 
 /// Takes the place out of a parser's message ("… at Line: 1, Column: 8").

@@ -422,7 +422,7 @@ mod tests {
             EngineError::Statement { position, .. } => position.map(|p| (p.line, p.column)),
             other => panic!("{other}"),
         };
-        assert_eq!(position("SELECT 1;\nSELECT FROM FROM x"), Some((2, 13)));
+        assert_eq!(position("SELECT 1;\nSELECT (1 FROM x"), Some((2, 11)));
         assert_eq!(position("SELECT 1 1"), Some((1, 10)));
         assert_eq!(position("CREATE TABLE t (a INT) PARTITIONED BY a"), Some((1, 24)));
     }

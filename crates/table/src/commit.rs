@@ -4,7 +4,7 @@
 //! - A commit names only files that are there: they are looked up just before.
 //! - Appends of two writers both succeed; two writers that remove the same file do not.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
@@ -22,6 +22,8 @@ use crate::lake::{AsOf, Lake};
 use crate::load::on_thread;
 use crate::snapshot::{CLUSTER_BY, Snapshot, label_app_id, store_path};
 
+/// Versions tried before giving up: as many writers may commit while one does.
+const COMMIT_ATTEMPTS: usize = 100;
 /// Requests at once while checking that a commit's files are there.
 const CHECKS_AT_ONCE: usize = 32;
 
@@ -82,6 +84,8 @@ pub(crate) async fn create(
         .with_log_store(lake.log_store(table)?)
         .with_save_mode(SaveMode::ErrorIfExists)
         .with_columns(kernel.fields().cloned())
+        // One attempt: a retry would put this table's definition on top of another's.
+        .with_commit_properties(CommitProperties::default().with_max_retries(0))
         .with_actions(add.into_iter().map(Action::Add).chain(transaction(label, now_millis)));
     if !definition.partition_columns.is_empty() {
         builder = builder.with_partition_columns(definition.partition_columns.clone());
@@ -119,7 +123,11 @@ async fn sync_commit(lake: &Lake, table: &str, version: u64) -> Result<()> {
     sync(lake, table, vec![format!("{log}/{version:020}.json"), log]).await
 }
 
-/// Commits a change on top of `base`, or of any later version it does not conflict with.
+/// Commits a change on top of `base`, or of a later version that it still fits.
+///
+/// The log's own conflict check is not enough (it lets two writers replace one file when one of them is a
+/// compaction), so every attempt is for one version only, and what the change rests on is looked at
+/// again before the next.
 pub(crate) async fn commit(
     lake: &Lake,
     base: &Snapshot,
@@ -127,57 +135,75 @@ pub(crate) async fn commit(
 ) -> Result<u64, CommitError> {
     let table = base.table();
     check_files(lake, table, &change.add).await?;
-    let mut actions: Vec<Action> = Vec::with_capacity(change.add.len() + change.remove.len() + 2);
-    if let Some(schema) = &change.schema {
-        let metadata = base.eager()?.metadata().clone();
-        let metadata = metadata
-            .with_schema(&kernel_schema(table, schema)?)
-            .map_err(|e| TableError::delta(table, e.into()))?;
-        actions.push(Action::Metadata(metadata));
+    let mut current = base.clone();
+    for _ in 0..COMMIT_ATTEMPTS {
+        match attempt(lake, &current, &change).await {
+            Ok(version) => {
+                sync_commit(lake, table, version).await?;
+                return Ok(version);
+            }
+            Err(DeltaTableError::Transaction {
+                source: TransactionError::MaxCommitAttempts(_) | TransactionError::CommitConflict(_),
+            }) => {
+                current = lake.snapshot(table, &AsOf::Latest).await?;
+                still_fits(base, &current, &change).await?;
+            }
+            Err(other) => return Err(CommitError::Failed(TableError::delta(table, other))),
+        }
     }
-    actions.extend(change.remove.into_iter().map(Action::Remove));
-    actions.extend(change.add.into_iter().map(Action::Add));
-    let mut properties = CommitProperties::default();
+    Err(CommitError::Conflict(format!("{COMMIT_ATTEMPTS} other commits came first")))
+}
+
+async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, DeltaTableError> {
+    let table = on.table();
+    let generic = |e: TableError| DeltaTableError::Generic(e.to_string());
+    let state = on.eager().map_err(generic)?;
+    let mut actions: Vec<Action> = Vec::with_capacity(change.add.len() + change.remove.len() + 1);
+    if let Some(schema) = &change.schema {
+        let kernel = kernel_schema(table, schema).map_err(generic)?;
+        actions.push(Action::Metadata(state.metadata().clone().with_schema(&kernel)?));
+    }
+    actions.extend(change.remove.iter().cloned().map(Action::Remove));
+    actions.extend(change.add.iter().cloned().map(Action::Add));
+    let mut properties = CommitProperties::default().with_max_retries(0);
     if let Some(label) = &change.label {
         properties =
             properties.with_application_transaction(label_transaction(label, change.now_millis));
     }
-    let result = CommitBuilder::from(properties)
+    let commit = CommitBuilder::from(properties)
         .with_actions(actions)
-        .build(Some(base.eager()?), lake.log_store(table)?, change.operation)
-        .await;
-    match result {
-        Ok(commit) => {
-            sync_commit(lake, table, commit.version()).await?;
-            Ok(commit.version())
-        }
-        Err(error) => Err(classify(lake, table, change.label.as_deref(), error).await),
-    }
+        .build(Some(state), lake.log_store(table).map_err(generic)?, change.operation.clone())
+        .await?;
+    Ok(commit.version())
 }
 
-async fn classify(
-    lake: &Lake,
-    table: &str,
-    label: Option<&str>,
-    error: DeltaTableError,
-) -> CommitError {
-    match error {
-        DeltaTableError::Transaction { source: TransactionError::CommitConflict(conflict) } => {
-            if let Some(label) = label
-                && let Ok(snapshot) = lake.snapshot(table, &AsOf::Latest).await
-                && snapshot.has_label(label).await.unwrap_or(false)
-            {
-                return CommitError::LabelTaken;
-            }
-            CommitError::Conflict(conflict.to_string())
-        }
-        other => CommitError::Failed(TableError::delta(table, other)),
+/// May a change that was made on `base` be committed on `newer`?
+async fn still_fits(base: &Snapshot, newer: &Snapshot, change: &Change) -> Result<(), CommitError> {
+    if let Some(label) = &change.label
+        && newer.has_label(label).await?
+    {
+        return Err(CommitError::LabelTaken);
+    }
+    let conflict = |what: &str| Err(CommitError::Conflict(what.to_owned()));
+    if base.eager()?.metadata().id() != newer.eager()?.metadata().id() {
+        return conflict("it was dropped and made again");
+    }
+    if base.schema() != newer.schema() {
+        return conflict("its columns changed");
+    }
+    let live: HashSet<&str> = newer.files().iter().map(|f| f.path.as_str()).collect();
+    match change.remove.iter().find(|r| !live.contains(r.path.as_str())) {
+        Some(_) => conflict("a file that this replaces was replaced"),
+        None => Ok(()),
     }
 }
 
 fn already_exists(error: &DeltaTableError) -> bool {
-    matches!(error, DeltaTableError::VersionAlreadyExists(_))
-        || error.to_string().contains("already exists")
+    matches!(
+        error,
+        DeltaTableError::VersionAlreadyExists(_)
+            | DeltaTableError::Transaction { source: TransactionError::MaxCommitAttempts(_) }
+    ) || error.to_string().contains("already exists")
 }
 
 fn transaction(label: Option<&str>, now_millis: i64) -> Option<Action> {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::io::Read;
-use std::path::{Path as LocalPath, PathBuf};
+use std::path::Path as LocalPath;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, RecordBatch};
@@ -33,6 +33,8 @@ use crate::write_stream::remove_action;
 const SMALL_FILE_BYTES: u64 = 128 << 20;
 /// Compaction cuts files here.
 const TARGET_FILE_BYTES: usize = 256 << 20;
+/// Bytes of a file read at a time for its checksum.
+const CHECK_READ_BYTES: u64 = 8 << 20;
 /// Rows of a file read at a time while merging.
 const MERGE_BATCH_ROWS: usize = 8192;
 
@@ -597,6 +599,8 @@ pub async fn vacuum(
     now_millis: i64,
 ) -> Result<VacuumSummary> {
     let millis = i64::try_from(retain.as_millis()).unwrap_or(i64::MAX);
+    let root = lake.table_path(base.table());
+    let before = walk(&root)?;
     let (_, metrics) = delta_table(base)
         .vacuum()
         .with_retention_period(Duration::milliseconds(millis))
@@ -606,40 +610,64 @@ pub async fn vacuum(
         .with_clock(Arc::new(FixedClock(now_millis)))
         .await
         .map_err(|e| TableError::delta(base.table(), e))?;
-    let mut removed = metrics.files_deleted;
-    let root = lake.table_path(base.table());
-    for stray in stray_uploads(&root, now_millis - millis)? {
+    // The log remembers files for long after they are gone; only those that were there count.
+    let prefix = format!("{}/", base.prefix());
+    let mut removed: Vec<String> = metrics
+        .files_deleted
+        .into_iter()
+        .map(|path| path.strip_prefix(&prefix).map_or(path.clone(), str::to_owned))
+        .filter(|path| before.iter().any(|f| f.relative == *path))
+        .collect();
+    for stray in before.iter().filter(|f| f.is_stray_upload(now_millis - millis)) {
         if !dry_run {
-            std::fs::remove_file(&stray)
-                .map_err(|e| TableError::io(format!("removing {}", stray.display()), e))?;
+            let path = root.join(&stray.relative);
+            std::fs::remove_file(&path)
+                .map_err(|e| TableError::io(format!("removing {}", path.display()), e))?;
         }
-        let relative = stray.strip_prefix(&root).unwrap_or(&stray);
-        removed.push(relative.display().to_string());
+        removed.push(stray.relative.clone());
     }
     removed.sort();
+    removed.dedup();
     Ok(VacuumSummary { removed })
 }
 
-/// Half-written uploads of the local store (`name#1`), which the store itself does not list.
-fn stray_uploads(root: &LocalPath, before_millis: i64) -> Result<Vec<PathBuf>> {
+struct LocalFile {
+    /// From the table's folder, with `/`.
+    relative: String,
+    modified_millis: i64,
+}
+
+impl LocalFile {
+    /// A half-written upload of the local store (`name#1`), which the store itself does not list.
+    fn is_stray_upload(&self, before_millis: i64) -> bool {
+        let staged = self
+            .relative
+            .rsplit_once('#')
+            .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+        staged && self.modified_millis <= before_millis
+    }
+}
+
+/// Every file below a folder. One that vanishes meanwhile is left out.
+fn walk(root: &LocalPath) -> Result<Vec<LocalFile>> {
     let fail = |e| TableError::io(format!("listing {}", root.display()), e);
     let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).map_err(fail)? {
             let entry = entry.map_err(fail)?;
-            if entry.file_type().map_err(fail)?.is_dir() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.is_dir() {
                 folders.push(entry.path());
                 continue;
             }
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let staged = name
-                .rsplit_once('#')
-                .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-            let modified = entry.metadata().and_then(|m| m.modified()).map_err(fail)?;
+            let modified = metadata.modified().map_err(fail)?;
             let age = modified.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            if staged && i64::try_from(age.as_millis()).unwrap_or(i64::MAX) <= before_millis {
-                found.push(entry.path());
-            }
+            let path = entry.path();
+            let relative = path.strip_prefix(root).unwrap_or(&path);
+            found.push(LocalFile {
+                relative: relative.to_string_lossy().into_owned(),
+                modified_millis: i64::try_from(age.as_millis()).unwrap_or(i64::MAX),
+            });
         }
     }
     Ok(found)
@@ -719,6 +747,12 @@ fn check_file(
         size: file.size,
         runtime: runtime.clone(),
     };
+    if let Some(expected) = file.crc32 {
+        let found = checksum(&chunks).map_err(|e| format!("cannot be read: {e}"))?;
+        if found != expected {
+            return Err(format!("has checksum {found:08x}, the log says {expected:08x}"));
+        }
+    }
     let reader = ParquetRecordBatchReaderBuilder::try_new(chunks)
         .and_then(ParquetRecordBatchReaderBuilder::build)
         .map_err(|e| format!("is not readable Parquet: {e}"))?;
@@ -729,4 +763,15 @@ fn check_file(
         rows += batch.num_rows() as u64;
     }
     Ok(rows)
+}
+
+fn checksum(file: &StoreFile) -> Result<u32, ParquetError> {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut at = 0;
+    while at < file.size {
+        let length = CHECK_READ_BYTES.min(file.size - at);
+        hasher.update(&file.get_bytes(at, length as usize)?);
+        at += length;
+    }
+    Ok(hasher.finalize())
 }

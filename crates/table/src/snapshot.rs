@@ -21,6 +21,9 @@ use crate::lake::{AsOf, Lake};
 /// Table property: the columns rows are sorted by inside each file, comma separated.
 pub(crate) const CLUSTER_BY: &str = "uplake.clusterBy";
 
+/// Tag of an Add action: the file's CRC-32, eight hexadecimal digits.
+pub(crate) const CRC32_TAG: &str = "uplake.crc32";
+
 /// Reader features this version reads correctly. Anything else is refused.
 const READABLE_FEATURES: [&str; 3] = ["timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"];
 
@@ -55,6 +58,8 @@ pub struct DataFile {
     pub partition_values: HashMap<String, Option<String>>,
     /// The log's statistics, JSON.
     pub stats: Option<String>,
+    /// CRC-32 of the file, for files we wrote; Parquet pages carry none.
+    pub crc32: Option<u32>,
 }
 
 /// What the log says about one column of one file. Bounds hold for every value, but need not be values.
@@ -345,6 +350,10 @@ async fn data_files(
             rows: view.num_records().map(|n| n as u64),
             partition_values: add.partition_values,
             stats: add.stats,
+            crc32: add
+                .tags
+                .and_then(|mut tags| tags.remove(CRC32_TAG).flatten())
+                .and_then(|hex| u32::from_str_radix(&hex, 16).ok()),
         });
     }
     // The log replays newest first; a fixed order makes plans and reports repeatable.

@@ -31,6 +31,7 @@ use parquet::schema::types::ColumnPath;
 use tokio::runtime::Handle;
 
 use crate::error::{Result, TableError};
+use crate::snapshot::CRC32_TAG;
 use crate::stats;
 
 /// Rows of a row group: enough that one is worth a request of several MiB, few enough that a
@@ -274,6 +275,7 @@ impl TableWriter {
             buffer: Vec::with_capacity(PART_BYTES + (1 << 20)),
             runtime: self.runtime.clone(),
             bytes: 0,
+            hasher: crc32fast::Hasher::new(),
         };
         let properties = writer_properties(&self.file_schema, &self.layout.cluster_by, sample);
         let writer = ArrowWriter::try_new(sink, Arc::clone(&self.file_schema), Some(properties))
@@ -298,7 +300,7 @@ impl TableWriter {
         let metadata = writer.finish().map_err(parquet)?;
         let sink = writer.inner_mut();
         sink.finish().map_err(|e| TableError::io(format!("writing {relative}"), e))?;
-        let size = sink.bytes;
+        let (size, crc32) = (sink.bytes, sink.hasher.clone().finalize());
         let add = Add {
             path: relative.clone(),
             size: i64::try_from(size).unwrap_or(i64::MAX),
@@ -306,6 +308,7 @@ impl TableWriter {
             data_change: true,
             modification_time: self.now_millis,
             stats: Some(stats::delta_stats(&metadata, &self.file_schema)),
+            tags: Some(HashMap::from([(CRC32_TAG.to_owned(), Some(format!("{crc32:08x}")))])),
             ..Add::default()
         };
         self.bytes_written.fetch_add(size, Ordering::Relaxed);
@@ -606,6 +609,7 @@ pub(crate) struct UploadSink {
     buffer: Vec<u8>,
     runtime: Handle,
     bytes: u64,
+    hasher: crc32fast::Hasher,
 }
 
 impl UploadSink {
@@ -626,6 +630,7 @@ impl UploadSink {
 impl Write for UploadSink {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.buffer.extend_from_slice(bytes);
+        self.hasher.update(bytes);
         self.bytes += bytes.len() as u64;
         if self.buffer.len() >= PART_BYTES {
             self.send()?;

@@ -6,9 +6,9 @@ use uplake_engine::EngineError;
 
 use crate::{block_on, session};
 
-/// About 150 MB as Arrow; sorted, grouped and joined under 48 MiB.
-const ROWS: u64 = 2_000_000;
-const SMALL_BUDGET: usize = 48 << 20;
+/// About 300 MB as Arrow; sorted, grouped and joined under 192 MiB.
+const ROWS: u64 = 4_000_000;
+const SMALL_BUDGET: usize = 192 << 20;
 
 fn fill() -> String {
     format!(

@@ -66,7 +66,8 @@ impl TextInput {
             Chunker::new(&file.name, bytes, Some(Quotes { delimiter: options.delimiter }));
         let mut first = source.next_chunk()?;
         let head = first.as_ref().map_or(&[][..], |c| &c.bytes);
-        if memchr::memchr(b'\n', head).is_none()
+        let lines = head.strip_suffix(b"\n").unwrap_or(head);
+        if memchr::memchr(b'\n', lines).is_none()
             && memchr::memchr(b'\r', head).is_some_and(|at| at + 1 < head.len())
         {
             return Err(input_error(
