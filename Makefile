@@ -39,7 +39,8 @@ demo: build
 test: rust-tools python-tools build
 	cargo test
 	cargo test --release --workspace
-	UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -m pytest -q tests
+	UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q tests/sql tests/duckdb
+	UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q tests/acceptance
 
 check: rust-tools
 	cargo fmt --all --check

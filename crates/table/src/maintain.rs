@@ -621,8 +621,14 @@ pub async fn vacuum(
     for stray in before.iter().filter(|f| f.is_stray_upload(now_millis - millis)) {
         if !dry_run {
             let path = root.join(&stray.relative);
-            std::fs::remove_file(&path)
-                .map_err(|e| TableError::io(format!("removing {}", path.display()), e))?;
+            match std::fs::remove_file(&path) {
+                Ok(()) => {}
+                // The upload was completed, and its name with it, since the folder was walked.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(e) => {
+                    return Err(TableError::io(format!("removing {}", path.display()), e));
+                }
+            }
         }
         removed.push(stray.relative.clone());
     }

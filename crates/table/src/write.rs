@@ -511,7 +511,7 @@ fn column_properties(
     }
     match field.data_type() {
         DataType::Utf8 | DataType::Binary => {
-            let (average, distinct) = values.map_or((0, 0.0), |v| string_shape(v));
+            let (average, distinct) = values.map_or((0, 0.0), string_shape);
             if leads_the_sort {
                 return builder.set_column_dictionary_page_size_limit(column, DICTIONARY_BYTES);
             }
@@ -527,7 +527,7 @@ fn column_properties(
             builder
         }
         DataType::Int64 | DataType::Int32 | DataType::Timestamp(_, _) | DataType::Date32 => {
-            let distinct = values.map_or(1.0, |v| distinct_share(v));
+            let distinct = values.map_or(1.0, distinct_share);
             if distinct > 0.05 {
                 // Sorted or nearly sorted numbers shrink to a few bits; others stay plain, which
                 // decodes at memory speed.
@@ -540,7 +540,7 @@ fn column_properties(
             builder
         }
         DataType::Float64 | DataType::Float32 => {
-            let distinct = values.map_or(1.0, |v| distinct_share(v));
+            let distinct = values.map_or(1.0, distinct_share);
             // Parquet leaves NaN out of a column's bounds, while queries sort it above every number:
             // a reader that prunes by the bounds would lose it.
             builder

@@ -68,7 +68,7 @@ enum Writer<'a> {
         held: usize,
         out: &'a mut (dyn Write + Send),
     },
-    Csv(arrow::csv::Writer<&'a mut (dyn Write + Send)>),
+    Csv(Box<arrow::csv::Writer<&'a mut (dyn Write + Send)>>),
     Json(arrow::json::LineDelimitedWriter<&'a mut (dyn Write + Send)>),
     Parquet(Box<ArrowWriter<&'a mut (dyn Write + Send)>>),
     Arrow(Box<arrow::ipc::writer::StreamWriter<&'a mut (dyn Write + Send)>>),
@@ -84,7 +84,7 @@ impl<'a> Writer<'a> {
                 let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(out);
                 // The header is there even if there are no rows.
                 writer.write(&RecordBatch::new_empty(Arc::clone(schema)))?;
-                Self::Csv(writer)
+                Self::Csv(Box::new(writer))
             }
             Format::Json => {
                 Self::Json(arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(out))
