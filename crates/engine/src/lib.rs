@@ -29,6 +29,7 @@ mod ddl;
 mod error;
 mod exact_sum;
 mod moments;
+mod pool;
 mod provider;
 mod session;
 mod statement;

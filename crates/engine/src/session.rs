@@ -16,7 +16,7 @@ use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider
 use datafusion::common::DataFusionError;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateDefaults};
@@ -30,6 +30,7 @@ use uplake_table::{AsOf, Lake};
 
 use crate::catalog::LakeCatalog;
 use crate::error::{EngineError, Result};
+use crate::pool::SharedPool;
 use crate::statement::{self, Statement, with_lower_case};
 
 /// Name of the catalog and schema that hold the lake's tables.
@@ -101,7 +102,7 @@ impl Session {
     /// [`EngineError::Execution`] if the spill folder cannot be used.
     pub fn new(lake: Lake, options: &SessionOptions) -> Result<Self> {
         let pool = TrackConsumersPool::new(
-            FairSpillPool::new(options.memory_bytes),
+            SharedPool::new(options.memory_bytes),
             NonZeroUsize::new(NAMED_CONSUMERS).unwrap_or(NonZeroUsize::MIN),
         );
         let mut disk = DiskManagerBuilder::default();
