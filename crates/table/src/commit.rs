@@ -8,12 +8,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
+use deltalake_core::DeltaTableError;
 use deltalake_core::kernel::engine::arrow_conversion::TryIntoKernel;
 use deltalake_core::kernel::transaction::{CommitBuilder, CommitProperties, TransactionError};
 use deltalake_core::kernel::{Action, Add, MetadataExt, Remove, StructType, Transaction};
 use deltalake_core::operations::create::CreateBuilder;
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
-use deltalake_core::{DeltaTable, DeltaTableError};
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 
@@ -314,9 +314,4 @@ pub(crate) fn check_definition(definition: &TableDefinition) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-/// Unused in commits themselves; opens the table for maintenance.
-pub(crate) fn delta_table(snapshot: &Snapshot) -> DeltaTable {
-    snapshot.delta().clone()
 }

@@ -428,10 +428,10 @@ fn run_threads(
 
 impl Shared<'_> {
     fn work(&self) {
-        self.keep_error(self.decode_all());
+        self.keep_error(guarded(|| self.decode_all()));
         // A buffer is final only when nobody decodes any more; flushing earlier would cut small files.
         self.decoded.wait();
-        self.keep_error(self.flush_all());
+        self.keep_error(guarded(|| self.flush_all()));
     }
 
     fn keep_error(&self, result: Result<()>) {
@@ -477,6 +477,14 @@ impl Shared<'_> {
             },
         }
     }
+}
+
+/// A panic becomes an error: the other threads wait for this one at the barrier.
+fn guarded(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    // What the panic left half-done is not used: an error ends the load.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(TableError::Invalid("a loading thread panicked; please report this".into()))
+    })
 }
 
 /// The file of rejected rows: CSV with file, line, column, value, reason, record.

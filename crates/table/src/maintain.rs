@@ -21,7 +21,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 use tokio::runtime::Handle;
 
-use crate::commit::{self, Change, CommitError, delta_table};
+use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
 use crate::lake::Lake;
 use crate::load::on_thread;
@@ -601,7 +601,9 @@ pub async fn vacuum(
     let millis = i64::try_from(retain.as_millis()).unwrap_or(i64::MAX);
     let root = lake.table_path(base.table());
     let before = walk(&root)?;
-    let (_, metrics) = delta_table(base)
+    let (_, metrics) = base
+        .delta()
+        .clone()
         .vacuum()
         .with_retention_period(Duration::milliseconds(millis))
         .with_enforce_retention_duration(false)
