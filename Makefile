@@ -47,5 +47,6 @@ check: rust-tools
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	cargo test
 
-bench: python-tools build
-	UPLAKE_BIN=$(UPLAKE) PYTHON=$(VENV)/bin/python bench/run.sh
+bench: build
+	$(call need,python3,apt-get install python3 python3-venv (3.11 or later))
+	UPLAKE=$(UPLAKE) bench/run.sh
