@@ -220,6 +220,32 @@ impl Lake {
             .map_err(|e| TableError::delta(name, e))
     }
 
+    /// Held while data files of a table are written and committed; many writers hold it at once.
+    ///
+    /// Blocks while a vacuum runs. The system lets go of it when a process ends, however it ends.
+    pub(crate) fn lock_for_writing(&self, table: &str) -> Result<TableLock> {
+        let (path, file) = self.lock_file(table)?;
+        file.lock_shared().map_err(|e| TableError::io(format!("locking {}", path.display()), e))?;
+        Ok(TableLock { _file: file })
+    }
+
+    /// Held by a vacuum, alone: files that are not committed yet look like garbage to it.
+    pub(crate) fn lock_for_vacuum(&self, table: &str) -> Result<TableLock> {
+        let (path, file) = self.lock_file(table)?;
+        file.lock().map_err(|e| TableError::io(format!("locking {}", path.display()), e))?;
+        Ok(TableLock { _file: file })
+    }
+
+    fn lock_file(&self, table: &str) -> Result<(PathBuf, std::fs::File)> {
+        self.initialise()?;
+        let folder = self.root.join("_uplake/locks");
+        let path = folder.join(format!("{table}.lock"));
+        let file = std::fs::create_dir_all(&folder)
+            .and_then(|()| std::fs::OpenOptions::new().create(true).append(true).open(&path))
+            .map_err(|e| TableError::io(format!("creating {}", path.display()), e))?;
+        Ok((path, file))
+    }
+
     /// Makes the folder and `_uplake/lake.json` if they are not there.
     pub(crate) fn initialise(&self) -> Result<()> {
         let folder = self.root.join("_uplake");
@@ -249,6 +275,12 @@ impl Lake {
         }
         Ok(())
     }
+}
+
+/// A lock on a table, let go when dropped.
+#[derive(Debug)]
+pub(crate) struct TableLock {
+    _file: std::fs::File,
 }
 
 /// A table name is a plain identifier that does not start with an underscore.

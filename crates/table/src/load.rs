@@ -106,6 +106,8 @@ pub async fn load(
 ) -> Result<LoadSummary> {
     check_table_name(table)?;
     check_rejects(&options.on_error, files)?;
+    let (locked, name) = (lake.clone(), table.to_owned());
+    let _lock = on_thread(move || locked.lock_for_writing(&name)).await?;
     let base =
         if lake.has_table(table) { Some(lake.snapshot(table, &AsOf::Latest).await?) } else { None };
     if let (Some(label), Some(base)) = (&options.label, &base)

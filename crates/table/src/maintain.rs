@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
-use crate::lake::Lake;
+use crate::lake::{AsOf, Lake};
 use crate::load::on_thread;
 use crate::snapshot::{DataFile, Snapshot};
 use crate::write::{ENCODE_ROWS, Layout, TableWriter, sort_order};
@@ -77,6 +77,8 @@ pub async fn compact(
     if groups.is_empty() {
         return Ok(CompactSummary::default());
     }
+    let (locked, name) = (lake.clone(), base.table().to_owned());
+    let _lock = on_thread(move || locked.lock_for_writing(&name)).await?;
     let layout = Layout {
         table: base.table().to_owned(),
         schema: Arc::clone(base.schema()),
@@ -586,8 +588,9 @@ impl Clock for FixedClock {
 
 /// Removes files that no version of the last `retain` needs: replaced ones, and what crashed loads left.
 ///
-/// With a short `retain` a load that is running now may lose the files it is writing; it then fails
-/// instead of committing them.
+/// Waits for the writers of this lake that are at work, and holds up new ones: files that are not
+/// committed yet look like garbage. Writers that know no such lock (other Delta tools) are safe only
+/// with a `retain` longer than they take.
 ///
 /// # Errors
 /// [`TableError::Delta`], [`TableError::Io`].
@@ -598,6 +601,10 @@ pub async fn vacuum(
     dry_run: bool,
     now_millis: i64,
 ) -> Result<VacuumSummary> {
+    let (locked, name) = (lake.clone(), base.table().to_owned());
+    let _lock = on_thread(move || locked.lock_for_vacuum(&name)).await?;
+    // What was committed while waiting is not garbage.
+    let base = &lake.snapshot(base.table(), &AsOf::Latest).await?;
     let millis = i64::try_from(retain.as_millis()).unwrap_or(i64::MAX);
     let root = lake.table_path(base.table());
     let before = walk(&root)?;

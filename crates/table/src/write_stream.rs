@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::commit::{self, Change, CommitError, TableDefinition, check_definition};
 use crate::error::{Result, TableError};
-use crate::lake::{Lake, check_table_name};
+use crate::lake::{Lake, TableLock, check_table_name};
 use crate::snapshot::{DataFile, Snapshot};
 use crate::write::{Layout, Sequence, TableWriter};
 
@@ -44,6 +44,7 @@ pub struct StreamWriter {
     cancelled: Arc<AtomicBool>,
     sent: usize,
     now_millis: i64,
+    _lock: TableLock,
 }
 
 enum Target {
@@ -112,6 +113,7 @@ impl StreamWriter {
         now_millis: i64,
     ) -> Result<Self> {
         let table = layout.table.clone();
+        let lock = lake.lock_for_writing(&table)?;
         let store = Arc::clone(lake.store());
         let writer =
             Arc::new(TableWriter::new(layout, store, Handle::current(), memory_bytes, now_millis));
@@ -143,6 +145,7 @@ impl StreamWriter {
             cancelled,
             sent: 0,
             now_millis,
+            _lock: lock,
         })
     }
 
