@@ -6,8 +6,7 @@
     tests/sql/run.py -v …                    show every record
 
 UPLAKE_BIN names the binary (default: `uplake` on PATH). Needs pyarrow. Every record is a process
-of its own on the file's lake, so what a session caches is not exercised here; the Rust runner
-(one session per file) does that.
+of its own on the file's lake, so what a session caches is not exercised here.
 
 What the files use of the format, beside comments (#):
     statement ok                    the SQL is done

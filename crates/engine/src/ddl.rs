@@ -16,7 +16,7 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
-use uplake_table::{AsOf, DataFile, StreamWriter, TableDefinition, WriteKind, create_table};
+use uplake_table::{DataFile, StreamWriter, TableDefinition, WriteKind, create_table};
 
 use crate::error::{EngineError, Result};
 use crate::provider::{LakeTable, write_stream};
@@ -303,14 +303,6 @@ impl Session {
             ("layout", Arc::new(fields.iter().map(|f| role(f.name())).collect::<StringArray>())),
         ];
         rows_answer(columns).map(Some)
-    }
-
-    /// The version a name stands for now.
-    ///
-    /// # Errors
-    /// The table is missing or cannot be read.
-    pub async fn snapshot(&self, name: &str) -> Result<uplake_table::Snapshot> {
-        Ok(self.lake.snapshot(name, &AsOf::Latest).await?)
     }
 }
 

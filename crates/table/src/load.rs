@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
@@ -493,7 +493,6 @@ fn guarded(work: impl FnOnce() -> Result<()>) -> Result<()> {
 struct Rejects {
     path: PathBuf,
     file: Mutex<std::io::BufWriter<std::fs::File>>,
-    count: AtomicU64,
 }
 
 impl Rejects {
@@ -501,7 +500,7 @@ impl Rejects {
         let fail = |e| TableError::io(format!("writing rejects to {}", path.display()), e);
         let mut file = std::io::BufWriter::new(std::fs::File::create(path).map_err(fail)?);
         writeln!(file, "file,line,column,value,reason,record").map_err(fail)?;
-        Ok(Self { path: path.clone(), file: Mutex::new(file), count: AtomicU64::new(0) })
+        Ok(Self { path: path.clone(), file: Mutex::new(file) })
     }
 
     fn write(&self, rows: &[BadRow]) -> Result<()> {
@@ -524,7 +523,6 @@ impl Rejects {
                 TableError::io(format!("writing rejects to {}", self.path.display()), e)
             })?;
         }
-        self.count.fetch_add(rows.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 

@@ -432,7 +432,7 @@ impl TextDecoder {
         } else if value.is_empty() && !field.is_nullable() {
             "is NULL, but the column is NOT NULL".to_owned()
         } else {
-            format!("is not a {}", type_name(field.data_type()))
+            not_of_type(field.data_type())
         };
     }
 
@@ -468,7 +468,7 @@ impl TextDecoder {
                 bad.problem = if value.is_null() {
                     "is NULL, but the column is NOT NULL".to_owned()
                 } else {
-                    format!("is not a {}", type_name(field.data_type()))
+                    not_of_type(field.data_type())
                 };
                 return;
             }
@@ -478,6 +478,12 @@ impl TextDecoder {
 
 fn line_at(chunk: &Chunk, offset: usize) -> u64 {
     chunk.first_line + memchr::memchr_iter(b'\n', &chunk.bytes[..offset]).count() as u64
+}
+
+fn not_of_type(data_type: &DataType) -> String {
+    let name = type_name(data_type);
+    let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("is not {article} {name}")
 }
 
 fn plain_message(error: &ArrowError) -> String {
