@@ -2,6 +2,14 @@
 //!
 //! A consumer that can spill may take what is free until four fifths are taken, and always its even
 //! share of them; the last fifth is for those that cannot spill, such as the merge of spilled runs.
+//! A sort's merge counts half, and never more than the last fifth, and may go a quarter over the limit:
+//! DataFusion counts every batch once when it is sorted or read back and again while it is merged, and a
+//! batch that shares its strings' buffers with others counts all of them. And small requests of those that
+//! cannot spill may overdraw by a tenth, so that a join or aggregate does not fail for the few rows that it
+//! holds while sorts around it use what they may.
+//! What deals rows out to partitions is never refused, only counted: when DataFusion 55.2 spills there, its
+//! reader may wait for a file that its writer will not finish (apache/datafusion#24883), and the query hangs.
+//! Its queues hold a few batches per partition as long as all partitions are read.
 //!
 //! DataFusion's pools do one or the other: the even shares of `FairSpillPool` are too small when 24
 //! queries have 150 spilling operators while memory is free (measured: an aggregation of 118 MB failed
@@ -15,6 +23,11 @@ use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
 };
 
+/// What DataFusion calls the merge of a sort, before its partition: `ExternalSorterMerge[1]`.
+const MERGE: &str = "ExternalSorterMerge";
+/// And what deals rows out to partitions: `RepartitionExec[1]`.
+const REPARTITION: &str = "RepartitionExec";
+
 /// A pool of so many bytes.
 #[derive(Debug)]
 pub(crate) struct SharedPool {
@@ -25,7 +38,36 @@ pub(crate) struct SharedPool {
 #[derive(Debug, Default)]
 struct State {
     spilling_consumers: usize,
+    /// By all but merges.
     taken: usize,
+    merging: usize,
+}
+
+/// What a consumer can do when it is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Write to disk and ask again.
+    Spilling,
+    /// Fail, although most of what it asks for is counted already.
+    Merge,
+    /// Spill, and perhaps wait for itself forever.
+    Repartition,
+    /// Fail.
+    Fixed,
+}
+
+impl Kind {
+    fn of(consumer: &MemoryConsumer) -> Self {
+        if consumer.name().starts_with(REPARTITION) {
+            Self::Repartition
+        } else if consumer.can_spill() {
+            Self::Spilling
+        } else if consumer.name().starts_with(MERGE) {
+            Self::Merge
+        } else {
+            Self::Fixed
+        }
+    }
 }
 
 impl SharedPool {
@@ -38,14 +80,33 @@ impl SharedPool {
     }
 
     /// May a consumer that holds `held` take `more`?
-    fn fits(&self, state: &State, can_spill: bool, held: usize, more: usize) -> bool {
-        let total = state.taken.saturating_add(more);
-        if !can_spill {
-            return total <= self.limit;
+    fn fits(&self, state: &State, kind: Kind, held: usize, more: usize) -> bool {
+        let total = state.taken.saturating_add(state.merging.div_ceil(2).min(self.limit / 5));
+        match kind {
+            Kind::Repartition => true,
+            Kind::Merge => {
+                let merging = (state.merging.saturating_add(more)) / 2;
+                state.taken.saturating_add(merging) <= self.limit + self.limit / 4
+            }
+            Kind::Fixed => {
+                let overdraft = if more <= self.limit / 64 { self.limit / 10 } else { 0 };
+                total.saturating_add(more) <= self.limit + overdraft
+            }
+            Kind::Spilling => {
+                let for_spilling = self.limit / 5 * 4;
+                let share = for_spilling / state.spilling_consumers.max(1);
+                let total = total.saturating_add(more);
+                total <= for_spilling || held + more <= share && total <= self.limit
+            }
         }
-        let for_spilling = self.limit / 5 * 4;
-        let share = for_spilling / state.spilling_consumers.max(1);
-        total <= for_spilling || held + more <= share && total <= self.limit
+    }
+
+    /// The account that a consumer's bytes are on.
+    fn account<'s>(state: &'s mut State, consumer: &MemoryConsumer) -> &'s mut usize {
+        match Kind::of(consumer) {
+            Kind::Merge => &mut state.merging,
+            Kind::Fixed | Kind::Spilling | Kind::Repartition => &mut state.taken,
+        }
     }
 }
 
@@ -61,46 +122,48 @@ impl MemoryPool for SharedPool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        if consumer.can_spill() {
+        if Kind::of(consumer) == Kind::Spilling {
             self.lock().spilling_consumers += 1;
         }
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        if consumer.can_spill() {
+        if Kind::of(consumer) == Kind::Spilling {
             let mut state = self.lock();
             state.spilling_consumers = state.spilling_consumers.saturating_sub(1);
         }
     }
 
-    fn grow(&self, _: &MemoryReservation, additional: usize) {
-        self.lock().taken += additional;
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        *Self::account(&mut self.lock(), reservation.consumer()) += additional;
     }
 
-    fn shrink(&self, _: &MemoryReservation, shrink: usize) {
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         let mut state = self.lock();
-        state.taken = state.taken.saturating_sub(shrink);
+        let account = Self::account(&mut state, reservation.consumer());
+        *account = account.saturating_sub(shrink);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let mut state = self.lock();
-        let can_spill = reservation.consumer().can_spill();
-        if !self.fits(&state, can_spill, reservation.size(), additional) {
+        let kind = Kind::of(reservation.consumer());
+        if !self.fits(&state, kind, reservation.size(), additional) {
             return Err(DataFusionError::ResourcesExhausted(format!(
                 "{} asked for {} on top of {}, with {} of {} taken",
                 reservation.consumer().name(),
                 human_readable_size(additional),
                 human_readable_size(reservation.size()),
-                human_readable_size(state.taken),
+                human_readable_size(state.taken + state.merging),
                 human_readable_size(self.limit),
             )));
         }
-        state.taken += additional;
+        *Self::account(&mut state, reservation.consumer()) += additional;
         Ok(())
     }
 
     fn reserved(&self) -> usize {
-        self.lock().taken
+        let state = self.lock();
+        state.taken + state.merging
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -115,15 +178,26 @@ mod tests {
     #[test]
     fn free_memory_is_given_and_shares_and_the_last_fifth_are_kept() {
         let pool = SharedPool::new(1000);
-        let state = |spilling_consumers, taken| State { spilling_consumers, taken };
+        let state = |spilling_consumers, taken| State { spilling_consumers, taken, merging: 0 };
         // Free memory goes to whoever asks, even beyond an even share.
-        assert!(pool.fits(&state(10, 0), true, 0, 700));
+        assert!(pool.fits(&state(10, 0), Kind::Spilling, 0, 700));
         // Past four fifths only up to the share of 80.
-        assert!(pool.fits(&state(10, 800), true, 0, 80));
-        assert!(!pool.fits(&state(10, 800), true, 10, 80));
+        assert!(pool.fits(&state(10, 800), Kind::Spilling, 0, 80));
+        assert!(!pool.fits(&state(10, 800), Kind::Spilling, 10, 80));
         // The last fifth is for those that cannot spill, and the limit is for all.
-        assert!(pool.fits(&state(10, 800), false, 0, 200));
-        assert!(!pool.fits(&state(10, 950), true, 0, 80));
-        assert!(!pool.fits(&state(10, 900), false, 0, 200));
+        assert!(pool.fits(&state(10, 800), Kind::Fixed, 0, 200));
+        assert!(!pool.fits(&state(10, 950), Kind::Spilling, 0, 80));
+        assert!(!pool.fits(&state(10, 900), Kind::Fixed, 0, 200));
+        // What a merge asks for is mostly counted already, and takes nothing from others beyond the last fifth.
+        let merging = |taken, merging| State { spilling_consumers: 2, taken, merging };
+        assert!(pool.fits(&merging(800, 0), Kind::Merge, 0, 900));
+        assert!(!pool.fits(&merging(800, 0), Kind::Merge, 0, 902));
+        assert!(pool.fits(&merging(800, 900), Kind::Fixed, 0, 0));
+        assert!(!pool.fits(&merging(800, 900), Kind::Fixed, 0, 16));
+        // Queues between partitions must not spill.
+        assert!(pool.fits(&merging(1000, 900), Kind::Repartition, 0, 500));
+        // Small requests may overdraw.
+        assert!(pool.fits(&merging(800, 900), Kind::Fixed, 0, 15));
+        assert!(!pool.fits(&merging(900, 900), Kind::Fixed, 0, 15));
     }
 }

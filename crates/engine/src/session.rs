@@ -22,6 +22,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateDefaults};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
@@ -248,18 +249,21 @@ impl Session {
         let plan = state.optimize(&plan)?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
-        if !has_hash_join(physical.as_ref()) {
+        let joins = contains(physical.as_ref(), |plan| plan.is::<HashJoinExec>());
+        if !joins && !contains(physical.as_ref(), |plan| plan.is::<SortExec>()) {
             return Ok(stream);
         }
-        self.retry_with_merge_join(stream, plan).await
+        self.retry_with_less(stream, plan, joins).await
     }
 
-    /// A hash join keeps one side in memory. If that is too much, the same query runs again with
-    /// joins that spill; nothing has been handed out by then, because a join builds first.
-    async fn retry_with_merge_join(
+    /// A hash join keeps one side in memory, and every partition of a sort needs room to merge. If that
+    /// is too much, the same query runs again: with joins that spill, or sorting on one partition.
+    /// Nothing has been handed out by then, because such a plan reads its input before it answers.
+    async fn retry_with_less(
         &self,
         mut stream: SendableRecordBatchStream,
         plan: LogicalPlan,
+        joins: bool,
     ) -> Result<SendableRecordBatchStream> {
         let first = stream.next().await;
         if let Some(Err(error)) = &first
@@ -267,7 +271,12 @@ impl Session {
         {
             drop(stream);
             let mut state = self.context.state();
-            state.config_mut().options_mut().optimizer.prefer_hash_join = false;
+            let options = state.config_mut().options_mut();
+            if joins {
+                options.optimizer.prefer_hash_join = false;
+            } else {
+                options.execution.target_partitions = 1;
+            }
             let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
             return Ok(execute_stream(physical, self.context.task_ctx())?);
         }
@@ -289,8 +298,8 @@ fn with_schema(stream: SendableRecordBatchStream, schema: SchemaRef) -> Sendable
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
-fn has_hash_join(plan: &dyn ExecutionPlan) -> bool {
-    plan.is::<HashJoinExec>() || plan.children().iter().any(|c| has_hash_join(c.as_ref()))
+fn contains(plan: &dyn ExecutionPlan, wanted: fn(&dyn ExecutionPlan) -> bool) -> bool {
+    wanted(plan) || plan.children().iter().any(|child| contains(child.as_ref(), wanted))
 }
 
 fn aggregate_functions() -> Vec<Arc<datafusion::logical_expr::AggregateUDF>> {
