@@ -20,17 +20,45 @@ pub(crate) struct LakeCatalog {
     lake: Lake,
     as_of: AsOf,
     cache: Mutex<HashMap<String, Arc<LakeTable>>>,
+    /// Tables that stay at one version.
+    pinned: HashMap<String, Arc<LakeTable>>,
 }
 
 impl LakeCatalog {
     pub fn new(lake: Lake, as_of: AsOf) -> Self {
-        Self { lake, as_of, cache: Mutex::default() }
+        Self { lake, as_of, cache: Mutex::default(), pinned: HashMap::new() }
+    }
+
+    /// The same lake with `tables` kept at the versions they have now. Names that are no tables of
+    /// the lake are left out.
+    pub async fn pin(&self, tables: &[String]) -> uplake_table::Result<Self> {
+        let mut pinned = HashMap::new();
+        for name in tables {
+            let exact = self.exact_name(name.trim_matches('"'));
+            if self.lake.has_table(&exact) {
+                pinned.insert(exact.clone(), self.load(&exact).await?);
+            }
+        }
+        Ok(Self { pinned, ..Self::new(self.lake.clone(), self.as_of.clone()) })
+    }
+
+    /// Pinned tables and their versions, by name.
+    pub fn pins(&self) -> Vec<(String, i64)> {
+        let version = |(name, table): (&String, &Arc<LakeTable>)| {
+            (name.clone(), table.snapshot().version() as i64)
+        };
+        let mut pins: Vec<(String, i64)> = self.pinned.iter().map(version).collect();
+        pins.sort();
+        pins
     }
 
     /// The table of that name, at the version in the name or the session's.
     pub async fn load(&self, name: &str) -> uplake_table::Result<Arc<LakeTable>> {
         let (asked, version) = split_version(name);
         let table = &self.exact_name(asked);
+        if let Some(pinned) = self.pinned.get(table).filter(|_| version.is_none()) {
+            return Ok(Arc::clone(pinned));
+        }
         let as_of = version.unwrap_or_else(|| self.as_of.clone());
         if let Some(hit) = self.cached(table, &as_of)? {
             return Ok(hit);

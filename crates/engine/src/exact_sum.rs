@@ -66,14 +66,19 @@ impl AggregateUDFImpl for ExactSum {
 
 /// A sum and what rounding it lost; NaN in `sum` and `lost` marks no value yet only with `seen` false.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    sum: f64,
-    lost: f64,
+pub(crate) struct Sum {
+    pub sum: f64,
+    pub lost: f64,
     seen: bool,
 }
 
 impl Sum {
-    fn add(&mut self, x: f64) {
+    /// What [`Sum::sum`] and [`Sum::lost`] held.
+    pub fn of(sum: f64, lost: f64) -> Self {
+        Self { sum, lost, seen: true }
+    }
+
+    pub fn add(&mut self, x: f64) {
         let sum = self.sum + x;
         let part = sum - self.sum;
         let lost = (self.sum - (sum - part)) + (x - part);
@@ -85,12 +90,13 @@ impl Sum {
         self.seen = true;
     }
 
-    fn merge(&mut self, sum: f64, lost: f64) {
+    pub fn merge(&mut self, sum: f64, lost: f64) {
         self.add(sum);
         self.add(lost);
     }
 
-    fn value(self) -> Option<f64> {
+    /// `None` without terms.
+    pub fn value(self) -> Option<f64> {
         self.seen.then_some(self.sum + self.lost)
     }
 }
@@ -196,7 +202,7 @@ impl GroupsAccumulator for Groups {
     }
 }
 
-fn passes(filter: Option<&BooleanArray>, row: usize) -> bool {
+pub(crate) fn passes(filter: Option<&BooleanArray>, row: usize) -> bool {
     filter.is_none_or(|f| f.is_valid(row) && f.value(row))
 }
 

@@ -24,14 +24,19 @@
 
 #![forbid(unsafe_code)]
 
+mod assignment;
 mod catalog;
+mod daily_sums;
 mod ddl;
 mod error;
 mod exact_sum;
+mod funnel;
+mod local_day;
 mod moments;
 mod pool;
 mod provider;
 mod session;
+mod single;
 mod statement;
 
 pub use error::{EngineError, Position, Result};

@@ -12,19 +12,21 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider};
+use datafusion::catalog::{
+    CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList, SchemaProvider,
+};
 use datafusion::common::DataFusionError;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateDefaults};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream, execute_stream_partitioned};
 use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
 use uplake_table::{AsOf, Lake};
@@ -121,18 +123,30 @@ impl Session {
             clock: Arc::clone(&options.clock),
         };
         let catalog = Arc::new(LakeCatalog::new(lake.clone(), options.as_of.clone()));
-        let schemas = MemoryCatalogProvider::new();
-        schemas.register_schema(SCHEMA, Arc::clone(&catalog) as _)?;
         let state = SessionStateBuilder::new()
             .with_config(session_config(options.threads, &budget))
             .with_runtime_env(runtime)
             .with_default_features()
             .with_aggregate_functions(aggregate_functions())
+            .with_scalar_functions(scalar_functions())
             .build();
-        let context = SessionContext::new_with_state(state);
-        context.register_catalog(CATALOG, Arc::new(schemas));
-        let context = context.enable_url_table();
-        Ok(Self { context, lake, catalog, budget })
+        Ok(Self { context: context(state, &catalog)?, lake, catalog, budget })
+    }
+
+    /// This session with `tables` kept at the versions they have now, so that several statements
+    /// read one state of the lake; and those versions. Names that are no tables of the lake are
+    /// left out.
+    ///
+    /// # Errors
+    /// [`EngineError::Table`] if a table cannot be read.
+    pub async fn pinned(&self, tables: &[String]) -> Result<(Self, Vec<(String, i64)>)> {
+        let catalog = Arc::new(self.catalog.pin(tables).await?);
+        let state = SessionStateBuilder::new_from_existing(self.context.state())
+            .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
+            .build();
+        let versions = catalog.pins();
+        let (lake, budget) = (self.lake.clone(), self.budget.clone());
+        Ok((Self { context: context(state, &catalog)?, lake, catalog, budget }, versions))
     }
 
     /// Runs one statement.
@@ -244,6 +258,21 @@ impl Session {
         EngineError::Statement { message, position }
     }
 
+    /// The answer of a query, a stream per thread. `small`: with joins that spill.
+    pub(crate) async fn run_partitions(
+        &self,
+        plan: &LogicalPlan,
+        small: bool,
+    ) -> Result<Vec<SendableRecordBatchStream>> {
+        let mut state = self.context.state();
+        if small {
+            state.config_mut().options_mut().optimizer.prefer_hash_join = false;
+        }
+        let plan = state.optimize(plan)?;
+        let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+        Ok(execute_stream_partitioned(physical, self.context.task_ctx())?)
+    }
+
     pub(crate) async fn run_query(&self, plan: LogicalPlan) -> Result<SendableRecordBatchStream> {
         let state = self.context.state();
         let plan = state.optimize(&plan)?;
@@ -286,6 +315,15 @@ impl Session {
     }
 }
 
+/// A context whose names are the lake's tables, or files.
+fn context(state: SessionState, catalog: &Arc<LakeCatalog>) -> Result<SessionContext> {
+    let schemas = MemoryCatalogProvider::new();
+    schemas.register_schema(SCHEMA, Arc::clone(catalog) as _)?;
+    let context = SessionContext::new_with_state(state);
+    context.register_catalog(CATALOG, Arc::new(schemas));
+    Ok(context.enable_url_table())
+}
+
 /// The same rows under other column names.
 fn with_schema(stream: SendableRecordBatchStream, schema: SchemaRef) -> SendableRecordBatchStream {
     if stream.schema() == schema {
@@ -304,7 +342,16 @@ fn contains(plan: &dyn ExecutionPlan, wanted: fn(&dyn ExecutionPlan) -> bool) ->
 
 fn aggregate_functions() -> Vec<Arc<datafusion::logical_expr::AggregateUDF>> {
     let mut functions = SessionStateDefaults::default_aggregate_functions();
-    functions.push(Arc::new(crate::exact_sum::exact_sum()));
+    let own =
+        [crate::exact_sum::exact_sum(), crate::daily_sums::daily_sums(), crate::funnel::funnel()];
+    functions.extend(own.map(Arc::new));
+    functions
+}
+
+fn scalar_functions() -> Vec<Arc<datafusion::logical_expr::ScalarUDF>> {
+    let mut functions = SessionStateDefaults::default_scalar_functions();
+    functions.push(Arc::new(crate::local_day::local_day()));
+    functions.extend(crate::assignment::functions().into_iter().map(Arc::new));
     functions
 }
 

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod assignment;
 mod budget;
+mod days;
 mod moments;
+mod ranked;
+mod units;
 
 use std::sync::Arc;
 

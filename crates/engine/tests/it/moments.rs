@@ -64,7 +64,7 @@ fn table(threads: usize) -> uplake_experiment::MomentsTable {
     let session = session(folder.path(), 1 << 30, threads);
     block_on(session.query(DATA)).unwrap();
     let experiment = Experiment::parse(DEFINITION, "t.toml").unwrap();
-    let query = plan(&experiment, Some("country"), None).unwrap();
+    let query = plan(&experiment, &["country".to_owned()], None).unwrap();
     block_on(session.moments(&query)).unwrap()
 }
 
@@ -75,11 +75,7 @@ fn windows_are_half_open_zeros_count_and_strays_are_left_out() {
     let unknown: BTreeMap<_, _> = table.unknown_variants.iter().cloned().collect();
     assert_eq!(unknown, BTreeMap::from([("(null)".to_owned(), 1), ("c".to_owned(), 1)]));
     let total = |variant: usize| {
-        let cell = table
-            .cells
-            .iter()
-            .find(|c| c.variant == variant && c.dimension_value.is_none())
-            .unwrap();
+        let cell = table.cells.iter().find(|c| c.variant == variant && c.slice.is_none()).unwrap();
         let means: Vec<f64> = cell.groups.iter().map(|m| m.mean(0)).collect();
         (cell.groups[0].count(), means)
     };
@@ -103,7 +99,7 @@ fn a_dimension_is_taken_at_first_exposure_within_the_period() {
     let users: BTreeMap<(String, usize), u64> = table
         .cells
         .iter()
-        .filter_map(|c| Some(((c.dimension_value.clone()?, c.variant), c.groups[0].count())))
+        .filter_map(|c| Some(((c.slice.clone()?.1, c.variant), c.groups[0].count())))
         .filter(|(_, users)| *users > 0)
         .collect();
     let expected = [(("(null)", 1), 1), (("DE", 0), 2), (("DE", 1), 1)];
@@ -119,7 +115,7 @@ fn the_same_snapshot_gives_the_same_bytes_whatever_the_threads() {
                 0.1 + CAST((value * 104729) % 100003 AS DOUBLE) / 7.0 AS amount FROM generate_series(1, 300000) AS s(value)";
     block_on(session(folder.path(), 1 << 30, 2).query(fill)).unwrap();
     let experiment = Experiment::parse(DEFINITION, "t.toml").unwrap();
-    let query = plan(&experiment, None, None).unwrap();
+    let query = plan(&experiment, &[], None).unwrap();
     let tables: Vec<_> = [1, 2, 3, 7]
         .into_iter()
         .map(|threads| block_on(session(folder.path(), 1 << 30, threads).moments(&query)).unwrap())
@@ -151,7 +147,7 @@ fn moments_equal_what_plain_sql_says() {
     let batch = batches.iter().find(|b| b.num_rows() > 0).unwrap();
     let value = |i: usize| batch.column(i).as_primitive::<Float64Type>().value(0);
     let table = table(2);
-    let cell = table.cells.iter().find(|c| c.variant == 0 && c.dimension_value.is_none()).unwrap();
+    let cell = table.cells.iter().find(|c| c.variant == 0 && c.slice.is_none()).unwrap();
     assert!((cell.groups[0].mean(0) - value(0)).abs() < 1e-12);
     assert!((cell.groups[0].covariance(0, 0) - value(1)).abs() < 1e-12);
 }

@@ -1,0 +1,533 @@
+//! Per-user rows to cells.
+//!
+//! A user's numbers become a [`Path`]: what they were on the day of first exposure and after every
+//! later day that changed them. The whole answer takes the end of the path, the daily cells take
+//! all of it.
+//!
+//! # Invariants
+//! - Caps and thresholds are applied to the number as of each day.
+//! - With clusters, rows come ordered by cluster and arm, and one cluster is held at a time. A
+//!   cluster whose users are in several arms is a unit of its own in each.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use uplake_experiment::definition::Unit;
+use uplake_experiment::query::{Aggregate, Cell, DayCells, MomentsQuery, MomentsTable};
+use uplake_experiment::{DailyMoments, Moments};
+
+use super::decode::{Rows, Table};
+use super::sql::Sql;
+use super::time::Times;
+use crate::error::{EngineError, Result};
+use crate::exact_sum::Sum;
+use crate::local_day::{LocalDays, day_text};
+
+/// Values of a dimension in one report; beyond this the breakdown says nothing anyway.
+pub(super) const DIMENSION_VALUES_MAX: usize = 10_000;
+
+/// What all threads need to know.
+pub(super) struct Layout {
+    pub query: MomentsQuery,
+    pub times: Times,
+    pub rows: Table,
+    /// Per column the most a number can be.
+    caps: Vec<f64>,
+    variants: HashMap<String, usize>,
+    shares: Vec<f64>,
+}
+
+impl Layout {
+    pub fn new(sql: &Sql<'_>, caps: Vec<f64>) -> Self {
+        let variants = sql.query.variants.iter().enumerate();
+        Self {
+            query: sql.query.clone(),
+            times: sql.times.clone(),
+            rows: Table::of(sql),
+            caps,
+            variants: variants.map(|(i, v)| (v.value.clone(), i)).collect(),
+            shares: sql.query.variants.iter().map(|v| v.share).collect(),
+        }
+    }
+
+    fn days(&self) -> usize {
+        self.times.days.map_or(0, |days| days.count)
+    }
+
+    fn is_clustered(&self) -> bool {
+        matches!(self.query.exposures.unit, Unit::Cluster { .. })
+    }
+
+    /// A column's number from what its rows add up to.
+    fn number(&self, column: usize, raw: f64) -> f64 {
+        // `min` would make a number of NaN.
+        let cap = self.caps[column];
+        let number = if raw > cap { cap } else { raw };
+        match self.query.columns[column].at_least {
+            Some(least) => f64::from(u8::from(number >= least)),
+            None => number,
+        }
+    }
+}
+
+/// A change of a user's rows: on a day so much is added to a column, or it is set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Change {
+    /// Since 1970, local.
+    pub day: i32,
+    pub column: usize,
+    pub value: f64,
+}
+
+/// What the rows of one user say.
+#[derive(Debug, Default)]
+pub(super) struct UserRow {
+    /// Microseconds since 1970.
+    pub time: Option<i64>,
+    /// Per column what is known at first exposure.
+    pub known: Vec<f64>,
+    pub changes: Vec<Change>,
+    /// Per table with rows that count, the days of them.
+    pub active: Vec<(usize, i32)>,
+}
+
+/// A unit's numbers as of the days on which they changed.
+#[derive(Debug, Default)]
+struct Path {
+    /// Indexes of days, ascending; the first is when the unit enters.
+    days: Vec<usize>,
+    /// All columns per day.
+    numbers: Vec<f64>,
+}
+
+impl Path {
+    fn at(&self, place: usize) -> &[f64] {
+        let width = self.numbers.len() / self.days.len();
+        &self.numbers[place * width..(place + 1) * width]
+    }
+
+    fn last(&self) -> &[f64] {
+        self.at(self.days.len() - 1)
+    }
+}
+
+/// Per arm users, and per arm and group moments.
+#[derive(Debug, Clone)]
+struct Cells {
+    users: Vec<u64>,
+    moments: Vec<Vec<Moments>>,
+}
+
+impl Cells {
+    fn new(query: &MomentsQuery) -> Self {
+        let groups = || query.groups.iter().map(|columns| Moments::new(columns.len())).collect();
+        Self {
+            users: vec![0; query.variants.len()],
+            moments: query.variants.iter().map(|_| groups()).collect(),
+        }
+    }
+
+    fn add(&mut self, query: &MomentsQuery, variant: usize, numbers: &[f64], users: u64) {
+        self.users[variant] += users;
+        let mut group = Vec::new();
+        for (moments, columns) in self.moments[variant].iter_mut().zip(&query.groups) {
+            group.clear();
+            group.extend(columns.iter().map(|column| numbers[*column]));
+            moments.add(&group);
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.users.iter_mut().zip(&other.users).for_each(|(users, more)| *users += more);
+        let moments = self.moments.iter_mut().flatten();
+        moments.zip(other.moments.iter().flatten()).for_each(|(m, more)| m.merge(more));
+    }
+
+    fn into_cells(self, slice: Option<(usize, String)>) -> impl Iterator<Item = Cell> {
+        let pairs = self.users.into_iter().zip(self.moments).enumerate();
+        pairs.map(move |(variant, (users, groups))| Cell {
+            slice: slice.clone(),
+            variant,
+            users,
+            groups,
+        })
+    }
+}
+
+/// Numbers of a cluster's users, added up.
+#[derive(Debug, Clone)]
+struct Added {
+    users: u64,
+    sums: Vec<Sum>,
+}
+
+impl Added {
+    fn new(columns: usize) -> Self {
+        Self { users: 0, sums: vec![Sum::default(); columns] }
+    }
+
+    fn add(&mut self, numbers: &[f64]) {
+        self.sums.iter_mut().zip(numbers).for_each(|(sum, number)| sum.add(*number));
+    }
+
+    fn numbers(&self) -> Vec<f64> {
+        self.sums.iter().map(|sum| sum.value().unwrap_or(0.0)).collect()
+    }
+}
+
+/// The cluster and arm whose users are coming in.
+#[derive(Debug)]
+struct OpenCluster {
+    name: String,
+    variant: usize,
+    all: Added,
+    slices: BTreeMap<(usize, String), Added>,
+    /// Per day what it changes.
+    days: BTreeMap<usize, Added>,
+}
+
+/// Cells of the users seen so far.
+pub(super) struct Collect {
+    layout: Arc<Layout>,
+    local_days: LocalDays,
+    total: Cells,
+    /// Per dimension by value.
+    slices: Vec<HashMap<String, Cells>>,
+    /// Per arm and group; one of these per thread in the end.
+    daily: Vec<Vec<Vec<DailyMoments>>>,
+    /// Per arm and day, users who enter.
+    entering: Vec<Vec<u64>>,
+    /// Per table and day.
+    active: Vec<Vec<u64>>,
+    last_day: Option<usize>,
+    open: Option<OpenCluster>,
+    users_in_many_variants: u64,
+    users_assigned_otherwise: u64,
+    unknown_variants: BTreeMap<String, u64>,
+    first_exposures: BTreeMap<(i32, usize), u64>,
+}
+
+impl Collect {
+    pub fn new(layout: Arc<Layout>) -> Self {
+        let query = &layout.query;
+        let days = layout.days();
+        let daily = || query.groups.iter().map(|columns| DailyMoments::new(columns.len(), days));
+        let daily = query.variants.iter().map(|_| daily().collect()).collect();
+        Self {
+            local_days: LocalDays::new(layout.times.zone),
+            total: Cells::new(query),
+            slices: vec![HashMap::new(); query.dimensions.len()],
+            daily: vec![daily],
+            entering: vec![vec![0; days]; query.variants.len()],
+            active: vec![vec![0; days]; layout.rows.tables.len()],
+            last_day: None,
+            open: None,
+            users_in_many_variants: 0,
+            users_assigned_otherwise: 0,
+            unknown_variants: BTreeMap::new(),
+            first_exposures: BTreeMap::new(),
+            layout,
+        }
+    }
+
+    /// Takes in a batch of per-user rows.
+    pub fn add(&mut self, batch: &datafusion::arrow::array::RecordBatch) -> Result<()> {
+        let layout = Arc::clone(&self.layout);
+        let rows = layout.rows.decode(batch)?;
+        let (mut user, mut path) = (UserRow::default(), Path::default());
+        for row in 0..rows.len() {
+            let Some(variant) = self.variant(&layout, &rows, row) else { continue };
+            rows.read(row, &layout.query, &mut self.local_days, &mut user);
+            self.count(&layout, &rows, row, variant, &user);
+            self.follow(&layout, variant, &mut user, &mut path);
+            if layout.is_clustered() {
+                self.add_to_cluster(&layout, &rows, row, variant, &path)?;
+                continue;
+            }
+            self.add_unit(&layout, variant, &path, 1);
+            for dimension in 0..self.slices.len() {
+                let value = rows.dimensions[dimension].value(row);
+                self.slice(&layout, dimension, value)?.add(&layout.query, variant, path.last(), 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// The user's arm, if there is exactly one with a name.
+    fn variant(&mut self, layout: &Layout, rows: &Rows, row: usize) -> Option<usize> {
+        let (first, last) = (rows.first_variant.value(row), rows.last_variant.value(row));
+        if first != last {
+            self.users_in_many_variants += 1;
+            return None;
+        }
+        let variant = layout.variants.get(first).copied();
+        if variant.is_none() {
+            *self.unknown_variants.entry(first.to_owned()).or_default() += 1;
+        }
+        variant
+    }
+
+    fn count(&mut self, layout: &Layout, rows: &Rows, row: usize, variant: usize, user: &UserRow) {
+        if let Some(day) = user.time.and_then(|time| self.local_days.day(time)) {
+            *self.first_exposures.entry((day, variant)).or_default() += 1;
+        }
+        if let Some(assignment) = &layout.query.assignment {
+            let unit = rows.cluster.as_ref().unwrap_or(&rows.user).value(row);
+            if assignment.arm(unit, &layout.shares) != Some(variant) {
+                self.users_assigned_otherwise += 1;
+            }
+        }
+        let Some(days) = layout.times.days else { return };
+        for (table, day) in user.active.iter().filter(|(_, day)| *day >= days.first) {
+            let day = days.index(*day);
+            self.active[*table][day] += 1;
+            self.last_day = self.last_day.max(Some(day));
+        }
+    }
+
+    /// A user's path. Rows before the day of entry (of a window that reaches back, or of a
+    /// switchback's stretch) are known on that day.
+    fn follow(&mut self, layout: &Layout, variant: usize, user: &mut UserRow, path: &mut Path) {
+        path.days.clear();
+        path.numbers.clear();
+        let Some(days) = layout.times.days else {
+            path.days.push(0);
+            let numbers = user.known.iter().enumerate();
+            path.numbers.extend(numbers.map(|(column, raw)| layout.number(column, *raw)));
+            return;
+        };
+        let entry = user.time.and_then(|time| self.local_days.day(time));
+        let entry = entry.map_or(0, |day| days.index(day));
+        self.entering[variant][entry] += 1;
+        user.changes.sort_by_key(|change| (change.day, change.column));
+        let mut sums: Vec<Sum> = user.known.iter().map(|raw| Sum::of(*raw, 0.0)).collect();
+        let mut changes = user.changes.iter().peekable();
+        let mut day = entry;
+        loop {
+            while let Some(change) = changes.next_if(|change| days.index(change.day) <= day) {
+                sums[change.column].add(change.value);
+            }
+            path.days.push(day);
+            let numbers = sums.iter().map(|sum| sum.value().unwrap_or(0.0)).enumerate();
+            path.numbers.extend(numbers.map(|(column, raw)| layout.number(column, raw)));
+            match changes.peek() {
+                Some(change) => day = days.index(change.day),
+                None => break,
+            }
+        }
+        self.last_day = self.last_day.max(Some(day));
+    }
+
+    /// Adds a unit of randomness to the cells of everyone.
+    fn add_unit(&mut self, layout: &Layout, variant: usize, path: &Path, users: u64) {
+        self.total.add(&layout.query, variant, path.last(), users);
+        if layout.times.days.is_none() {
+            return;
+        }
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        for (group, columns) in layout.query.groups.iter().enumerate() {
+            let daily = &mut self.daily[0][variant][group];
+            for (place, day) in path.days.iter().enumerate() {
+                let numbers = path.at(place);
+                new.clear();
+                new.extend(columns.iter().map(|column| numbers[*column]));
+                if place == 0 {
+                    daily.add(*day, &new);
+                } else if old != new {
+                    daily.change(*day, &old, &new);
+                }
+                std::mem::swap(&mut old, &mut new);
+            }
+        }
+    }
+
+    fn slice(&mut self, layout: &Layout, dimension: usize, value: &str) -> Result<&mut Cells> {
+        let values = &mut self.slices[dimension];
+        if !values.contains_key(value) {
+            let name = &layout.query.dimensions[dimension].name;
+            check_values(name, values.len() + 1)?;
+            values.insert(value.to_owned(), Cells::new(&layout.query));
+        }
+        Ok(values.get_mut(value).expect("inserted above if it was absent"))
+    }
+
+    fn add_to_cluster(
+        &mut self,
+        layout: &Layout,
+        rows: &Rows,
+        row: usize,
+        variant: usize,
+        path: &Path,
+    ) -> Result<()> {
+        let name = rows.cluster.as_ref().map_or("", |clusters| clusters.value(row));
+        let same = |open: &OpenCluster| open.name == name && open.variant == variant;
+        if !self.open.as_ref().is_some_and(same) {
+            self.close_cluster()?;
+        }
+        let columns = layout.query.columns.len();
+        let open = self.open.get_or_insert_with(|| OpenCluster {
+            name: name.to_owned(),
+            variant,
+            all: Added::new(columns),
+            slices: BTreeMap::new(),
+            days: BTreeMap::new(),
+        });
+        open.all.users += 1;
+        open.all.add(path.last());
+        for (dimension, values) in rows.dimensions.iter().enumerate() {
+            let slice = (dimension, values.value(row).to_owned());
+            let added = open.slices.entry(slice).or_insert_with(|| Added::new(columns));
+            added.users += 1;
+            added.add(path.last());
+        }
+        for (place, day) in path.days.iter().enumerate() {
+            let added = open.days.entry(*day).or_insert_with(|| Added::new(columns));
+            added.add(path.at(place));
+            if place > 0 {
+                let before: Vec<f64> = path.at(place - 1).iter().map(|number| -number).collect();
+                added.add(&before);
+            }
+        }
+        Ok(())
+    }
+
+    /// Turns the open cluster into one unit.
+    fn close_cluster(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let layout = Arc::clone(&self.layout);
+        let mut path = Path::default();
+        let mut sums = vec![Sum::default(); layout.query.columns.len()];
+        for (day, added) in open.days {
+            sums.iter_mut().zip(&added.sums).for_each(|(sum, more)| sum.merge(more.sum, more.lost));
+            path.days.push(day);
+            path.numbers.extend(sums.iter().map(|sum| sum.value().unwrap_or(0.0)));
+        }
+        // The end of the path is the sum of all users itself, not of all changes.
+        let width = sums.len();
+        let end = path.numbers.len() - width;
+        path.numbers[end..].copy_from_slice(&open.all.numbers());
+        self.add_unit(&layout, open.variant, &path, open.all.users);
+        for ((dimension, value), added) in open.slices {
+            let cells = self.slice(&layout, dimension, &value)?;
+            cells.add(&layout.query, open.variant, &added.numbers(), added.users);
+        }
+        Ok(())
+    }
+
+    /// Adds what another thread has seen.
+    pub fn merge(&mut self, mut other: Self) -> Result<()> {
+        other.close_cluster()?;
+        let layout = Arc::clone(&self.layout);
+        self.total.merge(&other.total);
+        for (dimension, values) in other.slices.iter().enumerate() {
+            for (value, cells) in values {
+                self.slice(&layout, dimension, value)?.merge(cells);
+            }
+        }
+        self.daily.append(&mut other.daily);
+        let counts = self.entering.iter_mut().chain(&mut self.active).flatten();
+        let more = other.entering.iter().chain(&other.active).flatten();
+        counts.zip(more).for_each(|(count, more)| *count += more);
+        self.last_day = self.last_day.max(other.last_day);
+        self.users_in_many_variants += other.users_in_many_variants;
+        self.users_assigned_otherwise += other.users_assigned_otherwise;
+        for (name, users) in other.unknown_variants {
+            *self.unknown_variants.entry(name).or_default() += users;
+        }
+        for (day, users) in other.first_exposures {
+            *self.first_exposures.entry(day).or_default() += users;
+        }
+        Ok(())
+    }
+
+    /// The answer, without quantiles and caps.
+    pub fn finish(mut self) -> Result<MomentsTable> {
+        self.close_cluster()?;
+        let query = &self.layout.query;
+        let days = self.day_cells();
+        let active_users = self.active_users();
+        let mut cells: Vec<Cell> = self.total.into_cells(None).collect();
+        for (dimension, values) in self.slices.into_iter().enumerate() {
+            for (value, of_value) in values.into_iter().collect::<BTreeMap<_, _>>() {
+                cells.extend(of_value.into_cells(Some((dimension, value))));
+            }
+        }
+        let first_exposures = self.first_exposures.into_iter();
+        Ok(MomentsTable {
+            cells,
+            days,
+            quantiles: Vec::new(),
+            caps: Vec::new(),
+            users_in_many_variants: self.users_in_many_variants,
+            unknown_variants: self.unknown_variants.into_iter().collect(),
+            first_exposures: first_exposures
+                .map(|((day, variant), users)| (day_text(day), variant, users))
+                .collect(),
+            users_assigned_otherwise: query
+                .assignment
+                .as_ref()
+                .map(|_| self.users_assigned_otherwise),
+            active_users,
+        })
+    }
+
+    fn day_cells(&self) -> Vec<DayCells> {
+        let (Some(days), Some(last)) = (self.layout.times.days, self.last_day) else {
+            return Vec::new();
+        };
+        let variants = self.layout.query.variants.len();
+        let day = |day: usize| DayCells {
+            day: day_text(days.first + day as i32),
+            cells: (0..variants)
+                .map(|variant| Cell {
+                    slice: None,
+                    variant,
+                    users: self.entering[variant][..=day].iter().sum(),
+                    groups: Vec::with_capacity(self.layout.query.groups.len()),
+                })
+                .collect(),
+        };
+        let mut cells: Vec<DayCells> = (0..=last).map(day).collect();
+        for variant in 0..variants {
+            for group in 0..self.layout.query.groups.len() {
+                let mut parts = self.daily.iter().map(|part| part[variant][group].cumulative());
+                let mut whole = parts.next().unwrap_or_default();
+                for part in parts {
+                    whole.iter_mut().zip(&part).for_each(|(moments, more)| moments.merge(more));
+                }
+                for (day, moments) in cells.iter_mut().zip(whole) {
+                    day.cells[variant].groups.push(moments);
+                }
+            }
+        }
+        cells
+    }
+
+    fn active_users(&self) -> Vec<(String, String, u64)> {
+        let Some(days) = self.layout.times.days else { return Vec::new() };
+        let mut rows = Vec::new();
+        for (table, users) in self.layout.rows.tables.iter().zip(&self.active) {
+            for (day, users) in users.iter().enumerate().filter(|(_, users)| **users > 0) {
+                rows.push((table.clone(), day_text(days.first + day as i32), *users));
+            }
+        }
+        rows
+    }
+}
+
+/// # Errors
+/// [`EngineError::Report`] if a dimension has too many values.
+pub(super) fn check_values(dimension: &str, values: usize) -> Result<()> {
+    if values <= DIMENSION_VALUES_MAX {
+        return Ok(());
+    }
+    Err(EngineError::Report(format!(
+        "dimension `{dimension}` has more than {DIMENSION_VALUES_MAX} values; group them first"
+    )))
+}
+
+/// What is known of every user without rows: 1 per user where users are counted.
+pub(super) fn without_rows(query: &MomentsQuery) -> Vec<f64> {
+    let one = |aggregate: &Aggregate| f64::from(u8::from(*aggregate == Aggregate::One));
+    query.columns.iter().map(|column| one(&column.aggregate)).collect()
+}

@@ -1,0 +1,171 @@
+//! A [`MomentsQuery`] answered with ordinary SQL plans.
+//!
+//! ```text
+//! exposures ─► one row per user: arm, first time, dimensions ─┐
+//! each metric table ─► one row per user: its numbers ─────────┴─► LEFT JOIN ─► Moments per cell
+//! ```
+//!
+//! `sql` writes the statement, `decode` reads its rows, `collect` makes cells of them, and `ranked`
+//! finds caps and quantiles by sorting.
+//!
+//! # Invariants
+//! - A user is in one arm or in none: users seen in several are counted and left out.
+//! - An exposed user without events has zeros, and counts.
+//! - Per-user sums are order-free (`exact_sum`) and moments are compensated, so the same snapshot gives
+//!   the same bytes whatever the number of threads.
+//! - What is held in memory outside DataFusion's operators is cells, and one user or cluster.
+//!
+//! # Not here
+//! The one-scan operator; it will answer the same query behind the same function.
+
+mod collect;
+mod decode;
+mod ranked;
+mod sql;
+mod summary;
+mod time;
+
+use std::sync::Arc;
+
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::LogicalPlan;
+use futures::TryStreamExt;
+use tokio::task::JoinSet;
+use uplake_experiment::definition::{Cap, Unit};
+use uplake_experiment::query::{MomentsQuery, MomentsTable};
+
+use crate::error::{EngineError, Result};
+use crate::session::Session;
+use crate::statement;
+use collect::{Collect, Layout};
+use sql::Sql;
+use time::Times;
+
+impl Session {
+    /// Runs a moments query.
+    ///
+    /// # Errors
+    /// [`EngineError::Report`] for an expression or a column of the definition that the tables do not
+    /// have, and for a time zone or a period that cannot be read.
+    pub async fn moments(&self, query: &MomentsQuery) -> Result<MomentsTable> {
+        let times = Times::of(query)?;
+        if matches!(query.exposures.unit, Unit::Summary { .. }) {
+            return self.summary(query, &times).await;
+        }
+        let sql = Sql::new(query, &times)?;
+        let found = self.find_caps(query, &times).await?;
+        let layout = Arc::new(Layout::new(&sql, caps(query, &found)));
+        let mut table = self.collect(&sql.per_user(), &layout).await?.finish()?;
+        table.caps = found;
+        table.quantiles = self.find_quantiles(query, &times, &table).await?;
+        Ok(table)
+    }
+
+    /// The SQL that [`Session::moments`] runs, for people who want to see or check it.
+    ///
+    /// # Errors
+    /// As [`Session::moments`] for the time zone and the period.
+    pub fn moments_sql(&self, query: &MomentsQuery) -> Result<String> {
+        let statements = match &query.exposures.unit {
+            Unit::Summary { .. } => summary::summary_sql(query),
+            _ => {
+                let times = Times::of(query)?;
+                let mut statements = ranked::caps_sql(query, &times)?;
+                let main = Sql::new(query, &times)?.per_user();
+                let comment = "Per exposed user: arm, time and the numbers of the metrics";
+                statements.push((comment.into(), main));
+                statements.extend(ranked::quantiles_sql(query, &times)?);
+                statements
+            }
+        };
+        if let [(_, only)] = statements.as_slice() {
+            return Ok(only.clone());
+        }
+        let texts: Vec<String> =
+            statements.iter().map(|(comment, text)| format!("-- {comment}.\n{text};")).collect();
+        Ok(texts.join("\n\n"))
+    }
+
+    /// Runs the statement per user, a thread per partition.
+    async fn collect(&self, text: &str, layout: &Arc<Layout>) -> Result<Collect> {
+        let plan = self.definition_plan(text).await?;
+        match gather(self.run_partitions(&plan, false).await?, layout).await {
+            // A hash join keeps one side in memory; others spill.
+            Err(EngineError::Limit { .. }) => {
+                gather(self.run_partitions(&plan, true).await?, layout).await
+            }
+            other => other,
+        }
+    }
+
+    /// Rows of a generated statement.
+    async fn definition_rows(&self, text: &str) -> Result<SendableRecordBatchStream> {
+        let plan = self.definition_plan(text).await?;
+        self.run_query(plan).await
+    }
+
+    async fn definition_plan(&self, text: &str) -> Result<LogicalPlan> {
+        let parsed = statement::parse(text).map_err(|e| in_definition(e, text))?;
+        let [only] = parsed.as_slice() else {
+            return Err(EngineError::Report(
+                "an expression of the definition holds a semicolon".into(),
+            ));
+        };
+        self.plan(only).await.map_err(|e| in_definition(e, text))
+    }
+}
+
+/// Per column the most a number can be.
+fn caps(query: &MomentsQuery, found: &[(usize, f64)]) -> Vec<f64> {
+    let of = |(number, cap): (usize, &Option<Cap>)| match cap {
+        Some(Cap::Value(cap)) => *cap,
+        Some(Cap::Quantile(_)) => found
+            .iter()
+            .find(|(column, _)| *column == number)
+            .map_or(f64::INFINITY, |(_, cap)| *cap),
+        None => f64::INFINITY,
+    };
+    query.columns.iter().map(|column| &column.cap).enumerate().map(of).collect()
+}
+
+/// Collects every stream on its own task. Dropping this drops the tasks.
+async fn gather(streams: Vec<SendableRecordBatchStream>, layout: &Arc<Layout>) -> Result<Collect> {
+    let mut tasks = JoinSet::new();
+    for (number, mut stream) in streams.into_iter().enumerate() {
+        let mut collect = Collect::new(Arc::clone(layout));
+        tasks.spawn(async move {
+            while let Some(batch) = stream.try_next().await? {
+                collect.add(&batch)?;
+            }
+            Ok::<_, EngineError>((number, collect))
+        });
+    }
+    let mut parts = Vec::with_capacity(tasks.len());
+    while let Some(part) = tasks.join_next().await {
+        parts.push(part.map_err(|e| EngineError::Execution(e.to_string()))??);
+    }
+    parts.sort_by_key(|(number, _)| *number);
+    let mut whole = Collect::new(Arc::clone(layout));
+    for (_, part) in parts {
+        whole.merge(part)?;
+    }
+    Ok(whole)
+}
+
+/// A place in generated SQL means nothing to the reader of a definition; the text there does.
+fn in_definition(error: EngineError, sql: &str) -> EngineError {
+    match error {
+        EngineError::Statement { message, position } => {
+            let near = position.and_then(|p| {
+                let line = sql.lines().nth(p.line.saturating_sub(1) as usize)?;
+                let start = line.char_indices().nth(p.column.saturating_sub(1) as usize)?.0;
+                Some(format!(" (near `{}`)", line[start..].chars().take(40).collect::<String>()))
+            });
+            EngineError::Report(format!(
+                "an expression of the experiment's definition cannot be used: {message}{}",
+                near.unwrap_or_default()
+            ))
+        }
+        other => other,
+    }
+}
