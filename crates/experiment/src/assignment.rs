@@ -149,6 +149,66 @@ pub fn eppo_shard(input: &str, shards: u32) -> u32 {
     u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]) % shards
 }
 
+/// How a system was told to assign units to arms.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assignment {
+    pub system: System,
+    /// What makes this experiment's hash differ from others': the seed, salt, experiment id or
+    /// group id.
+    pub seed: String,
+    /// Share of units in the experiment, above 0, at most 1.
+    pub coverage: f64,
+}
+
+/// A published assignment system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum System {
+    /// `version` 1 or 2 of the hash.
+    GrowthBook {
+        version: u32,
+    },
+    Optimizely,
+    Unleash,
+    /// `rule`: the rule's salt.
+    Statsig {
+        rule: String,
+    },
+    /// `parameter`: the parameter's salt.
+    PlanOut {
+        parameter: String,
+    },
+    Eppo,
+}
+
+/// Steps that systems cut their hash into.
+const STEPS: f64 = 10_000.0;
+
+impl Assignment {
+    /// Index of the arm that `unit` was meant to see; `None`: not in the experiment. `shares`
+    /// sum to 1, one per arm.
+    pub fn arm(&self, unit: &str, shares: &[f64]) -> Option<usize> {
+        let steps = |step: f64| step / STEPS;
+        let hash = match &self.system {
+            System::GrowthBook { version } => growthbook_hash(&self.seed, unit, *version)?,
+            System::Optimizely => steps(f64::from(optimizely_bucket(unit, &self.seed))),
+            System::Unleash => {
+                let value = unleash_value(unit, &self.seed, STEPS as u32, UNLEASH_VARIANT_SEED);
+                steps(f64::from(value - 1))
+            }
+            System::Statsig { rule } => {
+                steps((statsig_hash(&self.seed, rule, unit) % 10_000) as f64)
+            }
+            System::PlanOut { parameter } => {
+                planout_uniform(planout_hash(&self.seed, parameter, unit), 0.0, 1.0)
+            }
+            System::Eppo => {
+                steps(f64::from(eppo_shard(&format!("{}-{unit}", self.seed), STEPS as u32)))
+            }
+        };
+        choose(hash, &growthbook_ranges(shares.len(), self.coverage, Some(shares)))
+    }
+}
+
 fn first_eight(digest: &[u8]) -> u64 {
     digest.iter().take(8).fold(0, |word, byte| (word << 8) | u64::from(*byte))
 }

@@ -9,7 +9,7 @@
 //! # Not here
 //! No decision and no correction for many comparisons (`multiplicity`), no health (`health`).
 
-use crate::definition::MetricKind;
+use crate::definition::Shape;
 use crate::distribution::{normal_isf, normal_sf, t_isf, t_sf};
 use crate::moments::Moments;
 
@@ -31,6 +31,8 @@ pub enum StatsError {
     ZeroDenominator(Side),
     #[error("counts of users and planned shares do not make a test")]
     NoShares,
+    #[error("there are no values, or several groups put together, so there is no quantile")]
+    NoQuantile,
     #[error("{0} is outside its range")]
     OutOfRange(&'static str),
 }
@@ -46,6 +48,7 @@ impl StatsError {
             Self::ZeroControlMean => "zero_control_mean",
             Self::ZeroDenominator(_) => "zero_denominator",
             Self::NoShares => "no_shares",
+            Self::NoQuantile => "no_quantile",
             Self::OutOfRange(_) => "out_of_range",
         }
     }
@@ -122,24 +125,26 @@ impl ArmFigure {
         Self::plain(moments.count(), ratio, variance)
     }
 
-    /// The figure of `kind` from its group of moments, without adjustment.
+    /// The figure of a shape from its group of moments, without adjustment.
     ///
     /// # Errors
     /// [`StatsError`] for an empty arm, a value that is not finite or a denominator of 0.
-    pub fn of(kind: &MetricKind, moments: &Moments, side: Side) -> Result<Self, StatsError> {
+    pub fn of(shape: Shape, moments: &Moments, side: Side) -> Result<Self, StatsError> {
         if moments.count() == 0 {
             return Err(StatsError::EmptyArm(side));
         }
         if !moments.is_finite() {
             return Err(StatsError::NotFinite(side));
         }
-        let figure = match kind {
-            MetricKind::Proportion(_) => Self::proportion(moments, 0),
-            MetricKind::Mean { .. } => Self::mean(moments, 0),
-            MetricKind::Ratio { .. } if moments.mean(1) == 0.0 => {
+        let figure = match shape {
+            Shape::Proportion => Self::proportion(moments, 0),
+            Shape::Mean => Self::mean(moments, 0),
+            Shape::Ratio if moments.mean(1) == 0.0 => {
                 return Err(StatsError::ZeroDenominator(side));
             }
-            MetricKind::Ratio { .. } => Self::ratio(moments, 0, 1),
+            Shape::Ratio => Self::ratio(moments, 0, 1),
+            // Quantiles are no function of moments.
+            Shape::Quantile => return Err(StatsError::OutOfRange("the figure's shape")),
         };
         if figure.value.is_finite() { Ok(figure) } else { Err(StatsError::NotFinite(side)) }
     }
@@ -322,9 +327,18 @@ pub fn relative_fieller(
     .checked()
 }
 
-/// One-sided p-value that the treatment is worse than the control by `margin` (0.1: 10 % of the
-/// control mean) or more. Tests `treatment - (1 - margin) control`, so the margin moves with the
-/// control mean, whose error counts.
+/// A relative change that is too much, and its side.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Margin {
+    /// Lower by this share of the control or more is worse.
+    Below(f64),
+    /// Higher by this share or more is worse.
+    Above(f64),
+}
+
+/// One-sided p-value that the treatment is worse than the control by the margin (0.1: 10 % of
+/// the control mean) or more. Tests `treatment - (1 - margin) control`, so the margin moves with
+/// the control mean, whose error counts; above, `(1 + margin) control - treatment`.
 ///
 /// # Errors
 /// As [`absolute`], and [`StatsError::OutOfRange`] unless the margin is in 0..1.
@@ -335,16 +349,19 @@ pub fn relative_fieller(
 pub fn non_inferiority_p(
     control: &ArmFigure,
     treatment: &ArmFigure,
-    margin: f64,
+    margin: Margin,
 ) -> Result<f64, StatsError> {
     control.check(Side::Control)?;
     treatment.check(Side::Treatment)?;
+    let (kept, sign, margin) = match margin {
+        Margin::Below(margin) => (1.0 - margin, 1.0, margin),
+        Margin::Above(margin) => (1.0 + margin, -1.0, margin),
+    };
     if !(0.0..1.0).contains(&margin) {
         return Err(StatsError::OutOfRange("margin"));
     }
-    let kept = 1.0 - margin;
     let error = (treatment.squared_error() + kept * kept * control.squared_error()).sqrt();
-    Ok(normal_sf((treatment.value - kept * control.value) / error))
+    Ok(normal_sf(sign * (treatment.value - kept * control.value) / error))
 }
 
 /// One-sided p-value against a margin fixed in the metric's own unit: the treatment is worse than

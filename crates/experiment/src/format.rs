@@ -41,10 +41,10 @@ pub(crate) fn signed_percent(value: f64) -> String {
 }
 
 /// An effect on its scale: percent for lifts, points for shares, plain otherwise.
-pub(crate) fn effect(value: f64, scale: Scale, kind: &str) -> String {
+pub(crate) fn effect(value: f64, scale: Scale, is_share: bool) -> String {
     match scale {
         Scale::Relative => signed_percent(value),
-        Scale::Absolute if kind == "proportion" => {
+        Scale::Absolute if is_share => {
             format!("{} pp", signed(value * 100.0, 3))
         }
         Scale::Absolute => {
@@ -55,12 +55,10 @@ pub(crate) fn effect(value: f64, scale: Scale, kind: &str) -> String {
 }
 
 /// An arm's own value: a percentage for shares, about four digits otherwise.
-pub(crate) fn value(value: Option<f64>, kind: &str) -> String {
+pub(crate) fn value(value: Option<f64>, is_share: bool) -> String {
     match value {
         None => "–".into(),
-        Some(value) if kind == "proportion" => {
-            percent(value, if value.abs() >= 0.01 { 2 } else { 4 })
-        }
+        Some(value) if is_share => percent(value, if value.abs() >= 0.01 { 2 } else { 4 }),
         Some(value) => plain(value),
     }
 }
@@ -151,8 +149,8 @@ mod tests {
         assert_eq!(plain(-28.3435), "−28.34");
         assert_eq!(plain(0.26353), "0.2635");
         assert_eq!(plain(-1e-9), "−1.000e−9");
-        assert_eq!(value(Some(0.1902), "proportion"), "19.02 %");
-        assert_eq!(value(None, "mean"), "–");
+        assert_eq!(value(Some(0.1902), true), "19.02 %");
+        assert_eq!(value(None, false), "–");
         assert_eq!(p_value(0.0015563), "0.0016");
         assert_eq!(p_value(3.2e-300), "3.2e−300");
         assert_eq!(p_value(0.0), "<1e−300");

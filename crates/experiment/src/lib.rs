@@ -12,7 +12,9 @@
 pub mod analyze;
 pub mod assignment;
 pub mod bayes;
+mod csv;
 pub mod cuped;
+pub mod daily;
 pub mod definition;
 pub mod digest;
 pub mod distribution;
@@ -36,7 +38,8 @@ mod text;
 mod toml_reader;
 mod verdict;
 
-pub use analyze::{AnalyzeError, analyze};
+pub use analyze::{AnalyzeError, alternatives, analyze};
+pub use daily::DailyMoments;
 pub use definition::{DefinitionError, Experiment};
 pub use moments::Moments;
 pub use query::{MomentsQuery, MomentsTable, plan};

@@ -61,6 +61,23 @@ impl Moments {
         }
     }
 
+    /// Sums about `pivot`, which may be empty without users.
+    pub(crate) fn from_parts(
+        users: u64,
+        pivot: &[f64],
+        sums: &[Double],
+        products: &[Double],
+    ) -> Self {
+        let mut moments = Self::new(sums.len());
+        if users > 0 {
+            moments.users = users;
+            moments.pivot = pivot.to_vec();
+            moments.sums.copy_from_slice(sums);
+            moments.products.copy_from_slice(products);
+        }
+        moments
+    }
+
     /// One more user. `values`: one number per column.
     ///
     /// # Panics

@@ -10,15 +10,26 @@
 //! - Rows count from the first exposure (or the window's start) up to, not including, the end.
 //! - A window that starts before 0 reaches back before the period's start; its end is exclusive,
 //!   so that the moment of exposure belongs to the time after.
+//! - With clusters, a user's numbers are added up per cluster (of the first exposure) and the
+//!   moments are over clusters. With switchbacks the unit is a region and stretch of time; all its
+//!   rows within the period count, from whichever moment.
+//! - Of a summary, a column's value and variance are of as many users as the row says; the rows of
+//!   the last time make the cells, those of each time a day's. Users may differ between metrics.
+//! - A day's cells say what the whole answer would be if the data ended with that day, except that
+//!   a cap that is a quantile is the whole period's, and users seen in several arms by the end are
+//!   left out of all days.
 //!
 //! # Invariants
 //! - Equal columns appear once, however many metrics use them.
 //! - `groups[i]` serves `metrics[i]`.
 
+use crate::assignment::Assignment;
 use crate::definition::{
-    DefinitionError, Dimension, Experiment, Exposures, Metric, MetricKind, Period, Term, Variant,
+    Cap, DefinitionError, Dimension, Experiment, Exposures, Metric, MetricKind, Period, Shape,
+    Term, Unit, Variant,
 };
 use crate::moments::Moments;
+use crate::quantile::Band;
 use crate::toml_reader::nearest;
 
 /// What a report needs to know about the data.
@@ -30,11 +41,30 @@ pub struct MomentsQuery {
     pub time_zone: String,
     /// One number per exposed user each.
     pub columns: Vec<UserColumn>,
-    /// Per metric the columns whose joint moments it needs, in this order.
+    /// Per metric the columns whose joint moments it needs, in this order; none for quantiles.
     pub groups: Vec<Vec<usize>>,
     /// Per group the name of its metric.
     pub metrics: Vec<String>,
-    pub dimension: Option<Dimension>,
+    pub quantiles: Vec<QuantileQuery>,
+    /// Every cell comes once for everyone and once per value of each of these.
+    pub dimensions: Vec<Dimension>,
+    /// Count users whose arm is not the one this assigns.
+    pub assignment: Option<Assignment>,
+    /// Also cells as of the end of every day of the period. Needs exposure times.
+    pub days: bool,
+}
+
+impl MomentsQuery {
+    /// The tables it reads, each once.
+    pub fn tables(&self) -> Vec<String> {
+        let columns = self.columns.iter().filter(|column| column.aggregate != Aggregate::One);
+        let columns = columns.chain(self.quantiles.iter().map(|quantile| &quantile.column));
+        let mut tables = vec![self.exposures.table.clone()];
+        tables.extend(columns.map(|column| column.table.clone()));
+        tables.sort();
+        tables.dedup();
+        tables
+    }
 }
 
 /// A number per exposed user: `aggregate` of `value` over the user's rows of `table` that pass
@@ -50,16 +80,27 @@ pub struct UserColumn {
     /// `None`: from first exposure to the end of the period.
     pub window: Option<Window>,
     /// The number is at most this.
-    pub cap: Option<f64>,
+    pub cap: Option<Cap>,
+    /// The number becomes 1 if it is at least this, otherwise 0.
+    pub at_least: Option<f64>,
 }
 
 /// How a user's rows become one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Aggregate {
     /// Sum of the values; NULL adds nothing.
     Sum,
     /// 1 if any row has a value that is not NULL, false or 0; otherwise 0.
     Any,
+    /// Number of different values that are not NULL.
+    Distinct,
+    /// 1 if rows passed the first `reached` of these filters in this order, each no earlier than
+    /// the one before and each by another row; otherwise 0.
+    Steps { steps: Vec<String>, reached: usize },
+    /// 1 for every user, whatever the rows: the number of users of a cluster.
+    One,
+    /// Given as a mean over users with this variance; without one, a share of users.
+    Given { variance: Option<String> },
 }
 
 /// Half-open, in milliseconds after the user's first exposure; no end is unbounded.
@@ -69,10 +110,28 @@ pub struct Window {
     pub end_ms: Option<i64>,
 }
 
+/// A quantile per cell: of the column's number per user (zeros included), or of its single values
+/// that are not NULL.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QuantileQuery {
+    /// Index into the query's metrics.
+    pub metric: usize,
+    /// `Aggregate::Sum`; without cap.
+    pub column: UserColumn,
+    pub level: f64,
+    /// Of single values, with users as clusters.
+    pub per_row: bool,
+}
+
 /// The engine's answer to a [`MomentsQuery`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MomentsTable {
     pub cells: Vec<Cell>,
+    /// In the order of time, if the query asks for days.
+    pub days: Vec<DayCells>,
+    pub quantiles: Vec<QuantileCell>,
+    /// Per column with a cap that is a quantile: its index and the cap found.
+    pub caps: Vec<(usize, f64)>,
     /// Exposed users seen in more than one variant, left out of the cells.
     pub users_in_many_variants: u64,
     /// Values of the variant column that the definition does not name, with their users.
@@ -80,30 +139,69 @@ pub struct MomentsTable {
     /// Users first exposed per local day ("2026-11-01") and variant index; empty without an
     /// exposure time.
     pub first_exposures: Vec<(String, usize, u64)>,
+    /// Users whose arm is not the one that the assignment gives, if the query asks.
+    pub users_assigned_otherwise: Option<u64>,
+    /// Per metric table and local day of the period, exposed users with rows that count; days
+    /// without any are absent. Empty unless the query asks for days.
+    pub active_users: Vec<(String, String, u64)>,
 }
 
-/// Moments of one arm, of everyone or of one value of the dimension.
+/// Moments of one arm, of everyone or of one value of a dimension.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
-    /// `None`: everyone. A NULL value is the text "(null)".
-    pub dimension_value: Option<String>,
+    /// `None`: everyone. Otherwise the dimension's index in the query and its value; NULL is the
+    /// text "(null)".
+    pub slice: Option<(usize, String)>,
     /// Index into the variants.
     pub variant: usize,
+    /// Exposed users; the moments' count is of units (clusters).
+    pub users: u64,
     /// One per group of the query.
     pub groups: Vec<Moments>,
 }
 
-/// What to ask the engine for. `dimension`: a name from the definition to break down by;
-/// `metrics`: names to keep, `None` for all.
+/// All cells as of the end of a day.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DayCells {
+    /// Local, such as "2026-11-01".
+    pub day: String,
+    pub cells: Vec<Cell>,
+}
+
+/// A quantile of one arm, of everyone or of one value of a dimension.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QuantileCell {
+    /// Index into the query's quantiles.
+    pub quantile: usize,
+    /// As in [`Cell`].
+    pub slice: Option<(usize, String)>,
+    pub variant: usize,
+    /// Users, or rows.
+    pub values: u64,
+    /// The values at the ranks of [`crate::quantile::ranks`]; `None` without values.
+    pub band: Option<Band>,
+    /// Over rows: per user, moments of (values at or below the quantile, values), of users with
+    /// any value.
+    pub clusters: Option<Moments>,
+}
+
+/// What to ask the engine for. `dimensions`: names from the definition to break down by, the
+/// one to stratify by comes by itself; `metrics`: names to keep, `None` for all.
 ///
 /// # Errors
 /// [`DefinitionError::Unknown`] for a name the definition does not have.
 pub fn plan(
     experiment: &Experiment,
-    dimension: Option<&str>,
+    dimensions: &[String],
     metrics: Option<&[String]>,
 ) -> Result<MomentsQuery, DefinitionError> {
-    let dimension = dimension.map(|name| find_dimension(experiment, name)).transpose()?;
+    let mut wanted: Vec<Dimension> = Vec::new();
+    for name in dimensions.iter().chain(&experiment.stratify) {
+        let dimension = find_dimension(experiment, name)?;
+        if !wanted.contains(&dimension) {
+            wanted.push(dimension);
+        }
+    }
     let chosen: Vec<&Metric> = match metrics {
         None => experiment.metrics.iter().collect(),
         Some(names) => {
@@ -112,8 +210,18 @@ pub fn plan(
     };
     let mut columns: Vec<UserColumn> = Vec::new();
     let mut groups = Vec::with_capacity(chosen.len());
-    for metric in &chosen {
-        let group = user_columns(metric).into_iter().map(|column| {
+    let mut quantiles = Vec::new();
+    for (index, metric) in chosen.iter().enumerate() {
+        if let MetricKind::Quantile { term, level, per_row } = &metric.kind {
+            let column = user_column(metric, term, Aggregate::Sum);
+            quantiles.push(QuantileQuery {
+                metric: index,
+                column,
+                level: *level,
+                per_row: *per_row,
+            });
+        }
+        let group = user_columns(metric, &experiment.exposures.unit).into_iter().map(|column| {
             columns.iter().position(|known| *known == column).unwrap_or_else(|| {
                 columns.push(column);
                 columns.len() - 1
@@ -129,13 +237,17 @@ pub fn plan(
         columns,
         groups,
         metrics: chosen.iter().map(|metric| metric.name.clone()).collect(),
-        dimension,
+        quantiles,
+        dimensions: wanted,
+        assignment: experiment.assignment.clone(),
+        days: experiment.exposures.time.is_some()
+            && (experiment.period.is_some()
+                || matches!(experiment.exposures.unit, Unit::Summary { .. })),
     })
 }
 
-/// The numbers per user that one metric needs, in the order `analyze` expects them.
-fn user_columns(metric: &Metric) -> Vec<UserColumn> {
-    let column = |term: &Term, aggregate, cap| UserColumn {
+fn user_column(metric: &Metric, term: &Term, aggregate: Aggregate) -> UserColumn {
+    UserColumn {
         table: metric.table.clone(),
         user: metric.user.clone(),
         time: metric.time.clone(),
@@ -143,22 +255,71 @@ fn user_columns(metric: &Metric) -> Vec<UserColumn> {
         value: term.value.clone(),
         aggregate,
         window: metric.window,
-        cap,
-    };
+        cap: None,
+        at_least: None,
+    }
+}
+
+/// The numbers per user that one metric needs, in the order `analyze` expects them: the figure's
+/// one or two columns, then the same before exposure and further covariates. Over clusters a mean
+/// is a ratio, of sums over numbers of users.
+fn user_columns(metric: &Metric, unit: &Unit) -> Vec<UserColumn> {
+    let column = |term: &Term, aggregate| user_column(metric, term, aggregate);
+    let one = Term { value: "1".into(), filter: None };
     let mut columns = match &metric.kind {
-        MetricKind::Proportion(term) => vec![column(term, Aggregate::Any, None)],
-        MetricKind::Mean { term, cap } => vec![column(term, Aggregate::Sum, *cap)],
+        MetricKind::Proportion(term) | MetricKind::Retention(term) => {
+            vec![column(term, Aggregate::Any)]
+        }
+        MetricKind::Threshold { term, at_least } => {
+            vec![UserColumn { at_least: Some(*at_least), ..column(term, Aggregate::Sum) }]
+        }
+        MetricKind::Step { steps, reached, .. } => {
+            let steps = steps.iter().map(|step| step.filter.clone()).collect();
+            vec![column(&one, Aggregate::Steps { steps, reached: *reached })]
+        }
+        MetricKind::Mean { term, cap } | MetricKind::Count { term, cap } => {
+            vec![UserColumn { cap: *cap, ..column(term, Aggregate::Sum) }]
+        }
+        MetricKind::Distinct { term, cap } => {
+            vec![UserColumn { cap: *cap, ..column(term, Aggregate::Distinct) }]
+        }
         MetricKind::Ratio { numerator, denominator } => {
-            vec![column(numerator, Aggregate::Sum, None), column(denominator, Aggregate::Sum, None)]
+            vec![column(numerator, Aggregate::Sum), column(denominator, Aggregate::Sum)]
+        }
+        MetricKind::Quantile { .. } => return Vec::new(),
+        MetricKind::Given { term, variance } => {
+            vec![column(term, Aggregate::Given { variance: variance.clone() })]
         }
     };
+    let clustered = matches!(unit, Unit::Cluster { .. }) && metric.kind.shape() != Shape::Ratio;
     if let Some(cuped) = &metric.cuped {
         let before = Window { start_ms: -cuped.pre_ms, end_ms: Some(0) };
-        let covariates: Vec<UserColumn> = columns
+        // A share's history is no event of later days: its window is the time before exposure.
+        let mut covariates: Vec<UserColumn> = columns
             .iter()
             .map(|column| UserColumn { window: Some(before), ..column.clone() })
             .collect();
+        covariates.extend(
+            cuped
+                .with
+                .iter()
+                .map(|term| UserColumn { window: Some(before), ..column(term, Aggregate::Sum) }),
+        );
         columns.extend(covariates);
+    }
+    if clustered {
+        let users = || UserColumn {
+            table: String::new(),
+            user: String::new(),
+            time: None,
+            window: None,
+            ..column(&one, Aggregate::One)
+        };
+        let mut pairs = Vec::with_capacity(2 * columns.len());
+        for column in columns {
+            pairs.extend([column, users()]);
+        }
+        columns = pairs;
     }
     columns
 }

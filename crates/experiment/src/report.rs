@@ -28,16 +28,68 @@ pub struct Report {
     /// Two-sided error rate; intervals cover `1 - alpha`.
     pub alpha: f64,
     /// "fixed": look once, at the end. "anytime": intervals and p-values hold at every look.
+    /// "group_sequential": they hold at the planned looks. "bayesian": beliefs.
     pub inference: &'static str,
+    /// "holm", "benjamini-hochberg" or "none": how goals are corrected for their number.
+    pub correction: &'static str,
+    /// What was assigned to arms: "users", "clusters" or "region-times".
+    pub unit: &'static str,
     /// How the numbers were made, one sentence each.
     pub method: Vec<String>,
     pub arms: Vec<Arm>,
     pub health: Health,
     pub verdict: Verdict,
     pub metrics: Vec<MetricReport>,
-    pub breakdown: Option<Breakdown>,
+    pub breakdowns: Vec<Breakdown>,
+    pub funnels: Vec<Funnel>,
     /// Users first exposed per local day, one count per arm; empty without exposure times.
     pub first_exposures: Vec<Day>,
+    /// Days of the cumulative series of metrics, "2026-11-01"; empty without a period.
+    pub days: Vec<String>,
+    /// How to make this report again; absent until the command says.
+    pub reproduce: Option<Reproduce>,
+    /// The same data judged otherwise, for the switches of the page.
+    #[serde(skip)]
+    pub alternatives: Vec<Alternative>,
+}
+
+/// What it takes to make a report again.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Reproduce {
+    pub command: String,
+    /// The definition's text.
+    pub definition: String,
+    /// SQL that gives the numbers per user.
+    pub sql: String,
+    /// Tables read and their versions.
+    pub tables: Vec<(String, i64)>,
+}
+
+/// All comparisons under another choice of a reader.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Alternative {
+    /// Arm compared with.
+    pub baseline: usize,
+    /// With what CUPED subtracts.
+    pub cuped: bool,
+    /// Intervals and p-values hold at every look.
+    pub anytime: bool,
+    /// Per metric, in the order of [`Report::metrics`].
+    pub comparisons: Vec<Vec<Comparison>>,
+}
+
+/// Steps in order; each is a metric of its own.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Funnel {
+    pub name: String,
+    pub steps: Vec<FunnelStep>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FunnelStep {
+    pub name: String,
+    /// Index into [`Report::metrics`].
+    pub metric: usize,
 }
 
 /// One arm and its users.
@@ -48,7 +100,9 @@ pub struct Arm {
     /// Planned share of users.
     pub planned_share: f64,
     pub users: u64,
-    /// Observed share of users, absent if there are none at all.
+    /// Units of randomness: users, clusters or region-times.
+    pub units: u64,
+    /// Observed share of units, absent if there are none at all.
     pub share: Option<f64>,
 }
 
@@ -62,8 +116,23 @@ pub struct Health {
     /// Values of the breakdown's dimension whose own sample ratio is off, after dividing the
     /// alarm level by the number of values.
     pub sample_ratio_alarms: Vec<DimensionAlarm>,
+    /// Days on which the sample ratio of those first exposed is off, after dividing the alarm
+    /// level by the number of days.
+    pub sample_ratio_days: Vec<DimensionAlarm>,
     /// Were the arms alike before exposure? Only metrics with CUPED read that time.
     pub balance: Balance,
+    /// Days within the period and before the data end on which a metric's table has no row of an
+    /// exposed user, or nobody was exposed although others came before and after.
+    pub missing_days: Vec<MissingDay>,
+    /// Users whose arm is not the one the definition's assignment gives.
+    pub users_assigned_otherwise: Option<u64>,
+}
+
+/// A day without data.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MissingDay {
+    pub table: String,
+    pub day: String,
 }
 
 /// Comparisons of the time before exposure, where no effect can be.
@@ -89,6 +158,8 @@ pub struct Imbalance {
 pub struct SampleRatioCheck {
     pub p: Option<f64>,
     pub chi_square: Option<f64>,
+    /// Valid at every look (Lindon & Malek's sequential test).
+    pub sequential_p: Option<f64>,
     /// p below 0.001: effects cannot be trusted.
     pub alarm: bool,
     /// Users expected per arm; empty if there is no test.
@@ -145,14 +216,24 @@ pub enum Decision {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MetricReport {
     pub name: String,
-    /// "proportion", "mean" or "ratio".
+    /// "proportion", "retention", "threshold", "funnel", "mean", "count", "distinct", "ratio" or
+    /// "quantile".
     pub kind: &'static str,
+    /// Shown in percent: a share of users.
+    #[serde(skip)]
+    pub is_share: bool,
     #[serde(serialize_with = "direction")]
     pub direction: Direction,
     pub guardrail: bool,
     /// In the order of `arms`.
     pub values: Vec<ArmValue>,
     pub comparisons: Vec<Comparison>,
+    /// In the order of `arms`.
+    pub moments: Vec<ArmMoments>,
+    /// One per treatment arm; empty without days.
+    pub series: Vec<Series>,
+    /// The cap in use, where it is a quantile of the data.
+    pub cap: Option<f64>,
     /// Things a reader of this metric should know.
     pub notes: Vec<String>,
 }
@@ -169,6 +250,44 @@ pub struct ArmValue {
     pub denominator: Option<f64>,
 }
 
+/// What a metric's figures are computed from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ArmMoments {
+    /// Units of randomness.
+    pub units: u64,
+    /// Of each number per unit: the figure's one or two, then those before exposure.
+    pub means: Vec<f64>,
+    /// Sample covariances per pair `i <= j`, row by row.
+    pub covariances: Vec<f64>,
+}
+
+/// The comparison of one arm as of the end of each day.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Series {
+    /// Index into `arms`.
+    pub arm: usize,
+    /// One per day of [`Report::days`]; absent where there is no estimate yet. On the
+    /// comparison's deciding scale.
+    pub points: Vec<Option<Point>>,
+}
+
+/// The effect as of the end of one day.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Point {
+    /// Value of the control, before any adjustment, and of the arm.
+    pub control: f64,
+    pub treatment: f64,
+    pub effect: f64,
+    /// Ends of the interval of a test that looks once.
+    pub low: f64,
+    pub high: f64,
+    /// Ends of the interval that holds at every look.
+    pub anytime_low: f64,
+    pub anytime_high: f64,
+    /// The true effect that a fixed test on that day finds four times in five.
+    pub detectable: f64,
+}
+
 /// One treatment arm against the control.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
@@ -180,14 +299,55 @@ pub struct Comparison {
     pub relative: Result<Estimate, StatsError>,
     /// The scale that decides and is drawn.
     pub scale: Scale,
-    /// Holm's, over the family the method names; absent without an estimate.
+    /// How the estimate was made, one sentence.
+    pub method: String,
+    /// Corrected over the family the method names; absent without an estimate.
     pub p_adjusted: Option<f64>,
     pub call: Call,
     /// The true effect, on the deciding scale, that a fixed test with today's users finds four
     /// times in five.
     pub detectable: Option<f64>,
-    /// Share of the squared error that CUPED removed.
+    /// Share of the squared error that CUPED or strata removed.
     pub variance_reduction: Option<f64>,
+    /// The difference times the users of all arms: the metric's total over the experiment's users,
+    /// had all of them been in this arm instead of the control. Absent for ratios and quantiles.
+    pub impact: Option<Impact>,
+    /// Of a guardrail with a margin.
+    pub non_inferiority: Option<NonInferiority>,
+    /// Of Bayesian inference.
+    pub belief: Option<Belief>,
+    /// Times today's users that must still come until an effect of today's size is found four
+    /// times in five; 0: enough.
+    pub further_users: Option<f64>,
+}
+
+/// A total, in the metric's unit.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Impact {
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+/// Is the arm worse by less than the margin?
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct NonInferiority {
+    /// Relative: 0.02 means 2 % of the control.
+    pub margin: f64,
+    /// One-sided, of being worse by the margin or more.
+    pub p: f64,
+    /// `p` is below half of alpha, the one-sided level of the same interval.
+    pub holds: bool,
+}
+
+/// What to believe of an effect, on the deciding scale.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Belief {
+    /// Probability that the arm is better in the desired direction.
+    pub chance_to_win: f64,
+    /// Expected loss of choosing the arm, and of keeping the control.
+    pub risk_of_arm: f64,
+    pub risk_of_control: f64,
 }
 
 impl Comparison {
@@ -264,11 +424,6 @@ impl Report {
         let mut text = serde_json::to_string_pretty(self).expect(ALWAYS_SERIALISES);
         text.push('\n');
         text
-    }
-
-    /// The same on one line.
-    pub(crate) fn to_compact_json(&self) -> String {
-        serde_json::to_string(self).expect(ALWAYS_SERIALISES)
     }
 
     /// Index of the control arm.

@@ -50,11 +50,6 @@ impl Table {
     pub(crate) fn effect_title(&self) -> &'static str {
         if self.is_relative() { "lift" } else { "effect" }
     }
-
-    /// A number on the axis; without unit where lifts and differences share it.
-    pub(crate) fn axis_label(&self, value: f64) -> String {
-        if self.is_relative() { format::signed_percent(value) } else { format::plain(value) }
-    }
 }
 
 /// Goals, guardrails, then one table per metric of the breakdown.
@@ -66,7 +61,7 @@ pub(crate) fn tables(report: &Report) -> Vec<Table> {
         let lines = chosen.iter().map(|metric| (metric.name.clone(), *metric));
         tables.push(table(report, title.to_owned(), "metric", lines.collect()));
     }
-    if let Some(breakdown) = &report.breakdown {
+    for breakdown in &report.breakdowns {
         for (index, metric) in report.metrics.iter().enumerate() {
             let title = format!("{} by {}", metric.name, breakdown.dimension);
             let mut lines = vec![("(all)".to_owned(), metric)];
@@ -105,11 +100,29 @@ fn table(
     let mut notes = Vec::new();
     for (label, metric) in &lines {
         notes.extend(metric.notes.iter().map(|note| format!("{label}: {note}")));
+        if let Some(cap) = metric.cap {
+            notes.push(format!("{label}: numbers per user are capped at {}.", format::plain(cap)));
+        }
         for comparison in &metric.comparisons {
+            let arm = &report.arms[comparison.arm].name;
             if let Some(share) = comparison.variance_reduction {
-                let arm = &report.arms[comparison.arm].name;
                 let change = format::percent(share, 1);
-                notes.push(format!("{label}: CUPED removed {change} of the variance ({arm})."));
+                notes.push(format!("{label}: adjusting removed {change} of the variance ({arm})."));
+            }
+            if let Some(check) = comparison.non_inferiority {
+                let margin = format::percent(check.margin, 1);
+                let p = format::p_value(check.p);
+                let words = if check.holds { "Not worse by" } else { "Not shown to hold within" };
+                notes.push(format!("{label}: {words} {margin} ({arm}, one-sided p = {p})."));
+            }
+            if let Some(belief) = comparison.belief {
+                let chance = format::percent(belief.chance_to_win, 1);
+                let on = |risk| format::effect(risk, comparison.scale, metric.is_share);
+                let risk = on(belief.risk_of_arm);
+                let risk = risk.trim_start_matches('+');
+                notes.push(format!(
+                    "{label}: {arm} is better with probability {chance}; choosing it risks {risk}."
+                ));
             }
         }
     }
@@ -128,13 +141,13 @@ fn rows(report: &Report, label: &str, metric: &MetricReport) -> Vec<Row> {
     let control = &metric.values[report.control()];
     let row = |comparison: &crate::report::Comparison| {
         let estimate = comparison.estimate();
-        let on = |number: f64| format::effect(number, comparison.scale, metric.kind);
+        let on = |number: f64| format::effect(number, comparison.scale, metric.is_share);
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".into());
         Row {
             label: label.to_owned(),
             arm: report.arms[comparison.arm].name.clone(),
-            control: format::value(control.value, metric.kind),
-            value: format::value(metric.values[comparison.arm].value, metric.kind),
+            control: format::value(control.value, metric.is_share),
+            value: format::value(metric.values[comparison.arm].value, metric.is_share),
             effect: or_dash(estimate.ok().map(|e| on(e.value))),
             interval: or_dash(estimate.ok().map(|e| format!("[{}, {}]", on(e.low), on(e.high)))),
             scale: comparison.scale,
@@ -151,6 +164,9 @@ fn rows(report: &Report, label: &str, metric: &MetricReport) -> Vec<Row> {
 /// Below this a sample ratio is worth a look, though one in a hundred is so by chance.
 const UNEASY_P: f64 = 0.01;
 
+/// Days without rows that are named one by one.
+const MAX_MISSING_DAYS: usize = 5;
+
 /// The lines of the health block: is it an alarm, and what to say.
 pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
     let health = &report.health;
@@ -162,12 +178,13 @@ pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
             let counts: Vec<String> = arms
                 .map(|(arm, expected)| {
                     let expected = format::count(expected.round() as u64);
-                    format!("{} has {} of {expected}", arm.name, format::count(arm.users))
+                    format!("{} has {} of {expected}", arm.name, format::count(arm.units))
                 })
                 .collect();
             let p = format::p_value(p);
             let counts = counts.join(", ");
-            (Level::Red, format!("Sample ratio mismatch, p = {p}: {counts} users expected"))
+            let unit = report.unit;
+            (Level::Red, format!("Sample ratio mismatch, p = {p}: {counts} {unit} expected"))
         }
         (Some(p), false) if p < UNEASY_P => {
             let p = format::p_value(p);
@@ -184,6 +201,12 @@ pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
     for alarm in &health.sample_ratio_alarms {
         let p = format::p_value(alarm.p);
         lines.push((Level::Red, format!("Sample ratio mismatch in {}, p = {p}", alarm.value)));
+    }
+    for alarm in &health.sample_ratio_days {
+        let p = format::p_value(alarm.p);
+        let words =
+            format!("Sample ratio mismatch among those exposed on {}, p = {p}", alarm.value);
+        lines.push((Level::Red, words));
     }
     for imbalance in &health.balance.alarms {
         let (metric, arm) = (&imbalance.metric, &report.arms[imbalance.arm].name);
@@ -204,6 +227,32 @@ pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
         let many = format::count(many);
         (Level::Amber, format!("{many} {users} in several variants and left out ({share})"))
     });
+    let mut gaps: Vec<(&str, Vec<&str>)> = Vec::new();
+    for missing in &health.missing_days {
+        match gaps.iter_mut().find(|(table, _)| *table == missing.table) {
+            Some((_, days)) => days.push(&missing.day),
+            None => gaps.push((&missing.table, vec![&missing.day])),
+        }
+    }
+    for (table, days) in gaps {
+        let shown = days.iter().take(MAX_MISSING_DAYS).copied().collect::<Vec<_>>().join(", ");
+        let more = match days.len().saturating_sub(MAX_MISSING_DAYS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        lines.push((Level::Amber, format!("Table {table} has no rows on {shown}{more}")));
+    }
+    match health.users_assigned_otherwise {
+        None => {}
+        Some(0) => lines.push((Level::Green, "Every user is in the arm of the hash".into())),
+        Some(users) => {
+            let exposed: u64 = report.arms.iter().map(|arm| arm.units).sum();
+            let share = format::small_share(users as f64 / exposed as f64);
+            let (users, unit) = (format::count(users), report.unit);
+            let words = format!("{users} {unit} are in another arm than the hash gives ({share})");
+            lines.push((Level::Red, words));
+        }
+    }
     for unknown in &health.unknown_variants {
         let users = format::count(unknown.users);
         let value = &unknown.value;

@@ -79,6 +79,10 @@ impl<'t> Section<'t> {
         matches!(self.table.get(key).map(Spanned::get_ref), Some(DeValue::Table(_)))
     }
 
+    pub(crate) fn is_text(&self, key: &str) -> bool {
+        matches!(self.table.get(key).map(Spanned::get_ref), Some(DeValue::String(_)))
+    }
+
     pub(crate) fn text(&self, key: &str) -> Result<Option<String>, DefinitionError> {
         let Some(value) = self.table.get(key) else {
             return Ok(None);

@@ -3,19 +3,20 @@
 //! # Not here
 //! No numbers are computed here; `analyze` has already judged each comparison.
 
-use crate::definition::{Experiment, Inference};
+use crate::definition::{Correction, Experiment, Inference, Lift};
 use crate::effect::Estimate;
 use crate::format;
 use crate::report::{
     Arm, ArmVerdict, Call, Comparison, Decision, Health, MetricReport, Scale, Verdict,
 };
 
-/// The decision for each treatment arm and for the experiment.
+/// The decision for each treatment arm and for the experiment. `days`: with exposures so far.
 pub(crate) fn decide(
     experiment: &Experiment,
     arms: &[Arm],
     health: &Health,
     metrics: &[MetricReport],
+    days: usize,
 ) -> Verdict {
     if health.sample_ratio.alarm {
         let sentence = format!(
@@ -27,7 +28,7 @@ pub(crate) fn decide(
     }
     let judged: Vec<ArmVerdict> = (0..arms.len())
         .filter(|arm| !arms[*arm].control)
-        .map(|arm| decide_arm(arm, &arms[arm].name, metrics, experiment.alpha))
+        .map(|arm| decide_arm(experiment, arms, arm, metrics, days))
         .collect();
     let rank = |decision: Decision| match decision {
         Decision::Ship => 0,
@@ -45,34 +46,88 @@ pub(crate) fn decide(
     }
 }
 
-fn decide_arm(arm: usize, name: &str, metrics: &[MetricReport], alpha: f64) -> ArmVerdict {
-    let pick = |guardrail: bool, call: Call| -> Vec<String> {
-        let chosen = metrics.iter().filter(|metric| metric.guardrail == guardrail);
-        let found = chosen.flat_map(|metric| {
+fn decide_arm(
+    experiment: &Experiment,
+    arms: &[Arm],
+    arm: usize,
+    metrics: &[MetricReport],
+    days: usize,
+) -> ArmVerdict {
+    let name = &arms[arm].name;
+    let of_arm = |guardrail: bool| {
+        let chosen = metrics.iter().filter(move |metric| metric.guardrail == guardrail);
+        chosen.flat_map(move |metric| {
             metric.comparisons.iter().filter(move |c| c.arm == arm).map(move |c| (metric, c))
-        });
-        found.filter(|(_, c)| c.call == call).map(|(metric, c)| effect_words(metric, c)).collect()
+        })
+    };
+    let pick = |guardrail: bool, call: Call| -> Vec<String> {
+        let found = of_arm(guardrail).filter(|(_, c)| c.call == call);
+        found.map(|(metric, c)| effect_words(metric, c)).collect()
     };
     let better = pick(false, Call::Better);
     let mut worse = pick(true, Call::Worse);
     worse.extend(pick(false, Call::Worse));
-    // A guardrail without an estimate guards nothing: shipping is then for people to decide.
-    let unguarded = pick(true, Call::Unavailable).join(", ");
+    // A guardrail without an estimate guards nothing, and one that may still be worse by its margin
+    // is not shown to hold: shipping is then for people to decide.
+    let mut unguarded: Vec<String> = pick(true, Call::Unavailable)
+        .into_iter()
+        .map(|words| format!("{words} cannot be judged"))
+        .collect();
+    unguarded.extend(of_arm(true).filter_map(|(metric, c)| {
+        let check = c.non_inferiority.filter(|check| !check.holds && c.call != Call::Worse)?;
+        let margin = format::percent(check.margin, 1);
+        Some(format!("{} may still be worse by {margin}", metric.name))
+    }));
+    let unguarded = unguarded.join(", ");
     let (better_words, worse_words) = (better.join(", "), worse.join(", "));
     let (decision, sentence) = match (better.is_empty(), worse.is_empty()) {
-        (false, true) if !unguarded.is_empty() => (
-            Decision::TradeOff,
-            format!("Weigh {name}: better {better_words}, but {unguarded} cannot be judged."),
-        ),
+        (false, true) if !unguarded.is_empty() => {
+            (Decision::TradeOff, format!("Weigh {name}: better {better_words}, but {unguarded}."))
+        }
         (false, true) => (Decision::Ship, format!("Ship {name}: {better_words}.")),
         (true, false) => (Decision::RollBack, format!("Roll back {name}: {worse_words}.")),
         (false, false) => (
             Decision::TradeOff,
             format!("Weigh {name}: better {better_words}, but worse {worse_words}."),
         ),
-        (true, true) => (Decision::KeepRunning, inconclusive(arm, name, metrics, alpha)),
+        (true, true) => {
+            let users: u64 = arms.iter().map(|arm| arm.users).sum();
+            let words = inconclusive(arm, name, metrics, experiment.alpha);
+            (Decision::KeepRunning, words + &further_words(arm, metrics, users, days))
+        }
     };
     ArmVerdict { arm, decision, sentence }
+}
+
+/// More than this many times today's users is no plan.
+const FURTHER_MAX: f64 = 20.0;
+
+/// How long it takes if the first goal's effect is as large as it looks.
+fn further_words(arm: usize, metrics: &[MetricReport], users: u64, days: usize) -> String {
+    let goal = metrics.iter().find(|metric| !metric.guardrail).or_else(|| metrics.first());
+    let comparison = goal.and_then(|goal| goal.comparisons.iter().find(|c| c.arm == arm));
+    let Some(factor) = comparison.and_then(|comparison| comparison.further_users) else {
+        return String::new();
+    };
+    if factor > FURTHER_MAX {
+        return format!(
+            " An effect as small as it looks would take more than {FURTHER_MAX:.0} times today's \
+             users to show."
+        );
+    }
+    let more = format::count((users as f64 * factor).ceil() as u64);
+    let pace = match (days as f64 * factor).ceil() {
+        wait if days > 1 && wait == 1.0 => ", 1 day at this pace,".into(),
+        wait if days > 1 => format!(", {wait:.0} days at this pace,"),
+        _ => String::new(),
+    };
+    if factor == 0.0 {
+        return String::new();
+    }
+    format!(
+        " If the effect is as large as it looks, {more} more users{pace} would show it four \
+         times in five."
+    )
 }
 
 fn inconclusive(arm: usize, name: &str, metrics: &[MetricReport], alpha: f64) -> String {
@@ -86,8 +141,8 @@ fn inconclusive(arm: usize, name: &str, metrics: &[MetricReport], alpha: f64) ->
             "Keep running {name}: no effect is shown yet. The data fit any change of {} from {} \
              to {} ({} interval).{}",
             metric.name,
-            format::effect(estimate.low, comparison.scale, metric.kind),
-            format::effect(estimate.high, comparison.scale, metric.kind),
+            format::effect(estimate.low, comparison.scale, metric.is_share),
+            format::effect(estimate.high, comparison.scale, metric.is_share),
             format::coverage(alpha),
             detectable_words(metric, comparison),
         ),
@@ -100,7 +155,7 @@ fn inconclusive(arm: usize, name: &str, metrics: &[MetricReport], alpha: f64) ->
 
 fn detectable_words(metric: &MetricReport, comparison: &Comparison) -> String {
     comparison.detectable.map_or_else(String::new, |effect| {
-        let effect = format::effect(effect, comparison.scale, metric.kind);
+        let effect = format::effect(effect, comparison.scale, metric.is_share);
         let effect = effect.trim_start_matches('+');
         format!(" Today's users find a true change of {effect} four times in five.")
     })
@@ -108,7 +163,7 @@ fn detectable_words(metric: &MetricReport, comparison: &Comparison) -> String {
 
 fn effect_words(metric: &MetricReport, comparison: &Comparison) -> String {
     let words = |estimate: Estimate| {
-        let on = |value| format::effect(value, comparison.scale, metric.kind);
+        let on = |value| format::effect(value, comparison.scale, metric.is_share);
         format!(
             "{} {} [{}, {}]",
             metric.name,
@@ -127,24 +182,54 @@ pub(crate) fn method(
     broken_down: bool,
 ) -> Vec<String> {
     let coverage = format::coverage(experiment.alpha);
+    let units = match experiment.exposures.unit.name() {
+        "users" => "Users are".to_owned(),
+        other => format!("{}{} are", other[..1].to_uppercase(), &other[1..]),
+    };
     let mut sentences = vec![match experiment.inference {
         Inference::Fixed => format!(
-            "Users are the unit; intervals cover {coverage} and p-values are two-sided, by \
-             Welch's t-test with a fixed end date, so look once, at the end."
+            "{units} the unit; intervals cover {coverage} and p-values are two-sided, by Welch's \
+             t-test with a fixed end date, so look once, at the end."
         ),
         Inference::Anytime { planned_users } => format!(
-            "Users are the unit; intervals cover {coverage} at every look at once, and p-values \
+            "{units} the unit; intervals cover {coverage} at every look at once, and p-values \
              are two-sided, by asymptotic confidence sequences tightest at {} users, so look as \
              often as you like.",
             format::count(planned_users)
         ),
+        Inference::GroupSequential { planned_users, looks } => format!(
+            "{units} the unit; intervals and two-sided p-values hold at {looks} looks spaced \
+             evenly up to {} users, {coverage} over all of them, by a group sequential test \
+             (Lan and DeMets, error spent as the square of the share of users).",
+            format::count(planned_users)
+        ),
+        Inference::Bayesian { prior } => format!(
+            "{units} the unit; intervals hold {coverage} of the belief after the data, from a \
+             normal likelihood and {} prior; p is twice the smaller tail.",
+            match prior {
+                crate::bayes::Prior::Flat => "a flat".to_owned(),
+                crate::bayes::Prior::Normal { mean, variance } =>
+                    format!("a normal (mean {mean}, deviation {})", variance.sqrt()),
+            }
+        ),
     }];
     if metrics.iter().any(|metric| metric.comparisons.iter().any(|c| c.scale == Scale::Relative)) {
-        sentences.push(
-            "Lifts are relative to the control, with the delta method's error; p-values test the \
-             lift."
-                .into(),
-        );
+        sentences.push(match experiment.lift {
+            Lift::Delta | Lift::None => {
+                "Lifts are relative to the control, with the delta method's error; \
+                            p-values test the lift."
+                    .into()
+            }
+            Lift::Fieller => {
+                "Lifts are relative to the control, with Fieller's interval; p-values \
+                              test the difference."
+                    .into()
+            }
+        });
+    }
+    if let Some(name) = &experiment.stratify {
+        sentences
+            .push(format!("Means and shares are compared within values of {name} and averaged."));
     }
     if metrics.iter().any(|metric| metric.kind == "ratio") {
         sentences.push("Ratios use the delta method over users.".into());
@@ -160,13 +245,21 @@ pub(crate) fn method(
     }
     let goals: usize =
         metrics.iter().filter(|metric| !metric.guardrail).map(|m| m.comparisons.len()).sum();
-    if goals > 1 {
+    let over = match (experiment.correction, experiment.inference) {
+        (_, Inference::Bayesian { .. }) | (Correction::None, _) => None,
+        (Correction::Holm, _) => Some("Holm's correction"),
+        (Correction::BenjaminiHochberg, _) => Some("Benjamini and Hochberg's correction"),
+    };
+    if let Some(name) = over.filter(|_| goals > 1) {
         sentences.push(format!(
-            "Calls on goals use Holm's correction over {goals} comparisons; guardrails use none."
+            "Calls on goals use {name} over {goals} comparisons; guardrails use none."
         ));
     }
-    if broken_down {
-        sentences.push("In the breakdown Holm's correction runs over each metric's rows.".into());
+    if let Some(name) = over.filter(|_| broken_down) {
+        sentences.push(format!("In breakdowns {name} runs over each metric's rows."));
+    }
+    if experiment.growthbook {
+        sentences.push("Definitions are those of GrowthBook's gbstats.".into());
     }
     sentences.push(
         "First exposures count; users seen in several variants are left out; users without events \

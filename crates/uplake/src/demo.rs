@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use chrono::DateTime;
 use clap::Args;
 use uplake_engine::{Answer, Session, parse};
+use uplake_experiment::plan;
 use uplake_table::{AsOf, InputFile, Lake, LoadOptions, OnError, Progress, TextOptions, load};
 use uplake_testkit::shop::{Planted, ShopOptions};
 
@@ -123,7 +124,15 @@ async fn load_table(lake: &Lake, args: &LakeArgs, out: &Path, table: &str) -> Re
 async fn show_report(session: &Session, lake: &Path, out: &Path) -> Result<()> {
     let definition = lake.join("_uplake/experiments/free_shipping.toml");
     let experiment = report::read_definition(&definition)?;
-    let made = report::make(session, &experiment, Some("platform"), None).await?;
+    let query = plan(&experiment, &["platform".to_owned()], None)?;
+    let mut made = report::make(session, &experiment, &query).await?;
+    if let Some(reproduce) = &mut made.reproduce {
+        reproduce.command = format!(
+            "uplake report free_shipping --lake {} --dimension platform --format html",
+            lake.display()
+        );
+        reproduce.definition = std::fs::read_to_string(&definition)?;
+    }
     let color = is_terminal() && std::env::var_os("NO_COLOR").is_none();
     println!("{}", made.to_text(width(), color).trim_end());
     write_file(&out.join("report.html"), &made.to_html())?;
@@ -133,7 +142,8 @@ async fn show_report(session: &Session, lake: &Path, out: &Path) -> Result<()> {
 async fn show_health(session: &Session, lake: &Path) -> Result<()> {
     let definition = lake.join("_uplake/experiments/new_checkout.toml");
     let experiment = report::read_definition(&definition)?;
-    let made = report::make(session, &experiment, None, None).await?;
+    let query = plan(&experiment, &[], None)?;
+    let made = report::make(session, &experiment, &query).await?;
     let color = is_terminal() && std::env::var_os("NO_COLOR").is_none();
     println!("{}", made.to_text(width(), color).trim_end());
     Ok(())
@@ -217,6 +227,7 @@ type = "mean"
 table = "events"
 value = "amount"
 where = "event = 'purchase'"
+cuped = { pre = "14 days" }   # less noise: subtract what the time before explains
 
 [[metric]]
 name = "average_order_value"
@@ -226,11 +237,34 @@ numerator = { value = "amount", where = "event = 'purchase'" }
 denominator = { value = "1", where = "event = 'purchase'" }
 
 [[metric]]
+name = "purchase"             # each step a share of all users, in this order
+type = "funnel"
+table = "events"
+steps = [
+  { name = "view", where = "event = 'view'" },
+  { name = "cart", where = "event = 'add_to_cart'" },
+  { name = "buy", where = "event = 'purchase'" },
+]
+guardrail = true
+
+[[metric]]
 name = "page_load_ms"
 type = "ratio"
 table = "events"
 numerator = { value = "load_ms", where = "event = 'page_load'" }
 denominator = { value = "1", where = "event = 'page_load'" }
+direction = "decrease"
+guardrail = true
+margin = 0.02                 # at most 2 % slower
+
+[[metric]]
+name = "page_load_p90"        # of page loads; users load many pages, which its error knows
+type = "quantile"
+table = "events"
+value = "load_ms"
+where = "event = 'page_load'"
+level = 0.9
+per = "row"
 direction = "decrease"
 guardrail = true
 "#;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use uplake_engine::Session;
-use uplake_experiment::{Experiment, Report, analyze, plan};
+use uplake_experiment::report::Reproduce;
+use uplake_experiment::{Experiment, MomentsQuery, Report, alternatives, analyze, plan};
 use uplake_table::AsOf;
 
 use crate::LakeArgs;
@@ -22,9 +23,9 @@ pub struct ReportArgs {
     /// How to write the report
     #[arg(long, value_enum, default_value = "text")]
     format: ReportFormat,
-    /// Break every metric down by this dimension of the definition
-    #[arg(long)]
-    dimension: Option<String>,
+    /// Break every metric down by these dimensions of the definition
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    dimension: Vec<String>,
     /// Only these metrics
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     metric: Vec<String>,
@@ -48,6 +49,8 @@ pub enum ReportFormat {
     Json,
     /// One self-contained page
     Html,
+    /// One line per comparison
+    Csv,
 }
 
 /// Runs the command.
@@ -57,12 +60,16 @@ pub async fn run(args: ReportArgs) -> Result<()> {
     let path = find_definition(&args.lake.lake, &args.experiment)?;
     let experiment = read_definition(&path)?;
     let metrics = (!args.metric.is_empty()).then_some(args.metric.as_slice());
+    let query = plan(&experiment, &args.dimension, metrics)?;
     if args.show_sql {
-        let query = plan(&experiment, args.dimension.as_deref(), metrics)?;
         println!("{}", session.moments_sql(&query)?);
         return Ok(());
     }
-    let report = make(&session, &experiment, args.dimension.as_deref(), metrics).await?;
+    let mut report = make(&session, &experiment, &query).await?;
+    if let Some(reproduce) = &mut report.reproduce {
+        reproduce.definition = text(&path)?;
+        reproduce.command = command(&args);
+    }
     let text = match args.format {
         ReportFormat::Text => {
             let for_people = args.output.is_none() && is_terminal();
@@ -70,6 +77,7 @@ pub async fn run(args: ReportArgs) -> Result<()> {
         }
         ReportFormat::Json => report.to_json(),
         ReportFormat::Html => report.to_html(),
+        ReportFormat::Csv => report.to_csv(),
     };
     match &args.output {
         Some(path) => write_file(path, &text),
@@ -82,26 +90,54 @@ pub async fn run(args: ReportArgs) -> Result<()> {
     }
 }
 
-/// Definition to report.
+/// Question to report, with everything that a page can switch to. All numbers are from one version
+/// of each table.
 pub async fn make(
     session: &Session,
     experiment: &Experiment,
-    dimension: Option<&str>,
-    metrics: Option<&[String]>,
+    query: &MomentsQuery,
 ) -> Result<Report> {
-    let query = plan(experiment, dimension, metrics)?;
-    let moments = session
-        .moments(&query)
-        .await
-        .with_context(|| format!("experiment `{}`", experiment.name))?;
-    Ok(analyze(experiment, &query, &moments)?)
+    let context = || format!("experiment `{}`", experiment.name);
+    let (session, tables) = session.pinned(&query.tables()).await.with_context(context)?;
+    let moments = session.moments(query).await.with_context(context)?;
+    let mut report = analyze(experiment, query, &moments)?;
+    report.alternatives = alternatives(experiment, query, &moments)?;
+    report.reproduce = Some(Reproduce {
+        command: String::new(),
+        definition: String::new(),
+        sql: session.moments_sql(query)?,
+        tables,
+    });
+    Ok(report)
+}
+
+/// The command line that makes the same report of the same definition and versions again.
+fn command(args: &ReportArgs) -> String {
+    let mut words = vec!["uplake".to_owned(), "report".into(), args.experiment.clone()];
+    words.extend(["--lake".to_owned(), args.lake.lake.clone()]);
+    for (flag, values) in [("--dimension", &args.dimension), ("--metric", &args.metric)] {
+        if !values.is_empty() {
+            words.extend([flag.to_owned(), values.join(",")]);
+        }
+    }
+    if let Some(as_of) = &args.as_of {
+        words.extend(["--as-of".to_owned(), as_of.clone()]);
+    }
+    let plain = |word: &str| word.chars().all(|c| c.is_alphanumeric() || "-_./,:=".contains(c));
+    let quote = |word: &String| match plain(word) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+fn text(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
 /// Reads a definition file.
 pub fn read_definition(path: &Path) -> Result<Experiment> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    Ok(Experiment::parse(&text, &path.display().to_string())?)
+    Ok(Experiment::parse(&text(path)?, &path.display().to_string())?)
 }
 
 /// A path to a file, or a name in the lake's folder of experiments.

@@ -1,0 +1,602 @@
+//! One metric's comparisons: figures, estimates, calls.
+//!
+//! # Not here
+//! No corrections for many comparisons and no slices: `analyze` has them.
+
+use std::borrow::Cow;
+
+use crate::bayes::posterior;
+use crate::cuped;
+use crate::definition::{
+    Direction, Experiment, Inference, Lift, Metric, MetricKind, ProportionTest, Shape, Unit,
+};
+use crate::distribution::{normal_isf, normal_sf};
+use crate::effect::{
+    ArmFigure, Estimate, Margin, Side, StatsError, absolute, non_inferiority_p, relative,
+    relative_fieller,
+};
+use crate::format;
+use crate::moments::Moments;
+use crate::power::further_users_factor;
+use crate::proportion::{Tally, fisher_exact, newcombe, pooled_z};
+use crate::quantile;
+use crate::query::QuantileCell;
+use crate::report::{
+    ArmMoments, ArmValue, Belief, Call, Comparison, Impact, MetricReport, NonInferiority, Scale,
+};
+use crate::sequential::{Sides, confidence_sequence, group_sequential_bounds};
+use crate::stratify::{Stratified, Stratum, post_stratify};
+
+/// Chance of being found that makes an effect "detectable", the usual 80 %.
+pub(super) const DETECTION_RATE: f64 = 0.8;
+
+/// Below this many standard errors from 0 the control mean makes a poor divisor.
+const STRONG_BASELINE: f64 = 10.0;
+
+/// A choice of how to compare.
+#[derive(Debug, Clone)]
+pub(super) struct View<'e> {
+    pub(super) experiment: &'e Experiment,
+    pub(super) baseline: usize,
+    pub(super) cuped: bool,
+    pub(super) inference: Inference,
+    /// Per arm, the critical |z| of a group sequential test at today's users of everyone.
+    critical: Vec<Result<f64, StatsError>>,
+}
+
+impl<'e> View<'e> {
+    /// `users`: per arm, of everyone.
+    pub(super) fn new(
+        experiment: &'e Experiment,
+        baseline: usize,
+        cuped: bool,
+        inference: Inference,
+        users: &[u64],
+    ) -> Self {
+        let mut view = Self { experiment, baseline, cuped, inference, critical: Vec::new() };
+        if let Inference::GroupSequential { planned_users, looks } = inference {
+            let bound = |arm: usize| {
+                // Nobody compares the baseline with itself, and a bound costs up to 60 ms.
+                if arm == baseline {
+                    return Ok(f64::INFINITY);
+                }
+                let planned = view.planned_of_pair(planned_users, arm);
+                critical(users[baseline] + users[arm], planned, looks, experiment.alpha)
+            };
+            view.critical = (0..users.len()).map(bound).collect();
+        }
+        view
+    }
+
+    /// What the definition asks for.
+    pub(super) fn of(experiment: &'e Experiment, users: &[u64]) -> Self {
+        Self::new(experiment, experiment.control(), true, experiment.inference, users)
+    }
+
+    /// How many of the planned users of all arms belong to `arm` and the baseline.
+    fn planned_of_pair(&self, planned: u64, arm: usize) -> u64 {
+        let variants = &self.experiment.variants;
+        let total: f64 = variants.iter().map(|variant| variant.share).sum();
+        let pair = variants[self.baseline].share + variants[arm].share;
+        (planned as f64 * pair / total).round().max(1.0) as u64
+    }
+}
+
+/// The bound at `users` of `planned`, after the planned looks before it.
+fn critical(users: u64, planned: u64, looks: u32, alpha: f64) -> Result<f64, StatsError> {
+    let now = (users.max(1) as f64 / planned as f64).min(1.0);
+    let mut fractions: Vec<f64> = (1..looks)
+        .map(|look| f64::from(look) / f64::from(looks))
+        .filter(|fraction| *fraction < now * (1.0 - 1e-9))
+        .collect();
+    fractions.push(now);
+    let bounds = group_sequential_bounds(&fractions, alpha, Sides::Two)?;
+    Ok(bounds[bounds.len() - 1])
+}
+
+/// What is known of one arm for one metric.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ArmData<'t> {
+    pub(super) users: u64,
+    pub(super) moments: &'t Moments,
+    /// Of quantile metrics.
+    pub(super) quantile: Option<&'t QuantileCell>,
+}
+
+/// The arms of one metric, and of each stratum if the experiment has any.
+#[derive(Debug, Clone)]
+pub(super) struct MetricData<'t> {
+    pub(super) arms: Vec<ArmData<'t>>,
+    pub(super) strata: Vec<Vec<ArmData<'t>>>,
+    pub(super) cap: Option<f64>,
+    /// These users' share of everyone, for where confidence sequences are tightest.
+    pub(super) share: f64,
+}
+
+/// The figures of two arms and how they were made.
+pub(super) struct Figures {
+    pub(super) control: ArmFigure,
+    pub(super) treatment: ArmFigure,
+    /// Share of the squared error that CUPED removed.
+    reduction: Option<f64>,
+}
+
+/// A metric's figure is made of these columns of its moments.
+pub(super) fn shape(experiment: &Experiment, metric: &Metric) -> Shape {
+    match (&experiment.exposures.unit, metric.kind.shape()) {
+        // Sums over clusters, divided by the clusters' users.
+        (Unit::Cluster { .. }, Shape::Proportion | Shape::Mean) => Shape::Ratio,
+        // A region-time's number is a sum or count, not a user's yes or no.
+        (Unit::Switchback { .. }, Shape::Proportion) => Shape::Mean,
+        (_, shape) => shape,
+    }
+}
+
+/// One arm's figure without adjustment.
+pub(super) fn plain_figure(
+    experiment: &Experiment,
+    metric: &Metric,
+    arm: ArmData<'_>,
+    side: Side,
+) -> Result<ArmFigure, StatsError> {
+    if let MetricKind::Quantile { level, per_row, .. } = &metric.kind {
+        let missing = match arm.users {
+            0 => StatsError::EmptyArm(side),
+            _ => StatsError::NoQuantile,
+        };
+        let cell = arm.quantile.ok_or(missing)?;
+        let band = cell.band.ok_or(missing)?;
+        let finite = [band.low, band.quantile, band.high].iter().all(|value| value.is_finite());
+        if !finite {
+            return Err(StatsError::NotFinite(side));
+        }
+        if band.high <= band.low {
+            return Err(StatsError::ZeroVariance(side));
+        }
+        return match (&cell.clusters, per_row) {
+            (Some(clusters), true) => quantile::of_events(cell.values, *level, &band, clusters),
+            _ => quantile::of_users(cell.values, *level, &band),
+        };
+    }
+    ArmFigure::of(shape(experiment, metric), arm.moments, side)
+}
+
+pub(super) fn figures(
+    view: &View<'_>,
+    metric: &Metric,
+    [control, treatment]: [ArmData<'_>; 2],
+) -> Result<Figures, StatsError> {
+    let plain = |arm, side| plain_figure(view.experiment, metric, arm, side);
+    let plain = [plain(control, Side::Control)?, plain(treatment, Side::Treatment)?];
+    let Some(covariates) = covariates(view, metric) else {
+        return Ok(Figures { control: plain[0], treatment: plain[1], reduction: None });
+    };
+    let (control, treatment) = (control.moments, treatment.moments);
+    let adjusted = match (shape(view.experiment, metric), covariates) {
+        (Shape::Ratio, _) => cuped::adjust_ratio(control, treatment),
+        (_, 1) => cuped::adjust_mean(control, treatment, 0, 1),
+        (_, count) => {
+            let columns: Vec<usize> = (1..=count).collect();
+            cuped::adjust_mean_by_many(control, treatment, 0, &columns).0
+        }
+    };
+    let reduction = Some(adjusted.variance_reduction()).filter(|share| share.is_finite());
+    Ok(Figures { control: adjusted.control, treatment: adjusted.treatment, reduction })
+}
+
+/// Covariates that CUPED subtracts, if it does.
+pub(super) fn covariates(view: &View<'_>, metric: &Metric) -> Option<usize> {
+    let cuped = metric.cuped.as_ref().filter(|_| view.cuped)?;
+    Some(1 + cuped.with.len())
+}
+
+/// Averages over strata, where the metric's shape allows it. Strata in which an arm has no figure
+/// are put together; if they still have none, they join the smallest of the others.
+fn stratified(
+    view: &View<'_>,
+    metric: &Metric,
+    data: &MetricData<'_>,
+    arm: usize,
+    overall: &Figures,
+) -> Option<Stratified> {
+    if matches!(shape(view.experiment, metric), Shape::Ratio | Shape::Quantile) {
+        return None;
+    }
+    let of = |pair: [&Moments; 2]| {
+        let arm = |moments| ArmData { users: 0, moments, quantile: None };
+        let found = figures(view, metric, [arm(pair[0]), arm(pair[1])]).ok()?;
+        found.control.check(Side::Control).ok()?;
+        found.treatment.check(Side::Treatment).ok()?;
+        Some(Stratum { control: found.control, treatment: found.treatment })
+    };
+    let mut strata: Vec<([Cow<'_, Moments>; 2], Option<Stratum>)> = data
+        .strata
+        .iter()
+        .map(|arms| [arms[view.baseline].moments, arms[arm].moments])
+        .filter(|pair| pair[0].count() + pair[1].count() > 0)
+        .map(|pair| (pair.map(Cow::Borrowed), of(pair)))
+        .collect();
+    strata.sort_by_key(|(pair, _)| std::cmp::Reverse(pair[0].count() + pair[1].count()));
+    let merge = |into: &mut [Cow<'_, Moments>; 2], from: &[Cow<'_, Moments>; 2]| {
+        into.iter_mut().zip(from).for_each(|(into, from)| into.to_mut().merge(from));
+    };
+    let (mut good, poor): (Vec<_>, Vec<_>) =
+        strata.into_iter().partition(|(_, stratum)| stratum.is_some());
+    let rest = poor.into_iter().map(|(pair, _)| pair).reduce(|mut all, pair| {
+        merge(&mut all, &pair);
+        all
+    });
+    if let Some(rest) = rest {
+        let of_rest = of([&rest[0], &rest[1]]);
+        match good.last_mut() {
+            Some((smallest, stratum)) if of_rest.is_none() => {
+                merge(smallest, &rest);
+                *stratum = of([&smallest[0], &smallest[1]]);
+            }
+            _ => good.push((rest, of_rest)),
+        }
+    }
+    let strata: Option<Vec<Stratum>> = good.into_iter().map(|(_, stratum)| stratum).collect();
+    let overall = Stratum { control: overall.control, treatment: overall.treatment };
+    post_stratify(&strata?, &overall, view.experiment.alpha).ok()
+}
+
+/// All comparisons of one metric with the view's baseline, without correction.
+pub(super) fn judge_metric(
+    view: &View<'_>,
+    metric: &Metric,
+    data: &MetricData<'_>,
+) -> MetricReport {
+    let experiment = view.experiment;
+    let (comparisons, strength) = compare_all(view, metric, data);
+    let values = data.arms.iter().map(|arm| arm_value(experiment, metric, *arm)).collect();
+    MetricReport {
+        name: metric.name.clone(),
+        kind: metric.kind.name(),
+        is_share: is_share(experiment, metric),
+        direction: metric.direction,
+        guardrail: metric.guardrail,
+        values,
+        notes: baseline_notes(experiment, metric, &comparisons, strength),
+        comparisons,
+        moments: data.arms.iter().map(|arm| arm_moments(arm.moments)).collect(),
+        series: Vec::new(),
+        cap: data.cap,
+    }
+}
+
+pub(super) fn is_share(experiment: &Experiment, metric: &Metric) -> bool {
+    metric.kind.shape() == Shape::Proportion
+        && !matches!(experiment.exposures.unit, Unit::Switchback { .. })
+}
+
+/// The comparisons, and how many standard errors the baseline lies from 0.
+pub(super) fn compare_all(
+    view: &View<'_>,
+    metric: &Metric,
+    data: &MetricData<'_>,
+) -> (Vec<Comparison>, f64) {
+    let baseline = plain_figure(view.experiment, metric, data.arms[view.baseline], Side::Control);
+    let strength = baseline.map_or(f64::INFINITY, |figure| figure.baseline_strength());
+    // A control value that cannot be told from 0 cannot be divided by.
+    let divisible = strength >= normal_isf(view.experiment.alpha / 2.0);
+    let comparisons = (0..data.arms.len())
+        .filter(|arm| *arm != view.baseline)
+        .map(|arm| compare(view, metric, data, arm, divisible))
+        .collect();
+    (comparisons, strength)
+}
+
+fn arm_moments(moments: &Moments) -> ArmMoments {
+    let finite = |value: f64| if value.is_finite() { value } else { 0.0 };
+    let columns = moments.columns();
+    let pairs = (0..columns).flat_map(|i| (i..columns).map(move |j| (i, j)));
+    ArmMoments {
+        units: moments.count(),
+        means: (0..columns).map(|i| finite(moments.mean(i))).collect(),
+        covariances: pairs.map(|(i, j)| finite(moments.covariance(i, j))).collect(),
+    }
+}
+
+/// What a reader should know when lifts divide by an uncertain control value.
+fn baseline_notes(
+    experiment: &Experiment,
+    metric: &Metric,
+    comparisons: &[Comparison],
+    strength: f64,
+) -> Vec<String> {
+    if strength >= STRONG_BASELINE || comparisons.iter().all(|c| c.relative.is_err()) {
+        return Vec::new();
+    }
+    let note = |comparison: &Comparison| {
+        let difference = comparison.absolute.ok()?;
+        let name = &experiment.variants[comparison.arm].name;
+        if comparison.scale == Scale::Absolute && experiment.lift != Lift::None {
+            let words = "the control value cannot be told from 0, so this is a difference";
+            return Some(format!("{name}: {words}."));
+        }
+        if experiment.lift != Lift::Delta {
+            return None;
+        }
+        let on = |value| format::effect(value, Scale::Absolute, is_share(experiment, metric));
+        Some(format!(
+            "{name}: the control value is only {strength:.1} standard errors from 0, so the \
+             lift's interval is rough (lift = \"fieller\" is better here); the difference is {} \
+             [{}, {}].",
+            on(difference.value),
+            on(difference.low),
+            on(difference.high)
+        ))
+    };
+    comparisons.iter().filter_map(note).collect()
+}
+
+fn arm_value(experiment: &Experiment, metric: &Metric, arm: ArmData<'_>) -> ArmValue {
+    let finite = |value: f64| value.is_finite().then_some(value);
+    // The side only names the error, which is not kept here.
+    let figure = plain_figure(experiment, metric, arm, Side::Control).ok();
+    let (value, numerator, denominator) = match shape(experiment, metric) {
+        // A quantile needs no error to be shown.
+        Shape::Quantile => {
+            let band = arm.quantile.and_then(|cell| cell.band);
+            let values = arm.quantile.map(|cell| cell.values as f64);
+            (band.and_then(|band| finite(band.quantile)), None, values)
+        }
+        Shape::Ratio => (
+            figure.map(|figure| figure.value),
+            finite(arm.moments.sum(0)),
+            finite(arm.moments.sum(1)),
+        ),
+        Shape::Proportion | Shape::Mean => (
+            figure.map(|figure| figure.value),
+            finite(arm.moments.sum(0)),
+            Some(arm.moments.count() as f64),
+        ),
+    };
+    ArmValue { users: arm.users, value, numerator, denominator }
+}
+
+/// Compares `arm` with the baseline. `divisible`: the baseline's value is a sound base for lifts.
+fn compare(
+    view: &View<'_>,
+    metric: &Metric,
+    data: &MetricData<'_>,
+    arm: usize,
+    divisible: bool,
+) -> Comparison {
+    let alpha = view.experiment.alpha;
+    let pair = [data.arms[view.baseline], data.arms[arm]];
+    let figures = figures(view, metric, pair);
+    let mut reduction = figures.as_ref().ok().and_then(|figures| figures.reduction);
+    let strata = match &figures {
+        Ok(figures) if !data.strata.is_empty() => stratified(view, metric, data, arm, figures),
+        _ => None,
+    };
+    let fixed = |scale: Scale| -> Result<Estimate, StatsError> {
+        let figures = figures.as_ref().map_err(|error| *error)?;
+        match &strata {
+            Some(strata) if scale == Scale::Absolute => Ok(strata.absolute),
+            Some(strata) => strata.relative,
+            None => tested(view, metric, figures, pair, scale),
+        }
+    };
+    let estimates = [fixed(Scale::Absolute), fixed(Scale::Relative)];
+    if let (Some(strata), Ok(figures)) = (&strata, &figures)
+        && let Ok(plain) = absolute(&figures.control, &figures.treatment, alpha)
+    {
+        // On top of what CUPED removed.
+        let kept = 1.0 - reduction.unwrap_or(0.0);
+        reduction = Some(1.0 - kept * (strata.absolute.error / plain.error).powi(2));
+    }
+    let looks = Looks::of(view, arm, pair[0].users + pair[1].users, data.share);
+    let [absolute, relative] =
+        estimates.map(|estimate| looks.and_then(|looks| looks.apply(view, estimate?)));
+    let lift_holds = relative.is_ok() && divisible && view.experiment.lift != Lift::None;
+    let scale = if absolute.is_ok() && !lift_holds { Scale::Absolute } else { Scale::Relative };
+    let deciding = if scale == Scale::Absolute { estimates[0] } else { estimates[1] };
+    let sight = normal_isf(alpha / 2.0) + normal_isf(1.0 - DETECTION_RATE);
+    let mut comparison = Comparison {
+        arm,
+        absolute,
+        relative,
+        scale,
+        method: super::method::of(view, metric, strata.is_some(), scale),
+        p_adjusted: None,
+        call: Call::Unavailable,
+        detectable: deciding.ok().map(|estimate| sight * estimate.error),
+        variance_reduction: reduction,
+        impact: impact(view, metric, &absolute, data),
+        non_inferiority: figures.as_ref().ok().and_then(|f| non_inferior(view, metric, f)),
+        belief: None,
+        further_users: deciding.ok().and_then(|estimate| {
+            let factor =
+                further_users_factor(&estimate, estimate.value, alpha, DETECTION_RATE).ok()?;
+            Some(factor.max(0.0)).filter(|factor| factor.is_finite())
+        }),
+    };
+    if let (Inference::Bayesian { prior }, Ok(estimate)) = (view.inference, deciding) {
+        comparison.belief = posterior(&estimate, prior, alpha).ok().map(|belief| {
+            let up = metric.direction == Direction::Increase;
+            let (win, lose) = (belief.chance_to_win, normal_sf(belief.mean / belief.deviation));
+            let (arm, control) = (belief.risk_of_treatment, belief.risk_of_control);
+            Belief {
+                chance_to_win: if up { win } else { lose },
+                risk_of_arm: if up { arm } else { control },
+                risk_of_control: if up { control } else { arm },
+            }
+        });
+    }
+    let p = comparison.estimate().ok().map(|estimate| estimate.p);
+    set_call(&mut comparison, p, metric.direction, alpha);
+    comparison
+}
+
+/// The estimate of a fixed look, by the test the metric asks for.
+fn tested(
+    view: &View<'_>,
+    metric: &Metric,
+    figures: &Figures,
+    pair: [ArmData<'_>; 2],
+    scale: Scale,
+) -> Result<Estimate, StatsError> {
+    let alpha = view.experiment.alpha;
+    let (control, treatment) = (&figures.control, &figures.treatment);
+    let plain = match scale {
+        Scale::Absolute => absolute(control, treatment, alpha),
+        Scale::Relative if view.experiment.lift == Lift::Fieller => {
+            relative_fieller(control, treatment, alpha)
+        }
+        Scale::Relative => relative(control, treatment, alpha),
+    };
+    if metric.kind.shape() != Shape::Proportion || metric.test == ProportionTest::Unpooled {
+        return plain;
+    }
+    let tally = |arm: ArmData<'_>| Tally {
+        successes: arm.moments.sum(0).round() as u64,
+        users: arm.moments.count(),
+    };
+    let (a, b) = (tally(pair[0]), tally(pair[1]));
+    match (metric.test, scale) {
+        (ProportionTest::Pooled, Scale::Absolute) => pooled_z(a, b, alpha),
+        (ProportionTest::Pooled, Scale::Relative) => {
+            Ok(Estimate { p: pooled_z(a, b, alpha)?.p, ..plain? })
+        }
+        (_, Scale::Absolute) => {
+            let p = fisher_exact(a, b)?;
+            let (low, high) = newcombe(a, b, alpha)?;
+            // Where nobody or everybody converts there is no plain error, but an exact answer.
+            let value = treatment.value - control.value;
+            let error = plain.map_or((high - low) / (2.0 * normal_isf(alpha / 2.0)), |e| e.error);
+            Estimate { value, error, df: f64::INFINITY, low, high, p }.checked()
+        }
+        (_, Scale::Relative) => Ok(Estimate { p: fisher_exact(a, b)?, ..plain? }),
+    }
+}
+
+/// What looking more than once makes of a fixed look's estimate.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Looks {
+    Fixed,
+    Anytime {
+        users: u64,
+        planned: u64,
+    },
+    /// Critical |z| at this look.
+    GroupSequential {
+        critical: f64,
+    },
+    Bayesian,
+}
+
+impl Looks {
+    /// For a comparison of `arm` with the baseline, of so many users of both, who are this share
+    /// of everyone.
+    pub(super) fn of(
+        view: &View<'_>,
+        arm: usize,
+        users: u64,
+        share: f64,
+    ) -> Result<Self, StatsError> {
+        Ok(match view.inference {
+            Inference::Fixed => Self::Fixed,
+            Inference::Bayesian { .. } => Self::Bayesian,
+            Inference::Anytime { planned_users } => {
+                let planned = view.planned_of_pair(planned_users, arm);
+                let planned = match share {
+                    1.0 => planned,
+                    share => (planned as f64 * share).round().max(1.0) as u64,
+                };
+                Self::Anytime { users: users.max(1), planned }
+            }
+            // Who is looked at in part was as often looked at as everyone.
+            Inference::GroupSequential { .. } => {
+                Self::GroupSequential { critical: view.critical[arm]? }
+            }
+        })
+    }
+
+    /// What a fixed look's estimate is worth.
+    pub(super) fn apply(self, view: &View<'_>, estimate: Estimate) -> Result<Estimate, StatsError> {
+        let alpha = view.experiment.alpha;
+        match self {
+            Self::Fixed => Ok(estimate),
+            Self::Anytime { users, planned } => {
+                let always = confidence_sequence(&estimate, users, planned, alpha)?;
+                let (low, high, p) = (always.low, always.high, always.p);
+                Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
+            }
+            Self::GroupSequential { critical } => {
+                let half = critical * estimate.error;
+                let nominal = 2.0 * normal_sf((estimate.value / estimate.error).abs());
+                // Below alpha exactly when |z| passes the bound.
+                let p = (nominal * alpha / (2.0 * normal_sf(critical))).min(1.0);
+                let (low, high) = (estimate.value - half, estimate.value + half);
+                Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
+            }
+            Self::Bayesian => {
+                let Inference::Bayesian { prior } = view.inference else { return Ok(estimate) };
+                let belief = posterior(&estimate, prior, alpha)?;
+                Estimate {
+                    value: belief.mean,
+                    error: belief.deviation,
+                    df: f64::INFINITY,
+                    low: belief.low,
+                    high: belief.high,
+                    // Twice the smaller tail: below alpha when the interval leaves 0 out.
+                    p: 2.0 * normal_sf((belief.mean / belief.deviation).abs()),
+                }
+                .checked()
+            }
+        }
+    }
+}
+
+fn impact(
+    view: &View<'_>,
+    metric: &Metric,
+    absolute: &Result<Estimate, StatsError>,
+    data: &MetricData<'_>,
+) -> Option<Impact> {
+    if matches!(metric.kind.shape(), Shape::Ratio | Shape::Quantile) {
+        return None;
+    }
+    let estimate = absolute.ok()?;
+    let units: u64 = match view.experiment.exposures.unit {
+        Unit::Switchback { .. } => data.arms.iter().map(|arm| arm.moments.count()).sum(),
+        _ => data.arms.iter().map(|arm| arm.users).sum(),
+    };
+    let times = |number: f64| number * units as f64;
+    Some(Impact {
+        value: times(estimate.value),
+        low: times(estimate.low),
+        high: times(estimate.high),
+    })
+}
+
+fn non_inferior(view: &View<'_>, metric: &Metric, figures: &Figures) -> Option<NonInferiority> {
+    let margin = metric.margin?;
+    let worse = match metric.direction {
+        Direction::Increase => Margin::Below(margin),
+        Direction::Decrease => Margin::Above(margin),
+    };
+    let p = non_inferiority_p(&figures.control, &figures.treatment, worse).ok()?;
+    Some(NonInferiority { margin, p, holds: p < view.experiment.alpha / 2.0 })
+}
+
+/// Sets the call from a p-value that is already corrected for its family.
+pub(super) fn set_call(
+    comparison: &mut Comparison,
+    p: Option<f64>,
+    direction: Direction,
+    alpha: f64,
+) {
+    comparison.p_adjusted = p;
+    comparison.call = match (comparison.estimate(), p) {
+        (Ok(estimate), Some(p)) if p < alpha => {
+            let rose = estimate.value > 0.0;
+            if rose == (direction == Direction::Increase) { Call::Better } else { Call::Worse }
+        }
+        (Ok(_), Some(_)) => Call::Inconclusive,
+        _ => Call::Unavailable,
+    };
+}

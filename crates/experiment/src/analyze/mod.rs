@@ -1,0 +1,460 @@
+//! From moments to a report.
+//!
+//! # Invariants
+//! - Goals share one family for the correction; guardrails are judged alone, because missing
+//!   harm is worse than a false alarm; each metric's breakdown is a family of its own.
+//! - A red sample ratio leaves the numbers in place and takes the verdict away.
+//!
+//! # Not here
+//! No layout, no SQL.
+
+mod breakdown;
+mod checks;
+mod judge;
+mod method;
+mod series;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::definition::{
+    Correction, Direction, Experiment, Inference, Metric, MetricKind, Unit, Variant,
+};
+use crate::moments::Moments;
+use crate::multiplicity::{benjamini_hochberg, holm};
+use crate::query::{Cell, MomentsQuery, MomentsTable, QuantileCell, find_metric};
+use crate::report::{
+    Alternative, Arm, Comparison, Day, Funnel, FunnelStep, MetricReport, Report, SCHEMA,
+};
+use crate::verdict;
+use judge::{ArmData, MetricData, View, compare_all, judge_metric, set_call};
+
+pub use breakdown::MAX_BREAKDOWN_ROWS;
+
+/// The engine's answer does not fit the question: a bug, or moments of another query.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnalyzeError {
+    #[error("the query has metric `{metric}`, which experiment {experiment} does not define")]
+    UnknownMetric { experiment: String, metric: String },
+    #[error("cell {cell} has variant {variant}, but the experiment has {variants}")]
+    Variant { cell: usize, variant: usize, variants: usize },
+    #[error("cell {cell} has {found} groups of moments, the query asks for {expected}")]
+    Groups { cell: usize, found: usize, expected: usize },
+    #[error(
+        "cell {cell}, group {group}: moments of {found} columns, the query asks for {expected}"
+    )]
+    Columns { cell: usize, group: usize, found: usize, expected: usize },
+    #[error("cell {cell}, group {group}: {found} users, group 0 has {expected}")]
+    Users { cell: usize, group: usize, found: u64, expected: u64 },
+    #[error("a cell for {value:?}, variant {variant}, appears twice")]
+    Repeated { value: Option<String>, variant: usize },
+    #[error("cell {cell} is of dimension {found}, but the query has {expected}")]
+    Dimension { cell: usize, found: usize, expected: usize },
+    #[error("a quantile's cell does not fit the query")]
+    Quantile,
+}
+
+/// Which users a slice holds: everyone, or those with a value of a dimension of the query.
+type Key = Option<(usize, String)>;
+
+/// All arms of one slice.
+#[derive(Debug, Clone)]
+struct Slice<'t> {
+    /// Figures were given: each metric has users of its own.
+    given: bool,
+    /// Per arm.
+    users: Vec<u64>,
+    /// Per arm, one per group of the query.
+    groups: Vec<Cow<'t, [Moments]>>,
+    /// Per arm, one per quantile of the query.
+    quantiles: Vec<Vec<Option<&'t QuantileCell>>>,
+}
+
+impl<'t> Slice<'t> {
+    fn empty(experiment: &Experiment, query: &MomentsQuery) -> Self {
+        let arms = experiment.variants.len();
+        let groups: Vec<Moments> =
+            query.groups.iter().map(|columns| Moments::new(columns.len())).collect();
+        Self {
+            given: matches!(experiment.exposures.unit, Unit::Summary { .. }),
+            users: vec![0; arms],
+            groups: vec![Cow::Owned(groups); arms],
+            quantiles: vec![vec![None; query.quantiles.len()]; arms],
+        }
+    }
+
+    /// Adds the users of another slice. Quantiles cannot be added: they are lost.
+    fn merge(&mut self, from: &Self) {
+        self.users.iter_mut().zip(&from.users).for_each(|(into, more)| *into += more);
+        for (into, from) in self.groups.iter_mut().zip(&from.groups) {
+            into.to_mut().iter_mut().zip(from.iter()).for_each(|(into, from)| into.merge(from));
+        }
+        self.quantiles.iter_mut().flatten().for_each(|cell| *cell = None);
+    }
+
+    fn arm(&self, arm: usize, metric: usize, quantile: Option<usize>) -> ArmData<'_> {
+        let moments = &self.groups[arm][metric];
+        ArmData {
+            users: if self.given { moments.count() } else { self.users[arm] },
+            moments,
+            quantile: quantile.and_then(|index| self.quantiles[arm][index]),
+        }
+    }
+
+    /// Units of randomness per arm.
+    fn units(&self) -> Vec<u64> {
+        let units = |arm: usize| match self.groups[arm].first() {
+            Some(moments) if !self.given => moments.count(),
+            _ => self.users[arm],
+        };
+        (0..self.users.len()).map(units).collect()
+    }
+}
+
+/// A question, its answer cut into slices, and the metrics it was asked for.
+struct Analysis<'a> {
+    experiment: &'a Experiment,
+    query: &'a MomentsQuery,
+    table: &'a MomentsTable,
+    metrics: Vec<&'a Metric>,
+    total: Slice<'a>,
+    /// Per dimension of the query.
+    by_value: Vec<BTreeMap<String, Slice<'a>>>,
+}
+
+/// Everything a report says, from the moments that `query` asked for.
+///
+/// # Errors
+/// [`AnalyzeError`] if `table` does not answer `query`.
+pub fn analyze(
+    experiment: &Experiment,
+    query: &MomentsQuery,
+    table: &MomentsTable,
+) -> Result<Report, AnalyzeError> {
+    Ok(Analysis::new(experiment, query, table)?.report())
+}
+
+/// The same judged for every choice of a reader that the data allow: baseline arm, CUPED or not,
+/// one look or any. Calls use the definition's correction.
+///
+/// # Errors
+/// As [`analyze`].
+pub fn alternatives(
+    experiment: &Experiment,
+    query: &MomentsQuery,
+    table: &MomentsTable,
+) -> Result<Vec<Alternative>, AnalyzeError> {
+    let analysis = Analysis::new(experiment, query, table)?;
+    let users: u64 = analysis.total.users.iter().sum();
+    let planned_users = match experiment.inference {
+        Inference::Anytime { planned_users } | Inference::GroupSequential { planned_users, .. } => {
+            planned_users
+        }
+        Inference::Fixed | Inference::Bayesian { .. } => users.max(2),
+    };
+    let has_cuped = analysis.metrics.iter().any(|metric| metric.cuped.is_some());
+    let mut found = Vec::new();
+    for baseline in 0..experiment.variants.len() {
+        for cuped in [true, false] {
+            for anytime in [false, true] {
+                if cuped && !has_cuped {
+                    continue;
+                }
+                let inference =
+                    if anytime { Inference::Anytime { planned_users } } else { Inference::Fixed };
+                let users = &analysis.total.users;
+                let view = View::new(experiment, baseline, cuped, inference, users);
+                found.push(Alternative {
+                    baseline,
+                    cuped,
+                    anytime,
+                    comparisons: analysis.compare_goals_and_guardrails(&view),
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl<'a> Analysis<'a> {
+    fn new(
+        experiment: &'a Experiment,
+        query: &'a MomentsQuery,
+        table: &'a MomentsTable,
+    ) -> Result<Self, AnalyzeError> {
+        let find = |name: &String| {
+            find_metric(experiment, name).map_err(|_| AnalyzeError::UnknownMetric {
+                experiment: experiment.name.clone(),
+                metric: name.clone(),
+            })
+        };
+        let metrics: Vec<&Metric> = query.metrics.iter().map(find).collect::<Result<_, _>>()?;
+        let mut slices = slices(experiment, query, &table.cells)?;
+        place_quantiles(experiment, query, table, &mut slices)?;
+        let empty = || Slice::empty(experiment, query);
+        let total = slices.remove(&None).unwrap_or_else(empty);
+        let mut by_value = vec![BTreeMap::new(); query.dimensions.len()];
+        for (key, slice) in slices {
+            if let Some((dimension, value)) = key {
+                by_value[dimension].insert(value, slice);
+            }
+        }
+        Ok(Self { experiment, query, table, metrics, total, by_value })
+    }
+
+    fn report(&self) -> Report {
+        let experiment = self.experiment;
+        let view = View::of(experiment, &self.total.users);
+        let mut results = self.judge_slice(&view, &self.total, true);
+        correct_goals(experiment, &mut results);
+        let mut breakdowns = Vec::new();
+        for (dimension, values) in self.query.dimensions.iter().zip(&self.by_value) {
+            breakdowns.push(self.break_down(&view, &dimension.name, values));
+        }
+        let days = self.add_series(&view, &mut results);
+        let health = self.check_health(&breakdowns);
+        let arms = self.arms();
+        let first_exposures = self.first_exposures();
+        let verdict = verdict::decide(experiment, &arms, &health, &results, first_exposures.len());
+        Report {
+            schema: SCHEMA,
+            experiment: experiment.name.clone(),
+            hypothesis: experiment.hypothesis.clone(),
+            period: experiment.period.as_ref().map(|p| [p.start.clone(), p.end.clone()]),
+            time_zone: experiment.time_zone.clone(),
+            alpha: experiment.alpha,
+            inference: match experiment.inference {
+                Inference::Fixed => "fixed",
+                Inference::Anytime { .. } => "anytime",
+                Inference::GroupSequential { .. } => "group_sequential",
+                Inference::Bayesian { .. } => "bayesian",
+            },
+            correction: match correction(experiment) {
+                Correction::Holm => "holm",
+                Correction::BenjaminiHochberg => "benjamini-hochberg",
+                Correction::None => "none",
+            },
+            unit: experiment.exposures.unit.name(),
+            method: verdict::method(experiment, &results, !breakdowns.is_empty()),
+            arms,
+            health,
+            verdict,
+            funnels: self.funnels(),
+            metrics: results,
+            breakdowns,
+            first_exposures,
+            days,
+            reproduce: None,
+            alternatives: Vec::new(),
+        }
+    }
+
+    /// What is known of one metric in one slice; with strata only for everyone.
+    fn metric_data<'s>(
+        &'s self,
+        slice: &'s Slice<'a>,
+        index: usize,
+        everyone: bool,
+    ) -> MetricData<'s> {
+        let quantile = self.query.quantiles.iter().position(|q| q.metric == index);
+        let arms = |slice: &'s Slice<'a>| -> Vec<ArmData<'s>> {
+            (0..slice.users.len()).map(|arm| slice.arm(arm, index, quantile)).collect()
+        };
+        let stratify = self.experiment.stratify.as_ref().filter(|_| everyone);
+        let strata = stratify.and_then(|name| {
+            let dimension = self.query.dimensions.iter().position(|d| d.name == *name)?;
+            Some(self.by_value[dimension].values().map(arms).collect())
+        });
+        let caps = self.query.groups[index]
+            .first()
+            .and_then(|column| self.table.caps.iter().find(|(capped, _)| capped == column));
+        MetricData {
+            arms: arms(slice),
+            strata: strata.unwrap_or_default(),
+            cap: caps.map(|(_, cap)| *cap),
+            share: match slice.users.iter().sum::<u64>() {
+                // gbstats tunes every breakdown as the whole.
+                _ if everyone || self.experiment.growthbook => 1.0,
+                users => users as f64 / self.total.users.iter().sum::<u64>().max(1) as f64,
+            },
+        }
+    }
+
+    /// All metrics of one slice, judged without correction.
+    fn judge_slice(&self, view: &View<'_>, slice: &Slice<'a>, everyone: bool) -> Vec<MetricReport> {
+        let judge = |(index, metric): (usize, &&Metric)| {
+            judge_metric(view, metric, &self.metric_data(slice, index, everyone))
+        };
+        self.metrics.iter().enumerate().map(judge).collect()
+    }
+
+    fn compare_goals_and_guardrails(&self, view: &View<'_>) -> Vec<Vec<Comparison>> {
+        let compare = |(index, metric): (usize, &&Metric)| {
+            compare_all(view, metric, &self.metric_data(&self.total, index, true)).0
+        };
+        let mut all: Vec<Vec<Comparison>> = self.metrics.iter().enumerate().map(compare).collect();
+        let family = self.metrics.iter().zip(&mut all).filter(|(metric, _)| !metric.guardrail);
+        correct_family(
+            view.experiment,
+            family.flat_map(|(metric, comparisons)| {
+                comparisons.iter_mut().map(|comparison| (metric.direction, comparison))
+            }),
+        );
+        all
+    }
+
+    fn arms(&self) -> Vec<Arm> {
+        let units = self.total.units();
+        let total: u64 = units.iter().sum();
+        let arm = |(index, variant): (usize, &Variant)| Arm {
+            name: variant.name.clone(),
+            control: variant.control,
+            planned_share: variant.share,
+            users: self.total.users[index],
+            units: units[index],
+            share: (total > 0).then(|| units[index] as f64 / total as f64),
+        };
+        self.experiment.variants.iter().enumerate().map(arm).collect()
+    }
+
+    fn funnels(&self) -> Vec<Funnel> {
+        let mut funnels: Vec<Funnel> = Vec::new();
+        for (index, metric) in self.metrics.iter().enumerate() {
+            let MetricKind::Step { funnel, steps, reached } = &metric.kind else { continue };
+            let step = FunnelStep { name: steps[reached - 1].name.clone(), metric: index };
+            match funnels.iter_mut().find(|known| known.name == *funnel) {
+                Some(known) => known.steps.push(step),
+                None => funnels.push(Funnel { name: funnel.clone(), steps: vec![step] }),
+            }
+        }
+        funnels
+    }
+
+    fn first_exposures(&self) -> Vec<Day> {
+        let variants = self.experiment.variants.len();
+        let mut days: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for (day, variant, users) in &self.table.first_exposures {
+            let counts = days.entry(day).or_insert_with(|| vec![0; variants]);
+            if let Some(count) = counts.get_mut(*variant) {
+                *count += users;
+            }
+        }
+        days.into_iter().map(|(day, users)| Day { day: day.to_owned(), users }).collect()
+    }
+}
+
+/// Checks every cell and puts it into its slice.
+fn slices<'t>(
+    experiment: &Experiment,
+    query: &MomentsQuery,
+    cells: &'t [Cell],
+) -> Result<BTreeMap<Key, Slice<'t>>, AnalyzeError> {
+    let mut slices: BTreeMap<Key, Slice<'t>> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for (index, cell) in cells.iter().enumerate() {
+        check_cell(experiment, query, index, cell)?;
+        if !seen.insert((&cell.slice, cell.variant)) {
+            let value = cell.slice.as_ref().map(|(_, value)| value.clone());
+            return Err(AnalyzeError::Repeated { value, variant: cell.variant });
+        }
+        let slice =
+            slices.entry(cell.slice.clone()).or_insert_with(|| Slice::empty(experiment, query));
+        slice.users[cell.variant] = cell.users;
+        slice.groups[cell.variant] = Cow::Borrowed(&cell.groups);
+    }
+    Ok(slices)
+}
+
+fn check_cell(
+    experiment: &Experiment,
+    query: &MomentsQuery,
+    index: usize,
+    cell: &Cell,
+) -> Result<(), AnalyzeError> {
+    let variants = experiment.variants.len();
+    if cell.variant >= variants {
+        return Err(AnalyzeError::Variant { cell: index, variant: cell.variant, variants });
+    }
+    if let Some((found, _)) = cell.slice
+        && found >= query.dimensions.len()
+    {
+        let expected = query.dimensions.len();
+        return Err(AnalyzeError::Dimension { cell: index, found, expected });
+    }
+    if cell.groups.len() != query.groups.len() {
+        let (found, expected) = (cell.groups.len(), query.groups.len());
+        return Err(AnalyzeError::Groups { cell: index, found, expected });
+    }
+    for (group, (moments, columns)) in cell.groups.iter().zip(&query.groups).enumerate() {
+        if moments.columns() != columns.len() {
+            let (found, expected) = (moments.columns(), columns.len());
+            return Err(AnalyzeError::Columns { cell: index, group, found, expected });
+        }
+        let (found, expected) = (moments.count(), cell.groups[0].count());
+        // Who computed sums may have had other users for each metric.
+        let given = matches!(experiment.exposures.unit, Unit::Summary { .. });
+        if found != expected && !given {
+            return Err(AnalyzeError::Users { cell: index, group, found, expected });
+        }
+    }
+    Ok(())
+}
+
+fn place_quantiles<'t>(
+    experiment: &Experiment,
+    query: &MomentsQuery,
+    table: &'t MomentsTable,
+    slices: &mut BTreeMap<Key, Slice<'t>>,
+) -> Result<(), AnalyzeError> {
+    for cell in &table.quantiles {
+        let fits = cell.quantile < query.quantiles.len()
+            && cell.variant < experiment.variants.len()
+            && cell.slice.as_ref().is_none_or(|(index, _)| *index < query.dimensions.len());
+        if !fits {
+            return Err(AnalyzeError::Quantile);
+        }
+        let slice =
+            slices.entry(cell.slice.clone()).or_insert_with(|| Slice::empty(experiment, query));
+        slice.quantiles[cell.variant][cell.quantile] = Some(cell);
+    }
+    Ok(())
+}
+
+/// The correction in force: beliefs need none.
+fn correction(experiment: &Experiment) -> Correction {
+    match experiment.inference {
+        Inference::Bayesian { .. } => Correction::None,
+        _ => experiment.correction,
+    }
+}
+
+/// Corrects the p-values of one family and calls its comparisons anew.
+fn correct_family<'c>(
+    experiment: &Experiment,
+    family: impl Iterator<Item = (Direction, &'c mut Comparison)>,
+) {
+    let mut family: Vec<(Direction, &mut Comparison)> =
+        family.filter(|(_, comparison)| comparison.estimate().is_ok()).collect();
+    let p: Vec<f64> =
+        family.iter().filter_map(|(_, c)| c.estimate().ok()).map(|estimate| estimate.p).collect();
+    let adjusted = match correction(experiment) {
+        Correction::Holm => holm(&p),
+        Correction::BenjaminiHochberg => benjamini_hochberg(&p),
+        Correction::None => p,
+    };
+    for ((direction, comparison), adjusted) in family.iter_mut().zip(adjusted) {
+        set_call(comparison, Some(adjusted), *direction, experiment.alpha);
+    }
+}
+
+fn correct_goals(experiment: &Experiment, metrics: &mut [MetricReport]) {
+    let goals = metrics.iter_mut().filter(|metric| !metric.guardrail);
+    correct_family(
+        experiment,
+        goals.flat_map(|metric| {
+            let direction = metric.direction;
+            metric.comparisons.iter_mut().map(move |comparison| (direction, comparison))
+        }),
+    );
+}

@@ -1,0 +1,79 @@
+//! Every metric as of the end of every day.
+
+use super::judge::{DETECTION_RATE, Looks, View, figures, shape};
+use super::{Analysis, Slice, slices};
+use crate::definition::{Inference, Metric, Shape};
+use crate::distribution::normal_isf;
+use crate::effect::{absolute, relative};
+use crate::report::{MetricReport, Point, Scale, Series};
+
+impl Analysis<'_> {
+    /// Fills in the metrics' series and returns the days. Days whose cells do not fit the query
+    /// have no points.
+    pub(super) fn add_series(&self, view: &View<'_>, results: &mut [MetricReport]) -> Vec<String> {
+        let days: Vec<Option<Slice<'_>>> = self
+            .table
+            .days
+            .iter()
+            .map(|day| slices(self.experiment, self.query, &day.cells).ok()?.remove(&None))
+            .collect();
+        if days.is_empty() {
+            return Vec::new();
+        }
+        let users: u64 = self.total.users.iter().sum();
+        let planned_users = match view.inference {
+            Inference::Anytime { planned_users }
+            | Inference::GroupSequential { planned_users, .. } => planned_users,
+            Inference::Fixed | Inference::Bayesian { .. } => users.max(2),
+        };
+        let inference = Inference::Anytime { planned_users };
+        let (baseline, users) = (view.baseline, &self.total.users);
+        let anytime = View::new(self.experiment, baseline, view.cuped, inference, users);
+        for (index, (metric, result)) in self.metrics.iter().zip(results).enumerate() {
+            if shape(self.experiment, metric) == Shape::Quantile {
+                continue;
+            }
+            let series = result.comparisons.iter().map(|comparison| {
+                let arm = comparison.arm;
+                let points = days.iter().map(|day| {
+                    point(&anytime, metric, day.as_ref()?, index, arm, comparison.scale)
+                });
+                Series { arm, points: points.collect() }
+            });
+            result.series = series.collect();
+        }
+        self.table.days.iter().map(|day| day.day.clone()).collect()
+    }
+}
+
+/// One day of one comparison, by the plain test without strata.
+fn point(
+    anytime: &View<'_>,
+    metric: &Metric,
+    day: &Slice<'_>,
+    index: usize,
+    arm: usize,
+    scale: Scale,
+) -> Option<Point> {
+    let alpha = anytime.experiment.alpha;
+    let pair = [day.arm(anytime.baseline, index, None), day.arm(arm, index, None)];
+    let figures = figures(anytime, metric, pair).ok()?;
+    let (control, treatment) = (&figures.control, &figures.treatment);
+    let fixed = match scale {
+        Scale::Absolute => absolute(control, treatment, alpha),
+        Scale::Relative => relative(control, treatment, alpha),
+    }
+    .ok()?;
+    let looks = Looks::of(anytime, arm, pair[0].users + pair[1].users, 1.0).ok()?;
+    let always = looks.apply(anytime, fixed).ok()?;
+    Some(Point {
+        control: control.raw_value,
+        treatment: treatment.raw_value,
+        effect: fixed.value,
+        low: fixed.low,
+        high: fixed.high,
+        anytime_low: always.low,
+        anytime_high: always.high,
+        detectable: (normal_isf(alpha / 2.0) + normal_isf(1.0 - DETECTION_RATE)) * fixed.error,
+    })
+}

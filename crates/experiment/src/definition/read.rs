@@ -1,0 +1,736 @@
+//! A definition's TOML, key by key.
+//!
+//! # Invariants
+//! - Every key is read or refused; a value out of place is an error with its line and what is
+//!   allowed.
+
+use super::{
+    Cap, Correction, Cuped, DefinitionError, Dimension, Direction, Experiment, Exposures,
+    Inference, Lift, Metric, MetricKind, Period, ProportionTest, Step, Term, Unit, Variant,
+};
+use crate::assignment::{Assignment, System};
+use crate::bayes::Prior;
+use crate::query::Window;
+use crate::toml_reader::Section;
+
+/// Planned shares may miss 1 by this much: people write 0.33 three times.
+const SHARE_TOLERANCE: f64 = 0.015;
+/// gbstats' default of where a confidence sequence is tightest.
+const GROWTHBOOK_PLANNED_USERS: u64 = 5_000;
+/// More planned looks than this are a confidence sequence's work.
+const LOOKS_MAX: f64 = 100.0;
+
+const TOP_KEYS: &[&str] = &[
+    "name",
+    "hypothesis",
+    "start",
+    "end",
+    "time_zone",
+    "alpha",
+    "inference",
+    "planned_users",
+    "looks",
+    "prior",
+    "correction",
+    "lift",
+    "compat",
+    "stratify",
+    "exposures",
+    "summary",
+    "switchback",
+    "assignment",
+    "variant",
+    "metric",
+    "dimension",
+];
+
+/// Keys that every type of metric has.
+const METRIC_KEYS: &[&str] = &[
+    "name",
+    "type",
+    "table",
+    "user",
+    "time",
+    "where",
+    "direction",
+    "guardrail",
+    "margin",
+    "window",
+];
+
+/// Types of metric and the keys that only they have.
+const METRIC_TYPES: &[(&str, &[&str])] = &[
+    ("proportion", &["value", "test", "cuped"]),
+    ("retention", &["value", "test", "cuped"]),
+    ("threshold", &["value", "at_least", "test", "cuped"]),
+    ("funnel", &["steps", "test"]),
+    ("mean", &["value", "cap", "cuped"]),
+    ("count", &["cap", "cuped"]),
+    ("distinct", &["value", "cap", "cuped"]),
+    ("ratio", &["numerator", "denominator", "cuped"]),
+    ("quantile", &["value", "level", "per"]),
+];
+
+type Result<T> = std::result::Result<T, DefinitionError>;
+
+pub(super) fn experiment(text: &str, path: &str) -> Result<Experiment> {
+    let document = crate::toml_reader::parse(text, path)?;
+    let top = Section::top(&document, text, path);
+    top.only(TOP_KEYS)?;
+    let mut exposures = match top.section("summary")? {
+        Some(section) => read_summary(&top, &section)?,
+        None => read_exposures(&top)?,
+    };
+    if let Some(section) = top.section("switchback")? {
+        exposures.unit = read_switchback(&top, &section, &exposures)?;
+    }
+    let variants = read_variants(&top)?;
+    let metrics = read_metrics(&top, &exposures)?;
+    let dimensions = read_dimensions(&top)?;
+    let alpha = top.number("alpha")?.unwrap_or(0.05);
+    if !(alpha > 0.0 && alpha < 0.5) {
+        return Err(top.invalid("alpha", format!("is {alpha}"), "above 0 and below 0.5"));
+    }
+    let growthbook = one_of(&top, "compat", &[("growthbook", true)])?.unwrap_or(false);
+    let stratify = top.text("stratify")?;
+    if let Some(name) = &stratify
+        && !dimensions.iter().any(|dimension| dimension.name == *name)
+    {
+        let known: Vec<&str> = dimensions.iter().map(|d| d.name.as_str()).collect();
+        let allowed = format!("a [[dimension]] of this file ({})", known.join(", "));
+        return Err(top.invalid("stratify", format!("is `{name}`"), &allowed));
+    }
+    if stratify.is_some() && exposures.unit != Unit::User {
+        let problem = "needs users as the unit".to_owned();
+        return Err(top.invalid("stratify", problem, "no `cluster` and no [switchback]"));
+    }
+    let corrections = [
+        ("holm", Correction::Holm),
+        ("benjamini-hochberg", Correction::BenjaminiHochberg),
+        ("none", Correction::None),
+    ];
+    let lifts = [("delta", Lift::Delta), ("fieller", Lift::Fieller), ("none", Lift::None)];
+    let default = if growthbook { Correction::None } else { Correction::Holm };
+    Ok(Experiment {
+        name: top.required_text("name", "name = \"free_shipping\"")?,
+        hypothesis: top.text("hypothesis")?,
+        period: read_period(&top)?,
+        time_zone: top.text("time_zone")?.unwrap_or_else(|| "UTC".into()),
+        assignment: top.section("assignment")?.map(|s| read_assignment(&s)).transpose()?,
+        exposures,
+        variants,
+        metrics,
+        dimensions,
+        alpha,
+        inference: read_inference(&top, growthbook)?,
+        correction: one_of(&top, "correction", &corrections)?.unwrap_or(default),
+        lift: one_of(&top, "lift", &lifts)?.unwrap_or(Lift::Delta),
+        stratify,
+        growthbook,
+    })
+}
+
+/// The value that the word under `key` stands for.
+fn one_of<T: Copy>(section: &Section<'_>, key: &str, words: &[(&str, T)]) -> Result<Option<T>> {
+    let Some(written) = section.text(key)? else {
+        return Ok(None);
+    };
+    match words.iter().find(|(word, _)| *word == written) {
+        Some((_, value)) => Ok(Some(*value)),
+        None => {
+            let allowed: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            Err(section.invalid(key, format!("is `{written}`"), &allowed.join(", ")))
+        }
+    }
+}
+
+/// A number in the open range.
+fn number_within(section: &Section<'_>, key: &str, low: f64, high: f64) -> Result<Option<f64>> {
+    match section.number(key)? {
+        Some(number) if !(number > low && number < high) => {
+            let allowed = format!("above {low} and below {high}");
+            Err(section.invalid(key, format!("is {number}"), &allowed))
+        }
+        number => Ok(number),
+    }
+}
+
+fn read_inference(top: &Section<'_>, growthbook: bool) -> Result<Inference> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Kind {
+        Fixed,
+        Anytime,
+        GroupSequential,
+        Bayesian,
+    }
+    let kinds = [
+        ("fixed", Kind::Fixed),
+        ("anytime", Kind::Anytime),
+        ("group_sequential", Kind::GroupSequential),
+        ("bayesian", Kind::Bayesian),
+    ];
+    let kind = one_of(top, "inference", &kinds)?.unwrap_or(Kind::Fixed);
+    let planned = top.number("planned_users")?;
+    let owners: [(&str, &[Kind], &str); 3] = [
+        ("planned_users", &[Kind::Anytime, Kind::GroupSequential], "anytime or group_sequential"),
+        ("looks", &[Kind::GroupSequential], "group_sequential"),
+        ("prior", &[Kind::Bayesian], "bayesian"),
+    ];
+    for (key, kinds, words) in owners {
+        if top.has(key) && !kinds.contains(&kind) {
+            let problem = "has no meaning for this inference".to_owned();
+            return Err(top.invalid(key, problem, &format!("with inference = {words}")));
+        }
+    }
+    // Beyond 2^53 a count is no longer exact, nor a plan.
+    let planned_users = match planned {
+        Some(users) if (2.0..9e15).contains(&users) => Some(users as u64),
+        Some(users) => {
+            return Err(top.invalid("planned_users", format!("is {users}"), "2 or more"));
+        }
+        None if growthbook => Some(GROWTHBOOK_PLANNED_USERS),
+        None => None,
+    };
+    let need =
+        || planned_users.ok_or_else(|| top.missing("planned_users", "planned_users = 100000"));
+    Ok(match kind {
+        Kind::Fixed => Inference::Fixed,
+        Kind::Anytime => Inference::Anytime { planned_users: need()? },
+        Kind::GroupSequential => {
+            let looks = top.number("looks")?.ok_or_else(|| top.missing("looks", "looks = 5"))?;
+            if !(1.0..=LOOKS_MAX).contains(&looks) || looks.fract() != 0.0 {
+                let allowed = "a whole number from 1 to 100";
+                return Err(top.invalid("looks", format!("is {looks}"), allowed));
+            }
+            Inference::GroupSequential { planned_users: need()?, looks: looks as u32 }
+        }
+        Kind::Bayesian => Inference::Bayesian { prior: read_prior(top)? },
+    })
+}
+
+fn read_prior(top: &Section<'_>) -> Result<Prior> {
+    let Some(section) = top.section("prior")? else {
+        return Ok(Prior::Flat);
+    };
+    section.only(&["mean", "deviation"])?;
+    let example = "prior = { mean = 0, deviation = 0.1 }";
+    let deviation =
+        section.number("deviation")?.ok_or_else(|| section.missing("deviation", example))?;
+    if !(deviation > 0.0 && deviation.is_finite()) {
+        return Err(section.invalid("deviation", format!("is {deviation}"), "above 0"));
+    }
+    let mean = section.number("mean")?.unwrap_or(0.0);
+    Ok(Prior::Normal { mean, variance: deviation * deviation })
+}
+
+fn read_period(top: &Section<'_>) -> Result<Option<Period>> {
+    let (start, end) = match (top.instant("start")?, top.instant("end")?) {
+        (Some(start), Some(end)) => (start, end),
+        (None, None) => return Ok(None),
+        (None, _) => return Err(top.missing("start", "start = \"2026-11-01\"")),
+        (_, None) => return Err(top.missing("end", "end = \"2026-11-15\"")),
+    };
+    // Dates and date-times sort as text once a date is given its midnight.
+    let instant = |text: &str| {
+        if text.len() == 10 { format!("{text}T00:00:00") } else { text.to_owned() }
+    };
+    if instant(&start) >= instant(&end) {
+        let problem = format!("is {end}, which is not after `start` {start}");
+        return Err(top.invalid("end", problem, "the first instant not counted, after `start`"));
+    }
+    Ok(Some(Period { start, end }))
+}
+
+fn read_exposures(top: &Section<'_>) -> Result<Exposures> {
+    let section = top.required_section("exposures", "[exposures]")?;
+    section.only(&["table", "user", "variant", "time", "where", "cluster"])?;
+    let cluster = section.text("cluster")?;
+    Ok(Exposures {
+        table: section.required_text("table", "table = \"exposures\"")?,
+        user: match section.text("user")? {
+            // Regions that switch are units of their own.
+            None if top.has("switchback") => "NULL".into(),
+            user => user.ok_or_else(|| section.missing("user", "user = \"user_id\""))?,
+        },
+        variant: section.required_text("variant", "variant = \"variant\"")?,
+        time: section.text("time")?,
+        filter: section.text("where")?,
+        unit: cluster.map_or(Unit::User, |key| Unit::Cluster { key }),
+    })
+}
+
+/// Figures that somebody else computed; no rows of users.
+fn read_summary(top: &Section<'_>, section: &Section<'_>) -> Result<Exposures> {
+    for key in ["exposures", "switchback", "assignment", "dimension", "start", "end"] {
+        if top.has(key) {
+            let problem = "has no meaning beside [summary]".to_owned();
+            return Err(top.invalid(key, problem, "[exposures], or [summary] without it"));
+        }
+    }
+    section.only(&["table", "variant", "users", "time", "where"])?;
+    Ok(Exposures {
+        table: section.required_text("table", "table = \"results\"")?,
+        user: "NULL".into(),
+        variant: section.required_text("variant", "variant = \"variant\"")?,
+        time: section.text("time")?,
+        filter: section.text("where")?,
+        unit: Unit::Summary { users: section.required_text("users", "users = \"n\"")? },
+    })
+}
+
+fn read_switchback(
+    top: &Section<'_>,
+    section: &Section<'_>,
+    exposures: &Exposures,
+) -> Result<Unit> {
+    section.only(&["region", "every"])?;
+    if exposures.unit != Unit::User {
+        let problem = "and `cluster` are two designs".to_owned();
+        return Err(top.invalid("switchback", problem, "one of them"));
+    }
+    if exposures.time.is_none() {
+        let problem = "needs to know when".to_owned();
+        return Err(top.invalid("switchback", problem, "with `time` set under [exposures]"));
+    }
+    let every_ms = section
+        .duration_ms("every")?
+        .ok_or_else(|| section.missing("every", "every = \"4 hours\""))?;
+    let region = section.required_text("region", "region = \"city\"")?;
+    Ok(Unit::Switchback { region, every_ms })
+}
+
+fn read_assignment(section: &Section<'_>) -> Result<Assignment> {
+    section.only(&["system", "seed", "coverage", "version", "rule", "parameter"])?;
+    let system = section.required_text("system", "system = \"growthbook\"")?;
+    let own = match system.as_str() {
+        "growthbook" => Some("version"),
+        "statsig" => Some("rule"),
+        "planout" => Some("parameter"),
+        _ => None,
+    };
+    for key in ["version", "rule", "parameter"] {
+        if section.has(key) && own != Some(key) {
+            let problem = format!("has no meaning for system {system}");
+            return Err(section.invalid(
+                key,
+                problem,
+                "version: growthbook; rule: statsig; parameter: planout",
+            ));
+        }
+    }
+    let system = match system.as_str() {
+        "growthbook" => {
+            let version = section.number("version")?.unwrap_or(2.0);
+            if version != 1.0 && version != 2.0 {
+                return Err(section.invalid("version", format!("is {version}"), "1, 2"));
+            }
+            System::GrowthBook { version: version as u32 }
+        }
+        "optimizely" => System::Optimizely,
+        "unleash" => System::Unleash,
+        "statsig" => System::Statsig { rule: section.required_text("rule", "rule = \"salt\"")? },
+        "planout" => System::PlanOut {
+            parameter: section.required_text("parameter", "parameter = \"button\"")?,
+        },
+        "eppo" => System::Eppo,
+        other => {
+            let allowed = "growthbook, optimizely, unleash, statsig, planout, eppo";
+            return Err(section.invalid("system", format!("is `{other}`"), allowed));
+        }
+    };
+    let coverage = section.number("coverage")?.unwrap_or(1.0);
+    if !(coverage > 0.0 && coverage <= 1.0) {
+        return Err(section.invalid("coverage", format!("is {coverage}"), "above 0, at most 1"));
+    }
+    Ok(Assignment {
+        system,
+        seed: section.required_text("seed", "seed = \"free_shipping\"")?,
+        coverage,
+    })
+}
+
+fn read_variants(top: &Section<'_>) -> Result<Vec<Variant>> {
+    let sections = top.sections("variant")?;
+    let mut variants = Vec::with_capacity(sections.len());
+    for section in &sections {
+        section.only(&["name", "value", "share", "control"])?;
+        let name = section.required_text("name", "name = \"control\"")?;
+        let share =
+            section.number("share")?.ok_or_else(|| section.missing("share", "share = 0.5"))?;
+        if !(0.0..=1.0).contains(&share) {
+            return Err(section.invalid("share", format!("is {share}"), "from 0 to 1"));
+        }
+        variants.push(Variant {
+            value: section.text_or_integer("value")?.unwrap_or_else(|| name.clone()),
+            name,
+            share,
+            control: section.boolean("control")?.unwrap_or(false),
+        });
+        let (last, before) = variants.split_last().expect("one was just pushed");
+        if before.iter().any(|variant| variant.name == last.name) {
+            return Err(section.repeated("name", &last.name));
+        }
+        if before.iter().any(|variant| variant.value == last.value) {
+            return Err(section.repeated("value", &last.value));
+        }
+        if last.control && before.iter().any(|variant| variant.control) {
+            let problem = "is true for a second variant".to_owned();
+            return Err(section.invalid("control", problem, "true for exactly one variant"));
+        }
+    }
+    if variants.iter().filter(|variant| variant.share > 0.0).count() < 2 {
+        let problem = format!("appears {} times with a share above 0", variants.len());
+        return Err(top.invalid("variant", problem, "two or more [[variant]] with share > 0"));
+    }
+    let total: f64 = variants.iter().map(|variant| variant.share).sum();
+    if (total - 1.0).abs() > SHARE_TOLERANCE {
+        let last = &sections[sections.len() - 1];
+        let problem = format!("values sum to {total:.4}");
+        return Err(last.invalid("share", problem, "shares that sum to 1"));
+    }
+    if !variants.iter().any(|variant| variant.control) {
+        variants[0].control = true;
+    }
+    Ok(variants)
+}
+
+fn read_dimensions(top: &Section<'_>) -> Result<Vec<Dimension>> {
+    let mut dimensions: Vec<Dimension> = Vec::new();
+    for section in top.sections("dimension")? {
+        section.only(&["name", "sql"])?;
+        let name = section.required_text("name", "name = \"country\"")?;
+        if dimensions.iter().any(|dimension| dimension.name == name) {
+            return Err(section.repeated("name", &name));
+        }
+        let sql = section.text("sql")?.unwrap_or_else(|| name.clone());
+        dimensions.push(Dimension { name, sql });
+    }
+    Ok(dimensions)
+}
+
+fn read_metrics(top: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metric>> {
+    let mut metrics: Vec<Metric> = Vec::new();
+    for section in top.sections("metric")? {
+        for metric in read_metric(&section, exposures)? {
+            if metrics.iter().any(|other| other.name == metric.name) {
+                return Err(section.repeated("name", &metric.name));
+            }
+            metrics.push(metric);
+        }
+    }
+    if metrics.is_empty() {
+        return Err(top.missing("metric", "[[metric]] with a name and a type"));
+    }
+    Ok(metrics)
+}
+
+/// One metric, or one per step of a funnel.
+fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metric>> {
+    let kind = section.required_text("type", "type = \"mean\"")?;
+    if matches!(exposures.unit, Unit::Summary { .. }) {
+        return Ok(vec![read_given(section, &kind, exposures)?]);
+    }
+    let Some((_, own)) = METRIC_TYPES.iter().find(|(name, _)| *name == kind) else {
+        let allowed: Vec<&str> = METRIC_TYPES.iter().map(|(name, _)| *name).collect();
+        return Err(section.invalid("type", format!("is `{kind}`"), &allowed.join(", ")));
+    };
+    let all: Vec<&str> = METRIC_KEYS
+        .iter()
+        .chain(METRIC_TYPES.iter().flat_map(|(_, keys)| keys.iter()))
+        .copied()
+        .fold(Vec::new(), |mut keys, key| {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+            keys
+        });
+    section.only(&all)?;
+    if let Some(key) =
+        all.iter().find(|key| section.has(key) && !METRIC_KEYS.contains(key) && !own.contains(key))
+    {
+        let allowed: Vec<&str> = METRIC_KEYS.iter().chain(*own).copied().collect();
+        let problem = format!("has no meaning for type {kind}");
+        return Err(section.invalid(key, problem, &allowed.join(", ")));
+    }
+    let name = section.required_text("name", "name = \"conversion\"")?;
+    let time = section.text("time")?.or_else(|| exposures.time.clone());
+    let window = read_window(section)?;
+    let cuped = read_cuped(section, &kind)?;
+    for (key, used) in
+        [("window", window.is_some()), ("cuped", cuped.is_some()), ("steps", section.has("steps"))]
+    {
+        if used && (exposures.time.is_none() || time.is_none()) {
+            let problem = "needs to know when users were exposed".to_owned();
+            return Err(section.invalid(key, problem, "with `time` set under [exposures]"));
+        }
+        if used && key != "steps" && matches!(exposures.unit, Unit::Switchback { .. }) {
+            let problem = "has no meaning for regions that switch".to_owned();
+            return Err(section.invalid(key, problem, "without [switchback]"));
+        }
+    }
+    if kind == "retention" && window.is_none_or(|window| window.start_ms == 0) {
+        let problem = "must start after exposure".to_owned();
+        let allowed = "window = { from = \"7 days\", to = \"14 days\" }";
+        return Err(if window.is_some() {
+            section.invalid("window", problem, allowed)
+        } else {
+            section.missing("window", allowed)
+        });
+    }
+    let (guardrail, margin) = read_guardrail(section, &kind)?;
+    let test = read_test(section)?;
+    if test != ProportionTest::Unpooled && (cuped.is_some() || exposures.unit != Unit::User) {
+        let problem = "tests plain shares of users".to_owned();
+        return Err(section.invalid("test", problem, "unpooled, with cuped and other units"));
+    }
+    let direction = read_direction(section)?;
+    let table = section.text("table")?.unwrap_or_else(|| exposures.table.clone());
+    let user = section.text("user")?.unwrap_or_else(|| exposures.user.clone());
+    let metric = |name: String, kind: MetricKind| Metric {
+        name,
+        kind,
+        table: table.clone(),
+        user: user.clone(),
+        time: time.clone(),
+        direction,
+        guardrail,
+        window,
+        cuped: cuped.clone(),
+        margin,
+        test,
+    };
+    if kind == "funnel" {
+        return read_funnel(section, &name, metric);
+    }
+    let kind = read_kind(section, &kind)?;
+    if exposures.unit != Unit::User && kind.shape() == super::Shape::Quantile {
+        let problem = "is `quantile`, which needs users as the unit".to_owned();
+        return Err(section.invalid("type", problem, "another type, or no clusters"));
+    }
+    Ok(vec![metric(name, kind)])
+}
+
+/// A metric whose figures are given.
+fn read_given(section: &Section<'_>, kind: &str, exposures: &Exposures) -> Result<Metric> {
+    section.only(&[
+        "name",
+        "type",
+        "where",
+        "mean",
+        "variance",
+        "direction",
+        "guardrail",
+        "margin",
+        "test",
+    ])?;
+    if !matches!(kind, "mean" | "proportion") {
+        let problem = format!("is `{kind}`");
+        return Err(section.invalid("type", problem, "mean, proportion, beside [summary]"));
+    }
+    let variance = section.text("variance")?;
+    match (kind, &variance) {
+        ("mean", None) => return Err(section.missing("variance", "variance = \"variance\"")),
+        ("proportion", Some(_)) => {
+            let problem = "follows from the mean".to_owned();
+            return Err(section.invalid("variance", problem, "on type mean"));
+        }
+        _ => {}
+    }
+    let term = Term {
+        value: section.required_text("mean", "mean = \"mean\"")?,
+        filter: section.text("where")?,
+    };
+    let (guardrail, margin) = read_guardrail(section, kind)?;
+    Ok(Metric {
+        name: section.required_text("name", "name = \"conversion\"")?,
+        kind: MetricKind::Given { term, variance },
+        table: exposures.table.clone(),
+        user: exposures.user.clone(),
+        time: exposures.time.clone(),
+        direction: read_direction(section)?,
+        guardrail,
+        window: None,
+        cuped: None,
+        margin,
+        test: read_test(section)?,
+    })
+}
+
+fn read_guardrail(section: &Section<'_>, kind: &str) -> Result<(bool, Option<f64>)> {
+    let guardrail = section.boolean("guardrail")?.unwrap_or(false);
+    let margin = number_within(section, "margin", 0.0, 1.0)?;
+    if margin.is_some() && (!guardrail || kind == "quantile") {
+        let allowed = "on metrics with guardrail = true, quantiles excepted";
+        return Err(section.invalid("margin", "has no meaning here".into(), allowed));
+    }
+    Ok((guardrail, margin))
+}
+
+fn read_test(section: &Section<'_>) -> Result<ProportionTest> {
+    let tests = [
+        ("unpooled", ProportionTest::Unpooled),
+        ("pooled", ProportionTest::Pooled),
+        ("exact", ProportionTest::Exact),
+    ];
+    Ok(one_of(section, "test", &tests)?.unwrap_or(ProportionTest::Unpooled))
+}
+
+fn read_direction(section: &Section<'_>) -> Result<Direction> {
+    let words = [("increase", Direction::Increase), ("decrease", Direction::Decrease)];
+    Ok(one_of(section, "direction", &words)?.unwrap_or(Direction::Increase))
+}
+
+fn read_funnel(
+    section: &Section<'_>,
+    funnel: &str,
+    metric: impl Fn(String, MetricKind) -> Metric,
+) -> Result<Vec<Metric>> {
+    let example = "steps = [{ name = \"cart\", where = \"event = 'cart'\" }, ...]";
+    let shared = section.text("where")?;
+    let mut steps = Vec::new();
+    for step in section.sections("steps")? {
+        step.only(&["name", "where"])?;
+        let own = step.required_text("where", "where = \"event = 'cart'\"")?;
+        let filter = match &shared {
+            Some(shared) => format!("({shared}) AND ({own})"),
+            None => own,
+        };
+        steps.push(Step { name: step.required_text("name", "name = \"cart\"")?, filter });
+    }
+    if steps.len() < 2 {
+        return Err(if section.has("steps") {
+            section.invalid("steps", format!("has {}", steps.len()), "two or more")
+        } else {
+            section.missing("steps", example)
+        });
+    }
+    let kind = |reached: usize| MetricKind::Step {
+        funnel: funnel.to_owned(),
+        steps: steps.clone(),
+        reached,
+    };
+    Ok((1..=steps.len())
+        .map(|reached| metric(format!("{funnel}: {}", steps[reached - 1].name), kind(reached)))
+        .collect())
+}
+
+/// "7 days" after first exposure, or `{ from = "7 days", to = "8 days" }`.
+fn read_window(section: &Section<'_>) -> Result<Option<Window>> {
+    if !section.is_table("window") {
+        let length = section.duration_ms("window")?;
+        return Ok(length.map(|length_ms| Window { start_ms: 0, end_ms: Some(length_ms) }));
+    }
+    let inner = section.required_section("window", "window = \"7 days\"")?;
+    inner.only(&["from", "to"])?;
+    let start_ms = inner
+        .duration_ms("from")?
+        .ok_or_else(|| inner.missing("from", "from = \"7 days\", to = \"8 days\""))?;
+    let end_ms = inner.duration_ms("to")?;
+    if end_ms.is_some_and(|end_ms| end_ms <= start_ms) {
+        return Err(inner.invalid("to", "is not after `from`".into(), "a later time"));
+    }
+    Ok(Some(Window { start_ms, end_ms }))
+}
+
+fn read_cuped(section: &Section<'_>, kind: &str) -> Result<Option<Cuped>> {
+    let Some(inner) = section.section("cuped")? else {
+        return Ok(None);
+    };
+    inner.only(&["pre", "with"])?;
+    let pre_ms =
+        inner.duration_ms("pre")?.ok_or_else(|| inner.missing("pre", "pre = \"14 days\""))?;
+    let mut with = Vec::new();
+    for term in inner.sections("with")? {
+        term.only(&["value", "where"])?;
+        let value = term.required_text("value", "value = \"amount\"")?;
+        with.push(Term { value, filter: term.text("where")? });
+    }
+    if !with.is_empty() && kind == "ratio" {
+        let problem = "has no meaning for type ratio".to_owned();
+        return Err(inner.invalid("with", problem, "on means and shares"));
+    }
+    Ok(Some(Cuped { pre_ms, with }))
+}
+
+/// The kind of a metric other than a funnel.
+fn read_kind(section: &Section<'_>, kind: &str) -> Result<MetricKind> {
+    let filter = section.text("where")?;
+    let any_row = || -> Result<Term> {
+        let value = section.text("value")?.unwrap_or_else(|| "1".into());
+        Ok(Term { value, filter: filter.clone() })
+    };
+    let summed = || -> Result<Term> {
+        let value = section.required_text("value", "value = \"amount\"")?;
+        Ok(Term { value, filter: filter.clone() })
+    };
+    Ok(match kind {
+        "proportion" => MetricKind::Proportion(any_row()?),
+        "retention" => MetricKind::Retention(any_row()?),
+        "threshold" => {
+            let at_least = section
+                .number("at_least")?
+                .ok_or_else(|| section.missing("at_least", "at_least = 100"))?;
+            if !at_least.is_finite() || at_least <= 0.0 {
+                let allowed = "a number above 0, because users without rows have 0";
+                return Err(section.invalid("at_least", format!("is {at_least}"), allowed));
+            }
+            MetricKind::Threshold { term: summed()?, at_least }
+        }
+        "mean" => MetricKind::Mean { term: summed()?, cap: read_cap(section)? },
+        "count" => {
+            let term = Term { value: "1".into(), filter: filter.clone() };
+            MetricKind::Count { term, cap: read_cap(section)? }
+        }
+        "distinct" => MetricKind::Distinct { term: summed()?, cap: read_cap(section)? },
+        "quantile" => {
+            let level = number_within(section, "level", 0.0, 1.0)?
+                .ok_or_else(|| section.missing("level", "level = 0.9"))?;
+            let per_row =
+                one_of(section, "per", &[("user", false), ("row", true)])?.unwrap_or(false);
+            MetricKind::Quantile { term: summed()?, level, per_row }
+        }
+        _ => MetricKind::Ratio {
+            numerator: read_term(section, "numerator", "amount", filter.as_deref())?,
+            denominator: read_term(section, "denominator", "1", filter.as_deref())?,
+        },
+    })
+}
+
+/// A number, or a quantile such as "99 %".
+fn read_cap(section: &Section<'_>) -> Result<Option<Cap>> {
+    if !section.is_text("cap") {
+        let cap = section.number("cap")?;
+        if cap.is_some_and(|cap| !cap.is_finite()) {
+            return Err(section.invalid("cap", "is not finite".into(), "a number, or \"99 %\""));
+        }
+        return Ok(cap.map(Cap::Value));
+    }
+    let written = section.required_text("cap", "cap = \"99 %\"")?;
+    let percent = written.trim().strip_suffix('%').and_then(|p| p.trim().parse::<f64>().ok());
+    match percent {
+        Some(percent) if percent > 50.0 && percent < 100.0 => {
+            Ok(Some(Cap::Quantile(percent / 100.0)))
+        }
+        _ => {
+            let allowed = "a number, or a percentage above 50 and below 100, such as \"99 %\"";
+            Err(section.invalid("cap", format!("is `{written}`"), allowed))
+        }
+    }
+}
+
+/// One side of a ratio; the metric's own `where` holds for both sides.
+fn read_term(
+    section: &Section<'_>,
+    key: &str,
+    example: &str,
+    shared_filter: Option<&str>,
+) -> Result<Term> {
+    let example = format!("{key} = {{ value = \"{example}\" }}");
+    let inner = section.required_section(key, &example)?;
+    inner.only(&["value", "where"])?;
+    let filter = match (shared_filter, inner.text("where")?) {
+        (Some(shared), Some(own)) => Some(format!("({shared}) AND ({own})")),
+        (shared, own) => own.or_else(|| shared.map(str::to_owned)),
+    };
+    Ok(Term { value: inner.required_text("value", "value = \"amount\"")?, filter })
+}

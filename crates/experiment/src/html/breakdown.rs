@@ -1,0 +1,78 @@
+//! Effects by value of a dimension, beside the effect on everyone.
+
+use std::fmt::Write;
+
+use super::rows::{self, Columns};
+use super::{escape, open, plot};
+use crate::format;
+use crate::report::{Breakdown, MetricReport, Report};
+
+pub(super) fn write(out: &mut String, report: &Report) {
+    if report.breakdowns.is_empty() {
+        return;
+    }
+    open(out, "breakdown", "Breakdown", report.is_distrusted());
+    out.push_str(
+        "<p class=\"quiet note\">As the definition has it; the switches above do not change this \
+         block. The dotted line is the effect on everyone.</p>\n",
+    );
+    for (place, breakdown) in report.breakdowns.iter().enumerate() {
+        out.push_str("<div class=\"card\">\n");
+        for (index, metric) in report.metrics.iter().enumerate() {
+            metric_by(out, report, breakdown, index, metric, place + index == 0);
+        }
+        out.push_str("</div>\n");
+    }
+    out.push_str("</section>\n");
+}
+
+fn metric_by(
+    out: &mut String,
+    report: &Report,
+    breakdown: &Breakdown,
+    index: usize,
+    metric: &MetricReport,
+    opened: bool,
+) {
+    let columns = Columns { reduction: false, series: false, ..Columns::of(report) };
+    let found: Vec<_> =
+        breakdown.differences.iter().filter(|found| found.metric == metric.name).collect();
+    let differ = found.iter().any(|found| found.p < report.alpha);
+    let _ = writeln!(
+        out,
+        "<details class=\"by\"{}><summary><b>{}</b> by {}{}</summary>",
+        if opened { " open" } else { "" },
+        escape(&metric.name),
+        escape(&breakdown.dimension),
+        if differ { " <span class=\"tag\">effects differ</span>" } else { "" }
+    );
+    let many = if columns.arms { " class=\"effects many\"" } else { " class=\"effects\"" };
+    let parts = breakdown.rows.iter().map(|row| &row.metrics[index]);
+    let axis = rows::shared_axis(parts.chain([metric]));
+    let _ = writeln!(out, "<table{many} data-reach=\"{}\">", plot::short(axis.reach));
+    rows::head(out, report, columns, &escape(&breakdown.dimension), &axis);
+    out.push_str("<tbody class=\"overall\">");
+    rows::write(out, report, columns, metric, "(all)", &axis, None);
+    out.push_str("</tbody>\n");
+    for row in &breakdown.rows {
+        let users: u64 = row.users.iter().sum();
+        let label = format!("{} <small>{} users</small>", escape(&row.value), format::count(users));
+        out.push_str("<tbody>");
+        rows::write(out, report, columns, &row.metrics[index], &label, &axis, Some(metric));
+        out.push_str("</tbody>\n");
+    }
+    out.push_str("</table>\n");
+    for found in found {
+        let words = if found.p < report.alpha { "differ" } else { "do not clearly differ" };
+        let _ = writeln!(
+            out,
+            "<p class=\"quiet note\">Interaction: effects of {} {words} between values (Cochran's \
+             Q = {} on {} degrees of freedom, p = {}).</p>",
+            escape(&report.arms[found.arm].name),
+            format::plain(found.q),
+            found.df,
+            format::p_value(found.p)
+        );
+    }
+    out.push_str("</details>\n");
+}

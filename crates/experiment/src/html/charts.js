@@ -1,0 +1,287 @@
+// Charts over days, drawn by uPlot: exposures, power, and those of an opened metric.
+(() => {
+  const { report, views, armsBeside, control } = Page;
+  const charts = new Map();
+  const SIGNS = ["●", "■", "▲", "◆", "▼", "★"];
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const armColor = (arm) => color(`--arm${arm % SIGNS.length}`);
+  const seconds = (day) => Date.parse(`${day}T00:00:00Z`) / 1000;
+  const dayText = (t) =>
+    new Date(t * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+  const DAY = 86400;
+
+  /** Numbers of a line of `views.series`; see data.rs. */
+  const unline = ([least, most, text]) => {
+    const base = views.letters.length;
+    const steps = base * base - 2;
+    const range = most > least ? most - least : 1;
+    const out = [];
+    for (let i = 0; i < text.length; i += 2) {
+      const place = views.letters.indexOf(text[i]) * base + views.letters.indexOf(text[i + 1]);
+      out.push(place > steps ? null : least + (place / steps) * range);
+    }
+    return out;
+  };
+  const zip = (a, b, join) =>
+    a.map((x, i) => (x === null || b[i] === null ? null : join(x, b[i])));
+
+  /** Ends of an axis that leave out the first fifth of the days, when few users make wide bands. */
+  const settledRange = (lines, withZero) => {
+    const late = lines.flatMap((line) => line.slice(Math.floor(line.length / 5)));
+    const known = (late.some((v) => v !== null) ? late : lines.flat()).filter((v) => v !== null);
+    if (withZero) known.push(0);
+    if (!known.length) return [0, 1];
+    const [low, high] = [Math.min(...known), Math.max(...known)];
+    const room = (high - low || Math.abs(high) || 1) * 0.08;
+    return [withZero && low === 0 ? 0 : low - room, withZero && high === 0 ? 0 : high + room];
+  };
+
+  const options = (spec, width) => {
+    const ink = color("--quiet");
+    const grid = { stroke: color("--line"), width: 1 };
+    const font = "12px system-ui, sans-serif";
+    const say = (u) => {
+      const last = u.data[0].length - 1;
+      spec.readout.textContent = spec.say(u.cursor.idx ?? last);
+    };
+    // Lines that cross the whole chart, and each arm's sign at the end of its line.
+    const marks = (u) => {
+      const { ctx, bbox } = u;
+      ctx.save();
+      for (const [at, dash] of spec.levels ?? []) {
+        const y = Math.round(u.valToPos(at, "y", true));
+        if (y < bbox.top || y > bbox.top + bbox.height) continue;
+        ctx.strokeStyle = ink;
+        ctx.setLineDash(dash.map((d) => d * devicePixelRatio));
+        ctx.beginPath();
+        ctx.moveTo(bbox.left, y);
+        ctx.lineTo(bbox.left + bbox.width, y);
+        ctx.stroke();
+      }
+      ctx.font = `${13 * devicePixelRatio}px system-ui, sans-serif`;
+      ctx.textBaseline = "middle";
+      ctx.textAlign = "center";
+      spec.lines.forEach((line, i) => {
+        const values = u.data[i + 1];
+        const last = values.findLastIndex((v) => v !== null);
+        if (line.sign === undefined || last < 0) return;
+        ctx.fillStyle = armColor(line.sign);
+        const place = [u.data[0][last], values[last]];
+        const x = u.valToPos(place[0], "x", true);
+        ctx.fillText(SIGNS[line.sign % SIGNS.length], x, u.valToPos(place[1], "y", true));
+      });
+      ctx.restore();
+    };
+    return {
+      width,
+      height: 190,
+      legend: { show: false },
+      tzDate: (t) => uPlot.tzDate(new Date(t * 1000), "Etc/UTC"),
+      cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
+      scales: {
+        // A single day stands in the middle.
+        x: { range: (_, first, last) => (spec.days.length > 1 ? [first, last] : [first - DAY / 2, first + DAY / 2]) },
+        y: { range: () => spec.range },
+      },
+      axes: [
+        {
+          stroke: ink, font, grid: { show: false }, ticks: { ...grid, size: 4 }, size: 28, gap: 4,
+          space: 56, incrs: [1, 2, 3, 7, 14, 28, 91, 182, 364].map((days) => days * DAY),
+          values: (_, splits) => splits.map(dayText),
+        },
+        {
+          stroke: ink, font, grid, ticks: { show: false }, gap: 6, space: 34,
+          values: (_, splits) => splits.map((v) => (v === 0 ? "0" : spec.axis(v))),
+          size: (_, values) => 14 + 7 * Math.max(1, ...(values ?? []).map((text) => text.length)),
+        },
+      ],
+      series: [{}, ...spec.lines.map((line) => ({
+        label: line.label, stroke: line.color, width: line.width ?? 2, dash: line.dash,
+        points: { show: spec.days.length < 2 },
+      }))],
+      bands: spec.bands ?? [],
+      hooks: { draw: [marks], setCursor: [say], ready: [say] },
+      padding: [8, 12, 0, 0],
+    };
+  };
+
+  /** Draws a chart into `parent`; `make` is called again when colours change. */
+  const add = (parent, make) => {
+    const figure = document.createElement("figure");
+    figure.innerHTML =
+      '<figcaption></figcaption><div class="plot" role="img"></div><p class="readout" aria-hidden="true"></p>';
+    parent.append(figure);
+    const [caption, place, readout] = figure.children;
+    const draw = () => {
+      const spec = { ...make(), readout };
+      caption.innerHTML = spec.title;
+      charts.get(figure)?.plot.destroy();
+      const data = [spec.days.map(seconds), ...spec.lines.map((line) => line.values)];
+      const width = Math.max(220, place.clientWidth);
+      const plot = new uPlot(options(spec, width), data, place);
+      place.setAttribute("aria-label", `${caption.textContent}. ${spec.say(spec.days.length - 1)}`);
+      charts.set(figure, { plot, draw });
+    };
+    draw();
+    new ResizeObserver(() => {
+      const plot = charts.get(figure)?.plot;
+      const width = Math.max(220, place.clientWidth);
+      if (plot && plot.width !== width) plot.setSize({ width, height: 190 });
+    }).observe(place);
+  };
+  const drop = (root) =>
+    root.querySelectorAll("figure").forEach((figure) => {
+      charts.get(figure)?.plot.destroy();
+      charts.delete(figure);
+    });
+  const redraw = () => [...charts.values()].forEach(({ draw }) => draw());
+
+  // Exposures.
+  const names = report.arms.map((arm) => arm.name);
+  const armLines = (lines, extra = {}) =>
+    lines.map((values, arm) => ({ label: names[arm], values, color: armColor(arm), sign: arm, ...extra }));
+  const sayArms = (days, lines, text) => (i) =>
+    `${days[i]}: ` + lines.map((line, arm) => `${SIGNS[arm % 6]} ${names[arm]} ${text(line[i])}`).join(", ");
+  const wholeText = (v) => (v === null ? "–" : Page.thousands(String(Math.round(v))));
+  const shareText = (v) => (v === null ? "–" : Page.percent(v, 2));
+
+  const exposures = (parent) => {
+    const rows = report.first_exposures;
+    const days = rows.map((row) => row.day);
+    const daily = names.map((_, arm) => rows.map((row) => row.users[arm]));
+    const cumulative = daily.map((line) => line.map(((sum) => (v) => (sum += v))(0)));
+    const totals = days.map((_, i) => cumulative.reduce((sum, line) => sum + line[i], 0));
+    const shares = cumulative.map((line) => line.map((v, i) => (totals[i] ? v / totals[i] : null)));
+    const planned = report.arms.reduce((sum, arm) => sum + arm.planned_share, 0);
+    const levels = report.arms.map((arm) => [arm.planned_share / planned, [4, 4]]);
+    const counts = (title, lines) => () => ({
+      title, days, lines: armLines(lines), range: settledRange(lines, true),
+      axis: (v) => Page.thousands(String(v)), say: sayArms(days, lines, wholeText),
+    });
+    parent.replaceChildren();
+    add(parent, counts("Users, cumulative", cumulative));
+    add(parent, counts("Users first exposed per day", daily));
+    add(parent, () => {
+      const around = [...shares, levels.map(([at]) => at)];
+      return {
+        title: "Share of users per arm <small>dashed: planned</small>", days, levels,
+        lines: armLines(shares), range: settledRange(around, false),
+        axis: (v) => Page.percent(v, 1), say: sayArms(days, shares, shareText),
+      };
+    });
+  };
+
+  // One metric.
+  const onScale = (metric, scale) => (v) => (v === null ? "–" : Page.effectText(v, scale, metric));
+  const bandsOf = ([, effect, once, any, , onceUp = once, anyUp = any]) => ({
+    effect,
+    low: zip(effect, once, (v, w) => v - w),
+    high: zip(effect, onceUp, (v, w) => v + w),
+    anyLow: zip(effect, any, (v, w) => v - w),
+    anyHigh: zip(effect, anyUp, (v, w) => v + w),
+  });
+  /** An arm's colour, `#rrggbb`, with so many of 255 parts of opacity. */
+  const tint = (arm, opacity) => armColor(arm) + opacity.toString(16).padStart(2, "0");
+  const lift = (parent, metric, arm, lines) => {
+    const { effect, low, high, anyLow, anyHigh } = bandsOf(lines);
+    const { scale } = metric.comparisons.find((comparison) => comparison.arm === arm);
+    const text = onScale(metric, scale);
+    const name = Page.armNames[arm];
+    add(parent, () => ({
+      title: `Cumulative ${scale === "relative" ? "lift" : "difference"} of ${name} ` +
+        "<small>dark band: look once; light band: look any time</small>",
+      days: report.days, levels: [[0, [3, 3]]], range: settledRange([anyLow, anyHigh], true), axis: text,
+      lines: [
+        { values: anyHigh, color: tint(arm, 110), width: 1 },
+        { values: anyLow, color: tint(arm, 110), width: 1 },
+        { values: high, color: tint(arm, 180), width: 1, dash: [4, 3] },
+        { values: low, color: tint(arm, 180), width: 1, dash: [4, 3] },
+        { values: effect, color: armColor(arm), sign: arm },
+      ],
+      bands: [{ series: [1, 2], fill: tint(arm, 34) }, { series: [3, 4], fill: tint(arm, 56) }],
+      say: (i) =>
+        `${report.days[i]}: ${text(effect[i])}, once [${text(low[i])}, ${text(high[i])}], ` +
+        `any time [${text(anyLow[i])}, ${text(anyHigh[i])}]`,
+    }));
+  };
+  const valuesOf = (parent, metric, base, arms) => {
+    const lines = [];
+    lines[control] = base;
+    armsBeside(control).forEach((arm, i) => (lines[arm] = arms[i][0]));
+    const text = (v) => (v === null ? "–" : Page.valueText(v, metric));
+    add(parent, () => ({
+      title: "Value per arm, cumulative", days: report.days, lines: armLines(lines),
+      range: settledRange(lines, false), axis: text, say: sayArms(report.days, lines, text),
+    }));
+  };
+  const detectable = (parent, metric, arms, title) => {
+    const others = armsBeside(control);
+    const lines = arms.map((arm) => arm[4]);
+    const text = (v) => onScale(metric, metric.comparisons[0].scale)(v).replace(/^\+/, "");
+    add(parent, () => ({
+      title, days: report.days, axis: text, range: settledRange(lines, true),
+      lines: lines.map((values, i) => ({ values, color: armColor(others[i]), sign: others[i] })),
+      say: (i) =>
+        `${report.days[i]}: ` +
+        lines.map((line, at) => `${SIGNS[others[at] % 6]} ${names[others[at]]} ${text(line[i])}`).join(", "),
+    }));
+  };
+  const armLinesOf = (arm) => {
+    const lines = arm.map((line) => (Array.isArray(line) ? unline(line) : line));
+    // The detectable effect may be a number of half-widths.
+    if (typeof lines[4] === "number")
+      lines[4] = lines[2].map((width) => (width === null ? null : width * arm[4]));
+    return lines;
+  };
+  const linesOf = (index) => {
+    const packed = views.series[index];
+    return packed && { base: unline(packed[0]), arms: packed.slice(1).map(armLinesOf) };
+  };
+  const DETECTABLE = "Smallest effect found four times in five";
+  const metricCharts = (parent) => {
+    const index = Number(parent.dataset.metric);
+    const metric = report.metrics[index];
+    const found = linesOf(index);
+    if (!found) return;
+    found.arms.forEach((lines, i) => lift(parent, metric, armsBeside(control)[i], lines));
+    valuesOf(parent, metric, found.base, found.arms);
+    detectable(parent, metric, found.arms, DETECTABLE);
+  };
+
+  // Power: one metric at a time, the first goal at first.
+  const power = (parent) => {
+    const known = report.metrics.map((_, index) => index).filter((index) => views.series[index]);
+    if (!known.length) return;
+    const label = document.createElement("label");
+    label.className = "pick";
+    label.append("By day: ");
+    const pick = document.createElement("select");
+    known.forEach((index) => pick.add(new Option(report.metrics[index].name, index)));
+    label.append(pick);
+    parent.before(label);
+    const draw = () => {
+      drop(parent);
+      parent.replaceChildren();
+      const index = Number(pick.value);
+      detectable(parent, report.metrics[index], linesOf(index).arms, DETECTABLE);
+    };
+    pick.addEventListener("change", draw);
+    draw();
+  };
+
+  const exposureCharts = document.getElementById("exposure-charts");
+  if (exposureCharts) exposures(exposureCharts);
+  const powerChart = document.getElementById("power-chart");
+  if (powerChart) power(powerChart);
+  document.addEventListener("panel-opened", (event) =>
+    event.detail.querySelectorAll("[data-metric]").forEach(metricCharts));
+  document.addEventListener("panel-closed", (event) => drop(event.detail));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  // Paper is white whatever the screen is.
+  const paper = (on) => () => {
+    document.documentElement.classList.toggle("paper", on);
+    redraw();
+  };
+  addEventListener("beforeprint", paper(true));
+  addEventListener("afterprint", paper(false));
+})();

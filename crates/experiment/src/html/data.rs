@@ -1,0 +1,393 @@
+//! The report's numbers inside the page, small enough for fifty metrics.
+//!
+//! Two elements of JSON. `report` is the report without the daily series and the long texts of
+//! `reproduce`, numbers to six digits, keys and long texts once: `{shapes, words, value}`, where
+//! an object is `[n, values...]` with the keys `shapes[n]`, an array `[-1, items...]`, a long text
+//! `[-2, n]` for `words[n]`. In Python:
+//!
+//! ```text
+//! def unpack(v):
+//!     if not isinstance(v, list): return v
+//!     if v[0] == -2: return words[v[1]]
+//!     rest = [unpack(x) for x in v[1:]]
+//!     return rest if v[0] < 0 else dict(zip(shapes[v[0]], rest))
+//! ```
+//!
+//! `views` is what the switches and charts show:
+//!
+//! - `views`: per baseline `b` and CUPED choice `c`, and per metric, the comparisons
+//!   `[relative, absolute, impact, reduction, once, any]`. An effect is `[value, w, w]`, the
+//!   half-widths of its interval (`[down, up]` if they differ) if one looks once and at any time,
+//!   or the reason for having none. `impact` times the absolute effect is the impact; 1 stands for
+//!   the users of all arms. An absolute effect of 0 in place of a list is that of the other way
+//!   round, with the opposite sign.
+//!   `once` and `any` are `[p, adjusted p, call, margin holds, margin p]`; 4 is added to the call
+//!   if the absolute effect decides. 0 in place of the comparisons of a metric: as with CUPED.
+//! - `series`: per metric the control's line, then per arm the lines value, effect, its half-width
+//!   (once, any time) and the detectable effect (one number: so many half-widths), then the upper
+//!   half-widths if they differ. A line is `[min, max, text]`, two characters per day for 0 to
+//!   7,223 of the way; 7,224 is no number.
+//!
+//! # Not here
+//! No reading: report.js does.
+
+use serde_json::{Value, json};
+
+use super::plot::significant;
+use crate::effect::{Estimate, StatsError};
+use crate::report::{Call, Comparison, MetricReport, Point, Report, Scale};
+
+/// Digits of effects, half-widths and p-values: more than the page shows.
+const DIGITS: usize = 6;
+const WIDTH_DIGITS: usize = 5;
+const P_DIGITS: usize = 4;
+/// Digits of a series' ends; between them lie 7,223 steps.
+const LINE_DIGITS: usize = 4;
+
+/// A text of this length or more is said once and then by its place.
+const LONG_WORDS: usize = 12;
+
+/// Characters that need no escape in JSON and none in HTML: from `(` to `~` without `<` and `\`.
+fn letters() -> Vec<char> {
+    ('('..='~').filter(|c| !['<', '\\'].contains(c)).collect()
+}
+
+/// The element `report`.
+pub(super) fn report(report: &Report) -> String {
+    let mut value = serde_json::to_value(report).unwrap_or_default();
+    let metrics = value.get_mut("metrics").and_then(Value::as_array_mut);
+    for metric in metrics.into_iter().flatten().filter_map(Value::as_object_mut) {
+        metric.remove("series");
+    }
+    if let Some(again) = value.get_mut("reproduce").and_then(Value::as_object_mut) {
+        again.remove("definition");
+        again.remove("sql");
+    }
+    let mut once = Once::default();
+    let value = once.packed(value);
+    json!({ "shapes": once.shapes, "words": once.words, "value": value }).to_string()
+}
+
+/// What is said once.
+#[derive(Default)]
+struct Once {
+    shapes: Vec<Vec<String>>,
+    words: Vec<String>,
+}
+
+impl Once {
+    fn packed(&mut self, value: Value) -> Value {
+        match value {
+            Value::Array(items) => {
+                let rest: Vec<Value> = items.into_iter().map(|item| self.packed(item)).collect();
+                Value::Array(std::iter::once(json!(-1)).chain(rest).collect())
+            }
+            Value::Object(fields) => {
+                let shape = place(&mut self.shapes, fields.keys().cloned().collect());
+                let rest: Vec<Value> = fields.into_iter().map(|(_, v)| self.packed(v)).collect();
+                Value::Array(std::iter::once(json!(shape)).chain(rest).collect())
+            }
+            Value::String(text) if text.len() >= LONG_WORDS => {
+                json!([-2, place(&mut self.words, text)])
+            }
+            Value::Number(number) if number.is_f64() => {
+                number.as_f64().map_or(Value::Null, |value| figure(value, DIGITS))
+            }
+            other => other,
+        }
+    }
+}
+
+/// Where `item` stands in `list`, at the end if it is new. Lists are short: a report has a dozen
+/// shapes and a few texts per metric.
+fn place<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
+    list.iter().position(|known| *known == item).unwrap_or_else(|| {
+        list.push(item);
+        list.len() - 1
+    })
+}
+
+/// A number to so many digits, whole ones without ".0".
+fn figure(value: f64, digits: usize) -> Value {
+    let rounded = significant(value, digits);
+    // Whole numbers up to 2^53 are the same as f64 and i64.
+    if rounded.fract() == 0.0 && rounded.abs() < 9e15 {
+        return json!(rounded as i64);
+    }
+    json!(rounded)
+}
+
+/// The element `views`.
+pub(super) fn views(report: &Report) -> String {
+    let series: Vec<Value> = report.metrics.iter().map(series).collect();
+    let letters: String = letters().iter().collect();
+    json!({ "letters": letters, "views": choices(report), "series": series }).to_string()
+}
+
+/// One choice of baseline and CUPED.
+struct Choice {
+    baseline: usize,
+    cuped: bool,
+    /// Per metric and comparison.
+    rows: Vec<Vec<Value>>,
+}
+
+/// One entry per baseline and CUPED choice, those without CUPED after those with; what an entry
+/// before it says already is 0.
+fn choices(report: &Report) -> Vec<Value> {
+    let all: Vec<Choice> = (0..report.arms.len())
+        // Two arms the other way round tell nothing new.
+        .filter(|baseline| report.arms.len() > 2 || *baseline == report.control())
+        .flat_map(|baseline| [(baseline, true), (baseline, false)])
+        .filter_map(|(baseline, cuped)| choice(report, baseline, cuped))
+        .collect();
+    let find = |baseline: usize, cuped: bool| {
+        all.iter().find(|choice| choice.baseline == baseline && choice.cuped == cuped)
+    };
+    let short = |choice: &Choice, metric: usize| {
+        let row = &choice.rows[metric];
+        let adjusted = find(choice.baseline, true).filter(|_| !choice.cuped);
+        if adjusted.is_some_and(|adjusted| adjusted.rows[metric] == *row) {
+            return json!(0);
+        }
+        let said = |(index, value): (usize, &Value)| {
+            // Comparisons are with all arms but the baseline, in their order.
+            let arm = if index < choice.baseline { index } else { index + 1 };
+            let other = find(arm, choice.cuped).filter(|_| arm < choice.baseline);
+            let mut value = value.clone();
+            if other.is_some_and(|o| o.rows[metric][choice.baseline - 1][1] == mirrored(&value[1]))
+            {
+                value[1] = json!(0);
+            }
+            value
+        };
+        Value::Array(row.iter().enumerate().map(said).collect())
+    };
+    let entry = |choice: &Choice| {
+        let rows: Vec<Value> = (0..choice.rows.len()).map(|metric| short(choice, metric)).collect();
+        json!({ "b": choice.baseline, "c": u8::from(choice.cuped), "m": rows })
+    };
+    all.iter().map(entry).collect()
+}
+
+fn choice(report: &Report, baseline: usize, cuped: bool) -> Option<Choice> {
+    let users = report.arms.iter().map(|arm| arm.users).sum();
+    let find = |anytime: bool| {
+        let mut views = report.alternatives.iter();
+        let view = views
+            .find(|view| (view.baseline, view.cuped, view.anytime) == (baseline, cuped, anytime));
+        view.map(|view| &view.comparisons)
+    };
+    let looks = [find(false), find(true)];
+    let base = looks[0].or(looks[1])?;
+    let row = |(metric, row): (usize, &Vec<Comparison>)| {
+        let pack = |(index, base): (usize, &Comparison)| {
+            let [once, any] = looks.map(|look| look?.get(metric)?.get(index));
+            comparison(base, once, any, users)
+        };
+        row.iter().enumerate().map(pack).collect()
+    };
+    Some(Choice { baseline, cuped, rows: base.iter().enumerate().map(row).collect() })
+}
+
+/// The difference the other way round.
+fn mirrored(effect: &Value) -> Value {
+    let Some([value, widths @ ..]) = effect.as_array().map(Vec::as_slice) else {
+        return Value::Null;
+    };
+    let value = value.as_f64().map_or(Value::Null, |value| figure(-value, DIGITS));
+    let turned = widths.iter().map(|width| match width.as_array().map(Vec::as_slice) {
+        Some([down, up]) => json!([up, down]),
+        _ => width.clone(),
+    });
+    std::iter::once(value).chain(turned).collect()
+}
+
+fn comparison(
+    base: &Comparison,
+    once: Option<&Comparison>,
+    any: Option<&Comparison>,
+    users: u64,
+) -> Value {
+    let on = |scale: Scale| {
+        let of = |comparison: &Comparison| match scale {
+            Scale::Relative => comparison.relative,
+            Scale::Absolute => comparison.absolute,
+        };
+        effect(of(base), once.map(of), any.map(of))
+    };
+    json!([
+        on(Scale::Relative),
+        on(Scale::Absolute),
+        impact(base, users),
+        base.variance_reduction.map_or(Value::Null, |share| figure(share, P_DIGITS)),
+        once.map_or(Value::Null, look),
+        any.map_or(Value::Null, look),
+    ])
+}
+
+type Outcome = Result<Estimate, StatsError>;
+
+fn effect(base: Outcome, once: Option<Outcome>, any: Option<Outcome>) -> Value {
+    let value = match base {
+        Ok(estimate) => estimate.value,
+        Err(error) => return json!(error.to_string()),
+    };
+    let reach = |outcome: Option<Outcome>| match outcome {
+        Some(Ok(e)) => half_width(e.value, e.low, e.high),
+        Some(Err(error)) => json!(error.to_string()),
+        None => Value::Null,
+    };
+    json!([figure(value, DIGITS), reach(once), reach(any)])
+}
+
+fn half_width(value: f64, low: f64, high: f64) -> Value {
+    let (down, up) = (value - low, high - value);
+    if is_close(down, up) {
+        return figure(up, WIDTH_DIGITS);
+    }
+    json!([figure(down, WIDTH_DIGITS), figure(up, WIDTH_DIGITS)])
+}
+
+/// Equal but for the last bits of the subtractions that made them.
+fn is_close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-6 * a.abs().max(b.abs())
+}
+
+/// What an absolute effect is multiplied by to be an impact: the users of all arms.
+fn impact(comparison: &Comparison, users: u64) -> Value {
+    match (comparison.impact, comparison.absolute) {
+        (Some(impact), Ok(estimate)) if estimate.high != estimate.low => {
+            let times = (impact.high - impact.low) / (estimate.high - estimate.low);
+            if is_close(times, users as f64) { json!(1) } else { figure(times, DIGITS) }
+        }
+        _ => Value::Null,
+    }
+}
+
+fn look(comparison: &Comparison) -> Value {
+    let p = comparison.estimate().map_or(Value::Null, |e| figure(e.p, P_DIGITS));
+    let adjusted = comparison.p_adjusted.map_or(Value::Null, |p| figure(p, P_DIGITS));
+    let call = match comparison.call {
+        Call::Better => 0,
+        Call::Worse => 1,
+        Call::Inconclusive => 2,
+        Call::Unavailable => 3,
+    };
+    let absolute = if comparison.scale == Scale::Absolute { 4 } else { 0 };
+    let mut out = vec![p, adjusted, json!(call + absolute)];
+    if let Some(ni) = comparison.non_inferiority {
+        out.push(json!(u8::from(ni.holds)));
+        out.push(figure(ni.p, P_DIGITS));
+    }
+    Value::Array(out)
+}
+
+fn series(metric: &MetricReport) -> Value {
+    let Some(first) = metric.series.first() else {
+        return json!(0);
+    };
+    let mut out = vec![line(first.points.iter().map(|point| point.map(|p| p.control)))];
+    for series in &metric.series {
+        let of = |number: fn(&Point) -> f64| {
+            line(series.points.iter().map(|point| point.as_ref().map(number)))
+        };
+        let mut lines = vec![
+            of(|p| p.treatment),
+            of(|p| p.effect),
+            of(|p| p.effect - p.low),
+            of(|p| p.effect - p.anytime_low),
+            detectable(&series.points).unwrap_or_else(|| of(|p| p.detectable)),
+        ];
+        let even = |p: &Point| {
+            is_close(p.effect - p.low, p.high - p.effect)
+                && is_close(p.effect - p.anytime_low, p.anytime_high - p.effect)
+        };
+        if !series.points.iter().flatten().all(even) {
+            lines.push(of(|p| p.high - p.effect));
+            lines.push(of(|p| p.anytime_high - p.effect));
+        }
+        out.push(Value::Array(lines));
+    }
+    Value::Array(out)
+}
+
+/// The detectable effect in half-widths, if it is nearly the same every day: Student's quantile
+/// moves by 0.2 % from 700 users to infinity, a third of a pixel. On the first fifth of the days,
+/// which a chart may cut off, 3 % are near enough.
+fn detectable(points: &[Option<Point>]) -> Option<Value> {
+    let last = points.iter().rev().flatten().next()?;
+    let times = |point: &Point| point.detectable / (point.effect - point.low);
+    let near = |(day, point): (usize, &Option<Point>)| {
+        let room = if day < points.len() / 5 { 0.03 } else { 0.003 };
+        point.as_ref().is_none_or(|point| (times(point) / times(last) - 1.0).abs() < room)
+    };
+    let even = points.iter().enumerate().all(near);
+    (even && times(last).is_finite()).then(|| figure(times(last), LINE_DIGITS))
+}
+
+/// A line over the days; see the module.
+fn line(points: impl Iterator<Item = Option<f64>> + Clone) -> Value {
+    let letters = letters();
+    let base = letters.len();
+    let steps = base * base - 2;
+    let known = points.clone().flatten();
+    let (least, most) =
+        known.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
+    let (least, most) = (significant(least, LINE_DIGITS), significant(most, LINE_DIGITS));
+    let range = if most > least { most - least } else { 1.0 };
+    let text: String = points
+        .flat_map(|point| {
+            let place = point.map_or(steps + 1, |x| {
+                (((x - least) / range).clamp(0.0, 1.0) * steps as f64).round() as usize
+            });
+            [letters[place / base], letters[place % base]]
+        })
+        .collect();
+    if least.is_finite() { json!([least, most, text]) } else { json!([0, 0, text]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_are_eighty_five_and_need_no_escape() {
+        let letters = letters();
+        assert_eq!(letters.len(), 85);
+        let text: String = letters.iter().collect();
+        assert_eq!(json!(text).to_string().len(), 87);
+        assert!(!text.contains(['<', '&', '"']));
+    }
+
+    #[test]
+    fn a_line_reads_back_to_a_part_in_seven_thousand() {
+        let points = [Some(-1.0), None, Some(0.37), Some(3.0)];
+        let line = line(points.iter().copied());
+        let text: Vec<char> = line[2].as_str().expect("text").chars().collect();
+        let place = |pair: &[char]| {
+            let index = |c: char| letters().iter().position(|l| *l == c).expect("a letter");
+            index(pair[0]) * 85 + index(pair[1])
+        };
+        for (pair, point) in text.chunks(2).zip(points) {
+            match point {
+                None => assert_eq!(place(pair), 7224),
+                Some(point) => {
+                    let read = -1.0 + 4.0 * place(pair) as f64 / 7223.0;
+                    assert!((read - point).abs() < 4.0 / 7000.0, "{read} for {point}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn objects_become_values_beside_keys_said_once() {
+        let mut once = Once::default();
+        let long = "a sentence of some length";
+        let value = json!({"rows": [{"a": 0.123456789, "b": "x"}, {"a": 2.0, "b": long}]});
+        let packed = once.packed(value);
+        assert_eq!(once.shapes, [vec!["rows"], vec!["a", "b"]]);
+        assert_eq!(once.words, [long]);
+        assert_eq!(packed.to_string(), r#"[0,[-1,[1,0.123457,"x"],[1,2,[-2,0]]]]"#);
+    }
+}

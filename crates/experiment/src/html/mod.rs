@@ -1,0 +1,211 @@
+//! The report as one HTML file: no network, light and dark, phone and paper.
+//!
+//! ```text
+//! header · health · verdict · switches + scorecard · breakdown · exposures · funnel · power ·
+//! reproduce · data (JSON) · script
+//! ```
+//!
+//! # Invariants
+//! - Text from definitions and data is escaped; a content policy forbids every request and every
+//!   script but the page's own, known by its hash.
+//! - Everything the definition asked for stands in the markup: without a script the page lacks
+//!   switches, panels and time charts, and no default number.
+//! - The script computes no statistics: it shows other numbers of `data`, which the engine made.
+//! - Each drawn interval carries its numbers as `data-` attributes, and its coordinates are those
+//!   numbers on its axis; the words for screen readers stand in the cell before it.
+//!
+//! # Not here
+//! No numbers are formatted (`format`) and no words chosen (`scorecard`, `verdict`). report.js
+//! repeats `format` for the switches; the browser tests hold the two together.
+
+mod breakdown;
+mod data;
+mod exposures;
+mod funnel;
+mod header;
+mod health;
+mod plot;
+mod power;
+mod reproduce;
+mod rows;
+mod scorecard;
+
+use std::fmt::Write;
+
+use crate::digest::sha256;
+use crate::report::{Decision, Report};
+
+const STYLE: &str =
+    concat!(include_str!("../../assets/uplot/uPlot.min.css"), include_str!("report.css"));
+
+/// The charts' library with its licence, which every copy must hold.
+const LIBRARY: &str = concat!(
+    "/*!\n",
+    include_str!("../../assets/uplot/LICENSE"),
+    "\n*/\n",
+    include_str!("../../assets/uplot/uPlot.iife.min.js")
+);
+const OWN_SCRIPT: &str = concat!(include_str!("report.js"), include_str!("charts.js"));
+
+/// Blocks of the page that can be jumped to, in order: element id and title.
+const BLOCKS: [(&str, &str); 6] = [
+    ("scorecard", "Scorecard"),
+    ("breakdown", "Breakdown"),
+    ("exposures", "Exposures"),
+    ("funnel", "Funnel"),
+    ("power", "Power"),
+    ("reproduce", "Reproduce"),
+];
+
+impl Report {
+    /// The report as one self-contained HTML page.
+    pub fn to_html(&self) -> String {
+        let script = script();
+        let mut body = String::with_capacity(100_000);
+        health::write(&mut body, self);
+        header::verdict(&mut body, self);
+        scorecard::write(&mut body, self);
+        breakdown::write(&mut body, self);
+        exposures::write(&mut body, self);
+        funnel::write(&mut body, self);
+        power::write(&mut body, self);
+        reproduce::write(&mut body, self);
+        let mut out = String::with_capacity(body.len() + 120_000);
+        let _ = write!(
+            out,
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+             script-src 'sha256-{}'; style-src 'unsafe-inline'; base-uri 'none'; \
+             form-action 'none'\">\n<title>{}</title>\n<style>\n{}</style>\n\
+             </head>\n<body>\n<main>\n",
+            base64(&sha256(script.as_bytes())),
+            escape(&self.experiment),
+            squeezed(&bare(STYLE))
+        );
+        header::write(&mut out, self);
+        contents(&mut out, &body);
+        out.push_str(&body);
+        let _ = write!(
+            out,
+            "</main>\n<script type=\"application/json\" id=\"report\">{}</script>\n\
+             <script type=\"application/json\" id=\"views\">{}</script>\n\
+             <script>{script}</script>\n</body>\n</html>\n",
+            in_script(&data::report(self)),
+            in_script(&data::views(self))
+        );
+        out
+    }
+
+    fn is_distrusted(&self) -> bool {
+        self.verdict.decision == Decision::DoNotTrust
+    }
+}
+
+/// The charts' library, then the page's own code. One element, so that one hash covers it.
+fn script() -> String {
+    format!("{LIBRARY}\n{}", bare(OWN_SCRIPT))
+}
+
+/// Source without indentation and without lines that are comments: a fifth of its bytes.
+fn bare(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let lines = source.lines().map(str::trim_start);
+    for line in
+        lines.filter(|line| !line.is_empty() && !line.starts_with("//") && !line.starts_with("/**"))
+    {
+        out.push_str(line);
+        out.push('\n');
+    }
+    out
+}
+
+/// A style sheet without the spaces beside its marks. Our texts in it hold none of these pairs.
+fn squeezed(style: &str) -> String {
+    let pairs = ["{ ", " {", "; ", " }", ", "].iter();
+    pairs.fold(style.replace(": ", ":"), |text, pair| text.replace(pair, pair.trim()))
+}
+
+/// Links to the blocks that the page has.
+fn contents(out: &mut String, body: &str) {
+    out.push_str("<nav aria-label=\"Blocks\">");
+    for (id, title) in BLOCKS {
+        if body.contains(&format!("<section id=\"{id}\"")) {
+            let _ = write!(out, "<a href=\"#{id}\">{title}</a>");
+        }
+    }
+    out.push_str("</nav>\n");
+}
+
+/// Opens a block; close it with `</section>`.
+fn open(out: &mut String, id: &str, title: &str, distrusted: bool) {
+    let class = if distrusted { " class=\"distrusted\"" } else { "" };
+    let _ = writeln!(out, "<section id=\"{id}\"{class}>\n<h2>{title}</h2>");
+    if distrusted {
+        out.push_str("<p class=\"stamp\">Not to be trusted: sample ratio mismatch</p>\n");
+    }
+}
+
+/// `<` never appears inside the JSON, so nothing in it can end the element early.
+fn in_script(json: &str) -> String {
+    json.replace('<', "\\u003c")
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// RFC 4648 with padding, as content policies write hashes.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
+        let word = (byte(0) << 16) | (byte(1) << 8) | byte(2);
+        for place in 0..4 {
+            let letter = LETTERS[(word >> (18 - 6 * place)) as usize & 63];
+            out.push(if place <= chunk.len() { char::from(letter) } else { '=' });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{base64, script};
+
+    #[test]
+    fn base64_agrees_with_the_vectors_of_rfc_4648() {
+        for (bytes, expected) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn script_is_hashed_as_a_browser_reads_it() {
+        // A browser turns CR LF into LF before it hashes, and ends the element at `</script`.
+        let script = script();
+        assert!(!script.contains('\r') && !script.to_lowercase().contains("</script"));
+        assert!(!script.contains("<!--"));
+    }
+}
