@@ -15,7 +15,7 @@ VENV ?= $(CARGO_TARGET_DIR)/venv
 
 need = @command -v $(1) >/dev/null || { echo "missing: $(1). Install it: $(2)" >&2; exit 1; }
 
-.PHONY: help demo build test check bench rust-tools python-tools
+.PHONY: help demo build test browser-test check bench rust-tools python-tools
 
 help:
 	@sed -n '2,5s/^# \{0,1\}//p' Makefile
@@ -41,6 +41,13 @@ test: rust-tools python-tools build
 	cargo test --release --workspace
 	UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q tests/sql tests/duckdb
 	UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q tests/acceptance
+
+	@$(MAKE) --no-print-directory browser-test
+
+# The report page in Chromium; says so if there is none.
+browser-test: rust-tools
+	@if command -v node >/dev/null; then node --test tests/browser/; \
+	else echo "SKIPPED: the browser tests. Install node (20 or later) and chromium" >&2; fi
 
 check: rust-tools
 	cargo fmt --all --check

@@ -165,7 +165,7 @@ def the_golden_users_give_the_golden_figures(lake, folder):
         _check_effect(comparison["absolute"], expected["absolute"], f"{metric} absolute")
         _check_effect(comparison["relative"], expected["relative_delta"], f"{metric} relative")
     by_country = golden["breakdown_revenue_by_country_A_vs_B"]
-    rows = {row["value"]: row for row in report["breakdown"]["rows"]}
+    rows = {row["value"]: row for row in report["breakdowns"][0]["rows"]}
     for country, expected in by_country.items():
         revenue = next(m for m in rows[country]["metrics"] if m["name"] == "revenue")
         _check_effect(revenue["comparisons"][0]["relative"], expected, f"revenue in {country}")
