@@ -80,7 +80,10 @@
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
       scales: {
         // A single day stands in the middle.
-        x: { range: (_, first, last) => (spec.days.length > 1 ? [first, last] : [first - DAY / 2, first + DAY / 2]) },
+        x: {
+          range: (_, first, last) =>
+            spec.days.length > 1 ? [first, last] : [first - DAY / 2, first + DAY / 2],
+        },
         y: { range: () => spec.range },
       },
       axes: [
@@ -109,7 +112,8 @@
   const add = (parent, make) => {
     const figure = document.createElement("figure");
     figure.innerHTML =
-      '<figcaption></figcaption><div class="plot" role="img"></div><p class="readout" aria-hidden="true"></p>';
+      '<figcaption></figcaption><div class="plot" role="img"></div>' +
+      '<p class="readout" aria-hidden="true"></p>';
     parent.append(figure);
     const [caption, place, readout] = figure.children;
     const draw = () => {

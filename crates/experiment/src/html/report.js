@@ -239,7 +239,8 @@ const Page = (() => {
     const lifts = rows.filter(([, , it]) => it.on === "relative" && !it.reason);
     const reach = reachOver(lifts.map(([, , it]) => it));
     // Differences of one metric share an axis of their own.
-    const drawn = (metric) => rows.filter(([, of, it]) => of === metric && it.on !== "relative" && !it.reason);
+    const isDifference = (it) => it.on !== "relative" && !it.reason;
+    const drawn = (metric) => rows.filter(([, of, it]) => of === metric && isDifference(it));
     rows.forEach(([row, metric, it, arm]) => {
       const metricReach = reachOver(drawn(metric).map(([, , other]) => other));
       // Beliefs are of the plan and the same on every scale.
