@@ -34,19 +34,22 @@ pub(super) fn of(view: &View<'_>, metric: &Metric, stratified: bool, scale: Scal
     if stratified && let Some(name) = &experiment.stratify {
         parts.push(format!("compared within values of {name} and averaged"));
     }
+    // Other inferences make interval and p-value anew, from the estimate and its error.
+    let once = view.inference == Inference::Fixed;
     let test = match metric.test {
         _ if stratified => "Welch's degrees of freedom",
         ProportionTest::Pooled if metric.kind.shape() == Shape::Proportion => "pooled z-test",
-        ProportionTest::Exact if metric.kind.shape() == Shape::Proportion => {
+        ProportionTest::Exact if once && metric.kind.shape() == Shape::Proportion => {
             "Fisher's exact test with Newcombe's interval for the difference"
         }
-        _ => "Welch's t-test",
+        _ if once => "Welch's t-test",
+        _ => "each arm's own variance",
     };
     parts.push(test.into());
     if scale == Scale::Relative {
         parts.push(match experiment.lift {
-            Lift::Delta | Lift::None => "lift by the delta method".into(),
-            Lift::Fieller => "lift by Fieller's interval".into(),
+            Lift::Fieller if once && !stratified => "lift by Fieller's interval".into(),
+            _ => "lift by the delta method".into(),
         });
     }
     parts.push(match view.inference {
