@@ -184,9 +184,11 @@ pub enum System {
 const STEPS: f64 = 10_000.0;
 
 impl Assignment {
-    /// Index of the arm that `unit` was meant to see; `None`: not in the experiment. `shares`
-    /// sum to 1, one per arm.
+    /// Index of the arm that `unit` was meant to see; `None`: not in the experiment. `shares`:
+    /// one per arm, relative to their sum.
     pub fn arm(&self, unit: &str, shares: &[f64]) -> Option<usize> {
+        let total: f64 = shares.iter().sum();
+        let shares: Vec<f64> = shares.iter().map(|share| share / total).collect();
         let steps = |step: f64| step / STEPS;
         let hash = match &self.system {
             System::GrowthBook { version } => growthbook_hash(&self.seed, unit, *version)?,
@@ -205,7 +207,7 @@ impl Assignment {
                 steps(f64::from(eppo_shard(&format!("{}-{unit}", self.seed), STEPS as u32)))
             }
         };
-        choose(hash, &growthbook_ranges(shares.len(), self.coverage, Some(shares)))
+        choose(hash, &growthbook_ranges(shares.len(), self.coverage, Some(&shares)))
     }
 }
 

@@ -304,6 +304,8 @@ pub struct Comparison {
     /// Corrected over the family the method names; absent without an estimate.
     pub p_adjusted: Option<f64>,
     pub call: Call,
+    /// A group sequential test has no look at today's users, so nothing is called.
+    pub unplanned_look: bool,
     /// The true effect, on the deciding scale, that a fixed test with today's users finds four
     /// times in five.
     pub detectable: Option<f64>,

@@ -213,6 +213,12 @@ pub(crate) fn method(
             }
         ),
     }];
+    if metrics.iter().any(|metric| metric.comparisons.iter().any(|c| c.unplanned_look)) {
+        sentences.push(
+            "Today's users are between two planned looks, so nothing is called; wait for the next."
+                .into(),
+        );
+    }
     if metrics.iter().any(|metric| metric.comparisons.iter().any(|c| c.scale == Scale::Relative)) {
         // Strata and other inferences make their intervals from the delta method's error.
         let once = experiment.inference == Inference::Fixed && experiment.stratify.is_none();

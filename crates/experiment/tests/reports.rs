@@ -428,3 +428,27 @@ fn moments_of_any_order_give_the_same_report() {
     assert_eq!(forwards.to_json(), backwards.to_json());
     assert_eq!(forwards.to_html(), backwards.to_html());
 }
+
+#[test]
+fn a_group_sequential_test_calls_nothing_between_its_looks() {
+    let report = |planned: u64| {
+        let head =
+            format!("inference = \"group_sequential\"\nplanned_users = {planned}\nlooks = 4\n");
+        let text = DEFINITION.replacen("[exposures]", &(head + "[exposures]"), 1);
+        let experiment = Experiment::parse(&text, "free.toml").expect("right");
+        let query = plan(&experiment, &[], None).expect("no names");
+        let arms = [groups(50_000, 0.10, 10.0, 0.1), groups(50_000, 0.11, 10.0, 0.1)];
+        let cells = arms.into_iter().enumerate().map(|(arm, groups)| cell(None, arm, groups));
+        let table = MomentsTable { cells: cells.collect(), ..MomentsTable::default() };
+        analyze(&experiment, &query, &table).expect("fits")
+    };
+    let at_look = report(200_000);
+    assert_eq!(at_look.verdict.decision, Decision::Ship);
+    assert!(!at_look.metrics[0].comparisons[0].unplanned_look);
+    let between = report(160_000);
+    let conversion = &between.metrics[0].comparisons[0];
+    assert!(conversion.unplanned_look && conversion.estimate().expect("an estimate").p < 0.01);
+    assert_eq!(conversion.call, Call::Inconclusive);
+    assert_eq!(between.verdict.decision, Decision::KeepRunning);
+    assert!(between.to_text(100, false).contains("between two planned looks"));
+}

@@ -40,8 +40,8 @@ pub(super) struct View<'e> {
     pub(super) baseline: usize,
     pub(super) cuped: bool,
     pub(super) inference: Inference,
-    /// Per arm, the critical |z| of a group sequential test at today's users of everyone.
-    critical: Vec<Result<f64, StatsError>>,
+    /// Per arm, a group sequential test at today's users of everyone.
+    today: Vec<Result<Today, StatsError>>,
 }
 
 impl<'e> View<'e> {
@@ -53,17 +53,17 @@ impl<'e> View<'e> {
         inference: Inference,
         users: &[u64],
     ) -> Self {
-        let mut view = Self { experiment, baseline, cuped, inference, critical: Vec::new() };
+        let mut view = Self { experiment, baseline, cuped, inference, today: Vec::new() };
         if let Inference::GroupSequential { planned_users, looks } = inference {
             let bound = |arm: usize| {
                 // Nobody compares the baseline with itself, and a bound costs up to 60 ms.
                 if arm == baseline {
-                    return Ok(f64::INFINITY);
+                    return Err(StatsError::NoShares);
                 }
                 let planned = view.planned_of_pair(planned_users, arm);
-                critical(users[baseline] + users[arm], planned, looks, experiment.alpha)
+                Today::of(users[baseline] + users[arm], planned, looks, experiment.alpha)
             };
-            view.critical = (0..users.len()).map(bound).collect();
+            view.today = (0..users.len()).map(bound).collect();
         }
         view
     }
@@ -82,16 +82,31 @@ impl<'e> View<'e> {
     }
 }
 
-/// The bound at `users` of `planned`, after the planned looks before it.
-fn critical(users: u64, planned: u64, looks: u32, alpha: f64) -> Result<f64, StatsError> {
-    let now = (users.max(1) as f64 / planned as f64).min(1.0);
-    let mut fractions: Vec<f64> = (1..looks)
-        .map(|look| f64::from(look) / f64::from(looks))
-        .filter(|fraction| *fraction < now * (1.0 - 1e-9))
-        .collect();
-    fractions.push(now);
-    let bounds = group_sequential_bounds(&fractions, alpha, Sides::Two)?;
-    Ok(bounds[bounds.len() - 1])
+/// Today's look of a group sequential test.
+#[derive(Debug, Clone, Copy)]
+struct Today {
+    /// Critical |z|.
+    critical: f64,
+    /// Users are near one of the planned looks. In between nothing may be called: a plan of four
+    /// looks that is read every day rejects 6.7 % of A/A tests.
+    planned: bool,
+}
+
+/// Users come when they come: this share of the plan before or after a look is at it.
+const LOOK_TOLERANCE: f64 = 0.02;
+
+impl Today {
+    /// At `users` of `planned`, after the planned looks before it.
+    fn of(users: u64, planned: u64, looks: u32, alpha: f64) -> Result<Self, StatsError> {
+        let now = (users.max(1) as f64 / planned as f64).min(1.0);
+        let looks: Vec<f64> = (1..=looks).map(|look| f64::from(look) / f64::from(looks)).collect();
+        let planned = looks.iter().any(|look| (look - now).abs() <= LOOK_TOLERANCE);
+        let mut fractions = looks;
+        fractions.retain(|fraction| *fraction < now * (1.0 - 1e-9));
+        fractions.push(now);
+        let bounds = group_sequential_bounds(&fractions, alpha, Sides::Two)?;
+        Ok(Self { critical: bounds[bounds.len() - 1], planned })
+    }
 }
 
 /// What is known of one arm for one metric.
@@ -403,6 +418,7 @@ fn compare(
         method: super::method::of(view, metric, strata.is_some(), scale),
         p_adjusted: None,
         call: Call::Unavailable,
+        unplanned_look: matches!(view.today.get(arm), Some(Ok(today)) if !today.planned),
         detectable: deciding.ok().map(|estimate| sight * estimate.error),
         variance_reduction: reduction,
         impact: impact(view, metric, &absolute, data),
@@ -510,7 +526,7 @@ impl Looks {
             }
             // Who is looked at in part was as often looked at as everyone.
             Inference::GroupSequential { .. } => {
-                Self::GroupSequential { critical: view.critical[arm]? }
+                Self::GroupSequential { critical: view.today[arm]?.critical }
             }
         })
     }
@@ -592,7 +608,7 @@ pub(super) fn set_call(
 ) {
     comparison.p_adjusted = p;
     comparison.call = match (comparison.estimate(), p) {
-        (Ok(estimate), Some(p)) if p < alpha => {
+        (Ok(estimate), Some(p)) if p < alpha && !comparison.unplanned_look => {
             let rose = estimate.value > 0.0;
             if rose == (direction == Direction::Increase) { Call::Better } else { Call::Worse }
         }
