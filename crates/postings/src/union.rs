@@ -40,6 +40,18 @@ pub enum Selection {
     Mask(Mask),
 }
 
+impl RowSet {
+    /// The rows, all below `file_rows`, as runs or a mask, whichever takes fewer bytes.
+    #[must_use]
+    pub fn into_selection(self, file_rows: u32) -> Selection {
+        let most = (file_rows as usize / 64).max(FEW_RUNS);
+        if self.runs().take(most + 1).count() > most {
+            return Selection::Mask(self.to_mask(file_rows));
+        }
+        Selection::Runs(self.runs().collect())
+    }
+}
+
 impl Selection {
     /// Number of rows.
     #[must_use]
