@@ -11,7 +11,7 @@ use uplake_postings::{
 use uplake_testkit::random::Random;
 
 const SEEDS: u64 = if cfg!(miri) {
-    10
+    5
 } else if cfg!(debug_assertions) {
     20
 } else {

@@ -11,7 +11,7 @@ use uplake_testkit::random::Random;
 /// Rows that the random sets are drawn from: five chunks, not a multiple of 64.
 const SPAN: u32 = 5 * 65_536 - 37;
 const SEEDS: u64 = if cfg!(miri) {
-    4
+    2
 } else if cfg!(debug_assertions) {
     5
 } else {
