@@ -108,10 +108,11 @@ fn main() {
         .collect();
     let duck = Query::Like { pattern: "%烤鸭%", escape: None };
     let rare = Query::Like { pattern: "%北京烤鸭卷饼500g%", escape: None };
-    let questions: [(&str, &str, Kind, Query<'_>); 6] = [
+    let questions: [(&str, &str, Kind, Query<'_>); 7] = [
         ("one poi", "poi_id", Kind::Integers, Query::IntegerIn(&ids[..1])),
         ("many pois", "poi_id", Kind::Integers, Query::IntegerIn(&ids)),
         ("match 烤鸭", "spu_name", Kind::Words, Query::Match("烤鸭")),
+        ("like %烤鸭%, by words", "spu_name", Kind::Words, duck.clone()),
         ("like %烤鸭%", "spu_name", Kind::Grams, duck),
         ("like %北京烤鸭卷饼500g%", "spu_name", Kind::Grams, rare),
         ("price 5..=6", "price", Kind::Zones, Query::KeyBetween(key_of_f64(5.0)..=key_of_f64(6.0))),

@@ -13,7 +13,7 @@ use std::ops::{Range, RangeInclusive};
 use uplake_postings::{Dictionary, Heap, Posting, RowSet, Run, Scratch, Selection, TermId};
 
 use crate::error::IndexError;
-use crate::format::{BLOCK_BYTES, ColumnInfo, Kind};
+use crate::format::{BLOCK_BYTES, ColumnInfo, Kind, UNICODE};
 use crate::grams;
 use crate::words::{self, Word};
 use crate::zones::{self, ZONE_BYTES};
@@ -37,7 +37,8 @@ pub enum Query<'q> {
     StringPrefix(&'q [u8]),
     /// Rows that hold all words of this text; an index of words.
     Match(&'q str),
-    /// Rows that may match this LIKE or ILIKE pattern; an index of grams.
+    /// Rows that may match this LIKE or ILIKE pattern; an index of grams, or one of words, which
+    /// knows bigrams of Han and kana and whole words inside the pattern.
     Like {
         /// The pattern, with `%` and `_`.
         pattern: &'q str,
@@ -109,11 +110,16 @@ impl<B: AsRef<[u8]>> Column<B> {
     ///
     /// # Errors
     /// [`IndexError::WrongRange`] if the bytes are not that many, [`IndexError::Corrupt`] if a
-    /// checksum or the header is wrong, and [`IndexError::Postings`].
+    /// checksum or the header is wrong, [`IndexError::OtherUnicode`], and [`IndexError::Postings`].
     pub fn open(info: &ColumnInfo, bytes: B) -> Result<Self> {
         let (range, found) = (info.first_read(), bytes.as_ref().len() as u64);
         if found != range.end - range.start {
             return Err(IndexError::WrongRange { start: range.start, end: range.end, found });
+        }
+        if matches!(info.kind, Kind::Words | Kind::Grams) && info.unicode != UNICODE {
+            let words = |[major, minor, update, _]: [u8; 4]| format!("{major}.{minor}.{update}");
+            let (found, ours) = (words(info.unicode), words(UNICODE));
+            return Err(IndexError::OtherUnicode { found, ours });
         }
         let column = Self { info: info.clone(), bytes };
         info.dictionary.check(0, column.dictionary_bytes())?;
@@ -155,7 +161,7 @@ impl<B: AsRef<[u8]>> Column<B> {
     }
 
     /// Which terms a query is about, and which bytes their lists need; `None` if the index cannot
-    /// help (a pattern without three literal bytes, a text without a word, a range of an index
+    /// help (a pattern that says too little literally, a text without a word, a range of an index
     /// without order): then all rows are to be read.
     ///
     /// # Errors
@@ -193,6 +199,12 @@ impl<B: AsRef<[u8]>> Column<B> {
                 words if words.is_empty() => return Ok(None),
                 words => (self.all_words(&words)?, false),
             },
+            (Kind::Words, &Query::Like { pattern, escape }) => {
+                match words::of_pattern(pattern, escape) {
+                    words if words.is_empty() => return Ok(None),
+                    words => (self.all_words(&words)?, true),
+                }
+            }
             (Kind::Grams, &Query::Like { pattern, escape }) => {
                 match grams::of_pattern(pattern, escape) {
                     grams if grams.is_empty() => return Ok(None),

@@ -15,6 +15,11 @@ pub enum IndexError {
     /// The index was made for another data file, or another version of it.
     #[error("index of {found}, not of {expected}; rebuild it with `uplake table reindex`")]
     Stale { found: String, expected: String },
+    /// Texts were cut with the tables of another version of Unicode.
+    #[error(
+        "index cut with Unicode {found}, queries with {ours}; rebuild it with `uplake table reindex`"
+    )]
+    OtherUnicode { found: String, ours: String },
     /// More of something than the format can hold.
     #[error("{found} {what} are more than the limit of {limit}; index fewer columns")]
     TooLarge { what: &'static str, found: u64, limit: u64 },

@@ -23,6 +23,13 @@ pub const SMALL_HEAP_BYTES: u64 = 256 << 10;
 /// Sections start at a multiple of this, so that hash buckets of a mapped file are cache lines.
 pub(crate) const ALIGN: usize = 64;
 
+/// Version of the tables that say what a letter is and how it folds. Words and grams made with
+/// other tables could miss rows.
+pub(crate) const UNICODE: [u8; 4] = {
+    let (major, minor, update) = char::UNICODE_VERSION;
+    [major, minor, update, 0]
+};
+
 const MAGIC: [u8; 8] = *b"UPLKINDX";
 const TRAILER_BYTES: usize = 32;
 /// Columns of a file; far above what anybody indexes, far below what would hurt.
@@ -133,6 +140,8 @@ pub struct ColumnInfo {
     pub(crate) file_rows: u32,
     /// Rows of a block, for grams and zones; otherwise 1.
     pub(crate) block_rows: u32,
+    /// Version of Unicode that cut texts.
+    pub(crate) unicode: [u8; 4],
     pub(crate) dictionary: Section,
     pub(crate) heap: Section,
 }
@@ -267,6 +276,7 @@ impl Footer {
         put_text(&mut out, &self.data_file.name)?;
         out.extend_from_slice(&self.data_file.bytes.to_le_bytes());
         out.extend_from_slice(&self.data_file.rows.to_le_bytes());
+        out.extend_from_slice(&UNICODE);
         out.extend_from_slice(&(self.columns.len() as u32).to_le_bytes());
         for column in &self.columns {
             put_text(&mut out, &column.name)?;
@@ -298,6 +308,7 @@ impl Footer {
         let mut fields = Fields { bytes, at: start };
         let name = fields.text()?;
         let data_file = DataFile { name, bytes: fields.u64()?, rows: fields.u32()? };
+        let unicode = fields.array()?;
         let count = fields.u32()? as usize;
         if count > MAX_COLUMNS {
             return Err(fields.corrupt("too many columns"));
@@ -318,7 +329,9 @@ impl Footer {
                 return Err(fields.corrupt("a column contradicts itself"));
             }
             let file_rows = data_file.rows;
-            columns.push(ColumnInfo { name, kind, file_rows, block_rows, dictionary, heap });
+            let column =
+                ColumnInfo { name, kind, file_rows, block_rows, unicode, dictionary, heap };
+            columns.push(column);
         }
         if !fields.bytes.is_empty() {
             return Err(fields.corrupt("bytes after the last column"));

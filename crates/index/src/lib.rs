@@ -21,8 +21,10 @@
 
 mod column;
 mod error;
+mod fold;
 mod format;
 mod grams;
+mod like;
 mod words;
 mod writer;
 mod zones;

@@ -1,12 +1,15 @@
 //! Text to words, the same way when a row is indexed and when a query is asked.
 //!
-//! A word is a longest run of letters and digits, in lower case. Han characters and kana are
+//! A word is a longest run of letters and digits, without case. Han characters and kana are
 //! written without spaces, so a run of them becomes its bigrams, and its last character alone:
 //! every character is then the start of some term, and a query of one character asks for the
 //! prefix.
 //!
 //! # Not here
 //! Stemming, stop words, dictionaries of words: a search engine's work.
+
+use crate::fold::fold;
+use crate::like::pieces;
 
 /// Bytes of a word; longer ones are cut there, in rows and queries alike.
 const MAX_WORD_BYTES: usize = 128;
@@ -43,14 +46,20 @@ fn runs(text: &str) -> impl Iterator<Item = (bool, &str)> {
     })
 }
 
-/// A word in lower case, cut to its limit.
-fn lower(word: &str, out: &mut String) {
+/// A word without case, cut to its limit.
+fn fold_word(word: &str, out: &mut String) {
     out.clear();
-    for c in word.chars().flat_map(char::to_lowercase) {
-        if out.len() + c.len_utf8() > MAX_WORD_BYTES {
+    let mut full = false;
+    for c in word.chars() {
+        fold(c, |c| {
+            full |= out.len() + c.len_utf8() > MAX_WORD_BYTES;
+            if !full {
+                out.push(c);
+            }
+        });
+        if full {
             break;
         }
-        out.push(c);
     }
 }
 
@@ -59,7 +68,7 @@ pub(crate) fn of_row(text: &str, mut each: impl FnMut(&str)) {
     let mut word = String::new();
     for (unspaced, run) in runs(text) {
         if !unspaced {
-            lower(run, &mut word);
+            fold_word(run, &mut word);
             each(&word);
             continue;
         }
@@ -83,7 +92,7 @@ pub(crate) fn of_query(text: &str) -> Vec<Word> {
     let mut word = String::new();
     for (unspaced, run) in runs(text) {
         if !unspaced {
-            lower(run, &mut word);
+            fold_word(run, &mut word);
             put(&word, false);
             continue;
         }
@@ -96,6 +105,25 @@ pub(crate) fn of_query(text: &str) -> Vec<Word> {
             }
         }
     }
+    words
+}
+
+/// The terms that a row must hold to match a LIKE or ILIKE pattern; none if the pattern does not
+/// say. Within a literal part bigrams are certain, and so are words that something ends on both
+/// sides; a word at its edge may go on in the row.
+pub(crate) fn of_pattern(pattern: &str, escape: Option<char>) -> Vec<Word> {
+    let mut words: Vec<Word> = Vec::new();
+    for piece in pieces(pattern, escape) {
+        let from = piece.as_ptr().addr();
+        for (unspaced, run) in runs(&piece) {
+            let start = run.as_ptr().addr() - from;
+            let is_inside = start > 0 && start + run.len() < piece.len();
+            if unspaced || is_inside {
+                words.extend(of_query(run));
+            }
+        }
+    }
+    words.dedup();
     words
 }
 
@@ -115,7 +143,7 @@ mod tests {
             ("", vec![]),
             ("  -- ", vec![]),
             ("Red SHOES, size 42!", vec!["red", "shoes", "size", "42"]),
-            ("Grüße_ÄÖ", vec!["grüße", "äö"]),
+            ("Grüße_ÄÖ", vec!["grüsse", "äö"]),
             ("北京大学", vec!["北京", "京大", "大学", "学"]),
             ("iPhone手机壳 x", vec!["iphone", "手机", "机壳", "壳", "x"]),
             ("京", vec!["京"]),
@@ -135,5 +163,17 @@ mod tests {
         assert_eq!(query("京"), [("京".to_owned(), true)]);
         assert_eq!(query("北京大"), [("北京".to_owned(), false), ("京大".to_owned(), false)]);
         assert!(query("%%").is_empty());
+    }
+
+    #[test]
+    fn patterns_ask_for_what_is_certain() {
+        let terms = |pattern| -> Vec<String> {
+            of_pattern(pattern, None).into_iter().map(|word| word.text).collect()
+        };
+        assert_eq!(terms("%烤鸭%"), ["烤鸭"]);
+        assert_eq!(terms("%鸭%"), ["鸭"]);
+        assert_eq!(terms("%red shoe siz%"), ["shoe"]);
+        assert_eq!(terms("red 5%手机x_y"), ["手机"]);
+        assert!(terms("%shoes%").is_empty());
     }
 }

@@ -7,7 +7,7 @@
 use uplake_postings::{BytesBuilder, Encoded, IntegersBuilder, Options, Run};
 
 use crate::error::IndexError;
-use crate::format::{ALIGN, ColumnInfo, DataFile, Footer, Kind, Section};
+use crate::format::{ALIGN, ColumnInfo, DataFile, Footer, Kind, Section, UNICODE};
 use crate::zones::ZonesBuilder;
 use crate::{grams, words};
 
@@ -47,7 +47,7 @@ impl WordsBuilder {
 pub struct GramsBuilder {
     block_rows: u32,
     grams: IntegersBuilder,
-    lowered: String,
+    folded: String,
 }
 
 impl GramsBuilder {
@@ -56,7 +56,7 @@ impl GramsBuilder {
     #[must_use]
     pub fn new(block_rows: u32) -> Self {
         let grams = IntegersBuilder::new(Options::default());
-        Self { block_rows: block_rows.max(1), grams, lowered: String::new() }
+        Self { block_rows: block_rows.max(1), grams, folded: String::new() }
     }
 
     /// Adds the text of `row`; rows ascend, and one without text is left out.
@@ -66,7 +66,7 @@ impl GramsBuilder {
     pub fn push(&mut self, row: u32, text: &str) -> Result<()> {
         let block = row / self.block_rows;
         let mut result = Ok(());
-        grams::of_text(text, &mut self.lowered, |gram| {
+        grams::of_text(text, &mut self.folded, |gram| {
             if result.is_ok() {
                 result = self.grams.push(gram, Run::new(block, block.saturating_add(1)));
             }
@@ -171,7 +171,9 @@ impl Writer {
         let dictionary = self.section(&encoded.dictionary);
         let heap = self.section(&encoded.heap);
         let (name, file_rows) = (column.to_owned(), self.data_file.rows);
-        self.columns.push(ColumnInfo { name, kind, file_rows, block_rows, dictionary, heap });
+        let unicode = UNICODE;
+        let info = ColumnInfo { name, kind, file_rows, block_rows, unicode, dictionary, heap };
+        self.columns.push(info);
     }
 
     fn section(&mut self, bytes: &[u8]) -> Section {

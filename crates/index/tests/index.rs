@@ -157,7 +157,9 @@ fn check_candidates(answer: Option<Answer>, expected: &RowSet, what: &str) {
 /// Words of a text by definition, written without the tokenizer.
 fn matches(text: &str, query: &str) -> bool {
     let han = |c: char| ('\u{3040}'..'\u{a000}').contains(&c);
-    let text = text.to_lowercase();
+    // Without case: lower, upper, lower, so that ß and SS agree.
+    let fold = |text: &str| text.to_lowercase().to_uppercase().to_lowercase();
+    let text = fold(text);
     // Words of other letters, parted by anything that is not one of theirs.
     let split = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| han(c) || !c.is_alphanumeric());
@@ -167,7 +169,7 @@ fn matches(text: &str, query: &str) -> bool {
         let runs = text.split(|c| !han(c)).filter(|run| !run.is_empty());
         runs.map(|run| run.chars().collect()).collect()
     };
-    let query = query.to_lowercase();
+    let query = fold(query);
     let has = split(&text);
     split(&query).iter().all(|word| has.contains(word))
         && runs(&query).iter().all(|run| {
@@ -249,6 +251,15 @@ fn answers_are_those_of_a_scan() {
             let expected = scan(&rows.texts, |text| text.to_lowercase().contains(&lower));
             let found = ask(&file, "text", Kind::Grams, &query);
             check_candidates(found.clone(), &expected, &format!("seed {seed}, like {pattern}"));
+            if let Some(by_words) = ask(&file, "text", Kind::Words, &query) {
+                check_candidates(
+                    Some(by_words),
+                    &expected,
+                    &format!("seed {seed}, words {pattern}"),
+                );
+            } else {
+                assert!(part.is_ascii() || part == "straße", "seed {seed}: {part} has bigrams");
+            }
             if part == "absent" {
                 assert_eq!(found.expect("six grams").rows.cardinality(), 0, "seed {seed}");
             }
@@ -349,6 +360,22 @@ fn a_changed_byte_never_changes_an_answer() {
         harmless < 100 * if cfg!(debug_assertions) { 1 } else { 40 },
         "{harmless} were not noticed"
     );
+}
+
+#[test]
+fn words_of_another_unicode_are_refused() {
+    let mut file = write(&draw(&mut Random::new(8), 70, 4), true);
+    let trailer = file.len() - 32;
+    let length =
+        u32::from_le_bytes(*file[trailer + 8..].first_chunk().expect("a trailer")) as usize;
+    let at = trailer - length + 2 + data_file(70).name.len() + 12;
+    file[at] += 1;
+    let checksum = crc32fast::hash(&file[trailer - length..trailer]);
+    file[trailer + 12..trailer + 16].copy_from_slice(&checksum.to_le_bytes());
+    let mut reader = Reader { file: &file, fetched: Vec::new() };
+    let words = reader.ask("text", Kind::Words, &Query::Match("red"));
+    assert!(matches!(words, Err(IndexError::OtherUnicode { .. })), "{words:?}");
+    assert!(reader.ask("id", Kind::Integers, &Query::IntegerIn(&[0])).is_ok());
 }
 
 #[test]
