@@ -308,6 +308,9 @@ impl<B: AsRef<[u8]>> Column<B> {
             Terms::Any(terms) if terms.is_empty() => Selection::Runs(Vec::new()),
             Terms::Any(terms) => self.dictionary()?.union_terms(terms, &heap, scratch)?,
             Terms::Blocks(blocks) => self.rows_of_blocks(blocks),
+            Terms::All(groups) if groups.len() == 1 && self.info.block_rows == 1 => {
+                self.dictionary()?.union_terms(&groups[0], &heap, scratch)?
+            }
             Terms::All(groups) => {
                 let dictionary = self.dictionary()?;
                 let mut common: Option<RowSet> = None;

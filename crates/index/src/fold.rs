@@ -27,7 +27,8 @@ mod tests {
 
     #[test]
     fn a_character_folds_like_its_upper_and_lower_case() {
-        for c in '\0'..=char::MAX {
+        // No script with case lies beyond the second plane.
+        for c in '\0'..='\u{1ffff}' {
             let all = folded(std::iter::once(c));
             assert_eq!(all, folded(c.to_lowercase()), "{c:?}");
             // Where upper case is a character of its own; ŉ becomes two that stand for it.

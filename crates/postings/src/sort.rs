@@ -10,6 +10,10 @@ const MAX_DIGIT_BITS: u32 = 11;
 /// Runs that start together keep the order they came in; they are joined anyway. `spare` is
 /// working memory, worth keeping between calls.
 pub(crate) fn sort_packed(values: &mut Vec<u64>, spare: &mut Vec<u64>, bits: u32) {
+    // One list, or terms in row order, come sorted; the look stops at the first that is not.
+    if values.is_sorted() {
+        return;
+    }
     if values.len() <= SMALL {
         values.sort_unstable();
     } else {
