@@ -10,7 +10,7 @@ use uplake_testkit::random::Random;
 fn changed_bytes_never_panic_and_never_name_a_row_beyond_the_file() {
     let corpus = hostile::Corpus::new();
     let rounds = if cfg!(miri) {
-        30
+        15
     } else if cfg!(debug_assertions) {
         4_000
     } else {
