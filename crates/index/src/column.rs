@@ -27,7 +27,8 @@ type Result<T> = std::result::Result<T, IndexError>;
 /// A question to a column's index.
 #[derive(Debug, Clone)]
 pub enum Query<'q> {
-    /// Rows that hold one of these integers; an index of integers answers it.
+    /// Rows that hold one of these integers; an index of integers answers it. Whoever wrote signed
+    /// ones with [`crate::key_of_i64`] asks with it, too.
     IntegerIn(&'q [u64]),
     /// Rows that hold an integer in the range; an index of integers, if it is ordered.
     IntegerBetween(RangeInclusive<u64>),

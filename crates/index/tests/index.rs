@@ -322,18 +322,22 @@ fn a_large_heap_is_read_by_blocks() {
     assert!(matches!(result, Err(IndexError::WrongRange { .. })), "{result:?}");
 }
 
-/// What the file answers to a few questions, or the first error.
+/// A few questions, one for every way to ask.
+const QUESTIONS: [(&str, Kind, Query<'_>); 8] = [
+    ("id", Kind::Integers, Query::IntegerIn(&[0, 3 << 20, 5 << 20])),
+    ("id", Kind::Integers, Query::IntegerBetween(1 << 20..=9 << 20)),
+    ("name", Kind::Strings, Query::StringIn(&[b"user-1", b"user-4"])),
+    ("name", Kind::Strings, Query::StringPrefix(b"user-1")),
+    ("text", Kind::Words, Query::Match("京 red")),
+    ("text", Kind::Words, Query::Like { pattern: "%手机%", escape: None }),
+    ("text", Kind::Grams, Query::Like { pattern: "%shoe%", escape: None }),
+    ("key", Kind::Zones, Query::KeyBetween(20..=30)),
+];
+
+/// What the file answers to all questions, or the first error.
 fn answers(file: &[u8]) -> Result<Vec<Option<Answer>>, IndexError> {
     let mut reader = Reader { file, fetched: Vec::new() };
-    Ok(vec![
-        reader.ask("id", Kind::Integers, &Query::IntegerIn(&[0, 3 << 20, 5 << 20]))?,
-        reader.ask("id", Kind::Integers, &Query::IntegerBetween(1 << 20..=9 << 20))?,
-        reader.ask("name", Kind::Strings, &Query::StringIn(&[b"user-1", b"user-4"]))?,
-        reader.ask("name", Kind::Strings, &Query::StringPrefix(b"user-1"))?,
-        reader.ask("text", Kind::Words, &Query::Match("京"))?,
-        reader.ask("text", Kind::Grams, &Query::Like { pattern: "%shoe%", escape: None })?,
-        reader.ask("key", Kind::Zones, &Query::KeyBetween(20..=30))?,
-    ])
+    QUESTIONS.iter().map(|(column, kind, query)| reader.ask(column, *kind, query)).collect()
 }
 
 #[test]
@@ -376,6 +380,68 @@ fn words_of_another_unicode_are_refused() {
     let words = reader.ask("text", Kind::Words, &Query::Match("red"));
     assert!(matches!(words, Err(IndexError::OtherUnicode { .. })), "{words:?}");
     assert!(reader.ask("id", Kind::Integers, &Query::IntegerIn(&[0])).is_ok());
+}
+
+/// Makes all checksums of a file right again: what an enemy does.
+fn sign(file: &mut [u8]) {
+    let trailer = file.len() - 32;
+    let length =
+        u32::from_le_bytes(*file[trailer + 8..].first_chunk().expect("a trailer")) as usize;
+    let number = |file: &[u8], at: usize| {
+        u64::from_le_bytes(*file[at..].first_chunk().expect("inside the footer")) as usize
+    };
+    let text =
+        |file: &[u8], at: usize| at + 2 + usize::from(file[at]) + 256 * usize::from(file[at + 1]);
+    let mut at = text(file, trailer - length) + 8 + 4 + 4 + 4;
+    while at < trailer {
+        at = text(file, at) + 1 + 4;
+        for _section in 0..2 {
+            let (offset, bytes) = (number(file, at), number(file, at + 8));
+            at += 16;
+            let checksums: Vec<u32> = file[offset..offset + bytes]
+                .chunks(BLOCK_BYTES as usize)
+                .map(crc32fast::hash)
+                .collect();
+            for checksum in checksums {
+                file[at..at + 4].copy_from_slice(&checksum.to_le_bytes());
+                at += 4;
+            }
+        }
+    }
+    let checksum = crc32fast::hash(&file[trailer - length..trailer]);
+    file[trailer + 12..trailer + 16].copy_from_slice(&checksum.to_le_bytes());
+}
+
+#[test]
+fn hostile_sections_with_good_checksums_never_panic_nor_name_a_row_beyond_the_file() {
+    let count = 700;
+    let file = write(&draw(&mut Random::new(8), count, 40), true);
+    let mut same = file.clone();
+    sign(&mut same);
+    assert!(same == file, "signing an unchanged file changes nothing");
+    let footer = Reader { file: &file, fetched: Vec::new() }.footer().expect("our own bytes");
+    let sections = footer.columns().iter().map(|info| info.first_read()).collect::<Vec<_>>();
+    let mut random = Random::new(11);
+    let mut answered = 0;
+    for round in 0..if cfg!(debug_assertions) { 800 } else { 50_000 } {
+        let mut changed = file.clone();
+        for _ in 0..1 + random.below(3) {
+            let section = &sections[random.below(sections.len() as u64) as usize];
+            // Headers decide most.
+            let span = if random.below(2) == 0 { 80 } else { section.end - section.start };
+            let at = (section.start + random.below(span)) as usize;
+            changed[at] = random.bits() as u8 >> random.below(8);
+        }
+        sign(&mut changed);
+        let mut reader = Reader { file: &changed, fetched: Vec::new() };
+        for (column, kind, query) in &QUESTIONS {
+            let Ok(Some(answer)) = reader.ask(column, *kind, query) else { continue };
+            let last = answer.rows.into_runs().last().map_or(0, |run| run.end);
+            assert!(last as usize <= count, "round {round}: row {last}");
+            answered += 1;
+        }
+    }
+    assert!(answered > 0, "the changes leave something to answer");
 }
 
 #[test]

@@ -1,11 +1,20 @@
 //! Hashing: one multiplication per 8 bytes, folded.
 //!
+//! ```text
+//! fold(a, b)   = lower half of a × b, xor upper half
+//! integer(id)  = fold(id xor seed, SPREAD)
+//! bytes(term)  = h = seed xor length × MIX; for each whole 8 bytes w: h = fold(h xor w, SPREAD);
+//!                then with the last 0 to 7 bytes, zeros after them:
+//!                fold(fold(h xor w, MIX) xor seed, SPREAD)
+//! ```
+//!
 //! # Invariants
 //! - The result is part of the file format: it depends on seed and bytes only, on any platform.
 //!
 //! # Not here
-//! Defence against chosen keys: the builder tries other seeds when buckets overflow, and says so
-//! when none helps; look-ups stop after the number of buckets that the header names.
+//! Defence against chosen keys. A table's builder tries other seeds when buckets overflow, and says
+//! so when none helps; look-ups stop after the number of buckets that the header names. But the map
+//! that numbers terms while they come has one seed, so a load of ids made to collide is slow.
 //!
 //! # Source
 //! The folded 128-bit product is that of Wang Yi's wyhash and of `foldhash`.

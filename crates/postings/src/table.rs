@@ -3,7 +3,7 @@
 //! ```text
 //! bucket, 64 bytes:  u32 tag × 8, u32 ordinal + 1 × 8; 0 where the slot is empty
 //! ```
-//! A key's home is `hash * buckets >> 64`, so any number of buckets will do and a table is two
+//! A key's home is `hash * buckets >> 64` (the hash is drawn in `hash.rs`), so any number of buckets will do and a table is two
 //! thirds full. A key whose home is full lies in the next bucket that was not.
 //!
 //! # Invariants
