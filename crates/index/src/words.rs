@@ -6,7 +6,8 @@
 //! prefix.
 //!
 //! # Not here
-//! Unicode normalisation: a combining mark parts words, in rows and queries alike. Stemming, stop words, dictionaries of words: a search engine's work.
+//! Unicode normalisation: a combining mark parts words, in rows and queries alike. Stemming, stop
+//! words, dictionaries of words: a search engine's work.
 
 use crate::fold::fold;
 use crate::like::pieces;
