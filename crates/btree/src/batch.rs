@@ -54,7 +54,7 @@ impl<K: Key + ?Sized> Tree<K> {
             let mut pids = [0; GROUP];
             for ((key, step), pid) in keys.iter().zip(steps.iter()).zip(&mut pids) {
                 let Some((page, _)) = step else { continue };
-                *pid = page.value(page.child_of::<K>(key.borrow())) as u32;
+                *pid = page.value::<K>(page.child_of::<K>(key.borrow())) as u32;
                 if let Some(child) = self.pool.peek(*pid) {
                     child.prefetch_start();
                 }
@@ -74,7 +74,7 @@ impl<K: Key + ?Sized> Tree<K> {
         }
         for ((key, step), value) in keys.iter().zip(steps.iter()).zip(values) {
             let found = step.and_then(|(page, version)| {
-                let value = page.search::<K>(key.borrow()).ok().map(|index| page.value(index));
+                let value = page.search::<K>(key.borrow()).ok().map(|index| page.value::<K>(index));
                 latch::validate(page.latch(), version).then_some(value)
             });
             // Not in memory, or changed under way: this key goes alone.
@@ -169,9 +169,9 @@ fn write_leaf<K: Key + ?Sized, Q: Borrow<K>>(
         }
         match page.search(key) {
             Ok(index) => {
-                *previous = Some(page.value(index));
+                *previous = Some(page.value::<K>(index));
                 if present == Present::Replace {
-                    page.set_value(index, *value);
+                    page.set_value::<K>(index, *value);
                     replaced += 1;
                 }
             }

@@ -43,7 +43,7 @@ impl<K: Key + ?Sized> Tree<K> {
         entries: impl IntoIterator<Item = (Q, u64)>,
     ) -> Result<u64> {
         let root = self.root().0;
-        if root.level() > 0 || root.count() > 0 {
+        if root.level() > 0 || root.count::<K>() > 0 {
             return Err(TreeError::NotEmpty);
         }
         let mut builder = Builder::default();

@@ -4,7 +4,7 @@ use crate::error::{Result, TreeError};
 use crate::key::{Entries, Key};
 use crate::latch;
 use crate::page::{Fences, ident};
-use crate::pool::PoolStats;
+use crate::pool::{Expected, Fetched, PoolStats};
 use crate::tree::{ROOT, Tree};
 
 /// A tree's shape and its pool's work.
@@ -44,7 +44,8 @@ impl<K: Key + ?Sized> Tree<K> {
         stats.height = levels;
         stats.pages = vec![0; levels];
         stats.fill = vec![0.0; levels];
-        self.visit(ROOT, levels as u8 - 1, &Fences::default(), &mut stats)?;
+        let expected = Expected { fences: Fences::default(), level: Some(levels as u8 - 1) };
+        self.visit(ROOT, &expected, &mut stats)?;
         for (fill, pages) in stats.fill.iter_mut().zip(&stats.pages) {
             *fill /= *pages as f64;
         }
@@ -77,11 +78,12 @@ impl<K: Key + ?Sized> Tree<K> {
         }
     }
 
-    fn visit(&self, pid: u32, level: u8, expected: &Fences, stats: &mut TreeStats) -> Result<()> {
+    fn visit(&self, pid: u32, expected: &Expected, stats: &mut TreeStats) -> Result<()> {
+        let level = expected.level.unwrap_or(0);
         let wrong = |what: &str| Err(TreeError::corrupt(format!("page {pid}: {what}")));
         let (page, version) = loop {
-            if !self.pool.fetch(pid)? {
-                return wrong("it does not exist");
+            if self.pool.fetch(pid, expected)? == Fetched::NotThere {
+                return wrong("it is not what its parent says");
             }
             if let Some(page) = self.pool.peek(pid) {
                 let version = latch::read(page.latch());
@@ -95,16 +97,16 @@ impl<K: Key + ?Sized> Tree<K> {
         let fences = page.fences();
         let fill = page.fill::<K>();
         let mut entries = Entries::default();
-        page.copy_entries::<K>(0..page.count(), &mut entries);
+        page.copy_entries::<K>(0..page.count::<K>(), &mut entries);
         if !latch::validate(page.latch(), version) {
             // Evicted while we looked: again. Nobody writes, so this ends.
-            return self.visit(pid, level, expected, stats);
+            return self.visit(pid, expected, stats);
         }
         if !is_ident_right {
             return wrong("not of this level");
         }
         checked.or_else(wrong)?;
-        if fences != *expected {
+        if fences != expected.fences {
             return wrong("fences differ from the parent's borders");
         }
         stats.pages[usize::from(level)] += 1;
@@ -121,8 +123,9 @@ impl<K: Key + ?Sized> Tree<K> {
             } else {
                 Some(entries.key(index + 1))
             };
-            let expected = Fences::new(lower, upper);
-            self.visit(entries.value(index) as u32, level - 1, &expected, stats)?;
+            let fences = Fences::new(lower, upper);
+            let expected = Expected { fences, level: Some(level - 1) };
+            self.visit(entries.value(index) as u32, &expected, stats)?;
         }
         Ok(())
     }

@@ -88,10 +88,13 @@ struct Shape {
 
 impl Shape {
     #[inline(always)]
-    fn read(words: &Words) -> Self {
+    fn read<K: Sealed + ?Sized>(words: &Words) -> Self {
         let word = words.get(SHAPE);
-        let capacity = (word >> 16 & 0xffff) as usize;
-        let capacity = capacity.min(MAX_CAPACITY);
+        let capacity = if K::FIXED {
+            FIXED_CAPACITY
+        } else {
+            ((word >> 16 & 0xffff) as usize).min(MAX_CAPACITY)
+        };
         Self {
             count: ((word & 0xffff) as usize).min(capacity),
             capacity,
@@ -99,6 +102,8 @@ impl Shape {
             dead: (word >> 48) as usize,
         }
     }
+
+    #[inline]
 
     fn write(self, words: &Words) {
         let word = self.count as u64
@@ -113,11 +118,14 @@ impl Shape {
         HEADS + self.capacity + index
     }
 
+    #[inline]
+
     fn slots(self) -> usize {
         HEADS + 2 * self.capacity
     }
 
     /// First byte behind the arrays.
+    #[inline]
     fn arrays_end(self, fixed: bool) -> usize {
         let slots = if fixed { 0 } else { self.capacity.div_ceil(2) };
         (HEADS + 2 * self.capacity + slots) * 8
@@ -136,12 +144,16 @@ impl Fences {
         Self { lower: lower.map(<[u8]>::to_vec), upper: upper.map(<[u8]>::to_vec) }
     }
 
+    #[inline]
+
     fn prefix(&self, fixed: bool) -> usize {
         match (&self.lower, &self.upper) {
             (Some(lower), Some(upper)) if !fixed => common_prefix(lower, upper),
             _ => 0,
         }
     }
+
+    #[inline]
 
     fn bytes(&self) -> usize {
         self.lower.as_ref().map_or(0, Vec::len) + self.upper.as_ref().map_or(0, Vec::len)
@@ -168,6 +180,8 @@ pub(crate) fn bytes_needed(
     range.len() * SLOTTED_BYTES + tails + fences.bytes() + 4
 }
 
+#[inline]
+
 fn tail_len(key: usize, prefix: usize) -> usize {
     key.saturating_sub(prefix + 8)
 }
@@ -193,6 +207,8 @@ impl<'a> Page<'a> {
         self.words.get(TOUCHED)
     }
 
+    #[inline]
+
     pub(crate) fn set_touched(self, touched: u64) {
         self.words.set(TOUCHED, touched);
     }
@@ -207,13 +223,18 @@ impl<'a> Page<'a> {
     }
 
     /// Block and checksum of the page's image in the file, 0 if it has none.
+    #[inline]
     pub(crate) fn home(self) -> u64 {
         self.words.word(HOME).load(Relaxed)
     }
 
+    #[inline]
+
     pub(crate) fn set_home(self, home: u64) {
         self.words.set(HOME, home);
     }
+
+    #[inline]
 
     pub(crate) fn is_dirty(self) -> bool {
         self.words.get(DIRTY) != 0
@@ -233,9 +254,13 @@ impl<'a> Page<'a> {
         self.words.get(IDENT)
     }
 
+    #[inline]
+
     pub(crate) fn set_ident(self, ident: u64) {
         self.words.set(IDENT, ident);
     }
+
+    #[inline]
 
     pub(crate) fn pid(self) -> u32 {
         self.ident() as u32
@@ -247,17 +272,18 @@ impl<'a> Page<'a> {
     }
 
     #[inline(always)]
-    pub(crate) fn count(self) -> usize {
-        Shape::read(self.words).count
+    pub(crate) fn count<K: Sealed + ?Sized>(self) -> usize {
+        Shape::read::<K>(self.words).count
     }
 
     #[inline(always)]
-    pub(crate) fn value(self, index: usize) -> u64 {
-        self.words.get(Shape::read(self.words).value_at(index))
+    pub(crate) fn value<K: Sealed + ?Sized>(self, index: usize) -> u64 {
+        self.words.get(Shape::read::<K>(self.words).value_at(index))
     }
 
-    pub(crate) fn set_value(self, index: usize, value: u64) {
-        self.words.set(Shape::read(self.words).value_at(index), value);
+    #[inline(always)]
+    pub(crate) fn set_value<K: Sealed + ?Sized>(self, index: usize, value: u64) {
+        self.words.set(Shape::read::<K>(self.words).value_at(index), value);
     }
 
     #[inline(always)]
@@ -277,6 +303,8 @@ impl<'a> Page<'a> {
         ((slot & 0xffff) as usize, (slot >> 16 & 0xffff) as usize)
     }
 
+    #[inline]
+
     fn set_slot(self, shape: Shape, index: usize, at: usize, len: usize) {
         let word = shape.slots() + index / 2;
         let shift = 32 * (index % 2);
@@ -295,6 +323,8 @@ impl<'a> Page<'a> {
         (low | high).to_le_bytes()
     }
 
+    #[inline]
+
     fn store_bytes(self, at: usize, bytes: &[u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -308,6 +338,7 @@ impl<'a> Page<'a> {
     }
 
     /// Appends `len` bytes from byte `at`; nothing if that leaves the page.
+    #[inline]
     fn copy_bytes(self, at: usize, len: usize, out: &mut Vec<u8>) {
         if at + len > PAGE_BYTES {
             return;
@@ -319,6 +350,8 @@ impl<'a> Page<'a> {
             done += 8;
         }
     }
+
+    #[inline]
 
     fn compare_bytes(self, at: usize, len: usize, other: &[u8]) -> Ordering {
         let common = len.min(other.len());
@@ -335,6 +368,8 @@ impl<'a> Page<'a> {
         len.cmp(&other.len())
     }
 
+    #[inline]
+
     fn fence(self, upper: bool) -> Option<(usize, usize)> {
         let word = self.words.get(FENCES) >> if upper { 32 } else { 0 };
         let (at, len) = ((word & 0xffff) as usize, (word >> 16 & 0xffff) as u16);
@@ -350,7 +385,22 @@ impl<'a> Page<'a> {
         Fences { lower: self.fence(false).map(copy), upper: self.fence(true).map(copy) }
     }
 
+    /// The fences a child must have.
+    pub(crate) fn child_fences<K: Sealed + ?Sized>(self, index: usize) -> Fences {
+        let key = |index| {
+            let mut key = Vec::new();
+            self.copy_key::<K>(index, &mut key);
+            key
+        };
+        let own = self.fences();
+        Fences {
+            lower: if index == 0 { own.lower } else { Some(key(index)) },
+            upper: if index + 1 < self.count::<K>() { Some(key(index + 1)) } else { own.upper },
+        }
+    }
+
     /// Whether the page has no upper fence.
+    #[inline]
     pub(crate) fn is_rightmost(self) -> bool {
         self.fence(true).is_none()
     }
@@ -364,19 +414,20 @@ impl<'a> Page<'a> {
     /// Number of heads that are not greater than `head`.
     #[inline(always)]
     fn heads_not_above(self, head: u64, count: usize) -> usize {
-        let blocks = count.div_ceil(BLOCK);
-        let block = self.words.count_not_above(HINTS, blocks, head);
-        if block == 0 {
-            return 0;
+        if count <= BLOCK {
+            return self.words.count_not_above(HEADS, count, head);
         }
-        let start = (block - 1) * BLOCK;
+        let blocks = count.div_ceil(BLOCK);
+        // A head below all hints is not above any head of the first block either.
+        let block = self.words.count_not_above(HINTS, blocks, head).saturating_sub(1);
+        let start = block * BLOCK;
         start + self.words.count_not_above(HEADS + start, (count - start).min(BLOCK), head)
     }
 
     /// The entry with this key, or where it would stand.
     #[inline(always)]
     pub(crate) fn search<K: Sealed + ?Sized>(self, key: &K) -> Result<usize, usize> {
-        let shape = Shape::read(self.words);
+        let shape = Shape::read::<K>(self.words);
         let prefix = if K::FIXED { 0 } else { self.prefix_len() };
         let head = key.head(prefix);
         let above = self.heads_not_above(head, shape.count);
@@ -392,6 +443,7 @@ impl<'a> Page<'a> {
     }
 
     /// Among the entries before `above` whose head is `head`.
+    #[inline]
     fn search_tails(
         self,
         shape: Shape,
@@ -420,6 +472,7 @@ impl<'a> Page<'a> {
     }
 
     /// An entry's key against a key with the same prefix and head.
+    #[inline]
     fn compare_tail(self, shape: Shape, index: usize, suffix: &[u8]) -> Ordering {
         let (at, len) = self.slot(shape, index);
         if len <= 8 || suffix.len() <= 8 {
@@ -431,6 +484,10 @@ impl<'a> Page<'a> {
     /// Which child covers `key`.
     #[inline(always)]
     pub(crate) fn child_of<K: Sealed + ?Sized>(self, key: &K) -> usize {
+        if K::FIXED {
+            let count = Shape::read::<K>(self.words).count;
+            return self.heads_not_above(key.head(0), count).saturating_sub(1);
+        }
         match self.search(key) {
             Ok(index) => index,
             Err(index) => index.saturating_sub(1),
@@ -453,7 +510,7 @@ impl<'a> Page<'a> {
         if let Some((at, _)) = self.fence(false) {
             self.copy_bytes(at, self.prefix_len(), out);
         }
-        let (at, len) = self.slot(Shape::read(self.words), index);
+        let (at, len) = self.slot(Shape::read::<K>(self.words), index);
         out.extend_from_slice(&head[..len.min(8)]);
         self.copy_bytes(at, len.saturating_sub(8), out);
     }
@@ -466,7 +523,7 @@ impl<'a> Page<'a> {
     ) {
         for index in range {
             self.copy_key::<K>(index, out.bytes_mut());
-            out.finish_key(self.value(index));
+            out.finish_key(self.value::<K>(index));
         }
     }
 
@@ -481,13 +538,13 @@ impl<'a> Page<'a> {
 
     /// The used part of the page, 0 to 1.
     pub(crate) fn fill<K: Sealed + ?Sized>(self) -> f64 {
-        self.live_bytes::<K>(Shape::read(self.words)) as f64 / ROOM as f64
+        self.live_bytes::<K>(Shape::read::<K>(self.words)) as f64 / ROOM as f64
     }
 
     /// Whether the page can take an entry with a key of this length after losing the entry
     /// `instead`. If so, [`Self::insert`] succeeds.
     pub(crate) fn has_room<K: Sealed + ?Sized>(self, key: usize, instead: Option<usize>) -> bool {
-        let shape = Shape::read(self.words);
+        let shape = Shape::read::<K>(self.words);
         if K::FIXED {
             return shape.count - usize::from(instead.is_some()) < FIXED_CAPACITY;
         }
@@ -499,7 +556,7 @@ impl<'a> Page<'a> {
 
     /// Puts an entry at `index`, where [`Self::search`] said. `false`: the page is full.
     pub(crate) fn insert<K: Sealed + ?Sized>(self, index: usize, key: &K, value: u64) -> bool {
-        let mut shape = Shape::read(self.words);
+        let mut shape = Shape::read::<K>(self.words);
         let (prefix, tail) = if K::FIXED {
             (0, 0)
         } else {
@@ -512,7 +569,7 @@ impl<'a> Page<'a> {
                 return false;
             }
             self.compact::<K>(tail + SLOTTED_BYTES);
-            shape = Shape::read(self.words);
+            shape = Shape::read::<K>(self.words);
             if shape.count == shape.capacity || shape.arrays_end(false) + tail > shape.heap {
                 return false;
             }
@@ -527,7 +584,8 @@ impl<'a> Page<'a> {
             self.shift_slots_up(shape, index);
             shape.heap -= tail;
             key.with_bytes(|key| self.store_bytes(shape.heap, &key[key.len() - tail..]));
-            self.set_slot(shape, index, shape.heap, key.bytes_len() - prefix);
+            let len = key.bytes_len().saturating_sub(prefix);
+            self.set_slot(shape, index, shape.heap, len);
         }
         shape.count += 1;
         shape.write(self.words);
@@ -537,7 +595,7 @@ impl<'a> Page<'a> {
 
     /// Takes the entry at `index` out.
     pub(crate) fn remove<K: Sealed + ?Sized>(self, index: usize) {
-        let mut shape = Shape::read(self.words);
+        let mut shape = Shape::read::<K>(self.words);
         let above = shape.count - index - 1;
         self.words.shift(HEADS + index + 1, HEADS + index, above);
         let at = shape.value_at(index);
@@ -552,6 +610,7 @@ impl<'a> Page<'a> {
     }
 
     /// Moves the slots from `index` up by one; a slot is half a word.
+    #[inline]
     fn shift_slots_up(self, shape: Shape, index: usize) {
         let (base, first) = (shape.slots(), index / 2);
         for word in (first + 1..=shape.count / 2).rev() {
@@ -564,6 +623,7 @@ impl<'a> Page<'a> {
     }
 
     /// Moves the slots above `index` down by one.
+    #[inline]
     fn shift_slots_down(self, shape: Shape, index: usize) {
         let (base, first, last) = (shape.slots(), index / 2, (shape.count - 1) / 2);
         for word in first..=last {
@@ -575,6 +635,7 @@ impl<'a> Page<'a> {
     }
 
     /// Renews the hints of the blocks that changed when an entry came or went at `index`.
+    #[inline]
     fn write_hints(self, index: usize, count: usize) {
         for block in index.div_ceil(BLOCK)..count.div_ceil(BLOCK) {
             self.words.set(HINTS + block, self.head(block * BLOCK));
@@ -584,7 +645,7 @@ impl<'a> Page<'a> {
     /// Removes the holes and finds the capacity again, with at least `spare` bytes for one entry.
     fn compact<K: Sealed + ?Sized>(self, spare: usize) {
         let mut entries = Entries::default();
-        let count = self.count();
+        let count = self.count::<K>();
         self.copy_entries::<K>(0..count, &mut entries);
         self.write_entries::<K>(&entries, 0..count, &self.fences(), spare);
     }
@@ -683,7 +744,7 @@ impl<'a> Page<'a> {
     /// What is wrong.
     pub(crate) fn check<K: Sealed + ?Sized>(self) -> Result<(), &'static str> {
         let word = self.words.get(SHAPE);
-        let shape = Shape::read(self.words);
+        let shape = Shape::read::<K>(self.words);
         if shape.capacity as u64 != word >> 16 & 0xffff || shape.count as u64 != word & 0xffff {
             return Err("more entries than a page holds");
         }
@@ -753,7 +814,7 @@ impl<'a> Page<'a> {
             if index % BLOCK == 0 && self.words.get(HINTS + index / BLOCK) != self.head(index) {
                 return Err("a wrong hint");
             }
-            if self.level() > 0 && self.value(index) >= u64::from(NO_PID) {
+            if self.level() > 0 && self.value::<K>(index) >= u64::from(NO_PID) {
                 return Err("a child that is no page");
             }
             std::mem::swap(&mut last, &mut key);
@@ -775,7 +836,7 @@ impl<'a> Page<'a> {
     /// Asks for the lines of heads and values a search for `key` will read.
     #[inline(always)]
     pub(crate) fn prefetch_block<K: Sealed + ?Sized>(self, key: &K) {
-        let shape = Shape::read(self.words);
+        let shape = Shape::read::<K>(self.words);
         let head = key.head(if K::FIXED { 0 } else { self.prefix_len() });
         let block = self.words.count_not_above(HINTS, shape.count.div_ceil(BLOCK), head);
         let start = block.saturating_sub(1) * BLOCK;
@@ -793,7 +854,7 @@ impl<'a> Page<'a> {
     /// Asks for the line of the tail a search for `key` will compare.
     #[inline(always)]
     pub(crate) fn prefetch_tail<K: Sealed + ?Sized>(self, key: &K) {
-        let shape = Shape::read(self.words);
+        let shape = Shape::read::<K>(self.words);
         let head = key.head(self.prefix_len());
         let index = self.heads_not_above(head, shape.count).saturating_sub(1);
         self.words.prefetch(self.slot(shape, index).0 / 8);

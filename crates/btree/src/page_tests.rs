@@ -30,7 +30,7 @@ fn any_key(random: &mut Random, lower: &[u8]) -> Vec<u8> {
 
 fn contents<K: Sealed + ?Sized>(page: Page<'_>) -> Vec<(Vec<u8>, u64)> {
     let mut entries = Entries::default();
-    page.copy_entries::<K>(0..page.count(), &mut entries);
+    page.copy_entries::<K>(0..page.count::<K>(), &mut entries);
     (0..entries.len()).map(|i| (entries.key(i).to_vec(), entries.value(i))).collect()
 }
 
@@ -57,7 +57,7 @@ fn a_page_of_bytes_keys_behaves_like_a_sorted_map() {
                     page.remove::<[u8]>(at);
                     model.remove(&key);
                 }
-                Ok(at) => assert_eq!(page.value(at), model[&key]),
+                Ok(at) => assert_eq!(page.value::<[u8]>(at), model[&key]),
                 Err(at) => {
                     let has_room = page.has_room::<[u8]>(key.len(), None);
                     let is_done = page.insert(at, key.as_slice(), step);
@@ -89,7 +89,7 @@ fn a_page_of_numbers_behaves_like_a_sorted_map() {
         let key = if random.below(50) == 0 { u64::MAX } else { random.next() % 700 };
         match page.search(&key) {
             Ok(at) => {
-                assert_eq!(page.value(at), model[&key]);
+                assert_eq!(page.value::<u64>(at), model[&key]);
                 if random.below(2) == 0 {
                     page.remove::<u64>(at);
                     model.remove(&key);

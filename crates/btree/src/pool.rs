@@ -24,7 +24,7 @@ use crate::error::{Result, TreeError};
 use crate::file::PageFile;
 use crate::key::sealed::Sealed;
 use crate::latch;
-use crate::page::{COLD, FRESH, HOT, NO_PID, Page, has_magic, ident};
+use crate::page::{COLD, FRESH, Fences, HOT, NO_PID, Page, has_magic, ident};
 use crate::raw::{Arena, PAGE_BYTES, zeroed_words};
 
 /// Fewest frames of a pool: a path, a split and a few readers for some 4 threads.
@@ -101,6 +101,28 @@ pub(crate) struct Reserve<'a, K: Sealed + ?Sized> {
     pool: &'a Pool<K>,
     frames: Vec<u32>,
     pids: Vec<u32>,
+}
+
+/// What [`Pool::fetch`] found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    /// The page is in memory, or was a moment ago.
+    LookAgain,
+    /// There is no page with this pid where it was expected.
+    NotThere,
+}
+
+/// What a page's parent says of it.
+pub(crate) struct Expected {
+    pub(crate) fences: Fences,
+    /// `None` for the root, which tells the height of the tree.
+    pub(crate) level: Option<u8>,
+}
+
+impl Expected {
+    fn is(&self, page: Page<'_>) -> bool {
+        self.level.is_none_or(|level| level == page.level()) && self.fences == page.fences()
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -198,41 +220,44 @@ impl<K: Sealed + ?Sized> Pool<K> {
         (entry & RESIDENT != 0).then_some(entry as u32)
     }
 
-    /// Brings a page into memory, if it is not. The caller holds no latch, and looks again.
-    /// `false`: there is no such page now.
+    /// Brings a page into memory, if it is not and if it has these fences and this level. The caller
+    /// holds no latch, and looks again.
     ///
     /// # Errors
     /// If it cannot be read or fails its checks, or if no frame is free.
     #[cold]
-    pub(crate) fn fetch(&self, pid: u32) -> Result<bool> {
+    pub(crate) fn fetch(&self, pid: u32, expected: &Expected) -> Result<Fetched> {
         let Some(slot) = self.table.get(pid as usize) else {
-            return Ok(false);
+            return Ok(Fetched::NotThere);
         };
         let entry = slot.load(Acquire);
-        if entry & RESIDENT != 0 || entry == 0 {
-            return Ok(entry != 0);
+        if entry == 0 {
+            return Ok(Fetched::NotThere);
+        }
+        if entry & RESIDENT != 0 {
+            return Ok(Fetched::LookAgain);
         }
         if entry & LOADING != 0 {
             self.wait_while_loading(pid);
-            return Ok(true);
+            return Ok(Fetched::LookAgain);
         }
         let frame = self.take_frame()?;
         if slot.compare_exchange(entry, entry | LOADING, AcqRel, Relaxed).is_err() {
             self.give_frame(frame);
-            return Ok(true);
+            return Ok(Fetched::LookAgain);
         }
-        let read = self.read_into(frame, pid, entry);
+        let read = self.read_into(frame, pid, entry, expected);
         match read {
-            Ok(()) => slot.store(RESIDENT | u64::from(frame), Release),
-            Err(_) => slot.store(entry, Release),
+            Ok(Fetched::LookAgain) => slot.store(RESIDENT | u64::from(frame), Release),
+            _ => slot.store(entry, Release),
         }
         let waiter = &self.waiters[pid as usize % WAITERS];
         drop(lock(&waiter.lock));
         waiter.changed.notify_all();
-        if read.is_err() {
+        if !matches!(read, Ok(Fetched::LookAgain)) {
             self.give_frame(frame);
         }
-        read.map(|()| true)
+        read
     }
 
     fn wait_while_loading(&self, pid: u32) {
@@ -245,7 +270,7 @@ impl<K: Sealed + ?Sized> Pool<K> {
         }
     }
 
-    fn read_into(&self, frame: u32, pid: u32, entry: u64) -> Result<()> {
+    fn read_into(&self, frame: u32, pid: u32, entry: u64, expected: &Expected) -> Result<Fetched> {
         let mut image = [0; PAGE_BYTES];
         let block = (entry & HOME) >> 32;
         self.file
@@ -265,11 +290,16 @@ impl<K: Sealed + ?Sized> Pool<K> {
         page.set_home(entry & HOME);
         page.set_dirty(false);
         page.set_touched(FRESH);
-        if checked.is_err() {
+        let is_expected = checked.is_ok() && expected.is(page);
+        if !is_expected {
             page.set_ident(u64::from(NO_PID));
         }
         latch::release_changed(page.latch());
-        checked.map_err(|what| TreeError::corrupt(format!("page {pid}: {what}")))
+        match checked {
+            Ok(()) if is_expected => Ok(Fetched::LookAgain),
+            Ok(()) => Ok(Fetched::NotThere),
+            Err(what) => Err(TreeError::corrupt(format!("page {pid}: {what}"))),
+        }
     }
 
     /// Takes frames for pages that a change of the tree may need, before it latches anything.

@@ -36,8 +36,9 @@ struct Latched<'a> {
 
 impl<'a> Latched<'a> {
     fn take(step: &Step<'a>) -> Option<Self> {
+        // Not `then_some`: what is made in vain is dropped, and the drop releases the latch.
         latch::try_latch(step.page.latch(), step.version)
-            .then_some(Self { page: step.page, is_changed: false })
+            .then(|| Self { page: step.page, is_changed: false })
     }
 
     /// A page that the caller has latched already.
@@ -125,7 +126,7 @@ impl<K: Key + ?Sized> Tree<K> {
         let page = root.change();
         let level = page.level();
         let mut entries = Entries::default();
-        page.copy_entries::<K>(0..page.count(), &mut entries);
+        page.copy_entries::<K>(0..page.count::<K>(), &mut entries);
         let at = split_point::<K>(page, &entries, key);
         let border = border_at::<K>(&entries, at, level).to_vec();
         let mut left = Latched::adopt(reserve.make(level));
@@ -150,7 +151,7 @@ impl<K: Key + ?Sized> Tree<K> {
     ) -> Split {
         let level = left.page.level();
         let mut entries = Entries::default();
-        left.page.copy_entries::<K>(0..left.page.count(), &mut entries);
+        left.page.copy_entries::<K>(0..left.page.count::<K>(), &mut entries);
         let at = split_point::<K>(left.page, &entries, key);
         let border = border_at::<K>(&entries, at, level).to_vec();
         if !parent.page.has_room::<K>(border.len(), None) {
@@ -176,7 +177,7 @@ impl<K: Key + ?Sized> Tree<K> {
         key: &K,
     ) -> bool {
         let (Ok(at) | Err(at)) = page.page.search(key);
-        let is_ascending = at >= page.page.count() / 8 * 7;
+        let is_ascending = at >= page.page.count::<K>() / 8 * 7;
         let limit = if is_ascending { GIVE_ASCENDING_BELOW } else { GIVE_BELOW };
         if child > 0
             && let Some(mut left) = self.neighbour(parent.page, child - 1, limit)
@@ -186,7 +187,7 @@ impl<K: Key + ?Sized> Tree<K> {
             return self.divide(both, is_ascending);
         }
         if !is_ascending
-            && child + 1 < parent.page.count()
+            && child + 1 < parent.page.count::<K>()
             && let Some(mut right) = self.neighbour(parent.page, child + 1, limit)
         {
             let border = child + 1;
@@ -198,7 +199,7 @@ impl<K: Key + ?Sized> Tree<K> {
 
     /// A child of the latched `parent`, latched, if it is in memory, free and not fuller than `limit`.
     fn neighbour(&self, parent: Page<'_>, child: usize, limit: f64) -> Option<Latched<'_>> {
-        let pid = parent.value(child) as u32;
+        let pid = parent.value::<K>(child) as u32;
         let page = self.pool.peek(pid)?;
         let version = latch::try_read(page.latch())?;
         let neighbour = Latched::take(&Step { page, version, child: 0 })?;
@@ -211,7 +212,7 @@ impl<K: Key + ?Sized> Tree<K> {
     fn divide(&self, both: Neighbours<'_, '_>, is_ascending: bool) -> bool {
         let Neighbours { parent, border, left, right } = both;
         let level = left.page.level();
-        let (left_count, right_count) = (left.page.count(), right.page.count());
+        let (left_count, right_count) = (left.page.count::<K>(), right.page.count::<K>());
         let mut entries = Entries::default();
         left.page.copy_entries::<K>(0..left_count, &mut entries);
         right.page.copy_entries::<K>(0..right_count, &mut entries);
@@ -248,7 +249,7 @@ impl<K: Key + ?Sized> Tree<K> {
         for _ in 0..MERGE_ATTEMPTS {
             let path = self.path(Seek::At(key), level)?;
             let Some((step, above)) = path.split_last() else { return Ok(()) };
-            let (fill, children) = (step.page.fill::<K>(), step.page.count());
+            let (fill, children) = (step.page.fill::<K>(), step.page.count::<K>());
             let Some(parent) = above.last() else {
                 if level > 0 && children == 1 {
                     self.shrink(step)?;
@@ -256,7 +257,7 @@ impl<K: Key + ?Sized> Tree<K> {
                 }
                 return Ok(());
             };
-            let siblings = parent.page.count();
+            let siblings = parent.page.count::<K>();
             if !latch::validate(step.page.latch(), step.version)
                 || !latch::validate(parent.page.latch(), parent.version)
             {
@@ -302,8 +303,8 @@ impl<K: Key + ?Sized> Tree<K> {
         right: &Latched<'_>,
     ) -> bool {
         let mut entries = Entries::default();
-        left.page.copy_entries::<K>(0..left.page.count(), &mut entries);
-        right.page.copy_entries::<K>(0..right.page.count(), &mut entries);
+        left.page.copy_entries::<K>(0..left.page.count::<K>(), &mut entries);
+        right.page.copy_entries::<K>(0..right.page.count::<K>(), &mut entries);
         let fences = Fences { lower: left.page.fences().lower, upper: right.page.fences().upper };
         let needed = bytes_needed(&entries, 0..entries.len(), &fences, K::FIXED);
         if needed as f64 > MERGED_FILL * ROOM as f64 {
@@ -321,12 +322,12 @@ impl<K: Key + ?Sized> Tree<K> {
         let Some(child) = self.child(step.page, step.version, 0, level)? else { return Ok(()) };
         let child = Step { page: child.0, version: child.1, child: 0 };
         let Some(mut root) = Latched::take(step) else { return Ok(()) };
-        if root.page.count() != 1 || root.page.level() == 0 {
+        if root.page.count::<K>() != 1 || root.page.level() == 0 {
             return Ok(());
         }
         let Some(child) = Latched::take(&child) else { return Ok(()) };
         let mut entries = Entries::default();
-        child.page.copy_entries::<K>(0..child.page.count(), &mut entries);
+        child.page.copy_entries::<K>(0..child.page.count::<K>(), &mut entries);
         let page = root.change();
         page.set_ident(crate::page::ident::<K>(ROOT, level));
         page.rewrite::<K>(&entries, 0..entries.len(), &child.page.fences());

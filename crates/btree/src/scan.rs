@@ -78,14 +78,14 @@ impl<K: Key + ?Sized> Tree<K> {
             loop {
                 chunk.clear();
                 let (range, next) = if is_forward {
-                    let end = page.count().min(at + CHUNK);
+                    let end = page.count::<K>().min(at + CHUNK);
                     (at..end.max(at), end)
                 } else {
-                    let at = at.min(page.count());
+                    let at = at.min(page.count::<K>());
                     (at.saturating_sub(CHUNK)..at, at.saturating_sub(CHUNK))
                 };
                 page.copy_entries::<K>(range, &mut chunk);
-                let is_last = if is_forward { next >= page.count() } else { next == 0 };
+                let is_last = if is_forward { next >= page.count::<K>() } else { next == 0 };
                 let fence = if is_last { fence(page, is_forward) } else { None };
                 if !latch::validate(page.latch(), version) {
                     break;
@@ -148,7 +148,7 @@ fn start<K: Key + ?Sized>(from: Bound<&K>) -> Place {
 /// The first entry to show (forward), or the one behind it (backward).
 fn position<K: Key + ?Sized>(page: Page<'_>, place: &Place, is_forward: bool) -> usize {
     let Place::Key { key, is_open } = place else {
-        return if is_forward { 0 } else { page.count() };
+        return if is_forward { 0 } else { page.count::<K>() };
     };
     match K::from_bytes(key, |key| page.search(key)) {
         Ok(index) => index + usize::from(*is_open != is_forward),

@@ -21,8 +21,8 @@ use crate::file::PageFile;
 use crate::gate::Gate;
 use crate::key::{Key, MAX_KEY_BYTES};
 use crate::latch;
-use crate::page::Page;
-use crate::pool::{MIN_FRAMES, Pool};
+use crate::page::{Fences, Page};
+use crate::pool::{Expected, Fetched, MIN_FRAMES, Pool};
 use crate::raw::PAGE_BYTES;
 
 /// The root's pid.
@@ -176,7 +176,8 @@ impl<K: Key + ?Sized> Tree<K> {
     }
 
     fn with_root(mut self) -> Result<Self> {
-        if !self.pool.fetch(ROOT)? {
+        let expected = Expected { fences: Fences::default(), level: None };
+        if self.pool.fetch(ROOT, &expected)? == Fetched::NotThere {
             return Err(TreeError::corrupt("the root is missing"));
         }
         self.root = self.pool.frame_of(ROOT).expect("the root was fetched and is never evicted");
@@ -191,7 +192,7 @@ impl<K: Key + ?Sized> Tree<K> {
     pub fn get(&self, key: &K) -> Result<Option<u64>> {
         for _ in 0..MAX_RESTARTS {
             let (page, version) = self.leaf(key)?;
-            let value = page.search(key).ok().map(|index| page.value(index));
+            let value = page.search(key).ok().map(|index| page.value::<K>(index));
             if latch::validate(page.latch(), version) {
                 return Ok(value);
             }
@@ -208,7 +209,7 @@ impl<K: Key + ?Sized> Tree<K> {
             // An unlatched leaf whose fences contain the key is its leaf, however we got here.
             let is_leaf = page.pid() != crate::page::NO_PID && page.level() == 0;
             let value = (is_leaf && key.with_bytes(|key| page.fences().contain(key)))
-                .then(|| page.search(key).ok().map(|index| page.value(index)));
+                .then(|| page.search(key).ok().map(|index| page.value::<K>(index)));
             latch::release_unchanged(page.latch());
             if let Some(value) = value {
                 return Ok(value);
@@ -245,11 +246,11 @@ impl<K: Key + ?Sized> Tree<K> {
             }
             match page.search(key) {
                 Ok(index) => {
-                    let old = page.value(index);
+                    let old = page.value::<K>(index);
                     if present == Present::Keep {
                         latch::release_unchanged(page.latch());
                     } else {
-                        page.set_value(index, value);
+                        page.set_value::<K>(index, value);
                         page.set_dirty(true);
                         latch::release_changed(page.latch());
                     }
@@ -287,7 +288,7 @@ impl<K: Key + ?Sized> Tree<K> {
             if !latch::try_latch(page.latch(), version) {
                 continue;
             }
-            let value = page.value(index);
+            let value = page.value::<K>(index);
             page.remove::<K>(index);
             page.set_dirty(true);
             let is_underfull = page.fill::<K>() < UNDERFULL;
@@ -377,12 +378,12 @@ impl<K: Key + ?Sized> Tree<K> {
         index: usize,
         level: u8,
     ) -> Result<Option<(Page<'_>, u64)>> {
-        let pid = parent.value(index) as u32;
+        let pid = parent.value::<K>(index) as u32;
         let found = self.pool.resident(pid, level);
         if !latch::validate(parent.latch(), version) {
             return Ok(None);
         }
-        if found.is_some() { Ok(found) } else { self.fetch_child(parent, version, pid, level) }
+        if found.is_some() { Ok(found) } else { self.fetch_child(parent, version, index, level) }
     }
 
     #[cold]
@@ -390,11 +391,17 @@ impl<K: Key + ?Sized> Tree<K> {
         &self,
         parent: Page<'_>,
         version: u64,
-        pid: u32,
+        index: usize,
         level: u8,
     ) -> Result<Option<(Page<'_>, u64)>> {
+        let pid = parent.value::<K>(index) as u32;
+        let fences = parent.child_fences::<K>(index);
+        if !latch::validate(parent.latch(), version) {
+            return Ok(None);
+        }
+        let expected = Expected { fences, level: Some(level) };
         loop {
-            let exists = self.pool.fetch(pid)?;
+            let fetched = self.pool.fetch(pid, &expected)?;
             let found = self.pool.resident(pid, level);
             let other = self.pool.peek(pid).filter(|page| {
                 let version = latch::read(page.latch());
@@ -407,8 +414,8 @@ impl<K: Key + ?Sized> Tree<K> {
             if found.is_some() {
                 return Ok(found);
             }
-            // The parent stood all the time, so the child must exist, one level below it.
-            if !exists || other.is_some() {
+            // The parent stood all the time, so the child must be what the parent says.
+            if fetched == Fetched::NotThere || other.is_some() {
                 return Err(TreeError::corrupt(format!(
                     "page {pid} is not the child it should be"
                 )));
@@ -427,7 +434,7 @@ impl<K: Key + ?Sized> Tree<K> {
                 return Ok(path);
             }
             loop {
-                let count = page.count();
+                let count = page.count::<K>();
                 let child = match seek {
                     Seek::First => 0,
                     Seek::Last => count.saturating_sub(1),
