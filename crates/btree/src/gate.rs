@@ -1,16 +1,18 @@
 //! The gate all writers pass, so that a checkpoint can have the tree to itself.
 //!
-//! Passing costs two atomic additions on a cache line few threads share; closing visits every
-//! stripe. The stripes also count entries, because the line is taken anyway.
+//! Passing costs two atomic additions on a cache line few threads share; closing marks every
+//! stripe and waits for those inside. The mark is in the word that counts them, so that one
+//! addition both enters and learns whether it may. The stripes also count entries, because the line
+//! is taken anyway.
 //!
 //! # Invariants
 //! - Between [`Gate::close`] and the drop of what it returns, no [`Pass`] exists.
 //! - At most one closer at a time (the callers hold the checkpoint lock).
 
-use super::sync::{AtomicI64, AtomicU64, Ordering, relax, stripe};
+use super::sync::{AtomicI64, AtomicU64, Ordering, STRIPES, relax, stripe};
 
-/// Stripes of the gate; more than the cores of a usual machine divided by two.
-pub(crate) const STRIPES: usize = 16;
+/// The stripe is closed; the other bits count writers inside.
+const CLOSED: u64 = 1 << 63;
 const SPINS: u32 = 40;
 
 #[repr(align(128))]
@@ -21,7 +23,6 @@ struct Stripe {
 
 /// See the module.
 pub(crate) struct Gate {
-    closed: AtomicU64,
     stripes: [Stripe; STRIPES],
 }
 
@@ -38,7 +39,6 @@ pub(crate) struct Closed<'a> {
 impl Gate {
     pub(crate) fn new(entries: u64) -> Self {
         let gate = Self {
-            closed: AtomicU64::new(0),
             stripes: std::array::from_fn(|_| Stripe {
                 inside: AtomicU64::new(0),
                 entries: AtomicI64::new(0),
@@ -51,34 +51,20 @@ impl Gate {
     #[inline]
     pub(crate) fn pass(&self) -> Pass<'_> {
         let stripe = &self.stripes[stripe() % STRIPES];
-        loop {
-            // Both sides write their own word and then read the other's, so both need the single
-            // order of SeqCst: otherwise each could miss the other.
-            stripe.inside.fetch_add(1, Ordering::SeqCst);
-            if self.closed.load(Ordering::SeqCst) == 0 {
-                return Pass { stripe };
-            }
-            stripe.inside.fetch_sub(1, Ordering::Release);
-            self.wait_until_open();
+        while stripe.inside.fetch_add(1, Ordering::Acquire) & CLOSED != 0 {
+            stripe.inside.fetch_sub(1, Ordering::Relaxed);
+            wait_until(&stripe.inside, |inside| inside & CLOSED == 0);
         }
-    }
-
-    #[cold]
-    fn wait_until_open(&self) {
-        while self.closed.load(Ordering::Acquire) != 0 {
-            relax(true);
-        }
+        Pass { stripe }
     }
 
     /// Waits until the last writer has left, and keeps new ones out.
     pub(crate) fn close(&self) -> Closed<'_> {
-        self.closed.store(1, Ordering::SeqCst);
         for stripe in &self.stripes {
-            let mut turns = 0;
-            while stripe.inside.load(Ordering::SeqCst) != 0 {
-                turns += 1;
-                relax(turns > SPINS);
-            }
+            stripe.inside.fetch_or(CLOSED, Ordering::Relaxed);
+        }
+        for stripe in &self.stripes {
+            wait_until(&stripe.inside, |inside| inside == CLOSED);
         }
         Closed { gate: self }
     }
@@ -106,6 +92,17 @@ impl Drop for Pass<'_> {
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
-        self.gate.closed.store(0, Ordering::Release);
+        for stripe in &self.gate.stripes {
+            stripe.inside.fetch_and(!CLOSED, Ordering::Release);
+        }
+    }
+}
+
+#[cold]
+fn wait_until(inside: &AtomicU64, is_so: impl Fn(u64) -> bool) {
+    let mut turns = 0;
+    while !is_so(inside.load(Ordering::Acquire)) {
+        turns += 1;
+        relax(turns > SPINS);
     }
 }

@@ -104,7 +104,6 @@ impl Shape {
     }
 
     #[inline]
-
     fn write(self, words: &Words) {
         let word = self.count as u64
             | (self.capacity as u64) << 16
@@ -119,7 +118,6 @@ impl Shape {
     }
 
     #[inline]
-
     fn slots(self) -> usize {
         HEADS + 2 * self.capacity
     }
@@ -145,7 +143,6 @@ impl Fences {
     }
 
     #[inline]
-
     fn prefix(&self, fixed: bool) -> usize {
         match (&self.lower, &self.upper) {
             (Some(lower), Some(upper)) if !fixed => common_prefix(lower, upper),
@@ -154,7 +151,6 @@ impl Fences {
     }
 
     #[inline]
-
     fn bytes(&self) -> usize {
         self.lower.as_ref().map_or(0, Vec::len) + self.upper.as_ref().map_or(0, Vec::len)
     }
@@ -181,7 +177,6 @@ pub(crate) fn bytes_needed(
 }
 
 #[inline]
-
 fn tail_len(key: usize, prefix: usize) -> usize {
     key.saturating_sub(prefix + 8)
 }
@@ -208,7 +203,6 @@ impl<'a> Page<'a> {
     }
 
     #[inline]
-
     pub(crate) fn set_touched(self, touched: u64) {
         self.words.set(TOUCHED, touched);
     }
@@ -229,13 +223,11 @@ impl<'a> Page<'a> {
     }
 
     #[inline]
-
     pub(crate) fn set_home(self, home: u64) {
         self.words.set(HOME, home);
     }
 
     #[inline]
-
     pub(crate) fn is_dirty(self) -> bool {
         self.words.get(DIRTY) != 0
     }
@@ -255,13 +247,11 @@ impl<'a> Page<'a> {
     }
 
     #[inline]
-
     pub(crate) fn set_ident(self, ident: u64) {
         self.words.set(IDENT, ident);
     }
 
     #[inline]
-
     pub(crate) fn pid(self) -> u32 {
         self.ident() as u32
     }
@@ -304,7 +294,6 @@ impl<'a> Page<'a> {
     }
 
     #[inline]
-
     fn set_slot(self, shape: Shape, index: usize, at: usize, len: usize) {
         let word = shape.slots() + index / 2;
         let shift = 32 * (index % 2);
@@ -324,7 +313,6 @@ impl<'a> Page<'a> {
     }
 
     #[inline]
-
     fn store_bytes(self, at: usize, bytes: &[u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -352,7 +340,6 @@ impl<'a> Page<'a> {
     }
 
     #[inline]
-
     fn compare_bytes(self, at: usize, len: usize, other: &[u8]) -> Ordering {
         let common = len.min(other.len());
         let mut done = 0;
@@ -369,7 +356,6 @@ impl<'a> Page<'a> {
     }
 
     #[inline]
-
     fn fence(self, upper: bool) -> Option<(usize, usize)> {
         let word = self.words.get(FENCES) >> if upper { 32 } else { 0 };
         let (at, len) = ((word & 0xffff) as usize, (word >> 16 & 0xffff) as u16);

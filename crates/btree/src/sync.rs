@@ -5,6 +5,9 @@ pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
 
+/// Stripes that threads are spread over; half the threads of a large machine.
+pub(crate) const STRIPES: usize = 16;
+
 /// One turn of a waiting loop.
 #[inline]
 pub(crate) fn relax(give_way: bool) {
