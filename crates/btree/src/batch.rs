@@ -48,14 +48,16 @@ impl<K: Key + ?Sized> Tree<K> {
         let mut level = root.level();
         let mut steps: [Option<(Page<'_>, u64)>; GROUP] = [Some((root, version)); GROUP];
         let steps = &mut steps[..keys.len()];
+        let mut starts = [0; GROUP];
         while level > 0 {
             level -= 1;
-            prefetch_blocks(keys, steps);
+            prefetch_blocks(keys, steps, &mut starts);
             let mut pids = [0; GROUP];
-            for ((key, step), pid) in keys.iter().zip(steps.iter()).zip(&mut pids) {
+            for (at, (key, step)) in keys.iter().zip(steps.iter()).enumerate() {
                 let Some((page, _)) = step else { continue };
-                *pid = page.value::<K>(page.child_of::<K>(key.borrow())) as u32;
-                if let Some(child) = self.pool.peek(*pid) {
+                let index = page.child_in::<K>(starts[at], key.borrow());
+                pids[at] = page.value::<K>(index) as u32;
+                if let Some(child) = self.pool.peek(pids[at]) {
                     child.prefetch_start();
                 }
             }
@@ -65,16 +67,17 @@ impl<K: Key + ?Sized> Tree<K> {
                 *step = child.filter(|_| latch::validate(page.latch(), version));
             }
         }
-        prefetch_blocks(keys, steps);
+        prefetch_blocks(keys, steps, &mut starts);
         if !K::FIXED {
-            for (key, step) in keys.iter().zip(steps.iter()) {
+            for ((key, step), start) in keys.iter().zip(steps.iter()).zip(starts) {
                 let Some((page, _)) = step else { continue };
-                page.prefetch_tail::<K>(key.borrow());
+                page.prefetch_tail::<K>(start, key.borrow());
             }
         }
-        for ((key, step), value) in keys.iter().zip(steps.iter()).zip(values) {
-            let found = step.and_then(|(page, version)| {
-                let value = page.search::<K>(key.borrow()).ok().map(|index| page.value::<K>(index));
+        for (at, (key, value)) in keys.iter().zip(values).enumerate() {
+            let found = steps[at].and_then(|(page, version)| {
+                let found = page.search_in::<K>(starts[at], key.borrow());
+                let value = found.ok().map(|index| page.value::<K>(index));
                 latch::validate(page.latch(), version).then_some(value)
             });
             // Not in memory, or changed under way: this key goes alone.
@@ -195,9 +198,13 @@ fn write_leaf<K: Key + ?Sized, Q: Borrow<K>>(
 }
 
 #[inline(always)]
-fn prefetch_blocks<K: Key + ?Sized, Q: Borrow<K>>(keys: &[Q], steps: &[Option<(Page<'_>, u64)>]) {
-    for (key, step) in keys.iter().zip(steps) {
+fn prefetch_blocks<K: Key + ?Sized, Q: Borrow<K>>(
+    keys: &[Q],
+    steps: &[Option<(Page<'_>, u64)>],
+    starts: &mut [usize; GROUP],
+) {
+    for ((key, step), start) in keys.iter().zip(steps).zip(starts) {
         let Some((page, _)) = step else { continue };
-        page.prefetch_block::<K>(key.borrow());
+        *start = page.prefetch_block::<K>(key.borrow());
     }
 }

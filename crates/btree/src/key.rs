@@ -25,6 +25,8 @@ pub(crate) mod sealed {
         fn with_bytes<R>(&self, use_bytes: impl FnOnce(&[u8]) -> R) -> R;
         /// Gives the key with these bytes. For `u64` there are 8.
         fn from_bytes<R>(bytes: &[u8], use_key: impl FnOnce(&Self) -> R) -> R;
+        /// Gives the key with this head, where heads are keys.
+        fn from_head<R>(head: u64, use_key: impl FnOnce(&Self) -> R) -> R;
         /// Number of bytes.
         fn bytes_len(&self) -> usize;
     }
@@ -46,6 +48,11 @@ pub(crate) mod sealed {
         #[inline]
         fn from_bytes<R>(bytes: &[u8], use_key: impl FnOnce(&Self) -> R) -> R {
             use_key(&super::head_of(bytes))
+        }
+
+        #[inline(always)]
+        fn from_head<R>(head: u64, use_key: impl FnOnce(&Self) -> R) -> R {
+            use_key(&head)
         }
 
         #[inline(always)]
@@ -71,6 +78,11 @@ pub(crate) mod sealed {
         #[inline]
         fn from_bytes<R>(bytes: &[u8], use_key: impl FnOnce(&Self) -> R) -> R {
             use_key(bytes)
+        }
+
+        #[inline]
+        fn from_head<R>(head: u64, use_key: impl FnOnce(&Self) -> R) -> R {
+            use_key(&head.to_be_bytes())
         }
 
         #[inline(always)]
@@ -134,6 +146,19 @@ impl Entries {
     pub(crate) fn push(&mut self, key: &[u8], value: u64) {
         self.bytes.extend_from_slice(key);
         self.finish_key(value);
+    }
+
+    /// Appends entries of 8-byte keys.
+    #[inline]
+    pub(crate) fn extend_fixed(&mut self, entries: impl ExactSizeIterator<Item = (u64, u64)>) {
+        let (start, count) = (self.bytes.len(), entries.len());
+        self.bytes.resize(start + 8 * count, 0);
+        let bytes = self.bytes[start..].chunks_exact_mut(8);
+        self.ends.extend((1..=count).map(|n| (start + 8 * n) as u32));
+        self.values.extend(entries.zip(bytes).map(|((head, value), bytes)| {
+            bytes.copy_from_slice(&head.to_be_bytes());
+            value
+        }));
     }
 
     /// Where the next key's bytes are appended before [`Self::finish_key`].

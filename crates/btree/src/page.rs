@@ -61,6 +61,9 @@ const MAX_CAPACITY: usize = FIXED_CAPACITY;
 const MIN_COMPACTION_BYTES: usize = PAGE_BYTES / 32;
 /// Length of a fence that is infinite.
 const INFINITE: u16 = u16::MAX;
+/// What a frame's ident is when it holds no page: 0, so that memory need not be touched before it
+/// is used. A page's kind is not 0.
+const NO_PAGE: u64 = 0;
 /// The pid of a frame that holds no page.
 pub(crate) const NO_PID: u32 = u32::MAX;
 /// Deepest tree: 4 billion pages of at least 5 children.
@@ -253,7 +256,13 @@ impl<'a> Page<'a> {
 
     #[inline]
     pub(crate) fn pid(self) -> u32 {
-        self.ident() as u32
+        let ident = self.ident();
+        if ident == NO_PAGE { NO_PID } else { ident as u32 }
+    }
+
+    /// Says that the frame holds no page.
+    pub(crate) fn set_no_page(self) {
+        self.set_ident(NO_PAGE);
     }
 
     #[inline(always)]
@@ -397,26 +406,54 @@ impl<'a> Page<'a> {
         key.with_bytes(|key| self.compare_bytes(at, len, key) == Ordering::Greater)
     }
 
-    /// Number of heads that are not greater than `head`.
+    /// The first entry of the block of 16 that `head` belongs to.
     #[inline(always)]
-    fn heads_not_above(self, head: u64, count: usize) -> usize {
+    fn block_of(self, head: u64, count: usize) -> usize {
         if count <= BLOCK {
-            return self.words.count_not_above(HEADS, count, head);
+            return 0;
         }
         let blocks = count.div_ceil(BLOCK);
         // A head below all hints is not above any head of the first block either.
-        let block = self.words.count_not_above(HINTS, blocks, head).saturating_sub(1);
-        let start = block * BLOCK;
-        start + self.words.count_not_above(HEADS + start, (count - start).min(BLOCK), head)
+        self.words.count_not_above(HINTS, blocks, head).saturating_sub(1) * BLOCK
+    }
+
+    /// Number of heads that are not greater than `head`.
+    #[inline(always)]
+    fn heads_not_above(self, head: u64, count: usize) -> usize {
+        self.heads_not_above_in(self.block_of(head, count), head, count)
+    }
+
+    /// The same when the block is known, and possibly wrong by now.
+    #[inline(always)]
+    fn heads_not_above_in(self, start: usize, head: u64, count: usize) -> usize {
+        let in_block = count.saturating_sub(start).min(BLOCK);
+        start + self.words.count_not_above(HEADS + start, in_block, head)
     }
 
     /// The entry with this key, or where it would stand.
     #[inline(always)]
     pub(crate) fn search<K: Sealed + ?Sized>(self, key: &K) -> Result<usize, usize> {
+        self.search_in(self.start_of(key), key)
+    }
+
+    /// Where a search for `key` starts.
+    #[inline(always)]
+    fn start_of<K: Sealed + ?Sized>(self, key: &K) -> usize {
+        let head = key.head(if K::FIXED { 0 } else { self.prefix_len() });
+        self.block_of(head, Shape::read::<K>(self.words).count)
+    }
+
+    /// [`Self::search`], starting where [`Self::prefetch_block`] said.
+    #[inline(always)]
+    pub(crate) fn search_in<K: Sealed + ?Sized>(
+        self,
+        start: usize,
+        key: &K,
+    ) -> Result<usize, usize> {
         let shape = Shape::read::<K>(self.words);
         let prefix = if K::FIXED { 0 } else { self.prefix_len() };
         let head = key.head(prefix);
-        let above = self.heads_not_above(head, shape.count);
+        let above = self.heads_not_above_in(start, head, shape.count);
         if above == 0 || self.head(above - 1) != head {
             return Err(above);
         }
@@ -424,13 +461,13 @@ impl<'a> Page<'a> {
             return Ok(above - 1);
         }
         key.with_bytes(|key| {
-            self.search_tails(shape, key.get(prefix..).unwrap_or_default(), head, above)
+            self.search_tails::<K>(shape, key.get(prefix..).unwrap_or_default(), head, above)
         })
     }
 
     /// Among the entries before `above` whose head is `head`.
     #[inline]
-    fn search_tails(
+    fn search_tails<K: Sealed + ?Sized>(
         self,
         shape: Shape,
         suffix: &[u8],
@@ -470,11 +507,17 @@ impl<'a> Page<'a> {
     /// Which child covers `key`.
     #[inline(always)]
     pub(crate) fn child_of<K: Sealed + ?Sized>(self, key: &K) -> usize {
+        self.child_in(self.start_of(key), key)
+    }
+
+    /// [`Self::child_of`], starting where [`Self::prefetch_block`] said.
+    #[inline(always)]
+    pub(crate) fn child_in<K: Sealed + ?Sized>(self, start: usize, key: &K) -> usize {
         if K::FIXED {
             let count = Shape::read::<K>(self.words).count;
-            return self.heads_not_above(key.head(0), count).saturating_sub(1);
+            return self.heads_not_above_in(start, key.head(0), count).saturating_sub(1);
         }
-        match self.search(key) {
+        match self.search_in(start, key) {
             Ok(index) => index,
             Err(index) => index.saturating_sub(1),
         }
@@ -507,9 +550,31 @@ impl<'a> Page<'a> {
         range: std::ops::Range<usize>,
         out: &mut Entries,
     ) {
+        let shape = Shape::read::<K>(self.words);
+        if K::FIXED {
+            out.extend_fixed(
+                range.map(|index| (self.head(index), self.words.get(shape.value_at(index)))),
+            );
+            return;
+        }
         for index in range {
             self.copy_key::<K>(index, out.bytes_mut());
-            out.finish_key(self.value::<K>(index));
+            out.finish_key(self.words.get(shape.value_at(index)));
+        }
+    }
+
+    /// Copies the heads and values of entries from `first` on.
+    #[inline]
+    pub(crate) fn copy_fixed<K: Sealed + ?Sized>(
+        self,
+        first: usize,
+        heads: &mut [u64],
+        values: &mut [u64],
+    ) {
+        let at = Shape::read::<K>(self.words).value_at(first);
+        for (index, (head, value)) in heads.iter_mut().zip(values).enumerate() {
+            *head = self.words.get(HEADS + first + index);
+            *value = self.words.get(at + index);
         }
     }
 
@@ -819,13 +884,11 @@ impl<'a> Page<'a> {
         self.words.prefetch(HINTS + 8);
     }
 
-    /// Asks for the lines of heads and values a search for `key` will read.
+    /// Asks for the lines of heads and values a search for `key` will read, and says where it starts.
     #[inline(always)]
-    pub(crate) fn prefetch_block<K: Sealed + ?Sized>(self, key: &K) {
+    pub(crate) fn prefetch_block<K: Sealed + ?Sized>(self, key: &K) -> usize {
         let shape = Shape::read::<K>(self.words);
-        let head = key.head(if K::FIXED { 0 } else { self.prefix_len() });
-        let block = self.words.count_not_above(HINTS, shape.count.div_ceil(BLOCK), head);
-        let start = block.saturating_sub(1) * BLOCK;
+        let start = self.start_of(key);
         let value = shape.value_at(start);
         self.words.prefetch(HEADS + start);
         self.words.prefetch(HEADS + start + 8);
@@ -835,14 +898,15 @@ impl<'a> Page<'a> {
         if !K::FIXED {
             self.words.prefetch(shape.slots() + start / 2);
         }
+        start
     }
 
     /// Asks for the line of the tail a search for `key` will compare.
     #[inline(always)]
-    pub(crate) fn prefetch_tail<K: Sealed + ?Sized>(self, key: &K) {
+    pub(crate) fn prefetch_tail<K: Sealed + ?Sized>(self, start: usize, key: &K) {
         let shape = Shape::read::<K>(self.words);
         let head = key.head(self.prefix_len());
-        let index = self.heads_not_above(head, shape.count).saturating_sub(1);
+        let index = self.heads_not_above_in(start, head, shape.count).saturating_sub(1);
         self.words.prefetch(self.slot(shape, index).0 / 8);
     }
 }

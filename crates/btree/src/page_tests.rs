@@ -116,8 +116,9 @@ fn a_page_of_numbers_behaves_like_a_sorted_map() {
 fn read_all<K: Sealed + ?Sized>(page: Page<'_>, key: &K) {
     let _ = (page.search(key), page.child_of(key), page.child_before(key), page.fences());
     let _ = (page.is_below_upper(key), page.is_rightmost(), page.fill::<K>());
-    page.prefetch_block(key);
-    page.prefetch_tail(key);
+    let start = page.prefetch_block(key);
+    page.prefetch_tail(start, key);
+    let _ = (page.search_in(240, key), page.child_in(240, key));
     let _ = contents::<K>(page);
 }
 

@@ -15,6 +15,7 @@
 //! What pages mean: `page` and `tree`. Which blocks are free: `blocks`.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -46,10 +47,12 @@ const LOADING: u64 = 1 << 62;
 const HOME: u64 = LOADING - 1;
 
 struct Shard {
-    /// Frames nobody uses.
+    /// Frames nobody uses any more.
     free: Vec<u32>,
+    /// The first frame nobody has used yet: its memory is not touched before it must be.
+    unused: u32,
     /// The shard's frames.
-    frames: std::ops::Range<u32>,
+    frames: Range<u32>,
     hand: u32,
 }
 
@@ -144,9 +147,6 @@ impl<K: Sealed + ?Sized> Pool<K> {
         let arena = Arena::new(frames).ok_or_else(|| TreeError::Options {
             what: format!("no memory for a pool of {frames} pages; lower Options::pool_bytes"),
         })?;
-        for frame in 0..frames as u32 {
-            Page::new(arena.frame(frame)).set_ident(u64::from(NO_PID));
-        }
         let table = zeroed_words(max_pages as usize);
         let mut free_pids = Vec::new();
         for (pid, home) in map.iter().enumerate() {
@@ -160,8 +160,12 @@ impl<K: Sealed + ?Sized> Pool<K> {
             .step_by(shard_frames)
             .map(|start| {
                 let frames = start as u32..(start + shard_frames).min(frames) as u32;
-                let free = frames.clone().rev().collect();
-                Mutex::new(Shard { free, hand: frames.start, frames })
+                Mutex::new(Shard {
+                    free: Vec::new(),
+                    unused: frames.start,
+                    hand: frames.start,
+                    frames,
+                })
             })
             .collect();
         Ok(Self {
@@ -292,7 +296,7 @@ impl<K: Sealed + ?Sized> Pool<K> {
         page.set_touched(FRESH);
         let is_expected = checked.is_ok() && expected.is(page);
         if !is_expected {
-            page.set_ident(u64::from(NO_PID));
+            page.set_no_page();
         }
         latch::release_changed(page.latch());
         match checked {
@@ -331,7 +335,7 @@ impl<K: Sealed + ?Sized> Pool<K> {
     pub(crate) fn free(&self, page: Page<'_>) {
         let (pid, home) = (page.pid(), page.home());
         self.table[pid as usize].store(0, Release);
-        page.set_ident(u64::from(NO_PID));
+        page.set_no_page();
         page.set_dirty(false);
         page.set_home(0);
         latch::release_changed(page.latch());
@@ -361,6 +365,10 @@ impl<K: Sealed + ?Sized> Pool<K> {
                 let mut shard = lock(shard);
                 if let Some(frame) = shard.free.pop() {
                     return Ok(frame);
+                }
+                if shard.unused < shard.frames.end {
+                    shard.unused += 1;
+                    return Ok(shard.unused - 1);
                 }
                 if let Some(frame) = self.sweep(&mut shard, &mut dirty) {
                     return Ok(frame);
@@ -424,7 +432,7 @@ impl<K: Sealed + ?Sized> Pool<K> {
             return false;
         }
         self.table[pid as usize].store(page.home(), Release);
-        page.set_ident(u64::from(NO_PID));
+        page.set_no_page();
         latch::release_changed(page.latch());
         self.evictions.fetch_add(1, Relaxed);
         true
@@ -511,14 +519,20 @@ impl<K: Sealed + ?Sized> Pool<K> {
     fn flush(&self) -> Result<usize> {
         let mut batch = Vec::with_capacity(WRITE_BATCH);
         let mut found = 0;
-        for frame in 0..self.arena.len() as u32 {
-            if Page::new(self.arena.frame(frame)).is_dirty() {
-                found += 1;
-                batch.push(frame);
-            }
-            if batch.len() == WRITE_BATCH {
-                self.write_back(&mut batch)?;
-                batch.clear();
+        for shard in &self.shards {
+            let used = {
+                let shard = lock(shard);
+                shard.frames.start..shard.unused
+            };
+            for frame in used {
+                if self.page_in(frame).is_dirty() {
+                    found += 1;
+                    batch.push(frame);
+                }
+                if batch.len() == WRITE_BATCH {
+                    self.write_back(&mut batch)?;
+                    batch.clear();
+                }
             }
         }
         self.write_back(&mut batch)?;
