@@ -642,6 +642,11 @@ fn main() {
     if runs("cold") {
         bench_cold(millions);
     }
+    if chosen.iter().any(|chosen| chosen == "evict") {
+        let tree = loaded_tree(256 * PAGE_BYTES, None);
+        println!("{:?}", workload(&tree, setting("SECONDS", 1) as f64, 3));
+        println!("{:?}", tree.counters());
+    }
     if chosen.iter().any(|chosen| chosen == "probe") {
         let tree = loaded_tree(64 << 20, None);
         let map: BTreeMap<u64, u64> = (0..WORKLOAD_KEYS).map(|k| (k, k)).collect();

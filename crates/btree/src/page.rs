@@ -771,20 +771,22 @@ impl<'a> Page<'a> {
 
     /// Copies the page as it goes into the file; only meaningful if the latch validates later.
     pub(crate) fn write_image(self, image: &mut [u8]) {
-        for (index, bytes) in image.chunks_exact_mut(8).enumerate().take(WORDS) {
+        let (words, _) = image.as_chunks_mut::<8>();
+        for (index, bytes) in words.iter_mut().enumerate().take(WORDS) {
             let word = match index {
                 0 => MAGIC,
                 1..RUNTIME_WORDS => 0,
                 _ => self.words.get(index),
             };
-            bytes.copy_from_slice(&word.to_le_bytes());
+            *bytes = word.to_le_bytes();
         }
     }
 
     /// Fills the frame from an image, all but the words that exist in memory only.
     pub(crate) fn read_image(self, image: &[u8]) {
-        for (index, bytes) in image.chunks_exact(8).enumerate().take(WORDS).skip(RUNTIME_WORDS) {
-            self.words.set(index, u64::from_le_bytes(bytes.try_into().unwrap_or_default()));
+        let (words, _) = image.as_chunks::<8>();
+        for (index, bytes) in words.iter().enumerate().take(WORDS).skip(RUNTIME_WORDS) {
+            self.words.set(index, u64::from_le_bytes(*bytes));
         }
     }
 
@@ -836,44 +838,71 @@ impl<'a> Page<'a> {
         shape: Shape,
         fences: &Fences,
     ) -> Result<(), &'static str> {
-        let mut live = fences.bytes();
-        let (mut last, mut key) = (Vec::new(), Vec::new());
-        for index in 0..shape.count {
-            if !K::FIXED {
-                let (at, len) = self.slot(shape, index);
-                let tail = len.saturating_sub(8);
-                live += tail;
-                if tail > 0 && (at < shape.heap || at + tail > PAGE_BYTES) {
-                    return Err("a key outside the heap");
-                }
-                if len + self.prefix_len() > MAX_KEY_BYTES {
-                    return Err("a key longer than the limit");
-                }
-                if len < 8 && self.head(index) << (8 * len) != 0 {
-                    return Err("bytes behind the end of a short key");
-                }
-            }
-            key.clear();
-            self.copy_key::<K>(index, &mut key);
-            if index > 0 && last >= key {
-                return Err("keys out of order");
-            }
-            // The first key of an inner page stands for "from the lower fence on".
-            if !fences.contain(&key) {
-                return Err("a key outside the fences");
-            }
-            if index % BLOCK == 0 && self.words.get(HINTS + index / BLOCK) != self.head(index) {
+        for block in 0..shape.count.div_ceil(BLOCK) {
+            if self.words.get(HINTS + block) != self.head(block * BLOCK) {
                 return Err("a wrong hint");
             }
-            if self.level() > 0 && self.value::<K>(index) >= u64::from(NO_PID) {
-                return Err("a child that is no page");
-            }
-            std::mem::swap(&mut last, &mut key);
+        }
+        if self.level() > 0
+            && (0..shape.count).any(|index| self.value::<K>(index) >= u64::from(NO_PID))
+        {
+            return Err("a child that is no page");
+        }
+        let live = if K::FIXED {
+            self.check_heads(shape)?;
+            fences.bytes()
+        } else {
+            fences.bytes() + self.check_tails::<K>(shape)?
+        };
+        // The first key of an inner page stands for "from the lower fence on".
+        let is_between = |index| {
+            let mut key = Vec::new();
+            self.copy_key::<K>(index, &mut key);
+            fences.contain(&key)
+        };
+        if shape.count > 0 && !(is_between(0) && is_between(shape.count - 1)) {
+            return Err("a key outside the fences");
         }
         if shape.dead > PAGE_BYTES - shape.heap || live + shape.dead != PAGE_BYTES - shape.heap {
             return Err("the heap's bytes do not add up");
         }
         Ok(())
+    }
+
+    fn check_heads(self, shape: Shape) -> Result<(), &'static str> {
+        let is_ascending = (1..shape.count).all(|index| self.head(index - 1) < self.head(index));
+        if is_ascending { Ok(()) } else { Err("keys out of order") }
+    }
+
+    /// Checks keys that are not their heads; gives the bytes of their tails.
+    fn check_tails<K: Sealed + ?Sized>(self, shape: Shape) -> Result<usize, &'static str> {
+        let mut live = 0;
+        let (mut last, mut key) = (Vec::new(), Vec::new());
+        for index in 0..shape.count {
+            let (at, len) = self.slot(shape, index);
+            let tail = len.saturating_sub(8);
+            live += tail;
+            if tail > 0 && (at < shape.heap || at + tail > PAGE_BYTES) {
+                return Err("a key outside the heap");
+            }
+            if len + self.prefix_len() > MAX_KEY_BYTES {
+                return Err("a key longer than the limit");
+            }
+            if len < 8 && self.head(index) << (8 * len) != 0 {
+                return Err("bytes behind the end of a short key");
+            }
+            // Most keys differ in their heads.
+            let is_above = index == 0 || self.head(index - 1) < self.head(index);
+            key.clear();
+            if !is_above || (index + 1 < shape.count && self.head(index) >= self.head(index + 1)) {
+                self.copy_key::<K>(index, &mut key);
+            }
+            if !is_above && last >= key {
+                return Err("keys out of order");
+            }
+            std::mem::swap(&mut last, &mut key);
+        }
+        Ok(live)
     }
 
     /// Asks for the lines a search starts with.

@@ -398,7 +398,7 @@ mod tests {
         let arena = Arena::new(2).expect("two pages of memory");
         let (fast, plain) = (arena.frame(0), arena.frame(1));
         let mut state = 7;
-        for _ in 0..2000 {
+        for _ in 0..if cfg!(miri) { 3 } else { 2000 } {
             for i in 0..WORDS {
                 let value = random(&mut state) << (random(&mut state) % 64);
                 fast.set(i, value);

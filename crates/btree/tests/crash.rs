@@ -175,7 +175,7 @@ fn run(
     fault: Option<Fault>,
 ) -> (Saved, Option<Saved>) {
     let mut saved = Saved { position: tree.position(), model: model.clone() };
-    for step in 0..900u64 {
+    for step in 0..600u64 {
         let key = random.next() % KEYS;
         let value = random.next();
         let result = if random.below(3) == 0 {
@@ -192,7 +192,7 @@ fn run(
             }
             (Err(error), _) => panic!("{error:?}"),
         }
-        if step % 300 == 299 {
+        if step % 200 == 199 {
             let position = saved.position + 1;
             let next = Saved { position, model: model.clone() };
             match tree.checkpoint(position) {
