@@ -51,8 +51,11 @@ const RUNTIME_WORDS: usize = 4;
 const MAGIC: u64 = u64::from_le_bytes(*b"uplbtree");
 /// Bytes of a page for entries and fences.
 pub(crate) const ROOM: usize = PAGE_BYTES - HEADS * 8;
-/// Entries of a page of `u64` keys, with two fences of 8 bytes.
-pub(crate) const FIXED_CAPACITY: usize = (ROOM - 16) / 16;
+/// Entries of a page of `u64` keys: whole blocks of 16, so that values start on a cache line as heads
+/// do, and a block of either is two lines. The two fences of 8 bytes fit behind.
+pub(crate) const FIXED_CAPACITY: usize = (ROOM - 16) / 16 / BLOCK * BLOCK;
+/// Bytes of a page of `u64` keys that are not for entries.
+const FIXED_OVERHEAD: usize = ROOM - FIXED_CAPACITY * 16;
 /// Bytes of an entry besides its tail: head, value, slot.
 const SLOTTED_BYTES: usize = 20;
 const MAX_CAPACITY: usize = FIXED_CAPACITY;
@@ -172,7 +175,7 @@ pub(crate) fn bytes_needed(
     fixed: bool,
 ) -> usize {
     if fixed {
-        return range.len() * 16 + 16;
+        return range.len() * 16 + FIXED_OVERHEAD;
     }
     let prefix = fences.prefix(fixed);
     let tails: usize = range.clone().map(|i| tail_len(entries.key(i).len(), prefix)).sum();
@@ -581,7 +584,7 @@ impl<'a> Page<'a> {
     /// Bytes of entries and fences, counting no holes.
     fn live_bytes<K: Sealed + ?Sized>(self, shape: Shape) -> usize {
         if K::FIXED {
-            return shape.count * 16 + 16;
+            return shape.count * 16 + FIXED_OVERHEAD;
         }
         let heap = PAGE_BYTES.saturating_sub(shape.heap).saturating_sub(shape.dead);
         shape.count * SLOTTED_BYTES + 4 + heap
@@ -923,8 +926,8 @@ impl<'a> Page<'a> {
         self.words.prefetch(HEADS + start + 8);
         self.words.prefetch(value);
         self.words.prefetch(value + 8);
-        self.words.prefetch(value + 15);
         if !K::FIXED {
+            self.words.prefetch(value + 15);
             self.words.prefetch(shape.slots() + start / 2);
         }
         start

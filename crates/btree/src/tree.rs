@@ -192,7 +192,9 @@ impl<K: Key + ?Sized> Tree<K> {
     pub fn get(&self, key: &K) -> Result<Option<u64>> {
         for _ in 0..MAX_RESTARTS {
             let (page, version) = self.leaf(key)?;
-            let value = page.search(key).ok().map(|index| page.value::<K>(index));
+            // The value's line is asked for while the heads are compared: one miss less in a row.
+            let start = page.prefetch_block(key);
+            let value = page.search_in(start, key).ok().map(|index| page.value::<K>(index));
             if latch::validate(page.latch(), version) {
                 return Ok(value);
             }
