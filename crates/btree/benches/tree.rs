@@ -1,6 +1,6 @@
 //! How fast is the tree at what its users do, and beside an ordered map behind one lock?
 //!
-//! Run: `cargo bench -p uplake-btree -- [workload] [numbers] [strings] [cold] [pool]` (all without
+//! Run: `cargo bench -p uplake-btree -- [workload] [pool] [hits] [numbers] [strings] [cold]` (all without
 //! arguments). The workload is the published one: 100,000 ordered inserts, then 4 readers and
 //! 2 writers on runs of 2048 keys. Contestants take turns; figures are medians of the rounds.
 //! `SECONDS` (1), `ROUNDS` (5) and `MILLIONS` (10) change the size.
@@ -623,6 +623,39 @@ fn bench_pool() {
     );
 }
 
+/// Keys in order, one thread, all in memory and near: what the code itself costs.
+fn bench_hits(rounds: u64) {
+    println!("hits: 100,000 keys in order, ns of processor time each");
+    let tree = loaded_tree(64 << 20, None);
+    let map: BTreeMap<u64, u64> = (0..WORKLOAD_KEYS).map(|k| (k, k)).collect();
+    for _ in 0..rounds {
+        let start = Timer::start();
+        let mut sum = 0;
+        for i in 0..10_000_000u64 {
+            sum += map.get(&(i % WORKLOAD_KEYS)).unwrap_or(&0);
+        }
+        print!("  BTreeMap get {:.1}, tree ", start.ns(10_000_000));
+        let start = Timer::start();
+        let mut sum = 0;
+        for i in 0..10_000_000u64 {
+            sum += Map::get(&tree, i % WORKLOAD_KEYS).unwrap_or(0);
+        }
+        let get = start.ns(10_000_000);
+        let start = Timer::start();
+        for i in 0..5_000_000u64 {
+            Map::put(&tree, i % WORKLOAD_KEYS, i);
+        }
+        let put = start.ns(5_000_000);
+        let start = Timer::start();
+        for i in 0..1_000_000u64 {
+            Map::remove(&tree, i * 7 % WORKLOAD_KEYS);
+            Map::put(&tree, i * 7 % WORKLOAD_KEYS, i);
+        }
+        assert!(sum > 0);
+        println!("get {get:.1} put {put:.1} remove and put {:.1}", start.ns(1_000_000));
+    }
+}
+
 fn main() {
     let chosen: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let runs = |name: &str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == name);
@@ -642,38 +675,7 @@ fn main() {
     if runs("cold") {
         bench_cold(millions);
     }
-    if chosen.iter().any(|chosen| chosen == "evict") {
-        let tree = loaded_tree(256 * PAGE_BYTES, None);
-        println!("{:?}", workload(&tree, setting("SECONDS", 1) as f64, 3));
-        println!("{:?}", tree.counters());
-    }
-    if chosen.iter().any(|chosen| chosen == "probe") {
-        let tree = loaded_tree(64 << 20, None);
-        let map: BTreeMap<u64, u64> = (0..WORKLOAD_KEYS).map(|k| (k, k)).collect();
-        for _ in 0..setting("ROUNDS", 5) {
-            let start = Timer::start();
-            let mut sum = 0;
-            for i in 0..10_000_000u64 {
-                sum += map.get(&(i % WORKLOAD_KEYS)).unwrap_or(&0);
-            }
-            print!("BTreeMap get {:.1} {sum} ", start.ns(10_000_000));
-            let start = Timer::start();
-            let mut sum = 0;
-            for i in 0..10_000_000u64 {
-                sum += Map::get(&tree, i % WORKLOAD_KEYS).unwrap_or(0);
-            }
-            let get = start.ns(10_000_000);
-            let start = Timer::start();
-            for i in 0..5_000_000u64 {
-                Map::put(&tree, i % WORKLOAD_KEYS, i);
-            }
-            let put = start.ns(5_000_000);
-            let start = Timer::start();
-            for i in 0..1_000_000u64 {
-                Map::remove(&tree, i * 7 % WORKLOAD_KEYS);
-                Map::put(&tree, i * 7 % WORKLOAD_KEYS, i);
-            }
-            println!("get {get:.1} put {put:.1} remove+put {:.1} {sum}", start.ns(1_000_000));
-        }
+    if runs("hits") {
+        bench_hits(setting("ROUNDS", 5));
     }
 }

@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //! - Nobody waits for a frame or for the file while holding a page's latch.
-//! - A frame belongs to one of: a page (its entry in the table says so), a free list, or the thread
-//!   that took it. Only the holder of its latch changes that.
+//! - A frame is unused so far, or belongs to one of: a page (its entry in the table says so), a free
+//!   list, or the thread that took it. Only the holder of its latch changes that.
 //! - A clean page equals the image at its home; a page without a home is dirty.
 //!
 //! # Not here

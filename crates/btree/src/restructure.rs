@@ -17,7 +17,7 @@ use crate::pool::Reserve;
 use crate::tree::{ROOT, Seek, Step, Tree, UNDERFULL, count};
 
 /// How full the left page is left where keys arrive in ascending order. The rest is for keys that
-/// come late; 243 entries of 16 bytes become 228, or 17.9 bytes each.
+/// come late; 240 entries become 228, or 18.0 bytes each.
 pub(crate) const ASCENDING_FILL: f64 = 15.0 / 16.0;
 /// A neighbour emptier than this is worth giving to: it takes at least 1/8 of a page.
 const GIVE_BELOW: f64 = 0.75;
