@@ -336,21 +336,22 @@ pub enum Margin {
     Above(f64),
 }
 
-/// One-sided p-value that the treatment is worse than the control by the margin (0.1: 10 % of
-/// the control mean) or more. Tests `treatment - (1 - margin) control`, so the margin moves with
-/// the control mean, whose error counts; above, `(1 + margin) control - treatment`.
+/// How far the treatment is on the good side of the margin (0.1: 10 % of the control mean), in
+/// the metric's unit: `treatment - (1 - margin) control`, or above, `(1 + margin) control -
+/// treatment`. So the margin moves with the control mean, whose error counts. Normal quantiles.
 ///
 /// # Errors
 /// As [`absolute`], and [`StatsError::OutOfRange`] unless the margin is in 0..1.
 ///
 /// # Source
 /// Ratio-margin test; see Hauschke et al., "Sample size determination for proving equivalence
-/// based on the ratio of two means", Statistics in Medicine 18, 1999. Normal quantiles.
-pub fn non_inferiority_p(
+/// based on the ratio of two means", Statistics in Medicine 18, 1999.
+pub fn non_inferiority(
     control: &ArmFigure,
     treatment: &ArmFigure,
     margin: Margin,
-) -> Result<f64, StatsError> {
+    alpha: f64,
+) -> Result<Estimate, StatsError> {
     control.check(Side::Control)?;
     treatment.check(Side::Treatment)?;
     let (kept, sign, margin) = match margin {
@@ -361,7 +362,24 @@ pub fn non_inferiority_p(
         return Err(StatsError::OutOfRange("margin"));
     }
     let error = (treatment.squared_error() + kept * kept * control.squared_error()).sqrt();
-    Ok(normal_sf(sign * (treatment.value - kept * control.value) / error))
+    let value = sign * (treatment.value - kept * control.value);
+    let half = normal_isf(alpha / 2.0) * error;
+    let p = 2.0 * normal_sf((value / error).abs());
+    let df = f64::INFINITY;
+    Estimate { value, error, df, low: value - half, high: value + half, p }.checked()
+}
+
+/// One-sided p-value that the treatment is worse than the control by the margin or more.
+///
+/// # Errors
+/// As [`non_inferiority`].
+pub fn non_inferiority_p(
+    control: &ArmFigure,
+    treatment: &ArmFigure,
+    margin: Margin,
+) -> Result<f64, StatsError> {
+    let distance = non_inferiority(control, treatment, margin, 0.05)?;
+    Ok(normal_sf(distance.value / distance.error))
 }
 
 /// One-sided p-value against a margin fixed in the metric's own unit: the treatment is worse than

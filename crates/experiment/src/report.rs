@@ -336,9 +336,11 @@ pub struct Impact {
 pub struct NonInferiority {
     /// Relative: 0.02 means 2 % of the control.
     pub margin: f64,
-    /// One-sided, of being worse by the margin or more.
+    /// Of being worse by the margin or more: one-sided for one look, otherwise the two-sided one
+    /// that holds at the looks made, which is cautious.
     pub p: f64,
-    /// `p` is below half of alpha, the one-sided level of the same interval.
+    /// The distance from the margin has an interval, of the report's kind, above 0. For one look:
+    /// `p` is below half of alpha.
     pub holds: bool,
 }
 

@@ -113,8 +113,7 @@ fn table(
                 let margin = format::percent(check.margin, 1);
                 let p = format::p_value(check.p);
                 let words = if check.holds { "Not worse by" } else { "Not shown to hold within" };
-                let look = if report.inference == "fixed" { "" } else { ", for one look" };
-                notes.push(format!("{label}: {words} {margin} ({arm}, one-sided p = {p}{look})."));
+                notes.push(format!("{label}: {words} {margin} ({arm}, p = {p})."));
             }
             if let Some(belief) = comparison.belief {
                 let chance = format::percent(belief.chance_to_win, 1);

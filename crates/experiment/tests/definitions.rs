@@ -744,3 +744,16 @@ fn the_reference_page_has_every_key() {
         assert!(explained.iter().any(|words| page.contains(words)), "{key} is not on the page");
     }
 }
+
+#[test]
+fn tests_of_one_look_are_refused_beside_other_inference() {
+    let line = "time_zone = \"Europe/Berlin\"";
+    let anytime = "inference = \"anytime\"\nplanned_users = 1000";
+    refused(line, &format!("{anytime}\nlift = \"fieller\""), &["`lift`", "one look", "delta"]);
+    let text = FULL.replacen(line, anytime, 1);
+    let tested =
+        text.replacen("type = \"proportion\"", "type = \"proportion\"\ntest = \"exact\"", 1);
+    assert!(tested.contains("exact"));
+    let error = Experiment::parse(&tested, "free.toml").expect_err("one look").to_string();
+    assert!(error.contains("`inference`") && error.contains("`test`"), "{error}");
+}

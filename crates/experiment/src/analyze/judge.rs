@@ -12,8 +12,8 @@ use crate::definition::{
 };
 use crate::distribution::{normal_isf, normal_sf};
 use crate::effect::{
-    ArmFigure, Estimate, Margin, Side, StatsError, absolute, non_inferiority_p, relative,
-    relative_fieller,
+    ArmFigure, Estimate, Margin, Side, StatsError, absolute, non_inferiority, non_inferiority_p,
+    relative, relative_fieller,
 };
 use crate::format;
 use crate::moments::Moments;
@@ -422,7 +422,11 @@ fn compare(
         detectable: deciding.ok().map(|estimate| sight * estimate.error),
         variance_reduction: reduction,
         impact: impact(view, metric, &absolute, data),
-        non_inferiority: figures.as_ref().ok().and_then(|f| non_inferior(view, metric, f)),
+        non_inferiority: figures
+            .as_ref()
+            .ok()
+            .zip(looks.ok())
+            .and_then(|(figures, looks)| non_inferior(view, metric, figures, looks)),
         belief: None,
         further_users: deciding.ok().and_then(|estimate| {
             let factor =
@@ -441,6 +445,9 @@ fn compare(
                 risk_of_control: if up { control } else { arm },
             }
         });
+    }
+    if let Some(check) = comparison.non_inferiority.as_mut().filter(|_| comparison.unplanned_look) {
+        check.holds = false;
     }
     let p = comparison.estimate().ok().map(|estimate| estimate.p);
     set_call(&mut comparison, p, metric.direction, alpha);
@@ -589,14 +596,38 @@ fn impact(
     })
 }
 
-fn non_inferior(view: &View<'_>, metric: &Metric, figures: &Figures) -> Option<NonInferiority> {
+/// Does a guardrail hold within its margin? Looking more than once costs here too; then p is
+/// two-sided, which is cautious.
+fn non_inferior(
+    view: &View<'_>,
+    metric: &Metric,
+    figures: &Figures,
+    looks: Looks,
+) -> Option<NonInferiority> {
     let margin = metric.margin?;
     let worse = match metric.direction {
         Direction::Increase => Margin::Below(margin),
         Direction::Decrease => Margin::Above(margin),
     };
-    let p = non_inferiority_p(&figures.control, &figures.treatment, worse).ok()?;
-    Some(NonInferiority { margin, p, holds: p < view.experiment.alpha / 2.0 })
+    let (control, treatment) = (&figures.control, &figures.treatment);
+    // A share of a control value that is not above 0 says nothing.
+    if control.value <= 0.0 {
+        return None;
+    }
+    let alpha = view.experiment.alpha;
+    match looks {
+        // Beliefs about lifts say nothing of this distance.
+        Looks::Fixed | Looks::Bayesian => {
+            let p = non_inferiority_p(control, treatment, worse).ok()?;
+            Some(NonInferiority { margin, p, holds: p < alpha / 2.0 })
+        }
+        Looks::Anytime { .. } | Looks::GroupSequential { .. } => {
+            let distance = non_inferiority(control, treatment, worse, alpha).ok()?;
+            let distance = looks.apply(view, distance).ok()?;
+            let p = if distance.value > 0.0 { distance.p } else { 1.0 };
+            Some(NonInferiority { margin, p, holds: distance.low > 0.0 })
+        }
+    }
 }
 
 /// Sets the call from a p-value that is already corrected for its family.

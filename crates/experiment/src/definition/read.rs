@@ -111,6 +111,19 @@ pub(super) fn experiment(text: &str, path: &str) -> Result<Experiment> {
     ];
     let lifts = [("delta", Lift::Delta), ("fieller", Lift::Fieller), ("none", Lift::None)];
     let default = if growthbook { Correction::None } else { Correction::Holm };
+    let inference = read_inference(&top, growthbook)?;
+    let lift = one_of(&top, "lift", &lifts)?.unwrap_or(Lift::Delta);
+    if inference != Inference::Fixed {
+        // Their intervals are for one look; the other methods take an error, not an interval.
+        if lift == Lift::Fieller {
+            let problem = "is `fieller`, which is for one look".to_owned();
+            return Err(top.invalid("lift", problem, "delta, none; or inference = fixed"));
+        }
+        if metrics.iter().any(|metric| metric.test != ProportionTest::Unpooled) {
+            let problem = "does not go with the `test` of a metric, which is for one look";
+            return Err(top.invalid("inference", problem.into(), "fixed, or no `test`"));
+        }
+    }
     Ok(Experiment {
         name: top.required_text("name", "name = \"free_shipping\"")?,
         hypothesis: top.text("hypothesis")?,
@@ -122,9 +135,9 @@ pub(super) fn experiment(text: &str, path: &str) -> Result<Experiment> {
         metrics,
         dimensions,
         alpha,
-        inference: read_inference(&top, growthbook)?,
+        inference,
         correction: one_of(&top, "correction", &corrections)?.unwrap_or(default),
-        lift: one_of(&top, "lift", &lifts)?.unwrap_or(Lift::Delta),
+        lift,
         stratify,
         growthbook,
     })
