@@ -10,6 +10,7 @@ import io
 import json
 import math
 import statistics
+import subprocess
 
 import pyarrow as pa
 import pytest
@@ -404,3 +405,34 @@ def a_report_says_how_to_make_it_again(lake, folder, shop):
     assert again["definition"] == (folder / "experiment.toml").read_text()
     rows = lake.run("sql", "--format", "json", "-c", f"SELECT count(*) AS n FROM ({again['sql']})").out
     assert json.loads(rows)["n"] >= sum(arm["users"] for arm in report["arms"])
+
+
+def _power(*args):
+    command = [support.BINARY, "power", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def _users(done):
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.split(": ")[1].split(" users")[0].replace(",", ""))
+
+
+def users_are_planned_before_there_is_an_experiment():
+    share, lifted = 0.1, 0.105
+    variance = (share * (1 - share) + lifted * (1 - lifted)) / 2
+    z = statistics.NormalDist().inv_cdf
+    users = 2 * (z(0.975) + z(0.8)) ** 2 * variance / (lifted - share) ** 2
+    done = _power("--share", 0.1, "--lift", 0.05, "--per-day", 1000)
+    found = _users(done)
+    assert abs(found - users) < 5, done.stdout
+    assert f"{math.ceil(2 * found / 1000)} days" in done.stdout
+    per_user = ["--mean", 10, "--deviation", 30, "--lift", 0.05]
+    assert abs(_users(_power(*per_user)) / _users(_power(*per_user, "--cuped", 0.5)) - 2) < 0.01
+    for args, says in [
+        (["--lift", 0.05], "--share"),
+        (["--share", 0.9, "--lift", 0.5], "between 0 and 1"),
+        (["--share", 0.1, "--lift", 0], "effect"),
+        (["--share", 0.1, "--lift", 0.05, "--power", 2], "power"),
+    ]:
+        done = _power(*args)
+        assert done.returncode == 1 and says in done.stderr, done.stderr

@@ -11,6 +11,7 @@ mod environment;
 mod generate;
 mod load;
 mod output;
+mod power;
 mod progress;
 mod report;
 mod sql;
@@ -56,6 +57,8 @@ enum Command {
     Sql(sql::SqlArgs),
     /// Analyse an experiment
     Report(report::ReportArgs),
+    /// Plan an experiment: users for a lift, and what users find
+    Power(power::PowerArgs),
     /// Look after tables
     Table(table::TableArgs),
     /// Write the XAB benchmark data set
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
             Command::Load(args) => load::run(args).await,
             Command::Sql(args) => sql::run(args).await,
             Command::Report(args) => report::run(args).await,
+            Command::Power(args) => power::run(&args),
             Command::Table(args) => table::run(args).await,
             Command::Generate(args) => generate::run(args),
             Command::BenchConcurrent(args) => bench_concurrent::run(args).await,

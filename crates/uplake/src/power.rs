@@ -1,0 +1,113 @@
+//! `uplake power`: how many users an experiment needs, before there is one.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use uplake_experiment::power::{Goal, detectable_effect, power, users_per_arm};
+
+/// Arguments of `uplake power`.
+#[derive(Args, Debug)]
+pub struct PowerArgs {
+    /// The control's share of users who convert: 0.1 for 10 %
+    #[arg(long, conflicts_with_all = ["mean", "deviation"])]
+    share: Option<f64>,
+    /// The control's mean per user
+    #[arg(long, requires = "deviation")]
+    mean: Option<f64>,
+    /// Standard deviation of one user's value
+    #[arg(long, requires = "mean")]
+    deviation: Option<f64>,
+    /// The lift worth finding: 0.05 for +5 %
+    #[arg(long)]
+    lift: f64,
+    /// Two-sided error rate
+    #[arg(long, default_value_t = 0.05)]
+    alpha: f64,
+    /// The chance to find the lift
+    #[arg(long, default_value_t = 0.8)]
+    power: f64,
+    /// Share of the variance that CUPED removes, as a report shows it
+    #[arg(long, default_value_t = 0.0)]
+    cuped: f64,
+    /// Users per arm: what do these many find?
+    #[arg(long)]
+    users: Option<f64>,
+    /// New users a day, both arms together: how many days does it take?
+    #[arg(long)]
+    per_day: Option<f64>,
+}
+
+/// The mean, and the deviation of the difference's noise per user of an arm.
+fn baseline(args: &PowerArgs) -> Result<(f64, f64)> {
+    let (mean, variance) = match (args.share, args.mean, args.deviation) {
+        (Some(share), _, _) => {
+            let lifted = share * (1.0 + args.lift);
+            if !(share > 0.0 && share < 1.0 && lifted > 0.0 && lifted < 1.0) {
+                bail!("--share must lie between 0 and 1, before and after the lift");
+            }
+            (share, (share * (1.0 - share) + lifted * (1.0 - lifted)) / 2.0)
+        }
+        (None, Some(mean), Some(deviation)) => (mean, deviation * deviation),
+        _ => bail!("say what the control is like: --share 0.1, or --mean 25 --deviation 80"),
+    };
+    if !(0.0..1.0).contains(&args.cuped) {
+        bail!("--cuped is the share of the variance removed, from 0 to below 1");
+    }
+    Ok((mean, (variance * (1.0 - args.cuped)).sqrt()))
+}
+
+/// Runs the command.
+pub fn run(args: &PowerArgs) -> Result<()> {
+    let (mean, deviation) = baseline(args)?;
+    let effect = (mean * args.lift).abs();
+    let goal = Goal { effect, deviation, alpha: args.alpha };
+    let chance = format!("{:.0} %", args.power * 100.0);
+    let lift = |lift: f64| format!("{:+.2} %", lift * 100.0);
+    let needed = users_per_arm(&goal, args.power).context("this cannot be planned")?.ceil();
+    println!(
+        "To find a lift of {} with a chance of {chance}: {} users per arm, {} in two arms{}.",
+        lift(args.lift),
+        whole(needed),
+        whole(2.0 * needed),
+        days(args, needed)?,
+    );
+    if let Some(users) = args.users {
+        let found = power(&goal, users).context("this cannot be planned")?;
+        let smallest = detectable_effect(deviation, users, args.alpha, args.power)?;
+        println!(
+            "{} users per arm find it with a chance of {:.0} %, and {} with a chance of {chance}.",
+            whole(users),
+            found * 100.0,
+            lift((smallest / mean).abs()).trim_start_matches('+'),
+        );
+    }
+    println!(
+        "A t-test of two equal arms that looks once, alpha {}; looking earlier takes more users.",
+        args.alpha
+    );
+    Ok(())
+}
+
+fn days(args: &PowerArgs, needed: f64) -> Result<String> {
+    match args.per_day {
+        None => Ok(String::new()),
+        Some(pace) if pace > 0.0 => Ok(format!(
+            ", {} days at {} users a day",
+            whole((2.0 * needed / pace).ceil()),
+            whole(pace)
+        )),
+        Some(_) => bail!("--per-day must be above 0"),
+    }
+}
+
+/// A whole number with commas between thousands.
+fn whole(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
