@@ -30,52 +30,65 @@ struct Event {
     returned: Option<u64>,
 }
 
-/// Whether some order of the events explains what they returned (Wing and Gong 1993).
+/// Whether some order of the events explains what they returned (Wing and Gong 1993). The search
+/// keeps its own stack: a history of one key has thousands of events.
 fn is_linearizable(events: &[Event], state: Option<u64>) -> bool {
-    fn search(
-        events: &[Event],
-        done: &mut Vec<bool>,
+    /// A place in the search: what came before is `done`.
+    struct Place {
         first: usize,
         state: Option<u64>,
-        seen: &mut HashSet<(Vec<usize>, Option<u64>)>,
-    ) -> bool {
-        let mut first = first;
+        /// Events that may come next, from the last to the first to try.
+        next: Vec<usize>,
+        /// The one that was taken.
+        taken: Option<usize>,
+    }
+    let mut done = vec![false; events.len()];
+    let mut seen: HashSet<(Vec<usize>, Option<u64>)> = HashSet::new();
+    let mut enter = |done: &[bool], first: usize, state: Option<u64>| -> Option<Place> {
+        // Only what began before the first of the rest has ended can come next.
+        let pending = || (first..events.len()).filter(|i| !done[*i]);
+        let horizon = pending().map(|i| events[i].ended).min().unwrap_or(u64::MAX);
+        let mut next: Vec<usize> = pending().take_while(|i| events[*i].began <= horizon).collect();
+        next.reverse();
+        // Everything before `first` is done, so this and what is done behind it tell where we are.
+        let ahead =
+            (first + 1..events.len()).take_while(|i| events[*i].began <= events[first].ended);
+        let place = std::iter::once(first).chain(ahead.filter(|i| done[*i])).collect();
+        seen.insert((place, state)).then_some(Place { first, state, next, taken: None })
+    };
+    if events.is_empty() {
+        return true;
+    }
+    let mut path: Vec<Place> = enter(&done, 0, state).into_iter().collect();
+    while let Some(place) = path.last_mut() {
+        if let Some(taken) = place.taken.take() {
+            done[taken] = false;
+        }
+        let Some(i) = place.next.pop() else {
+            path.pop();
+            continue;
+        };
+        if events[i].returned != place.state {
+            continue;
+        }
+        let after = match events[i].operation {
+            Operation::Get => place.state,
+            Operation::Put(value) => Some(value),
+            Operation::Insert(value) => place.state.or(Some(value)),
+            Operation::Remove => None,
+        };
+        done[i] = true;
+        place.taken = Some(i);
+        let mut first = place.first;
         while first < events.len() && done[first] {
             first += 1;
         }
         if first == events.len() {
             return true;
         }
-        // Only what began before the first of the rest has ended can come next.
-        let pending = || (first..events.len()).filter(|i| !done[*i]);
-        let horizon = pending().map(|i| events[i].ended).min().unwrap_or(u64::MAX);
-        let next: Vec<usize> = pending().take_while(|i| events[*i].began <= horizon).collect();
-        // Everything before `first` is done, so this and what is done behind it tell where we are.
-        let ahead =
-            (first + 1..events.len()).take_while(|i| events[*i].began <= events[first].ended);
-        let place = std::iter::once(first).chain(ahead.filter(|i| done[*i])).collect();
-        if !seen.insert((place, state)) {
-            return false;
-        }
-        for i in next {
-            if events[i].returned != state {
-                continue;
-            }
-            let after = match events[i].operation {
-                Operation::Get => state,
-                Operation::Put(value) => Some(value),
-                Operation::Insert(value) => state.or(Some(value)),
-                Operation::Remove => None,
-            };
-            done[i] = true;
-            if search(events, done, first, after, seen) {
-                return true;
-            }
-            done[i] = false;
-        }
-        false
+        path.extend(enter(&done, first, after));
     }
-    search(events, &mut vec![false; events.len()], 0, state, &mut HashSet::new())
+    false
 }
 
 fn event(began: u64, ended: u64, operation: Operation, returned: Option<u64>) -> Event {
