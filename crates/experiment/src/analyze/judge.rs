@@ -28,7 +28,12 @@ use crate::sequential::{Sides, confidence_sequence, group_sequential_bounds};
 use crate::stratify::{Stratified, Stratum, post_stratify};
 
 /// Chance of being found that makes an effect "detectable", the usual 80 %.
-pub(super) const DETECTION_RATE: f64 = 0.8;
+const DETECTION_RATE: f64 = 0.8;
+
+/// The true effect that a fixed test with this error finds at the detection rate.
+pub(super) fn detectable(error: f64, alpha: f64) -> f64 {
+    (normal_isf(alpha / 2.0) + normal_isf(1.0 - DETECTION_RATE)) * error
+}
 
 /// Below this many standard errors from 0 the control mean makes a poor divisor.
 const STRONG_BASELINE: f64 = 10.0;
@@ -71,6 +76,16 @@ impl<'e> View<'e> {
     /// What the definition asks for.
     pub(super) fn of(experiment: &'e Experiment, users: &[u64]) -> Self {
         Self::new(experiment, experiment.control(), true, experiment.inference, users)
+    }
+
+    /// Watched at any time, tightest at the plan; without a plan at today's users.
+    pub(super) fn anytime(inference: Inference, users: &[u64]) -> Inference {
+        let planned_users = match inference {
+            Inference::Anytime { planned_users }
+            | Inference::GroupSequential { planned_users, .. } => planned_users,
+            Inference::Fixed | Inference::Bayesian { .. } => users.iter().sum::<u64>().max(2),
+        };
+        Inference::Anytime { planned_users }
     }
 
     /// How many of the planned users of all arms belong to `arm` and the baseline.
@@ -409,7 +424,6 @@ fn compare(
     let lift_holds = relative.is_ok() && divisible && view.experiment.lift != Lift::None;
     let scale = if absolute.is_ok() && !lift_holds { Scale::Absolute } else { Scale::Relative };
     let deciding = if scale == Scale::Absolute { estimates[0] } else { estimates[1] };
-    let sight = normal_isf(alpha / 2.0) + normal_isf(1.0 - DETECTION_RATE);
     let mut comparison = Comparison {
         arm,
         absolute,
@@ -419,7 +433,7 @@ fn compare(
         p_adjusted: None,
         call: Call::Unavailable,
         unplanned_look: matches!(view.today.get(arm), Some(Ok(today)) if !today.planned),
-        detectable: deciding.ok().map(|estimate| sight * estimate.error),
+        detectable: deciding.ok().map(|estimate| detectable(estimate.error, alpha)),
         variance_reduction: reduction,
         impact: impact(view, metric, &absolute, data),
         non_inferiority: figures

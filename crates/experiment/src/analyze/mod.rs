@@ -146,13 +146,8 @@ pub fn alternatives(
     table: &MomentsTable,
 ) -> Result<Vec<Alternative>, AnalyzeError> {
     let analysis = Analysis::new(experiment, query, table)?;
-    let users: u64 = analysis.total.users.iter().sum();
-    let planned_users = match experiment.inference {
-        Inference::Anytime { planned_users } | Inference::GroupSequential { planned_users, .. } => {
-            planned_users
-        }
-        Inference::Fixed | Inference::Bayesian { .. } => users.max(2),
-    };
+    let users = &analysis.total.users;
+    let watched = View::anytime(experiment.inference, users);
     let has_cuped = analysis.metrics.iter().any(|metric| metric.cuped.is_some());
     let mut found = Vec::new();
     for baseline in 0..experiment.variants.len() {
@@ -161,9 +156,7 @@ pub fn alternatives(
                 if cuped && !has_cuped {
                     continue;
                 }
-                let inference =
-                    if anytime { Inference::Anytime { planned_users } } else { Inference::Fixed };
-                let users = &analysis.total.users;
+                let inference = if anytime { watched } else { Inference::Fixed };
                 let view = View::new(experiment, baseline, cuped, inference, users);
                 found.push(Alternative {
                     baseline,

@@ -1,9 +1,8 @@
 //! Every metric as of the end of every day.
 
-use super::judge::{DETECTION_RATE, Looks, View, figures, shape};
+use super::judge::{Looks, View, detectable, figures, shape};
 use super::{Analysis, Slice, slices};
-use crate::definition::{Inference, Metric, Shape};
-use crate::distribution::normal_isf;
+use crate::definition::{Metric, Shape};
 use crate::effect::{absolute, relative};
 use crate::report::{MetricReport, Point, Scale, Series};
 
@@ -20,14 +19,8 @@ impl Analysis<'_> {
         if days.is_empty() {
             return Vec::new();
         }
-        let users: u64 = self.total.users.iter().sum();
-        let planned_users = match view.inference {
-            Inference::Anytime { planned_users }
-            | Inference::GroupSequential { planned_users, .. } => planned_users,
-            Inference::Fixed | Inference::Bayesian { .. } => users.max(2),
-        };
-        let inference = Inference::Anytime { planned_users };
         let (baseline, users) = (view.baseline, &self.total.users);
+        let inference = View::anytime(view.inference, users);
         let anytime = View::new(self.experiment, baseline, view.cuped, inference, users);
         for (index, (metric, result)) in self.metrics.iter().zip(results).enumerate() {
             if shape(self.experiment, metric) == Shape::Quantile {
@@ -74,6 +67,6 @@ fn point(
         high: fixed.high,
         anytime_low: always.low,
         anytime_high: always.high,
-        detectable: (normal_isf(alpha / 2.0) + normal_isf(1.0 - DETECTION_RATE)) * fixed.error,
+        detectable: detectable(fixed.error, alpha),
     })
 }
