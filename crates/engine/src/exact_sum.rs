@@ -13,11 +13,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::Result;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
+
+use crate::single::Single;
 
 /// The function, to be registered with a session.
 pub(crate) fn exact_sum() -> AggregateUDF {
@@ -45,7 +47,7 @@ impl AggregateUDFImpl for ExactSum {
     }
 
     fn accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::<One>::default())
+        Ok(Box::<Single<Groups>>::default())
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
@@ -102,38 +104,6 @@ impl Sum {
 }
 
 #[derive(Debug, Default)]
-struct One(Sum);
-
-impl Accumulator for One {
-    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        values[0].as_primitive::<Float64Type>().iter().flatten().for_each(|x| self.0.add(x));
-        Ok(())
-    }
-
-    fn evaluate(&mut self) -> Result<ScalarValue> {
-        Ok(ScalarValue::Float64(self.0.value()))
-    }
-
-    fn size(&self) -> usize {
-        size_of::<Self>()
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        let part = |x: f64| ScalarValue::Float64(self.0.seen.then_some(x));
-        Ok(vec![part(self.0.sum), part(self.0.lost)])
-    }
-
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        let sums = states[0].as_primitive::<Float64Type>();
-        let lost = states[1].as_primitive::<Float64Type>();
-        for i in (0..sums.len()).filter(|i| sums.is_valid(*i)) {
-            self.0.merge(sums.value(i), lost.value(i));
-        }
-        Ok(())
-    }
-}
-
-#[derive(Debug, Default)]
 struct Groups(Vec<Sum>);
 
 impl GroupsAccumulator for Groups {
@@ -174,8 +144,8 @@ impl GroupsAccumulator for Groups {
         total_num_groups: usize,
     ) -> Result<()> {
         self.0.resize(total_num_groups, Sum::default());
-        let sums = values[0].as_primitive::<Float64Type>();
-        let lost = values[1].as_primitive::<Float64Type>();
+        let [sums, lost] = values else { return Ok(()) };
+        let (sums, lost) = (sums.as_primitive::<Float64Type>(), lost.as_primitive::<Float64Type>());
         for (i, group) in group_indices.iter().enumerate() {
             if sums.is_valid(i) {
                 self.0[*group].merge(sums.value(i), lost.value(i));
