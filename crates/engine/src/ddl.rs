@@ -16,7 +16,9 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
-use uplake_table::{DataFile, StreamWriter, TableDefinition, WriteKind, create_table};
+use uplake_table::{
+    DataFile, IndexKind, IndexSpec, StreamWriter, TableDefinition, WriteKind, create_table,
+};
 
 use crate::error::{EngineError, Result};
 use crate::provider::{LakeTable, write_stream};
@@ -26,6 +28,9 @@ use crate::statement::{Statement, split_version};
 impl Session {
     /// Statements that DataFusion need not plan.
     pub(crate) async fn run_own(&self, statement: &Statement) -> Result<Option<Answer>> {
+        if let Some(about) = &statement.id_set {
+            return self.run_id_set(about, statement).await.map(Some);
+        }
         let DfStatement::Statement(inner) = &statement.parsed else { return Ok(None) };
         match inner.as_ref() {
             ast::Statement::ShowTables { .. } => self.show_tables().await.map(Some),
@@ -112,7 +117,7 @@ impl Session {
     }
 
     /// What changes the lake builds on the newest version.
-    fn must_be_latest(&self) -> Result<()> {
+    pub(crate) fn must_be_latest(&self) -> Result<()> {
         if self.catalog.is_historic() {
             return Err(EngineError::statement(
                 "--as-of is for reading; leave it out to change tables",
@@ -159,6 +164,7 @@ impl Session {
         let definition = TableDefinition {
             partition_columns: spelled(&statement.partitioned_by, &schema),
             cluster_by: spelled(&statement.clustered_by, &schema),
+            indexes: index_specs(&statement.indexed_by, &schema)?,
             schema: Arc::new(schema),
         };
         if empty {
@@ -275,12 +281,16 @@ impl Session {
         let snapshot = table.snapshot();
         let fields = snapshot.schema().fields();
         let role = |column: &String| {
+            let mut roles = Vec::new();
             if snapshot.partition_columns().contains(column) {
-                Some("partition".to_owned())
-            } else {
-                let at = snapshot.cluster_by().iter().position(|c| c == column)?;
-                Some(format!("cluster {}", at + 1))
+                roles.push("partition".to_owned());
             }
+            if let Some(at) = snapshot.cluster_by().iter().position(|c| c == column) {
+                roles.push(format!("cluster {}", at + 1));
+            }
+            let indexes = snapshot.indexes().iter().filter(|spec| spec.column == *column);
+            roles.extend(indexes.map(|spec| format!("index {}", spec.kind.name())));
+            (!roles.is_empty()).then(|| roles.join(", "))
         };
         let columns: Vec<(&str, ArrayRef)> = vec![
             (
@@ -333,6 +343,17 @@ fn delete_predicate(input: &LogicalPlan) -> Result<Expr> {
     Ok(predicate)
 }
 
+fn index_specs(columns: &[(String, Option<String>)], schema: &Schema) -> Result<Vec<IndexSpec>> {
+    let spec = |(column, kind): &(String, Option<String>)| {
+        let column = spelled(std::slice::from_ref(column), schema).concat();
+        Ok(match kind {
+            None => IndexSpec { column, kind: IndexKind::Ids },
+            Some(kind) => format!("{column}:{kind}").parse()?,
+        })
+    };
+    columns.iter().map(spec).collect()
+}
+
 /// Layout columns as the table spells them.
 fn spelled(columns: &[String], schema: &Schema) -> Vec<String> {
     let exact = |name: &String| {
@@ -371,7 +392,7 @@ fn stored_schema(schema: &Schema, of_query: bool) -> Result<Schema> {
     Ok(Schema::new(fields))
 }
 
-fn done(message: String, rows: Option<u64>) -> Answer {
+pub(crate) fn done(message: String, rows: Option<u64>) -> Answer {
     Answer::Done { message, rows }
 }
 
@@ -388,7 +409,7 @@ fn first_count(batches: &[RecordBatch]) -> u64 {
     }
 }
 
-fn rows_answer(columns: Vec<(&str, ArrayRef)>) -> Result<Answer> {
+pub(crate) fn rows_answer(columns: Vec<(&str, ArrayRef)>) -> Result<Answer> {
     let batch = RecordBatch::try_from_iter_with_nullable(
         columns.into_iter().map(|(name, array)| (name, array, true)),
     )

@@ -11,6 +11,7 @@
 //!     threads: 2,
 //!     as_of: AsOf::Latest,
 //!     spill_folder: None,
+//!     use_indexes: true,
 //!     clock: Arc::new(|| 0),
 //! };
 //! let session = Session::new(Lake::open("./lake")?, &options)?;
@@ -31,13 +32,20 @@ mod ddl;
 mod error;
 mod exact_sum;
 mod funnel;
+mod id_set;
+mod id_sets;
+mod indexed;
+mod literals;
 mod local_day;
+mod match_words;
 mod moments;
 mod pool;
 mod provider;
+mod question;
 mod session;
 mod single;
 mod statement;
+mod warnings;
 
 pub use error::{EngineError, Position, Result};
 pub use session::{Answer, Session, SessionOptions};

@@ -26,16 +26,19 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{
     CachedParquetFileReaderFactory, transform_schema_to_view,
 };
-use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::physical_plan::{
+    FileGroup, FileScanConfigBuilder, FileSource, ParquetSource,
+};
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::object_store::ObjectMeta;
+use datafusion::object_store::path::Path;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
@@ -45,6 +48,8 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 use uplake_table::{DataFile, Lake, Snapshot, StreamWriter, WriteKind};
 
+use crate::id_set::InIdSet;
+use crate::indexed::{IndexUse, IndexedSource, Indexes};
 use crate::session::Budget;
 
 /// One version of one table.
@@ -61,6 +66,7 @@ pub(crate) struct LakeTable {
     scan_positions: Vec<usize>,
     files: Vec<DataFile>,
     bounds: OnceLock<FileBounds>,
+    by_path: OnceLock<Arc<HashMap<Path, DataFile>>>,
 }
 
 impl LakeTable {
@@ -92,7 +98,8 @@ impl LakeTable {
             f.as_ref().clone().with_name(f.name().to_lowercase()).with_nullable(true)
         };
         let schema = Arc::new(Schema::new(exact.fields().iter().map(as_seen).collect::<Vec<_>>()));
-        Self { lake, snapshot, schema, scan_schema, scan_positions, files, bounds: OnceLock::new() }
+        let (bounds, by_path) = (OnceLock::new(), OnceLock::new());
+        Self { lake, snapshot, schema, scan_schema, scan_positions, files, bounds, by_path }
     }
 
     pub fn snapshot(&self) -> &Snapshot {
@@ -101,7 +108,8 @@ impl LakeTable {
 
     /// The files that may hold a row for which all `filters` are true.
     pub fn candidate_files(&self, state: &dyn Session, filters: &[Expr]) -> Result<Vec<usize>> {
-        let all = || (0..self.files.len()).collect();
+        let kept = self.files_with_ids(filters);
+        let all = || kept.clone();
         let Some(predicate) = conjunction(filters.iter().cloned()) else { return Ok(all()) };
         let df_schema = DFSchema::try_from(Arc::clone(&self.schema))?;
         let physical = state.create_physical_expr(predicate, &df_schema)?;
@@ -112,7 +120,52 @@ impl LakeTable {
             return Ok(all());
         }
         let keep = pruning.prune(self.bounds())?;
-        Ok((0..self.files.len()).filter(|i| keep[*i]).collect())
+        Ok(kept.into_iter().filter(|i| keep[*i]).collect())
+    }
+
+    /// The files whose bounds the sets of ids among `filters` do not rule out.
+    fn files_with_ids(&self, filters: &[Expr]) -> Vec<usize> {
+        let mut kept: Vec<usize> = (0..self.files.len()).collect();
+        for filter in filters.iter().flat_map(|f| split_conjunction(f)) {
+            let Expr::ScalarFunction(call) = filter else { continue };
+            let Some(found) = call.func.inner().downcast_ref::<InIdSet>() else { continue };
+            let [Expr::Column(column)] = call.args.as_slice() else { continue };
+            let bounds = self.bounds();
+            let (Some(min), Some(max)) =
+                (bounds.min.get(column.name()), bounds.max.get(column.name()))
+            else {
+                continue;
+            };
+            kept.retain(|i| {
+                let bound = |array: &ArrayRef| ScalarValue::try_from_array(array, *i);
+                match (bound(min), bound(max)) {
+                    (Ok(low), Ok(high)) => found.set.may_meet(&low, &high),
+                    _ => true,
+                }
+            });
+        }
+        kept
+    }
+
+    /// The indexes of the table's files, if it has any and the session uses them.
+    fn indexes(&self, state: &dyn Session) -> Option<Arc<Indexes>> {
+        let specs = self.snapshot.indexes();
+        let IndexUse { cache, warnings } =
+            state.config().get_extension::<IndexUse>()?.as_ref().clone();
+        let by_path = || {
+            let entry = |f: &DataFile| (f.store_path.clone(), f.clone());
+            Arc::new(self.files.iter().map(entry).collect())
+        };
+        (!specs.is_empty()).then(|| {
+            Arc::new(Indexes {
+                table: self.snapshot.table().to_owned(),
+                specs: specs.to_vec(),
+                cache,
+                metadata: state.runtime_env().cache_manager.get_file_metadata_cache(),
+                warnings,
+                files: Arc::clone(self.by_path.get_or_init(by_path)),
+            })
+        })
     }
 
     fn bounds(&self) -> &FileBounds {
@@ -223,7 +276,11 @@ impl TableProvider for LakeTable {
             source = source.with_metadata_size_hint(hint);
         }
         let statistics = self.scan_statistics(&candidates);
-        let config = FileScanConfigBuilder::new(url, Arc::new(source))
+        let source: Arc<dyn FileSource> = match self.indexes(state) {
+            Some(indexes) => Arc::new(IndexedSource::new(source, indexes)),
+            None => Arc::new(source),
+        };
+        let config = FileScanConfigBuilder::new(url, source)
             .with_file_groups(group_files(files, state.config().target_partitions()))
             .with_statistics(statistics)
             .with_projection_indices(Some(positions))?

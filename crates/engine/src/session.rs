@@ -29,18 +29,30 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream, execute_stream_partitioned};
 use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
-use uplake_table::{AsOf, Lake};
+use uplake_table::{AsOf, IndexCache, Lake};
 
 use crate::catalog::LakeCatalog;
 use crate::error::{EngineError, Result};
+use crate::id_set::Mark;
+use crate::id_sets::IdSets;
+use crate::indexed::IndexUse;
+use crate::match_words::MatchWords;
 use crate::pool::SharedPool;
 use crate::statement::{self, Statement, with_lower_case};
+use crate::warnings::Warnings;
 
 /// Name of the catalog and schema that hold the lake's tables.
 pub(crate) const CATALOG: &str = "lake";
 pub(crate) const SCHEMA: &str = "public";
 /// Consumers that a limit error names.
 const NAMED_CONSUMERS: usize = 3;
+/// Of the memory budget, what the session keeps of index files.
+const INDEX_CACHE_SHARE: usize = 16;
+/// Values of a join's small side that are looked up in an index of the other: making the list takes
+/// 3 ms at most, which a scan without an index loses.
+const JOIN_LOOKUPS: usize = 20_000;
+/// Bytes of those values; text counts with the pages it was read from.
+const JOIN_LOOKUP_BYTES: usize = 64 << 20;
 /// Footers and page indexes kept: a 20-column file's are about 100 KiB.
 const METADATA_CACHE_BYTES: usize = 256 << 20;
 
@@ -55,6 +67,8 @@ pub struct SessionOptions {
     pub as_of: AsOf,
     /// Where to spill; the system's temporary folder if `None`.
     pub spill_folder: Option<PathBuf>,
+    /// Ask the indexes of data files; without, every answer comes from the data alone.
+    pub use_indexes: bool,
     /// The clock: milliseconds since 1970, UTC.
     pub clock: Arc<dyn Fn() -> i64 + Send + Sync>,
 }
@@ -88,6 +102,8 @@ pub struct Session {
     pub(crate) lake: Lake,
     pub(crate) catalog: Arc<LakeCatalog>,
     pub(crate) budget: Budget,
+    warnings: Arc<Warnings>,
+    pub(crate) id_sets: Arc<IdSets>,
 }
 
 /// What a statement gives back.
@@ -123,14 +139,27 @@ impl Session {
             clock: Arc::clone(&options.clock),
         };
         let catalog = Arc::new(LakeCatalog::new(lake.clone(), options.as_of.clone()));
+        let warnings = Arc::new(Warnings::default());
+        let mut config = session_config(options.threads, &budget);
+        if options.use_indexes {
+            let cache = Arc::new(IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE));
+            let warnings = Arc::clone(&warnings);
+            config = config.with_extension(Arc::new(IndexUse { cache, warnings }));
+        }
         let state = SessionStateBuilder::new()
-            .with_config(session_config(options.threads, &budget))
+            .with_config(config)
             .with_runtime_env(runtime)
             .with_default_features()
             .with_aggregate_functions(aggregate_functions())
             .with_scalar_functions(scalar_functions())
             .build();
-        Ok(Self { context: context(state, &catalog)?, lake, catalog, budget })
+        let id_sets = Arc::default();
+        Ok(Self { context: context(state, &catalog)?, lake, catalog, budget, warnings, id_sets })
+    }
+
+    /// What the user should hear of the statements since the last call, although they were answered.
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.warnings.take()
     }
 
     /// This session with `tables` kept at the versions they have now, so that several statements
@@ -145,8 +174,15 @@ impl Session {
             .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
             .build();
         let versions = catalog.pins();
-        let (lake, budget) = (self.lake.clone(), self.budget.clone());
-        Ok((Self { context: context(state, &catalog)?, lake, catalog, budget }, versions))
+        let pinned = Self {
+            context: context(state, &catalog)?,
+            lake: self.lake.clone(),
+            catalog,
+            budget: self.budget.clone(),
+            warnings: Arc::clone(&self.warnings),
+            id_sets: Arc::clone(&self.id_sets),
+        };
+        Ok((pinned, versions))
     }
 
     /// Runs one statement.
@@ -190,7 +226,8 @@ impl Session {
             with_lower_case(statement, &exact.values().cloned().collect())?
         };
         let plan = self.context.state().statement_to_plan(parsed).await;
-        plan.map_err(|e| self.explain(e))
+        let plan = plan.map_err(|e| self.explain(e))?;
+        self.resolve_id_sets(plan, statement).await
     }
 
     /// The answer's schema with columns spelled as their tables spell them: `userid` comes out as `UserId`.
@@ -350,7 +387,8 @@ fn aggregate_functions() -> Vec<Arc<datafusion::logical_expr::AggregateUDF>> {
 
 fn scalar_functions() -> Vec<Arc<datafusion::logical_expr::ScalarUDF>> {
     let mut functions = SessionStateDefaults::default_scalar_functions();
-    functions.push(Arc::new(crate::local_day::local_day()));
+    let own = [crate::local_day::local_day(), Mark::function(), MatchWords::function()];
+    functions.extend(own.map(Arc::new));
     functions.extend(crate::assignment::functions().into_iter().map(Arc::new));
     functions
 }
@@ -366,6 +404,9 @@ fn session_config(threads: usize, budget: &Budget) -> SessionConfig {
     options.sql_parser.collect_spans = true;
     options.execution.time_zone = Some("+00:00".into());
     options.execution.parquet.pushdown_filters = false;
+    // The small side of a join as a list of values, which an index can look up.
+    options.optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_LOOKUPS;
+    options.optimizer.hash_join_inlist_pushdown_max_size = JOIN_LOOKUP_BYTES;
     // DataFusion 55.2 prunes by what min() and max() have seen so far, but forgets an aggregate that has
     // seen only NULLs: min(a), max(b) lost files and gave wrong answers.
     options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;

@@ -1,20 +1,26 @@
 //! SQL text to statements, with what DataFusion's parser does not know taken out first.
 //!
-//! Three things are ours: `PARTITIONED BY (…)` and `CLUSTERED BY (…)` of CREATE TABLE, and
-//! `table VERSION AS OF 3` / `table TIMESTAMP AS OF '…'`. They are handled on tokens, which keep
-//! their place in the text, so that errors still point at it.
+//! Ours are: `PARTITIONED BY (…)`, `CLUSTERED BY (…)` and `INDEXED BY (…)` of CREATE TABLE,
+//! `table VERSION AS OF 3` / `table TIMESTAMP AS OF '…'`, `id IN ID SET name` with the statements
+//! about such sets, and `match(…)`. They are handled on tokens, which keep their place in the text,
+//! so that errors still point at it. Long lists of literals are taken out even before (`literals`).
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace, Word};
+use datafusion::sql::sqlparser::tokenizer::{
+    Location, Span, Token, TokenWithSpan, Tokenizer, Whitespace, Word,
+};
 use uplake_table::AsOf;
 
 use crate::error::{EngineError, Position, Result, parser_error};
+use crate::id_set::{IdSet, MARK};
+use crate::literals;
 
 /// Separates a table's name from its version in the names we give to DataFusion.
 const VERSION_MARK: char = '@';
@@ -26,8 +32,24 @@ pub struct Statement {
     pub text: String,
     pub(crate) parsed: DfStatement,
     tokens: Vec<TokenWithSpan>,
+    /// The lists that were taken out of the whole text; marks in it name them by their place.
+    pub(crate) lists: Arc<Vec<Arc<IdSet>>>,
     pub(crate) partitioned_by: Vec<String>,
     pub(crate) clustered_by: Vec<String>,
+    /// Columns, and kinds where they are named.
+    pub(crate) indexed_by: Vec<(String, Option<String>)>,
+    pub(crate) id_set: Option<IdSetStatement>,
+}
+
+/// A statement about a stored set of ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum IdSetStatement {
+    /// `CREATE [OR REPLACE] ID SET name AS query`; the query is what is parsed.
+    Create { name: String, replace: bool },
+    /// `DROP ID SET [IF EXISTS] name`.
+    Drop { name: String, if_exists: bool },
+    /// `SHOW ID SETS`.
+    Show,
 }
 
 /// Splits text at semicolons and parses each statement.
@@ -35,35 +57,200 @@ pub struct Statement {
 /// # Errors
 /// [`EngineError::Statement`] with the place of the first thing that is not understood.
 pub fn parse(text: &str) -> Result<Vec<Statement>> {
-    let dialect = GenericDialect {};
-    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|e| {
-        EngineError::Statement {
-            message: e.message,
-            position: Some(Position { line: e.location.line, column: e.location.column }),
-        }
-    })?;
+    let (tokens, lists) = tokens_and_lists(text)?;
+    let lists = Arc::new(lists);
     let mut statements = Vec::new();
     for part in tokens.split(|t| t.token == Token::SemiColon) {
         let blank = |t: &TokenWithSpan| matches!(t.token, Token::Whitespace(_) | Token::EOF);
         if !part.iter().all(blank) {
-            statements.push(parse_one(text, part)?);
+            statements.push(parse_one(text, part, &lists)?);
         }
     }
     Ok(statements)
 }
 
-fn parse_one(text: &str, tokens: &[TokenWithSpan]) -> Result<Statement> {
+/// The text's tokens, in which `(id_set(n))` stands for the long list n.
+fn tokens_and_lists(text: &str) -> Result<(Vec<TokenWithSpan>, Vec<Arc<IdSet>>)> {
+    let (mut tokens, mut lists) = (Vec::new(), Vec::new());
+    let mut from = 0;
+    let mut place = Location { line: 1, column: 1 };
+    for list in literals::find(text) {
+        tokenize(&text[from..list.start], place, &mut tokens)?;
+        let opens = place_after(place, &text[from..list.start]);
+        place = place_after(opens, &text[list.start..list.end]);
+        let span = Span { start: opens, end: place };
+        let name = Token::make_word(MARK, None);
+        let number = Token::Number(lists.len().to_string(), false);
+        let mark = [Token::LParen, name, Token::LParen, number, Token::RParen, Token::RParen];
+        tokens.extend(mark.map(|token| TokenWithSpan { token, span }));
+        lists.push(list.set);
+        from = list.end;
+    }
+    tokenize(&text[from..], place, &mut tokens)?;
+    Ok((tokens, lists))
+}
+
+/// Appends the tokens of a part of the text that starts at `place`.
+fn tokenize(part: &str, place: Location, tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
+    let moved = |at: Location| match at.line {
+        1 => Location { line: place.line, column: place.column + at.column - 1 },
+        line => Location { line: place.line + line - 1, column: at.column },
+    };
+    let dialect = GenericDialect {};
+    let found = Tokenizer::new(&dialect, part).tokenize_with_location().map_err(|e| {
+        let Location { line, column } = moved(e.location);
+        EngineError::Statement { message: e.message, position: Some(Position { line, column }) }
+    })?;
+    tokens.extend(found.into_iter().map(|TokenWithSpan { token, span }| TokenWithSpan {
+        token,
+        span: Span { start: moved(span.start), end: moved(span.end) },
+    }));
+    Ok(())
+}
+
+fn place_after(place: Location, text: &str) -> Location {
+    match text.rfind('\n') {
+        None => Location { column: place.column + text.chars().count() as u64, ..place },
+        Some(at) => Location {
+            line: place.line + text.bytes().filter(|b| *b == b'\n').count() as u64,
+            column: text[at + 1..].chars().count() as u64 + 1,
+        },
+    }
+}
+
+fn parse_one(
+    text: &str,
+    tokens: &[TokenWithSpan],
+    lists: &Arc<Vec<Arc<IdSet>>>,
+) -> Result<Statement> {
     let mut tokens: Vec<TokenWithSpan> = tokens.to_vec();
     let written = text_of(text, &tokens);
-    let create = starts_with(&tokens, &[Keyword::CREATE]);
+    let id_set = take_id_set_statement(&mut tokens)?;
     let (mut partitioned_by, mut clustered_by) = (Vec::new(), Vec::new());
-    if create {
-        partitioned_by = take_columns(&mut tokens, &[Keyword::PARTITIONED, Keyword::PARTITION])?;
-        clustered_by = take_columns(&mut tokens, &[Keyword::CLUSTERED, Keyword::CLUSTER])?;
+    let mut indexed_by = Vec::new();
+    if starts_with(&tokens, &[Keyword::CREATE]) {
+        let bare = |columns: Vec<(String, Option<String>)>| columns.into_iter().map(|(c, _)| c);
+        let partition = ["partitioned", "partition"];
+        partitioned_by = bare(take_columns(&mut tokens, &partition, false)?).collect();
+        let cluster = ["clustered", "cluster"];
+        clustered_by = bare(take_columns(&mut tokens, &cluster, false)?).collect();
+        indexed_by = take_columns(&mut tokens, &["indexed"], true)?;
     }
-    let tokens = name_versions(tokens)?;
+    let tokens = name_functions(name_id_sets(name_versions(tokens)?)?);
     let parsed = parse_tokens(tokens.clone())?;
-    Ok(Statement { text: written, parsed, tokens, partitioned_by, clustered_by })
+    let lists = Arc::clone(lists);
+    Ok(Statement {
+        text: written,
+        parsed,
+        tokens,
+        lists,
+        partitioned_by,
+        clustered_by,
+        indexed_by,
+        id_set,
+    })
+}
+
+/// Takes `CREATE ID SET name AS` from before its query; the others leave a statement that says
+/// nothing, because the parser needs one.
+fn take_id_set_statement(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<IdSetStatement>> {
+    let solid: Vec<usize> = (0..tokens.len()).filter(|at| !is_space(&tokens[*at])).collect();
+    let word = |n: usize| match solid.get(n).map(|at| &tokens[*at].token) {
+        Some(Token::Word(word)) => Some(word),
+        _ => None,
+    };
+    let is = |n: usize, text: &str| solid.get(n).is_some_and(|at| is_word(&tokens[*at], text));
+    let name = |n: usize| -> Result<String> {
+        let place = solid.get(n).map_or(tokens[solid[0]].span.start, |at| tokens[*at].span.start);
+        word(n).map(column_name).ok_or_else(|| EngineError::Statement {
+            message: "an id set has a name here".into(),
+            position: Some(Position { line: place.line, column: place.column }),
+        })
+    };
+    let ends = |n: usize| match solid.get(n) {
+        None => Ok(()),
+        Some(at) if tokens[*at].token == Token::EOF => Ok(()),
+        Some(at) => Err(EngineError::Statement {
+            message: format!("did not expect `{}` here", tokens[*at].token),
+            position: Some(Position {
+                line: tokens[*at].span.start.line,
+                column: tokens[*at].span.start.column,
+            }),
+        }),
+    };
+    let found = if is(0, "create") {
+        let replace = is(1, "or") && is(2, "replace");
+        let at = if replace { 3 } else { 1 };
+        if !(is(at, "id") && is(at + 1, "set")) {
+            return Ok(None);
+        }
+        let name = name(at + 2)?;
+        let Some(query) = solid.get(at + 4).filter(|_| is(at + 3, "as")) else {
+            return Err(EngineError::statement("write CREATE ID SET name AS SELECT …"));
+        };
+        tokens.drain(..*query);
+        return Ok(Some(IdSetStatement::Create { name, replace }));
+    } else if is(0, "drop") && is(1, "id") && is(2, "set") {
+        let if_exists = is(3, "if") && is(4, "exists");
+        let at = if if_exists { 5 } else { 3 };
+        ends(at + 1)?;
+        IdSetStatement::Drop { name: name(at)?, if_exists }
+    } else if is(0, "show") && is(1, "id") && is(2, "sets") {
+        ends(3)?;
+        IdSetStatement::Show
+    } else {
+        return Ok(None);
+    };
+    let span = tokens[solid[0]].span;
+    let nothing = [Token::make_keyword("SELECT"), Token::Number("1".into(), false)];
+    *tokens = nothing.map(|token| TokenWithSpan { token, span }).into();
+    Ok(Some(found))
+}
+
+/// `IN ID SET vips` becomes `IN (id_set('vips'))`.
+fn name_id_sets(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
+    let is = |token: Option<&TokenWithSpan>, text: &str| token.is_some_and(|t| is_word(t, text));
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut rest: VecDeque<TokenWithSpan> = tokens.into();
+    while let Some(token) = rest.pop_front() {
+        let after_in = is(out.iter().rev().find(|t| !is_space(t)), "in");
+        let mut solid = rest.iter().filter(|t| !is_space(t));
+        if !(after_in && is(Some(&token), "id") && is(solid.next(), "set")) {
+            out.push(token);
+            continue;
+        }
+        drop_solid(&mut rest);
+        let (name, span) = match drop_solid(&mut rest) {
+            Some(TokenWithSpan { token: Token::Word(word), span }) => (column_name(&word), span),
+            _ => {
+                let place = token.span.start;
+                return Err(EngineError::Statement {
+                    message: "write `IN ID SET name`".into(),
+                    position: Some(Position { line: place.line, column: place.column }),
+                });
+            }
+        };
+        let mark = Token::make_word(MARK, None);
+        let name = Token::SingleQuotedString(name);
+        let call = [Token::LParen, mark, Token::LParen, name, Token::RParen, Token::RParen];
+        out.extend(call.map(|token| TokenWithSpan { token, span }));
+    }
+    Ok(out)
+}
+
+/// `match(` is a function here, not MySQL's MATCH … AGAINST.
+fn name_functions(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    for at in 0..tokens.len() {
+        let called = tokens[at + 1..].iter().find(|t| !is_space(t));
+        let called = called.is_some_and(|t| t.token == Token::LParen);
+        if called
+            && keyword(&tokens[at]) == Some(Keyword::MATCH)
+            && let Token::Word(word) = &mut tokens[at].token
+        {
+            word.keyword = Keyword::NoKeyword;
+        }
+    }
+    tokens
 }
 
 fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
@@ -205,6 +392,12 @@ fn keyword(token: &TokenWithSpan) -> Option<Keyword> {
     }
 }
 
+/// Is it that word, unquoted, in any case?
+fn is_word(token: &TokenWithSpan, text: &str) -> bool {
+    matches!(&token.token, Token::Word(word)
+        if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
+}
+
 fn is_space(token: &TokenWithSpan) -> bool {
     matches!(token.token, Token::Whitespace(_))
 }
@@ -214,8 +407,13 @@ fn starts_with(tokens: &[TokenWithSpan], keywords: &[Keyword]) -> bool {
     keywords.iter().all(|k| solid.next().and_then(keyword) == Some(*k))
 }
 
-/// Takes `PARTITIONED BY (a, b)` out of the tokens, if it is there outside brackets.
-fn take_columns(tokens: &mut Vec<TokenWithSpan>, names: &[Keyword]) -> Result<Vec<String>> {
+/// Takes `PARTITIONED BY (a, b)` out of the tokens, if it is there outside brackets. With `kinds`, a
+/// word may follow each column.
+fn take_columns(
+    tokens: &mut Vec<TokenWithSpan>,
+    names: &[&str],
+    kinds: bool,
+) -> Result<Vec<(String, Option<String>)>> {
     let mut depth = 0;
     let mut start = None;
     for (at, token) in tokens.iter().enumerate() {
@@ -228,7 +426,7 @@ fn take_columns(tokens: &mut Vec<TokenWithSpan>, names: &[Keyword]) -> Result<Ve
         if depth == 0 && keyword(token) == Some(Keyword::AS) {
             break;
         }
-        if depth == 0 && keyword(token).is_some_and(|k| names.contains(&k)) {
+        if depth == 0 && names.iter().any(|name| is_word(token, name)) {
             start = Some(at);
             break;
         }
@@ -255,10 +453,15 @@ fn take_columns(tokens: &mut Vec<TokenWithSpan>, names: &[Keyword]) -> Result<Ve
     let mut columns = Vec::new();
     loop {
         match next().map(|t| &t.token) {
-            Some(Token::Word(word)) => columns.push(column_name(word)),
+            Some(Token::Word(word)) => columns.push((column_name(word), None)),
             _ => return Err(malformed()),
         }
-        match next().map(|t| &t.token) {
+        let mut after = next().map(|t| &t.token);
+        if let (true, Some(Token::Word(kind)), Some(column)) = (kinds, after, columns.last_mut()) {
+            column.1 = Some(kind.value.to_lowercase());
+            after = next().map(|t| &t.token);
+        }
+        match after {
             Some(Token::Comma) => {}
             Some(Token::RParen) => break,
             _ => return Err(malformed()),
@@ -404,6 +607,53 @@ mod tests {
         assert_eq!(statement.clustered_by, ["a", "B"]);
         let text = "CREATE TABLE t AS SELECT rank() OVER (PARTITION BY a ORDER BY b) FROM u";
         assert!(parse(text).unwrap()[0].partitioned_by.is_empty());
+    }
+
+    #[test]
+    fn id_sets_and_match_are_functions() {
+        check("SELECT a IN id SET \"V\"", "SELECT a IN (__id_set('V'))");
+        check("SELECT a NOT IN ID SET Vips", "SELECT a NOT IN (__id_set('vips'))");
+        check("SELECT match(a, 'x')", "SELECT match(a, 'x')");
+        let of = |text: &str| parse(text).unwrap()[0].id_set.clone();
+        let create = |replace| Some(IdSetStatement::Create { name: "vips".into(), replace });
+        assert_eq!(of("CREATE ID SET Vips AS SELECT 1"), create(false));
+        assert_eq!(
+            of("create or replace id set vips as with a as (select 1) select * from a"),
+            create(true)
+        );
+        let drop = IdSetStatement::Drop { name: "vips".into(), if_exists: true };
+        assert_eq!(of("DROP ID SET IF EXISTS vips;"), Some(drop));
+        assert_eq!(of("SHOW ID SETS"), Some(IdSetStatement::Show));
+        assert_eq!(of("SELECT id, set FROM t"), None);
+        for bad in
+            ["CREATE ID SET AS SELECT 1", "DROP ID SET", "SHOW ID SETS x", "SELECT a IN ID SET"]
+        {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn long_lists_keep_the_places_of_what_follows() {
+        let ids: Vec<String> = (0..150).map(|n| n.to_string()).collect();
+        let list = format!("({})", ids.join(",\n"));
+        let text = format!("SELECT 1;\nSELECT a IN {list}, b IN {list} AND 1 1");
+        let EngineError::Statement { position, .. } = parse(&text).unwrap_err() else { panic!() };
+        // The second list ends on line 2 + 149 + 149 with `149)`.
+        assert_eq!(position, Some(Position { line: 300, column: 12 }));
+        let text = text.trim_end_matches(" 1");
+        let statement = &parse(text).unwrap()[1];
+        let marks = "SELECT a IN (__id_set(0)), b IN (__id_set(1)) AND 1";
+        assert_eq!(statement.parsed.to_string(), marks);
+        assert_eq!(statement.lists.len(), 2);
+        assert!(statement.text.ends_with("149) AND 1"), "{}", statement.text);
+    }
+
+    #[test]
+    fn indexes_are_taken_out_of_create_table() {
+        let text = "CREATE TABLE t (a INT, s TEXT) INDEXED BY (a, s words, s ngrams)";
+        let words = |kind: &str| ("s".to_owned(), Some(kind.to_owned()));
+        let expected = [("a".to_owned(), None), words("words"), words("ngrams")];
+        assert_eq!(parse(text).unwrap()[0].indexed_by, expected);
     }
 
     #[test]

@@ -165,6 +165,19 @@ impl ColumnInfo {
         self.dictionary.bytes + self.heap.bytes
     }
 
+    /// Checks every byte of the column's index against its checksum; `file` is the whole file.
+    ///
+    /// # Errors
+    /// [`IndexError::Corrupt`].
+    pub fn check_bytes(&self, file: &[u8]) -> Result<()> {
+        for section in [&self.dictionary, &self.heap] {
+            let Range { start, end } = section.range();
+            let cut_off = IndexError::corrupt("a section is cut off", start);
+            section.check(0, file.get(start as usize..end as usize).ok_or(cut_off)?)?;
+        }
+        Ok(())
+    }
+
     /// The bytes of the file to fetch before anything can be asked of the column, for
     /// [`crate::Column::open`]: the dictionary, and the heap with it if that is small.
     #[must_use]

@@ -25,6 +25,7 @@ mod fold;
 mod format;
 mod grams;
 mod like;
+mod matcher;
 mod words;
 mod writer;
 mod zones;
@@ -35,6 +36,7 @@ pub use format::{
     BLOCK_BYTES, ColumnInfo, DataFile, FORMAT, Footer, Kind, SMALL_HEAP_BYTES, TAIL_BYTES, Tail,
     tail_range,
 };
+pub use matcher::WordMatcher;
 pub use uplake_postings::{
     BytesBuilder, IntegersBuilder, Options, PostingsError, RowSet, Run, Scratch, Selection,
 };

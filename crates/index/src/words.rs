@@ -16,7 +16,7 @@ use crate::like::pieces;
 const MAX_WORD_BYTES: usize = 128;
 
 /// A word of a query.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Word {
     pub(crate) text: String,
     /// Whether any term that starts with it will do.

@@ -18,9 +18,10 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 
 use crate::error::{Result, TableError};
+use crate::index::{IndexSpec, check_specs, index_path, property};
 use crate::lake::{AsOf, Lake};
 use crate::load::on_thread;
-use crate::snapshot::{CLUSTER_BY, Snapshot, label_app_id, store_path};
+use crate::snapshot::{CLUSTER_BY, INDEXES, Snapshot, label_app_id, store_path};
 
 /// Versions tried before giving up: as many writers may commit while one does.
 const COMMIT_ATTEMPTS: usize = 100;
@@ -36,6 +37,8 @@ pub struct TableDefinition {
     pub partition_columns: Vec<String>,
     /// Columns that rows are sorted by inside each file.
     pub cluster_by: Vec<String>,
+    /// Indexes that each data file gets.
+    pub indexes: Vec<IndexSpec>,
 }
 
 /// A change to a table, not yet committed.
@@ -45,6 +48,8 @@ pub(crate) struct Change {
     pub remove: Vec<Remove>,
     /// The whole new schema, if columns were added.
     pub schema: Option<Arc<Schema>>,
+    /// The whole new list, if the table's indexes change.
+    pub indexes: Option<Vec<IndexSpec>>,
     pub label: Option<String>,
     pub operation: DeltaOperation,
     pub now_millis: i64,
@@ -90,12 +95,15 @@ pub(crate) async fn create(
     if !definition.partition_columns.is_empty() {
         builder = builder.with_partition_columns(definition.partition_columns.clone());
     }
+    let mut configuration = HashMap::new();
     if !definition.cluster_by.is_empty() {
-        builder =
-            builder.with_raise_if_key_not_exists(false).with_configuration(HashMap::from([(
-                CLUSTER_BY.to_owned(),
-                Some(definition.cluster_by.join(",")),
-            )]));
+        configuration.insert(CLUSTER_BY.to_owned(), Some(definition.cluster_by.join(",")));
+    }
+    if !definition.indexes.is_empty() {
+        configuration.insert(INDEXES.to_owned(), Some(property(&definition.indexes)));
+    }
+    if !configuration.is_empty() {
+        builder = builder.with_raise_if_key_not_exists(false).with_configuration(configuration);
     }
     match builder.await {
         Ok(_) => Ok(sync_commit(lake, table, 0).await?),
@@ -159,9 +167,17 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
     let generic = |e: TableError| DeltaTableError::Generic(e.to_string());
     let state = on.eager().map_err(generic)?;
     let mut actions: Vec<Action> = Vec::with_capacity(change.add.len() + change.remove.len() + 1);
+    let mut metadata = state.metadata().clone();
     if let Some(schema) = &change.schema {
-        let kernel = kernel_schema(table, schema).map_err(generic)?;
-        actions.push(Action::Metadata(state.metadata().clone().with_schema(&kernel)?));
+        metadata = metadata.with_schema(&kernel_schema(table, schema).map_err(generic)?)?;
+    }
+    match change.indexes.as_deref() {
+        None => {}
+        Some([]) => metadata = metadata.remove_config_key(INDEXES)?,
+        Some(specs) => metadata = metadata.add_config_key(INDEXES.to_owned(), property(specs))?,
+    }
+    if change.schema.is_some() || change.indexes.is_some() {
+        actions.push(Action::Metadata(metadata));
     }
     actions.extend(change.remove.iter().cloned().map(Action::Remove));
     actions.extend(change.add.iter().cloned().map(Action::Add));
@@ -245,6 +261,9 @@ pub(crate) async fn discard(lake: &Lake, table: &str, files: &[Add]) {
             // An error leaves garbage, which is allowed.
             let _ = lake.store().delete(&path).await;
         }
+        if let Ok(path) = index_path(table, &prefix, &file.path) {
+            let _ = lake.store().delete(&path).await;
+        }
     }
 }
 
@@ -308,6 +327,7 @@ pub(crate) fn check_definition(definition: &TableDefinition) -> Result<()> {
             )));
         }
     }
+    check_specs(&definition.indexes, schema, &definition.partition_columns)?;
     if definition.partition_columns.len() == schema.fields().len() {
         return Err(TableError::Invalid(
             "a table needs a column that is not a partition column".into(),

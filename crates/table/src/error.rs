@@ -59,6 +59,9 @@ pub enum TableError {
     /// A conversion of values in memory failed.
     #[error("{what}: {source}")]
     Arrow { what: String, source: arrow::error::ArrowError },
+    /// An index file cannot be made.
+    #[error("{what}: {source}")]
+    Index { what: String, source: uplake_index::IndexError },
     /// The lake was written by a newer version.
     #[error("{}: lake format {found} is newer than {supported}; upgrade uplake", .path.display())]
     TooNew { path: PathBuf, found: u64, supported: u64 },
@@ -73,6 +76,9 @@ impl TableError {
     }
     pub(crate) fn store(what: impl Into<String>, source: object_store::Error) -> Self {
         Self::Store { what: what.into(), source }
+    }
+    pub(crate) fn index(what: impl Into<String>, source: uplake_index::IndexError) -> Self {
+        Self::Index { what: what.into(), source }
     }
     pub(crate) fn delta(table: &str, source: deltalake_core::DeltaTableError) -> Self {
         Self::Delta { table: table.to_owned(), source: Box::new(source) }

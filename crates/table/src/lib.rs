@@ -16,16 +16,19 @@
 //! - Any Delta reader gets the same rows from a table that we do.
 //!
 //! # Not here
-//! SQL and DataFusion (`engine`), experiments (`experiment`), indexes and id domains (later issues).
+//! SQL and DataFusion (`engine`), experiments (`experiment`), id domains (a later issue).
 
 #![forbid(unsafe_code)]
 
 mod commit;
 mod decode;
 mod error;
+mod id_sets;
+mod index;
 mod lake;
 mod load;
 mod maintain;
+mod reindex;
 mod schema;
 mod snapshot;
 mod stats;
@@ -34,14 +37,18 @@ mod write;
 pub use commit::{TableDefinition, create_table};
 pub use decode::{BadRow, InputFile, Progress, TextOptions, describe_schema, expand_inputs};
 pub use error::{Result, TableError};
+pub use id_sets::StoredIdSet;
+pub use index::{Answered, Fallback, FileRows, IndexCache, IndexKind, IndexSpec, Question};
 pub use lake::{AsOf, Lake, check_table_name};
 pub use load::{LoadOptions, LoadSummary, OnError, load};
 pub use maintain::{
     CheckFinding, CheckReport, CompactOptions, CompactSummary, VacuumSummary, check, compact,
     vacuum,
 };
+pub use reindex::{ReindexOptions, ReindexSummary, reindex};
 pub use schema::{parse_schema, parse_type, stored_type, type_name};
 pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
+pub use uplake_index::{RowSet, WordMatcher, key_of_i64};
 pub use write_stream::{StreamWriter, WriteKind};
 
 mod write_stream;

@@ -24,6 +24,7 @@ use tokio::runtime::Handle;
 use crate::commit::{self, Change, CommitError, TableDefinition, check_definition};
 use crate::decode::{BadRow, Decoder, Input, InputFile, Progress, TextOptions, Unit};
 use crate::error::{Result, TableError};
+use crate::index::IndexSpec;
 use crate::lake::{AsOf, Lake, check_table_name};
 use crate::schema::{type_name, widens};
 use crate::snapshot::Snapshot;
@@ -53,6 +54,8 @@ pub struct LoadOptions {
     pub partition_by: Vec<String>,
     /// For a new table: columns that rows are sorted by within a file.
     pub cluster_by: Vec<String>,
+    /// For a new table: indexes that each data file gets.
+    pub indexes: Vec<IndexSpec>,
     /// May files bring columns the table does not have?
     pub allow_new_columns: bool,
     /// A load with the same label happens once.
@@ -222,13 +225,7 @@ impl Plan {
         columns.check_declared(declared)?;
         let definition = definition(&base, &columns, options)?;
         check_definition(&definition)?;
-        let layout = Layout {
-            table: table.to_owned(),
-            schema: SchemaRef::clone(&definition.schema),
-            partition_columns: definition.partition_columns.clone(),
-            cluster_by: definition.cluster_by.clone(),
-            prefix: lake.table_prefix(table)?,
-        };
+        let layout = Layout::new(lake, table, &definition)?;
         let new_columns = if base.is_some() { columns.added } else { Vec::new() };
         Ok(Self { base, definition, new_columns, layout, inputs })
     }
@@ -246,8 +243,16 @@ fn definition(
             schema,
             partition_columns: options.partition_by.clone(),
             cluster_by: options.cluster_by.clone(),
+            indexes: options.indexes.clone(),
         });
     };
+    if !options.indexes.is_empty() && options.indexes != base.indexes() {
+        return Err(TableError::Invalid(format!(
+            "table `{0}` exists with other indexes; leave --index out, and change them with \
+             uplake table reindex {0} --index COLUMN",
+            base.table()
+        )));
+    }
     for (flag, asked, has) in [
         ("--partition-by", &options.partition_by, base.partition_columns()),
         ("--cluster-by", &options.cluster_by, base.cluster_by()),
@@ -264,6 +269,7 @@ fn definition(
         schema,
         partition_columns: base.partition_columns().to_vec(),
         cluster_by: base.cluster_by().to_vec(),
+        indexes: base.indexes().to_vec(),
     })
 }
 
@@ -645,6 +651,7 @@ async fn append(
         add: adds.to_vec(),
         remove: Vec::new(),
         schema: changed.then(|| SchemaRef::clone(&merged)),
+        indexes: None,
         label: options.label.clone(),
         operation: DeltaOperation::Write {
             mode: SaveMode::Append,

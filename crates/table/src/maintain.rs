@@ -23,8 +23,10 @@ use tokio::runtime::Handle;
 
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
+use crate::index;
 use crate::lake::{AsOf, Lake};
 use crate::load::on_thread;
+use crate::reindex::check_index;
 use crate::snapshot::{DataFile, Snapshot};
 use crate::write::{ENCODE_ROWS, Layout, TableWriter, sort_order};
 use crate::write_stream::remove_action;
@@ -35,6 +37,8 @@ const SMALL_FILE_BYTES: u64 = 128 << 20;
 const TARGET_FILE_BYTES: usize = 256 << 20;
 /// Bytes of a file read at a time for its checksum.
 const CHECK_READ_BYTES: u64 = 8 << 20;
+/// Bytes read for a page's header.
+const HEADER_READ_BYTES: usize = 4 << 10;
 /// Rows of a file read at a time while merging.
 const MERGE_BATCH_ROWS: usize = 8192;
 
@@ -79,13 +83,7 @@ pub async fn compact(
     }
     let (locked, name) = (lake.clone(), base.table().to_owned());
     let _lock = on_thread(move || locked.lock_for_writing(&name)).await?;
-    let layout = Layout {
-        table: base.table().to_owned(),
-        schema: Arc::clone(base.schema()),
-        partition_columns: base.partition_columns().to_vec(),
-        cluster_by: base.cluster_by().to_vec(),
-        prefix: base.prefix().clone(),
-    };
+    let layout = Layout::of(base);
     let store = Arc::clone(lake.store());
     let writer = Arc::new(TableWriter::new(
         layout,
@@ -124,6 +122,7 @@ pub async fn compact(
         add: adds.clone(),
         remove: merged.iter().map(|f| remove_action(f, options.now_millis, false)).collect(),
         schema: None,
+        indexes: None,
         label: None,
         operation: DeltaOperation::Optimize {
             predicate: None,
@@ -267,12 +266,7 @@ impl Merge<'_> {
 
     /// A file's rows, in the table's schema without partition columns.
     fn read(&self, file: &DataFile) -> Result<FittedReader> {
-        let chunks = StoreFile {
-            store: Arc::clone(&self.store),
-            path: file.store_path.clone(),
-            size: file.size,
-            runtime: self.runtime.clone(),
-        };
+        let chunks = StoreFile::new(&self.store, file, &self.runtime);
         let parquet = |e| TableError::Parquet { file: file.path.clone(), source: e };
         let reader = ParquetRecordBatchReaderBuilder::try_new(chunks)
             .map_err(parquet)?
@@ -331,12 +325,7 @@ impl Merge<'_> {
 
     /// Was the file written by us, with this clustering?
     fn declares_order(&self, file: &DataFile) -> Result<bool> {
-        let chunks = StoreFile {
-            store: Arc::clone(&self.store),
-            path: file.store_path.clone(),
-            size: file.size,
-            runtime: self.runtime.clone(),
-        };
+        let chunks = StoreFile::new(&self.store, file, &self.runtime);
         let builder = ParquetRecordBatchReaderBuilder::try_new(chunks)
             .map_err(|e| TableError::Parquet { file: file.path.clone(), source: e })?;
         let footer = builder.metadata();
@@ -402,7 +391,10 @@ impl Iterator for FittedReader {
 }
 
 /// Columns by name; those a file lacks (it is older than they are) are NULL.
-fn fit(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, arrow::error::ArrowError> {
+pub(crate) fn fit(
+    batch: &RecordBatch,
+    schema: &SchemaRef,
+) -> Result<RecordBatch, arrow::error::ArrowError> {
     let columns = schema
         .fields()
         .iter()
@@ -541,11 +533,22 @@ fn emit_chosen(
 
 /// A Parquet file in the store, read from a thread outside the runtime.
 #[derive(Clone)]
-struct StoreFile {
+pub(crate) struct StoreFile {
     store: Arc<dyn ObjectStore>,
     path: Path,
     size: u64,
     runtime: Handle,
+}
+
+impl StoreFile {
+    pub fn new(store: &Arc<dyn ObjectStore>, file: &DataFile, runtime: &Handle) -> Self {
+        Self {
+            store: Arc::clone(store),
+            path: file.store_path.clone(),
+            size: file.size,
+            runtime: runtime.clone(),
+        }
+    }
 }
 
 impl Length for StoreFile {
@@ -557,9 +560,11 @@ impl Length for StoreFile {
 impl ChunkReader for StoreFile {
     type T = Box<dyn Read + Send>;
 
+    /// The Parquet reader reads a page's header from here, tens of bytes, and takes the page itself
+    /// with [`Self::get_bytes`].
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let rest = usize::try_from(self.size.saturating_sub(start)).unwrap_or(usize::MAX);
-        Ok(Box::new(std::io::Cursor::new(self.get_bytes(start, rest)?)))
+        let reader = StoreReader { file: self.clone(), at: start };
+        Ok(Box::new(std::io::BufReader::with_capacity(HEADER_READ_BYTES, reader)))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
@@ -567,6 +572,26 @@ impl ChunkReader for StoreFile {
         self.runtime
             .block_on(self.store.get_range(&self.path, range))
             .map_err(|e| ParquetError::External(Box::new(e)))
+    }
+}
+
+/// A [`StoreFile`] from some byte on.
+struct StoreReader {
+    file: StoreFile,
+    at: u64,
+}
+
+impl Read for StoreReader {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let rest = usize::try_from(self.file.size.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let length = buffer.len().min(rest);
+        if length == 0 {
+            return Ok(0);
+        }
+        let bytes = self.file.get_bytes(self.at, length).map_err(std::io::Error::other)?;
+        buffer[..length].copy_from_slice(&bytes);
+        self.at += length as u64;
+        Ok(length)
     }
 }
 
@@ -627,9 +652,18 @@ pub async fn vacuum(
         .map(|path| path.strip_prefix(&prefix).map_or(path.clone(), str::to_owned))
         .filter(|path| before.iter().any(|f| f.relative == *path))
         .collect();
-    for stray in before.iter().filter(|f| f.is_stray_upload(now_millis - millis)) {
+    let there = |path: &str| root.join(path).exists() && !removed.iter().any(|r| r == path);
+    let garbage: Vec<&LocalFile> = before
+        .iter()
+        .filter(|f| match index::data_file_of(&f.relative) {
+            // An index is written after its data file, so one without is left over.
+            Some(data_file) => !there(data_file),
+            None => f.is_stray_upload(now_millis - millis),
+        })
+        .collect();
+    for file in garbage {
         if !dry_run {
-            let path = root.join(&stray.relative);
+            let path = root.join(&file.relative);
             match std::fs::remove_file(&path) {
                 Ok(()) => {}
                 // The upload was completed, and its name with it, since the folder was walked.
@@ -639,7 +673,7 @@ pub async fn vacuum(
                 }
             }
         }
-        removed.push(stray.relative.clone());
+        removed.push(file.relative.clone());
     }
     removed.sort();
     removed.dedup();
@@ -708,9 +742,11 @@ pub struct CheckReport {
     pub bytes: u64,
     /// Empty if the table is sound.
     pub findings: Vec<CheckFinding>,
+    /// Indexes that are missing or damaged: queries are slower, never wrong.
+    pub index_findings: Vec<CheckFinding>,
 }
 
-/// Reads every data file to its last page and compares it with the log.
+/// Reads every data file to its last page and compares it with the log; reads the indexes, too.
 ///
 /// # Errors
 /// Only for what stops the check itself; damaged files are findings.
@@ -718,6 +754,7 @@ pub async fn check(lake: &Lake, base: &Snapshot) -> Result<CheckReport> {
     let store = Arc::clone(lake.store());
     let runtime = Handle::current();
     let (files, schema) = (base.files().to_vec(), file_schema(base));
+    let indexes = base.indexes().to_vec();
     on_thread(move || {
         let mut report = CheckReport::default();
         let mut seen: HashMap<&str, ()> = HashMap::new();
@@ -738,6 +775,14 @@ pub async fn check(lake: &Lake, base: &Snapshot) -> Result<CheckReport> {
             if let Some(problem) = problem {
                 report.findings.push(CheckFinding { path: file.path.clone(), problem });
             }
+            if indexes.is_empty() {
+                continue;
+            }
+            let checked = runtime.block_on(check_index(store.as_ref(), file, &indexes));
+            if let Err(fallback) = checked {
+                let problem = fallback.to_string();
+                report.index_findings.push(CheckFinding { path: file.path.clone(), problem });
+            }
         }
         Ok(report)
     })
@@ -756,12 +801,7 @@ fn check_file(
     if found.size != file.size {
         return Err(format!("is {} bytes, the log says {}", found.size, file.size));
     }
-    let chunks = StoreFile {
-        store: Arc::clone(store),
-        path: file.store_path.clone(),
-        size: file.size,
-        runtime: runtime.clone(),
-    };
+    let chunks = StoreFile::new(store, file, runtime);
     if let Some(expected) = file.crc32 {
         let found = checksum(&chunks).map_err(|e| format!("cannot be read: {e}"))?;
         if found != expected {

@@ -16,10 +16,14 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 
 use crate::error::{Result, TableError};
+use crate::index::{IndexSpec, parse_property};
 use crate::lake::{AsOf, Lake};
 
 /// Table property: the columns rows are sorted by inside each file, comma separated.
 pub(crate) const CLUSTER_BY: &str = "uplake.clusterBy";
+
+/// Table property: the indexed columns and how, `column:kind`, comma separated.
+pub(crate) const INDEXES: &str = "uplake.indexes";
 
 /// Tag of an Add action: the file's CRC-32, eight hexadecimal digits.
 pub(crate) const CRC32_TAG: &str = "uplake.crc32";
@@ -35,6 +39,7 @@ pub struct Snapshot {
     schema: SchemaRef,
     partition_columns: Vec<String>,
     cluster_by: Vec<String>,
+    indexes: Vec<IndexSpec>,
     files: Arc<Vec<DataFile>>,
     prefix: Path,
     /// When this version's commit file was written; tells a table from a later one of its name.
@@ -48,6 +53,8 @@ pub struct DataFile {
     pub path: String,
     /// Path within [`Lake::store`].
     pub store_path: Path,
+    /// Path of its index within [`Lake::store`]; there need not be one.
+    pub index_path: Path,
     /// Bytes.
     pub size: u64,
     /// Milliseconds since 1970, UTC.
@@ -146,6 +153,8 @@ impl Snapshot {
             .get(CLUSTER_BY)
             .map(|text| text.split(',').map(|c| c.trim().to_owned()).collect())
             .unwrap_or_default();
+        let indexes = state.metadata().configuration().get(INDEXES);
+        let indexes = indexes.map(|text| parse_property(text)).unwrap_or_default();
         let schema = state.arrow_schema();
         let schema = Arc::new(Schema::new(schema.fields().clone()));
         let partition_columns =
@@ -161,6 +170,7 @@ impl Snapshot {
             schema,
             partition_columns,
             cluster_by,
+            indexes,
             files: Arc::new(files),
             prefix,
         })
@@ -189,6 +199,11 @@ impl Snapshot {
     /// Columns the rows of each file are sorted by; empty if they keep their arrival order.
     pub fn cluster_by(&self) -> &[String] {
         &self.cluster_by
+    }
+
+    /// The indexes that each data file should have.
+    pub fn indexes(&self) -> &[IndexSpec] {
+        &self.indexes
     }
 
     /// The data files.
@@ -344,6 +359,7 @@ async fn data_files(
         let add = view.add_action();
         files.push(DataFile {
             store_path: store_path(table, prefix, &path)?,
+            index_path: crate::index::index_path(table, prefix, &path)?,
             path,
             size: u64::try_from(view.size()).unwrap_or_default(),
             modified_millis: view.modification_time(),

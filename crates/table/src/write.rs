@@ -30,8 +30,11 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::schema::types::ColumnPath;
 use tokio::runtime::Handle;
 
+use crate::commit::TableDefinition;
 use crate::error::{Result, TableError};
-use crate::snapshot::CRC32_TAG;
+use crate::index::{IndexBuilder, IndexSpec, index_path};
+use crate::lake::Lake;
+use crate::snapshot::{CRC32_TAG, Snapshot};
 use crate::stats;
 
 /// Rows of a row group: enough that one is worth a request of several MiB, few enough that a
@@ -59,7 +62,34 @@ pub(crate) struct Layout {
     pub schema: SchemaRef,
     pub partition_columns: Vec<String>,
     pub cluster_by: Vec<String>,
+    pub indexes: Vec<IndexSpec>,
     pub prefix: Path,
+}
+
+impl Layout {
+    /// The layout that a table has.
+    pub fn of(base: &Snapshot) -> Self {
+        Self {
+            table: base.table().to_owned(),
+            schema: Arc::clone(base.schema()),
+            partition_columns: base.partition_columns().to_vec(),
+            cluster_by: base.cluster_by().to_vec(),
+            indexes: base.indexes().to_vec(),
+            prefix: base.prefix().clone(),
+        }
+    }
+
+    /// The layout that a new table is to have.
+    pub fn new(lake: &Lake, table: &str, definition: &TableDefinition) -> Result<Self> {
+        Ok(Self {
+            table: table.to_owned(),
+            schema: Arc::clone(&definition.schema),
+            partition_columns: definition.partition_columns.clone(),
+            cluster_by: definition.cluster_by.clone(),
+            indexes: definition.indexes.clone(),
+            prefix: lake.table_prefix(table)?,
+        })
+    }
 }
 
 /// Where in the input a batch came from; files keep this order when they are not clustered.
@@ -281,6 +311,7 @@ impl TableWriter {
         let writer = ArrowWriter::try_new(sink, Arc::clone(&self.file_schema), Some(properties))
             .map_err(|e| TableError::Parquet { file: relative.clone(), source: e })?;
         Ok(DataFileWriter {
+            index: IndexBuilder::new(&self.layout.indexes, &self.file_schema),
             relative,
             writer,
             partition_values: self
@@ -295,12 +326,15 @@ impl TableWriter {
 
     /// Completes a data file and remembers it for the commit.
     pub(crate) fn close_file(&self, file: DataFileWriter) -> Result<()> {
-        let DataFileWriter { relative, mut writer, partition_values } = file;
+        let DataFileWriter { relative, mut writer, partition_values, index } = file;
         let parquet = |e| TableError::Parquet { file: relative.clone(), source: e };
         let metadata = writer.finish().map_err(parquet)?;
         let sink = writer.inner_mut();
         sink.finish().map_err(|e| TableError::io(format!("writing {relative}"), e))?;
         let (size, crc32) = (sink.bytes, sink.hasher.clone().finalize());
+        if let Some(index) = index {
+            self.put_index(&relative, index.finish(&relative, size)?)?;
+        }
         let add = Add {
             path: relative.clone(),
             size: i64::try_from(size).unwrap_or(i64::MAX),
@@ -317,6 +351,17 @@ impl TableWriter {
     }
 }
 
+impl TableWriter {
+    fn put_index(&self, relative: &str, bytes: Vec<u8>) -> Result<()> {
+        let location = index_path(&self.layout.table, &self.layout.prefix, relative)?;
+        self.bytes_written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.runtime
+            .block_on(self.store.put(&location, bytes.into()))
+            .map(drop)
+            .map_err(|e| TableError::store(format!("writing {location}"), e))
+    }
+}
+
 /// Rows handed to the encoder at a time: small enough that a gathered batch stays in cache.
 pub(crate) const ENCODE_ROWS: usize = 16_384;
 
@@ -325,10 +370,14 @@ pub(crate) struct DataFileWriter {
     relative: String,
     writer: ArrowWriter<UploadSink>,
     partition_values: HashMap<String, Option<String>>,
+    index: Option<IndexBuilder>,
 }
 
 impl DataFileWriter {
     pub fn write(&mut self, rows: &RecordBatch) -> Result<()> {
+        if let Some(index) = &mut self.index {
+            index.push(rows)?;
+        }
         self.writer
             .write(rows)
             .map_err(|e| TableError::Parquet { file: self.relative.clone(), source: e })

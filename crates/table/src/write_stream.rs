@@ -66,13 +66,7 @@ impl StreamWriter {
         threads: usize,
         now_millis: i64,
     ) -> Result<Self> {
-        let layout = Layout {
-            table: base.table().to_owned(),
-            schema: Arc::clone(base.schema()),
-            partition_columns: base.partition_columns().to_vec(),
-            cluster_by: base.cluster_by().to_vec(),
-            prefix: lake.table_prefix(base.table())?,
-        };
+        let layout = Layout::of(&base);
         let target = Target::Existing(Box::new(base));
         Self::start(lake, layout, target, memory_bytes, threads, now_millis)
     }
@@ -94,13 +88,7 @@ impl StreamWriter {
         if lake.has_table(table) {
             return Err(TableError::TableExists { name: table.to_owned() });
         }
-        let layout = Layout {
-            table: table.to_owned(),
-            schema: Arc::clone(&definition.schema),
-            partition_columns: definition.partition_columns.clone(),
-            cluster_by: definition.cluster_by.clone(),
-            prefix: lake.table_prefix(table)?,
-        };
+        let layout = Layout::new(lake, table, &definition)?;
         Self::start(lake, layout, Target::New(definition), memory_bytes, threads, now_millis)
     }
 
@@ -273,7 +261,7 @@ fn change(
             DeltaOperation::Delete { predicate: Some(predicate) },
         ),
     };
-    Change { add, remove, schema: None, label: None, operation, now_millis }
+    Change { add, remove, schema: None, indexes: None, label: None, operation, now_millis }
 }
 
 /// `data_change` is false when the same rows come back in other files (compaction).

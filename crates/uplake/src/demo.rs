@@ -42,7 +42,8 @@ pub async fn run(args: DemoArgs) -> Result<()> {
     let started = Instant::now();
     prepare_folder(&args.out)?;
     let lake_path = args.out.join("lake");
-    let lake_args = LakeArgs { lake: lake_path.display().to_string(), memory: None, threads: None };
+    let lake = lake_path.display().to_string();
+    let lake_args = LakeArgs { lake, memory: None, threads: None, no_index: false };
     let options = ShopOptions { users: args.users, seed: args.seed, ..ShopOptions::default() };
     println!(
         "1. A shop with {} customers tests free shipping for {} days.",
@@ -106,6 +107,7 @@ async fn load_table(lake: &Lake, args: &LakeArgs, out: &Path, table: &str) -> Re
         schema: None,
         partition_by: vec!["dt".into()],
         cluster_by: vec!["user_id".into(), "ts".into()],
+        indexes: Vec::new(),
         allow_new_columns: false,
         label: Some("demo".into()),
         on_error: OnError::Abort,

@@ -63,6 +63,7 @@ pub fn session(args: &LakeArgs, as_of: AsOf) -> Result<Session> {
         threads: threads(args),
         as_of,
         spill_folder: None,
+        use_indexes: !args.no_index,
         clock: Arc::new(now_millis),
     };
     Ok(Session::new(Lake::open(&args.lake)?, &options)?)

@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use uplake_table::{
-    Lake, LoadOptions, LoadSummary, OnError, Progress, TextOptions, describe_schema, expand_inputs,
-    load, parse_schema,
+    IndexSpec, Lake, LoadOptions, LoadSummary, OnError, Progress, TableError, TextOptions,
+    describe_schema, expand_inputs, load, parse_schema,
 };
 
 use crate::LakeArgs;
@@ -38,6 +38,9 @@ pub struct LoadArgs {
     /// New table: columns that rows are sorted by within a file, usually the user and the time
     #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
     cluster_by: Vec<String>,
+    /// New table: index a column: COLUMN (=, IN), COLUMN:words (match), COLUMN:ngrams (LIKE); repeatable
+    #[arg(long = "index", value_delimiter = ',', value_name = "COLUMN[:KIND]", value_parser = parse_index)]
+    indexes: Vec<IndexSpec>,
     /// Add columns that the table does not have yet
     #[arg(long)]
     allow_new_columns: bool,
@@ -80,6 +83,11 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
+/// `poi_id` or `name:ngrams`.
+pub fn parse_index(text: &str) -> Result<IndexSpec, String> {
+    text.parse().map_err(|e: TableError| e.to_string())
+}
+
 /// Runs the command.
 pub async fn run(args: LoadArgs) -> Result<()> {
     let on_error = match (args.on_error, &args.rejects) {
@@ -94,6 +102,7 @@ pub async fn run(args: LoadArgs) -> Result<()> {
         schema,
         partition_by: args.partition_by,
         cluster_by: args.cluster_by,
+        indexes: args.indexes,
         allow_new_columns: args.allow_new_columns,
         label: args.label,
         on_error,

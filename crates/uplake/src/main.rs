@@ -45,6 +45,9 @@ pub struct LakeArgs {
     /// Threads (default: all cores)
     #[arg(long, env = "UPLAKE_THREADS", global = true)]
     pub threads: Option<usize>,
+    /// Answer from the data alone, as if there were no indexes
+    #[arg(long, env = "UPLAKE_NO_INDEX", global = true)]
+    pub no_index: bool,
 }
 
 #[derive(Subcommand)]

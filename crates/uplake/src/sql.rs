@@ -104,9 +104,16 @@ async fn run_one(
     let started = Instant::now();
     let answer = session.run(statement).await.map_err(|e| statement_error(e, text))?;
     write_answer(answer, args.format, out).await?;
-    if args.timing {
+    let seconds = started.elapsed().as_secs_f64();
+    let warnings = session.take_warnings();
+    if args.timing || !warnings.is_empty() {
         out.flush().context("writing rows")?;
-        eprintln!("time: {:.6}", started.elapsed().as_secs_f64());
+    }
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
+    if args.timing {
+        eprintln!("time: {seconds:.6}");
     }
     Ok(())
 }
@@ -182,7 +189,7 @@ struct SqlHelper {
     lake: Lake,
 }
 
-const WORDS: [&str; 24] = [
+const WORDS: [&str; 25] = [
     "SELECT",
     "FROM",
     "WHERE",
@@ -207,6 +214,7 @@ const WORDS: [&str; 24] = [
     "DESCRIBE",
     "EXPLAIN",
     "VERSION AS OF",
+    "ID SET",
 ];
 
 impl Completer for SqlHelper {

@@ -1,14 +1,18 @@
-//! `uplake table list|describe|compact|vacuum|check|history`.
+//! `uplake table list|describe|compact|reindex|vacuum|check|history`.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use chrono::DateTime;
 use clap::{Args, Subcommand};
-use uplake_table::{AsOf, CompactOptions, Lake, Snapshot, check, compact, type_name, vacuum};
+use uplake_table::{
+    AsOf, CompactOptions, IndexSpec, Lake, ReindexOptions, ReindexSummary, Snapshot, check,
+    compact, reindex, type_name, vacuum,
+};
 
 use crate::LakeArgs;
 use crate::environment::{now_millis, threads};
+use crate::load::parse_index;
 use crate::output::{bytes_text, count_text};
 
 /// Files that no version younger than this needs are removed; Delta's usual week.
@@ -36,6 +40,20 @@ enum Verb {
     Compact {
         /// The table
         table: String,
+    },
+    /// Add or drop indexes, and build those that files lack
+    Reindex {
+        /// The table
+        table: String,
+        /// Add an index: COLUMN (=, IN), COLUMN:words (match), COLUMN:ngrams (LIKE); repeatable
+        #[arg(long = "index", value_delimiter = ',', value_name = "COLUMN[:KIND]", value_parser = parse_index)]
+        add: Vec<IndexSpec>,
+        /// Drop an index; repeatable
+        #[arg(long = "drop-index", value_delimiter = ',', value_name = "COLUMN[:KIND]", value_parser = parse_index)]
+        drop: Vec<IndexSpec>,
+        /// Build all indexes anew, sound ones, too
+        #[arg(long)]
+        rebuild: bool,
     },
     /// Remove files that no recent version needs, and what crashed loads left
     Vacuum {
@@ -99,6 +117,13 @@ pub async fn run(args: TableArgs) -> Result<()> {
             }
             Ok(())
         }
+        Verb::Reindex { table, add, drop, rebuild } => {
+            let base = lake.snapshot(&table, &AsOf::Latest).await?;
+            let (threads, now_millis) = (threads(&args.lake), now_millis());
+            let options = ReindexOptions { add, drop, rebuild, threads, now_millis };
+            print_reindexed(&table, &reindex(&lake, &base, &options).await?);
+            Ok(())
+        }
         Verb::Vacuum { table, retain, dry_run } => {
             let base = lake.snapshot(&table, &AsOf::Latest).await?;
             let summary = vacuum(&lake, &base, retain, dry_run, now_millis()).await?;
@@ -114,15 +139,26 @@ pub async fn run(args: TableArgs) -> Result<()> {
             for finding in &report.findings {
                 println!("{}: {}", finding.path, finding.problem);
             }
+            for finding in &report.index_findings {
+                println!("{}: index: {}", finding.path, finding.problem);
+            }
             println!(
                 "read {} files of {table}: {} rows, {}",
                 report.files,
                 report.rows,
                 bytes_text(report.bytes)
             );
-            if report.findings.is_empty() {
-                println!("the table is sound");
-                return Ok(());
+            match (report.findings.len(), report.index_findings.len()) {
+                (0, 0) => {
+                    println!("the table is sound");
+                    return Ok(());
+                }
+                (0, indexes) => bail!(
+                    "the rows are sound, but {indexes} of {} indexes are not; mend them with: \
+                     uplake table reindex {table}",
+                    report.files
+                ),
+                _ => {}
             }
             bail!(
                 "{} of {} files are damaged; restore them from a copy, or go back with \
@@ -153,6 +189,28 @@ pub async fn run(args: TableArgs) -> Result<()> {
             }
             Ok(())
         }
+    }
+}
+
+fn print_reindexed(table: &str, summary: &ReindexSummary) {
+    let ReindexSummary { version, indexes, built, bytes, sound, removed } = summary;
+    if let Some(version) = version {
+        println!("{table} has now (version {version}) the indexes {}", index_list(indexes));
+    }
+    match (indexes.is_empty(), version) {
+        (true, None) => println!("{table} has no indexes; add one with --index COLUMN"),
+        (true, Some(_)) => println!("removed {removed} index files"),
+        (false, _) => println!(
+            "built {built} index files, {}; {sound} were as they should be",
+            bytes_text(*bytes)
+        ),
+    }
+}
+
+fn index_list(indexes: &[IndexSpec]) -> String {
+    match indexes {
+        [] => "-".to_owned(),
+        indexes => indexes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -189,6 +247,7 @@ fn describe(table: &Snapshot) -> Result<()> {
     };
     println!("partitioned by: {}", list(table.partition_columns()));
     println!("clustered by:   {}", list(table.cluster_by()));
+    println!("indexed:        {}", index_list(table.indexes()));
     for field in table.schema().fields() {
         let null = if field.is_nullable() { "" } else { "  not null" };
         println!("  {:<30}  {}{null}", field.name(), type_name(field.data_type()));

@@ -23,6 +23,7 @@ fn session(folder: &std::path::Path, memory_bytes: usize, threads: usize) -> Ses
         threads,
         as_of: AsOf::Latest,
         spill_folder: None,
+        use_indexes: true,
         clock: Arc::new(move || ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) * 1000),
     };
     let lake = Lake::open(folder.join("lake").to_str().unwrap()).unwrap();

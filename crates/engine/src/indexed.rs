@@ -1,0 +1,519 @@
+//! A Parquet scan that asks the index of each file first.
+//!
+//! ```text
+//! file ─► conditions the index answers ─► its rows ─► row selection ─► DataFusion's Parquet scan
+//!             │                              └─ none: the file is not opened
+//!             └─ no answer, or too many rows: scanned, as if there were no index
+//! ```
+//!
+//! The scan is DataFusion's own (`ParquetSource`); this stands before it and hands each file on with
+//! the rows to read. Conditions that come while the query runs (the build side of a join) are asked,
+//! too, when a file is opened.
+//!
+//! # Invariants
+//! - Every condition that the scan took over is applied: by the index, if it answered exactly, and
+//!   otherwise by the Parquet reader.
+//! - A file is asked once per scan, however many partitions read parts of it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::ParquetRowSelection;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::object_store::ObjectStore;
+use datafusion::object_store::path::Path;
+use datafusion::parquet::arrow::arrow_reader::RowSelection;
+use datafusion::parquet::file::metadata::ParquetMetaData;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{
+    EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr, conjunction,
+    split_conjunction,
+};
+use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
+use datafusion_datasource::file_stream::FileOpener;
+use datafusion_datasource::morsel::{MorselPlan, MorselPlanner, Morselizer};
+use uplake_table::{Answered, DataFile, Fallback, IndexCache, IndexSpec, Question, RowSet};
+
+use crate::question::question;
+use crate::warnings::Warnings;
+
+/// Rows to which a condition could be applied in the time that skipping to a run takes.
+const ROWS_PER_RUN: u64 = 2;
+
+/// What the scans of one table need to ask its indexes.
+#[derive(Debug)]
+pub(crate) struct Indexes {
+    pub table: String,
+    pub specs: Vec<IndexSpec>,
+    pub cache: Arc<IndexCache>,
+    pub metadata: Arc<FileMetadataCache>,
+    pub warnings: Arc<Warnings>,
+    pub files: Arc<HashMap<Path, DataFile>>,
+}
+
+/// The part of [`Indexes`] that a session has, carried in DataFusion's session config.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexUse {
+    pub cache: Arc<IndexCache>,
+    pub warnings: Arc<Warnings>,
+}
+
+/// [`ParquetSource`] with an [`Indexes`] before it.
+#[derive(Clone)]
+pub(crate) struct IndexedSource {
+    inner: ParquetSource,
+    indexes: Arc<Indexes>,
+    /// The rows of files asked so far in this scan.
+    asked: Arc<Asked>,
+}
+
+type Asked = Mutex<HashMap<Path, Arc<tokio::sync::OnceCell<Arc<FileAnswer>>>>>;
+
+impl IndexedSource {
+    pub fn new(inner: ParquetSource, indexes: Arc<Indexes>) -> Self {
+        Self { inner, indexes, asked: Arc::default() }
+    }
+
+    /// Around what DataFusion made of the inner source.
+    fn around(&self, inner: &Arc<dyn FileSource>) -> Result<Self> {
+        let inner = inner.downcast_ref::<ParquetSource>().ok_or_else(|| {
+            DataFusionError::Internal("a Parquet source became something else".into())
+        })?;
+        Ok(Self::new(inner.clone(), Arc::clone(&self.indexes)))
+    }
+}
+
+impl FileSource for IndexedSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        self.inner.create_file_opener(store, config, partition)
+    }
+
+    fn create_morselizer(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Box<dyn Morselizer>> {
+        let predicate = self.inner.filter();
+        let conditions: Vec<Arc<dyn PhysicalExpr>> =
+            predicate.iter().flat_map(|p| split_conjunction(p)).cloned().collect();
+        let questions = conditions.iter().map(|c| question(c, &self.indexes.specs)).collect();
+        let columns = self.inner.projection().map(ProjectionExprs::column_indices);
+        Ok(Box::new(IndexedMorselizer(Arc::new(Scan {
+            plain: Arc::from(self.inner.create_morselizer(
+                Arc::clone(&store),
+                config,
+                partition,
+            )?),
+            columns: columns.unwrap_or_default(),
+            source: self.clone(),
+            store,
+            config: config.clone(),
+            partition,
+            conditions,
+            questions,
+        }))))
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        self.inner.table_schema()
+    }
+
+    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
+        let inner = self.inner.with_batch_size(batch_size);
+        match self.around(&inner) {
+            // Done for each partition; they share what was asked.
+            Ok(source) => Arc::new(Self { asked: Arc::clone(&self.asked), ..source }),
+            Err(_) => inner,
+        }
+    }
+
+    fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        self.inner.filter()
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        self.inner.projection()
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        self.inner.metrics()
+    }
+
+    fn file_type(&self) -> &str {
+        self.inner.file_type()
+    }
+
+    fn fmt_extra(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_extra(kind, f)?;
+        let filter = self.inner.filter();
+        let asked: Vec<String> = filter
+            .iter()
+            .flat_map(|p| split_conjunction(p))
+            .filter_map(|c| question(c, &self.indexes.specs))
+            .map(|q| q.column().to_owned())
+            .collect();
+        if asked.is_empty() { Ok(()) } else { write!(f, ", indexes=[{}]", asked.join(", ")) }
+    }
+
+    fn supports_repartitioning(&self) -> bool {
+        self.inner.supports_repartitioning()
+    }
+
+    fn repartitioned(
+        &self,
+        partitions: usize,
+        min_size: usize,
+        order: Option<LexOrdering>,
+        config: &FileScanConfig,
+    ) -> Result<Option<FileScanConfig>> {
+        self.inner.repartitioned(partitions, min_size, order, config)
+    }
+
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
+        // With an index there are few rows to apply the other conditions to, so the reader does it
+        // before it reads other columns. Without one that costs more than it gains.
+        let specs = &self.indexes.specs;
+        let askable = |f: &Arc<dyn PhysicalExpr>| {
+            split_conjunction(f).iter().any(|c| question(c, specs).is_some())
+        };
+        let inner = if filters.iter().any(askable) {
+            self.inner.clone().with_pushdown_filters(true)
+        } else {
+            self.inner.clone()
+        };
+        let mut pushed = inner.try_pushdown_filters(filters, config)?;
+        pushed.updated_node = match pushed.updated_node {
+            Some(node) => Some(Arc::new(self.around(&node)?) as Arc<dyn FileSource>),
+            None => None,
+        };
+        Ok(pushed)
+    }
+
+    fn try_pushdown_sort(
+        &self,
+        order: &[PhysicalSortExpr],
+        properties: &EquivalenceProperties,
+    ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
+        Ok(match self.inner.try_pushdown_sort(order, properties)? {
+            SortOrderPushdownResult::Exact { inner } => {
+                SortOrderPushdownResult::Exact { inner: Arc::new(self.around(&inner)?) }
+            }
+            SortOrderPushdownResult::Inexact { inner } => {
+                SortOrderPushdownResult::Inexact { inner: Arc::new(self.around(&inner)?) }
+            }
+            SortOrderPushdownResult::Unsupported => SortOrderPushdownResult::Unsupported,
+        })
+    }
+
+    fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
+        self.inner.reorder_files(files)
+    }
+
+    fn try_pushdown_projection(
+        &self,
+        projection: &ProjectionExprs,
+    ) -> Result<Option<Arc<dyn FileSource>>> {
+        match self.inner.try_pushdown_projection(projection)? {
+            Some(inner) => Ok(Some(Arc::new(self.around(&inner)?))),
+            None => Ok(None),
+        }
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.inner.apply_expressions(f)
+    }
+}
+
+/// One partition's scan.
+struct Scan {
+    source: IndexedSource,
+    plain: Arc<dyn Morselizer>,
+    store: Arc<dyn ObjectStore>,
+    config: FileScanConfig,
+    partition: usize,
+    /// Columns that the query reads, by position in the file's schema.
+    columns: Vec<usize>,
+    conditions: Vec<Arc<dyn PhysicalExpr>>,
+    /// What each condition asks.
+    questions: Vec<Option<Question>>,
+}
+
+/// What the index of one file said.
+struct FileAnswer {
+    /// Rows to read; `None` for all.
+    rows: Option<RowSet>,
+    /// For each condition: did the index apply it, exactly?
+    applied: Vec<bool>,
+}
+
+struct IndexedMorselizer(Arc<Scan>);
+
+impl fmt::Debug for IndexedMorselizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IndexedMorselizer").field("partition", &self.0.partition).finish()
+    }
+}
+
+impl Morselizer for IndexedMorselizer {
+    fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
+        if !self.0.asks() {
+            return self.0.plain.plan_file(file);
+        }
+        Ok(Box::new(IndexedPlanner { scan: Arc::clone(&self.0), file }))
+    }
+}
+
+struct IndexedPlanner {
+    scan: Arc<Scan>,
+    file: PartitionedFile,
+}
+
+impl fmt::Debug for IndexedPlanner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IndexedPlanner").field("file", &self.file.object_meta.location).finish()
+    }
+}
+
+impl MorselPlanner for IndexedPlanner {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        let Self { scan, file } = *self;
+        Ok(Some(MorselPlan::new().with_pending_planner(async move {
+            let answer = scan.ask(&file).await?;
+            scan.plan_file(file, &answer)
+        })))
+    }
+}
+
+/// Plans nothing: no row of the file is wanted.
+#[derive(Debug)]
+struct Nothing;
+
+impl MorselPlanner for Nothing {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        Ok(None)
+    }
+}
+
+impl Scan {
+    /// Is there anything to ask an index?
+    fn asks(&self) -> bool {
+        let dynamic = |c: &Arc<dyn PhysicalExpr>| c.is::<DynamicFilterPhysicalExpr>();
+        self.questions.iter().any(Option::is_some) || self.conditions.iter().any(dynamic)
+    }
+
+    fn plan_file(
+        &self,
+        file: PartitionedFile,
+        answer: &FileAnswer,
+    ) -> Result<Box<dyn MorselPlanner>> {
+        let Some(rows) = &answer.rows else { return self.plain.plan_file(file) };
+        if rows.is_empty() {
+            return Ok(Box::new(Nothing));
+        }
+        let total = file_rows(&self.source.indexes, &file).unwrap_or_default();
+        let runs = rows.runs().map(|run| run.start as usize..run.end as usize);
+        let selection = RowSelection::from_consecutive_ranges(runs, total as usize);
+        let mut file = file;
+        file.extensions.insert(ParquetRowSelection::new(selection));
+        if !answer.applied.contains(&true) {
+            return self.plain.plan_file(file);
+        }
+        let left = self.conditions.iter().zip(&answer.applied);
+        let left: Vec<_> =
+            left.filter(|(_, applied)| !**applied).map(|(c, _)| Arc::clone(c)).collect();
+        let inner = match left.is_empty() {
+            // A predicate cannot be taken away; one that is always true is not worth applying.
+            true => {
+                self.source.inner.clone().with_pushdown_filters(false).with_predicate(lit(true))
+            }
+            false => self.source.inner.with_predicate(conjunction(left)),
+        };
+        inner
+            .create_morselizer(Arc::clone(&self.store), &self.config, self.partition)?
+            .plan_file(file)
+    }
+
+    async fn ask(&self, file: &PartitionedFile) -> Result<Arc<FileAnswer>> {
+        let dynamic = self.dynamic_questions()?;
+        if !dynamic.is_empty() {
+            // They may be others when the file is opened again, in a recursive query.
+            return self.ask_index(file, dynamic).await;
+        }
+        let cell = {
+            let mut asked = self.source.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(asked.entry(file.object_meta.location.clone()).or_default())
+        };
+        cell.get_or_try_init(|| self.ask_index(file, Vec::new())).await.cloned()
+    }
+
+    async fn ask_index(
+        &self,
+        file: &PartitionedFile,
+        dynamic: Vec<Question>,
+    ) -> Result<Arc<FileAnswer>> {
+        let everything = || FileAnswer { rows: None, applied: Vec::new() };
+        let indexes = &self.source.indexes;
+        let Some(data_file) = indexes.files.get(&file.object_meta.location) else {
+            return Ok(Arc::new(everything()));
+        };
+        // The condition that a question is of; what comes while the query runs is of none, because
+        // whoever sent it applies it anyway.
+        let mut of: Vec<Option<usize>> = Vec::new();
+        let mut questions: Vec<Question> = Vec::new();
+        for (at, question) in self.questions.iter().enumerate() {
+            if let Some(question) = question {
+                of.push(Some(at));
+                questions.push(question.clone());
+            }
+        }
+        of.extend(dynamic.iter().map(|_| None));
+        questions.extend(dynamic);
+        if questions.is_empty() {
+            return Ok(Arc::new(everything()));
+        }
+        let found = indexes.cache.rows(self.store.as_ref(), data_file, &questions).await;
+        self.count("index_lookups", questions.iter().map(Question::lookups).sum());
+        self.count("index_bytes_read", found.bytes_read as usize);
+        let mut applied = vec![false; self.conditions.len()];
+        for (answered, of) in found.answered.iter().zip(&of) {
+            match (answered, of) {
+                (Answered::Exactly, Some(at)) => applied[*at] = true,
+                (Answered::Not(fallback), _) => self.fell_back(data_file, fallback),
+                _ => {}
+            }
+        }
+        let Some(rows) = found.rows else { return Ok(Arc::new(everything())) };
+        let total = data_file.rows.unwrap_or_default();
+        let (selected, runs) = (rows.cardinality(), rows.run_count() as u64);
+        self.count("index_runs", runs as usize);
+        let skipped = total.saturating_sub(selected);
+        if selected > 0 && runs * ROWS_PER_RUN >= skipped {
+            self.count("index_not_worth_it", 1);
+            return Ok(Arc::new(everything()));
+        }
+        self.count("index_rows_selected", selected as usize);
+        self.count("index_rows_skipped", skipped as usize);
+        self.count_pages(file, &rows).await?;
+        Ok(Arc::new(FileAnswer { rows: Some(rows), applied }))
+    }
+
+    /// What the build sides of joins ask by now.
+    fn dynamic_questions(&self) -> Result<Vec<Question>> {
+        let mut questions = Vec::new();
+        for condition in &self.conditions {
+            let Some(filter) = condition.downcast_ref::<DynamicFilterPhysicalExpr>() else {
+                continue;
+            };
+            let current = filter.current()?;
+            let conditions = split_conjunction(&current);
+            let specs = &self.source.indexes.specs;
+            questions.extend(conditions.into_iter().filter_map(|c| question(c, specs)));
+        }
+        Ok(questions)
+    }
+
+    fn fell_back(&self, file: &DataFile, fallback: &Fallback) {
+        let name = match fallback {
+            Fallback::Missing => "index_missing",
+            Fallback::NotIndexed => "index_without_column",
+            Fallback::Vague => "index_pattern_too_vague",
+            Fallback::Broken(_) => "index_broken",
+            Fallback::Unreadable(_) => "index_unreadable",
+        };
+        self.count(name, 1);
+        if fallback.is_fault() {
+            let table = &self.source.indexes.table;
+            self.source.indexes.warnings.add(
+                table,
+                &format!(
+                    "table {table}: {} was read without its index ({fallback}); mend it with: \
+                     uplake table reindex {table}",
+                    file.path
+                ),
+            );
+        }
+    }
+
+    /// Counts the pages of the query's columns that hold none of the rows.
+    async fn count_pages(&self, file: &PartitionedFile, rows: &RowSet) -> Result<()> {
+        let metadata = DFParquetMetadata::new(self.store.as_ref(), &file.object_meta)
+            .with_file_metadata_cache(Some(Arc::clone(&self.source.indexes.metadata)))
+            .fetch_metadata()
+            .await?;
+        let mut columns = self.columns.clone();
+        for condition in &self.conditions {
+            columns.extend(collect_columns(condition).iter().map(|c| c.index()));
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        if let Some((pages, bytes)) = skipped_pages(&metadata, &columns, rows) {
+            self.count("index_pages_skipped", pages);
+            self.count("index_page_bytes_skipped", bytes);
+        }
+        Ok(())
+    }
+
+    fn count(&self, name: &'static str, value: usize) {
+        MetricBuilder::new(self.source.inner.metrics()).counter(name, self.partition).add(value);
+    }
+}
+
+fn file_rows(indexes: &Indexes, file: &PartitionedFile) -> Option<u64> {
+    indexes.files.get(&file.object_meta.location)?.rows
+}
+
+/// Pages of `columns` without a row of `rows`, and their bytes; `None` without a page index.
+fn skipped_pages(
+    metadata: &ParquetMetaData,
+    columns: &[usize],
+    rows: &RowSet,
+) -> Option<(usize, usize)> {
+    let (mut pages, mut bytes) = (0, 0);
+    let mut first_row = 0u64;
+    for (group, offsets) in metadata.row_groups().iter().zip(metadata.offset_index()?) {
+        let group_rows = u64::try_from(group.num_rows()).ok()?;
+        for column in columns.iter().filter_map(|c| offsets.get(*c)) {
+            let locations = column.page_locations();
+            let mut starts = locations.iter().map(|page| page.first_row_index as u64).skip(1);
+            let mut runs = rows.runs();
+            for page in locations {
+                let range: Range<u64> = first_row + page.first_row_index as u64
+                    ..first_row + starts.next().unwrap_or(group_rows);
+                runs.skip_to(u32::try_from(range.start).ok()?);
+                let hit = runs.clone().next().is_some_and(|run| u64::from(run.start) < range.end);
+                if !hit {
+                    pages += 1;
+                    bytes += page.compressed_page_size as usize;
+                }
+            }
+        }
+        first_row += group_rows;
+    }
+    Some((pages, bytes))
+}

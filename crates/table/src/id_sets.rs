@@ -1,0 +1,153 @@
+//! Sets of ids that are stored in the lake under a name: `_uplake/id_sets/vips.parquet`.
+//!
+//! A set is one Parquet file of one sorted column without NULL or repetition, so any reader can
+//! read it. It is replaced as a whole.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::compute::concat;
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use crate::error::{Result, TableError};
+use crate::lake::{Lake, check_table_name};
+
+const FOLDER: &str = "_uplake/id_sets";
+const EXTENSION: &str = ".parquet";
+/// The file's column.
+const COLUMN: &str = "id";
+
+/// One stored set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredIdSet {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// When it was written: milliseconds since 1970, UTC.
+    pub modified_millis: i64,
+}
+
+impl Lake {
+    /// The stored sets, by name.
+    ///
+    /// # Errors
+    /// [`TableError::Io`], [`TableError::Store`].
+    pub async fn id_sets(&self) -> Result<Vec<StoredIdSet>> {
+        let mut names = Vec::new();
+        let folder = self.root().join(FOLDER);
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(TableError::io(format!("listing {}", folder.display()), e)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(|e| TableError::io("listing id sets", e))?;
+            let file = entry.file_name().to_string_lossy().into_owned();
+            names.extend(file.strip_suffix(EXTENSION).map(str::to_owned));
+        }
+        names.sort();
+        let mut sets = Vec::new();
+        for name in names {
+            sets.extend(self.id_set_info(&name).await?);
+        }
+        Ok(sets)
+    }
+
+    /// What there is under a name; `None` if nothing.
+    ///
+    /// # Errors
+    /// [`TableError::Store`].
+    pub async fn id_set_info(&self, name: &str) -> Result<Option<StoredIdSet>> {
+        match self.store().head(&self.id_set_path(name)?).await {
+            Ok(meta) => Ok(Some(StoredIdSet {
+                name: name.to_owned(),
+                bytes: meta.size,
+                modified_millis: meta.last_modified.timestamp_millis(),
+            })),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(TableError::store(format!("reading id set {name}"), e)),
+        }
+    }
+
+    /// Stores sorted, distinct `ids` under `name`.
+    ///
+    /// # Errors
+    /// [`TableError::Invalid`] if the name is taken and `replace` is false, or is no name.
+    pub async fn write_id_set(&self, name: &str, ids: ArrayRef, replace: bool) -> Result<()> {
+        check_table_name(name)?;
+        self.initialise()?;
+        let parquet = |source| TableError::Parquet { file: format!("id set {name}"), source };
+        let rows = RecordBatch::try_from_iter([(COLUMN, ids)])
+            .map_err(|e| TableError::arrow(format!("id set {name}"), e))?;
+        let mut bytes = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut bytes, rows.schema(), None).map_err(parquet)?;
+        writer.write(&rows).map_err(parquet)?;
+        writer.close().map_err(parquet)?;
+        let mode = if replace { PutMode::Overwrite } else { PutMode::Create };
+        let options = PutOptions { mode, ..PutOptions::default() };
+        match self.store().put_opts(&self.id_set_path(name)?, bytes.into(), options).await {
+            Ok(_) => Ok(()),
+            Err(object_store::Error::AlreadyExists { .. }) => Err(TableError::Invalid(format!(
+                "id set `{name}` exists already; write CREATE OR REPLACE ID SET, or another name"
+            ))),
+            Err(e) => Err(TableError::store(format!("writing id set {name}"), e)),
+        }
+    }
+
+    /// The ids of a stored set, sorted.
+    ///
+    /// # Errors
+    /// [`TableError::Invalid`] if there is none of that name.
+    pub async fn read_id_set(&self, name: &str) -> Result<ArrayRef> {
+        let store = Arc::clone(self.store());
+        let bytes: Bytes = match store.get(&self.id_set_path(name)?).await {
+            Ok(found) => found.bytes().await,
+            Err(e) => Err(e),
+        }
+        .map_err(|e| match e {
+            object_store::Error::NotFound { .. } => {
+                TableError::Invalid(format!("there is no id set `{name}`; SHOW ID SETS lists them"))
+            }
+            e => TableError::store(format!("reading id set {name}"), e),
+        })?;
+        let parquet = |source| TableError::Parquet { file: format!("id set {name}"), source };
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(parquet)?;
+        let schema = Arc::clone(reader.schema());
+        let mut parts: Vec<ArrayRef> = Vec::new();
+        for batch in reader.build().map_err(parquet)? {
+            let batch = batch.map_err(|e| TableError::arrow(format!("id set {name}"), e))?;
+            let ids = batch.column_by_name(COLUMN).ok_or_else(|| {
+                TableError::Invalid(format!("id set `{name}` has no column `{COLUMN}`"))
+            })?;
+            parts.push(Arc::clone(ids));
+        }
+        if parts.is_empty() {
+            return Ok(arrow::array::new_empty_array(schema.field(0).data_type()));
+        }
+        let parts: Vec<&dyn arrow::array::Array> = parts.iter().map(AsRef::as_ref).collect();
+        concat(&parts).map_err(|e| TableError::arrow(format!("id set {name}"), e))
+    }
+
+    /// Removes a stored set; false if there was none.
+    ///
+    /// # Errors
+    /// [`TableError::Store`].
+    pub async fn drop_id_set(&self, name: &str) -> Result<bool> {
+        match self.store().delete(&self.id_set_path(name)?).await {
+            Ok(()) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(e) => Err(TableError::store(format!("removing id set {name}"), e)),
+        }
+    }
+
+    fn id_set_path(&self, name: &str) -> Result<Path> {
+        check_table_name(name)?;
+        Path::from_absolute_path(self.root().join(format!("{FOLDER}/{name}{EXTENSION}")))
+            .map_err(|e| TableError::Invalid(format!("id set `{name}`: {e}")))
+    }
+}

@@ -1,0 +1,377 @@
+//! Asking index files, and keeping what was read of them.
+//!
+//! A first question to a file costs two reads (the footer, then the dictionary); after that there
+//! is none, except of lists that a file keeps apart from its dictionary.
+//!
+//! # Invariants
+//! - At most [`IndexCache::limit_bytes`] are kept, whatever is asked; the least recently used file
+//!   goes first. Nothing else holds on to a file's bytes, so dropping the cache frees all.
+//! - An index whose bytes turn out to be wrong is forgotten, so that a repaired one is seen.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
+use uplake_index::{
+    Column, ColumnInfo, Footer, IndexError, Kind, Query, RowSet, Scratch, TAIL_BYTES, Tail,
+};
+
+use super::identity_of;
+use crate::snapshot::DataFile;
+
+/// What is kept of a file beside the dictionaries: footer, map entries.
+const ENTRY_BYTES: usize = 1024;
+
+/// A question to the index of one column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Rows whose whole number is one of these, as [`uplake_index::key_of_i64`] makes keys.
+    Integers { column: String, keys: Arc<Vec<u64>> },
+    /// Rows whose text is one of these.
+    Strings { column: String, values: Arc<Vec<String>> },
+    /// Rows whose text holds all words of this one.
+    Words { column: String, text: String },
+    /// Rows whose text may match a LIKE (or ILIKE) pattern.
+    Like { column: String, pattern: String, escape: Option<char> },
+}
+
+impl Question {
+    /// The column.
+    pub fn column(&self) -> &str {
+        match self {
+            Self::Integers { column, .. }
+            | Self::Strings { column, .. }
+            | Self::Words { column, .. }
+            | Self::Like { column, .. } => column,
+        }
+    }
+
+    /// Kinds of index that can answer, the best first.
+    fn kinds(&self) -> &'static [Kind] {
+        match self {
+            Self::Integers { .. } => &[Kind::Integers],
+            Self::Strings { .. } => &[Kind::Strings],
+            Self::Words { .. } => &[Kind::Words],
+            Self::Like { .. } => &[Kind::Grams, Kind::Words],
+        }
+    }
+
+    /// Values that are looked up.
+    pub fn lookups(&self) -> usize {
+        match self {
+            Self::Integers { keys, .. } => keys.len(),
+            Self::Strings { values, .. } => values.len(),
+            Self::Words { .. } | Self::Like { .. } => 1,
+        }
+    }
+}
+
+/// Why an index did not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// The data file has no index.
+    Missing,
+    /// Its index has no column like that; it is older than the wish for one.
+    NotIndexed,
+    /// The index knows nothing about this: a pattern without three letters in a row.
+    Vague,
+    /// Its bytes are wrong: damaged, of another file, of a newer version.
+    Broken(IndexError),
+    /// It could not be read.
+    Unreadable(String),
+}
+
+impl Fallback {
+    /// Is this worth a repair?
+    pub fn is_fault(&self) -> bool {
+        !matches!(self, Self::Vague)
+    }
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => write!(f, "it has no index"),
+            Self::NotIndexed => write!(f, "its index lacks the column"),
+            Self::Vague => write!(f, "the pattern says too little"),
+            Self::Broken(error) => write!(f, "{error}"),
+            Self::Unreadable(error) => write!(f, "its index cannot be read: {error}"),
+        }
+    }
+}
+
+/// What became of one question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// The rows are exactly those asked for.
+    Exactly,
+    /// Some rows may not be; the condition must be applied to them.
+    Roughly,
+    /// The question was left out.
+    Not(Fallback),
+}
+
+/// The rows of a file that may satisfy all questions.
+#[derive(Clone, Debug)]
+pub struct FileRows {
+    /// `None` if no question was answered: all rows.
+    pub rows: Option<RowSet>,
+    /// One for each question.
+    pub answered: Vec<Answered>,
+    /// Bytes read to answer.
+    pub bytes_read: u64,
+}
+
+/// What has been read of index files.
+pub struct IndexCache {
+    limit_bytes: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    files: HashMap<Path, (Arc<OpenIndex>, u64)>,
+    bytes: usize,
+    clock: u64,
+}
+
+/// The parts of one index file that were needed so far.
+struct OpenIndex {
+    footer: Footer,
+    columns: Mutex<HashMap<usize, Arc<Column<Bytes>>>>,
+}
+
+impl fmt::Debug for IndexCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IndexCache").field("limit_bytes", &self.limit_bytes).finish()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing below panics half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl IndexCache {
+    /// A cache of at most so many bytes.
+    pub fn new(limit_bytes: usize) -> Self {
+        Self { limit_bytes, kept: Mutex::default() }
+    }
+
+    /// Bytes kept at most.
+    pub fn limit_bytes(&self) -> usize {
+        self.limit_bytes
+    }
+
+    /// Bytes kept now.
+    pub fn kept_bytes(&self) -> usize {
+        locked(&self.kept).bytes
+    }
+
+    /// The rows of `file` that may satisfy all `questions`.
+    ///
+    /// Never fails: a question that cannot be answered says why and is left out.
+    pub async fn rows(
+        &self,
+        store: &dyn ObjectStore,
+        file: &DataFile,
+        questions: &[Question],
+    ) -> FileRows {
+        let mut found = FileRows { rows: None, answered: Vec::new(), bytes_read: 0 };
+        let index = self.open(store, file, &mut found.bytes_read).await;
+        for question in questions {
+            let answer = match &index {
+                Ok(index) => self.ask(store, file, index, question, &mut found.bytes_read).await,
+                Err(fallback) => Err(fallback.clone()),
+            };
+            found.answered.push(match answer {
+                Ok((rows, recheck)) => {
+                    found.rows = Some(match found.rows.take() {
+                        Some(so_far) => so_far.and(&rows),
+                        None => rows,
+                    });
+                    if recheck { Answered::Roughly } else { Answered::Exactly }
+                }
+                Err(fallback) => {
+                    if matches!(fallback, Fallback::Broken(_)) {
+                        self.forget(&file.index_path);
+                    }
+                    Answered::Not(fallback)
+                }
+            });
+        }
+        found
+    }
+
+    async fn open(
+        &self,
+        store: &dyn ObjectStore,
+        file: &DataFile,
+        bytes_read: &mut u64,
+    ) -> Result<Arc<OpenIndex>, Fallback> {
+        if let Some(hit) = self.hit(&file.index_path) {
+            return Ok(hit);
+        }
+        let footer = read_footer(store, file, bytes_read).await?;
+        let opened = Arc::new(OpenIndex { footer, columns: Mutex::default() });
+        self.keep(&file.index_path, &opened, ENTRY_BYTES);
+        Ok(opened)
+    }
+
+    async fn ask(
+        &self,
+        store: &dyn ObjectStore,
+        file: &DataFile,
+        index: &Arc<OpenIndex>,
+        question: &Question,
+        bytes_read: &mut u64,
+    ) -> Result<(RowSet, bool), Fallback> {
+        let mut why = Fallback::NotIndexed;
+        for kind in question.kinds() {
+            let columns = index.footer.columns();
+            let is_it = |c: &ColumnInfo| c.name() == question.column() && c.kind() == *kind;
+            let Some(at) = columns.iter().position(is_it) else { continue };
+            let column = self.column(store, file, index, at, bytes_read).await?;
+            // Comparing is on bytes; the values outlive the plan.
+            let plan = match question {
+                Question::Integers { keys, .. } => column.plan(&Query::IntegerIn(keys)),
+                Question::Strings { values, .. } => {
+                    let bytes: Vec<&[u8]> = values.iter().map(|v| v.as_bytes()).collect();
+                    column.plan(&Query::StringIn(&bytes))
+                }
+                Question::Words { text, .. } => column.plan(&Query::Match(text)),
+                Question::Like { pattern, escape, .. } => {
+                    column.plan(&Query::Like { pattern, escape: *escape })
+                }
+            };
+            let Some(plan) = plan.map_err(Fallback::Broken)? else {
+                why = Fallback::Vague;
+                continue;
+            };
+            let ranges: Vec<Range<u64>> = plan.fetch().to_vec();
+            let parts = if ranges.is_empty() {
+                Vec::new()
+            } else {
+                *bytes_read += ranges.iter().map(|r| r.end - r.start).sum::<u64>();
+                store.get_ranges(&file.index_path, &ranges).await.map_err(unreadable)?
+            };
+            let answer =
+                column.answer(&plan, &parts, &mut Scratch::default()).map_err(Fallback::Broken)?;
+            return Ok((answer.rows.into_row_set(), answer.recheck));
+        }
+        Err(why)
+    }
+
+    async fn column(
+        &self,
+        store: &dyn ObjectStore,
+        file: &DataFile,
+        index: &Arc<OpenIndex>,
+        at: usize,
+        bytes_read: &mut u64,
+    ) -> Result<Arc<Column<Bytes>>, Fallback> {
+        if let Some(column) = locked(&index.columns).get(&at) {
+            return Ok(Arc::clone(column));
+        }
+        let info = &index.footer.columns()[at];
+        let range = info.first_read();
+        let bytes = store.get_range(&file.index_path, range).await.map_err(unreadable)?;
+        *bytes_read += bytes.len() as u64;
+        let size = bytes.len();
+        let column = Arc::new(Column::open(info, bytes).map_err(Fallback::Broken)?);
+        let grown = locked(&index.columns).insert(at, Arc::clone(&column)).is_none();
+        if grown {
+            self.keep(&file.index_path, index, size);
+        }
+        Ok(column)
+    }
+
+    fn hit(&self, path: &Path) -> Option<Arc<OpenIndex>> {
+        let mut kept = locked(&self.kept);
+        kept.clock += 1;
+        let now = kept.clock;
+        let (index, used) = kept.files.get_mut(path)?;
+        *used = now;
+        Some(Arc::clone(index))
+    }
+
+    /// Keeps `index`, which grew by `grown` bytes, at the cost of others.
+    fn keep(&self, path: &Path, index: &Arc<OpenIndex>, grown: usize) {
+        let mut kept = locked(&self.kept);
+        kept.clock += 1;
+        let now = kept.clock;
+        let same = kept.files.get(path).is_some_and(|(known, _)| Arc::ptr_eq(known, index));
+        if same {
+            kept.bytes += grown;
+        } else {
+            kept.remove(path);
+            kept.bytes += index.bytes();
+        }
+        kept.files.insert(path.clone(), (Arc::clone(index), now));
+        while kept.bytes > self.limit_bytes {
+            let oldest = kept.files.iter().min_by_key(|(_, (_, used))| *used);
+            let Some(path) = oldest.map(|(path, _)| path.clone()) else { break };
+            kept.remove(&path);
+        }
+    }
+
+    fn forget(&self, path: &Path) {
+        locked(&self.kept).remove(path);
+    }
+}
+
+impl Kept {
+    fn remove(&mut self, path: &Path) {
+        if let Some((index, _)) = self.files.remove(path) {
+            self.bytes = self.bytes.saturating_sub(index.bytes());
+        }
+    }
+}
+
+impl OpenIndex {
+    fn bytes(&self) -> usize {
+        let columns = locked(&self.columns);
+        let of = |c: &Arc<Column<Bytes>>| {
+            let range = c.info().first_read();
+            (range.end - range.start) as usize
+        };
+        ENTRY_BYTES + columns.values().map(of).sum::<usize>()
+    }
+}
+
+/// Reads the footer of a file's index and checks that it is this file's.
+pub(crate) async fn read_footer(
+    store: &dyn ObjectStore,
+    file: &DataFile,
+    bytes_read: &mut u64,
+) -> Result<Footer, Fallback> {
+    let identity = identity_of(file).ok_or(Fallback::Missing)?;
+    let options = GetOptions { range: Some(GetRange::Suffix(TAIL_BYTES)), ..GetOptions::default() };
+    let result = match store.get_opts(&file.index_path, options).await {
+        Err(object_store::Error::NotFound { .. }) => return Err(Fallback::Missing),
+        other => other.map_err(unreadable)?,
+    };
+    let size = result.meta.size;
+    let mut tail = result.bytes().await.map_err(unreadable)?;
+    *bytes_read += tail.len() as u64;
+    let footer = loop {
+        match Footer::read(size, &tail).map_err(Fallback::Broken)? {
+            Tail::Footer(footer) => break footer,
+            Tail::More(range) => {
+                tail = store.get_range(&file.index_path, range).await.map_err(unreadable)?;
+                *bytes_read += tail.len() as u64;
+            }
+        }
+    };
+    footer.check(&identity).map_err(Fallback::Broken)?;
+    Ok(footer)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "fits map_err")]
+fn unreadable(error: object_store::Error) -> Fallback {
+    Fallback::Unreadable(error.to_string())
+}
