@@ -113,7 +113,8 @@ impl Session {
             matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
         if !is_text && !data_type.is_integer() {
             return Err(EngineError::statement(format!(
-                "an id set is made of text or whole numbers; the query's column is {data_type}"
+                "an id set is made of text or whole numbers; the query's column is {}",
+                uplake_table::type_name(&data_type)
             )));
         }
         let mut stream = self.run_query(plan).await?;

@@ -32,6 +32,7 @@ mod ddl;
 mod error;
 mod exact_sum;
 mod funnel;
+mod hot;
 mod id_set;
 mod id_sets;
 mod indexed;

@@ -150,7 +150,7 @@ impl LakeTable {
     /// The indexes of the table's files, if it has any and the session uses them.
     fn indexes(&self, state: &dyn Session) -> Option<Arc<Indexes>> {
         let specs = self.snapshot.indexes();
-        let IndexUse { cache, warnings } =
+        let IndexUse { cache, columns, warnings } =
             state.config().get_extension::<IndexUse>()?.as_ref().clone();
         let by_path = || {
             let entry = |f: &DataFile| (f.store_path.clone(), f.clone());
@@ -161,6 +161,7 @@ impl LakeTable {
                 table: self.snapshot.table().to_owned(),
                 specs: specs.to_vec(),
                 cache,
+                columns,
                 metadata: state.runtime_env().cache_manager.get_file_metadata_cache(),
                 warnings,
                 files: Arc::clone(self.by_path.get_or_init(by_path)),

@@ -19,9 +19,27 @@ use crate::match_words::MatchWords;
 /// What makes the next character of a LIKE pattern literal; the engine knows no other.
 const LIKE_ESCAPE: char = '\\';
 
-/// The question of one condition, if the table has an index for it.
+/// The question of one condition, if the table has an index for it. An index that answers it exactly
+/// has applied the condition.
 pub(crate) fn question(condition: &Arc<dyn PhysicalExpr>, specs: &[IndexSpec]) -> Option<Question> {
-    let asked = ask(condition)?;
+    indexed(ask(condition)?, specs)
+}
+
+/// The question of what a join knows of its build side, which is applied again by the join: rows that
+/// answer it need not satisfy the condition.
+pub(crate) fn join_question(
+    condition: &Arc<dyn PhysicalExpr>,
+    specs: &[IndexSpec],
+) -> Option<Question> {
+    let mut values = Values::default();
+    let found = match condition.downcast_ref::<CaseExpr>() {
+        Some(case) => values.collect_case(case),
+        None => values.collect(condition),
+    };
+    indexed(found.and_then(|()| values.question())?, specs)
+}
+
+fn indexed(asked: Question, specs: &[IndexSpec]) -> Option<Question> {
     let wanted: &[IndexKind] = match &asked {
         Question::Integers { .. } | Question::Strings { .. } => &[IndexKind::Ids],
         Question::Words { .. } => &[IndexKind::Words],
@@ -93,9 +111,6 @@ impl Values {
             }
             self.set_column(list.expr())?;
             return list.list().iter().try_for_each(|value| self.push(literal(value)?));
-        }
-        if let Some(case) = condition.downcast_ref::<CaseExpr>() {
-            return self.collect_case(case);
         }
         let binary = condition.downcast_ref::<BinaryExpr>()?;
         match binary.op() {

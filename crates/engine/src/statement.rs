@@ -5,7 +5,7 @@
 //! about such sets, and `match(…)`. They are handled on tokens, which keep their place in the text,
 //! so that errors still point at it. Long lists of literals are taken out even before (`literals`).
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -72,6 +72,8 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
 /// The text's tokens, in which `(id_set(n))` stands for the long list n.
 fn tokens_and_lists(text: &str) -> Result<(Vec<TokenWithSpan>, Vec<Arc<IdSet>>)> {
     let (mut tokens, mut lists) = (Vec::new(), Vec::new());
+    // Equal lists are one: SELECT a IN (…) … GROUP BY a IN (…).
+    let mut known: HashMap<&str, usize> = HashMap::new();
     let mut from = 0;
     let mut place = Location { line: 1, column: 1 };
     for list in literals::find(text) {
@@ -80,10 +82,13 @@ fn tokens_and_lists(text: &str) -> Result<(Vec<TokenWithSpan>, Vec<Arc<IdSet>>)>
         place = place_after(opens, &text[list.start..list.end]);
         let span = Span { start: opens, end: place };
         let name = Token::make_word(MARK, None);
-        let number = Token::Number(lists.len().to_string(), false);
+        let number = *known.entry(&text[list.start..list.end]).or_insert_with(|| {
+            lists.push(list.set);
+            lists.len() - 1
+        });
+        let number = Token::Number(number.to_string(), false);
         let mark = [Token::LParen, name, Token::LParen, number, Token::RParen, Token::RParen];
         tokens.extend(mark.map(|token| TokenWithSpan { token, span }));
-        lists.push(list.set);
         from = list.end;
     }
     tokenize(&text[from..], place, &mut tokens)?;
@@ -138,6 +143,11 @@ fn parse_one(
     }
     let tokens = name_functions(name_id_sets(name_versions(tokens)?)?);
     let parsed = parse_tokens(tokens.clone())?;
+    let is_query =
+        matches!(&parsed, DfStatement::Statement(s) if matches!(**s, ast::Statement::Query(_)));
+    if matches!(id_set, Some(IdSetStatement::Create { .. })) && !is_query {
+        return Err(EngineError::statement("an id set is made of a query: … AS SELECT …"));
+    }
     let lists = Arc::clone(lists);
     Ok(Statement {
         text: written,
@@ -640,11 +650,11 @@ mod tests {
         let EngineError::Statement { position, .. } = parse(&text).unwrap_err() else { panic!() };
         // The second list ends on line 2 + 149 + 149 with `149)`.
         assert_eq!(position, Some(Position { line: 300, column: 12 }));
-        let text = text.trim_end_matches(" 1");
+        let text = text.strip_suffix(" 1").unwrap();
         let statement = &parse(text).unwrap()[1];
-        let marks = "SELECT a IN (__id_set(0)), b IN (__id_set(1)) AND 1";
+        let marks = "SELECT a IN (__id_set(0)), b IN (__id_set(0)) AND 1";
         assert_eq!(statement.parsed.to_string(), marks);
-        assert_eq!(statement.lists.len(), 2);
+        assert_eq!(statement.lists.len(), 1);
         assert!(statement.text.ends_with("149) AND 1"), "{}", statement.text);
     }
 

@@ -16,7 +16,7 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 
 use crate::error::{Result, TableError};
-use crate::index::{IndexSpec, parse_property};
+use crate::index::{self, IndexSpec, parse_property};
 use crate::lake::{AsOf, Lake};
 
 /// Table property: the columns rows are sorted by inside each file, comma separated.
@@ -40,6 +40,7 @@ pub struct Snapshot {
     partition_columns: Vec<String>,
     cluster_by: Vec<String>,
     indexes: Vec<IndexSpec>,
+    declared_indexes: Vec<IndexSpec>,
     files: Arc<Vec<DataFile>>,
     prefix: Path,
     /// When this version's commit file was written; tells a table from a later one of its name.
@@ -153,12 +154,15 @@ impl Snapshot {
             .get(CLUSTER_BY)
             .map(|text| text.split(',').map(|c| c.trim().to_owned()).collect())
             .unwrap_or_default();
-        let indexes = state.metadata().configuration().get(INDEXES);
-        let indexes = indexes.map(|text| parse_property(text)).unwrap_or_default();
+        let declared_indexes = state.metadata().configuration().get(INDEXES);
+        let declared_indexes: Vec<IndexSpec> =
+            declared_indexes.map(|text| parse_property(text)).unwrap_or_default();
         let schema = state.arrow_schema();
         let schema = Arc::new(Schema::new(schema.fields().clone()));
-        let partition_columns =
+        let partition_columns: Vec<String> =
             state.metadata().partition_columns().iter().map(ToString::to_string).collect();
+        let fits = |spec: &&IndexSpec| index::fits(spec, &schema, &partition_columns);
+        let indexes = declared_indexes.iter().filter(fits).cloned().collect();
         let commit = lake
             .table_path(table)
             .join(format!("_delta_log/{:020}.json", delta.version().unwrap_or_default()));
@@ -171,6 +175,7 @@ impl Snapshot {
             partition_columns,
             cluster_by,
             indexes,
+            declared_indexes,
             files: Arc::new(files),
             prefix,
         })
@@ -204,6 +209,11 @@ impl Snapshot {
     /// The indexes that each data file should have.
     pub fn indexes(&self) -> &[IndexSpec] {
         &self.indexes
+    }
+
+    /// The same with those whose columns another writer changed or removed since.
+    pub(crate) fn declared_indexes(&self) -> &[IndexSpec] {
+        &self.declared_indexes
     }
 
     /// The data files.

@@ -50,7 +50,7 @@ impl Question {
         }
     }
 
-    /// Kinds of index that can answer, the best first.
+    /// Kinds of index that can answer; what several say holds together.
     fn kinds(&self) -> &'static [Kind] {
         match self {
             Self::Integers { .. } => &[Kind::Integers],
@@ -120,6 +120,8 @@ pub enum Answered {
 pub struct FileRows {
     /// `None` if no question was answered: all rows.
     pub rows: Option<RowSet>,
+    /// Rows of the file, if its index could be read.
+    pub total: u64,
     /// One for each question.
     pub answered: Vec<Answered>,
     /// Bytes read to answer.
@@ -181,8 +183,11 @@ impl IndexCache {
         file: &DataFile,
         questions: &[Question],
     ) -> FileRows {
-        let mut found = FileRows { rows: None, answered: Vec::new(), bytes_read: 0 };
+        let mut found = FileRows { rows: None, total: 0, answered: Vec::new(), bytes_read: 0 };
         let index = self.open(store, file, &mut found.bytes_read).await;
+        if let Ok(index) = &index {
+            found.total = u64::from(index.footer.data_file().rows);
+        }
         for question in questions {
             let answer = match &index {
                 Ok(index) => self.ask(store, file, index, question, &mut found.bytes_read).await,
@@ -231,39 +236,23 @@ impl IndexCache {
         bytes_read: &mut u64,
     ) -> Result<(RowSet, bool), Fallback> {
         let mut why = Fallback::NotIndexed;
+        let mut found: Option<(RowSet, bool)> = None;
         for kind in question.kinds() {
             let columns = index.footer.columns();
             let is_it = |c: &ColumnInfo| c.name() == question.column() && c.kind() == *kind;
             let Some(at) = columns.iter().position(is_it) else { continue };
             let column = self.column(store, file, index, at, bytes_read).await?;
-            // Comparing is on bytes; the values outlive the plan.
-            let plan = match question {
-                Question::Integers { keys, .. } => column.plan(&Query::IntegerIn(keys)),
-                Question::Strings { values, .. } => {
-                    let bytes: Vec<&[u8]> = values.iter().map(|v| v.as_bytes()).collect();
-                    column.plan(&Query::StringIn(&bytes))
+            match ask_column(store, file, &column, question, bytes_read).await? {
+                None => why = Fallback::Vague,
+                Some((rows, recheck)) => {
+                    found = Some(match found {
+                        Some((so_far, rough)) => (so_far.and(&rows), rough && recheck),
+                        None => (rows, recheck),
+                    });
                 }
-                Question::Words { text, .. } => column.plan(&Query::Match(text)),
-                Question::Like { pattern, escape, .. } => {
-                    column.plan(&Query::Like { pattern, escape: *escape })
-                }
-            };
-            let Some(plan) = plan.map_err(Fallback::Broken)? else {
-                why = Fallback::Vague;
-                continue;
-            };
-            let ranges: Vec<Range<u64>> = plan.fetch().to_vec();
-            let parts = if ranges.is_empty() {
-                Vec::new()
-            } else {
-                *bytes_read += ranges.iter().map(|r| r.end - r.start).sum::<u64>();
-                store.get_ranges(&file.index_path, &ranges).await.map_err(unreadable)?
-            };
-            let answer =
-                column.answer(&plan, &parts, &mut Scratch::default()).map_err(Fallback::Broken)?;
-            return Ok((answer.rows.into_row_set(), answer.recheck));
+            }
         }
-        Err(why)
+        found.ok_or(why)
     }
 
     async fn column(
@@ -343,13 +332,44 @@ impl OpenIndex {
     }
 }
 
+/// The rows of one column's index, and whether the condition must be applied to them again; `None`
+/// if the index knows nothing about the question.
+async fn ask_column(
+    store: &dyn ObjectStore,
+    file: &DataFile,
+    column: &Column<Bytes>,
+    question: &Question,
+    bytes_read: &mut u64,
+) -> Result<Option<(RowSet, bool)>, Fallback> {
+    let plan = match question {
+        Question::Integers { keys, .. } => column.plan(&Query::IntegerIn(keys)),
+        Question::Strings { values, .. } => {
+            let bytes: Vec<&[u8]> = values.iter().map(|v| v.as_bytes()).collect();
+            column.plan(&Query::StringIn(&bytes))
+        }
+        Question::Words { text, .. } => column.plan(&Query::Match(text)),
+        Question::Like { pattern, escape, .. } => {
+            column.plan(&Query::Like { pattern, escape: *escape })
+        }
+    };
+    let Some(plan) = plan.map_err(Fallback::Broken)? else { return Ok(None) };
+    let ranges: Vec<Range<u64>> = plan.fetch().to_vec();
+    let parts = if ranges.is_empty() {
+        Vec::new()
+    } else {
+        *bytes_read += ranges.iter().map(|r| r.end - r.start).sum::<u64>();
+        store.get_ranges(&file.index_path, &ranges).await.map_err(unreadable)?
+    };
+    let answer = column.answer(&plan, &parts, &mut Scratch::default()).map_err(Fallback::Broken)?;
+    Ok(Some((answer.rows.into_row_set(), answer.recheck)))
+}
+
 /// Reads the footer of a file's index and checks that it is this file's.
 pub(crate) async fn read_footer(
     store: &dyn ObjectStore,
     file: &DataFile,
     bytes_read: &mut u64,
 ) -> Result<Footer, Fallback> {
-    let identity = identity_of(file).ok_or(Fallback::Missing)?;
     let options = GetOptions { range: Some(GetRange::Suffix(TAIL_BYTES)), ..GetOptions::default() };
     let result = match store.get_opts(&file.index_path, options).await {
         Err(object_store::Error::NotFound { .. }) => return Err(Fallback::Missing),
@@ -367,6 +387,7 @@ pub(crate) async fn read_footer(
             }
         }
     };
+    let identity = identity_of(file, footer.data_file().rows).ok_or(Fallback::Missing)?;
     footer.check(&identity).map_err(Fallback::Broken)?;
     Ok(footer)
 }

@@ -73,7 +73,7 @@ impl FromStr for IndexSpec {
         let (column, kind) = match text.rsplit_once(':') {
             None => (text, IndexKind::Ids),
             Some((column, name)) => {
-                let kind = IndexKind::of_name(name.trim()).ok_or_else(|| {
+                let kind = IndexKind::of_name(name).ok_or_else(|| {
                     let known: Vec<&str> = IndexKind::ALL.iter().map(|(name, _)| *name).collect();
                     TableError::Invalid(format!(
                         "`{name}` is no kind of index; write {column}:{}",
@@ -83,7 +83,7 @@ impl FromStr for IndexSpec {
                 (column, kind)
             }
         };
-        match column.trim() {
+        match column {
             "" => Err(TableError::Invalid(format!("`{text}` names no column to index"))),
             column => Ok(Self { column: column.to_owned(), kind }),
         }
@@ -105,6 +105,11 @@ pub(crate) fn property(specs: &[IndexSpec]) -> String {
 /// a kind that we do not know is one that we do not use.
 pub(crate) fn parse_property(text: &str) -> Vec<IndexSpec> {
     text.split(',').filter_map(|part| part.parse().ok()).collect()
+}
+
+/// Does the table still have such a column? Another writer may have changed it.
+pub(crate) fn fits(spec: &IndexSpec, schema: &Schema, partition_columns: &[String]) -> bool {
+    check_specs(std::slice::from_ref(spec), schema, partition_columns).is_ok()
 }
 
 /// Can these columns be indexed like that?
