@@ -100,7 +100,7 @@ impl Gather {
         self.fields.iter().filter(move |f| !partition.iter().any(|p| p.name() == f.name()))
     }
 
-    /// The rows of `file` by row group, if its columns are worth keeping: they were asked for before.
+    /// The rows of `file` by row group, if its columns are kept or worth keeping by now.
     /// `None` if they are not, or not as the table has them.
     pub async fn pick(
         self: &Arc<Self>,
@@ -114,11 +114,15 @@ impl Gather {
             row_group,
             column: field.name().clone(),
         };
-        let chunks: Vec<Chunk> = wanted
-            .iter()
-            .flat_map(|(group, _)| self.file_fields().map(|f| chunk(*group, f)))
-            .collect();
-        if !self.cache.asked_again(&chunks) {
+        let mut chunks = Vec::new();
+        for (group, rows) in &wanted {
+            let group_rows = metadata.row_group(*group).num_rows().unsigned_abs();
+            for field in self.file_fields() {
+                let cost = decoded_rows(metadata, *group, field.name(), rows).unwrap_or(group_rows);
+                chunks.push((chunk(*group, field), cost, group_rows));
+            }
+        }
+        if !self.cache.worth_keeping(&chunks) {
             return Ok(None);
         }
         let mut picked = Vec::with_capacity(wanted.len());
@@ -301,6 +305,29 @@ fn wanted_rows(
         }
     }
     wanted
+}
+
+/// The rows of the pages of a column that hold any of `rows`; `None` without a page index.
+fn decoded_rows(
+    metadata: &ParquetMetaData,
+    row_group: usize,
+    column: &str,
+    rows: &[u32],
+) -> Option<u64> {
+    let group = metadata.row_group(row_group);
+    let at = group.columns().iter().position(|c| c.column_path().string() == column)?;
+    let pages = metadata.offset_index()?.get(row_group)?.get(at)?.page_locations();
+    let mut decoded = 0;
+    let mut rest = rows;
+    for (number, page) in pages.iter().enumerate() {
+        let end = pages.get(number + 1).map_or(group.num_rows(), |next| next.first_row_index);
+        let here = rest.partition_point(|row| i64::from(*row) < end);
+        if here > 0 {
+            decoded += end - page.first_row_index;
+        }
+        rest = &rest[here..];
+    }
+    u64::try_from(decoded).ok()
 }
 
 impl Picked {

@@ -1,8 +1,9 @@
 //! Decoded columns of data files, kept in memory that queries do not need.
 //!
-//! Taking a few thousand rows out of a Parquet file costs as much as reading all pages they lie in,
-//! again for every query. Columns that are asked for a second time are decoded once and kept; rows
-//! are then picked from memory.
+//! Taking rows out of a Parquet file costs as much as reading all pages they lie in, again for every
+//! query. When queries have decoded as much of a column as the whole of it, it is decoded once more
+//! and kept, so that all together never cost more than twice what was needed; rows are then picked
+//! from memory.
 //!
 //! # Invariants
 //! - Data files never change, so what is kept of one is right as long as it is kept.
@@ -19,7 +20,7 @@ use datafusion::object_store::path::Path;
 
 pub(crate) use gather::{Gather, Picked};
 
-/// Chunks that were asked for once and are remembered for it.
+/// Chunks whose cost so far is remembered.
 const REMEMBERED: usize = 100_000;
 
 /// One column of one row group of one file.
@@ -39,7 +40,8 @@ pub(crate) struct ColumnCache {
 #[derive(Default)]
 struct State {
     kept: HashMap<Chunk, Kept>,
-    asked: HashMap<Chunk, ()>,
+    /// Rows decoded of chunks that are not kept.
+    spent: HashMap<Chunk, u64>,
     bytes: usize,
     clock: u64,
 }
@@ -72,19 +74,23 @@ impl ColumnCache {
         self.lock().bytes
     }
 
-    /// Have all these chunks been asked for before? They have been from now on.
-    pub fn asked_again(&self, chunks: &[Chunk]) -> bool {
+    /// Is it time to keep these chunks, or are they kept? Each comes with the rows that are to be
+    /// decoded if not, and the rows that it has.
+    pub fn worth_keeping(&self, chunks: &[(Chunk, u64, u64)]) -> bool {
         let mut state = self.lock();
-        if state.asked.len() > REMEMBERED {
-            state.asked.clear();
+        if state.spent.len() > REMEMBERED {
+            state.spent.clear();
         }
-        let mut again = true;
-        for chunk in chunks {
-            if !state.kept.contains_key(chunk) {
-                again &= state.asked.insert(chunk.clone(), ()).is_some();
+        let mut worth = true;
+        for (chunk, cost, rows) in chunks {
+            if state.kept.contains_key(chunk) {
+                continue;
             }
+            let spent = state.spent.entry(chunk.clone()).or_default();
+            worth &= *spent >= *rows;
+            *spent += cost;
         }
-        again
+        worth
     }
 
     /// A kept chunk.
@@ -103,7 +109,7 @@ impl ColumnCache {
             return;
         }
         let mut state = self.lock();
-        state.asked.remove(&chunk);
+        state.spent.remove(&chunk);
         state.clock += 1;
         let used = state.clock;
         state.bytes += bytes;
@@ -154,8 +160,9 @@ mod tests {
     fn the_oldest_chunks_are_let_go_first() {
         let cache = ColumnCache::new(100);
         let values: ArrayRef = Arc::new(Int64Array::from(vec![1]));
-        assert!(!cache.asked_again(&[chunk(0), chunk(1)]));
-        assert!(cache.asked_again(&[chunk(0), chunk(1)]));
+        let both = [(chunk(0), 5, 10), (chunk(1), 10, 10)];
+        assert!(!cache.worth_keeping(&both) && !cache.worth_keeping(&both));
+        assert!(cache.worth_keeping(&both));
         for n in 0..3 {
             cache.keep(chunk(n), Arc::clone(&values), 40);
         }
