@@ -9,7 +9,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
+use datafusion::sql::parser::{
+    CopyToSource, CopyToStatement, DFParserBuilder, Statement as DfStatement,
+};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -290,12 +292,15 @@ fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
 
 /// DataFusion 55 answers some forms wrongly; those are rewritten where that is simple and refused otherwise.
 fn refuse_what_is_wrong(statement: &mut DfStatement) -> Result<()> {
-    let inner = match statement {
-        DfStatement::Statement(inner) => inner,
+    let visited = match statement {
+        DfStatement::Statement(inner) => ast::VisitMut::visit(inner.as_mut(), &mut Wrong),
+        DfStatement::CopyTo(CopyToStatement { source: CopyToSource::Query(query), .. }) => {
+            ast::VisitMut::visit(query.as_mut(), &mut Wrong)
+        }
         DfStatement::Explain(explain) => return refuse_what_is_wrong(&mut explain.statement),
         _ => return Ok(()),
     };
-    match ast::VisitMut::visit(inner.as_mut(), &mut Wrong) {
+    match visited {
         ControlFlow::Break(message) => Err(EngineError::statement(message)),
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -607,6 +612,15 @@ mod tests {
             "SELECT * FROM \"t@2026-11-01\" AS a, u",
         );
         check("SELECT TIMESTAMP '2026-01-01' AS of", "SELECT TIMESTAMP '2026-01-01' AS of");
+    }
+
+    #[test]
+    fn what_is_wrong_is_rewritten_in_copy_too() {
+        let any = "SELECT 1 FROM t WHERE a = ANY (SELECT b FROM u)";
+        let within = "SELECT 1 FROM t WHERE a IN (SELECT b FROM u)";
+        check(any, within);
+        let copied = parse(&format!("COPY ({any}) TO 'x.csv'")).unwrap()[0].parsed.to_string();
+        assert!(copied.contains(within), "{copied}");
     }
 
     #[test]
