@@ -69,6 +69,8 @@ enum Terms {
     All(Vec<Vec<TermId>>),
     /// Known without any list.
     Blocks(RowSet),
+    /// Known without any list, as rows; of how many terms.
+    Rows { rows: Selection, terms: usize },
 }
 
 impl Plan {
@@ -85,6 +87,7 @@ impl Plan {
             Terms::Any(terms) => terms.len(),
             Terms::All(groups) => groups.iter().map(Vec::len).sum(),
             Terms::Blocks(_) => 0,
+            Terms::Rows { terms, .. } => *terms,
         }
     }
 }
@@ -170,6 +173,11 @@ impl<B: AsRef<[u8]>> Column<B> {
     /// [`IndexError::Postings`] if the dictionary is corrupt.
     pub fn plan(&self, query: &Query<'_>) -> Result<Option<Plan>> {
         let (terms, recheck) = match (self.info.kind, query) {
+            (Kind::Integers, Query::IntegerIn(ids)) if self.dictionary()?.is_inline() => {
+                let mut scratch = Scratch::default();
+                let rows = self.dictionary()?.union_integers(ids, &[][..], &mut scratch)?;
+                (Terms::Rows { rows, terms: scratch.found_terms() }, false)
+            }
             (Kind::Integers, Query::IntegerIn(ids)) => {
                 let mut terms = Vec::with_capacity(ids.len());
                 self.dictionary()?.lookup_integers(ids, |_, term| terms.push(term))?;
@@ -268,7 +276,7 @@ impl<B: AsRef<[u8]>> Column<B> {
             _ if self.resident_heap().is_some() => return Ok(Vec::new()),
             Terms::Any(terms) => Box::new(terms.iter()),
             Terms::All(groups) => Box::new(groups.iter().flatten()),
-            Terms::Blocks(_) => return Ok(Vec::new()),
+            Terms::Blocks(_) | Terms::Rows { .. } => return Ok(Vec::new()),
         };
         let (dictionary, heap) = (self.dictionary()?, &self.info.heap);
         let mut parts = Vec::new();
@@ -309,6 +317,7 @@ impl<B: AsRef<[u8]>> Column<B> {
             Terms::Any(terms) if terms.is_empty() => Selection::Runs(Vec::new()),
             Terms::Any(terms) => self.dictionary()?.union_terms(terms, &heap, scratch)?,
             Terms::Blocks(blocks) => self.rows_of_blocks(blocks),
+            Terms::Rows { rows, .. } => rows.clone(),
             Terms::All(groups) if groups.len() == 1 && self.info.block_rows == 1 => {
                 self.dictionary()?.union_terms(&groups[0], &heap, scratch)?
             }

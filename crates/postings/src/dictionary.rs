@@ -5,7 +5,9 @@
 //!
 //! Where every term's rows are one run and no two runs overlap (a column that the file is sorted
 //! by), ordinals count the runs in row order and a posting is 4 bytes: the row where its run
-//! starts; it ends where the next one does. Otherwise a posting is 8 bytes and holds one run
+//! starts; it ends where the next one does. Where there are very many such terms, and nobody asks
+//! for their order, the hash table itself holds the runs (`inline.rs`), because a second cache miss
+//! for each would cost more than sorting them. Otherwise a posting is 8 bytes and holds one run
 //! **inline**, or says where in the heap the rows are and how: runs (8 bytes each), rows (4 bytes
 //! each), or portable Roaring bytes, whichever is smallest.
 //!
@@ -13,12 +15,13 @@
 //! ```text
 //! header, 64 bytes
 //!    0  "UPLKPOST"
-//!    8  u16 format 1          10  u16 flags              12  u32 rows of the file
+//!    8  u16 format 2          10  u16 flags              12  u32 rows of the file
 //!   16  u32 ordinals          20  u32 terms              24  u32 buckets
 //!   28  u32 probes            32  u64 seed               40  u64 smallest integer
-//!   48  u64 bytes of heap     56  u32 bytes of terms     60  u32 0
-//! buckets    64 bytes each, see `table.rs`
-//! postings   clustered: u32 first row × (ordinals + 1); otherwise u64 × ordinals
+//!   48  u64 bytes of heap     56  u32 bytes of terms     60  u8 tag bits, u8 length bits
+//!   62  u16 0
+//! buckets    64 bytes each, see `table.rs`; INLINE: `inline.rs`
+//! postings   CLUSTERED: u32 first row × (ordinals + 1); INLINE: none; otherwise u64 × ordinals
 //! keys       KEYS: u32 (EXACT: minus the smallest) or u64 × ordinals
 //!            BYTES: u32 where the term starts × (ordinals + 1)
 //! order      ORDER: u32 ordinal × terms, in term order
@@ -30,12 +33,14 @@
 //!            8 KEYS    integers are there to be verified or ordered
 //!           16 ORDER   terms have an order, listed
 //!           32 SORTED  terms have an order: that of the ordinals
+//!           64 INLINE  with EXACT alone: ordinals number the slots of the hash table, full or
+//!                      not, 8 a bucket; tag bits and length bits are 0 without it
 //! posting    bits 0-1 kind, 2-32 count, 33-63 place
 //!            0 run: place is its first row, count its rows
 //!            1 runs, 2 rows: place is a heap offset / 4, count how many
 //!            3 Roaring: place is a heap offset / 4, count its bytes / 4, rounded up
 //! ```
-//! All numbers are little-endian. Gaps between the runs of a clustered dictionary are ordinals
+//! Format 1 had no INLINE. All numbers are little-endian. Gaps between the runs of a clustered dictionary are ordinals
 //! that no term has.
 //!
 //! # Invariants
@@ -50,8 +55,9 @@ use std::ops::{Bound, Range, RangeBounds};
 
 use crate::error::PostingsError;
 use crate::hash;
+use crate::inline::{self, Inline};
 use crate::portable::View;
-use crate::row_set::RowSet;
+use crate::row_set::{RowSet, unpack};
 use crate::run::Run;
 use crate::table::{BUCKET_BYTES, Key, Table};
 
@@ -61,7 +67,7 @@ pub const MAX_FILE_ROWS: u32 = (1 << 31) - 1;
 pub const HEADER_BYTES: usize = 64;
 
 pub(crate) const MAGIC: [u8; 8] = *b"UPLKPOST";
-pub(crate) const FORMAT: u16 = 1;
+pub(crate) const FORMAT: u16 = 2;
 
 pub(crate) const BYTES: u16 = 1;
 pub(crate) const EXACT: u16 = 2;
@@ -69,7 +75,8 @@ pub(crate) const CLUSTERED: u16 = 4;
 pub(crate) const KEYS: u16 = 8;
 pub(crate) const ORDER: u16 = 16;
 pub(crate) const SORTED: u16 = 32;
-const ALL_FLAGS: u16 = 63;
+pub(crate) const INLINE: u16 = 64;
+const ALL_FLAGS: u16 = 127;
 
 /// Look-ups between asking for a cache line and reading it: 100 M rows take 89 µs with 32, 121 with
 /// 16 and 159 without.
@@ -216,6 +223,8 @@ pub(crate) enum Postings<'a> {
     /// One more than there are ordinals.
     Clustered(&'a [[u8; 4]]),
     Mixed(&'a [[u8; 8]]),
+    /// In the hash table.
+    Inline(Inline<'a>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -251,6 +260,23 @@ impl<'a> Sections<'a> {
     }
 }
 
+/// Calls `find` with each item and its position, and `ask` for the cache line [`AHEAD`] of it.
+#[inline]
+fn ahead<T>(
+    items: &[T],
+    ask: impl Fn(&T),
+    mut find: impl FnMut(usize, &T) -> Result<()>,
+) -> Result<()> {
+    items.iter().take(AHEAD).for_each(&ask);
+    for (position, item) in items.iter().enumerate() {
+        if let Some(item) = items.get(position + AHEAD) {
+            ask(item);
+        }
+        find(position, item)?;
+    }
+    Ok(())
+}
+
 fn u16_of(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
@@ -276,7 +302,7 @@ impl<'a> Dictionary<'a> {
             return Err(PostingsError::corrupt("not a dictionary: wrong magic", 0));
         }
         let (format, flags) = (u16_of(header, 8), u16_of(header, 10));
-        if format != FORMAT {
+        if format == 0 || format > FORMAT {
             return Err(PostingsError::TooNew { found: format, supported: FORMAT });
         }
         let [file_rows, ordinals, terms, buckets, probes] =
@@ -287,7 +313,9 @@ impl<'a> Dictionary<'a> {
             && file_rows <= MAX_FILE_ROWS
             && terms <= ordinals
             && ordinals < u32::MAX
-            && u32_of(header, 60) == 0
+            && (has(INLINE) || u32_of(header, 60) == 0)
+            && (flags == INLINE | EXACT || !has(INLINE))
+            && u16_of(header, 62) == 0
             && !(has(BYTES) && (has(EXACT) || has(KEYS)))
             && (has(BYTES) || has(EXACT) || has(KEYS))
             && !(has(ORDER) && has(SORTED))
@@ -297,10 +325,17 @@ impl<'a> Dictionary<'a> {
             return Err(PostingsError::corrupt("the header contradicts itself", 10));
         }
         let mut sections = Sections(rest);
-        let table = Table::new(sections.take::<BUCKET_BYTES>(buckets as usize)?, probes)
-            .ok_or(PostingsError::corrupt("no hash table has these numbers", 24))?;
+        let (seed, base, heap_bytes) = (u64_of(header, 32), u64_of(header, 40), u64_of(header, 48));
+        let no_table = PostingsError::corrupt("no hash table has these numbers", 24);
+        let slots = sections.take::<BUCKET_BYTES>(buckets as usize)?;
+        let table = Table::new(slots, probes).ok_or(no_table.clone())?;
         let count = ordinals as usize;
-        let postings = if has(CLUSTERED) {
+        let postings = if has(INLINE) {
+            let bits = [header[60], header[61]].map(u32::from);
+            let inline = Inline::new(slots, probes, seed as u32, bits);
+            let inline = inline.filter(|_| slots.len() * inline::SLOTS == count);
+            Postings::Inline(inline.ok_or(no_table)?)
+        } else if has(CLUSTERED) {
             Postings::Clustered(sections.take(count + 1)?)
         } else {
             Postings::Mixed(sections.take(count)?)
@@ -323,7 +358,6 @@ impl<'a> Dictionary<'a> {
         if !sections.0.is_empty() || (!text.is_empty() && !has(BYTES)) {
             return Err(PostingsError::corrupt("bytes after the dictionary", bytes.len() as u64));
         }
-        let (seed, base, heap_bytes) = (u64_of(header, 32), u64_of(header, 40), u64_of(header, 48));
         Ok(Self {
             file_rows,
             ordinals,
@@ -356,10 +390,17 @@ impl<'a> Dictionary<'a> {
         self.heap_bytes
     }
 
-    /// Whether every term's rows are one run and ordinals are in row order.
+    /// Whether every term's rows are one run and no two terms share a row.
     #[must_use]
     pub fn is_clustered(&self) -> bool {
-        matches!(self.postings, Postings::Clustered(_))
+        !matches!(self.postings, Postings::Mixed(_))
+    }
+
+    /// Whether the hash table holds the runs themselves. [`Dictionary::union_integers`] is then
+    /// faster than looking terms up and uniting them later.
+    #[must_use]
+    pub fn is_inline(&self) -> bool {
+        matches!(self.postings, Postings::Inline(_))
     }
 
     /// Whether terms can be found by range and prefix.
@@ -381,12 +422,26 @@ impl<'a> Dictionary<'a> {
         let hash = hash::integer(self.seed, id);
         match self.keys {
             Keys::Wide(_) => Some(Key { hash, tag: hash as u32 }),
-            _ => u32::try_from(id.wrapping_sub(self.base)).ok().map(|tag| Key { hash, tag }),
+            _ => self.narrow(id).map(|tag| Key { hash, tag }),
         }
+    }
+
+    /// The integer minus the smallest, if it is not too far from it.
+    #[inline]
+    fn narrow(&self, id: u64) -> Option<u32> {
+        u32::try_from(id.wrapping_sub(self.base)).ok()
     }
 
     #[inline]
     fn find_integer(&self, id: u64) -> Option<u32> {
+        match self.postings {
+            Postings::Inline(inline) => inline.find(self.narrow(id)?),
+            _ => self.find_in_table(id),
+        }
+    }
+
+    #[inline]
+    fn find_in_table(&self, id: u64) -> Option<u32> {
         let key = self.integer_key(id)?;
         match self.keys {
             Keys::Wide(keys) => self.table.find(key, |ordinal| {
@@ -451,16 +506,43 @@ impl<'a> Dictionary<'a> {
     #[inline]
     pub fn lookup_integers(&self, ids: &[u64], mut each: impl FnMut(usize, TermId)) -> Result<()> {
         self.wants_integers()?;
+        if let Postings::Inline(inline) = self.postings {
+            let ask = |&id: &u64| inline.prefetch(id.wrapping_sub(self.base) as u32);
+            return ahead(ids, ask, |position, &id| {
+                if let Some(slot) = self.narrow(id).and_then(|key| inline.find(key)) {
+                    each(position, TermId(slot));
+                }
+                Ok(())
+            });
+        }
         let ask = |&id: &u64| self.table.prefetch(hash::integer(self.seed, id));
-        ids.iter().take(AHEAD).for_each(ask);
-        for (position, &id) in ids.iter().enumerate() {
-            if let Some(id) = ids.get(position + AHEAD) {
-                ask(id);
-            }
-            if let Some(ordinal) = self.find_integer(id) {
+        ahead(ids, ask, |position, &id| {
+            if let Some(ordinal) = self.find_in_table(id) {
                 each(position, self.check(ordinal)?);
             }
-        }
+            Ok(())
+        })
+    }
+
+    /// The runs of many integers, packed for a sort, from an inline table; unchecked.
+    pub(crate) fn inline_runs(
+        &self,
+        inline: Inline<'_>,
+        ids: &[u64],
+        runs: &mut Vec<u64>,
+    ) -> Result<()> {
+        runs.resize(ids.len(), 0);
+        let (mut count, slots) = (0, &mut runs[..]);
+        let ask = |&id: &u64| inline.prefetch(id.wrapping_sub(self.base) as u32);
+        ahead(ids, ask, |_, &id| {
+            // Written where the next one belongs, found or not: no branch depends on it.
+            let slot = self.narrow(id).and_then(|key| inline.find_slot(key)).unwrap_or(0);
+            slots[count] = slot;
+            count += usize::from(slot != 0);
+            Ok(())
+        })?;
+        runs.truncate(count);
+        runs.iter_mut().for_each(|run| *run = inline.unpack(*run));
         Ok(())
     }
 
@@ -475,16 +557,12 @@ impl<'a> Dictionary<'a> {
     ) -> Result<()> {
         self.wants_bytes()?;
         let ask = |term: &T| self.table.prefetch(hash::bytes(self.seed, term.as_ref()));
-        terms.iter().take(AHEAD).for_each(ask);
-        for (position, term) in terms.iter().enumerate() {
-            if let Some(term) = terms.get(position + AHEAD) {
-                ask(term);
-            }
+        ahead(terms, ask, |position, term| {
             if let Some(ordinal) = self.find_bytes(term.as_ref()) {
                 each(position, self.check(ordinal)?);
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Where the rows of `term` are.
@@ -500,6 +578,13 @@ impl<'a> Dictionary<'a> {
                 let bounds = starts.get(at..).and_then(<[_]>::first_chunk::<2>);
                 let [start, end] = bounds.ok_or_else(unknown)?.map(u32::from_le_bytes);
                 if start >= end || end > self.file_rows {
+                    return Err(PostingsError::corrupt("a run is beyond the file", start.into()));
+                }
+                Ok(Posting::Run(Run::new(start, end)))
+            }
+            Postings::Inline(inline) => {
+                let Run { start, end } = unpack(inline.run(term.0).ok_or_else(unknown)?);
+                if end > self.file_rows {
                     return Err(PostingsError::corrupt("a run is beyond the file", start.into()));
                 }
                 Ok(Posting::Run(Run::new(start, end)))

@@ -43,6 +43,7 @@ mod container;
 mod dictionary;
 mod error;
 mod hash;
+mod inline;
 mod mask;
 pub mod portable;
 mod prefetch;

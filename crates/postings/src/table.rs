@@ -20,7 +20,7 @@ use crate::error::PostingsError;
 const SLOTS: usize = 8;
 pub(crate) const BUCKET_BYTES: usize = 64;
 /// Buckets a look-up may visit. At this load 4 million random keys need 14.
-const MAX_PROBES: u32 = 64;
+pub(crate) const MAX_PROBES: u32 = 64;
 /// Seeds tried before the builder gives up. One in a thousand tables of a million terms needs a
 /// second one, because two tags of a bucket were the same.
 const MAX_SEEDS: u64 = 64;

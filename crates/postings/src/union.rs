@@ -5,7 +5,8 @@
 //! - **ordinals**, for a clustered dictionary: its ordinals are in row order, so marking them in a
 //!   bitmap and reading off the edges gives coalesced runs without sorting. A few ordinals are
 //!   sorted instead.
-//! - **sort**, for runs from here and there: a radix sort of packed runs.
+//! - **sort**, for runs from here and there, and for those that lie in the hash table: a radix sort
+//!   of packed runs.
 //! - **mask**, for scattered rows: every row sets its bit.
 //!
 //! # Invariants
@@ -20,10 +21,10 @@ use crate::portable::View;
 use crate::prefetch;
 use crate::row_set::{FEW_RUNS, RowSet, pack, unpack};
 use crate::run::{self, Run};
-use crate::sort::{sort_numbers, sort_packed};
+use crate::sort::{join_numbers, join_packed, sort_apart, sort_numbers, sort_packed};
 
-/// Bitmap words that take as long to clear and scan (6 ns) as one ordinal takes to sort (12 ns).
-const WORDS_PER_ORDINAL: usize = 2;
+/// Ordinals that take as long to sort as one word of a bitmap takes to clear and scan.
+const ORDINALS_PER_WORD: usize = 3;
 /// Rows of the file that take as long to clear and scan in a mask as one run takes to sort.
 const ROWS_PER_RUN: u64 = 64;
 /// Lists between asking for their bytes and reading them.
@@ -88,9 +89,19 @@ pub struct Scratch {
     /// All zero between unions.
     marks: Vec<u64>,
     edges: Vec<u32>,
+    spare_numbers: Vec<u32>,
     runs: Vec<u64>,
     spare: Vec<u64>,
     lists: Vec<List>,
+    found: usize,
+}
+
+impl Scratch {
+    /// Terms that the last union was made of: those of its ids that there were.
+    #[must_use]
+    pub fn found_terms(&self) -> usize {
+        self.found
+    }
 }
 
 impl Dictionary<'_> {
@@ -105,6 +116,11 @@ impl Dictionary<'_> {
         heap: &(impl Heap + ?Sized),
         scratch: &mut Scratch,
     ) -> Result<Selection> {
+        if let Postings::Inline(inline) = self.postings {
+            self.inline_runs(inline, ids, &mut scratch.runs)?;
+            scratch.found = scratch.runs.len();
+            return self.union_inline(scratch);
+        }
         let mut ordinals = std::mem::take(&mut scratch.ordinals);
         ordinals.clear();
         ordinals.reserve(ids.len());
@@ -168,12 +184,25 @@ impl Dictionary<'_> {
         heap: &(impl Heap + ?Sized),
         scratch: &mut Scratch,
     ) -> Result<Selection> {
+        scratch.found = scratch.ordinals.len();
         match self.postings {
             Postings::Clustered(starts) => {
                 let runs = self.union_clustered(starts, scratch)?;
                 Ok(self.smaller(runs))
             }
             Postings::Mixed(postings) => self.union_mixed(postings, heap, scratch),
+            Postings::Inline(inline) => {
+                let Scratch { ordinals, runs, .. } = scratch;
+                runs.clear();
+                for (at, &slot) in ordinals.iter().enumerate() {
+                    if let Some(&next) = ordinals.get(at + 4 * AHEAD) {
+                        inline.prefetch_slot(next);
+                    }
+                    let unknown = PostingsError::corrupt("no such ordinal", u64::from(slot));
+                    runs.push(inline.run(slot).ok_or(unknown)?);
+                }
+                self.union_inline(scratch)
+            }
         }
     }
 
@@ -192,19 +221,25 @@ impl Dictionary<'_> {
         Selection::Mask(mask)
     }
 
-    fn union_clustered(&self, starts: &[[u8; 4]], scratch: &mut Scratch) -> Result<Vec<Run>> {
-        let Scratch { ordinals, marks, edges, .. } = scratch;
-        let words = (self.ordinals as usize).div_ceil(64);
-        if ordinals.len() * WORDS_PER_ORDINAL < words {
-            // Here `edges` is the sort's working memory first.
-            sort_numbers(ordinals, edges, u32::BITS - self.ordinals.leading_zeros());
-            edges.clear();
-            for &ordinal in &*ordinals {
-                match edges.last_mut() {
-                    Some(end) if ordinal <= *end => *end = (*end).max(ordinal + 1),
-                    _ => edges.extend([ordinal, ordinal + 1]),
-                }
+    /// The union of `scratch.runs`.
+    fn union_inline(&self, scratch: &mut Scratch) -> Result<Selection> {
+        let Scratch { runs, spare, .. } = scratch;
+        sort_apart(runs, spare, u32::BITS - self.file_rows.leading_zeros());
+        let joined = join_packed(runs);
+        match joined.last() {
+            Some(last) if last.end > self.file_rows => {
+                Err(PostingsError::corrupt("a run is beyond the file", last.end.into()))
             }
+            _ => Ok(self.smaller(joined)),
+        }
+    }
+
+    fn union_clustered(&self, starts: &[[u8; 4]], scratch: &mut Scratch) -> Result<Vec<Run>> {
+        let Scratch { ordinals, marks, edges, spare_numbers, .. } = scratch;
+        let words = (self.ordinals as usize).div_ceil(64);
+        if ordinals.len() < words * ORDINALS_PER_WORD {
+            sort_numbers(ordinals, spare_numbers, u32::BITS - self.ordinals.leading_zeros());
+            join_numbers(ordinals, edges);
         } else {
             marks.resize(marks.len().max(words), 0);
             let marks = &mut marks[..words];
@@ -220,15 +255,19 @@ impl Dictionary<'_> {
         }
         // An edge between ordinals is a row: where a run starts, and where the one before ends.
         // Loads that do not wait for each other, so their cache misses overlap.
-        for edge in &mut *edges {
-            *edge = starts.get(*edge as usize).map_or(u32::MAX, |&row| u32::from_le_bytes(row));
+        let row = |edge: u32| starts.get(edge as usize).map_or(0, |&row| u32::from_le_bytes(row));
+        let mut runs = vec![Run::new(0, 0); edges.len() / 2];
+        let (mut last, mut sound) = (0, true);
+        for (run, &[start, end]) in runs.iter_mut().zip(edges.as_chunks::<2>().0) {
+            *run = Run::new(row(start), row(end));
+            sound &= (last <= run.start) & (run.start < run.end);
+            // Runs that touch would have been one.
+            last = run.end.saturating_add(1);
         }
-        let ascending = edges.windows(2).fold(true, |sound, rows| sound & (rows[0] < rows[1]));
-        let last = edges.last().copied().unwrap_or(0);
-        if !ascending || last > self.file_rows {
+        if !sound || runs.last().is_some_and(|run| run.end > self.file_rows) {
             return Err(PostingsError::corrupt("runs do not ascend", last.into()));
         }
-        Ok(mask::pairs(edges))
+        Ok(runs)
     }
 
     fn union_mixed(
@@ -262,9 +301,7 @@ impl Dictionary<'_> {
             self.for_each_run(list, bytes, |run| runs.push(pack(run)))?;
         }
         sort_packed(runs, spare, u32::BITS - self.file_rows.leading_zeros());
-        let mut joined = Vec::with_capacity(runs.len());
-        runs.iter().for_each(|&run| run::push(&mut joined, unpack(run)));
-        Ok(self.smaller(joined))
+        Ok(self.smaller(join_packed(runs)))
     }
 
     fn union_in_mask(

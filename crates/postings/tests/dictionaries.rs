@@ -18,6 +18,9 @@ const SEEDS: u64 = if cfg!(miri) {
     80
 };
 
+/// More terms than any of these dictionaries has.
+const MANY: usize = 1 << 20;
+
 type Model = BTreeMap<u64, BTreeSet<u32>>;
 
 /// Which rows hold which id, in one of the shapes that the format tells apart.
@@ -108,7 +111,8 @@ fn pairs(model: &Model, by_row: bool) -> Vec<(u64, u32)> {
 }
 
 fn integers(model: &Model, file_rows: u32, options: Options, by_row: bool) -> Encoded {
-    let mut builder = IntegersBuilder::new(options);
+    // Every other file keeps runs in the hash table, if they can lie there.
+    let mut builder = IntegersBuilder::new(options).inline_from(file_rows as usize % 2 * MANY);
     for (id, row) in pairs(model, by_row) {
         builder.push(id, Run::new(row, row + 1)).expect("rows ascend");
     }
@@ -173,6 +177,7 @@ fn integers_are_found_with_their_rows() {
             dictionary.lookup_integers(&ids, |_, term| terms.push(term)).expect("integers");
             let found = dictionary.union_terms(&terms, &heap, &mut scratch).expect("our own bytes");
             assert_eq!(found.into_row_set(), expected, "seed {seed}: union of terms");
+            assert_eq!(scratch.found_terms(), terms.len(), "seed {seed}");
         }
     }
 }
@@ -294,6 +299,36 @@ fn a_clustered_list_takes_at_most_16_bytes() {
     assert!(encoded.heap.is_empty());
     let header = uplake_postings::HEADER_BYTES + 4;
     assert_eq!((encoded.dictionary.len() - header).div_ceil(terms as usize), 16);
+}
+
+#[test]
+fn many_clustered_lists_take_12_bytes_in_the_hash_table() {
+    let terms = if cfg!(miri) { 160u32 } else { 100_000 };
+    let build = |length: u32| {
+        let mut builder = IntegersBuilder::new(Options::default()).inline_from(0);
+        for n in 0..terms {
+            let id = u64::from(n.wrapping_mul(0x9E37_79B1)) + 7;
+            builder.push(id, run(n * length, n * length + length)).expect("ascend");
+        }
+        builder.finish(terms * length).expect("within the limits")
+    };
+    let encoded = build(9);
+    let dictionary = Dictionary::parse(&encoded.dictionary).expect("our own bytes");
+    assert!(dictionary.is_inline() && dictionary.is_clustered() && encoded.heap.is_empty());
+    let header = uplake_postings::HEADER_BYTES;
+    assert_eq!((encoded.dictionary.len() - header).div_ceil(terms as usize), 12);
+    let ids: Vec<u64> = (0..terms).map(|n| u64::from(n.wrapping_mul(0x9E37_79B1)) + 7).collect();
+    let found = dictionary.union_integers(&ids, &[][..], &mut Scratch::default());
+    assert_eq!(found.expect("our own bytes").into_runs(), [run(0, terms * 9)]);
+    // Where a run is too long for what the tag and the row leave, the runs lie elsewhere.
+    let mut builder = IntegersBuilder::new(Options::default()).inline_from(0);
+    builder.push(0, run(0, 1 << 20)).expect("ascends");
+    builder
+        .push(u64::from(u32::MAX), run(1 << 20, uplake_postings::MAX_FILE_ROWS))
+        .expect("ascends");
+    let encoded = builder.finish(uplake_postings::MAX_FILE_ROWS).expect("within the limits");
+    let dictionary = Dictionary::parse(&encoded.dictionary).expect("our own bytes");
+    assert!(dictionary.is_clustered() && !dictionary.is_inline());
 }
 
 #[test]

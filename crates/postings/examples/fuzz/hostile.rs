@@ -29,9 +29,10 @@ impl Corpus {
             (0..6).flat_map(|chunk| [chunk << 16, (chunk << 16) + 9]).collect(),
         ];
         let mut dictionaries = Vec::new();
-        for ordered in [false, true] {
+        for (ordered, inline_from) in [(false, usize::MAX), (true, 0), (false, 0)] {
             for shape in 0..4u32 {
-                let mut integers = IntegersBuilder::new(Options { ordered });
+                let options = Options { ordered };
+                let mut integers = IntegersBuilder::new(options).inline_from(inline_from);
                 let mut bytes = BytesBuilder::new(Options { ordered });
                 for row in 0..if cfg!(miri) { 120 } else { 600u32 } {
                     // Clustered, clustered with gaps, mixed, scattered with some long lists.
