@@ -38,7 +38,7 @@ pub struct LoadArgs {
     /// New table: columns that rows are sorted by within a file, usually the user and the time
     #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
     cluster_by: Vec<String>,
-    /// New table: index a column: COLUMN (=, IN), COLUMN:words (match), COLUMN:ngrams (LIKE); repeatable
+    /// New table: index a column: COLUMN (=, IN), or with :words (match), :ngrams (LIKE), :zones (<, > of doubles)
     #[arg(long = "index", value_delimiter = ',', value_name = "COLUMN[:KIND]", value_parser = parse_index)]
     indexes: Vec<IndexSpec>,
     /// Add columns that the table does not have yet

@@ -45,7 +45,7 @@ enum Verb {
     Reindex {
         /// The table
         table: String,
-        /// Add an index: COLUMN (=, IN), COLUMN:words (match), COLUMN:ngrams (LIKE); repeatable
+        /// Add an index: COLUMN (=, IN), or with :words (match), :ngrams (LIKE), :zones (<, > of doubles)
         #[arg(long = "index", value_delimiter = ',', value_name = "COLUMN[:KIND]", value_parser = parse_index)]
         add: Vec<IndexSpec>,
         /// Drop an index; repeatable

@@ -8,12 +8,20 @@ use crate::{block_on, session};
 
 /// A table of 10,000 rows in two files, indexed in every way.
 const SETUP: &str = "
-    CREATE TABLE t (id BIGINT, shop INT, name TEXT) INDEXED BY (id, shop, name, name words, name ngrams);
-    INSERT INTO t SELECT value, value / 7, 'Cup ' || (value % 97) || ' No ' || value
+    CREATE TABLE t (id BIGINT, shop INT, name TEXT, price DOUBLE)
+    INDEXED BY (id, shop, name, name words, name ngrams, price zones);
+    INSERT INTO t SELECT value, value / 7, 'Cup ' || (value % 97) || ' No ' || value,
+        CASE value WHEN 4000 THEN 'NaN' WHEN 5000 THEN '-NaN' WHEN 20 THEN '-0' WHEN 30 THEN NULL ELSE value - 2000 END
     FROM generate_series(1, 6000);
-    INSERT INTO t SELECT value, NULL AS shop, NULL AS name FROM generate_series(6001, 10000);";
+    INSERT INTO t SELECT value, NULL AS shop, NULL AS name, 0.5 FROM generate_series(6001, 10000);";
 
-const CONDITIONS: [&str; 11] = [
+const CONDITIONS: [&str; 17] = [
+    "price > 3990",
+    "price BETWEEN -1 AND 0",
+    "price = 0",
+    "3.5 >= price AND price >= 3",
+    "price > 'Infinity' OR price IN (17)",
+    "price < -1990",
     "id = 17",
     "id IN (5, 6, 7, 9999, 20000)",
     "shop = 3 OR shop IN (4, 800)",

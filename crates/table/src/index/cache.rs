@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -37,6 +37,9 @@ pub enum Question {
     Words { column: String, text: String },
     /// Rows whose text may match a LIKE (or ILIKE) pattern.
     Like { column: String, pattern: String, escape: Option<char> },
+    /// Rows whose number may lie in a range, both ends included, as [`uplake_index::key_of_f64`]
+    /// makes keys.
+    Between { column: String, keys: RangeInclusive<u64> },
 }
 
 impl Question {
@@ -46,7 +49,8 @@ impl Question {
             Self::Integers { column, .. }
             | Self::Strings { column, .. }
             | Self::Words { column, .. }
-            | Self::Like { column, .. } => column,
+            | Self::Like { column, .. }
+            | Self::Between { column, .. } => column,
         }
     }
 
@@ -57,6 +61,7 @@ impl Question {
             Self::Strings { .. } => &[Kind::Strings],
             Self::Words { .. } => &[Kind::Words],
             Self::Like { .. } => &[Kind::Grams, Kind::Words],
+            Self::Between { .. } => &[Kind::Zones],
         }
     }
 
@@ -65,7 +70,7 @@ impl Question {
         match self {
             Self::Integers { keys, .. } => keys.len(),
             Self::Strings { values, .. } => values.len(),
-            Self::Words { .. } | Self::Like { .. } => 1,
+            Self::Words { .. } | Self::Like { .. } | Self::Between { .. } => 1,
         }
     }
 }
@@ -351,6 +356,7 @@ async fn ask_column(
         Question::Like { pattern, escape, .. } => {
             column.plan(&Query::Like { pattern, escape: *escape })
         }
+        Question::Between { keys, .. } => column.plan(&Query::KeyBetween(keys.clone())),
     };
     let Some(plan) = plan.map_err(Fallback::Broken)? else { return Ok(None) };
     let ranges: Vec<Range<u64>> = plan.fetch().to_vec();

@@ -18,11 +18,17 @@ pub enum IndexKind {
     Words,
     /// `LIKE '%…%'`, of text.
     Ngrams,
+    /// `<`, `>`, `BETWEEN`, of doubles, for which Parquet's statistics do not hold (NaN).
+    Zones,
 }
 
 impl IndexKind {
-    const ALL: [(&'static str, Self); 3] =
-        [("ids", Self::Ids), ("words", Self::Words), ("ngrams", Self::Ngrams)];
+    const ALL: [(&'static str, Self); 4] = [
+        ("ids", Self::Ids),
+        ("words", Self::Words),
+        ("ngrams", Self::Ngrams),
+        ("zones", Self::Zones),
+    ];
 
     /// Its name in options and statements.
     pub fn name(self) -> &'static str {
@@ -30,6 +36,7 @@ impl IndexKind {
             Self::Ids => "ids",
             Self::Words => "words",
             Self::Ngrams => "ngrams",
+            Self::Zones => "zones",
         }
     }
 
@@ -44,6 +51,7 @@ impl IndexKind {
             Self::Ids => matches!(kind, Kind::Integers | Kind::Strings),
             Self::Words => kind == Kind::Words,
             Self::Ngrams => kind == Kind::Grams,
+            Self::Zones => kind == Kind::Zones,
         }
     }
 
@@ -52,6 +60,7 @@ impl IndexKind {
         match self {
             Self::Ids => is_text || data_type.is_signed_integer(),
             Self::Words | Self::Ngrams => is_text,
+            Self::Zones => matches!(data_type, DataType::Float32 | DataType::Float64),
         }
     }
 }
@@ -141,6 +150,7 @@ pub(crate) fn check_specs(
             let wanted = match kind {
                 IndexKind::Ids => "text or whole numbers",
                 IndexKind::Words | IndexKind::Ngrams => "text",
+                IndexKind::Zones => "float or double",
             };
             return Err(TableError::Invalid(format!(
                 "cannot index `{column}` by {}: it is {}, not {wanted}",
@@ -185,8 +195,8 @@ mod tests {
             let specs: Vec<IndexSpec> = texts.iter().map(|t| t.parse().unwrap()).collect();
             check_specs(&specs, &schema, &["dt".to_owned()])
         };
-        assert!(check(&["id", "name", "name:words", "name:ngrams"]).is_ok());
-        for bad in [["price"], ["id:words"], ["dt"], ["nothing"]] {
+        assert!(check(&["id", "name", "name:words", "name:ngrams", "price:zones"]).is_ok());
+        for bad in [["price"], ["id:words"], ["id:zones"], ["dt"], ["nothing"]] {
             assert!(check(&bad).is_err(), "{bad:?}");
         }
         assert!(check(&["id", "id:ids"]).is_err());
