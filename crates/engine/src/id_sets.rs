@@ -135,7 +135,10 @@ impl Session {
             [] => datafusion::arrow::array::new_empty_array(&data_type),
             parts => concat(parts).map_err(|e| EngineError::Execution(e.to_string()))?,
         };
-        Ok(IdSet::of_array(&ids)?.to_array())
+        let ids = IdSet::of_array(&ids).map_err(|_| {
+            EngineError::statement("an id set takes whole numbers up to 9223372036854775807")
+        })?;
+        Ok(ids.to_array())
     }
 
     async fn show_id_sets(&self) -> Result<Answer> {
