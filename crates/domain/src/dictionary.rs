@@ -150,15 +150,19 @@ impl<'k, K: Keys + ?Sized> Distinct<'k, K> {
         Self { keys, index, seed, rows: Vec::new() }
     }
 
-    /// Notes a row unless its key was there.
-    pub(crate) fn push(&mut self, row: usize) {
+    /// Notes a row unless its key was there. Where in `rows` the key's first row is.
+    pub(crate) fn push(&mut self, row: usize) -> u32 {
         let key = self.keys.key(row);
         let hash = hash(self.seed, key);
         let rows = &self.rows;
-        if self.index.find(hash, |at| self.keys.key(rows[at as usize] as usize) == key).is_none() {
-            self.index.insert(hash, self.rows.len() as u32);
-            self.rows.push(row as u32);
+        let is_it = |at: u32| self.keys.key(rows[at as usize] as usize) == key;
+        if let Some(at) = self.index.find(hash, is_it) {
+            return at;
         }
+        let at = self.rows.len() as u32;
+        self.index.insert(hash, at);
+        self.rows.push(row as u32);
+        at
     }
 }
 
@@ -193,7 +197,8 @@ mod tests {
     fn distinct_rows_are_the_first_of_their_keys() {
         let keys = ["b", "a", "b", "", "a", "", "c"];
         let mut distinct = Distinct::new(&keys, 1, 2);
-        (0..keys.len()).for_each(|row| distinct.push(row));
+        let places: Vec<u32> = (0..keys.len()).map(|row| distinct.push(row)).collect();
         assert_eq!(distinct.rows, [0, 1, 3, 6]);
+        assert_eq!(places, [0, 1, 0, 2, 1, 2, 3]);
     }
 }
