@@ -204,19 +204,28 @@ impl Domain {
     /// Catches up after making sure that the dictionary is of this log.
     async fn catch_up_checked(&self, writer: &mut Writer) -> Result<()> {
         let position = self.position();
+        let replaced = || DomainError::Replaced { name: self.name.clone() };
         if position.run == 0 {
-            return self.catch_up(writer).await;
+            self.catch_up(writer).await?;
+        } else {
+            let (known, next) =
+                join(self.log.run_header(position.run), self.log.run(position.run + 1)).await;
+            let is_same =
+                |header: Header| (header.nonce, header.domain) == (position.nonce, position.domain);
+            if !known?.is_some_and(is_same) {
+                return Err(replaced());
+            }
+            // Nearly always nothing is next, and this was the only round trip.
+            if next?.is_some() {
+                self.catch_up(writer).await?;
+            }
         }
-        let (known, next) =
-            join(self.log.run_header(position.run), self.log.run(position.run + 1)).await;
-        let same = known?.is_some_and(|header| {
-            (header.nonce, header.domain) == (position.nonce, position.domain)
-        });
-        if !same {
-            return Err(DomainError::Replaced { name: self.name.clone() });
+        // Ids of a run that the log does not have: without it they are nobody's.
+        if writer.local.is_partial && self.position().run == position.run {
+            return Err(replaced());
         }
-        // Nearly always nothing is next, and this was the only round trip.
-        if next?.is_some() { self.catch_up(writer).await } else { Ok(()) }
+        writer.local.is_partial = false;
+        Ok(())
     }
 
     async fn start_over(&self, writer: &mut Writer) -> Result<()> {

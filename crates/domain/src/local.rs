@@ -3,7 +3,7 @@
 //! FORMAT.md draws the frames. A frame holds keys of one run in order of their ids, with a checksum
 //! over all of it. A file is read until a frame is not whole or does not continue the one before:
 //! that is what counts, and the rest comes from the log again. So a torn tail, a flipped byte or a
-//! full disk costs reading, and never an answer.
+//! full disk costs reading, and never an answer. For the same reason nothing waits for the disk.
 //!
 //! One process may write, the one that holds the lock on `lock`; others read the file once, when
 //! they open, and keep what comes later in their memory.
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::dictionary::{Dictionary, Position};
 use crate::keys::{Keys, MAX_KEY_BYTES};
+use crate::run::MAX_IDS;
 
 const FILE_NAME: &str = "keys.log";
 const LOCK_NAME: &str = "lock";
@@ -52,14 +53,23 @@ pub(crate) struct Local {
     _lock: Option<File>,
     /// Bytes of whole frames.
     pub(crate) bytes: u64,
+    /// Whether the last of them has only a part of its run.
+    pub(crate) is_partial: bool,
     pub(crate) warning: Option<String>,
 }
 
 impl Local {
     /// No local file.
     pub(crate) fn none() -> Self {
-        let path = PathBuf::new();
-        Self { state: LocalState::None, path, file: None, _lock: None, bytes: 0, warning: None }
+        Self {
+            state: LocalState::None,
+            path: PathBuf::new(),
+            file: None,
+            _lock: None,
+            bytes: 0,
+            is_partial: false,
+            warning: None,
+        }
     }
 
     /// Takes the folder, and fills an empty dictionary with what its file holds.
@@ -125,6 +135,7 @@ impl Local {
                 keys = rest;
             }
             dictionary.position.domain = frame.header.position.domain;
+            self.is_partial = !frame.header.last;
             if frame.header.last {
                 dictionary.position = frame.header.position;
             }
@@ -142,6 +153,7 @@ impl Local {
     /// Forgets what the file holds.
     pub(crate) fn reset(&mut self) {
         self.bytes = 0;
+        self.is_partial = false;
         if self.state == LocalState::Reader {
             // The file is not of this log, or damaged: its writer will see to it.
             return;
@@ -374,13 +386,19 @@ impl Frame<'_> {
     fn adds_up(&self) -> bool {
         let (lengths, keys) = self.split();
         let count = self.header.count as usize;
-        let total = match lengths {
-            Lengths::All(width) => Some((width as u64) * count as u64),
+        let (total, longest) = match lengths {
+            Lengths::All(width) => (width as u64 * count as u64, width),
             Lengths::Each(lengths) if lengths.len() == count => {
-                Some(lengths.iter().map(|length| u64::from(u32::from_le_bytes(*length))).sum())
+                let lengths = lengths.iter().map(|length| u32::from_le_bytes(*length));
+                let total = lengths.clone().map(u64::from).sum();
+                (total, lengths.max().unwrap_or(0) as usize)
             }
-            Lengths::Each(_) => None,
+            Lengths::Each(_) => return false,
         };
-        count <= FRAME_KEYS && total == Some(keys.len() as u64)
+        let end = u64::from(self.header.first_id) + count as u64;
+        count <= FRAME_KEYS
+            && end <= MAX_IDS
+            && total == keys.len() as u64
+            && longest <= MAX_KEY_BYTES
     }
 }

@@ -127,6 +127,36 @@ async fn what_follows_the_last_frame_is_ignored() {
 }
 
 #[tokio::test]
+async fn a_run_of_several_frames_may_be_there_in_part() {
+    let place = Place::new();
+    let long = |n: usize| format!("k{n:065535}");
+    let keys: Vec<String> = (0..200).map(long).collect();
+    let users = place.open().await;
+    encode(&users, &keys).await;
+    drop(users);
+    let whole = fs::metadata(place.file()).expect("there").len();
+    let cut = |length: u64| {
+        let file = fs::OpenOptions::new().write(true).open(place.file()).expect("there");
+        file.set_len(length).expect("cut");
+    };
+    // The run has 12.5 MiB and its first frame 8.
+    cut(10 << 20);
+    {
+        let users = place.open().await;
+        assert_eq!(users.check().await.expect("check").problems, [""; 0]);
+        assert_eq!(encode(&users, &keys[150..]).await, (150..200).collect::<Vec<u32>>());
+        assert_eq!(fs::metadata(place.file()).expect("there").len(), whole);
+    }
+    // The log was put back to before the run: the part that is here must not count.
+    cut(10 << 20);
+    let path = StorePath::from("_uplake/domains/users/00000002.run");
+    place.store.delete(&path).await.expect("delete");
+    let users = place.open().await;
+    assert_eq!((users.keys(), encode(&users, &names(0..2)).await), (0, vec![0, 1]));
+    assert_eq!(users.check().await.expect("check").problems, [""; 0]);
+}
+
+#[tokio::test]
 async fn a_folder_deleted_while_in_use_is_made_anew() {
     let place = Place::new();
     place.fill().await;
