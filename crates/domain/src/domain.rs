@@ -543,9 +543,7 @@ impl Domain {
         let mut row = there;
         while row < keys.len() {
             let end = keys.len().min(row + EXTEND_KEYS);
-            self.change(|dictionary| {
-                (row..end).for_each(|row| dictionary.push(keys.key(row), keys.len() - row - 1));
-            });
+            self.change(|dictionary| dictionary.extend(keys, row..end));
             row = end;
         }
         let reached = Position { run: header.number, nonce: header.nonce, domain: header.domain };

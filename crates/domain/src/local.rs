@@ -127,13 +127,7 @@ impl Local {
                 first = false;
             }
             self.bytes += FRAME_HEADER_BYTES as u64 + frame.header.body_bytes;
-            let (lengths, mut keys) = frame.split();
-            let count = frame.header.count as usize;
-            for at in 0..count {
-                let (key, rest) = keys.split_at(lengths.of(at));
-                dictionary.push(key, count - at - 1);
-                keys = rest;
-            }
+            dictionary.extend(&frame, 0..frame.len());
             dictionary.position.domain = frame.header.position.domain;
             self.is_partial = !frame.header.last;
             if frame.header.last {
@@ -332,24 +326,27 @@ struct Frames {
     body: Vec<u8>,
 }
 
+/// A frame that is whole.
 struct Frame<'a> {
     header: FrameHeader,
-    body: &'a [u8],
+    /// Where its keys end in `keys`, unless all are of one length.
+    ends: Vec<u32>,
+    keys: &'a [u8],
 }
 
-/// Lengths of a frame's keys.
-enum Lengths<'a> {
-    All(usize),
-    Each(&'a [[u8; 4]]),
-}
+impl Keys for Frame<'_> {
+    fn len(&self) -> usize {
+        self.header.count as usize
+    }
 
-impl Lengths<'_> {
     #[inline]
-    fn of(&self, at: usize) -> usize {
-        match self {
-            Self::All(width) => *width,
-            Self::Each(lengths) => u32::from_le_bytes(lengths[at]) as usize,
+    fn key(&self, row: usize) -> &[u8] {
+        let width = self.header.width as usize;
+        if width != VARIED as usize {
+            return &self.keys[row * width..(row + 1) * width];
         }
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.keys[start as usize..self.ends[row] as usize]
     }
 }
 
@@ -367,38 +364,34 @@ impl Frames {
         self.body.resize(header.body_bytes as usize, 0);
         self.file.read_exact(&mut self.body).ok()?;
         let is_whole = crc32fast::hash(&self.body) == header.body_crc;
-        let frame = Frame { header, body: &self.body };
-        (continues && is_whole && frame.adds_up()).then_some(frame)
+        if continues && is_whole { Frame::of(header, &self.body) } else { None }
     }
 }
 
-impl Frame<'_> {
-    fn split(&self) -> (Lengths<'_>, &[u8]) {
-        if self.header.width != VARIED {
-            return (Lengths::All(self.header.width as usize), self.body);
+impl<'a> Frame<'a> {
+    /// `None` if its lengths are not those of its keys.
+    fn of(header: FrameHeader, body: &'a [u8]) -> Option<Self> {
+        let count = header.count as usize;
+        let last_id = u64::from(header.first_id) + count as u64;
+        if count > FRAME_KEYS || last_id > MAX_IDS {
+            return None;
         }
-        let table = (4 * self.header.count as usize).min(self.body.len());
-        let (lengths, keys) = self.body.split_at(table);
-        (Lengths::Each(lengths.as_chunks().0), keys)
-    }
-
-    /// Whether its lengths are those of its keys.
-    fn adds_up(&self) -> bool {
-        let (lengths, keys) = self.split();
-        let count = self.header.count as usize;
-        let (total, longest) = match lengths {
-            Lengths::All(width) => (width as u64 * count as u64, width),
-            Lengths::Each(lengths) if lengths.len() == count => {
-                let lengths = lengths.iter().map(|length| u32::from_le_bytes(*length));
-                let total = lengths.clone().map(u64::from).sum();
-                (total, lengths.max().unwrap_or(0) as usize)
+        if header.width != VARIED {
+            let total = u64::from(header.width) * count as u64;
+            let fits = header.width as usize <= MAX_KEY_BYTES && total == body.len() as u64;
+            return fits.then_some(Self { header, ends: Vec::new(), keys: body });
+        }
+        let (lengths, keys) = body.split_at_checked(4 * count)?;
+        let mut ends = Vec::with_capacity(count);
+        let mut end = 0;
+        for length in lengths.as_chunks().0 {
+            let length = u32::from_le_bytes(*length);
+            if length as usize > MAX_KEY_BYTES {
+                return None;
             }
-            Lengths::Each(_) => return false,
-        };
-        let end = u64::from(self.header.first_id) + count as u64;
-        count <= FRAME_KEYS
-            && end <= MAX_IDS
-            && total == keys.len() as u64
-            && longest <= MAX_KEY_BYTES
+            end += u64::from(length);
+            ends.push(u32::try_from(end).ok()?);
+        }
+        (end == keys.len() as u64).then_some(Self { header, ends, keys })
     }
 }
