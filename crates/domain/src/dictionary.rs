@@ -1,0 +1,197 @@
+//! The dictionary in memory: a hash index over the keys in order of their ids.
+//!
+//! A look-up is two misses of the cache: the bucket and the key, which is always compared, so that
+//! an answer is never a guess. A batch takes 32 keys through each step together, and because the
+//! steps of different keys do not depend on each other, the processor waits for all at once.
+
+use std::hint::black_box;
+
+use crate::hash::hash;
+use crate::index::Index;
+use crate::key_table::KeyTable;
+use crate::keys::Keys;
+
+/// Keys that go through the steps together; as in the tree, 32 gained little over 16.
+const GROUP: usize = 32;
+/// In place of an id: the key has none.
+pub(crate) const UNKNOWN: u32 = u32::MAX;
+
+/// Where in the log a dictionary is: everything up to a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// Number of the last run applied; 0 before the first.
+    pub(crate) run: u32,
+    /// Its nonce.
+    pub(crate) nonce: u128,
+    /// Nonce of run 1.
+    pub(crate) domain: u128,
+}
+
+/// Keys and ids, both ways.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dictionary {
+    pub(crate) position: Position,
+    pub(crate) keys: KeyTable,
+    index: Index,
+    seed: u64,
+}
+
+impl Dictionary {
+    /// An empty dictionary; `seed` keeps chosen keys from colliding.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    /// The id that the next new key gets.
+    pub(crate) fn next_id(&self) -> u32 {
+        self.keys.len() as u32
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        hash(self.seed, key)
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
+        self.find_hashed(self.hash(key), key)
+    }
+
+    #[inline]
+    fn find_hashed(&self, hash: u64, key: &[u8]) -> Option<u32> {
+        self.index.find(hash, |id| self.keys.get(id) == Some(key))
+    }
+
+    /// Ids of the keys of some rows, [`UNKNOWN`] where there is none.
+    ///
+    /// # Panics
+    /// If `ids` is not as long as `rows`.
+    pub(crate) fn find_many<K: Keys + ?Sized>(
+        &self,
+        keys: &K,
+        rows: impl ExactSizeIterator<Item = usize>,
+        ids: &mut [u32],
+    ) {
+        assert_eq!(rows.len(), ids.len(), "one id per row");
+        let mut rows = rows;
+        for ids in ids.chunks_mut(GROUP) {
+            let mut group: [&[u8]; GROUP] = [&[]; GROUP];
+            for (key, row) in group.iter_mut().zip(rows.by_ref().take(ids.len())) {
+                *key = keys.key(row);
+            }
+            self.find_group(&group[..ids.len()], ids);
+        }
+    }
+
+    #[inline]
+    fn find_group(&self, keys: &[&[u8]], ids: &mut [u32]) {
+        let mut hashes = [0; GROUP];
+        let mut touched = 0;
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = self.hash(key);
+            touched ^= self.index.touch(*hash);
+        }
+        black_box(touched);
+        let mut candidates: [(&[u8], bool); GROUP] = [(&[], false); GROUP];
+        let mut touched = 0;
+        for ((id, candidate), &hash) in ids.iter_mut().zip(&mut candidates).zip(&hashes) {
+            let (first, is_all) = self.index.first(hash);
+            *id = first.unwrap_or(UNKNOWN);
+            *candidate = (self.keys.get(*id).unwrap_or_default(), is_all);
+            touched ^= candidate.0.first().unwrap_or(&0);
+        }
+        black_box(touched);
+        let candidates = candidates.iter().zip(&hashes);
+        for (id, (key, (&(candidate, is_all), &hash))) in
+            ids.iter_mut().zip(keys.iter().zip(candidates))
+        {
+            if *id != UNKNOWN && candidate == *key {
+                continue;
+            }
+            *id = if is_all { UNKNOWN } else { self.find_hashed(hash, key).unwrap_or(UNKNOWN) };
+        }
+    }
+
+    /// Gives the next id to a key that has none; about `more` follow.
+    #[inline]
+    pub(crate) fn push(&mut self, key: &[u8], more: usize) {
+        let id = self.next_id();
+        self.index.insert(self.hash(key), id);
+        self.keys.push(key, more);
+    }
+
+    /// Makes room for more keys.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        self.index.reserve(more);
+    }
+
+    /// Bytes of memory: of the index and of the keys.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        (self.index.bytes(), self.keys.bytes())
+    }
+}
+
+/// Rows of a batch that hold different keys, the first of each.
+pub(crate) struct Distinct<'k, K: ?Sized> {
+    keys: &'k K,
+    index: Index,
+    seed: u64,
+    /// The rows, in their order.
+    pub(crate) rows: Vec<u32>,
+}
+
+impl<'k, K: Keys + ?Sized> Distinct<'k, K> {
+    /// Over `keys`, of which about `expected` different rows will be pushed.
+    pub(crate) fn new(keys: &'k K, seed: u64, expected: usize) -> Self {
+        let mut index = Index::default();
+        index.reserve(expected);
+        Self { keys, index, seed, rows: Vec::new() }
+    }
+
+    /// Notes a row unless its key was there.
+    pub(crate) fn push(&mut self, row: usize) {
+        let key = self.keys.key(row);
+        let hash = hash(self.seed, key);
+        let rows = &self.rows;
+        if self.index.find(hash, |at| self.keys.key(rows[at as usize] as usize) == key).is_none() {
+            self.index.insert(hash, self.rows.len() as u32);
+            self.rows.push(row as u32);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_finds_what_single_look_ups_find() {
+        let key = |n: usize| format!("user_{:x}{}", n * n, "x".repeat(n % 4)).into_bytes();
+        let known: Vec<Vec<u8>> = (0..40_000).map(key).collect();
+        let mut dictionary = Dictionary::new(3);
+        known[..10].iter().for_each(|key| dictionary.push(key, 0));
+        dictionary.reserve(known.len());
+        known[10..].iter().for_each(|key| dictionary.push(key, 9));
+        let asked: Vec<Vec<u8>> = (0..50_001).rev().map(key).chain([Vec::new()]).collect();
+        let mut ids = vec![7; asked.len()];
+        dictionary.find_many(&asked, 0..asked.len(), &mut ids);
+        let model: HashMap<&[u8], u32> = known.iter().map(Vec::as_slice).zip(0..).collect();
+        for (key, id) in asked.iter().zip(ids) {
+            let expected = model.get(&key[..]).copied();
+            assert_eq!((id != UNKNOWN).then_some(id), expected);
+            assert_eq!(dictionary.find(key), expected);
+        }
+        assert_eq!(dictionary.find(&known[39_999]), Some(39_999));
+        assert_eq!(dictionary.find(&key(40_000)), None);
+    }
+
+    #[test]
+    fn distinct_rows_are_the_first_of_their_keys() {
+        let keys = ["b", "a", "b", "", "a", "", "c"];
+        let mut distinct = Distinct::new(&keys, 1, 2);
+        (0..keys.len()).for_each(|row| distinct.push(row));
+        assert_eq!(distinct.rows, [0, 1, 3, 6]);
+    }
+}

@@ -1,0 +1,649 @@
+//! A domain: the dictionary, and how it follows and extends the log.
+//!
+//! Whoever changes the dictionary holds `writer`; who looks up holds a read lock for a few thousand
+//! keys at a time. The log decides: ids in memory come from runs that are in the log, either because
+//! this process put them there or because it read them.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+use futures::future::{join, try_join_all};
+use object_store::ObjectStore;
+use object_store::path::Path;
+use tokio::sync::Mutex as AsyncMutex;
+
+use crate::dictionary::{Dictionary, Distinct, Position, UNKNOWN};
+use crate::error::{DomainError, Result};
+use crate::keys::{KeyHeap, Keys, check_len, sorted_rows};
+use crate::local::Local;
+use crate::log::{Found, Log, Put, check_name};
+use crate::run::{self, Head, Header, Kind, MAX_IDS};
+
+/// Rows looked up under one read lock: 1 ms at most, so a writer waits no longer.
+const LOOKUP_ROWS: usize = 8192;
+/// Keys added under one write lock.
+const EXTEND_KEYS: usize = 16 << 10;
+/// Keys and bytes of keys of one run; more become several. One put of 256 MiB is what stores take
+/// without parts, and what a reader holds in memory.
+const MAX_RUN_KEYS: usize = 4 << 20;
+const MAX_RUN_KEY_BYTES: usize = 256 << 20;
+/// Runs read one by one before a listing is asked for; then so many, and bytes, at once.
+const PROBES: u32 = 4;
+const READ_AHEAD_RUNS: usize = 32;
+const READ_AHEAD_BYTES: u64 = 64 << 20;
+/// Runs lost to others, or puts of unknown outcome, before an error.
+const MAX_ATTEMPTS: u32 = 100;
+const MAX_FAILURES: u32 = 3;
+/// Listings in a row that named a base which was gone when it was read.
+const MAX_LISTINGS: u32 = 4;
+
+/// How far a dictionary is read. Sent after every object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes read so far.
+    pub done_bytes: u64,
+    /// Bytes to read.
+    pub total_bytes: u64,
+    /// Keys known so far.
+    pub keys: u64,
+}
+
+/// Who hears about progress.
+pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// What a domain needs to know of its process.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// A random number that no other writer has: the runs of this process are known by it.
+    pub writer: u128,
+    /// Called while the dictionary is read from the log.
+    pub progress: Option<OnProgress>,
+    /// Ids there are; less only in tests.
+    pub(crate) max_ids: u64,
+}
+
+impl Options {
+    /// `writer`: a random number, such as a version 4 UUID.
+    #[must_use]
+    pub fn new(writer: u128) -> Self {
+        Self { writer, progress: None, max_ids: MAX_IDS }
+    }
+}
+
+/// An id domain, open. Shared by any number of threads.
+///
+/// # Examples
+/// ```
+/// # use std::sync::Arc;
+/// # use object_store::{memory::InMemory, path::Path};
+/// # use uplake_domain::{Domain, Options};
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = Arc::new(InMemory::new());
+/// let users = Domain::create(store, &Path::from("lake"), "users", None, Options::new(1)).await?;
+/// let mut ids = Vec::new();
+/// users.encode(&["anna", "bob", "anna"], &mut ids).await?;
+/// assert_eq!(ids, [0, 1, 0]);
+/// assert_eq!(users.key_of(1), Some(b"bob".to_vec()));
+/// assert_eq!(users.id_of(b"carl"), None);
+/// # Ok::<(), uplake_domain::DomainError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Domain {
+    pub(crate) name: String,
+    pub(crate) log: Log,
+    pub(crate) options: Options,
+    seed: u64,
+    dictionary: RwLock<Dictionary>,
+    pub(crate) writer: AsyncMutex<Writer>,
+    /// New keys of callers that wait for `writer`: who has it puts them all into one run.
+    wanted: Mutex<KeyHeap>,
+}
+
+/// What only the holder of the lock changes.
+pub(crate) struct Writer {
+    pub(crate) local: Local,
+    next_nonce: u128,
+}
+
+impl std::fmt::Debug for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Domain").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Domain {
+    /// Opens a domain that exists, and reads its log to the end.
+    ///
+    /// `root` is the lake's place in the store. `local` is a folder for this domain alone; without
+    /// one the dictionary is read from the log every time. What is wrong with the folder is
+    /// never an error: see [`crate::Description::warning`].
+    ///
+    /// # Errors
+    /// [`DomainError::Name`], [`DomainError::Missing`]; or if the log cannot be read.
+    pub async fn open(
+        store: Arc<dyn ObjectStore>,
+        root: &Path,
+        name: &str,
+        local: Option<PathBuf>,
+        options: Options,
+    ) -> Result<Arc<Self>> {
+        check_name(name)?;
+        let domain = Self::over(Log::new(store, root, name), name, local, options).await?;
+        if domain.position().run == 0 {
+            return Err(DomainError::Missing { name: name.to_owned() });
+        }
+        Ok(Arc::new(domain))
+    }
+
+    /// As [`Domain::open`], but makes the domain if it does not exist.
+    ///
+    /// # Errors
+    /// [`DomainError::Name`]; or if the log cannot be read or written.
+    pub async fn create(
+        store: Arc<dyn ObjectStore>,
+        root: &Path,
+        name: &str,
+        local: Option<PathBuf>,
+        options: Options,
+    ) -> Result<Arc<Self>> {
+        check_name(name)?;
+        let domain = Self::over(Log::new(store, root, name), name, local, options).await?;
+        if domain.position().run == 0 {
+            let mut writer = domain.writer.lock().await;
+            let exists = |dictionary: &Dictionary| dictionary.position.run > 0;
+            domain.publish_until(&mut writer, |_| Ok(KeyHeap::default()), exists).await?;
+        }
+        Ok(Arc::new(domain))
+    }
+
+    pub(crate) async fn over(
+        log: Log,
+        name: &str,
+        folder: Option<PathBuf>,
+        options: Options,
+    ) -> Result<Self> {
+        let seed = (options.writer ^ (options.writer >> 64)) as u64;
+        let mut dictionary = Dictionary::new(seed);
+        let local = match &folder {
+            Some(folder) => Local::open(folder, &mut dictionary),
+            None => Local::none(),
+        };
+        let had_local = dictionary.position != Position::default();
+        let domain = Self {
+            name: name.to_owned(),
+            log,
+            seed,
+            dictionary: RwLock::new(dictionary),
+            writer: AsyncMutex::new(Writer { local, next_nonce: options.writer }),
+            options,
+            wanted: Mutex::default(),
+        };
+        let mut writer = domain.writer.lock().await;
+        match domain.catch_up_checked(&mut writer).await {
+            Err(DomainError::Corrupt { .. } | DomainError::Replaced { .. }) if had_local => {
+                // The local file is not of this log, or wrong in spite of its checksums. If the
+                // log is what is wrong, this says so.
+                domain.start_over(&mut writer).await?;
+            }
+            done => done?,
+        }
+        drop(writer);
+        Ok(domain)
+    }
+
+    pub(crate) fn into_dictionary(self) -> Dictionary {
+        self.dictionary.into_inner().expect("what changes the dictionary does not panic")
+    }
+
+    /// Catches up after making sure that the dictionary is of this log.
+    async fn catch_up_checked(&self, writer: &mut Writer) -> Result<()> {
+        let position = self.position();
+        if position.run == 0 {
+            return self.catch_up(writer).await;
+        }
+        let (known, next) =
+            join(self.log.run_header(position.run), self.log.run(position.run + 1)).await;
+        let same = known?.is_some_and(|header| {
+            (header.nonce, header.domain) == (position.nonce, position.domain)
+        });
+        if !same {
+            return Err(DomainError::Replaced { name: self.name.clone() });
+        }
+        // Nearly always nothing is next, and this was the only round trip.
+        if next?.is_some() { self.catch_up(writer).await } else { Ok(()) }
+    }
+
+    async fn start_over(&self, writer: &mut Writer) -> Result<()> {
+        writer.local.reset();
+        self.change(|dictionary| *dictionary = Dictionary::new(self.seed));
+        self.catch_up(writer).await
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Dictionary> {
+        self.dictionary.read().expect("what changes the dictionary does not panic")
+    }
+
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Dictionary) -> T) -> T {
+        change(&mut self.dictionary.write().expect("what changes the dictionary does not panic"))
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        self.read().position
+    }
+
+    /// How many keys are known here.
+    #[must_use]
+    pub fn keys(&self) -> u64 {
+        self.read().keys.len() as u64
+    }
+
+    /// The id of a key that is known here; another process may have given it one since
+    /// [`Domain::refresh`].
+    #[must_use]
+    pub fn id_of(&self, key: &[u8]) -> Option<u32> {
+        self.read().find(key)
+    }
+
+    /// Ids of keys that are known here, in the order of the keys.
+    pub fn lookup_many<K: Keys + ?Sized>(&self, keys: &K, ids: &mut Vec<Option<u32>>) {
+        let mut found = Vec::new();
+        self.find_all(keys, &mut found);
+        ids.clear();
+        ids.extend(found.into_iter().map(|id| (id != UNKNOWN).then_some(id)));
+    }
+
+    fn find_all<K: Keys + ?Sized>(&self, keys: &K, ids: &mut Vec<u32>) {
+        ids.clear();
+        ids.resize(keys.len(), UNKNOWN);
+        for (chunk, ids) in ids.chunks_mut(LOOKUP_ROWS).enumerate() {
+            let first = chunk * LOOKUP_ROWS;
+            self.read().find_many(keys, first..first + ids.len(), ids);
+        }
+    }
+
+    /// The key of an id that is known here.
+    #[must_use]
+    pub fn key_of(&self, id: u32) -> Option<Vec<u8>> {
+        self.read().keys.get(id).map(<[u8]>::to_vec)
+    }
+
+    /// Gives `each` the key of every id, or `None`, in the order of the ids.
+    ///
+    /// A writer waits meanwhile: `each` should only copy.
+    pub fn keys_of(&self, ids: &[u32], mut each: impl FnMut(Option<&[u8]>)) {
+        for ids in ids.chunks(LOOKUP_ROWS) {
+            let dictionary = self.read();
+            ids.iter().for_each(|&id| each(dictionary.keys.get(id)));
+        }
+    }
+
+    /// Reads what other writers have added since.
+    ///
+    /// One request if there is nothing. Dropping the future is safe.
+    ///
+    /// # Errors
+    /// If the log cannot be read; what was read before stays.
+    pub async fn refresh(&self) -> Result<()> {
+        let mut writer = self.writer.lock().await;
+        self.catch_up(&mut writer).await
+    }
+
+    /// The ids of `keys`, in their order; keys that have none get one first.
+    ///
+    /// New keys are numbered in the order of their first rows and are in the log before this
+    /// returns. Callers on several threads share runs. Dropping the future is safe: keys may have
+    /// got ids that nobody uses. The work is done, and the local file written, on the caller's
+    /// thread.
+    ///
+    /// # Errors
+    /// [`DomainError::KeyTooLong`] and [`DomainError::Full`] before anything is written;
+    /// [`DomainError::Contended`]; or if the log cannot be read or written.
+    pub async fn encode<K: Keys + ?Sized>(&self, keys: &K, ids: &mut Vec<u32>) -> Result<()> {
+        self.find_all(keys, ids);
+        let unknown: Vec<u32> = rows_of(ids, UNKNOWN).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let mut fresh = Distinct::new(keys, self.seed, unknown.len());
+        for &row in &unknown {
+            check_len(keys.key(row as usize))?;
+            fresh.push(row as usize);
+        }
+        self.give_ids(keys, &fresh.rows).await?;
+        let mut given = vec![UNKNOWN; unknown.len()];
+        for (rows, given) in unknown.chunks(LOOKUP_ROWS).zip(given.chunks_mut(LOOKUP_ROWS)) {
+            self.read().find_many(keys, rows.iter().map(|&row| row as usize), given);
+        }
+        for (row, id) in unknown.into_iter().zip(given) {
+            assert!(id != UNKNOWN, "every key of the batch has an id now");
+            ids[row as usize] = id;
+        }
+        Ok(())
+    }
+
+    /// Gives ids to the different keys of `rows`, which had none when they were looked up.
+    async fn give_ids<K: Keys + ?Sized>(&self, keys: &K, rows: &[u32]) -> Result<()> {
+        let mut writer = match self.writer.try_lock() {
+            Ok(writer) => writer,
+            Err(_) => {
+                self.want(keys, rows);
+                self.writer.lock().await
+            }
+        };
+        let missing = |dictionary: &Dictionary| {
+            let mut ids = vec![UNKNOWN; rows.len()];
+            dictionary.find_many(keys, rows.iter().map(|&row| row as usize), &mut ids);
+            let missing: Vec<u32> = rows_of(&ids, UNKNOWN).map(|at| rows[at as usize]).collect();
+            missing
+        };
+        let fresh = |dictionary: &Dictionary| {
+            let missing = missing(dictionary);
+            self.check_room(dictionary, missing.len())?;
+            let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+            let wanted = std::mem::take(&mut *wanted);
+            Ok(self.fresh_keys(dictionary, keys, &missing, &wanted))
+        };
+        self.publish_until(&mut writer, fresh, |dictionary| missing(dictionary).is_empty()).await
+    }
+
+    fn check_room(&self, dictionary: &Dictionary, wanted: usize) -> Result<()> {
+        let (keys, wanted) = (u64::from(dictionary.next_id()), wanted as u64);
+        let (name, limit) = (self.name.clone(), self.options.max_ids);
+        if keys + wanted <= limit {
+            return Ok(());
+        }
+        Err(DomainError::Full { name, keys, wanted, limit })
+    }
+
+    /// Leaves keys to whoever writes the next run, as far as there is room in one.
+    fn want<K: Keys + ?Sized>(&self, keys: &K, rows: &[u32]) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        for &row in rows {
+            if is_full(&wanted) {
+                return;
+            }
+            wanted.push(keys.key(row as usize));
+        }
+    }
+
+    /// Keys for one run: of the caller, then of those who wait.
+    fn fresh_keys<K: Keys + ?Sized>(
+        &self,
+        dictionary: &Dictionary,
+        keys: &K,
+        rows: &[u32],
+        wanted: &KeyHeap,
+    ) -> KeyHeap {
+        let mut fresh = KeyHeap::default();
+        for &row in rows {
+            if is_full(&fresh) {
+                return fresh;
+            }
+            fresh.push(keys.key(row as usize));
+        }
+        if wanted.is_empty() {
+            return fresh;
+        }
+        let own = fresh.clone();
+        let both = Chained { first: &own, second: wanted };
+        let mut distinct = Distinct::new(&both, self.seed, both.len());
+        let mut ids = vec![UNKNOWN; wanted.len()];
+        dictionary.find_many(wanted, 0..wanted.len(), &mut ids);
+        (0..own.len()).for_each(|row| distinct.push(row));
+        rows_of(&ids, UNKNOWN).for_each(|row| distinct.push(own.len() + row as usize));
+        for &row in &distinct.rows[own.len()..] {
+            // Others' keys must not make this caller fail: those who wait ask again.
+            let room = self.options.max_ids - u64::from(dictionary.next_id());
+            if is_full(&fresh) || fresh.len() as u64 >= room {
+                break;
+            }
+            fresh.push(both.key(row as usize));
+        }
+        fresh
+    }
+
+    /// Puts runs of `fresh` keys, or reads others' runs, until `done`.
+    async fn publish_until(
+        &self,
+        writer: &mut Writer,
+        fresh: impl Fn(&Dictionary) -> Result<KeyHeap>,
+        done: impl Fn(&Dictionary) -> bool,
+    ) -> Result<()> {
+        let mut failures = 0;
+        for _ in 0..MAX_ATTEMPTS {
+            if done(&self.read()) {
+                return Ok(());
+            }
+            let (keys, position, first_id) = {
+                let dictionary = self.read();
+                (fresh(&dictionary)?, dictionary.position, dictionary.next_id())
+            };
+            let (header, bytes) = self.make_run(writer, &keys, position, first_id)?;
+            let path = self.log.run_path(header.number);
+            match self.log.put_new(&path, bytes).await {
+                Put::Done => {
+                    self.apply(writer, &header, &keys)?;
+                    failures = 0;
+                }
+                Put::Taken => self.catch_up(writer).await?,
+                // The run may be there all the same. Reading it back tells, and its nonce says
+                // whose it is; but whoever's it is, its keys and ids are what counts now.
+                Put::Unknown(error) => {
+                    self.catch_up(writer).await?;
+                    failures += u32::from(self.position().run < header.number);
+                    if failures == MAX_FAILURES {
+                        return Err(DomainError::store("writing", &path)(error));
+                    }
+                }
+            }
+        }
+        Err(DomainError::Contended { name: self.name.clone(), attempts: MAX_ATTEMPTS })
+    }
+
+    fn make_run(
+        &self,
+        writer: &mut Writer,
+        keys: &KeyHeap,
+        position: Position,
+        first_id: u32,
+    ) -> Result<(Header, Vec<u8>)> {
+        let nonce = writer.next_nonce;
+        writer.next_nonce = nonce.wrapping_add(1);
+        let number = position.run + 1;
+        let domain = if position.run == 0 { nonce } else { position.domain };
+        let head = Head { kind: Kind::Run, number, nonce, domain, first_id };
+        let bytes = run::encode(head, keys, &sorted_rows(keys));
+        let header = Header::parse(self.log.run_path(number).as_ref(), &bytes)?;
+        Ok((header, bytes))
+    }
+
+    /// Takes over a run's keys, of which some may be there from a part of it.
+    fn apply<K: Keys + ?Sized>(
+        &self,
+        writer: &mut Writer,
+        header: &Header,
+        keys: &K,
+    ) -> Result<()> {
+        let path = match header.kind {
+            Kind::Run => self.log.run_path(header.number),
+            Kind::Base => self.log.base_path(header.number),
+        };
+        let corrupt = |what: &str| DomainError::corrupt(path.as_ref(), what);
+        let (position, next_id) = {
+            let dictionary = self.read();
+            let (position, next_id) = (dictionary.position, dictionary.next_id());
+            if position.run > 0 && header.domain != position.domain {
+                return Err(DomainError::Replaced { name: self.name.clone() });
+            }
+            let end = u64::from(header.first_id) + keys.len() as u64;
+            if header.first_id > next_id || end < u64::from(next_id) {
+                return Err(corrupt("its ids do not follow those of the run before"));
+            }
+            let there = (next_id - header.first_id) as usize;
+            for row in 0..there {
+                if dictionary.keys.get(header.first_id + row as u32) != Some(keys.key(row)) {
+                    return Err(corrupt("it gives ids to keys that other runs gave to others"));
+                }
+            }
+            if next_id > 0 {
+                let mut ids = vec![UNKNOWN; keys.len() - there];
+                dictionary.find_many(keys, there..keys.len(), &mut ids);
+                if ids.iter().any(|&id| id != UNKNOWN) {
+                    return Err(corrupt("it gives a second id to a key"));
+                }
+            }
+            (position, next_id)
+        };
+        let there = (next_id - header.first_id) as usize;
+        self.change(|dictionary| dictionary.reserve(keys.len() - there));
+        let mut row = there;
+        while row < keys.len() {
+            let end = keys.len().min(row + EXTEND_KEYS);
+            self.change(|dictionary| {
+                (row..end).for_each(|row| dictionary.push(keys.key(row), keys.len() - row - 1));
+            });
+            row = end;
+        }
+        let reached = Position { run: header.number, nonce: header.nonce, domain: header.domain };
+        assert!(reached.run > position.run, "the log is read forwards");
+        self.change(|dictionary| dictionary.position = reached);
+        writer.local.append(&self.read(), next_id, reached);
+        Ok(())
+    }
+
+    /// Reads the log to its end.
+    pub(crate) async fn catch_up(&self, writer: &mut Writer) -> Result<()> {
+        let mut probed = 0;
+        loop {
+            let position = self.position();
+            if position.run == 0 || probed == PROBES {
+                probed = 0;
+                if !self.read_listed(writer, false).await? {
+                    return Ok(());
+                }
+                continue;
+            }
+            match self.log.run(position.run + 1).await? {
+                None => return Ok(()),
+                Some((Found::Whole(run), _)) => self.apply(writer, &run.header, &run)?,
+                Some((Found::Emptied(_), _)) => {
+                    self.read_listed(writer, true).await?;
+                }
+            }
+            probed += 1;
+        }
+    }
+
+    /// Reads what a listing names: the newest base if there is nothing yet or if it `must`, then
+    /// the runs, many at a time. Whether there was anything new.
+    async fn read_listed(&self, writer: &mut Writer, must: bool) -> Result<bool> {
+        let mut must = must;
+        let start = self.position();
+        for _ in 0..MAX_LISTINGS {
+            let listing = self.log.list().await?;
+            let base = listing.bases.last_key_value().filter(|(number, _)| {
+                (must || self.position().run == 0) && **number > self.position().run
+            });
+            let first = base.map_or(self.position().run, |(number, _)| *number) + 1;
+            let runs: Vec<(u32, u64)> = listing
+                .runs
+                .range(first..)
+                .map(|(number, object)| (*number, object.size))
+                .collect();
+            let total = base.map_or(0, |(_, object)| object.size)
+                + runs.iter().map(|(_, size)| size).sum::<u64>();
+            let mut done = 0;
+            if let Some((&number, _)) = base {
+                // A newer base may have replaced it since the listing.
+                let Some((run, bytes)) = self.log.base(number).await? else { continue };
+                self.apply(writer, &run.header, &run)?;
+                done += bytes;
+                self.report(done, total);
+            }
+            if self.read_runs(writer, &runs, done, total).await? {
+                return Ok(self.position() != start);
+            }
+            must = true;
+        }
+        let folder = self.log.run_path(self.position().run + 1);
+        Err(DomainError::corrupt(folder.as_ref(), "its keys were moved to a base that is missing"))
+    }
+
+    /// Reads runs by number and size; false if one of them was emptied.
+    async fn read_runs(
+        &self,
+        writer: &mut Writer,
+        runs: &[(u32, u64)],
+        mut done: u64,
+        total: u64,
+    ) -> Result<bool> {
+        let mut rest = runs;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |(_, size): &&(u32, u64)| {
+                bytes += size;
+                bytes <= READ_AHEAD_BYTES
+            };
+            let count = rest.iter().take(READ_AHEAD_RUNS).take_while(fits).count().max(1);
+            let (now, later) = rest.split_at(count);
+            let found = try_join_all(now.iter().map(|(number, _)| self.log.run(*number))).await?;
+            for (found, (number, _)) in found.into_iter().zip(now) {
+                if *number != self.position().run + 1 {
+                    let path = self.log.run_path(self.position().run + 1);
+                    return Err(DomainError::corrupt(path.as_ref(), "it is missing"));
+                }
+                match found {
+                    Some((Found::Whole(run), size)) => {
+                        self.apply(writer, &run.header, &run)?;
+                        done += size;
+                        self.report(done, total);
+                    }
+                    Some((Found::Emptied(_), _)) => return Ok(false),
+                    None => {
+                        let path = self.log.run_path(*number);
+                        return Err(DomainError::corrupt(path.as_ref(), "it is missing"));
+                    }
+                }
+            }
+            rest = later;
+        }
+        Ok(true)
+    }
+
+    fn report(&self, done_bytes: u64, total_bytes: u64) {
+        if let Some(progress) = &self.options.progress {
+            let total_bytes = total_bytes.max(done_bytes);
+            progress(Progress { done_bytes, total_bytes, keys: self.keys() });
+        }
+    }
+}
+
+fn is_full(keys: &KeyHeap) -> bool {
+    keys.len() >= MAX_RUN_KEYS || keys.bytes() >= MAX_RUN_KEY_BYTES
+}
+
+/// The places of `ids` that hold `id`.
+fn rows_of(ids: &[u32], id: u32) -> impl Iterator<Item = u32> {
+    ids.iter().enumerate().filter(move |&(_, it)| *it == id).map(|(row, _)| row as u32)
+}
+
+/// The rows of one batch, then those of another.
+struct Chained<'a> {
+    first: &'a KeyHeap,
+    second: &'a KeyHeap,
+}
+
+impl Keys for Chained<'_> {
+    fn len(&self) -> usize {
+        self.first.len() + self.second.len()
+    }
+
+    fn key(&self, row: usize) -> &[u8] {
+        match row.checked_sub(self.first.len()) {
+            None => self.first.key(row),
+            Some(row) => self.second.key(row),
+        }
+    }
+}
