@@ -27,6 +27,7 @@
 
 mod assignment;
 mod catalog;
+mod count_ids;
 mod daily_sums;
 mod ddl;
 mod error;
@@ -35,6 +36,7 @@ mod funnel;
 mod id_set;
 mod id_sets;
 mod indexed;
+mod key_ids;
 mod literals;
 mod local_day;
 mod match_words;

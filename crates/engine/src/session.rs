@@ -32,6 +32,7 @@ use futures::{StreamExt, TryStreamExt};
 use uplake_table::{AsOf, IndexCache, Lake};
 
 use crate::catalog::LakeCatalog;
+use crate::count_ids::count_ids;
 use crate::error::{EngineError, Result};
 use crate::id_set::Mark;
 use crate::id_sets::IdSets;
@@ -102,6 +103,7 @@ pub struct Session {
     pub(crate) lake: Lake,
     pub(crate) catalog: Arc<LakeCatalog>,
     pub(crate) budget: Budget,
+    use_indexes: bool,
     warnings: Arc<Warnings>,
     pub(crate) id_sets: Arc<IdSets>,
 }
@@ -154,7 +156,8 @@ impl Session {
             .with_scalar_functions(scalar_functions())
             .build();
         let id_sets = Arc::default();
-        Ok(Self { context: context(state, &catalog)?, lake, catalog, budget, warnings, id_sets })
+        let (context, use_indexes) = (context(state, &catalog)?, options.use_indexes);
+        Ok(Self { context, lake, catalog, budget, use_indexes, warnings, id_sets })
     }
 
     /// What the user should hear of the statements since the last call, although they were answered.
@@ -179,6 +182,7 @@ impl Session {
             lake: self.lake.clone(),
             catalog,
             budget: self.budget.clone(),
+            use_indexes: self.use_indexes,
             warnings: Arc::clone(&self.warnings),
             id_sets: Arc::clone(&self.id_sets),
         };
@@ -305,14 +309,20 @@ impl Session {
         if small {
             state.config_mut().options_mut().optimizer.prefer_hash_join = false;
         }
-        let plan = state.optimize(plan)?;
+        let plan = self.optimized(&state, plan.clone())?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         Ok(execute_stream_partitioned(physical, self.context.task_ctx())?)
     }
 
+    /// The plan as it is run, with ids in place of keys where that changes nothing but the speed.
+    fn optimized(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let plan = if self.use_indexes { count_ids(plan)? } else { plan };
+        Ok(state.optimize(&plan)?)
+    }
+
     pub(crate) async fn run_query(&self, plan: LogicalPlan) -> Result<SendableRecordBatchStream> {
         let state = self.context.state();
-        let plan = state.optimize(&plan)?;
+        let plan = self.optimized(&state, plan)?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
         let joins = contains(physical.as_ref(), |plan| plan.is::<HashJoinExec>());
