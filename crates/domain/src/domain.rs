@@ -34,6 +34,8 @@ const READ_AHEAD_BYTES: u64 = 64 << 20;
 /// Runs lost to others, or puts of unknown outcome, before an error.
 const MAX_ATTEMPTS: u32 = 100;
 const MAX_FAILURES: u32 = 3;
+/// 2^128 divided by the golden ratio, odd.
+const SPREAD: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
 /// Listings in a row that named a base which was gone when it was read.
 const MAX_LISTINGS: u32 = 4;
 
@@ -104,7 +106,7 @@ pub struct Domain {
 /// What only the holder of the lock changes.
 pub(crate) struct Writer {
     pub(crate) local: Local,
-    next_nonce: u128,
+    nonces: u128,
 }
 
 impl std::fmt::Debug for Domain {
@@ -152,8 +154,10 @@ impl Domain {
         let domain = Self::over(Log::new(store, root, name), name, local, options).await?;
         if domain.position().run == 0 {
             let mut writer = domain.writer.lock().await;
-            let exists = |dictionary: &Dictionary| dictionary.position.run > 0;
-            domain.publish_until(&mut writer, |_| Ok(KeyHeap::default()), exists).await?;
+            let mut tries = Tries::default();
+            while domain.position().run == 0 {
+                domain.publish(&mut writer, &KeyHeap::default(), &mut tries).await?;
+            }
         }
         Ok(Arc::new(domain))
     }
@@ -176,7 +180,7 @@ impl Domain {
             log,
             seed,
             dictionary: RwLock::new(dictionary),
-            writer: AsyncMutex::new(Writer { local, next_nonce: options.writer }),
+            writer: AsyncMutex::new(Writer { local, nonces: 0 }),
             options,
             wanted: Mutex::default(),
         };
@@ -301,30 +305,32 @@ impl Domain {
     /// [`DomainError::KeyTooLong`] and [`DomainError::Full`] before anything is written;
     /// [`DomainError::Contended`]; or if the log cannot be read or written.
     pub async fn encode<K: Keys + ?Sized>(&self, keys: &K, ids: &mut Vec<u32>) -> Result<()> {
+        let known = self.read().next_id();
         self.find_all(keys, ids);
         let unknown: Vec<u32> = rows_of(ids, UNKNOWN).collect();
         if unknown.is_empty() {
             return Ok(());
         }
         let mut fresh = Distinct::new(keys, self.seed, unknown.len());
+        let mut places = Vec::with_capacity(unknown.len());
         for &row in &unknown {
             check_len(keys.key(row as usize))?;
-            fresh.push(row as usize);
+            places.push(fresh.push(row as usize));
         }
-        self.give_ids(keys, &fresh.rows).await?;
-        let mut given = vec![UNKNOWN; unknown.len()];
-        for (rows, given) in unknown.chunks(LOOKUP_ROWS).zip(given.chunks_mut(LOOKUP_ROWS)) {
-            self.read().find_many(keys, rows.iter().map(|&row| row as usize), given);
-        }
-        for (row, id) in unknown.into_iter().zip(given) {
-            assert!(id != UNKNOWN, "every key of the batch has an id now");
-            ids[row as usize] = id;
+        let given = self.give_ids(keys, &fresh.rows, known).await?;
+        for (row, place) in unknown.into_iter().zip(places) {
+            ids[row as usize] = given[place as usize];
         }
         Ok(())
     }
 
-    /// Gives ids to the different keys of `rows`, which had none when they were looked up.
-    async fn give_ids<K: Keys + ?Sized>(&self, keys: &K, rows: &[u32]) -> Result<()> {
+    /// Ids for the different keys of `rows`, which had none when there were `known` ids.
+    async fn give_ids<K: Keys + ?Sized>(
+        &self,
+        keys: &K,
+        rows: &[u32],
+        mut known: u32,
+    ) -> Result<Vec<u32>> {
         let mut writer = match self.writer.try_lock() {
             Ok(writer) => writer,
             Err(_) => {
@@ -332,20 +338,32 @@ impl Domain {
                 self.writer.lock().await
             }
         };
-        let missing = |dictionary: &Dictionary| {
-            let mut ids = vec![UNKNOWN; rows.len()];
-            dictionary.find_many(keys, rows.iter().map(|&row| row as usize), &mut ids);
-            let missing: Vec<u32> = rows_of(&ids, UNKNOWN).map(|at| rows[at as usize]).collect();
-            missing
-        };
-        let fresh = |dictionary: &Dictionary| {
-            let missing = missing(dictionary);
-            self.check_room(dictionary, missing.len())?;
-            let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-            let wanted = std::mem::take(&mut *wanted);
-            Ok(self.fresh_keys(dictionary, keys, &missing, &wanted))
-        };
-        self.publish_until(&mut writer, fresh, |dictionary| missing(dictionary).is_empty()).await
+        let mut given = vec![UNKNOWN; rows.len()];
+        let mut tries = Tries::default();
+        loop {
+            let (fresh, missing, first_id) = {
+                let dictionary = self.read();
+                let first_id = dictionary.next_id();
+                if known != first_id {
+                    // Others have given ids meanwhile, perhaps to these keys.
+                    fill(&dictionary, keys, rows, &mut given);
+                }
+                let missing: Vec<u32> = rows_of(&given, UNKNOWN).collect();
+                if missing.is_empty() {
+                    return Ok(given);
+                }
+                self.check_room(&dictionary, missing.len())?;
+                let own = missing.iter().map(|&at| keys.key(rows[at as usize] as usize));
+                (self.fresh_keys(&dictionary, own), missing, first_id)
+            };
+            if self.publish(&mut writer, &fresh, &mut tries).await? {
+                // Its own keys come first in the run, in this order.
+                for (&at, id) in missing.iter().zip(first_id..first_id + fresh.len() as u32) {
+                    given[at as usize] = id;
+                }
+                known = first_id + fresh.len() as u32;
+            }
+        }
     }
 
     fn check_room(&self, dictionary: &Dictionary, wanted: usize) -> Result<()> {
@@ -369,30 +387,34 @@ impl Domain {
     }
 
     /// Keys for one run: of the caller, then of those who wait.
-    fn fresh_keys<K: Keys + ?Sized>(
+    fn fresh_keys<'k>(
         &self,
         dictionary: &Dictionary,
-        keys: &K,
-        rows: &[u32],
-        wanted: &KeyHeap,
+        own: impl Iterator<Item = &'k [u8]>,
     ) -> KeyHeap {
+        let wanted =
+            std::mem::take(&mut *self.wanted.lock().unwrap_or_else(PoisonError::into_inner));
         let mut fresh = KeyHeap::default();
-        for &row in rows {
+        for key in own {
+            fresh.push(key);
             if is_full(&fresh) {
                 return fresh;
             }
-            fresh.push(keys.key(row as usize));
         }
         if wanted.is_empty() {
             return fresh;
         }
-        let own = fresh.clone();
-        let both = Chained { first: &own, second: wanted };
-        let mut distinct = Distinct::new(&both, self.seed, both.len());
         let mut ids = vec![UNKNOWN; wanted.len()];
-        dictionary.find_many(wanted, 0..wanted.len(), &mut ids);
-        (0..own.len()).for_each(|row| distinct.push(row));
-        rows_of(&ids, UNKNOWN).for_each(|row| distinct.push(own.len() + row as usize));
+        dictionary.find_many(&wanted, 0..wanted.len(), &mut ids);
+        let own = fresh.clone();
+        let both = Chained { first: &own, second: &wanted };
+        let mut distinct = Distinct::new(&both, self.seed, both.len());
+        for row in 0..own.len() {
+            distinct.push(row);
+        }
+        for row in rows_of(&ids, UNKNOWN) {
+            distinct.push(own.len() + row as usize);
+        }
         for &row in &distinct.rows[own.len()..] {
             // Others' keys must not make this caller fail: those who wait ask again.
             let room = self.options.max_ids - u64::from(dictionary.next_id());
@@ -404,53 +426,51 @@ impl Domain {
         fresh
     }
 
-    /// Puts runs of `fresh` keys, or reads others' runs, until `done`.
-    async fn publish_until(
+    /// Tries to put the next run with `keys`, which have no ids; true if that is what the log has
+    /// now. Else others' runs have been read, and it is to be looked again what is missing.
+    async fn publish(
         &self,
         writer: &mut Writer,
-        fresh: impl Fn(&Dictionary) -> Result<KeyHeap>,
-        done: impl Fn(&Dictionary) -> bool,
-    ) -> Result<()> {
-        let mut failures = 0;
-        for _ in 0..MAX_ATTEMPTS {
-            if done(&self.read()) {
-                return Ok(());
+        keys: &KeyHeap,
+        tries: &mut Tries,
+    ) -> Result<bool> {
+        tries.attempts += 1;
+        if tries.attempts > MAX_ATTEMPTS {
+            let (name, attempts) = (self.name.clone(), MAX_ATTEMPTS);
+            return Err(DomainError::Contended { name, attempts });
+        }
+        let (header, bytes) = self.make_run(writer, keys)?;
+        let path = self.log.run_path(header.number);
+        match self.log.put_new(&path, bytes).await {
+            Put::Done => {
+                self.apply_new(writer, &header, keys, 0);
+                return Ok(true);
             }
-            let (keys, position, first_id) = {
-                let dictionary = self.read();
-                (fresh(&dictionary)?, dictionary.position, dictionary.next_id())
-            };
-            let (header, bytes) = self.make_run(writer, &keys, position, first_id)?;
-            let path = self.log.run_path(header.number);
-            match self.log.put_new(&path, bytes).await {
-                Put::Done => {
-                    self.apply(writer, &header, &keys)?;
-                    failures = 0;
-                }
-                Put::Taken => self.catch_up(writer).await?,
-                // The run may be there all the same. Reading it back tells, and its nonce says
-                // whose it is; but whoever's it is, its keys and ids are what counts now.
-                Put::Unknown(error) => {
-                    self.catch_up(writer).await?;
-                    failures += u32::from(self.position().run < header.number);
-                    if failures == MAX_FAILURES {
+            Put::Taken => self.catch_up(writer).await?,
+            // The run may be there all the same, or come later. Reading it back tells. Whose it is
+            // does not matter: its keys and ids are what counts now.
+            Put::Unknown(error) => {
+                self.catch_up(writer).await?;
+                if self.position().run < header.number {
+                    tries.failures += 1;
+                    if tries.failures == MAX_FAILURES {
                         return Err(DomainError::store("writing", &path)(error));
                     }
                 }
             }
         }
-        Err(DomainError::Contended { name: self.name.clone(), attempts: MAX_ATTEMPTS })
+        // If the run there is ours after all, it was read like any other, and its keys are found.
+        Ok(false)
     }
 
-    fn make_run(
-        &self,
-        writer: &mut Writer,
-        keys: &KeyHeap,
-        position: Position,
-        first_id: u32,
-    ) -> Result<(Header, Vec<u8>)> {
-        let nonce = writer.next_nonce;
-        writer.next_nonce = nonce.wrapping_add(1);
+    fn make_run(&self, writer: &mut Writer, keys: &KeyHeap) -> Result<(Header, Vec<u8>)> {
+        let (position, first_id) = {
+            let dictionary = self.read();
+            (dictionary.position, dictionary.next_id())
+        };
+        // Runs of writers with neighbouring numbers keep apart, should somebody count them.
+        let nonce = self.options.writer.wrapping_mul(SPREAD).wrapping_add(writer.nonces);
+        writer.nonces += 1;
         let number = position.run + 1;
         let domain = if position.run == 0 { nonce } else { position.domain };
         let head = Head { kind: Kind::Run, number, nonce, domain, first_id };
@@ -471,7 +491,7 @@ impl Domain {
             Kind::Base => self.log.base_path(header.number),
         };
         let corrupt = |what: &str| DomainError::corrupt(path.as_ref(), what);
-        let (position, next_id) = {
+        let there = {
             let dictionary = self.read();
             let (position, next_id) = (dictionary.position, dictionary.next_id());
             if position.run > 0 && header.domain != position.domain {
@@ -494,9 +514,22 @@ impl Domain {
                     return Err(corrupt("it gives a second id to a key"));
                 }
             }
-            (position, next_id)
+            there
         };
-        let there = (next_id - header.first_id) as usize;
+        self.apply_new(writer, header, keys, there);
+        Ok(())
+    }
+
+    /// Takes over a run's keys from row `there` on, which have no ids.
+    fn apply_new<K: Keys + ?Sized>(
+        &self,
+        writer: &mut Writer,
+        header: &Header,
+        keys: &K,
+        there: usize,
+    ) {
+        let position = self.position();
+        assert!(header.number > position.run, "the log is read forwards");
         self.change(|dictionary| dictionary.reserve(keys.len() - there));
         let mut row = there;
         while row < keys.len() {
@@ -507,10 +540,9 @@ impl Domain {
             row = end;
         }
         let reached = Position { run: header.number, nonce: header.nonce, domain: header.domain };
-        assert!(reached.run > position.run, "the log is read forwards");
         self.change(|dictionary| dictionary.position = reached);
-        writer.local.append(&self.read(), next_id, reached);
-        Ok(())
+        let first = header.first_id + there as u32;
+        writer.local.append(&self.read(), first, reached);
     }
 
     /// Reads the log to its end.
@@ -617,6 +649,24 @@ impl Domain {
             let total_bytes = total_bytes.max(done_bytes);
             progress(Progress { done_bytes, total_bytes, keys: self.keys() });
         }
+    }
+}
+
+/// How often a run was tried.
+#[derive(Default)]
+struct Tries {
+    attempts: u32,
+    failures: u32,
+}
+
+/// Looks the keys of `rows` up that are not in `given` yet.
+fn fill<K: Keys + ?Sized>(dictionary: &Dictionary, keys: &K, rows: &[u32], given: &mut [u32]) {
+    let missing: Vec<u32> = rows_of(given, UNKNOWN).collect();
+    let mut found = vec![UNKNOWN; missing.len()];
+    let wanted = missing.iter().map(|&at| rows[at as usize] as usize);
+    dictionary.find_many(keys, wanted, &mut found);
+    for (at, id) in missing.into_iter().zip(found) {
+        given[at as usize] = id;
     }
 }
 

@@ -15,18 +15,63 @@ fn fold(a: u64, b: u64) -> u64 {
 
 #[inline]
 pub(crate) fn hash(seed: u64, key: &[u8]) -> u64 {
-    let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
-    let (pairs, tail) = key.as_chunks::<16>();
     let mut hash = seed ^ (key.len() as u64).wrapping_mul(MIX);
+    let (pairs, tail) = key.as_chunks::<16>();
     for pair in pairs {
         let (words, _) = pair.as_chunks::<8>();
-        hash = fold(hash ^ word(&words[0]), word(&words[1]) ^ seed ^ SPREAD);
+        hash = step(seed, hash, u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1]));
     }
+    // The last bytes are read as two words that may overlap each other and what came before: no
+    // copy, and with the length in the hash no two keys look the same.
     if !tail.is_empty() {
-        let mut last = [0; 16];
-        last[..tail.len()].copy_from_slice(tail);
-        let (words, _) = last.as_chunks::<8>();
-        hash = fold(hash ^ word(&words[0]), word(&words[1]) ^ seed ^ SPREAD);
+        let (first, last) = ends(key, tail);
+        hash = step(seed, hash, first, last);
     }
     fold(hash ^ seed, MIX)
+}
+
+#[inline]
+fn step(seed: u64, hash: u64, first: u64, last: u64) -> u64 {
+    fold(hash ^ first, last ^ seed ^ SPREAD)
+}
+
+/// Words that hold all of `tail`, the at most 15 last bytes of `key`.
+#[inline]
+fn ends(key: &[u8], tail: &[u8]) -> (u64, u64) {
+    if let Some(last) = key.last_chunk::<16>() {
+        let (words, _) = last.as_chunks::<8>();
+        return (u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1]));
+    }
+    if let (Some(first), Some(last)) = (tail.first_chunk::<8>(), tail.last_chunk::<8>()) {
+        return (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
+    }
+    if let (Some(first), Some(last)) = (tail.first_chunk::<4>(), tail.last_chunk::<4>()) {
+        return (u64::from(u32::from_le_bytes(*first)), u64::from(u32::from_le_bytes(*last)));
+    }
+    let byte = |at: usize| u64::from(tail[at.min(tail.len() - 1)]);
+    (byte(0) | byte(1) << 8 | byte(2) << 16, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn keys_of_any_length_that_differ_in_a_bit_have_other_hashes() {
+        let mut hashes = HashSet::new();
+        let mut count = 0;
+        for length in 0..70 {
+            let mut key = vec![0x5A; length];
+            for bit in 0..=8 * length {
+                hashes.insert(hash(3, &key) >> 8);
+                count += 1;
+                if bit < 8 * length {
+                    key[bit / 8] ^= 1 << (bit % 8);
+                }
+            }
+        }
+        assert_eq!(hashes.len(), count);
+    }
 }

@@ -86,6 +86,14 @@ impl KeyTable {
         Some(&segment.bytes[start..end])
     }
 
+    /// Reads a word of where the key is noted, if it is, so that its line is on the way.
+    #[inline]
+    pub(crate) fn touch_place(&self, id: u32) -> u32 {
+        let segment = self.segments.get(id as usize >> SEGMENT_BITS);
+        let end = segment.and_then(|segment| segment.ends.get(id as usize & (SEGMENT_KEYS - 1)));
+        end.copied().unwrap_or(0)
+    }
+
     pub(crate) fn key_bytes(&self) -> u64 {
         self.key_bytes
     }
