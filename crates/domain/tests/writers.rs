@@ -70,12 +70,7 @@ async fn step() {
 impl Sim {
     fn new(seed: u64) -> Self {
         let random = Mutex::new(Random::new(seed));
-        Self {
-            inner: InMemory::new(),
-            random,
-            faults: Mutex::new(0.15),
-            late: Mutex::default(),
-        }
+        Self { inner: InMemory::new(), random, faults: Mutex::new(0.15), late: Mutex::default() }
     }
 
     fn below(&self, limit: u64) -> u64 {
@@ -218,9 +213,8 @@ impl World {
                 let domain = loop {
                     let store = Arc::clone(&sim) as Arc<dyn ObjectStore>;
                     let root = Path::from("lake");
-                    let create = || {
-                        Domain::create(store, &root, "users", local.clone(), options.clone())
-                    };
+                    let create =
+                        || Domain::create(store, &root, "users", local.clone(), options.clone());
                     match opened.get_or_try_init(create).await {
                         Ok(domain) => break Arc::clone(domain),
                         Err(error) => allowed(&error),

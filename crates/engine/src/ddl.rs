@@ -17,7 +17,8 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use uplake_table::{
-    DataFile, IdDomainSpec, IndexKind, IndexSpec, StreamWriter, TableDefinition, WriteKind, create_table,
+    DataFile, IdDomainSpec, IndexKind, IndexSpec, StreamWriter, TableDefinition, WriteKind,
+    create_table,
 };
 
 use crate::error::{EngineError, Result};
@@ -357,7 +358,10 @@ fn index_specs(columns: &[(String, Option<String>)], schema: &Schema) -> Result<
     columns.iter().map(spec).collect()
 }
 
-fn domain_specs(columns: &[(String, Option<String>)], schema: &Schema) -> Result<Vec<IdDomainSpec>> {
+fn domain_specs(
+    columns: &[(String, Option<String>)],
+    schema: &Schema,
+) -> Result<Vec<IdDomainSpec>> {
     let spec = |(column, domain): &(String, Option<String>)| match domain {
         Some(domain) => {
             let column = spelled(std::slice::from_ref(column), schema).concat();

@@ -26,6 +26,8 @@ pub(crate) struct WithIds {
     pub ids: Column,
     /// The domain and log they are from.
     pub source: String,
+    /// Do the table's files have an index of the keys?
+    pub indexed: bool,
 }
 
 /// `plan` with the ids of `key`; `None` if there are none or they cannot be had there.
@@ -44,16 +46,17 @@ pub(crate) fn with_ids(plan: &LogicalPlan, key: &Column) -> Result<Option<WithId
         LogicalPlan::SubqueryAlias(alias) => {
             let inner = Column::from(alias.input.schema().qualified_field(position));
             let Some(below) = with_ids(&alias.input, &inner)? else { return Ok(None) };
-            let ids = Column::new(Some(alias.alias.clone()), below.ids.name);
+            let ids = Column::new(Some(alias.alias.clone()), &below.ids.name);
             let plan = plan.with_new_exprs(Vec::new(), vec![below.plan])?;
-            Ok(Some(WithIds { plan, ids, source: below.source }))
+            Ok(Some(WithIds { plan, ids, ..below }))
         }
         LogicalPlan::Projection(projection) => {
             let Some(inner) = plain_column(&projection.expr[position]) else { return Ok(None) };
             let Some(below) = with_ids(&projection.input, inner)? else { return Ok(None) };
             let mut columns = projection.expr.clone();
             columns.push(Expr::Column(below.ids.clone()));
-            Ok(Some(WithIds { plan: project(below.plan, columns)?, ..below }))
+            let plan = project(below.plan, columns)?;
+            Ok(Some(WithIds { plan, ids: below.ids, source: below.source, indexed: below.indexed }))
         }
         LogicalPlan::Join(join) => {
             let on_left = join.left.schema().has_column(key);
@@ -70,7 +73,7 @@ pub(crate) fn with_ids(plan: &LogicalPlan, key: &Column) -> Result<Option<WithId
                 vec![join.left.as_ref().clone(), below.plan]
             };
             let plan = plan.with_new_exprs(plan.expressions(), inputs)?;
-            Ok(Some(WithIds { plan, ids: below.ids, source: below.source }))
+            Ok(Some(WithIds { plan, ids: below.ids, source: below.source, indexed: below.indexed }))
         }
         _ => Ok(None),
     }
@@ -110,6 +113,7 @@ fn scan_with_ids(scan: &TableScan, key: &Column) -> Result<Option<WithIds>> {
         .with_filters(scan.filters.clone())
         .with_fetch(scan.fetch)
         .build()?;
+    let indexed = table.snapshot().indexes().iter().any(|index| index.column == spec.column);
     let (plan, source) = (LogicalPlan::TableScan(wider), source.to_owned());
-    Ok(Some(WithIds { plan, ids, source }))
+    Ok(Some(WithIds { plan, ids, source, indexed }))
 }

@@ -95,7 +95,12 @@ impl LakeTable {
         Arc::clone(self.with_ids.get_or_init(make))
     }
 
-    fn with_columns(lake: Lake, snapshot: Snapshot, files: Vec<DataFile>, stored: SchemaRef) -> Self {
+    fn with_columns(
+        lake: Lake,
+        snapshot: Snapshot,
+        files: Vec<DataFile>,
+        stored: SchemaRef,
+    ) -> Self {
         let exact = transform_schema_to_view(&stored);
         let is_partition = |f: &FieldRef| snapshot.partition_columns().contains(f.name());
         let file_fields: Vec<FieldRef> =
@@ -199,7 +204,8 @@ impl LakeTable {
     }
 
     fn bounds(&self) -> &FileBounds {
-        self.bounds.get_or_init(|| FileBounds::new(&self.schema, &self.exact, &self.snapshot, &self.files))
+        self.bounds
+            .get_or_init(|| FileBounds::new(&self.schema, &self.exact, &self.snapshot, &self.files))
     }
 
     fn partitioned_file(&self, number: usize) -> Result<PartitionedFile> {

@@ -33,7 +33,9 @@ use uplake_table::{AsOf, IndexCache, Lake};
 
 use crate::catalog::LakeCatalog;
 use crate::count_ids::count_ids;
+use crate::domain_functions;
 use crate::error::{EngineError, Result};
+use crate::filter_ids::{filter_ids, wanted_domains};
 use crate::id_set::Mark;
 use crate::id_sets::IdSets;
 use crate::indexed::IndexUse;
@@ -231,7 +233,22 @@ impl Session {
         };
         let plan = self.context.state().statement_to_plan(parsed).await;
         let plan = plan.map_err(|e| self.explain(e))?;
-        self.resolve_id_sets(plan, statement).await
+        let plan = self.resolve_id_sets(plan, statement).await?;
+        self.resolve_domains(plan).await
+    }
+
+    /// The plan with the domains that its functions name, each read to the end of its log.
+    async fn resolve_domains(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let names = domain_functions::named_domains(&plan)?;
+        if names.is_empty() {
+            return Ok(plan);
+        }
+        let mut domains = HashMap::new();
+        for name in names {
+            let domain = self.lake.domain(&name).await?;
+            domains.insert(name, domain);
+        }
+        Ok(domain_functions::resolve(plan, &domains)?)
     }
 
     /// The answer's schema with columns spelled as their tables spell them: `userid` comes out as `UserId`.
@@ -309,20 +326,33 @@ impl Session {
         if small {
             state.config_mut().options_mut().optimizer.prefer_hash_join = false;
         }
-        let plan = self.optimized(&state, plan.clone())?;
+        let plan = self.optimized(&state, plan.clone()).await?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         Ok(execute_stream_partitioned(physical, self.context.task_ctx())?)
     }
 
     /// The plan as it is run, with ids in place of keys where that changes nothing but the speed.
-    fn optimized(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
-        let plan = if self.use_indexes { count_ids(plan)? } else { plan };
+    async fn optimized(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+        if !self.use_indexes {
+            return Ok(state.optimize(&plan)?);
+        }
+        let mut plan = count_ids(plan)?;
+        let mut domains = HashMap::new();
+        for name in wanted_domains(&plan)? {
+            // A domain that cannot be read makes the statement slower, no more.
+            if let Ok(domain) = self.lake.domain(&name).await {
+                domains.insert(name, domain);
+            }
+        }
+        if !domains.is_empty() {
+            plan = filter_ids(plan, &domains)?;
+        }
         Ok(state.optimize(&plan)?)
     }
 
     pub(crate) async fn run_query(&self, plan: LogicalPlan) -> Result<SendableRecordBatchStream> {
         let state = self.context.state();
-        let plan = self.optimized(&state, plan)?;
+        let plan = self.optimized(&state, plan).await?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
         let joins = contains(physical.as_ref(), |plan| plan.is::<HashJoinExec>());
@@ -400,6 +430,7 @@ fn scalar_functions() -> Vec<Arc<datafusion::logical_expr::ScalarUDF>> {
     let own = [crate::local_day::local_day(), Mark::function(), MatchWords::function()];
     functions.extend(own.map(Arc::new));
     functions.extend(crate::assignment::functions().into_iter().map(Arc::new));
+    functions.extend(crate::domain_functions::functions().map(Arc::new));
     functions
 }
 

@@ -50,7 +50,9 @@ pub use maintain::{
 pub use reindex::{ReindexOptions, ReindexSummary, reindex};
 pub use schema::{parse_schema, parse_type, stored_type, type_name};
 pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
-pub use uplake_domain::{CheckReport as DomainCheck, Description as DomainDescription, Domain};
+pub use uplake_domain::{
+    CheckReport as DomainCheck, Description as DomainDescription, Domain, Progress as ReadProgress,
+};
 pub use uplake_index::{RowSet, WordMatcher, key_of_i64};
 pub use write_stream::{StreamWriter, WriteKind};
 

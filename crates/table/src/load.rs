@@ -260,7 +260,11 @@ fn definition(
         return Err(TableError::Invalid(format!(
             "table `{}` exists with {}; leave --id-domain out, or load into a new table",
             base.table(),
-            if has.is_empty() { "no id domains".into() } else { format!("--id-domain {}", has.join(" ")) }
+            if has.is_empty() {
+                "no id domains".into()
+            } else {
+                format!("--id-domain {}", has.join(" "))
+            }
         )));
     }
     if !options.indexes.is_empty() && options.indexes != base.indexes() {

@@ -87,8 +87,7 @@ pub async fn compact(
     let layout = Layout::of(base);
     let store = Arc::clone(lake.store());
     let sort_by = layout.sort_by();
-    let writer =
-        Arc::new(TableWriter::new(lake, layout, Handle::current(), 0, options.now_millis));
+    let writer = Arc::new(TableWriter::new(lake, layout, Handle::current(), 0, options.now_millis));
     let merged: Vec<DataFile> = groups.iter().flatten().cloned().collect();
     writer.ids().keep_ids_of(&merged).await?;
     let (work, threads) = (Arc::clone(&writer), options.threads);

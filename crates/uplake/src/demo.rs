@@ -13,7 +13,7 @@ use uplake_table::{AsOf, InputFile, Lake, LoadOptions, OnError, Progress, TextOp
 use uplake_testkit::shop::{Planted, ShopOptions};
 
 use crate::LakeArgs;
-use crate::environment::{memory_bytes, now_millis, session, threads};
+use crate::environment::{self, memory_bytes, now_millis, session, threads};
 use crate::generate::shop_files;
 use crate::output::{
     Format, count_text, is_terminal, statement_error, stdout, width, write_answer, write_file,

@@ -119,7 +119,8 @@ impl IdColumns {
         if self.columns.is_empty() {
             return Ok(batches);
         }
-        let mut ids: Vec<Vec<ArrayRef>> = vec![Vec::with_capacity(self.columns.len()); batches.len()];
+        let mut ids: Vec<Vec<ArrayRef>> =
+            vec![Vec::with_capacity(self.columns.len()); batches.len()];
         for column in &self.columns {
             let mut from = 0;
             while from < batches.len() {
@@ -150,7 +151,9 @@ impl IdColumns {
         let mut ids = Vec::new();
         let done = match keys {
             [only] if only.null_count() == 0 => {
-                domain.encode(&Columnar::new(only.value_offsets(), only.value_data()), &mut ids).await
+                domain
+                    .encode(&Columnar::new(only.value_offsets(), only.value_data()), &mut ids)
+                    .await
             }
             keys => {
                 let (offsets, data) = gathered(keys);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use object_store::path::Path;
 use tokio::sync::Mutex;
-use uplake_domain::{Description, Domain, DomainError, Options, Progress, list};
+use uplake_domain::{Domain, DomainError, Options, Progress, list};
 
 use crate::error::{Result, TableError};
 use crate::lake::Lake;
@@ -98,14 +98,6 @@ impl Lake {
     /// Opens the domain anew next time.
     pub(crate) async fn forget_domain(&self, name: &str) {
         self.domains().open.lock().await.remove(name);
-    }
-
-    /// What a domain is and takes, read without the rest of its log.
-    ///
-    /// # Errors
-    /// [`TableError::Domain`].
-    pub async fn describe_domain(&self, name: &str) -> Result<Description> {
-        Ok(self.domain(name).await?.describe().await?)
     }
 
     /// Where the dictionary of a domain is kept on this machine.

@@ -84,7 +84,8 @@ pub(crate) fn parse_property(text: &str, stored: &Schema) -> Vec<IdDomainSpec> {
 
 /// The tag of a data file: which log the ids of each column are from.
 pub(crate) fn tag<'a>(ids: impl Iterator<Item = (&'a IdDomainSpec, u128)>) -> String {
-    let one = |(spec, log): (&IdDomainSpec, u128)| format!("{}:{}:{log:032x}", spec.column, spec.domain);
+    let one =
+        |(spec, log): (&IdDomainSpec, u128)| format!("{}:{}:{log:032x}", spec.column, spec.domain);
     ids.map(one).collect::<Vec<_>>().join(",")
 }
 
