@@ -50,3 +50,11 @@ pub use local::LocalState;
 pub use log::{check_name, list};
 pub use maintain::{CheckReport, Description, Vacuumed};
 pub use run::MAX_IDS;
+
+impl Domain {
+    /// Which log the ids are from: a domain that was deleted and made anew has another.
+    #[must_use]
+    pub fn identity(&self) -> u128 {
+        self.position().domain
+    }
+}

@@ -17,7 +17,8 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use uplake_table::{
-    DataFile, IndexKind, IndexSpec, StreamWriter, TableDefinition, WriteKind, create_table,
+    DataFile, IdDomainSpec, IndexKind, IndexSpec, StreamWriter, TableDefinition, WriteKind,
+    create_table,
 };
 
 use crate::error::{EngineError, Result};
@@ -165,6 +166,7 @@ impl Session {
             partition_columns: spelled(&statement.partitioned_by, &schema),
             cluster_by: spelled(&statement.clustered_by, &schema),
             indexes: index_specs(&statement.indexed_by, &schema)?,
+            id_domains: domain_specs(&statement.id_domains, &schema)?,
             schema: Arc::new(schema),
         };
         if empty {
@@ -290,6 +292,8 @@ impl Session {
             }
             let indexes = snapshot.indexes().iter().filter(|spec| spec.column == *column);
             roles.extend(indexes.map(|spec| format!("index {}", spec.kind.name())));
+            let domains = snapshot.id_domains().iter().filter(|spec| spec.column == *column);
+            roles.extend(domains.map(|spec| format!("ids of {}", spec.domain)));
             (!roles.is_empty()).then(|| roles.join(", "))
         };
         let columns: Vec<(&str, ArrayRef)> = vec![
@@ -350,6 +354,22 @@ fn index_specs(columns: &[(String, Option<String>)], schema: &Schema) -> Result<
             None => IndexSpec { column, kind: IndexKind::Ids },
             Some(kind) => format!("{column}:{kind}").parse()?,
         })
+    };
+    columns.iter().map(spec).collect()
+}
+
+fn domain_specs(
+    columns: &[(String, Option<String>)],
+    schema: &Schema,
+) -> Result<Vec<IdDomainSpec>> {
+    let spec = |(column, domain): &(String, Option<String>)| match domain {
+        Some(domain) => {
+            let column = spelled(std::slice::from_ref(column), schema).concat();
+            Ok(IdDomainSpec { column, domain: domain.clone() })
+        }
+        None => Err(EngineError::statement(format!(
+            "column `{column}` lacks the name of its domain; write ID DOMAINS ({column} users)"
+        ))),
     };
     columns.iter().map(spec).collect()
 }

@@ -101,6 +101,14 @@ impl IdSet {
         }
     }
 
+    /// The values of a set of text.
+    pub fn texts(&self) -> Option<&[String]> {
+        match self {
+            Self::Integers { .. } => None,
+            Self::Texts { values, .. } => Some(values),
+        }
+    }
+
     fn fits(&self, data_type: &DataType) -> bool {
         match self {
             Self::Integers { .. } => data_type.is_signed_integer(),
@@ -179,6 +187,20 @@ pub(crate) struct InIdSet {
     name: String,
     pub set: Arc<IdSet>,
     signature: Signature,
+}
+
+impl InIdSet {
+    /// `column IN` the set, under a name that plans show.
+    pub fn of(name: String, set: Arc<IdSet>, column: Expr) -> Expr {
+        let signature = Signature::any(1, Volatility::Immutable);
+        let function = ScalarUDF::from(Self { name, set, signature });
+        Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), vec![column]))
+    }
+
+    /// What plans call it.
+    pub fn set_name(&self) -> &str {
+        &self.name
+    }
 }
 
 impl PartialEq for InIdSet {
@@ -349,9 +371,7 @@ fn resolved_list(
         SetName::List(number) => format!("in_list_{number}"),
         SetName::Stored(name) => format!("in_id_set_{name}"),
     };
-    let signature = Signature::any(1, Volatility::Immutable);
-    let function = ScalarUDF::from(InIdSet { name, set, signature });
-    let found = Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), vec![*expr]));
+    let found = InIdSet::of(name, set, *expr);
     Ok(Transformed::yes(if negated { Expr::Not(Box::new(found)) } else { found }))
 }
 

@@ -27,15 +27,19 @@
 
 mod assignment;
 mod catalog;
+mod count_ids;
 mod daily_sums;
 mod ddl;
+mod domain_functions;
 mod error;
 mod exact_sum;
+mod filter_ids;
 mod funnel;
 mod hot;
 mod id_set;
 mod id_sets;
 mod indexed;
+mod key_ids;
 mod literals;
 mod local_day;
 mod match_words;

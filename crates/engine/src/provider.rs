@@ -65,6 +65,10 @@ pub(crate) struct LakeTable {
     /// Position of each table column in the scan's schema (file columns, then partition columns).
     scan_positions: Vec<usize>,
     files: Vec<DataFile>,
+    /// The columns under the names they are stored with.
+    exact: SchemaRef,
+    /// This table with its columns of ids, once somebody wants it.
+    with_ids: OnceLock<Arc<LakeTable>>,
     bounds: OnceLock<FileBounds>,
     by_path: OnceLock<Arc<HashMap<Path, DataFile>>>,
 }
@@ -77,7 +81,27 @@ impl LakeTable {
 
     /// The table as if it had only these files.
     pub fn with_files(lake: Lake, snapshot: Snapshot, files: Vec<DataFile>) -> Self {
-        let exact = transform_schema_to_view(snapshot.schema());
+        let stored = Arc::clone(snapshot.schema());
+        Self::with_columns(lake, snapshot, files, stored)
+    }
+
+    /// The same table with its columns of ids, which come last: for rules that make plans use them.
+    pub fn with_ids(&self) -> Arc<Self> {
+        let make = || {
+            let (snapshot, files) = (self.snapshot.clone(), self.files.clone());
+            let stored = snapshot.stored_schema();
+            Arc::new(Self::with_columns(self.lake.clone(), snapshot, files, stored))
+        };
+        Arc::clone(self.with_ids.get_or_init(make))
+    }
+
+    fn with_columns(
+        lake: Lake,
+        snapshot: Snapshot,
+        files: Vec<DataFile>,
+        stored: SchemaRef,
+    ) -> Self {
+        let exact = transform_schema_to_view(&stored);
         let is_partition = |f: &FieldRef| snapshot.partition_columns().contains(f.name());
         let file_fields: Vec<FieldRef> =
             exact.fields().iter().filter(|f| !is_partition(f)).cloned().collect();
@@ -99,7 +123,18 @@ impl LakeTable {
         };
         let schema = Arc::new(Schema::new(exact.fields().iter().map(as_seen).collect::<Vec<_>>()));
         let (bounds, by_path) = (OnceLock::new(), OnceLock::new());
-        Self { lake, snapshot, schema, scan_schema, scan_positions, files, bounds, by_path }
+        Self {
+            lake,
+            snapshot,
+            schema,
+            scan_schema,
+            scan_positions,
+            files,
+            exact: stored,
+            with_ids: OnceLock::new(),
+            bounds,
+            by_path,
+        }
     }
 
     pub fn snapshot(&self) -> &Snapshot {
@@ -170,7 +205,8 @@ impl LakeTable {
     }
 
     fn bounds(&self) -> &FileBounds {
-        self.bounds.get_or_init(|| FileBounds::new(&self.schema, &self.snapshot, &self.files))
+        self.bounds
+            .get_or_init(|| FileBounds::new(&self.schema, &self.exact, &self.snapshot, &self.files))
     }
 
     fn partitioned_file(&self, number: usize) -> Result<PartitionedFile> {
@@ -369,10 +405,11 @@ struct FileBounds {
 }
 
 impl FileBounds {
-    fn new(schema: &Schema, snapshot: &Snapshot, files: &[DataFile]) -> Self {
+    /// `exact`: the columns of `schema` as they are stored.
+    fn new(schema: &Schema, exact: &Schema, snapshot: &Snapshot, files: &[DataFile]) -> Self {
         let per_file: Vec<_> = files.iter().map(DataFile::column_bounds).collect();
         let (mut min, mut max, mut nulls) = (HashMap::new(), HashMap::new(), HashMap::new());
-        for (exact, field) in snapshot.schema().fields().iter().zip(schema.fields()) {
+        for (exact, field) in exact.fields().iter().zip(schema.fields()) {
             let (exact, name) = (exact.name(), field.name());
             let data_type = field.data_type();
             if snapshot.partition_columns().contains(exact) {

@@ -32,7 +32,10 @@ use futures::{StreamExt, TryStreamExt};
 use uplake_table::{AsOf, IndexCache, Lake};
 
 use crate::catalog::LakeCatalog;
+use crate::count_ids::count_ids;
+use crate::domain_functions;
 use crate::error::{EngineError, Result};
+use crate::filter_ids::{filter_ids, wanted_domains};
 use crate::hot::ColumnCache;
 use crate::id_set::Mark;
 use crate::id_sets::IdSets;
@@ -105,6 +108,7 @@ pub struct Session {
     pub(crate) lake: Lake,
     pub(crate) catalog: Arc<LakeCatalog>,
     pub(crate) budget: Budget,
+    use_indexes: bool,
     warnings: Arc<Warnings>,
     pub(crate) id_sets: Arc<IdSets>,
 }
@@ -158,7 +162,8 @@ impl Session {
             .with_scalar_functions(scalar_functions())
             .build();
         let id_sets = Arc::default();
-        Ok(Self { context: context(state, &catalog)?, lake, catalog, budget, warnings, id_sets })
+        let (context, use_indexes) = (context(state, &catalog)?, options.use_indexes);
+        Ok(Self { context, lake, catalog, budget, use_indexes, warnings, id_sets })
     }
 
     /// What the user should hear of the statements since the last call, although they were answered.
@@ -183,6 +188,7 @@ impl Session {
             lake: self.lake.clone(),
             catalog,
             budget: self.budget.clone(),
+            use_indexes: self.use_indexes,
             warnings: Arc::clone(&self.warnings),
             id_sets: Arc::clone(&self.id_sets),
         };
@@ -231,7 +237,22 @@ impl Session {
         };
         let plan = self.context.state().statement_to_plan(parsed).await;
         let plan = plan.map_err(|e| self.explain(e))?;
-        self.resolve_id_sets(plan, statement).await
+        let plan = self.resolve_id_sets(plan, statement).await?;
+        self.resolve_domains(plan).await
+    }
+
+    /// The plan with the domains that its functions name, each read to the end of its log.
+    async fn resolve_domains(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let names = domain_functions::named_domains(&plan)?;
+        if names.is_empty() {
+            return Ok(plan);
+        }
+        let mut domains = HashMap::new();
+        for name in names {
+            let domain = self.lake.domain(&name).await?;
+            domains.insert(name, domain);
+        }
+        Ok(domain_functions::resolve(plan, &domains)?)
     }
 
     /// The answer's schema with columns spelled as their tables spell them: `userid` comes out as `UserId`.
@@ -309,14 +330,33 @@ impl Session {
         if small {
             state.config_mut().options_mut().optimizer.prefer_hash_join = false;
         }
-        let plan = state.optimize(plan)?;
+        let plan = self.optimized(&state, plan.clone()).await?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         Ok(execute_stream_partitioned(physical, self.context.task_ctx())?)
     }
 
+    /// The plan as it is run, with ids in place of keys where that changes nothing but the speed.
+    async fn optimized(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+        if !self.use_indexes {
+            return Ok(state.optimize(&plan)?);
+        }
+        let mut plan = count_ids(plan)?;
+        let mut domains = HashMap::new();
+        for name in wanted_domains(&plan)? {
+            // A domain that cannot be read makes the statement slower, no more.
+            if let Ok(domain) = self.lake.domain(&name).await {
+                domains.insert(name, domain);
+            }
+        }
+        if !domains.is_empty() {
+            plan = filter_ids(plan, &domains)?;
+        }
+        Ok(state.optimize(&plan)?)
+    }
+
     pub(crate) async fn run_query(&self, plan: LogicalPlan) -> Result<SendableRecordBatchStream> {
         let state = self.context.state();
-        let plan = state.optimize(&plan)?;
+        let plan = self.optimized(&state, plan).await?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
         let joins = contains(physical.as_ref(), |plan| plan.is::<HashJoinExec>());
@@ -394,6 +434,7 @@ fn scalar_functions() -> Vec<Arc<datafusion::logical_expr::ScalarUDF>> {
     let own = [crate::local_day::local_day(), Mark::function(), MatchWords::function()];
     functions.extend(own.map(Arc::new));
     functions.extend(crate::assignment::functions().into_iter().map(Arc::new));
+    functions.extend(crate::domain_functions::functions().map(Arc::new));
     functions
 }
 

@@ -1,6 +1,7 @@
 //! SQL text to statements, with what DataFusion's parser does not know taken out first.
 //!
-//! Ours are: `PARTITIONED BY (…)`, `CLUSTERED BY (…)` and `INDEXED BY (…)` of CREATE TABLE,
+//! Ours are: `PARTITIONED BY (…)`, `CLUSTERED BY (…)`, `INDEXED BY (…)` and `ID DOMAINS (…)` of
+//! CREATE TABLE,
 //! `table VERSION AS OF 3` / `table TIMESTAMP AS OF '…'`, `id IN ID SET name` with the statements
 //! about such sets, and `match(…)`. They are handled on tokens, which keep their place in the text,
 //! so that errors still point at it. Long lists of literals are taken out even before (`literals`).
@@ -40,6 +41,8 @@ pub struct Statement {
     pub(crate) clustered_by: Vec<String>,
     /// Columns, and kinds where they are named.
     pub(crate) indexed_by: Vec<(String, Option<String>)>,
+    /// Columns and their domains.
+    pub(crate) id_domains: Vec<(String, Option<String>)>,
     pub(crate) id_set: Option<IdSetStatement>,
 }
 
@@ -134,14 +137,15 @@ fn parse_one(
     let written = text_of(text, &tokens);
     let id_set = take_id_set_statement(&mut tokens)?;
     let (mut partitioned_by, mut clustered_by) = (Vec::new(), Vec::new());
-    let mut indexed_by = Vec::new();
+    let (mut indexed_by, mut id_domains) = (Vec::new(), Vec::new());
     if starts_with(&tokens, &[Keyword::CREATE]) {
         let bare = |columns: Vec<(String, Option<String>)>| columns.into_iter().map(|(c, _)| c);
         let partition = ["partitioned", "partition"];
-        partitioned_by = bare(take_columns(&mut tokens, &partition, false)?).collect();
+        partitioned_by = bare(take_columns(&mut tokens, &partition, "by", false)?).collect();
         let cluster = ["clustered", "cluster"];
-        clustered_by = bare(take_columns(&mut tokens, &cluster, false)?).collect();
-        indexed_by = take_columns(&mut tokens, &["indexed"], true)?;
+        clustered_by = bare(take_columns(&mut tokens, &cluster, "by", false)?).collect();
+        indexed_by = take_columns(&mut tokens, &["indexed"], "by", true)?;
+        id_domains = take_columns(&mut tokens, &["id"], "domains", true)?;
     }
     let tokens = name_functions(name_id_sets(name_versions(tokens)?)?);
     let parsed = parse_tokens(tokens.clone())?;
@@ -159,6 +163,7 @@ fn parse_one(
         partitioned_by,
         clustered_by,
         indexed_by,
+        id_domains,
         id_set,
     })
 }
@@ -422,11 +427,12 @@ fn starts_with(tokens: &[TokenWithSpan], keywords: &[Keyword]) -> bool {
     keywords.iter().all(|k| solid.next().and_then(keyword) == Some(*k))
 }
 
-/// Takes `PARTITIONED BY (a, b)` out of the tokens, if it is there outside brackets. With `kinds`, a
-/// word may follow each column.
+/// Takes `PARTITIONED BY (a, b)` out of the tokens, if it is there outside brackets; `second` is the
+/// word after its name. With `kinds`, a word may follow each column.
 fn take_columns(
     tokens: &mut Vec<TokenWithSpan>,
     names: &[&str],
+    second: &str,
     kinds: bool,
 ) -> Result<Vec<(String, Option<String>)>> {
     let mut depth = 0;
@@ -441,7 +447,10 @@ fn take_columns(
         if depth == 0 && keyword(token) == Some(Keyword::AS) {
             break;
         }
-        if depth == 0 && names.iter().any(|name| is_word(token, name)) {
+        // A table may be called `id`.
+        let follows = || tokens[at + 1..].iter().find(|t| !is_space(t));
+        let named = || second == "by" || follows().is_some_and(|t| is_word(t, second));
+        if depth == 0 && names.iter().any(|name| is_word(token, name)) && named() {
             start = Some(at);
             break;
         }
@@ -449,7 +458,12 @@ fn take_columns(
     let Some(start) = start else { return Ok(Vec::new()) };
     let place = tokens[start].span.start;
     let malformed = || EngineError::Statement {
-        message: format!("write `{} BY (column, …)`", tokens[start].token),
+        message: format!(
+            "write `{} {} (column{}, …)`",
+            tokens[start].token,
+            second.to_uppercase(),
+            if second == "domains" { " domain" } else { "" }
+        ),
         position: Some(Position { line: place.line, column: place.column }),
     };
     let mut at = start + 1;
@@ -460,7 +474,7 @@ fn take_columns(
         at += 1;
         tokens.get(at - 1)
     };
-    if next().and_then(keyword) != Some(Keyword::BY)
+    if !next().is_some_and(|t| is_word(t, second))
         || next().map(|t| &t.token) != Some(&Token::LParen)
     {
         return Err(malformed());
@@ -473,7 +487,7 @@ fn take_columns(
         }
         let mut after = next().map(|t| &t.token);
         if let (true, Some(Token::Word(kind)), Some(column)) = (kinds, after, columns.last_mut()) {
-            column.1 = Some(kind.value.to_lowercase());
+            column.1 = Some(column_name(kind));
             after = next().map(|t| &t.token);
         }
         match after {
@@ -678,6 +692,15 @@ mod tests {
         let words = |kind: &str| ("s".to_owned(), Some(kind.to_owned()));
         let expected = [("a".to_owned(), None), words("words"), words("ngrams")];
         assert_eq!(parse(text).unwrap()[0].indexed_by, expected);
+    }
+
+    #[test]
+    fn id_domains_are_taken_out_of_create_table() {
+        let text = "CREATE TABLE id (a TEXT) ID DOMAINS (a users, \"B\" \"Items\")";
+        let pair = |column: &str, domain: &str| (column.to_owned(), Some(domain.to_owned()));
+        let statement = &parse(text).unwrap()[0];
+        assert_eq!(statement.id_domains, [pair("a", "users"), pair("B", "Items")]);
+        assert_eq!(statement.parsed.to_string(), "CREATE TABLE id (a TEXT)");
     }
 
     #[test]

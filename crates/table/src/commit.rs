@@ -18,10 +18,13 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 
 use crate::error::{Result, TableError};
+use crate::id_domain::{self, ID_PREFIX, IdDomainSpec, is_id_column};
 use crate::index::{IndexSpec, check_specs, index_path, property};
 use crate::lake::{AsOf, Lake};
 use crate::load::on_thread;
-use crate::snapshot::{CLUSTER_BY, INDEXES, Snapshot, label_app_id, store_path};
+use crate::snapshot::{
+    CLUSTER_BY, ID_DOMAINS, INDEXES, Snapshot, label_app_id, store_path, stored_schema,
+};
 
 /// Versions tried before giving up: as many writers may commit while one does.
 const COMMIT_ATTEMPTS: usize = 100;
@@ -39,6 +42,8 @@ pub struct TableDefinition {
     pub cluster_by: Vec<String>,
     /// Indexes that each data file gets.
     pub indexes: Vec<IndexSpec>,
+    /// Columns whose values are keys of an id domain; each gets a column of ids.
+    pub id_domains: Vec<IdDomainSpec>,
 }
 
 /// A change to a table, not yet committed.
@@ -46,7 +51,7 @@ pub struct TableDefinition {
 pub(crate) struct Change {
     pub add: Vec<Add>,
     pub remove: Vec<Remove>,
-    /// The whole new schema, if columns were added.
+    /// The whole new schema without ids, if columns were added.
     pub schema: Option<Arc<Schema>>,
     /// The whole new list, if the table's indexes change.
     pub indexes: Option<Vec<IndexSpec>>,
@@ -84,7 +89,8 @@ pub(crate) async fn create(
     std::fs::create_dir_all(lake.table_path(table))
         .map_err(|e| TableError::io(format!("creating table `{table}`"), e))?;
     check_files(lake, table, &add).await?;
-    let kernel = kernel_schema(table, &definition.schema)?;
+    let stored = stored_schema(&definition.schema, &definition.id_domains);
+    let kernel = kernel_schema(table, &stored)?;
     let mut builder = CreateBuilder::new()
         .with_log_store(lake.log_store(table)?)
         .with_save_mode(SaveMode::ErrorIfExists)
@@ -101,6 +107,10 @@ pub(crate) async fn create(
     }
     if !definition.indexes.is_empty() {
         configuration.insert(INDEXES.to_owned(), Some(property(&definition.indexes)));
+    }
+    if !definition.id_domains.is_empty() {
+        let text = id_domain::property(&definition.id_domains);
+        configuration.insert(ID_DOMAINS.to_owned(), Some(text));
     }
     if !configuration.is_empty() {
         builder = builder.with_raise_if_key_not_exists(false).with_configuration(configuration);
@@ -169,7 +179,8 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
     let mut actions: Vec<Action> = Vec::with_capacity(change.add.len() + change.remove.len() + 1);
     let mut metadata = state.metadata().clone();
     if let Some(schema) = &change.schema {
-        metadata = metadata.with_schema(&kernel_schema(table, schema).map_err(generic)?)?;
+        let stored = stored_schema(schema, on.id_domains());
+        metadata = metadata.with_schema(&kernel_schema(table, &stored).map_err(generic)?)?;
     }
     match change.indexes.as_deref() {
         None => {}
@@ -204,7 +215,7 @@ async fn still_fits(base: &Snapshot, newer: &Snapshot, change: &Change) -> Resul
     if base.eager()?.metadata().id() != newer.eager()?.metadata().id() {
         return conflict("it was dropped and made again");
     }
-    if base.schema() != newer.schema() {
+    if base.schema() != newer.schema() || base.id_domains() != newer.id_domains() {
         return conflict("its columns changed");
     }
     let live: HashSet<&str> = newer.files().iter().map(|f| f.path.as_str()).collect();
@@ -279,12 +290,25 @@ pub async fn create_table(
 ) -> Result<()> {
     crate::lake::check_table_name(table)?;
     check_definition(definition)?;
+    check_new_columns(&definition.schema)?;
     match create(lake, table, definition, Vec::new(), None, now_millis).await {
         Ok(()) => Ok(()),
         Err(CommitError::Conflict(_) | CommitError::LabelTaken) => {
             Err(TableError::TableExists { name: table.to_owned() })
         }
         Err(CommitError::Failed(e)) => Err(e),
+    }
+}
+
+/// New columns must not be named like columns of ids.
+pub(crate) fn check_new_columns(schema: &Schema) -> Result<()> {
+    match schema.fields().iter().find(|f| is_id_column(f.name())) {
+        None => Ok(()),
+        Some(field) => Err(TableError::Invalid(format!(
+            "column `{}`: names that start with `{ID_PREFIX}` are kept for columns of ids, which \
+             are made at load; rename the column or leave it out",
+            field.name()
+        ))),
     }
 }
 
@@ -328,6 +352,7 @@ pub(crate) fn check_definition(definition: &TableDefinition) -> Result<()> {
         }
     }
     check_specs(&definition.indexes, schema, &definition.partition_columns)?;
+    id_domain::check_specs(&definition.id_domains, schema, &definition.partition_columns)?;
     if definition.partition_columns.len() == schema.fields().len() {
         return Err(TableError::Invalid(
             "a table needs a column that is not a partition column".into(),

@@ -62,6 +62,12 @@ pub enum TableError {
     /// An index file cannot be made.
     #[error("{what}: {source}")]
     Index { what: String, source: uplake_index::IndexError },
+    /// An id domain cannot be used.
+    #[error(transparent)]
+    Domain(#[from] uplake_domain::DomainError),
+    /// Keys of a column cannot have ids.
+    #[error("column `{column}`: {source}")]
+    Keys { column: String, source: uplake_domain::DomainError },
     /// The lake was written by a newer version.
     #[error("{}: lake format {found} is newer than {supported}; upgrade uplake", .path.display())]
     TooNew { path: PathBuf, found: u64, supported: u64 },

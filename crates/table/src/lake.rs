@@ -16,6 +16,7 @@ use object_store::local::LocalFileSystem;
 use url::Url;
 
 use crate::error::{Result, TableError};
+use crate::id_domain::{OpenDomains, ReportDomain};
 use crate::snapshot::Snapshot;
 
 /// The lake format this version writes.
@@ -27,6 +28,7 @@ const TABLE_NAME_MAX_BYTES: usize = 128;
 pub struct Lake {
     root: PathBuf,
     store: Arc<dyn ObjectStore>,
+    domains: Arc<OpenDomains>,
 }
 
 /// Which version of a table to read.
@@ -92,9 +94,21 @@ impl Lake {
                 root.display()
             )));
         }
-        let lake = Self { root, store: Arc::new(LocalFileSystem::new()) };
+        let domains = Arc::default();
+        let lake = Self { root, store: Arc::new(LocalFileSystem::new()), domains };
         lake.check_format()?;
         Ok(lake)
+    }
+
+    /// The lake with a folder for what can be made anew at any time, the dictionaries of id domains;
+    /// `report` hears how far one is read, should that be needed.
+    #[must_use]
+    pub fn with_cache(self, folder: Option<PathBuf>, report: Option<ReportDomain>) -> Self {
+        Self { domains: Arc::new(OpenDomains::new(folder, report)), ..self }
+    }
+
+    pub(crate) fn domains(&self) -> &OpenDomains {
+        &self.domains
     }
 
     /// The folder, absolute.

@@ -16,13 +16,14 @@
 //! - Any Delta reader gets the same rows from a table that we do.
 //!
 //! # Not here
-//! SQL and DataFusion (`engine`), experiments (`experiment`), id domains (a later issue).
+//! SQL and DataFusion (`engine`), experiments (`experiment`), how ids are given (`domain`).
 
 #![forbid(unsafe_code)]
 
 mod commit;
 mod decode;
 mod error;
+mod id_domain;
 mod id_sets;
 mod index;
 mod lake;
@@ -37,6 +38,7 @@ mod write;
 pub use commit::{TableDefinition, create_table};
 pub use decode::{BadRow, InputFile, Progress, TextOptions, describe_schema, expand_inputs};
 pub use error::{Result, TableError};
+pub use id_domain::{DomainProgress, IdDomainSpec, ReportDomain, id_column};
 pub use id_sets::StoredIdSet;
 pub use index::{Answered, Fallback, FileRows, IndexCache, IndexKind, IndexSpec, Question};
 pub use lake::{AsOf, Lake, check_table_name};
@@ -48,6 +50,9 @@ pub use maintain::{
 pub use reindex::{ReindexOptions, ReindexSummary, reindex};
 pub use schema::{parse_schema, parse_type, stored_type, type_name};
 pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
+pub use uplake_domain::{
+    CheckReport as DomainCheck, Description as DomainDescription, Domain, Progress as ReadProgress,
+};
 pub use uplake_index::{RowSet, WordMatcher, key_of_f64, key_of_i64};
 pub use write_stream::{StreamWriter, WriteKind};
 

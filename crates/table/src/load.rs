@@ -21,9 +21,12 @@ use deltalake_core::kernel::Add;
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
 use tokio::runtime::Handle;
 
-use crate::commit::{self, Change, CommitError, TableDefinition, check_definition};
+use crate::commit::{
+    self, Change, CommitError, TableDefinition, check_definition, check_new_columns,
+};
 use crate::decode::{BadRow, Decoder, Input, InputFile, Progress, TextOptions, Unit};
 use crate::error::{Result, TableError};
+use crate::id_domain::IdDomainSpec;
 use crate::index::IndexSpec;
 use crate::lake::{AsOf, Lake, check_table_name};
 use crate::schema::{type_name, widens};
@@ -56,6 +59,8 @@ pub struct LoadOptions {
     pub cluster_by: Vec<String>,
     /// For a new table: indexes that each data file gets.
     pub indexes: Vec<IndexSpec>,
+    /// For a new table: columns whose values are keys of an id domain.
+    pub id_domains: Vec<IdDomainSpec>,
     /// May files bring columns the table does not have?
     pub allow_new_columns: bool,
     /// A load with the same label happens once.
@@ -120,12 +125,13 @@ pub async fn load(
     }
     let plan = Plan::new(lake, table, base, files, options, progress)?;
     let writer = Arc::new(TableWriter::new(
+        lake,
         plan.layout.clone(),
-        Arc::clone(lake.store()),
         Handle::current(),
         options.memory_bytes / BUFFER_SHARE,
         options.now_millis,
     ));
+    writer.ids().open().await?;
     let written = {
         let (writer, options, progress) =
             (Arc::clone(&writer), options.clone(), Arc::clone(progress));
@@ -219,7 +225,9 @@ impl Plan {
             let hints = columns.hints(declared);
             let input = Input::open(file, &options.text, hints.as_ref(), progress)?;
             let may_add = inputs.is_empty() && base.is_none() || options.allow_new_columns;
+            let known = columns.fields.len();
             columns.merge(&input.file.name, &input.schema, declared, may_add)?;
+            check_new_columns(&Schema::new(columns.fields[known..].to_vec()))?;
             inputs.push(input);
         }
         columns.check_declared(declared)?;
@@ -244,8 +252,21 @@ fn definition(
             partition_columns: options.partition_by.clone(),
             cluster_by: options.cluster_by.clone(),
             indexes: options.indexes.clone(),
+            id_domains: options.id_domains.clone(),
         });
     };
+    if !options.id_domains.is_empty() && options.id_domains != base.id_domains() {
+        let has: Vec<String> = base.id_domains().iter().map(ToString::to_string).collect();
+        return Err(TableError::Invalid(format!(
+            "table `{}` exists with {}; leave --id-domain out, or load into a new table",
+            base.table(),
+            if has.is_empty() {
+                "no id domains".into()
+            } else {
+                format!("--id-domain {}", has.join(" "))
+            }
+        )));
+    }
     if !options.indexes.is_empty() && options.indexes != base.indexes() {
         return Err(TableError::Invalid(format!(
             "table `{0}` exists with other indexes; leave --index out, and change them with \
@@ -270,6 +291,7 @@ fn definition(
         partition_columns: base.partition_columns().to_vec(),
         cluster_by: base.cluster_by().to_vec(),
         indexes: base.indexes().to_vec(),
+        id_domains: base.id_domains().to_vec(),
     })
 }
 
@@ -639,10 +661,11 @@ async fn append(
 ) -> Result<Committed, CommitError> {
     if base.partition_columns() != definition.partition_columns
         || base.cluster_by() != definition.cluster_by
+        || base.id_domains() != definition.id_domains
     {
         return Err(CommitError::Failed(TableError::Conflict {
             table: base.table().to_owned(),
-            reason: "it was made with another partitioning or clustering".into(),
+            reason: "it was made with another partitioning, clustering or id domain".into(),
         }));
     }
     let merged = merged_schema(base, &definition.schema)?;

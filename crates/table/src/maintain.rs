@@ -1,7 +1,7 @@
 //! Keeping a table tidy: compact small files, remove garbage, check what is there.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::io::Read;
 use std::path::Path as LocalPath;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,12 +23,13 @@ use tokio::runtime::Handle;
 
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
+use crate::id_domain::IdColumns;
 use crate::index;
 use crate::lake::{AsOf, Lake};
 use crate::load::on_thread;
 use crate::reindex::check_index;
 use crate::snapshot::{DataFile, Snapshot};
-use crate::write::{ENCODE_ROWS, Layout, TableWriter, sort_order};
+use crate::write::{ENCODE_ROWS, Layout, ROW_GROUP_ROWS, TableWriter, sort_order};
 use crate::write_stream::remove_action;
 
 /// A file below this is worth merging with others.
@@ -85,21 +86,16 @@ pub async fn compact(
     let _lock = on_thread(move || locked.lock_for_writing(&name)).await?;
     let layout = Layout::of(base);
     let store = Arc::clone(lake.store());
-    let writer = Arc::new(TableWriter::new(
-        layout,
-        Arc::clone(&store),
-        Handle::current(),
-        0,
-        options.now_millis,
-    ));
+    let sort_by = layout.sort_by();
+    let writer = Arc::new(TableWriter::new(lake, layout, Handle::current(), 0, options.now_millis));
     let merged: Vec<DataFile> = groups.iter().flatten().cloned().collect();
+    writer.ids().keep_ids_of(&merged).await?;
     let (work, threads) = (Arc::clone(&writer), options.threads);
     let schema = file_schema(base);
-    let (partition_columns, cluster_by) =
-        (base.partition_columns().to_vec(), base.cluster_by().to_vec());
+    let partition_columns = base.partition_columns().to_vec();
     let runtime = Handle::current();
     let result = on_thread(move || {
-        let merge = Merge { writer: &work, store, runtime, schema, partition_columns, cluster_by };
+        let merge = Merge { writer: &work, store, runtime, schema, partition_columns, sort_by };
         merge.all(groups, threads)
     })
     .await;
@@ -168,7 +164,16 @@ fn compaction_groups(base: &Snapshot) -> Vec<Vec<DataFile>> {
             .collect();
         partitions.entry(key).or_default().push(file.clone());
     }
-    let lead = base.cluster_by().first();
+    let sort_by = Layout::of(base).sort_by();
+    // Ids of several logs are no use together, and ids of files that others wrote are not believed.
+    let mixed = base.id_domains().iter().any(|spec| {
+        let sources = base.files().iter().filter_map(|f| f.ids.get(&spec.column));
+        sources.collect::<HashSet<_>>().len() > 1
+    });
+    let lacks_ids = |f: &DataFile| {
+        mixed || base.id_domains().iter().any(|spec| !f.ids.contains_key(&spec.column))
+    };
+    let lead = sort_by.first();
     partitions
         .into_values()
         .filter_map(|files| {
@@ -176,9 +181,10 @@ fn compaction_groups(base: &Snapshot) -> Vec<Vec<DataFile>> {
             let chosen: Vec<DataFile> = if overlapping {
                 files
             } else {
-                files.into_iter().filter(|f| f.size < SMALL_FILE_BYTES).collect()
+                let wanted = |f: &DataFile| f.size < SMALL_FILE_BYTES || lacks_ids(f);
+                files.into_iter().filter(wanted).collect()
             };
-            (chosen.len() > 1).then_some(chosen)
+            (chosen.len() > 1 || chosen.iter().any(lacks_ids)).then_some(chosen)
         })
         .collect()
 }
@@ -216,9 +222,10 @@ struct Merge<'a> {
     writer: &'a TableWriter,
     store: Arc<dyn ObjectStore>,
     runtime: Handle,
+    /// A file's columns without the ids.
     schema: SchemaRef,
     partition_columns: Vec<String>,
-    cluster_by: Vec<String>,
+    sort_by: Vec<String>,
 }
 
 impl Merge<'_> {
@@ -252,7 +259,10 @@ impl Merge<'_> {
             .map(|c| files[0].partition_values.get(c).cloned().flatten())
             .collect();
         let mut output = Output { writer: self.writer, key, file: None };
-        if self.cluster_by.is_empty() {
+        for file in files.iter().filter(|f| !self.writer.ids().believes(f)) {
+            self.learn_keys(file)?;
+        }
+        if self.sort_by.is_empty() {
             for file in files {
                 for batch in self.read(file)? {
                     output.write(&batch?)?;
@@ -264,8 +274,27 @@ impl Merge<'_> {
         output.finish()
     }
 
-    /// A file's rows, in the table's schema without partition columns.
-    fn read(&self, file: &DataFile) -> Result<FittedReader> {
+    /// Numbers the keys of a file whose ids are to be made anew, many at a time: later, when its
+    /// rows are read in small batches, all are known.
+    fn learn_keys(&self, file: &DataFile) -> Result<()> {
+        let mut reader = self.read(file)?;
+        loop {
+            let (mut batches, mut rows) = (Vec::new(), 0);
+            while rows < ROW_GROUP_ROWS {
+                let Some(batch) = reader.next_stored() else { break };
+                let batch = batch?;
+                rows += batch.num_rows();
+                batches.push(batch);
+            }
+            if batches.is_empty() {
+                return Ok(());
+            }
+            self.writer.ids().append(batches, &self.runtime)?;
+        }
+    }
+
+    /// A file's rows, in the table's schema without partition columns, with ids.
+    fn read(&self, file: &DataFile) -> Result<FittedReader<'_>> {
         let chunks = StoreFile::new(&self.store, file, &self.runtime);
         let parquet = |e| TableError::Parquet { file: file.path.clone(), source: e };
         let reader = ParquetRecordBatchReaderBuilder::try_new(chunks)
@@ -273,11 +302,18 @@ impl Merge<'_> {
             .with_batch_size(MERGE_BATCH_ROWS)
             .build()
             .map_err(parquet)?;
-        Ok(FittedReader { path: file.path.clone(), reader, schema: Arc::clone(&self.schema) })
+        let ids = self.writer.ids();
+        let believed = ids.believes(file);
+        Ok(FittedReader {
+            path: file.path.clone(),
+            reader,
+            schema: Arc::clone(if believed { ids.schema() } else { &self.schema }),
+            number: (!believed).then(|| (ids, self.runtime.clone())),
+        })
     }
 
     fn merge_sorted(&self, files: &[DataFile], output: &mut Output<'_>) -> Result<()> {
-        let mut keys = SortKeys::new(&self.schema, &self.cluster_by)?;
+        let mut keys = SortKeys::new(self.writer.ids().schema(), &self.sort_by)?;
         let mut cursors = Vec::with_capacity(files.len());
         for file in files {
             let source = self.sorted_source(file, &mut keys)?;
@@ -289,7 +325,7 @@ impl Merge<'_> {
     }
 
     /// The file's batches in order; a file that turns out not to be sorted is sorted in memory.
-    fn sorted_source(&self, file: &DataFile, keys: &mut SortKeys) -> Result<Source> {
+    fn sorted_source(&self, file: &DataFile, keys: &mut SortKeys) -> Result<Source<'_>> {
         let mut last: Option<OwnedRow> = None;
         let mut sorted = true;
         // A first pass over the key columns alone would need a second reader; reading the file once
@@ -313,7 +349,7 @@ impl Merge<'_> {
             return Ok(Source::File(self.read(file)?));
         }
         let batches = self.read(file)?.collect::<Result<Vec<_>>>()?;
-        let order = sort_order(&batches, &self.cluster_by)?;
+        let order = sort_order(&batches, &self.sort_by)?;
         let refs: Vec<&RecordBatch> = batches.iter().collect();
         let sorted = order
             .chunks(MERGE_BATCH_ROWS)
@@ -330,13 +366,12 @@ impl Merge<'_> {
             .map_err(|e| TableError::Parquet { file: file.path.clone(), source: e })?;
         let footer = builder.metadata();
         let ours = footer.file_metadata().created_by().is_some_and(|by| by.starts_with("uplake "));
-        let columns: Vec<i32> = self
-            .cluster_by
-            .iter()
-            .filter_map(|c| builder.schema().index_of(c).ok())
-            .map(|i| i as i32)
-            .collect();
+        let columns: Result<Vec<usize>, _> =
+            self.sort_by.iter().map(|c| builder.schema().index_of(c)).collect();
+        let Ok(columns) = columns else { return Ok(false) };
+        let columns: Vec<i32> = columns.into_iter().map(|i| i as i32).collect();
         Ok(ours
+            && self.writer.ids().believes(file)
             && footer.row_groups().iter().all(|g| {
                 g.sorting_columns()
                     .is_some_and(|s| s.iter().map(|c| c.column_idx).collect::<Vec<_>>() == columns)
@@ -374,16 +409,16 @@ impl Output<'_> {
     }
 }
 
-struct FittedReader {
+struct FittedReader<'a> {
     path: String,
     reader: ParquetRecordBatchReader,
     schema: SchemaRef,
+    /// Who makes the ids that are not read from the file.
+    number: Option<(&'a IdColumns, Handle)>,
 }
 
-impl Iterator for FittedReader {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl FittedReader<'_> {
+    fn next_stored(&mut self) -> Option<Result<RecordBatch>> {
         let batch = self.reader.next()?;
         let fitted = batch.and_then(|batch| fit(&batch, &self.schema));
         Some(fitted.map_err(|e| TableError::arrow(format!("reading {}", self.path), e)))
@@ -406,12 +441,23 @@ pub(crate) fn fit(
     RecordBatch::try_new(Arc::clone(schema), columns)
 }
 
-enum Source {
-    File(FittedReader),
+impl Iterator for FittedReader<'_> {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.next_stored()?;
+        let Some((ids, runtime)) = &self.number else { return Some(batch) };
+        let numbered = batch.and_then(|batch| ids.append(vec![batch], runtime));
+        Some(numbered.map(|mut batches| batches.swap_remove(0)))
+    }
+}
+
+enum Source<'a> {
+    File(FittedReader<'a>),
     Memory(std::vec::IntoIter<RecordBatch>),
 }
 
-impl Iterator for Source {
+impl Iterator for Source<'_> {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -452,15 +498,15 @@ impl SortKeys {
     }
 }
 
-struct Cursor {
-    source: Source,
+struct Cursor<'a> {
+    source: Source<'a>,
     batch: RecordBatch,
     keys: Rows,
     at: usize,
 }
 
-impl Cursor {
-    fn open(mut source: Source, keys: &SortKeys) -> Result<Option<Self>> {
+impl<'a> Cursor<'a> {
+    fn open(mut source: Source<'a>, keys: &SortKeys) -> Result<Option<Self>> {
         for batch in source.by_ref() {
             let batch = batch?;
             if batch.num_rows() > 0 {
@@ -478,7 +524,7 @@ impl Cursor {
 
 /// K-way merge: rows in key order, ties in file order, [`ENCODE_ROWS`] at a time.
 fn merge_cursors(
-    mut cursors: Vec<Cursor>,
+    mut cursors: Vec<Cursor<'_>>,
     keys: &SortKeys,
     emit: &mut dyn FnMut(&RecordBatch) -> Result<()>,
 ) -> Result<()> {

@@ -16,6 +16,7 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 
 use crate::error::{Result, TableError};
+use crate::id_domain::{self, IdDomainSpec, id_column, id_field};
 use crate::index::{self, IndexSpec, parse_property};
 use crate::lake::{AsOf, Lake};
 
@@ -24,6 +25,12 @@ pub(crate) const CLUSTER_BY: &str = "uplake.clusterBy";
 
 /// Table property: the indexed columns and how, `column:kind`, comma separated.
 pub(crate) const INDEXES: &str = "uplake.indexes";
+
+/// Table property: the columns whose values are keys of an id domain, `column:domain`, comma separated.
+pub(crate) const ID_DOMAINS: &str = "uplake.idDomains";
+
+/// Tag of an Add action: where the file's ids are from, `column:domain:log`, comma separated.
+pub(crate) const IDS_TAG: &str = "uplake.ids";
 
 /// Tag of an Add action: the file's CRC-32, eight hexadecimal digits.
 pub(crate) const CRC32_TAG: &str = "uplake.crc32";
@@ -41,6 +48,7 @@ pub struct Snapshot {
     cluster_by: Vec<String>,
     indexes: Vec<IndexSpec>,
     declared_indexes: Vec<IndexSpec>,
+    id_domains: Vec<IdDomainSpec>,
     files: Arc<Vec<DataFile>>,
     prefix: Path,
     /// When this version's commit file was written; tells a table from a later one of its name.
@@ -68,6 +76,8 @@ pub struct DataFile {
     pub stats: Option<String>,
     /// CRC-32 of the file, for files we wrote; Parquet pages carry none.
     pub crc32: Option<u32>,
+    /// Columns whose ids are in the file for every key -> the domain and log they are from.
+    pub ids: HashMap<String, String>,
 }
 
 /// What the log says about one column of one file. Bounds hold for every value, but need not be values.
@@ -158,7 +168,12 @@ impl Snapshot {
         let declared_indexes: Vec<IndexSpec> =
             declared_indexes.map(|text| parse_property(text)).unwrap_or_default();
         let schema = state.arrow_schema();
-        let schema = Arc::new(Schema::new(schema.fields().clone()));
+        let id_domains = state.metadata().configuration().get(ID_DOMAINS);
+        let id_domains = id_domains.map(|text| id_domain::parse_property(text, &schema));
+        let id_domains = id_domains.unwrap_or_default();
+        let is_ids = |name: &str| id_domains.iter().any(|spec| id_column(&spec.column) == name);
+        let fields = schema.fields().iter().filter(|f| !is_ids(f.name())).cloned();
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let partition_columns: Vec<String> =
             state.metadata().partition_columns().iter().map(ToString::to_string).collect();
         let fits = |spec: &&IndexSpec| index::fits(spec, &schema, &partition_columns);
@@ -176,6 +191,7 @@ impl Snapshot {
             cluster_by,
             indexes,
             declared_indexes,
+            id_domains,
             files: Arc::new(files),
             prefix,
         })
@@ -191,7 +207,8 @@ impl Snapshot {
         self.delta.version().unwrap_or_default()
     }
 
-    /// All columns, partition columns included, in the table's order.
+    /// All columns, partition columns included, in the table's order. Columns of ids are not among
+    /// them: see [`Self::stored_schema`].
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -214,6 +231,26 @@ impl Snapshot {
     /// The same with those whose columns another writer changed or removed since.
     pub(crate) fn declared_indexes(&self) -> &[IndexSpec] {
         &self.declared_indexes
+    }
+
+    /// The columns whose values are keys of an id domain.
+    pub fn id_domains(&self) -> &[IdDomainSpec] {
+        &self.id_domains
+    }
+
+    /// Where the ids of a column are from, if every file has them and from the same log: then equal
+    /// ids are equal keys. `None` also if there is no file.
+    pub fn ids_of(&self, column: &str) -> Option<&str> {
+        let first = self.files.first()?.ids.get(column)?;
+        let spec = self.id_domains.iter().find(|spec| spec.column == column)?;
+        let same = self.files.iter().all(|f| f.ids.get(column) == Some(first));
+        let ours = first.strip_prefix(spec.domain.as_str()).is_some_and(|r| r.starts_with(':'));
+        (same && ours).then_some(first)
+    }
+
+    /// The columns as any Delta reader sees them: [`Self::schema`], then the columns of ids.
+    pub fn stored_schema(&self) -> SchemaRef {
+        stored_schema(&self.schema, &self.id_domains)
     }
 
     /// The data files.
@@ -297,6 +334,15 @@ impl Snapshot {
     }
 }
 
+/// The columns a table has in the log: those of users, then the ids.
+pub(crate) fn stored_schema(schema: &SchemaRef, id_domains: &[IdDomainSpec]) -> SchemaRef {
+    if id_domains.is_empty() {
+        return Arc::clone(schema);
+    }
+    let ids = id_domains.iter().map(|spec| id_field(&spec.column));
+    Arc::new(Schema::new(schema.fields().iter().cloned().chain(ids).collect::<Vec<_>>()))
+}
+
 /// The Delta transaction id under which a load's label is remembered.
 pub(crate) fn label_app_id(label: &str) -> String {
     format!("uplake-load:{label}")
@@ -367,6 +413,8 @@ async fn data_files(
         let path = view.path().into_owned();
         #[expect(deprecated, reason = "the only public way to an Add's tags in deltalake-core 1.1")]
         let add = view.add_action();
+        let mut tags = add.tags.unwrap_or_default();
+        let mut tag = |name: &str| tags.remove(name).flatten();
         files.push(DataFile {
             store_path: store_path(table, prefix, &path)?,
             index_path: crate::index::index_path(table, prefix, &path)?,
@@ -376,10 +424,8 @@ async fn data_files(
             rows: view.num_records().map(|n| n as u64),
             partition_values: add.partition_values,
             stats: add.stats,
-            crc32: add
-                .tags
-                .and_then(|mut tags| tags.remove(CRC32_TAG).flatten())
-                .and_then(|hex| u32::from_str_radix(&hex, 16).ok()),
+            crc32: tag(CRC32_TAG).and_then(|hex| u32::from_str_radix(&hex, 16).ok()),
+            ids: tag(IDS_TAG).map(|text| id_domain::parse_tag(&text)).unwrap_or_default(),
         });
     }
     // The log replays newest first; a fixed order makes plans and reports repeatable.

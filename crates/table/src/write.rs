@@ -32,9 +32,10 @@ use tokio::runtime::Handle;
 
 use crate::commit::TableDefinition;
 use crate::error::{Result, TableError};
+use crate::id_domain::{IdColumns, IdDomainSpec, id_column};
 use crate::index::{IndexBuilder, IndexSpec, index_path};
 use crate::lake::Lake;
-use crate::snapshot::{CRC32_TAG, Snapshot};
+use crate::snapshot::{CRC32_TAG, IDS_TAG, Snapshot};
 use crate::stats;
 
 /// Rows of a row group: enough that one is worth a request of several MiB, few enough that a
@@ -63,6 +64,7 @@ pub(crate) struct Layout {
     pub partition_columns: Vec<String>,
     pub cluster_by: Vec<String>,
     pub indexes: Vec<IndexSpec>,
+    pub id_domains: Vec<IdDomainSpec>,
     pub prefix: Path,
 }
 
@@ -75,6 +77,7 @@ impl Layout {
             partition_columns: base.partition_columns().to_vec(),
             cluster_by: base.cluster_by().to_vec(),
             indexes: base.indexes().to_vec(),
+            id_domains: base.id_domains().to_vec(),
             prefix: base.prefix().clone(),
         }
     }
@@ -87,8 +90,17 @@ impl Layout {
             partition_columns: definition.partition_columns.clone(),
             cluster_by: definition.cluster_by.clone(),
             indexes: definition.indexes.clone(),
+            id_domains: definition.id_domains.clone(),
             prefix: lake.table_prefix(table)?,
         })
+    }
+
+    /// The columns that rows of a file are really sorted by: ids in place of their keys, so that
+    /// the rows of a key are one run however long the key is.
+    pub fn sort_by(&self) -> Vec<String> {
+        let has_ids = |column: &str| self.id_domains.iter().any(|spec| spec.column == column);
+        let one = |c: &String| if has_ids(c) { id_column(c) } else { c.clone() };
+        self.cluster_by.iter().map(one).collect()
     }
 }
 
@@ -105,7 +117,8 @@ pub(crate) struct TableWriter {
     layout: Layout,
     partition_indices: Vec<usize>,
     file_indices: Vec<usize>,
-    file_schema: SchemaRef,
+    sort_by: Vec<String>,
+    ids: IdColumns,
     store: Arc<dyn ObjectStore>,
     runtime: Handle,
     buffer_budget: usize,
@@ -131,8 +144,8 @@ struct Pending {
 impl TableWriter {
     /// `buffer_budget`: bytes of Arrow data held before a file is cut.
     pub fn new(
+        lake: &Lake,
         layout: Layout,
-        store: Arc<dyn ObjectStore>,
         runtime: Handle,
         buffer_budget: usize,
         now_millis: i64,
@@ -146,21 +159,32 @@ impl TableWriter {
             .collect();
         let file_indices: Vec<usize> =
             (0..fields.len()).filter(|i| !is_partition(&fields[*i])).collect();
-        let file_schema = Arc::new(Schema::new(
+        let given = Arc::new(Schema::new(
             file_indices.iter().map(|i| Arc::clone(&fields[*i])).collect::<Vec<_>>(),
         ));
+        let ids = IdColumns::new(lake, &layout.id_domains, &given);
         Self {
+            sort_by: layout.sort_by(),
+            ids,
             layout,
             partition_indices,
             file_indices,
-            file_schema,
-            store,
+            store: Arc::clone(lake.store()),
             runtime,
             buffer_budget,
             now_millis,
             state: Mutex::default(),
             bytes_written: AtomicU64::new(0),
         }
+    }
+
+    /// The columns of ids that rows get.
+    pub fn ids(&self) -> &IdColumns {
+        &self.ids
+    }
+
+    fn file_schema(&self) -> &SchemaRef {
+        self.ids.schema()
     }
 
     /// Adds rows; may write a file before it returns.
@@ -259,7 +283,8 @@ impl TableWriter {
         let mut batches = pending.batches;
         batches.sort_by_key(|(sequence, _)| *sequence);
         let batches: Vec<RecordBatch> = batches.into_iter().map(|(_, b)| b).collect();
-        let order = match self.layout.cluster_by.as_slice() {
+        let batches = self.ids.append(batches, &self.runtime)?;
+        let order = match self.sort_by.as_slice() {
             [] => None,
             columns => Some(sort_order(&batches, columns)?),
         };
@@ -307,11 +332,11 @@ impl TableWriter {
             bytes: 0,
             hasher: crc32fast::Hasher::new(),
         };
-        let properties = writer_properties(&self.file_schema, &self.layout.cluster_by, sample);
-        let writer = ArrowWriter::try_new(sink, Arc::clone(&self.file_schema), Some(properties))
+        let properties = writer_properties(self.file_schema(), &self.sort_by, sample);
+        let writer = ArrowWriter::try_new(sink, Arc::clone(self.file_schema()), Some(properties))
             .map_err(|e| TableError::Parquet { file: relative.clone(), source: e })?;
         Ok(DataFileWriter {
-            index: IndexBuilder::new(&self.layout.indexes, &self.file_schema),
+            index: IndexBuilder::new(&self.layout.indexes, self.file_schema()),
             relative,
             writer,
             partition_values: self
@@ -335,14 +360,18 @@ impl TableWriter {
         if let Some(index) = index {
             self.put_index(&relative, index.finish(&relative, size)?)?;
         }
+        let mut tags = HashMap::from([(CRC32_TAG.to_owned(), Some(format!("{crc32:08x}")))]);
+        if let Some(ids) = self.ids.tag() {
+            tags.insert(IDS_TAG.to_owned(), Some(ids));
+        }
         let add = Add {
             path: relative.clone(),
             size: i64::try_from(size).unwrap_or(i64::MAX),
             partition_values,
             data_change: true,
             modification_time: self.now_millis,
-            stats: Some(stats::delta_stats(&metadata, &self.file_schema)),
-            tags: Some(HashMap::from([(CRC32_TAG.to_owned(), Some(format!("{crc32:08x}")))])),
+            stats: Some(stats::delta_stats(&metadata, self.file_schema())),
+            tags: Some(tags),
             ..Add::default()
         };
         self.bytes_written.fetch_add(size, Ordering::Relaxed);
@@ -539,7 +568,9 @@ fn writer_properties(
     for (i, field) in schema.fields().iter().enumerate() {
         let column = ColumnPath::from(field.name().as_str());
         let values = head.as_ref().map(|b| b.column(i));
-        let sorted = cluster_by.first() == Some(field.name());
+        // Sorted by its ids, a column's equal values are side by side, too.
+        let lead = cluster_by.first();
+        let sorted = lead.is_some_and(|c| c == field.name() || *c == id_column(field.name()));
         builder = column_properties(builder, column, field, values, sorted);
     }
     builder.build()

@@ -13,7 +13,9 @@ use deltalake_core::protocol::{DeltaOperation, SaveMode};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::commit::{self, Change, CommitError, TableDefinition, check_definition};
+use crate::commit::{
+    self, Change, CommitError, TableDefinition, check_definition, check_new_columns,
+};
 use crate::error::{Result, TableError};
 use crate::lake::{Lake, TableLock, check_table_name};
 use crate::snapshot::{DataFile, Snapshot};
@@ -85,6 +87,7 @@ impl StreamWriter {
     ) -> Result<Self> {
         check_table_name(table)?;
         check_definition(&definition)?;
+        check_new_columns(&definition.schema)?;
         if lake.has_table(table) {
             return Err(TableError::TableExists { name: table.to_owned() });
         }
@@ -102,9 +105,8 @@ impl StreamWriter {
     ) -> Result<Self> {
         let table = layout.table.clone();
         let lock = lake.lock_for_writing(&table)?;
-        let store = Arc::clone(lake.store());
         let writer =
-            Arc::new(TableWriter::new(layout, store, Handle::current(), memory_bytes, now_millis));
+            Arc::new(TableWriter::new(lake, layout, Handle::current(), memory_bytes, now_millis));
         let (queue, batches) = mpsc::channel(QUEUE_BATCHES);
         let batches = Arc::new(Mutex::new(batches));
         let cancelled = Arc::new(AtomicBool::new(false));

@@ -13,7 +13,7 @@ use uplake_table::{AsOf, InputFile, Lake, LoadOptions, OnError, Progress, TextOp
 use uplake_testkit::shop::{Planted, ShopOptions};
 
 use crate::LakeArgs;
-use crate::environment::{memory_bytes, now_millis, session, threads};
+use crate::environment::{self, memory_bytes, now_millis, session, threads};
 use crate::generate::shop_files;
 use crate::output::{
     Format, count_text, is_terminal, statement_error, stdout, width, write_answer, write_file,
@@ -55,7 +55,7 @@ pub async fn run(args: DemoArgs) -> Result<()> {
     drop(tables);
     println!("   {} rows are in {}", count_text(rows), args.out.join("files").display());
     println!("\n2. Load them: one commit each, sorted by user and time.");
-    let lake = Lake::open(&lake_args.lake)?;
+    let lake = environment::lake(&lake_args)?;
     for table in ["exposures", "events"] {
         load_table(&lake, &lake_args, &args.out, table).await?;
     }
@@ -108,6 +108,7 @@ async fn load_table(lake: &Lake, args: &LakeArgs, out: &Path, table: &str) -> Re
         partition_by: vec!["dt".into()],
         cluster_by: vec!["user_id".into(), "ts".into()],
         indexes: Vec::new(),
+        id_domains: Vec::new(),
         allow_new_columns: false,
         label: Some("demo".into()),
         on_error: OnError::Abort,

@@ -1,6 +1,7 @@
 //! What the command takes from the machine: clock, memory, cores, runtime.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -56,6 +57,20 @@ fn available_memory() -> Option<u64> {
     Some(limit.map_or(total, |l| l.min(total)))
 }
 
+/// Opens the lake; dictionaries of id domains are kept in this user's cache folder.
+pub fn lake(args: &LakeArgs) -> Result<Lake> {
+    let report = crate::progress::domain_report();
+    Ok(Lake::open(&args.lake)?.with_cache(cache_folder(), Some(report)))
+}
+
+/// `UPLAKE_CACHE`, or `uplake` in the folder that the system has for caches.
+fn cache_folder() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    folder("UPLAKE_CACHE")
+        .or_else(|| folder("XDG_CACHE_HOME").map(|f| f.join("uplake")))
+        .or_else(|| folder("HOME").map(|f| f.join(".cache/uplake")))
+}
+
 /// Opens the lake and a session on it.
 pub fn session(args: &LakeArgs, as_of: AsOf) -> Result<Session> {
     let options = SessionOptions {
@@ -66,7 +81,7 @@ pub fn session(args: &LakeArgs, as_of: AsOf) -> Result<Session> {
         use_indexes: !args.no_index,
         clock: Arc::new(now_millis),
     };
-    Ok(Session::new(Lake::open(&args.lake)?, &options)?)
+    Ok(Session::new(lake(args)?, &options)?)
 }
 
 /// `4G`, `512M`, `1.5GiB` or a number of bytes.

@@ -7,12 +7,12 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use uplake_table::{
-    IndexSpec, Lake, LoadOptions, LoadSummary, OnError, Progress, TableError, TextOptions,
+    IdDomainSpec, IndexSpec, LoadOptions, LoadSummary, OnError, Progress, TableError, TextOptions,
     describe_schema, expand_inputs, load, parse_schema,
 };
 
 use crate::LakeArgs;
-use crate::environment::{memory_bytes, now_millis, threads};
+use crate::environment::{self, memory_bytes, now_millis, threads};
 use crate::output::{bytes_text, count_text};
 use crate::progress::Display;
 
@@ -41,6 +41,9 @@ pub struct LoadArgs {
     /// New table: index a column: COLUMN (=, IN), or with :words (match), :ngrams (LIKE), :zones (<, > of doubles)
     #[arg(long = "index", value_delimiter = ',', value_name = "COLUMN[:KIND]", value_parser = parse_index)]
     indexes: Vec<IndexSpec>,
+    /// New table: give the keys in a column ids of an id domain, such as user_id=users; repeatable
+    #[arg(long = "id-domain", value_delimiter = ',', value_name = "COLUMN=DOMAIN", value_parser = parse_id_domain)]
+    id_domains: Vec<IdDomainSpec>,
     /// Add columns that the table does not have yet
     #[arg(long)]
     allow_new_columns: bool,
@@ -88,6 +91,10 @@ pub fn parse_index(text: &str) -> Result<IndexSpec, String> {
     text.parse().map_err(|e: TableError| e.to_string())
 }
 
+fn parse_id_domain(text: &str) -> Result<IdDomainSpec, String> {
+    text.parse().map_err(|e: TableError| e.to_string())
+}
+
 /// Runs the command.
 pub async fn run(args: LoadArgs) -> Result<()> {
     let on_error = match (args.on_error, &args.rejects) {
@@ -103,6 +110,7 @@ pub async fn run(args: LoadArgs) -> Result<()> {
         partition_by: args.partition_by,
         cluster_by: args.cluster_by,
         indexes: args.indexes,
+        id_domains: args.id_domains,
         allow_new_columns: args.allow_new_columns,
         label: args.label,
         on_error,
@@ -111,7 +119,7 @@ pub async fn run(args: LoadArgs) -> Result<()> {
         threads: threads(&args.lake),
         now_millis: now_millis(),
     };
-    let lake = Lake::open(&args.lake.lake)?;
+    let lake = environment::lake(&args.lake)?;
     let progress = Arc::new(Progress::default());
     let started = Instant::now();
     let display = Display::start(Arc::clone(&progress), args.quiet);

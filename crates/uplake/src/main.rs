@@ -7,6 +7,7 @@
 
 mod bench_concurrent;
 mod demo;
+mod domain;
 mod environment;
 mod generate;
 mod load;
@@ -70,6 +71,8 @@ enum Command {
     Power(power::PowerArgs),
     /// Look after tables
     Table(table::TableArgs),
+    /// Look after id domains
+    Domain(domain::DomainArgs),
     /// Write the XAB benchmark data set
     Generate(generate::GenerateArgs),
     /// Run statements many at once and print what it took, as JSON
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
             Command::Report(args) => report::run(args).await,
             Command::Power(args) => power::run(&args),
             Command::Table(args) => table::run(args).await,
+            Command::Domain(args) => domain::run(args).await,
             Command::Generate(args) => generate::run(args),
             Command::BenchConcurrent(args) => bench_concurrent::run(args).await,
         }

@@ -1,17 +1,61 @@
 //! Progress on standard error: one line that is redrawn on a terminal, plain lines otherwise.
 
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use uplake_table::Progress;
+use uplake_table::{DomainProgress, Progress, ReportDomain};
 
 use crate::output::{bytes_text, count_text};
 
 const TERMINAL_EVERY: Duration = Duration::from_millis(200);
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
+
+/// Tells how far the dictionary of an id domain is read, if that takes long enough to wonder.
+pub fn domain_report() -> ReportDomain {
+    let shown: Mutex<Option<(String, Instant)>> = Mutex::new(None);
+    let terminal = std::io::stderr().is_terminal();
+    let every = if terminal { TERMINAL_EVERY } else { PLAIN_EVERY };
+    Arc::new(move |p: DomainProgress| {
+        let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let finished = p.done_bytes >= p.total_bytes;
+        match shown.as_mut() {
+            Some((domain, last)) if *domain == p.domain && !finished => {
+                if last.elapsed() < every {
+                    return;
+                }
+                *last = Instant::now();
+            }
+            Some((domain, _)) if *domain == p.domain => {
+                *shown = None;
+                if terminal {
+                    eprint!("\r\x1b[2K");
+                }
+                return;
+            }
+            _ => {
+                *shown = (!finished).then(|| (p.domain.clone(), Instant::now()));
+                return;
+            }
+        }
+        let line = format!(
+            "{:3.0} %  reading id domain {}  {} keys  {}",
+            100.0 * p.done_bytes as f64 / p.total_bytes.max(1) as f64,
+            p.domain,
+            count_text(p.keys),
+            bytes_text(p.done_bytes),
+        );
+        let mut stderr = std::io::stderr().lock();
+        // A closed standard error is no reason to stop.
+        let _ = if terminal {
+            write!(stderr, "\r\x1b[2K{line}").and_then(|()| stderr.flush())
+        } else {
+            writeln!(stderr, "{line}")
+        };
+    })
+}
 
 /// Shows a load's progress until it is stopped.
 pub struct Display {

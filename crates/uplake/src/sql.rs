@@ -119,7 +119,7 @@ async fn run_one(
 }
 
 async fn interactive(session: &Session, args: &SqlArgs) -> Result<()> {
-    let lake = Lake::open(&args.lake.lake)?;
+    let lake = crate::environment::lake(&args.lake)?;
     println!(
         "uplake {} on {}. End statements with `;`, quit with \\q or Ctrl-D.",
         env!("CARGO_PKG_VERSION"),

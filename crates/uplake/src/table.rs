@@ -11,7 +11,7 @@ use uplake_table::{
 };
 
 use crate::LakeArgs;
-use crate::environment::{now_millis, threads};
+use crate::environment::{self, now_millis, threads};
 use crate::load::parse_index;
 use crate::output::{bytes_text, count_text};
 
@@ -97,7 +97,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// Runs the command.
 pub async fn run(args: TableArgs) -> Result<()> {
-    let lake = Lake::open(&args.lake.lake)?;
+    let lake = environment::lake(&args.lake)?;
     match args.verb {
         Verb::List => list(&lake).await,
         Verb::Describe { table } => describe(&lake.snapshot(&table, &AsOf::Latest).await?),
@@ -248,6 +248,10 @@ fn describe(table: &Snapshot) -> Result<()> {
     println!("partitioned by: {}", list(table.partition_columns()));
     println!("clustered by:   {}", list(table.cluster_by()));
     println!("indexed:        {}", index_list(table.indexes()));
+    if !table.id_domains().is_empty() {
+        let specs: Vec<String> = table.id_domains().iter().map(ToString::to_string).collect();
+        println!("id domains:     {}", specs.join(", "));
+    }
     for field in table.schema().fields() {
         let null = if field.is_nullable() { "" } else { "  not null" };
         println!("  {:<30}  {}{null}", field.name(), type_name(field.data_type()));

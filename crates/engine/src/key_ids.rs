@@ -1,0 +1,119 @@
+//! Ids beside their keys in a plan: `__id_user_id` from the scan up to where it is wanted.
+//!
+//! ```text
+//! Filter                     Filter                    outputs what it did, and
+//!   SubqueryAlias e     ─►     SubqueryAlias e         e.__id_user_id
+//!     TableScan events           TableScan events with its columns of ids
+//! ```
+//!
+//! # Invariants
+//! - Rows do not change, and neither do the columns a plan had; the ids come as one more.
+//! - Ids are used only if all files of the table have them from one log; then two rows have the same
+//!   id exactly if they have the same key, and NULL if it is NULL.
+
+use datafusion::common::{Column, Result};
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::logical_expr::logical_plan::builder::project;
+use datafusion::logical_expr::{Expr, JoinType, LogicalPlan, TableScan, TableScanBuilder};
+use uplake_table::id_column;
+
+use crate::provider::LakeTable;
+
+/// A plan with the ids of one of its columns.
+pub(crate) struct WithIds {
+    pub plan: LogicalPlan,
+    /// The column of ids in it.
+    pub ids: Column,
+    /// The domain and log they are from.
+    pub source: String,
+    /// Do the table's files have an index of the keys?
+    pub indexed: bool,
+}
+
+/// `plan` with the ids of `key`; `None` if there are none or they cannot be had there.
+pub(crate) fn with_ids(plan: &LogicalPlan, key: &Column) -> Result<Option<WithIds>> {
+    let Some(position) = plan.schema().maybe_index_of_column(key) else { return Ok(None) };
+    match plan {
+        LogicalPlan::TableScan(scan) => scan_with_ids(scan, key),
+        LogicalPlan::Filter(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Limit(_)
+        | LogicalPlan::Window(_) => {
+            let Some(below) = with_ids(plan.inputs()[0], key)? else { return Ok(None) };
+            let plan = plan.with_new_exprs(plan.expressions(), vec![below.plan])?;
+            Ok(Some(WithIds { plan, ..below }))
+        }
+        LogicalPlan::SubqueryAlias(alias) => {
+            let inner = Column::from(alias.input.schema().qualified_field(position));
+            let Some(below) = with_ids(&alias.input, &inner)? else { return Ok(None) };
+            let ids = Column::new(Some(alias.alias.clone()), &below.ids.name);
+            let plan = plan.with_new_exprs(Vec::new(), vec![below.plan])?;
+            Ok(Some(WithIds { plan, ids, ..below }))
+        }
+        LogicalPlan::Projection(projection) => {
+            let Some(inner) = plain_column(&projection.expr[position]) else { return Ok(None) };
+            let Some(below) = with_ids(&projection.input, inner)? else { return Ok(None) };
+            let mut columns = projection.expr.clone();
+            columns.push(Expr::Column(below.ids.clone()));
+            let plan = project(below.plan, columns)?;
+            Ok(Some(WithIds { plan, ids: below.ids, source: below.source, indexed: below.indexed }))
+        }
+        LogicalPlan::Join(join) => {
+            let on_left = join.left.schema().has_column(key);
+            let outputs = match join.join_type {
+                JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => true,
+                JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => on_left,
+                JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => !on_left,
+            };
+            let side = if on_left { &join.left } else { &join.right };
+            let Some(below) = with_ids(side, key)?.filter(|_| outputs) else { return Ok(None) };
+            let inputs = if on_left {
+                vec![below.plan, join.right.as_ref().clone()]
+            } else {
+                vec![join.left.as_ref().clone(), below.plan]
+            };
+            let plan = plan.with_new_exprs(plan.expressions(), inputs)?;
+            Ok(Some(WithIds { plan, ids: below.ids, source: below.source, indexed: below.indexed }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The column that an expression merely renames.
+fn plain_column(expr: &Expr) -> Option<&Column> {
+    match expr {
+        Expr::Column(column) => Some(column),
+        Expr::Alias(alias) => plain_column(&alias.expr),
+        _ => None,
+    }
+}
+
+fn scan_with_ids(scan: &TableScan, key: &Column) -> Result<Option<WithIds>> {
+    let Ok(provider) = source_as_provider(&scan.source) else { return Ok(None) };
+    let Some(table) = provider.downcast_ref::<LakeTable>() else { return Ok(None) };
+    let specs = table.snapshot().id_domains();
+    let Some(spec) = specs.iter().find(|s| s.column.to_lowercase() == key.name) else {
+        return Ok(None);
+    };
+    let Some(source) = table.snapshot().ids_of(&spec.column) else { return Ok(None) };
+    let name = id_column(&spec.column).to_lowercase();
+    let wider = table.with_ids();
+    let ids = Column::new(Some(scan.table_name.clone()), &name);
+    let projection = match &scan.projection {
+        None => None,
+        Some(columns) => {
+            let schema = datafusion::catalog::TableProvider::schema(wider.as_ref());
+            let at = schema.index_of(&name)?;
+            let more = (!columns.contains(&at)).then_some(at);
+            Some(columns.iter().copied().chain(more).collect())
+        }
+    };
+    let wider = TableScanBuilder::new(scan.table_name.clone(), provider_as_source(wider))
+        .with_projection(projection)
+        .with_filters(scan.filters.clone())
+        .with_fetch(scan.fetch)
+        .build()?;
+    let indexed = table.snapshot().indexes().iter().any(|index| index.column == spec.column);
+    let (plan, source) = (LogicalPlan::TableScan(wider), source.to_owned());
+    Ok(Some(WithIds { plan, ids, source, indexed }))
+}

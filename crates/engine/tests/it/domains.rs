@@ -1,0 +1,115 @@
+//! Columns of an id domain: hidden, complete, and used where they answer the same.
+
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use uplake_engine::Session;
+
+use crate::{block_on, session};
+
+const MEMORY: usize = 256 << 20;
+
+fn text(session: &Session, sql: &str) -> String {
+    let batches = block_on(session.query(sql)).unwrap_or_else(|e| panic!("{sql}: {e}"));
+    pretty_format_batches(&batches).unwrap().to_string()
+}
+
+/// Two tables of one domain: five keys and NULL, in several files.
+fn two_tables(folder: &std::path::Path) -> Session {
+    let session = session(folder, MEMORY, 2);
+    let layout = "CLUSTERED BY (user_id, n) ID DOMAINS (user_id users)";
+    for statement in [
+        format!("CREATE TABLE events (user_id TEXT, n INT, city TEXT) {layout}"),
+        format!("CREATE TABLE visits (user_id TEXT, n INT) {layout}"),
+        "INSERT INTO events VALUES ('bo', 1, 'x'), ('al', 2, 'x'), (NULL, 3, 'y'), ('', 4, 'y')"
+            .into(),
+        "INSERT INTO events VALUES ('bo', 5, 'y'), ('Ünal', 6, 'x'), (NULL, 7, 'x')".into(),
+        "INSERT INTO visits VALUES ('al', 1), ('zoe', 2), ('bo', 3)".into(),
+    ] {
+        block_on(session.query(&statement)).unwrap_or_else(|e| panic!("{statement}: {e}"));
+    }
+    session
+}
+
+#[test]
+fn ids_are_counted_in_place_of_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = two_tables(folder.path());
+    for (sql, expected) in [
+        ("SELECT count(DISTINCT user_id) FROM events", "4"),
+        ("SELECT count(DISTINCT e.user_id) FROM events e WHERE n > 4", "2"),
+        ("SELECT count(DISTINCT u) FROM (SELECT user_id AS u, n FROM events) t", "4"),
+        (
+            "SELECT count(DISTINCT e.user_id) FROM events e LEFT JOIN visits v \
+             ON e.user_id = v.user_id",
+            "4",
+        ),
+        (
+            "SELECT count(DISTINCT v.user_id) FROM events e LEFT JOIN visits v \
+             ON e.user_id = v.user_id",
+            "2",
+        ),
+        ("SELECT count(DISTINCT user_id) FILTER (WHERE city = 'x') FROM events", "3"),
+    ] {
+        let rows = text(&session, sql);
+        assert!(rows.contains(&format!(" {expected} ")), "{sql}: {rows}");
+        let plan = text(&session, &format!("EXPLAIN {sql}"));
+        assert!(plan.contains("__id_user_id"), "{sql}: {plan}");
+    }
+    let grouped = text(
+        &session,
+        "SELECT city, count(DISTINCT user_id) AS users, count(*) AS n FROM events \
+         GROUP BY city HAVING count(DISTINCT user_id) > 1 ORDER BY city",
+    );
+    assert!(grouped.contains("| x    | 3     | 4 |"), "{grouped}");
+    assert!(grouped.contains("| y    | 2     | 3 |"), "{grouped}");
+}
+
+#[test]
+fn ids_are_hidden_and_named_by_functions_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = two_tables(folder.path());
+    for sql in ["SELECT * FROM events", "DESCRIBE events"] {
+        assert!(!text(&session, sql).contains("__id_"), "{sql}");
+    }
+    assert!(block_on(session.query("SELECT __id_user_id FROM events")).is_err());
+    let same = "SELECT count(*) AS n FROM events \
+                WHERE key_of('users', id_of('users', user_id)) IS DISTINCT FROM user_id";
+    assert!(text(&session, same).contains("| 0 |"), "{}", text(&session, same));
+    let none = "SELECT id_of('users', 'nobody') IS NULL AND key_of('users', 99) IS NULL \
+                AND key_of('users', -1) IS NULL AND id_of('users', NULL) IS NULL AS none";
+    assert!(text(&session, none).contains("true"), "{}", text(&session, none));
+    for wrong in ["SELECT id_of('nodomain', 'x')", "SELECT id_of(user_id, 'x') FROM events"] {
+        assert!(block_on(session.query(wrong)).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn deleted_and_copied_rows_keep_their_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = two_tables(folder.path());
+    let ids = "SELECT user_id, id_of('users', user_id) AS id FROM events WHERE n <> 2 ORDER BY n";
+    let before = text(&session, ids);
+    block_on(session.query("DELETE FROM events WHERE n = 2")).unwrap();
+    assert_eq!(text(&session, ids), before);
+    assert!(text(&session, "SELECT count(DISTINCT user_id) FROM events").contains(" 3 "));
+    let copy = "CREATE TABLE copied ID DOMAINS (user_id users) AS SELECT * FROM events";
+    block_on(session.query(copy)).unwrap();
+    let sql = "SELECT count(DISTINCT user_id) FROM copied";
+    assert!(text(&session, sql).contains(" 3 "));
+    assert!(text(&session, &format!("EXPLAIN {sql}")).contains("__id_user_id"));
+}
+
+#[test]
+fn what_cannot_have_ids_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), MEMORY, 1);
+    for (sql, says) in [
+        ("CREATE TABLE t (a INT) ID DOMAINS (a users)", "text"),
+        ("CREATE TABLE t (a TEXT) ID DOMAINS (b users)", "not in the table"),
+        ("CREATE TABLE t (a TEXT) ID DOMAINS (a)", "ID DOMAINS"),
+        ("CREATE TABLE t (a TEXT, __id_a INT)", "__id_"),
+        ("CREATE TABLE t (a TEXT, b INT) PARTITIONED BY (a) ID DOMAINS (a users)", "partition"),
+    ] {
+        let error = block_on(session.query(sql)).unwrap_err().to_string();
+        assert!(error.contains(says), "{sql}: {error}");
+    }
+}

@@ -1,0 +1,27 @@
+//! Id columns: beside `user_id`, `__id_user_id` with the key's number in an id domain.
+//!
+//! ```text
+//! rows to write ─► IdColumns::append ─► rows with ids ─► sort, encode; the file's Add action is tagged
+//!                        └─► OpenDomains ─► uplake_domain::Domain
+//! ```
+//!
+//! # Invariants
+//! - A NULL key has a NULL id; every other key of a tagged file has the id its domain gives it.
+//! - The tag of a data file names domain and log. Files without it, or of another log, may be
+//!   written by anybody: their ids are not believed, and compaction makes them anew.
+//! - The local folder of a domain is derived; whatever is wrong with it is a warning.
+//!
+//! # Not here
+//! How ids are given (`uplake-domain`); who uses them in a query (`engine`).
+
+mod column;
+mod open;
+mod spec;
+
+pub(crate) use column::IdColumns;
+pub(crate) use open::OpenDomains;
+pub use open::{DomainProgress, ReportDomain};
+pub(crate) use spec::{
+    ID_PREFIX, check_specs, id_field, is_id_column, parse_property, parse_tag, property, tag,
+};
+pub use spec::{IdDomainSpec, id_column};

@@ -1,0 +1,136 @@
+//! The id domains that a process has open.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path as LocalPath, PathBuf};
+use std::sync::Arc;
+
+use object_store::path::Path;
+use tokio::sync::Mutex;
+use uplake_domain::{Domain, DomainError, Options, Progress, list};
+
+use crate::error::{Result, TableError};
+use crate::lake::Lake;
+
+/// How far the dictionary of a domain is read.
+#[derive(Clone, Debug)]
+pub struct DomainProgress {
+    /// The domain's name.
+    pub domain: String,
+    /// Bytes read so far.
+    pub done_bytes: u64,
+    /// Bytes to read.
+    pub total_bytes: u64,
+    /// Keys known so far.
+    pub keys: u64,
+}
+
+/// Who hears how far a dictionary is read.
+pub type ReportDomain = Arc<dyn Fn(DomainProgress) + Send + Sync>;
+
+/// The domains of one lake; they stay open as long as somebody has the lake.
+#[derive(Default)]
+pub(crate) struct OpenDomains {
+    /// Where local dictionaries are kept; without, they are read from the lake every time.
+    cache: Option<PathBuf>,
+    report: Option<ReportDomain>,
+    open: Mutex<HashMap<String, Arc<Domain>>>,
+}
+
+impl fmt::Debug for OpenDomains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenDomains").field("cache", &self.cache).finish_non_exhaustive()
+    }
+}
+
+impl OpenDomains {
+    pub fn new(cache: Option<PathBuf>, report: Option<ReportDomain>) -> Self {
+        Self { cache, report, open: Mutex::default() }
+    }
+}
+
+impl Lake {
+    /// Names of the id domains, sorted.
+    ///
+    /// # Errors
+    /// [`TableError::Domain`] if the store cannot be listed.
+    pub async fn domain_names(&self) -> Result<Vec<String>> {
+        Ok(list(self.store().as_ref(), &self.root_prefix()?).await?)
+    }
+
+    /// A domain that exists, with everything that was in its log when this was called.
+    ///
+    /// # Errors
+    /// [`TableError::Domain`].
+    pub async fn domain(&self, name: &str) -> Result<Arc<Domain>> {
+        let mut open = self.domains().open.lock().await;
+        if let Some(domain) = open.get(name) {
+            match domain.refresh().await {
+                Ok(()) => return Ok(Arc::clone(domain)),
+                // Deleted and made anew by somebody: this one is of no use any more.
+                Err(DomainError::Replaced { .. } | DomainError::Missing { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        open.remove(name);
+        let (store, root) = (Arc::clone(self.store()), self.root_prefix()?);
+        let (folder, options) = (self.domain_folder(name), self.domain_options(name));
+        let domain = Domain::open(store, &root, name, folder, options).await?;
+        open.insert(name.to_owned(), Arc::clone(&domain));
+        Ok(domain)
+    }
+
+    /// The same for those who give ids: the domain is made if it does not exist.
+    pub(crate) async fn domain_for_writing(&self, name: &str) -> Result<Arc<Domain>> {
+        match self.domain(name).await {
+            Err(TableError::Domain(DomainError::Missing { .. })) => {}
+            found => return found,
+        }
+        self.initialise()?;
+        let mut open = self.domains().open.lock().await;
+        let (store, root) = (Arc::clone(self.store()), self.root_prefix()?);
+        let (folder, options) = (self.domain_folder(name), self.domain_options(name));
+        let domain = Domain::create(store, &root, name, folder, options).await?;
+        open.insert(name.to_owned(), Arc::clone(&domain));
+        Ok(domain)
+    }
+
+    /// Opens the domain anew next time.
+    pub(crate) async fn forget_domain(&self, name: &str) {
+        self.domains().open.lock().await.remove(name);
+    }
+
+    /// Where the dictionary of a domain is kept on this machine.
+    pub fn domain_folder(&self, name: &str) -> Option<PathBuf> {
+        let lake = format!("{:016x}", path_hash(self.root()));
+        Some(self.domains().cache.as_ref()?.join(lake).join("domains").join(name))
+    }
+
+    fn domain_options(&self, name: &str) -> Options {
+        let mut options = Options::new(uuid::Uuid::new_v4().as_u128());
+        if let Some(report) = self.domains().report.clone() {
+            let domain = name.to_owned();
+            options.progress = Some(Arc::new(move |p: Progress| {
+                report(DomainProgress {
+                    domain: domain.clone(),
+                    done_bytes: p.done_bytes,
+                    total_bytes: p.total_bytes,
+                    keys: p.keys,
+                });
+            }));
+        }
+        options
+    }
+
+    fn root_prefix(&self) -> Result<Path> {
+        Path::from_absolute_path(self.root()).map_err(|e| {
+            TableError::Invalid(format!("the lake path {}: {e}", self.root().display()))
+        })
+    }
+}
+
+/// FNV-1a of the path: the same in every version, which the standard library's hasher is not.
+fn path_hash(path: &LocalPath) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
+}

@@ -1,0 +1,151 @@
+//! `uplake domain list|describe|rebuild|check|compact`.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use uplake_table::{DomainDescription, DomainProgress, Lake};
+
+use crate::LakeArgs;
+use crate::environment;
+use crate::output::{bytes_text, count_text};
+use crate::progress::domain_report;
+
+/// Arguments of `uplake domain`.
+#[derive(Args, Debug)]
+pub struct DomainArgs {
+    #[command(flatten)]
+    lake: LakeArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// The id domains of the lake
+    List,
+    /// Keys, size, the local dictionary, and the tables that use it
+    Describe {
+        /// The domain
+        domain: String,
+    },
+    /// Read the local dictionary from the lake again
+    Rebuild {
+        /// The domain
+        domain: String,
+    },
+    /// Read the whole log and compare it with the dictionary
+    Check {
+        /// The domain
+        domain: String,
+    },
+    /// Write all keys into one object, so that it is opened faster where there is no local dictionary
+    Compact {
+        /// The domain
+        domain: String,
+    },
+}
+
+/// Runs the command.
+pub async fn run(args: DomainArgs) -> Result<()> {
+    let lake = environment::lake(&args.lake)?;
+    match args.verb {
+        Verb::List => list(&lake).await,
+        Verb::Describe { domain } => {
+            let described = lake.domain(&domain).await?.describe().await?;
+            print(&described, &users_of(&lake, &domain).await);
+            Ok(())
+        }
+        Verb::Rebuild { domain } => {
+            let open = lake.domain(&domain).await?;
+            let (report, name) = (domain_report(), domain.clone());
+            let progress = move |p: uplake_table::ReadProgress| {
+                let (done_bytes, total_bytes, keys) = (p.done_bytes, p.total_bytes, p.keys);
+                report(DomainProgress { domain: name.clone(), done_bytes, total_bytes, keys });
+            };
+            open.rebuild(Some(Arc::new(progress))).await?;
+            let described = open.describe().await?;
+            println!("read {domain} again: {} keys", described.keys);
+            warn(&described);
+            Ok(())
+        }
+        Verb::Check { domain } => {
+            let report = lake.domain(&domain).await?.check().await?;
+            for problem in &report.problems {
+                println!("{problem}");
+            }
+            println!(
+                "read {} runs and {} bases of {domain}: {} keys, {}",
+                report.runs,
+                report.bases,
+                report.keys,
+                bytes_text(report.bytes)
+            );
+            if !report.is_sound() {
+                bail!(
+                    "id domain `{domain}` is damaged; restore its folder from a copy of the lake"
+                );
+            }
+            println!("the domain is sound");
+            Ok(())
+        }
+        Verb::Compact { domain } => {
+            let open = lake.domain(&domain).await?;
+            let run = open.compact().await?;
+            println!("compacted {domain}: runs to {run}, {} keys, are in one base", open.keys());
+            Ok(())
+        }
+    }
+}
+
+async fn list(lake: &Lake) -> Result<()> {
+    let names = lake.domain_names().await?;
+    if names.is_empty() {
+        println!("no id domains in {}", lake.root().display());
+    }
+    for name in names {
+        match lake.domain(&name).await {
+            Ok(domain) => println!("{name:<32}  {:>8} keys", count_text(domain.keys())),
+            Err(error) => println!("{name:<32}  {error}"),
+        }
+    }
+    Ok(())
+}
+
+/// `events.user_id`, … for every table whose keys are in the domain.
+async fn users_of(lake: &Lake, domain: &str) -> Vec<String> {
+    let mut users = Vec::new();
+    for name in lake.table_names().unwrap_or_default() {
+        // A table that cannot be read is not this command's business.
+        let Ok(table) = lake.snapshot(&name, &uplake_table::AsOf::Latest).await else { continue };
+        let specs = table.id_domains().iter().filter(|spec| spec.domain == domain);
+        users.extend(specs.map(|spec| format!("{name}.{}", spec.column)));
+    }
+    users
+}
+
+fn print(domain: &DomainDescription, users: &[String]) {
+    println!("id domain {}", domain.name);
+    println!("{} keys, {} of them", domain.keys, bytes_text(domain.key_bytes));
+    println!("used by:        {}", if users.is_empty() { "-".into() } else { users.join(", ") });
+    println!(
+        "in the lake:    {} in {} runs{}",
+        bytes_text(domain.log_bytes),
+        domain.runs,
+        domain.base.map_or_else(String::new, |run| format!(", those to {run} also in one base"))
+    );
+    println!("in memory:      {}", bytes_text(domain.index_bytes + domain.table_bytes));
+    match &domain.local {
+        Some(folder) => {
+            println!("on this machine: {} in {}", bytes_text(domain.local_bytes), folder.display())
+        }
+        None => println!("on this machine: nothing"),
+    }
+    warn(domain);
+}
+
+fn warn(domain: &DomainDescription) {
+    if let Some(warning) = &domain.warning {
+        eprintln!("warning: {warning}");
+    }
+}
