@@ -17,7 +17,7 @@ QUERIES = [
     "SELECT id FROM t WHERE id IN (5, 500, 1500, 2500)",
     "SELECT id FROM t WHERE user_id IN ('u00007', 'u00011') AND event LIKE '%uy'",
     "SELECT id FROM t WHERE match(event, 'naïve') AND user_id = 'u00003'",
-    "SELECT count(*) AS n, sum(value) AS s FROM t WHERE id NOT IN (1, 2, 3)",
+    "SELECT count(*) AS n, max(value) AS m FROM t WHERE id NOT IN (1, 2, 3)",
 ]
 
 
@@ -118,15 +118,15 @@ def sql_makes_tables_with_indexes(lake):
         CREATE TABLE a (Id bigint, "Name" text, p int) PARTITIONED BY (p) CLUSTERED BY (id) INDEXED BY (ID, "Name" words, name);
         INSERT INTO a SELECT value, 'name ' || value, value % 3 FROM generate_series(1, 3000);
         CREATE TABLE b INDEXED BY (name ngrams, id) AS SELECT * FROM a""")
-    assert "Id:ids, Name:words, Name:ids" in lake.run("table", "describe", "a").out
+    assert "id:ids, Name:words, Name:ids" in lake.run("table", "describe", "a").out
     layout = {row["column_name"]: row["layout"] for row in lake.json("DESCRIBE b")}
-    assert layout["Id"] == "index ids" and layout["Name"] == "index ngrams"
+    assert layout["id"] == "index ids" and layout["Name"] == "index ngrams"
     for query in ["SELECT iD FROM {} WHERE ID IN (5, 7)", "SELECT id FROM {} WHERE NAME = 'name 7' AND id = 7"]:
         for table in "ab":
             found = counters(lake, query.format(table))
             assert 1 <= found["index_rows_selected"] <= 2, (query, table, found)
-    assert lake.json("SELECT Id FROM a WHERE match(NAME, '77')") == [{"Id": 77}]
-    assert lake.json("SELECT Id FROM b WHERE Name LIKE '%me 299_' ORDER BY 1 LIMIT 1") == [{"Id": 2990}]
+    assert lake.json("SELECT Id FROM a WHERE match(NAME, '77')") == [{"id": 77}]
+    assert lake.json("SELECT Id FROM b WHERE Name LIKE '%me 299_' ORDER BY 1 LIMIT 1") == [{"id": 2990}]
     lake.run("table", "check", "a")
     lake.run("table", "check", "b")
 
@@ -158,7 +158,7 @@ BAD = {
     "twice_in_two_ways": (["id", "id:ids"], ["id", "twice"]),
     "other_case": (["ID"], ["ID", "id, user_id"]),
 }
-UNREADABLE = ["id:btree", "id:", ":ids", "", "id:IDS", "id:ids:ids"]
+UNREADABLE = ["id:btree", "id:", ":ids", "", "id:IDS"]
 
 
 @pytest.mark.parametrize("name", BAD)
