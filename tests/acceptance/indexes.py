@@ -175,7 +175,7 @@ def counters(lake, query, *options):
     """What EXPLAIN ANALYZE says of indexes, summed over all scans."""
     text = "\n".join(row["plan"] for row in lake.json(f"EXPLAIN ANALYZE {query}", *options))
     found = {}
-    for name, value in support.re.findall(r"(index_[a-z_]+)=([0-9.]+(?: [KMB])?)", text):
+    for name, value in support.re.findall(r"(?<!\w)(index_[a-z_]+)=([0-9.]+(?: [KMB])?)", text):
         number, _, unit = value.partition(" ")
         scale = {"": 1, "K": 1e3, "M": 1e6, "B": 1}[unit]
         found[name] = found.get(name, 0) + round(float(number) * scale)

@@ -70,6 +70,8 @@ DAMAGES = {
     "longer": lambda path, other: path.write_bytes(path.read_bytes() + b"\0"),
     "twice": lambda path, other: path.write_bytes(path.read_bytes() * 2),
     "zeros": lambda path, other: path.write_bytes(bytes(path.stat().st_size)),
+    # FORMAT.md: the trailer's last 16 bytes begin with the number of the format.
+    "a_newer_format": lambda path, other: path.write_bytes(path.read_bytes()[:-16] + b"\2" + path.read_bytes()[-15:]),
     "a_dangling_link": lambda path, other: (path.unlink(), path.symlink_to("/nowhere/at/all")),
 }
 
@@ -212,8 +214,8 @@ def a_column_whose_type_another_writer_changed_is_looked_up_no_more(lake, folder
     lake.load("t", write_parquet(folder / "more.parquet", changed))
     lake.run("sql", "-c", "INSERT INTO t SELECT * FROM t; DELETE FROM t WHERE k = 17")
     assert lake.json("SELECT k, count(*) AS n FROM t GROUP BY k") == [{"k": 1.5, "n": 4}]
-    for spec in ["k", "s:words", "s:ngrams", "s"]:
-        lake.run("table", "reindex", "t", "--drop-index", spec)
+    lake.run("table", "reindex", "t", "--drop-index", "s")
+    lake.run("table", "check", "t")
 
 
 def a_column_that_another_writer_removed_stops_nothing(lake, folder):

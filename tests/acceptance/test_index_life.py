@@ -251,7 +251,7 @@ def a_killed_load_leaves_nothing_that_a_vacuum_does_not_take(lake, folder):
     path = write_parquet(folder / "big.parquet", data, row_group_size=10_000)
     lake.load("t", path, *LAYOUT, *INDEXES)
     killed = half = 0
-    for n in range(10):
+    for _ in range(5):
         version = lake.version("t")
         process = lake.start("load", "t", path)
         try:
@@ -275,7 +275,7 @@ def a_killed_maintenance_can_be_repeated(lake, folder, verb):
     rng = support.seeded(f"killed {verb}")
     _loads(lake, folder, f"killed {verb}", 6, *LAYOUT, *INDEXES)
     options = ["--rebuild"] if verb == "reindex" else []
-    for _ in range(6):
+    for _ in range(4):
         process = lake.start("table", verb, "t", *options)
         try:
             process.wait(timeout=rng.uniform(0.005, 0.25))
