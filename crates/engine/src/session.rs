@@ -237,6 +237,7 @@ impl Session {
         };
         let plan = self.context.state().statement_to_plan(parsed).await;
         let plan = plan.map_err(|e| self.explain(e))?;
+        let plan = if statement.ignores_conflicts { self.ignoring_conflicts(plan)? } else { plan };
         let plan = self.resolve_id_sets(plan, statement).await?;
         self.resolve_domains(plan).await
     }

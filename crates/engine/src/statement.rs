@@ -44,6 +44,8 @@ pub struct Statement {
     /// Columns and their domains.
     pub(crate) id_domains: Vec<(String, Option<String>)>,
     pub(crate) id_set: Option<IdSetStatement>,
+    /// `INSERT … ON CONFLICT DO NOTHING`.
+    pub(crate) ignores_conflicts: bool,
 }
 
 /// A statement about a stored set of ids.
@@ -148,7 +150,8 @@ fn parse_one(
         id_domains = take_columns(&mut tokens, &["id"], "domains", true)?;
     }
     let tokens = name_functions(name_id_sets(name_versions(tokens)?)?);
-    let parsed = parse_tokens(tokens.clone())?;
+    let mut parsed = parse_tokens(tokens.clone())?;
+    let ignores_conflicts = take_on_conflict(&mut parsed)?;
     let is_query =
         matches!(&parsed, DfStatement::Statement(s) if matches!(**s, ast::Statement::Query(_)));
     if matches!(id_set, Some(IdSetStatement::Create { .. })) && !is_query {
@@ -165,7 +168,29 @@ fn parse_one(
         indexed_by,
         id_domains,
         id_set,
+        ignores_conflicts,
     })
+}
+
+/// Takes `ON CONFLICT DO NOTHING` out of an INSERT; was it there?
+fn take_on_conflict(statement: &mut DfStatement) -> Result<bool> {
+    let inner = match statement {
+        DfStatement::Statement(inner) => inner,
+        DfStatement::Explain(explain) => return take_on_conflict(&mut explain.statement),
+        _ => return Ok(false),
+    };
+    let ast::Statement::Insert(insert) = inner.as_mut() else { return Ok(false) };
+    match insert.on.take() {
+        None => Ok(false),
+        Some(ast::OnInsert::OnConflict(ast::OnConflict {
+            conflict_target: None,
+            action: ast::OnConflictAction::DoNothing,
+        })) => Ok(true),
+        Some(_) => Err(EngineError::statement(
+            "write ON CONFLICT DO NOTHING, or leave it out: a row of a table with a primary key \
+             takes the place of the one with its key",
+        )),
+    }
 }
 
 /// Takes `CREATE ID SET name AS` from before its query; the others leave a statement that says
@@ -604,7 +629,9 @@ pub(crate) fn with_lower_case(
             word.value = word.value.to_lowercase();
         }
     }
-    parse_tokens(tokens)
+    let mut parsed = parse_tokens(tokens)?;
+    take_on_conflict(&mut parsed)?;
+    Ok(parsed)
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod index;
 mod lake;
 mod load;
 mod maintain;
+mod primary_key;
 mod reindex;
 mod schema;
 mod snapshot;
@@ -47,6 +48,7 @@ pub use maintain::{
     CheckFinding, CheckReport, CompactOptions, CompactSummary, VacuumSummary, check, compact,
     vacuum,
 };
+pub use primary_key::OnConflict;
 pub use reindex::{ReindexOptions, ReindexSummary, reindex};
 pub use schema::{parse_schema, parse_type, stored_type, type_name};
 pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};

@@ -125,6 +125,7 @@ async fn commit_specs(
         remove: Vec::new(),
         schema: None,
         indexes: Some(specs.to_vec()),
+        on_these_files_only: false,
         label: None,
         operation: DeltaOperation::SetTableProperties {
             properties: [("uplake.indexes".to_owned(), crate::index::property(specs))].into(),

@@ -29,6 +29,9 @@ pub(crate) const INDEXES: &str = "uplake.indexes";
 /// Table property: the columns whose values are keys of an id domain, `column:domain`, comma separated.
 pub(crate) const ID_DOMAINS: &str = "uplake.idDomains";
 
+/// Table property: the columns of the primary key, comma separated.
+pub(crate) const PRIMARY_KEY: &str = "uplake.primaryKey";
+
 /// Tag of an Add action: where the file's ids are from, `column:domain:log`, comma separated.
 pub(crate) const IDS_TAG: &str = "uplake.ids";
 
@@ -48,6 +51,7 @@ pub struct Snapshot {
     cluster_by: Vec<String>,
     indexes: Vec<IndexSpec>,
     declared_indexes: Vec<IndexSpec>,
+    primary_key: Vec<String>,
     id_domains: Vec<IdDomainSpec>,
     files: Arc<Vec<DataFile>>,
     prefix: Path,
@@ -164,6 +168,8 @@ impl Snapshot {
             .get(CLUSTER_BY)
             .map(|text| text.split(',').map(|c| c.trim().to_owned()).collect())
             .unwrap_or_default();
+        let primary_key = state.metadata().configuration().get(PRIMARY_KEY);
+        let primary_key = primary_key.map(|text| text.split(',').map(str::to_owned).collect());
         let declared_indexes = state.metadata().configuration().get(INDEXES);
         let declared_indexes: Vec<IndexSpec> =
             declared_indexes.map(|text| parse_property(text)).unwrap_or_default();
@@ -191,6 +197,7 @@ impl Snapshot {
             cluster_by,
             indexes,
             declared_indexes,
+            primary_key: primary_key.unwrap_or_default(),
             id_domains,
             files: Arc::new(files),
             prefix,
@@ -231,6 +238,11 @@ impl Snapshot {
     /// The same with those whose columns another writer changed or removed since.
     pub(crate) fn declared_indexes(&self) -> &[IndexSpec] {
         &self.declared_indexes
+    }
+
+    /// The columns of the primary key; empty if there is none.
+    pub fn primary_key(&self) -> &[String] {
+        &self.primary_key
     }
 
     /// The columns whose values are keys of an id domain.

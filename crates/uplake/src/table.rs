@@ -247,6 +247,9 @@ fn describe(table: &Snapshot) -> Result<()> {
     };
     println!("partitioned by: {}", list(table.partition_columns()));
     println!("clustered by:   {}", list(table.cluster_by()));
+    if !table.primary_key().is_empty() {
+        println!("primary key:    {}", list(table.primary_key()));
+    }
     println!("indexed:        {}", index_list(table.indexes()));
     if !table.id_domains().is_empty() {
         let specs: Vec<String> = table.id_domains().iter().map(ToString::to_string).collect();
