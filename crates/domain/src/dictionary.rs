@@ -12,7 +12,7 @@ use crate::index::Index;
 use crate::key_table::KeyTable;
 use crate::keys::Keys;
 
-/// Keys that go through the steps together; as in the tree, 32 gained little over 16.
+/// Keys that go through the steps together: more than a core can have misses under way.
 const GROUP: usize = 32;
 /// In place of an id: the key has none.
 pub(crate) const UNKNOWN: u32 = u32::MAX;
@@ -84,8 +84,7 @@ impl Dictionary {
         }
     }
 
-    /// Each loop is short, so that the processor has the misses of many keys under way at once:
-    /// with hashing and reading the bucket in one loop it had five.
+    /// Each loop is short, so that the processor has the misses of many keys under way at once.
     #[inline]
     fn find_group(&self, keys: &[&[u8]], ids: &mut [u32]) {
         let mut hashes = [0; GROUP];

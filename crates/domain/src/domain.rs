@@ -19,7 +19,7 @@ use crate::local::Local;
 use crate::log::{Found, Log, Put, check_name};
 use crate::run::{self, Head, Header, Kind, MAX_IDS};
 
-/// Rows looked up under one read lock: 1 ms at most, so a writer waits no longer.
+/// Rows looked up under one read lock: 1 to 2 ms, which is how long a writer may wait.
 const LOOKUP_ROWS: usize = 8192;
 /// Keys added under one write lock.
 const EXTEND_KEYS: usize = 16 << 10;
