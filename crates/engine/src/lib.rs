@@ -38,6 +38,7 @@ mod funnel;
 mod id_set;
 mod id_sets;
 mod indexed;
+mod join_ids;
 mod key_ids;
 mod literals;
 mod local_day;
