@@ -39,6 +39,7 @@ mod hot;
 mod id_set;
 mod id_sets;
 mod indexed;
+mod join_ids;
 mod key_ids;
 mod literals;
 mod local_day;

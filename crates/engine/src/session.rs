@@ -40,6 +40,7 @@ use crate::hot::ColumnCache;
 use crate::id_set::Mark;
 use crate::id_sets::IdSets;
 use crate::indexed::IndexUse;
+use crate::join_ids::JoinIds;
 use crate::match_words::MatchWords;
 use crate::pool::SharedPool;
 use crate::statement::{self, Statement, with_lower_case};
@@ -154,13 +155,16 @@ impl Session {
             let warnings = Arc::clone(&warnings);
             config = config.with_extension(Arc::new(IndexUse { cache, columns, warnings }));
         }
-        let state = SessionStateBuilder::new()
+        let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(runtime)
             .with_default_features()
             .with_aggregate_functions(aggregate_functions())
-            .with_scalar_functions(scalar_functions())
-            .build();
+            .with_scalar_functions(scalar_functions());
+        if options.use_indexes {
+            state = state.with_optimizer_rule(Arc::new(JoinIds));
+        }
+        let state = state.build();
         let id_sets = Arc::default();
         let (context, use_indexes) = (context(state, &catalog)?, options.use_indexes);
         Ok(Self { context, lake, catalog, budget, use_indexes, warnings, id_sets })

@@ -64,6 +64,67 @@ fn ids_are_counted_in_place_of_keys() {
 }
 
 #[test]
+fn ids_join_and_group_where_keys_are_not_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = two_tables(folder.path());
+    for (sql, expected, uses_ids) in [
+        (
+            "SELECT sum(c) FROM (SELECT user_id, count(*) AS c FROM events GROUP BY user_id)",
+            "7",
+            true,
+        ),
+        (
+            "SELECT max(c) FROM (SELECT user_id, count(*) AS c FROM events GROUP BY user_id)",
+            "2",
+            true,
+        ),
+        ("SELECT count(*) FROM (SELECT DISTINCT user_id FROM events)", "5", true),
+        ("SELECT sum(e.n) FROM events e JOIN visits v ON e.user_id = v.user_id", "8", true),
+        (
+            "SELECT count(*) FROM events e WHERE EXISTS \
+             (SELECT 1 FROM visits v WHERE v.user_id = e.user_id)",
+            "3",
+            true,
+        ),
+        (
+            "SELECT count(*) FROM events WHERE user_id NOT IN \
+             (SELECT user_id FROM visits WHERE user_id IS NOT NULL)",
+            "2",
+            false,
+        ),
+        ("SELECT max(user_id) FROM (SELECT user_id FROM visits GROUP BY user_id)", "zoe", false),
+    ] {
+        let rows = text(&session, sql);
+        assert!(rows.contains(&format!(" {expected} ")), "{sql}: {rows}");
+        let plan = text(&session, &format!("EXPLAIN {sql}"));
+        assert!(!uses_ids || plan.contains("__id_user_id"), "{sql}: {plan}");
+    }
+}
+
+#[test]
+fn conditions_on_keys_ask_for_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = two_tables(folder.path());
+    let many: Vec<String> = (0..200).map(|n| format!("'k{n}'")).collect();
+    for (condition, expected) in [
+        ("user_id = 'bo'", "2"),
+        ("'bo' = user_id AND n < 3", "1"),
+        ("user_id IN ('bo', 'al', 'nobody')", "3"),
+        ("user_id = 'zoe'", "0"),
+        ("user_id = 'nobody'", "0"),
+        ("user_id = ''", "1"),
+        ("user_id NOT IN ('bo', 'al')", "2"),
+        (&format!("user_id IN ({}, 'al')", many.join(", ")), "1"),
+    ] {
+        let sql = format!("SELECT count(*) FROM events WHERE {condition}");
+        let rows = text(&session, &sql);
+        assert!(rows.contains(&format!(" {expected} ")), "{sql}: {rows}");
+    }
+    let plan = text(&session, "EXPLAIN SELECT n FROM events WHERE user_id = 'bo'");
+    assert!(plan.contains("__id_user_id = "), "{plan}");
+}
+
+#[test]
 fn ids_are_hidden_and_named_by_functions_only() {
     let folder = tempfile::tempdir().unwrap();
     let session = two_tables(folder.path());
