@@ -102,6 +102,20 @@ def keys_of_one_column_and_of_numbers(lake, folder):
     _same(_select(lake, "select k, v from t where k in (1, 2)"), [(1, "z"), (2, "new")])
 
 
+def a_key_with_ids_keeps_them(lake, folder):
+    first = [(f"u{n}", "2026-11-01", "a", n) for n in range(40)]
+    second = [(f"u{n}", "2026-11-01", "b", n) for n in range(20, 60)]
+    lake.load("t", _csv(folder / "a.csv", first), *KEYED, "--cluster-by", "user", "--id-domain", "user=users")
+    lake.load("t", _csv(folder / "b.csv", second))
+    _same(_rows(lake), _model([first, second]))
+    table = deltalake.DeltaTable(lake.path / "t").to_pyarrow_table()
+    ids = dict(zip(table["user"].to_pylist(), table["__id_user"].to_pylist()))
+    assert len(set(ids.values())) == 60 and None not in ids.values()
+    known = _select(lake, "select distinct user, id_of('users', user) from t")
+    assert dict(known) == ids
+    assert _select(lake, "select count(distinct user), count(*) from t") == [(60, 60)]
+
+
 def wrong_keys_are_refused_and_nothing_is_written(lake, folder):
     path = _csv(folder / "a.csv", [("a", "2026-11-01", "a", 1)])
     for options, says in [

@@ -219,6 +219,7 @@ struct Work {
     writer: TableWriter,
     layout: Layout,
     keys: KeyColumns,
+    /// A file's columns without ids.
     schema: SchemaRef,
     store: Arc<dyn ObjectStore>,
     runtime: Handle,
@@ -377,7 +378,11 @@ async fn run(
 ) -> Result<Resolved> {
     let runtime = Handle::current();
     let writer = TableWriter::new(lake, layout.clone(), runtime.clone(), 0, now_millis);
-    let schema = Arc::clone(writer.ids().schema());
+    writer.ids().open().await?;
+    // Without ids, which are made again from the keys: the same ones, if the files had any.
+    let given = layout.schema.fields().iter();
+    let given = given.filter(|f| !layout.partition_columns.contains(f.name())).cloned();
+    let schema = Arc::new(Schema::new(given.collect::<Vec<_>>()));
     let mut state = Work {
         keys: KeyColumns::new(&schema, layout)?,
         layout: layout.clone(),
@@ -475,14 +480,14 @@ impl Work {
             if left.num_rows() == 0 {
                 continue;
             }
+            let left = self.writer.ids().append(vec![left], &self.runtime)?;
             let file = match &mut output {
                 Some(file) => file,
-                None => {
-                    let sample = std::slice::from_ref(&left);
-                    output.insert(self.writer.open_file(&source.partition, sample)?)
-                }
+                None => output.insert(self.writer.open_file(&source.partition, &left)?),
             };
-            file.write(&left)?;
+            for rows in &left {
+                file.write(rows)?;
+            }
         }
         if let Some(file) = output {
             self.writer.close_file(file)?;
