@@ -14,8 +14,9 @@
 
 use std::ops::Range;
 
-use crate::dictionary::{Dictionary, Heap, List, ListKind, Posting, Postings, TermId};
+use crate::dictionary::{Dictionary, Postings, TermId};
 use crate::error::PostingsError;
+use crate::list::{Bounds, Heap, List, ListKind, Posting};
 use crate::mask::{self, Mask};
 use crate::portable::View;
 use crate::prefetch;
@@ -188,7 +189,7 @@ impl Dictionary<'_> {
         match self.postings {
             Postings::Clustered(starts) => {
                 let runs = self.union_clustered(starts, scratch)?;
-                Ok(self.smaller(runs))
+                Ok(self.bounds.smaller(runs))
             }
             Postings::Mixed(postings) => self.union_mixed(postings, heap, scratch),
             Postings::Inline(inline) => {
@@ -206,31 +207,16 @@ impl Dictionary<'_> {
         }
     }
 
-    /// Whether `runs` runs (8 bytes each) take no more than a mask of the file.
-    fn runs_are_smaller(&self, runs: u64) -> bool {
-        runs <= FEW_RUNS as u64 || runs * 64 <= u64::from(self.file_rows)
-    }
-
-    /// Runs, or the mask of them if that is smaller.
-    fn smaller(&self, runs: Vec<Run>) -> Selection {
-        if self.runs_are_smaller(runs.len() as u64) {
-            return Selection::Runs(runs);
-        }
-        let mut mask = Mask::new(self.file_rows);
-        runs.into_iter().for_each(|run| mask.set_run(run));
-        Selection::Mask(mask)
-    }
-
     /// The union of `scratch.runs`.
     fn union_inline(&self, scratch: &mut Scratch) -> Result<Selection> {
         let Scratch { runs, spare, .. } = scratch;
-        sort_apart(runs, spare, u32::BITS - self.file_rows.leading_zeros());
+        sort_apart(runs, spare, u32::BITS - self.bounds.file_rows.leading_zeros());
         let joined = join_packed(runs);
         match joined.last() {
-            Some(last) if last.end > self.file_rows => {
+            Some(last) if last.end > self.bounds.file_rows => {
                 Err(PostingsError::corrupt("a run is beyond the file", last.end.into()))
             }
-            _ => Ok(self.smaller(joined)),
+            _ => Ok(self.bounds.smaller(joined)),
         }
     }
 
@@ -264,7 +250,7 @@ impl Dictionary<'_> {
             // Runs that touch would have been one.
             last = run.end.saturating_add(1);
         }
-        if !sound || runs.last().is_some_and(|run| run.end > self.file_rows) {
+        if !sound || runs.last().is_some_and(|run| run.end > self.bounds.file_rows) {
             return Err(PostingsError::corrupt("runs do not ascend", last.into()));
         }
         Ok(runs)
@@ -276,23 +262,62 @@ impl Dictionary<'_> {
         heap: &(impl Heap + ?Sized),
         scratch: &mut Scratch,
     ) -> Result<Selection> {
-        let Scratch { ordinals, runs, spare, lists, .. } = scratch;
+        let Scratch { ordinals, runs, lists, .. } = scratch;
         runs.clear();
         lists.clear();
-        let mut items = 0;
         for (at, &ordinal) in ordinals.iter().enumerate() {
             if let Some(&next) = ordinals.get(at + 4 * AHEAD) {
                 prefetch::line(postings, next as usize);
             }
             match self.posting(TermId(ordinal))? {
                 Posting::Run(run) => runs.push(pack(run)),
-                Posting::List(list) => {
-                    items += list.runs_at_most();
-                    lists.push(list);
-                }
+                Posting::List(list) => lists.push(list),
             }
         }
-        items += runs.len() as u64;
+        self.bounds.union_lists(scratch, heap)
+    }
+}
+
+impl Bounds {
+    /// Whether `runs` runs (8 bytes each) take no more than a mask of the file.
+    fn runs_are_smaller(self, runs: u64) -> bool {
+        runs <= FEW_RUNS as u64 || runs * 64 <= u64::from(self.file_rows)
+    }
+
+    /// Runs, or the mask of them if that is smaller.
+    fn smaller(self, runs: Vec<Run>) -> Selection {
+        if self.runs_are_smaller(runs.len() as u64) {
+            return Selection::Runs(runs);
+        }
+        let mut mask = Mask::new(self.file_rows);
+        runs.into_iter().for_each(|run| mask.set_run(run));
+        Selection::Mask(mask)
+    }
+
+    /// The union of `postings`, in any order.
+    pub(crate) fn union_postings(
+        self,
+        postings: &[Posting],
+        heap: &(impl Heap + ?Sized),
+        scratch: &mut Scratch,
+    ) -> Result<Selection> {
+        let Scratch { runs, lists, found, .. } = &mut *scratch;
+        *found = postings.len();
+        runs.clear();
+        lists.clear();
+        for posting in postings {
+            match posting {
+                Posting::Run(run) => runs.push(pack(*run)),
+                Posting::List(list) => lists.push(*list),
+            }
+        }
+        self.union_lists(scratch, heap)
+    }
+
+    /// The union of `scratch.runs` and `scratch.lists`.
+    fn union_lists(self, scratch: &mut Scratch, heap: &(impl Heap + ?Sized)) -> Result<Selection> {
+        let Scratch { runs, spare, lists, .. } = scratch;
+        let items = lists.iter().map(|list| list.runs_at_most()).sum::<u64>() + runs.len() as u64;
         if items * ROWS_PER_RUN > u64::from(self.file_rows) {
             return self.union_in_mask(runs, lists, heap);
         }
@@ -305,7 +330,7 @@ impl Dictionary<'_> {
     }
 
     fn union_in_mask(
-        &self,
+        self,
         runs: &[u64],
         lists: &[List],
         heap: &(impl Heap + ?Sized),

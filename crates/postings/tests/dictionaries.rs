@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 
 use uplake_postings::{
-    BytesBuilder, Dictionary, Encoded, Heap, IntegersBuilder, Options, Posting, PostingsError,
-    RowSet, Run, Scratch, Term, TermId,
+    BytesBuilder, Dictionary, Encoded, HEADER_BYTES, Heap, IntegersBuilder, Lookup, Options,
+    Outline, Parts, Posting, PostingsError, RowSet, Run, Scratch, Term, TermId,
 };
 use uplake_testkit::random::Random;
 
@@ -387,4 +387,94 @@ fn a_list_needs_only_its_own_bytes() {
         dictionary.union_integers(&[0, 1], &part, &mut Scratch::default()),
         Err(PostingsError::NotFetched { .. })
     ));
+}
+
+/// Bytes of a dictionary of which only some were fetched; the others are noise.
+struct Gappy<'a> {
+    whole: &'a [u8],
+    at_hand: Vec<bool>,
+}
+
+impl Parts for Gappy<'_> {
+    fn copy(&self, at: u64, out: &mut [u8]) -> bool {
+        let range = at as usize..at as usize + out.len();
+        let all = self.at_hand[range.clone()].iter().all(|&is| is);
+        if all {
+            out.copy_from_slice(&self.whole[range]);
+        }
+        all
+    }
+}
+
+/// Looks a term up from nothing but the header; gives the rounds that took.
+fn look_up(
+    bytes: &[u8],
+    mut find: impl FnMut(&Outline, &Gappy<'_>, &mut Vec<Range<u64>>) -> Lookup,
+) -> (Option<Posting>, usize) {
+    let outline = Outline::parse(&bytes[..HEADER_BYTES], bytes.len() as u64).expect("our own");
+    let mut some = Gappy { whole: bytes, at_hand: vec![false; bytes.len()] };
+    for rounds in 0..500 {
+        let mut missing = Vec::new();
+        match find(&outline, &some, &mut missing) {
+            Lookup::Found(posting) => return (Some(posting), rounds),
+            Lookup::Absent => return (None, rounds),
+            Lookup::Missing => {
+                assert!(!missing.is_empty(), "missing bytes are named");
+                for range in missing {
+                    some.at_hand[range.start as usize..range.end as usize].fill(true);
+                }
+            }
+        }
+    }
+    panic!("a look-up that does not end")
+}
+
+#[test]
+fn a_look_up_needs_only_the_bytes_it_names() {
+    for seed in 0..SEEDS {
+        let mut random = Random::new(seed);
+        let (model, file_rows) = draw(&mut random);
+        let options = Options { ordered: random.below(2) == 0 };
+        let Encoded { dictionary: bytes, .. } = integers(&model, file_rows, options, true);
+        let dictionary = Dictionary::parse(&bytes).expect("our own bytes");
+        let others: Vec<u64> = (0..20).map(|_| random.bits() >> random.below(64)).collect();
+        for &id in model.keys().chain(&others) {
+            let term = dictionary.lookup_integer(id).expect("integers");
+            let expected = term.map(|term| dictionary.posting(term).expect("our own bytes"));
+            let (found, rounds) = look_up(&bytes, |outline, some, missing| {
+                outline.find_integer(id, some, missing).expect("our own bytes")
+            });
+            assert_eq!(found, expected, "seed {seed}: {id}");
+            assert!(rounds < 20, "seed {seed}: {rounds} rounds for {id}");
+        }
+        let mut texts: BTreeMap<Vec<u8>, BTreeSet<u32>> = BTreeMap::new();
+        for (&id, rows) in &model {
+            texts.entry(text(id)).or_default().extend(rows);
+        }
+        let mut builder = BytesBuilder::new(options);
+        for (term, rows) in &texts {
+            rows.iter()
+                .for_each(|&row| builder.push(term, run(row, row + 1)).expect("rows ascend"));
+        }
+        let Encoded { dictionary: bytes, heap } = builder.finish(file_rows).expect("in limits");
+        let dictionary = Dictionary::parse(&bytes).expect("our own bytes");
+        let mut postings = Vec::new();
+        for term in texts.keys().cloned().chain(others.into_iter().map(text)) {
+            let (found, rounds) = look_up(&bytes, |outline, some, missing| {
+                outline.find_bytes(&term, some, missing).expect("our own bytes")
+            });
+            let expected = dictionary.lookup_bytes(&term).expect("bytes");
+            let expected = expected.map(|term| dictionary.posting(term).expect("our own bytes"));
+            assert_eq!(found, expected, "seed {seed}: {term:?}");
+            assert!(rounds < 20, "seed {seed}: {rounds} rounds for {term:?}");
+            postings.extend(found);
+        }
+        let outline = Outline::parse(&bytes, bytes.len() as u64).expect("our own bytes");
+        let rows = outline.union(&postings, &heap, &mut Scratch::default());
+        let expected: RowSet = texts.values().flatten().copied().collect();
+        assert_eq!(rows.expect("our own bytes").into_row_set(), expected, "seed {seed}");
+        let mut missing = Vec::new();
+        let wrong = outline.find_integer(1, &bytes[..], &mut missing);
+        assert!(matches!(wrong, Err(PostingsError::WrongTerms { .. })), "{wrong:?}");
+    }
 }
