@@ -37,7 +37,8 @@ pub enum Query<'q> {
     /// Rows that hold all words of this text; an index of words.
     Match(&'q str),
     /// Rows that may match this LIKE or ILIKE pattern; an index of grams, or one of words, which
-    /// knows bigrams of Han and kana and whole words inside the pattern.
+    /// knows bigrams of Han and kana and whole words inside the pattern. To `%XY%` and `%X%` of
+    /// such characters an index of words has the exact answer.
     Like {
         /// The pattern, with `%` and `_`.
         pattern: &'q str,

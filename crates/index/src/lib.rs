@@ -44,6 +44,7 @@ pub use matcher::WordMatcher;
 pub use sparse::{Probe, Sparse, Step};
 pub use uplake_postings::{
     BytesBuilder, IntegersBuilder, Options, PostingsError, RowSet, Run, Scratch, Selection,
+    SelectionRuns,
 };
 pub use writer::{GramsBuilder, WordsBuilder, Writer};
 pub use zones::{ZonesBuilder, key_of_f64, key_of_i64};

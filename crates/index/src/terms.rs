@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use uplake_postings::{
-    Dictionary, Heap, Lookup, Outline, Parts, Posting, RowSet, Run, Scratch, Selection, TermId,
+    Dictionary, Heap, Lookup, Outline, Parts, Posting, Run, Scratch, Selection, TermId,
 };
 
 use crate::column::Query;
@@ -64,7 +64,8 @@ impl<'q> Asked<'q> {
             (Kind::Strings, Query::StringPrefix(_)) => Self::Ordered,
             (Kind::Words, Query::Match(text)) => words(words::of_query(text), false),
             (Kind::Words, &Query::Like { pattern, escape }) => {
-                words(words::of_pattern(pattern, escape), true)
+                let (found, is_exact) = words::of_pattern(pattern, escape);
+                words(found, !is_exact)
             }
             (Kind::Grams, &Query::Like { pattern, escape }) => {
                 match grams::of_pattern(pattern, escape) {
@@ -152,18 +153,10 @@ impl<'q> Lookups<'q> {
             return vec![Vec::new()];
         };
         if matches!(self.keys, Keys::Grams(_)) {
-            all.sort_by_key(weight);
+            all.sort_by_key(Posting::weight);
             all.truncate(MAX_GRAMS);
         }
         all.into_iter().map(|posting| vec![posting]).collect()
-    }
-}
-
-/// Rows, or bytes of a list: both grow with how common a term is.
-fn weight(posting: &Posting) -> u64 {
-    match posting {
-        Posting::Run(run) => u64::from(run.len()),
-        Posting::List(list) => list.heap_range().end - list.heap_range().start,
     }
 }
 
@@ -174,7 +167,7 @@ pub(crate) enum Terms {
     /// Rows that every group has a posting of.
     All(Vec<Vec<Posting>>),
     /// Known without any list.
-    Blocks(RowSet),
+    Blocks(Selection),
     /// Known without any list, as rows; of how many terms.
     Rows { rows: Selection, terms: usize },
 }
@@ -273,35 +266,19 @@ pub(crate) fn rows_of_all(
     heap: &FetchedHeap<'_>,
     scratch: &mut Scratch,
 ) -> Result<Selection> {
-    let in_rows = info.block_rows == 1;
-    match groups {
-        [none] if none.is_empty() => return Ok(Selection::Runs(Vec::new())),
-        [one] if in_rows => return Ok(outline.union(one, heap, scratch)?),
-        _ => {}
-    }
-    let mut common: Option<RowSet> = None;
-    for group in groups {
-        let rows = outline.union(group, heap, scratch)?.into_row_set();
-        let rows = common.map_or(rows.clone(), |common| common.and(&rows));
-        let done = rows.is_empty();
-        common = Some(rows);
-        if done {
-            break;
-        }
-    }
-    let common = common.unwrap_or_default();
-    if in_rows {
-        return Ok(common.into_selection(info.file_rows));
-    }
-    Ok(rows_of_blocks(info, &common))
+    let rows = match groups {
+        [one] => outline.union(one, heap, scratch)?,
+        groups => outline.intersect(groups, heap, scratch)?,
+    };
+    Ok(if info.block_rows == 1 { rows } else { rows_of_blocks(info, &rows) })
 }
 
 /// The rows of blocks, which are units of `block_rows`.
-pub(crate) fn rows_of_blocks(info: &ColumnInfo, blocks: &RowSet) -> Selection {
+pub(crate) fn rows_of_blocks(info: &ColumnInfo, blocks: &Selection) -> Selection {
     let (size, rows) = (u64::from(info.block_rows), u64::from(info.file_rows));
     let row = |block: u32| (u64::from(block) * size).min(rows) as u32;
     let runs = blocks.runs().map(|run| Run::new(row(run.start), row(run.end)));
-    RowSet::from_runs(runs).into_selection(info.file_rows)
+    Selection::from_runs(runs.collect(), info.file_rows)
 }
 
 /// Parts of a heap, by where they start; disjoint.

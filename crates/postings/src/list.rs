@@ -59,6 +59,15 @@ impl List {
 }
 
 impl Posting {
+    /// Rows of a run, bytes of a list: both grow with how common a term is.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        match self {
+            Self::Run(run) => u64::from(run.len()),
+            Self::List(list) => list.heap_range().end - list.heap_range().start,
+        }
+    }
+
     pub(crate) fn encode(self) -> u64 {
         let (kind, place, count) = match self {
             Self::Run(run) => (0, run.start, run.len()),

@@ -22,8 +22,9 @@ use crate::inline;
 use crate::list::{Bounds, Heap, Posting};
 use crate::row_set::unpack;
 use crate::run::Run;
+use crate::selection::Selection;
 use crate::table::{self, BUCKET_BYTES, MAX_PROBES};
-use crate::union::{Scratch, Selection};
+use crate::union::Scratch;
 
 type Result<T> = std::result::Result<T, PostingsError>;
 
@@ -270,6 +271,19 @@ impl Outline {
         scratch: &mut Scratch,
     ) -> Result<Selection> {
         self.bounds().union_postings(postings, heap, scratch)
+    }
+
+    /// The rows that every one of `groups` has a posting of; none if there is no group.
+    ///
+    /// # Errors
+    /// As [`Outline::union`].
+    pub fn intersect(
+        &self,
+        groups: &[Vec<Posting>],
+        heap: &(impl Heap + ?Sized),
+        scratch: &mut Scratch,
+    ) -> Result<Selection> {
+        self.bounds().intersect(groups, heap, scratch)
     }
 }
 

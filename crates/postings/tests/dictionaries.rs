@@ -478,3 +478,65 @@ fn a_look_up_needs_only_the_bytes_it_names() {
         assert!(matches!(wrong, Err(PostingsError::WrongTerms { .. })), "{wrong:?}");
     }
 }
+
+#[test]
+fn an_intersection_is_that_of_btree_sets() {
+    for seed in 0..SEEDS.div_ceil(4) {
+        let mut random = Random::new(seed);
+        let file_rows = 1 + random.below(if cfg!(miri) { 3_000 } else { 150_000 }) as u32;
+        // Lists of all kinds and containers: scattered, dense, runs, all rows but some.
+        let model: Vec<BTreeSet<u32>> = (0..7)
+            .map(|term| {
+                let step = 1 + random.below(1 << (1 + term * 2)) as u32;
+                let bits = random.below(8);
+                let length = 1 + random.below(1 << bits) as u32;
+                let starts = (random.below(9) as u32..file_rows).step_by(step as usize);
+                let mut rows = BTreeSet::new();
+                for start in starts {
+                    if random.below(4) > 0 {
+                        rows.extend(start..(start + length).min(file_rows));
+                    }
+                }
+                rows
+            })
+            .collect();
+        let mut builder = IntegersBuilder::new(Options::default());
+        for (id, rows) in model.iter().enumerate() {
+            for &row in rows {
+                builder.push(id as u64, run(row, row + 1)).expect("rows ascend");
+            }
+        }
+        let Encoded { dictionary: bytes, heap } = builder.finish(file_rows).expect("in limits");
+        let outline = Outline::parse(&bytes, bytes.len() as u64).expect("our own bytes");
+        let mut scratch = Scratch::default();
+        for _ in 0..6 {
+            let draw_group = |random: &mut Random| -> Vec<usize> {
+                (0..1 + random.below(8) / 7).map(|_| random.below(7) as usize).collect()
+            };
+            let groups: Vec<Vec<usize>> =
+                (0..1 + random.below(4)).map(|_| draw_group(&mut random)).collect();
+            let mut expected: Option<BTreeSet<u32>> = None;
+            let mut postings = Vec::new();
+            for group in &groups {
+                let rows: BTreeSet<u32> =
+                    group.iter().flat_map(|&id| &model[id]).copied().collect();
+                expected = Some(expected.map_or(rows.clone(), |all| &all & &rows));
+                let found = group.iter().filter_map(|&id| {
+                    match outline.find_integer(id as u64, &bytes[..], &mut Vec::new()) {
+                        Ok(Lookup::Found(posting)) => Some(posting),
+                        other => {
+                            assert_eq!(other, Ok(Lookup::Absent));
+                            None
+                        }
+                    }
+                });
+                postings.push(found.collect());
+            }
+            let found = outline.intersect(&postings, &heap, &mut scratch).expect("our own bytes");
+            let expected: RowSet = expected.unwrap_or_default().into_iter().collect();
+            assert_eq!(found, expected.into_selection(file_rows), "seed {seed}: {groups:?}");
+        }
+        let none = outline.intersect(&[], &heap, &mut scratch).expect("no group");
+        assert!(none.is_empty(), "no group has no rows");
+    }
+}

@@ -48,7 +48,7 @@ pub use maintain::{
 pub use reindex::{ReindexOptions, ReindexSummary, reindex};
 pub use schema::{parse_schema, parse_type, stored_type, type_name};
 pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
-pub use uplake_index::{RowSet, WordMatcher, key_of_i64};
+pub use uplake_index::{Selection, WordMatcher, key_of_i64};
 pub use write_stream::{StreamWriter, WriteKind};
 
 mod write_stream;

@@ -4,8 +4,8 @@ use std::ops::Bound;
 
 use uplake_postings::portable::View;
 use uplake_postings::{
-    BytesBuilder, Dictionary, Encoded, IntegersBuilder, Lookup, Mask, Options, Outline, RowSet,
-    Run, Scratch,
+    BytesBuilder, Dictionary, Encoded, IntegersBuilder, Lookup, Mask, Options, Outline, Posting,
+    RowSet, Run, Scratch,
 };
 use uplake_testkit::random::Random;
 
@@ -173,10 +173,18 @@ fn ask_dictionary(encoded: &Encoded, random: &mut Random) {
             _ => None,
         })
         .collect();
-    if rows < 1 << 22 {
-        if let Ok(found) = outline.union(&postings, heap, &mut scratch) {
-            assert!(found.into_runs().iter().all(|run| run.end <= rows), "a row beyond the file");
-        }
+    if rows < 1 << 22
+        && let Ok(found) = outline.union(&postings, heap, &mut scratch)
+    {
+        assert!(found.into_runs().iter().all(|run| run.end <= rows), "a row beyond the file");
+    }
+    let groups: Vec<Vec<Posting>> =
+        postings.chunks(1 + random.below(3) as usize).take(3).map(<[_]>::to_vec).collect();
+    if rows < 1 << 22
+        && let Ok(found) = outline.intersect(&groups, heap, &mut scratch)
+    {
+        assert!(found.runs().all(|run| run.end <= rows), "a row beyond the file");
+        assert!(found.runs().is_sorted_by(|a, b| a.end < b.start), "runs overlap or touch");
     }
     let _ = dictionary.bytes_in(Bound::Excluded(b"term 2"), Bound::Unbounded);
     let mut found = Vec::new();

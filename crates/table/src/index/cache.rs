@@ -19,8 +19,8 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 use uplake_index::{
-    Column, ColumnInfo, Footer, IndexError, Kind, Query, RowSet, Scratch, Sparse, Step, TAIL_BYTES,
-    Tail,
+    Column, ColumnInfo, Footer, IndexError, Kind, Query, Scratch, Selection, Sparse, Step,
+    TAIL_BYTES, Tail,
 };
 
 use super::identity_of;
@@ -56,13 +56,14 @@ impl Question {
         }
     }
 
-    /// Kinds of index that can answer; what several say holds together.
+    /// Kinds of index that can answer, one that may do so exactly first; what several say holds
+    /// together.
     fn kinds(&self) -> &'static [Kind] {
         match self {
             Self::Integers { .. } => &[Kind::Integers],
             Self::Strings { .. } => &[Kind::Strings],
             Self::Words { .. } => &[Kind::Words],
-            Self::Like { .. } => &[Kind::Grams, Kind::Words],
+            Self::Like { .. } => &[Kind::Words, Kind::Grams],
         }
     }
 
@@ -150,7 +151,7 @@ pub enum Answered {
 #[derive(Clone, Debug)]
 pub struct FileRows {
     /// `None` if no question was answered: all rows.
-    pub rows: Option<RowSet>,
+    pub rows: Option<Selection>,
     /// Rows of the file, if its index could be read.
     pub total: u64,
     /// One for each question.
@@ -225,9 +226,8 @@ impl IndexCache {
     ) -> FileRows {
         let mut found = FileRows { rows: None, total: 0, answered: Vec::new(), bytes_read: 0 };
         let index = self.open(store, file, &mut found.bytes_read).await;
-        if let Ok(index) = &index {
-            found.total = u64::from(index.footer.data_file().rows);
-        }
+        let file_rows = index.as_ref().map_or(0, |index| index.footer.data_file().rows);
+        found.total = u64::from(file_rows);
         for question in questions {
             let answer = match &index {
                 Ok(index) => self.ask(store, file, index, question, &mut found.bytes_read).await,
@@ -236,7 +236,7 @@ impl IndexCache {
             found.answered.push(match answer {
                 Ok((rows, recheck)) => {
                     found.rows = Some(match found.rows.take() {
-                        Some(so_far) => so_far.and(&rows),
+                        Some(so_far) => so_far.and(rows, file_rows),
                         None => rows,
                     });
                     if recheck { Answered::Roughly } else { Answered::Exactly }
@@ -275,9 +275,10 @@ impl IndexCache {
         index: &Arc<OpenIndex>,
         question: &Question,
         bytes_read: &mut u64,
-    ) -> Result<(RowSet, bool), Fallback> {
+    ) -> Result<(Selection, bool), Fallback> {
+        let file_rows = index.footer.data_file().rows;
         let mut why = Fallback::NotIndexed;
-        let mut found: Option<(RowSet, bool)> = None;
+        let mut found: Option<(Selection, bool)> = None;
         for kind in question.kinds() {
             let columns = index.footer.columns();
             let is_it = |c: &ColumnInfo| c.name() == question.column() && c.kind() == *kind;
@@ -297,10 +298,13 @@ impl IndexCache {
                 None => why = Fallback::Vague,
                 Some((rows, recheck)) => {
                     found = Some(match found {
-                        Some((so_far, rough)) => (so_far.and(&rows), rough && recheck),
+                        Some((so_far, rough)) => (so_far.and(rows, file_rows), rough && recheck),
                         None => (rows, recheck),
                     });
                 }
+            }
+            if matches!(found, Some((_, false))) {
+                break;
             }
         }
         found.ok_or(why)
@@ -411,7 +415,7 @@ async fn ask_sparsely(
     at: usize,
     question: &Question,
     bytes_read: &mut u64,
-) -> Result<Option<(RowSet, bool)>, Fallback> {
+) -> Result<Option<(Selection, bool)>, Fallback> {
     let opened = locked(&index.sparse).get(&at).and_then(|used| used.opened.clone());
     let sparse = match opened {
         Some(sparse) => sparse,
@@ -437,7 +441,7 @@ async fn ask_sparsely(
                 index.spent(at, None, bytes);
                 parts = store.get_ranges(&file.index_path, &ranges).await.map_err(unreadable)?;
             }
-            Step::Done(answer) => return Ok(Some((answer.rows.into_row_set(), answer.recheck))),
+            Step::Done(answer) => return Ok(Some((answer.rows, answer.recheck))),
         }
     }
 }
@@ -450,7 +454,7 @@ async fn ask_column(
     column: &Column<Bytes>,
     question: &Question,
     bytes_read: &mut u64,
-) -> Result<Option<(RowSet, bool)>, Fallback> {
+) -> Result<Option<(Selection, bool)>, Fallback> {
     let texts = question.texts();
     let plan = column.plan(&question.query(&texts));
     let Some(plan) = plan.map_err(Fallback::Broken)? else { return Ok(None) };
@@ -462,7 +466,7 @@ async fn ask_column(
         store.get_ranges(&file.index_path, &ranges).await.map_err(unreadable)?
     };
     let answer = column.answer(&plan, &parts, &mut Scratch::default()).map_err(Fallback::Broken)?;
-    Ok(Some((answer.rows.into_row_set(), answer.recheck)))
+    Ok(Some((answer.rows, answer.recheck)))
 }
 
 /// Reads the footer of a file's index and checks that it is this file's.
