@@ -48,7 +48,7 @@ use datafusion_datasource::file_stream::FileOpener;
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use uplake_table::{Answered, DataFile, Fallback, IndexCache, IndexSpec, Question, RowSet};
+use uplake_table::{Answered, DataFile, Fallback, IndexCache, IndexSpec, Question, Selection};
 
 use crate::hot::{ColumnCache, Gather, Picked};
 use crate::question::{join_question, question};
@@ -283,7 +283,7 @@ struct Scan {
 /// What the index of one file said.
 struct FileAnswer {
     /// Rows to read; `None` for all.
-    rows: Option<RowSet>,
+    rows: Option<Selection>,
     /// Rows of the file, if `rows` are some of them.
     total: u64,
     /// For each condition: did the index apply it, exactly?
@@ -558,7 +558,7 @@ impl Scan {
     }
 
     /// Counts the pages of the query's columns that hold none of the rows.
-    async fn count_pages(&self, file: &PartitionedFile, rows: &RowSet) -> Result<()> {
+    async fn count_pages(&self, file: &PartitionedFile, rows: &Selection) -> Result<()> {
         let metadata = self.metadata(file).await?;
         let mut columns = self.columns.clone();
         for condition in &self.conditions {
@@ -582,7 +582,7 @@ impl Scan {
 fn skipped_pages(
     metadata: &ParquetMetaData,
     columns: &[usize],
-    rows: &RowSet,
+    rows: &Selection,
 ) -> Option<(usize, usize)> {
     let (mut pages, mut bytes) = (0, 0);
     let mut first_row = 0u64;

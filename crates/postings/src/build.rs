@@ -12,13 +12,13 @@
 
 use std::collections::HashMap;
 
-use crate::dictionary::{
-    BYTES, CLUSTERED, EXACT, FORMAT, HEADER_BYTES, INLINE, KEYS, List, ListKind, MAGIC,
-    MAX_FILE_ROWS, ORDER, Posting, SORTED,
-};
 use crate::error::PostingsError;
 use crate::hash::{self, Fold};
+use crate::header::{
+    BYTES, CLUSTERED, EXACT, FORMAT, HEADER_BYTES, INLINE, KEYS, MAGIC, ORDER, SORTED,
+};
 use crate::inline;
+use crate::list::{List, ListKind, MAX_FILE_ROWS, Posting};
 use crate::portable::size_of_runs;
 use crate::row_set::RowSet;
 use crate::run::Run;

@@ -49,13 +49,13 @@ pub(crate) struct Built {
 
 /// Where a permuted integer lives.
 #[inline]
-fn home(permuted: u32, buckets: usize) -> usize {
+pub(crate) fn home(permuted: u32, buckets: usize) -> usize {
     // At most 2^30 terms, so the product fits.
     ((u64::from(permuted) * buckets as u64) >> 32) as usize
 }
 
 #[inline]
-fn next(at: usize, buckets: usize) -> usize {
+pub(crate) fn next(at: usize, buckets: usize) -> usize {
     if at + 1 == buckets { 0 } else { at + 1 }
 }
 
@@ -105,15 +105,10 @@ impl<'a> Inline<'a> {
         buckets: &'a [[u8; BUCKET_BYTES]],
         probes: u32,
         seed: u32,
-        [tag_bits, length_bits]: [u32; 2],
+        bits: [u32; 2],
     ) -> Option<Self> {
-        let sound = !buckets.is_empty()
-            && buckets.len() < 1 << 29
-            && (1..=MAX_PROBES).contains(&probes)
-            && (MIN_TAG_BITS..=32).contains(&tag_bits)
-            && (1..=MAX_LENGTH_BITS).contains(&length_bits)
-            // So that a first row is below 2^31, and the row after the last a `u32`.
-            && tag_bits + length_bits > u32::BITS;
+        let [tag_bits, length_bits] = bits;
+        let sound = u32::try_from(buckets.len()).is_ok_and(|count| are_sound(count, probes, bits));
         sound.then_some(Self { buckets, probes, seed, tag_bits, length_bits })
     }
 
@@ -198,9 +193,41 @@ impl<'a> Inline<'a> {
     /// The run in what [`Inline::find_slot`] found, packed for a sort.
     #[inline]
     pub(crate) fn unpack(&self, slot: u64) -> u64 {
-        let payload = slot << self.tag_bits >> self.tag_bits;
-        let rows = payload & ((1 << self.length_bits) - 1);
-        let start = payload >> self.length_bits;
-        start << 32 | (start + rows)
+        unpack([self.tag_bits, self.length_bits], slot)
     }
+}
+
+/// The run in a slot, packed for a sort.
+#[inline]
+pub(crate) fn unpack([tag_bits, length_bits]: [u32; 2], slot: u64) -> u64 {
+    let payload = slot << tag_bits >> tag_bits;
+    let rows = payload & ((1 << length_bits) - 1);
+    let start = payload >> length_bits;
+    start << 32 | (start + rows)
+}
+
+/// Whether such numbers can be a table's, as [`Inline::new`] has it.
+pub(crate) fn are_sound(buckets: u32, probes: u32, [tag_bits, length_bits]: [u32; 2]) -> bool {
+    (1..1 << 29).contains(&buckets)
+        && (1..=MAX_PROBES).contains(&probes)
+        && (MIN_TAG_BITS..=32).contains(&tag_bits)
+        && (1..=MAX_LENGTH_BITS).contains(&length_bits)
+        // So that a first row is below 2^31, and the row after the last a `u32`.
+        && tag_bits + length_bits > u32::BITS
+}
+
+/// The slot of a permuted key in one bucket, and whether that is full.
+pub(crate) fn slot_in(
+    bucket: &[u8; BUCKET_BYTES],
+    tag_bits: u32,
+    permuted: u32,
+) -> (Option<u64>, bool) {
+    let words = bucket.as_chunks::<4>().0;
+    let unused = u32::BITS - tag_bits;
+    let tag = permuted << unused >> unused;
+    let slot = |at: usize| [at, at + SLOTS].map(|at| u32::from_le_bytes(words[at]));
+    let slots = (0..SLOTS).map(slot);
+    let found = slots.into_iter().find(|&[high, low]| low != 0 && high >> unused == tag);
+    let found = found.map(|[high, low]| u64::from(high) << 32 | u64::from(low));
+    (found, words[2 * SLOTS - 1] != [0; 4])
 }

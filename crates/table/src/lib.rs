@@ -55,7 +55,7 @@ pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
 pub use uplake_domain::{
     CheckReport as DomainCheck, Description as DomainDescription, Domain, Progress as ReadProgress,
 };
-pub use uplake_index::{RowSet, WordMatcher, key_of_f64, key_of_i64};
+pub use uplake_index::{Selection, WordMatcher, key_of_f64, key_of_i64};
 pub use write_stream::{StreamWriter, WriteKind};
 
 mod write_stream;

@@ -25,7 +25,7 @@ use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use uplake_table::RowSet;
+use uplake_table::Selection;
 
 use super::{Chunk, ColumnCache};
 
@@ -106,7 +106,7 @@ impl Gather {
         self: &Arc<Self>,
         file: &PartitionedFile,
         metadata: &Arc<ParquetMetaData>,
-        rows: &RowSet,
+        rows: &Selection,
     ) -> Result<Option<Vec<Picked>>> {
         let wanted = wanted_rows(file, metadata, rows);
         let chunk = |row_group: usize, field: &FieldRef| Chunk {
@@ -277,7 +277,7 @@ impl AsyncFileReader for StoreReader {
 fn wanted_rows(
     file: &PartitionedFile,
     metadata: &ParquetMetaData,
-    rows: &RowSet,
+    rows: &Selection,
 ) -> Vec<(usize, Vec<u32>)> {
     let mut wanted = Vec::new();
     let mut first = 0u64;
