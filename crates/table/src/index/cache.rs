@@ -507,3 +507,132 @@ pub(crate) async fn read_footer(
 fn unreadable(error: object_store::Error) -> Fallback {
     Fallback::Unreadable(error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+    use object_store::memory::InMemory;
+    use uplake_index::{BytesBuilder, IntegersBuilder, Options, Run, WordsBuilder, Writer};
+
+    use super::*;
+
+    const ROWS: u32 = 60_000;
+
+    fn data_file() -> DataFile {
+        DataFile {
+            path: "part-0.parquet".to_owned(),
+            store_path: Path::from("t/part-0.parquet"),
+            index_path: Path::from("t/part-0.parquet.idx"),
+            size: 1000,
+            modified_millis: 0,
+            rows: Some(u64::from(ROWS)),
+            partition_values: HashMap::default(),
+            stats: None,
+            crc32: None,
+        }
+    }
+
+    fn user(n: u32) -> String {
+        format!("user {n:020}")
+    }
+
+    /// A store with the index of a file: every row a user and an id of its own, and one text in
+    /// all rows.
+    fn store() -> InMemory {
+        let mut users = BytesBuilder::new(Options::default());
+        let mut ids = IntegersBuilder::new(Options::default());
+        let mut words = WordsBuilder::default();
+        for row in 0..ROWS {
+            let run = Run::new(row, row + 1);
+            users.push(user(row).as_bytes(), run).unwrap();
+            ids.push(uplake_index::key_of_i64(i64::from(row)), run).unwrap();
+            words.push(row, if row % 3 == 0 { "北京烤鸭" } else { "烤鸡" }).unwrap();
+        }
+        let file = data_file();
+        let mut writer = Writer::new(identity_of(&file, ROWS).unwrap());
+        writer.add_strings("user", users).unwrap();
+        writer.add_integers("id", ids).unwrap();
+        writer.add_words("text", words).unwrap();
+        let bytes = writer.finish().unwrap();
+        let store = InMemory::new();
+        block_on(store.put(&file.index_path, bytes.into())).unwrap();
+        store
+    }
+
+    fn users(names: impl IntoIterator<Item = u32>) -> Question {
+        let values = Arc::new(names.into_iter().map(user).collect());
+        Question::Strings { column: "user".into(), values }
+    }
+
+    fn rows_of(found: &FileRows) -> Vec<u32> {
+        let runs = found.rows.iter().flat_map(Selection::runs);
+        runs.flat_map(|run| run.start..run.end).collect()
+    }
+
+    #[test]
+    fn questions_of_few_terms_read_few_bytes_until_they_add_up() {
+        let (store, file) = (store(), data_file());
+        let cache = IndexCache::new(64 << 20);
+        let ask = |names: Vec<u32>| block_on(cache.rows(&store, &file, &[users(names)]));
+        let first = ask(vec![77, 4_000_000]);
+        assert_eq!((rows_of(&first), &first.answered[..]), (vec![77], &[Answered::Exactly][..]));
+        // The footer, the header, and four blocks for the term.
+        assert!(first.bytes_read < 10 * (64 << 10), "{} bytes", first.bytes_read);
+        assert!(cache.kept_bytes() < 10_000, "{} kept", cache.kept_bytes());
+        let (mut read, mut whole) = (first.bytes_read, 0);
+        for n in 0..100 {
+            let found = ask(vec![n * 500]);
+            assert_eq!(rows_of(&found), [n * 500]);
+            read += found.bytes_read;
+            whole += u32::from(found.bytes_read == 0);
+        }
+        assert!(whole > 50, "then it is read whole and kept: {whole} of 100 read nothing");
+        let dictionary = cache.kept_bytes() as u64;
+        assert!(dictionary > 1 << 20 && read < 3 * dictionary, "{read} of {dictionary}");
+        // Many at once take the whole at once.
+        let fresh = IndexCache::new(64 << 20);
+        let found = block_on(fresh.rows(&store, &file, &[users(0..ROWS)]));
+        assert_eq!(rows_of(&found).len(), ROWS as usize);
+        assert!(fresh.kept_bytes() > 1 << 20);
+    }
+
+    #[test]
+    fn questions_hold_together_and_one_bigram_is_exact() {
+        let (store, file) = (store(), data_file());
+        let cache = IndexCache::new(64 << 20);
+        let like = |pattern: &str| Question::Like {
+            column: "text".into(),
+            pattern: pattern.into(),
+            escape: None,
+        };
+        let keys = Arc::new((0..50).map(uplake_index::key_of_i64).collect());
+        let ids = Question::Integers { column: "id".into(), keys };
+        let found = block_on(cache.rows(&store, &file, &[like("%烤鸭%"), ids, like("%北京烤%")]));
+        assert_eq!(rows_of(&found), (0..50).filter(|row| row % 3 == 0).collect::<Vec<_>>());
+        let expected = [Answered::Exactly, Answered::Exactly, Answered::Roughly];
+        assert_eq!(found.answered, expected);
+        assert_eq!(found.total, u64::from(ROWS));
+    }
+
+    #[test]
+    fn a_bad_block_is_told_by_the_question_that_needs_it() {
+        let (store, file) = (store(), data_file());
+        let path = &file.index_path;
+        let mut bytes = block_on(async { store.get(path).await.unwrap().bytes().await.unwrap() });
+        let whole = bytes.len();
+        let mut damaged = std::mem::take(&mut bytes).to_vec();
+        for at in (200_000..whole / 2).step_by(64 << 10) {
+            damaged[at] ^= 1;
+        }
+        block_on(store.put(path, damaged.into())).unwrap();
+        let cache = IndexCache::new(64 << 20);
+        let found = block_on(cache.rows(&store, &file, &[users([1, 2, 3, 4])]));
+        assert!(
+            matches!(found.answered[..], [Answered::Not(Fallback::Broken(_))]),
+            "{:?}",
+            found.answered
+        );
+        assert!(found.rows.is_none(), "all rows are read");
+        assert_eq!(cache.kept_bytes(), 0, "it is forgotten, so that a repaired one is seen");
+    }
+}
