@@ -5,13 +5,14 @@
 //! steps of different keys do not depend on each other, the processor waits for all at once.
 
 use std::hint::black_box;
+use std::ops::Range;
 
 use crate::hash::hash;
 use crate::index::Index;
 use crate::key_table::KeyTable;
 use crate::keys::Keys;
 
-/// Keys that go through the steps together; as in the tree, 32 gained little over 16.
+/// Keys that go through the steps together: more than a core can have misses under way.
 const GROUP: usize = 32;
 /// In place of an id: the key has none.
 pub(crate) const UNKNOWN: u32 = u32::MAX;
@@ -83,8 +84,7 @@ impl Dictionary {
         }
     }
 
-    /// Each loop is short, so that the processor has the misses of many keys under way at once:
-    /// with hashing and reading the bucket in one loop it had five.
+    /// Each loop is short, so that the processor has the misses of many keys under way at once.
     #[inline]
     fn find_group(&self, keys: &[&[u8]], ids: &mut [u32]) {
         let mut hashes = [0; GROUP];
@@ -114,12 +114,20 @@ impl Dictionary {
         }
     }
 
-    /// Gives the next id to a key that has none; about `more` follow.
-    #[inline]
-    pub(crate) fn push(&mut self, key: &[u8], more: usize) {
-        let id = self.next_id();
-        self.index.insert(self.hash(key), id);
-        self.keys.push(key, more);
+    /// Gives the next ids to the keys of `rows`, which have none, in their order.
+    pub(crate) fn extend<K: Keys + ?Sized>(&mut self, keys: &K, rows: Range<usize>) {
+        let mut hashes = [0; GROUP];
+        for first in rows.clone().step_by(GROUP) {
+            let hashes = &mut hashes[..GROUP.min(rows.end - first)];
+            for (row, hash) in (first..).zip(&mut *hashes) {
+                *hash = self.hash(keys.key(row));
+            }
+            black_box(hashes.iter().fold(0, |touched, hash| touched ^ self.index.touch(*hash)));
+            for (row, hash) in (first..).zip(&*hashes) {
+                self.index.insert(*hash, self.next_id());
+                self.keys.push(keys.key(row), rows.end - row - 1);
+            }
+        }
     }
 
     /// Makes room for more keys.
@@ -177,9 +185,9 @@ mod tests {
         let key = |n: usize| format!("user_{:x}{}", n * n, "x".repeat(n % 4)).into_bytes();
         let known: Vec<Vec<u8>> = (0..40_000).map(key).collect();
         let mut dictionary = Dictionary::new(3);
-        known[..10].iter().for_each(|key| dictionary.push(key, 0));
+        dictionary.extend(&known, 0..10);
         dictionary.reserve(known.len());
-        known[10..].iter().for_each(|key| dictionary.push(key, 9));
+        dictionary.extend(&known, 10..known.len());
         let asked: Vec<Vec<u8>> = (0..50_001).rev().map(key).chain([Vec::new()]).collect();
         let mut ids = vec![7; asked.len()];
         dictionary.find_many(&asked, 0..asked.len(), &mut ids);

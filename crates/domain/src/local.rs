@@ -3,7 +3,7 @@
 //! FORMAT.md draws the frames. A frame holds keys of one run in order of their ids, with a checksum
 //! over all of it. A file is read until a frame is not whole or does not continue the one before:
 //! that is what counts, and the rest comes from the log again. So a torn tail, a flipped byte or a
-//! full disk costs reading, and never an answer.
+//! full disk costs reading, and never an answer. For the same reason nothing waits for the disk.
 //!
 //! One process may write, the one that holds the lock on `lock`; others read the file once, when
 //! they open, and keep what comes later in their memory.
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::dictionary::{Dictionary, Position};
 use crate::keys::{Keys, MAX_KEY_BYTES};
+use crate::run::MAX_IDS;
 
 const FILE_NAME: &str = "keys.log";
 const LOCK_NAME: &str = "lock";
@@ -52,14 +53,23 @@ pub(crate) struct Local {
     _lock: Option<File>,
     /// Bytes of whole frames.
     pub(crate) bytes: u64,
+    /// Whether the last of them has only a part of its run.
+    pub(crate) is_partial: bool,
     pub(crate) warning: Option<String>,
 }
 
 impl Local {
     /// No local file.
     pub(crate) fn none() -> Self {
-        let path = PathBuf::new();
-        Self { state: LocalState::None, path, file: None, _lock: None, bytes: 0, warning: None }
+        Self {
+            state: LocalState::None,
+            path: PathBuf::new(),
+            file: None,
+            _lock: None,
+            bytes: 0,
+            is_partial: false,
+            warning: None,
+        }
     }
 
     /// Takes the folder, and fills an empty dictionary with what its file holds.
@@ -117,14 +127,9 @@ impl Local {
                 first = false;
             }
             self.bytes += FRAME_HEADER_BYTES as u64 + frame.header.body_bytes;
-            let (lengths, mut keys) = frame.split();
-            let count = frame.header.count as usize;
-            for at in 0..count {
-                let (key, rest) = keys.split_at(lengths.of(at));
-                dictionary.push(key, count - at - 1);
-                keys = rest;
-            }
+            dictionary.extend(&frame, 0..frame.len());
             dictionary.position.domain = frame.header.position.domain;
+            self.is_partial = !frame.header.last;
             if frame.header.last {
                 dictionary.position = frame.header.position;
             }
@@ -142,6 +147,7 @@ impl Local {
     /// Forgets what the file holds.
     pub(crate) fn reset(&mut self) {
         self.bytes = 0;
+        self.is_partial = false;
         if self.state == LocalState::Reader {
             // The file is not of this log, or damaged: its writer will see to it.
             return;
@@ -320,24 +326,27 @@ struct Frames {
     body: Vec<u8>,
 }
 
+/// A frame that is whole.
 struct Frame<'a> {
     header: FrameHeader,
-    body: &'a [u8],
+    /// Where its keys end in `keys`, unless all are of one length.
+    ends: Vec<u32>,
+    keys: &'a [u8],
 }
 
-/// Lengths of a frame's keys.
-enum Lengths<'a> {
-    All(usize),
-    Each(&'a [[u8; 4]]),
-}
+impl Keys for Frame<'_> {
+    fn len(&self) -> usize {
+        self.header.count as usize
+    }
 
-impl Lengths<'_> {
     #[inline]
-    fn of(&self, at: usize) -> usize {
-        match self {
-            Self::All(width) => *width,
-            Self::Each(lengths) => u32::from_le_bytes(lengths[at]) as usize,
+    fn key(&self, row: usize) -> &[u8] {
+        let width = self.header.width as usize;
+        if width != VARIED as usize {
+            return &self.keys[row * width..(row + 1) * width];
         }
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.keys[start as usize..self.ends[row] as usize]
     }
 }
 
@@ -355,32 +364,34 @@ impl Frames {
         self.body.resize(header.body_bytes as usize, 0);
         self.file.read_exact(&mut self.body).ok()?;
         let is_whole = crc32fast::hash(&self.body) == header.body_crc;
-        let frame = Frame { header, body: &self.body };
-        (continues && is_whole && frame.adds_up()).then_some(frame)
+        if continues && is_whole { Frame::of(header, &self.body) } else { None }
     }
 }
 
-impl Frame<'_> {
-    fn split(&self) -> (Lengths<'_>, &[u8]) {
-        if self.header.width != VARIED {
-            return (Lengths::All(self.header.width as usize), self.body);
+impl<'a> Frame<'a> {
+    /// `None` if its lengths are not those of its keys.
+    fn of(header: FrameHeader, body: &'a [u8]) -> Option<Self> {
+        let count = header.count as usize;
+        let last_id = u64::from(header.first_id) + count as u64;
+        if count > FRAME_KEYS || last_id > MAX_IDS {
+            return None;
         }
-        let table = (4 * self.header.count as usize).min(self.body.len());
-        let (lengths, keys) = self.body.split_at(table);
-        (Lengths::Each(lengths.as_chunks().0), keys)
-    }
-
-    /// Whether its lengths are those of its keys.
-    fn adds_up(&self) -> bool {
-        let (lengths, keys) = self.split();
-        let count = self.header.count as usize;
-        let total = match lengths {
-            Lengths::All(width) => Some((width as u64) * count as u64),
-            Lengths::Each(lengths) if lengths.len() == count => {
-                Some(lengths.iter().map(|length| u64::from(u32::from_le_bytes(*length))).sum())
+        if header.width != VARIED {
+            let total = u64::from(header.width) * count as u64;
+            let fits = header.width as usize <= MAX_KEY_BYTES && total == body.len() as u64;
+            return fits.then_some(Self { header, ends: Vec::new(), keys: body });
+        }
+        let (lengths, keys) = body.split_at_checked(4 * count)?;
+        let mut ends = Vec::with_capacity(count);
+        let mut end = 0;
+        for length in lengths.as_chunks().0 {
+            let length = u32::from_le_bytes(*length);
+            if length as usize > MAX_KEY_BYTES {
+                return None;
             }
-            Lengths::Each(_) => None,
-        };
-        count <= FRAME_KEYS && total == Some(keys.len() as u64)
+            end += u64::from(length);
+            ends.push(u32::try_from(end).ok()?);
+        }
+        (end == keys.len() as u64).then_some(Self { header, ends, keys })
     }
 }

@@ -406,3 +406,7 @@ fn take_varint(bytes: &mut &[u8]) -> Option<usize> {
     }
     None
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

@@ -268,6 +268,7 @@ async fn work(sim: &Sim, domain: &Domain, given: &Mutex<Given>) {
         1 => domain.vacuum(i64::MAX).await.map(drop),
         2 => domain.refresh().await,
         3 => domain.rebuild(None).await,
+        4 => domain.check().await.map(|report| assert_eq!(report.problems, [""; 0])),
         _ => {
             let count = 1 + sim.below(10);
             let keys: Vec<String> = (0..count).map(|_| format!("k{}", sim.below(KEYS))).collect();
