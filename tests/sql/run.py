@@ -5,8 +5,15 @@
     tests/sql/run.py tests/sql/nulls.slt     one file
     tests/sql/run.py -v …                    show every record
 
-UPLAKE_BIN names the binary (default: `uplake` on PATH). Needs pyarrow. Every record is a process
-of its own on the file's lake, so what a session caches is not exercised here.
+UPLAKE_BIN names the binary (default: `uplake` on PATH). Needs pyarrow.
+
+Each file is run in two ways, each on a lake of its own, and its expected rows must come of both:
+    plain       every record is a process of its own
+    indexed     all columns of whole numbers and text are indexed when their table was made, and
+                queries that stand together share a process, so that a session's caches are used
+    no-index    as indexed, but with --no-index: only if asked for with --way no-index
+--way plain and --way indexed pick one of the others. Indexing is a commit, so later versions are counted
+one higher there; what shows versions, sizes or layouts (SHOW, DESCRIBE) is asked in `plain` alone.
 
 What the files use of the format, beside comments (#):
     statement ok                    the SQL is done
@@ -21,6 +28,7 @@ values hold none). NULL is NULL, the empty string is (empty), booleans are true 
 2026-01-31, timestamps 2026-01-31T10:00:00[.5] with Z at the end for timestamptz (UTC), floats with
 a digit after the point. Every file starts from an empty lake.
 """
+import argparse
 import datetime as dt
 import decimal
 import math
@@ -33,8 +41,16 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 UPLAKE = os.environ.get("UPLAKE_BIN", "uplake")
+WAYS = ["plain", "indexed"]
+CREATED = re.compile(r"create\s+table\s+(?:if\s+not\s+exists\s+)?(\"[^\"]+\"|\w+)", re.IGNORECASE)
+VERSION = re.compile(r"(version\s+as\s+of\s+'?)([1-9])\b", re.IGNORECASE)
+SHOWS_LAYOUT = re.compile(r"\s*(show|describe)\b", re.IGNORECASE)
+# COPY does not take these as SELECT does.
+QUANTIFIED = re.compile(r"\b(any|all)\s*\(", re.IGNORECASE)
+QUERY = re.compile(r"\s*(select|with|values)\b", re.IGNORECASE)
 
 
 class Record:
@@ -115,30 +131,83 @@ def plain(column):
     return column
 
 
-def uplake(lake, sql, cwd):
-    command = [UPLAKE, "sql", "--lake", lake, "--format", "arrow", "-c", sql]
+def uplake(lake, sql, cwd, options=(), output="arrow"):
+    command = [UPLAKE, "sql", "--lake", lake, "--format", output, "-c", sql, *options]
     done = subprocess.run(command, capture_output=True, cwd=cwd, timeout=120)
     return done.returncode, done.stdout, done.stderr.decode().removeprefix("error: ")
 
 
-def check(record, lake, folder, substitute):
-    """What is wrong, or None."""
-    sql = record.sql.replace("$TMP", folder) if substitute else record.sql
-    code, out, message = uplake(lake, sql, folder)
-    if record.mode == "error":
-        if code == 0:
-            return "it should fail, but it did not"
-        if not re.search(record.rest, message):
-            return f"expected an error like: {record.rest}\ngot: {message.strip()}"
-        return None
-    if code != 0:
-        return message.strip()
-    if record.kind == "statement":
+class Run:
+    """One file, one way."""
+
+    def __init__(self, folder, way):
+        self.folder, self.way = folder, way
+        self.lake = os.path.join(folder, "lake")
+        self.options = ["--no-index"] if way == "no-index" else []
+        self.substitute = False
+
+    def sql(self, record):
+        sql = record.sql.replace("$TMP", self.folder) if self.substitute else record.sql
+        if self.way == "plain":
+            return sql
+        return VERSION.sub(lambda found: found[1] + str(int(found[2]) + 1), sql)
+
+    def check(self, record):
+        """What is wrong, or None."""
+        if self.way != "plain" and SHOWS_LAYOUT.match(record.sql):
+            return None
+        code, out, message = uplake(self.lake, self.sql(record), self.folder, self.options)
+        if record.mode == "error":
+            if code == 0:
+                return "it should fail, but it did not"
+            if not re.search(record.rest, message):
+                return f"expected an error like: {record.rest}\ngot: {message.strip()}"
+            return None
+        if code != 0:
+            return message.strip()
+        if record.kind == "query":
+            return compare(record, pa.ipc.open_stream(out).read_all())
         found = re.search(r"(\d+) rows", message)
         if record.mode == "count" and (not found or found[1] != record.rest):
             return f"expected {record.rest} rows, got: {message.strip()}"
-        return None
-    table = pa.ipc.open_stream(out).read_all()
+        created = CREATED.match(record.sql.strip())
+        return self.index(created[1]) if created and self.way != "plain" else None
+
+    def check_together(self, records):
+        """What is wrong with each of some queries, asked of one process: through files, because
+        the output holds the rows of one statement."""
+        files = [os.path.join(self.folder, f"answer-{n}.parquet") for n in range(len(records))]
+        copies = [f"COPY (\n{self.sql(r)}\n) TO '{f}'" for r, f in zip(records, files)]
+        code, _, message = uplake(self.lake, ";\n".join(copies), self.folder, self.options, "json")
+        if code != 0 or "warning" in message or not all(map(os.path.exists, files)):
+            return [self.check(record) for record in records]
+        return [compare(record, pq.ParquetFile(file).read()) for record, file in zip(records, files)]
+
+    def index(self, table):
+        """Indexes all that can be indexed, unless the table has indexes already."""
+        code, out, message = uplake(self.lake, f"DESCRIBE {table}", self.folder)
+        if code != 0:
+            return message.strip()
+        specs = []
+        for column in pa.ipc.open_stream(out).read_all().to_pylist():
+            name, kind, layout = (column[c] for c in ("column_name", "data_type", "layout"))
+            if "index" in (layout or ""):
+                return None
+            if "partition" in (layout or "") or re.search("[,:]|^ | $", name):
+                continue
+            if kind in ("text", "bigint", "integer", "smallint", "tinyint"):
+                specs += [name] + ([f"{name}:words", f"{name}:ngrams"] if kind == "text" else [])
+        if not specs:
+            return None
+        folder = table.strip('"') if table.startswith('"') else table.lower()
+        options = [part for spec in specs for part in ("--index", spec)]
+        command = [UPLAKE, "table", "reindex", folder, "--lake", self.lake, *options]
+        done = subprocess.run(command, capture_output=True, timeout=120)
+        return done.stderr.decode().strip() if done.returncode else None
+
+
+def compare(record, table):
+    """What is wrong with a query's rows, or None."""
     columns = [plain(c) for c in table.columns]
     kinds = [c.type for c in columns]
     letters = "".join(letter(k) for k in kinds)
@@ -157,35 +226,59 @@ def check(record, lake, folder, substitute):
     return None
 
 
-def run_file(path, verbose):
+def groups(found, way):
+    """Records that share a process: queries that stand together, except in the plain way."""
+    def alone(record):
+        asks = record.kind == "query" and record.mode != "error" and QUERY.match(record.sql)
+        return way == "plain" or not asks or QUANTIFIED.search(record.sql)
+
+    group = []
+    for record in found:
+        if not alone(record):
+            group.append(record)
+            continue
+        if group:
+            yield group
+        group = []
+        yield [record]
+    if group:
+        yield group
+
+
+def run_file(path, way, verbose):
     """(passed, [failure]) of one file."""
-    passed, failures, substitute = 0, [], False
+    passed, failures = 0, []
     with tempfile.TemporaryDirectory() as folder:
-        lake = os.path.join(folder, "lake")
-        for record in records(path.read_text()):
-            if record.kind == "control":
-                substitute = record.rest == "on"
+        run = Run(folder, way)
+        for group in groups(records(path.read_text()), way):
+            if group[0].kind == "control":
+                run.substitute = group[0].rest == "on"
                 continue
-            problem = check(record, lake, folder, substitute)
-            if verbose:
-                print(f"{path.name}:{record.line} {'FAILED' if problem else 'ok'}")
-            if problem is None:
-                passed += 1
-            else:
-                failures.append(f"{path}:{record.line}\n{record.sql}\n{problem}\n")
+            problems = run.check_together(group) if len(group) > 1 else [run.check(group[0])]
+            for record, problem in zip(group, problems):
+                if verbose:
+                    print(f"{path.name}:{record.line} {way} {'FAILED' if problem else 'ok'}")
+                if problem is None:
+                    passed += 1
+                else:
+                    failures.append(f"{path}:{record.line} ({way})\n{record.sql}\n{problem}\n")
     return passed, failures
 
 
 def main():
-    names = [a for a in sys.argv[1:] if a != "-v"]
-    here = pathlib.Path(__file__).parent
-    paths = [pathlib.Path(n) for n in names] or sorted(here.glob("*.slt"))
+    options = argparse.ArgumentParser(description="Runs sqllogictest files against uplake.")
+    options.add_argument("files", nargs="*", type=pathlib.Path)
+    options.add_argument("-v", action="store_true", help="show every record")
+    options.add_argument("--way", choices=[*WAYS, "no-index"])
+    asked = options.parse_args()
+    paths = asked.files or sorted(pathlib.Path(__file__).parent.glob("*.slt"))
+    jobs = [(path, way) for path in paths for way in ([asked.way] if asked.way else WAYS)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(lambda p: run_file(p, "-v" in sys.argv), paths))
+        results = list(pool.map(lambda job: run_file(*job, asked.v), jobs))
     failures = [f for _, fs in results for f in fs]
     print("\n".join(failures))
-    for path, (passed, failed) in zip(paths, results):
-        print(f"{path.name}: {passed} passed" + (f", {len(failed)} FAILED" if failed else ""))
+    for (path, way), (passed, failed) in zip(jobs, results):
+        print(f"{path.name} {way}: {passed} passed" + (f", {len(failed)} FAILED" if failed else ""))
     print(f"{sum(p for p, _ in results)} records passed, {len(failures)} failed")
     sys.exit(1 if failures else 0)
 

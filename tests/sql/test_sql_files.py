@@ -1,4 +1,4 @@
-"""Every .slt file gives its expected rows, through the command."""
+"""Every .slt file gives its expected rows, through the command: without indexes and with them."""
 import pathlib
 import subprocess
 import sys

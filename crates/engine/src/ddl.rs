@@ -6,9 +6,9 @@ use datafusion::arrow::array::{
     ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, UInt64Array,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::TableReference;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::datasource::provider_as_source;
+use datafusion::common::{Constraint, Constraints, TableReference};
+use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{DdlStatement, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, lit};
@@ -17,8 +17,8 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use uplake_table::{
-    DataFile, IdDomainSpec, IndexKind, IndexSpec, StreamWriter, TableDefinition, WriteKind,
-    create_table,
+    DataFile, IdDomainSpec, IndexKind, IndexSpec, OnConflict, StreamWriter, TableDefinition,
+    WriteKind, create_table,
 };
 
 use crate::error::{EngineError, Result};
@@ -117,6 +117,26 @@ impl Session {
         }
     }
 
+    /// An INSERT that leaves out rows whose keys are there.
+    pub(crate) fn ignoring_conflicts(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let LogicalPlan::Dml(mut insert) = plan else {
+            return Err(EngineError::statement("ON CONFLICT belongs to INSERT"));
+        };
+        let table = source_as_provider(&insert.target)?;
+        let Some(table) = table.downcast_ref::<LakeTable>() else {
+            return Err(EngineError::statement("ON CONFLICT is for tables of the lake"));
+        };
+        if table.snapshot().primary_key().is_empty() {
+            return Err(EngineError::statement(format!(
+                "table `{}` has no primary key, so no row is in conflict with another",
+                table.snapshot().table()
+            )));
+        }
+        let table = LakeTable::new(self.lake.clone(), table.snapshot().clone());
+        insert.target = provider_as_source(Arc::new(table.ignoring_conflicts()));
+        Ok(LogicalPlan::Dml(insert))
+    }
+
     /// What changes the lake builds on the newest version.
     pub(crate) fn must_be_latest(&self) -> Result<()> {
         if self.catalog.is_historic() {
@@ -149,9 +169,6 @@ impl Session {
             return Err(EngineError::statement("this form of CREATE TABLE is not supported"));
         };
         let name = self.own_table(&create.name)?;
-        if !create.constraints.is_empty() {
-            return Err(EngineError::statement("PRIMARY KEY and UNIQUE are not supported yet"));
-        }
         if !create.column_defaults.is_empty() || create.temporary {
             return Err(EngineError::statement("DEFAULT and TEMPORARY are not supported"));
         }
@@ -162,7 +179,10 @@ impl Session {
         let empty =
             matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(e) if !e.produce_one_row);
         let schema = stored_schema(self.spell(statement, &input).await?.as_ref(), !empty)?;
+        let mut schema = schema;
+        let primary_key = primary_key(&create.constraints, &mut schema)?;
         let definition = TableDefinition {
+            primary_key,
             partition_columns: spelled(&statement.partitioned_by, &schema),
             cluster_by: spelled(&statement.clustered_by, &schema),
             indexes: index_specs(&statement.indexed_by, &schema)?,
@@ -218,6 +238,7 @@ impl Session {
         let writer = StreamWriter::into_table(
             &self.lake,
             table.snapshot().clone(),
+            OnConflict::Replace,
             self.budget.write_bytes(),
             self.budget.threads,
             self.budget.now_millis(),
@@ -291,6 +312,9 @@ impl Session {
                 roles.push(format!("cluster {}", at + 1));
             }
             let indexes = snapshot.indexes().iter().filter(|spec| spec.column == *column);
+            if snapshot.primary_key().contains(column) {
+                roles.push("primary key".to_owned());
+            }
             roles.extend(indexes.map(|spec| format!("index {}", spec.kind.name())));
             let domains = snapshot.id_domains().iter().filter(|spec| spec.column == *column);
             roles.extend(domains.map(|spec| format!("ids of {}", spec.domain)));
@@ -345,6 +369,25 @@ fn delete_predicate(input: &LogicalPlan) -> Result<Expr> {
         ));
     }
     Ok(predicate)
+}
+
+/// The columns of the key, which are not NULL from then on.
+fn primary_key(constraints: &Constraints, schema: &mut Schema) -> Result<Vec<String>> {
+    let mut key = Vec::new();
+    for constraint in constraints.iter() {
+        match constraint {
+            Constraint::PrimaryKey(columns) => key = columns.clone(),
+            Constraint::Unique(_) => {
+                return Err(EngineError::statement("UNIQUE is not supported; use PRIMARY KEY"));
+            }
+        }
+    }
+    let field = |(at, field): (usize, &Arc<Field>)| {
+        let nullable = field.is_nullable() && !key.contains(&at);
+        field.as_ref().clone().with_nullable(nullable)
+    };
+    *schema = Schema::new(schema.fields().iter().enumerate().map(field).collect::<Vec<_>>());
+    Ok(key.iter().map(|at| schema.field(*at).name().clone()).collect())
 }
 
 fn index_specs(columns: &[(String, Option<String>)], schema: &Schema) -> Result<Vec<IndexSpec>> {

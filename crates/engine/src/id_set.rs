@@ -16,12 +16,14 @@ use std::sync::Arc;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Int64Array, StringArray, StringArrayType,
 };
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
     ArrowPrimitiveType, DataType, Int8Type, Int16Type, Int32Type, Int64Type,
 };
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, HashSet, Result, ScalarValue};
 use datafusion::logical_expr::expr::{InList, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
@@ -62,12 +64,13 @@ impl IdSet {
     /// The ids of a column of integers or text; NULLs are left out.
     pub fn of_array(ids: &ArrayRef) -> Result<Self> {
         if ids.data_type().is_integer() {
-            let ids = datafusion::arrow::compute::cast(ids, &DataType::Int64)?;
+            let exactly = CastOptions { safe: false, ..CastOptions::default() };
+            let ids = cast_with_options(ids, &DataType::Int64, &exactly)?;
             return Ok(Self::of_integers(
                 ids.as_primitive::<Int64Type>().iter().flatten().collect(),
             ));
         }
-        let texts = datafusion::arrow::compute::cast(ids, &DataType::Utf8)?;
+        let texts = cast(ids, &DataType::Utf8)?;
         let texts = texts.as_string::<i32>().iter().flatten();
         Ok(Self::of_texts(texts.map(str::to_owned).collect()))
     }
@@ -87,7 +90,10 @@ impl IdSet {
         }
     }
 
-    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Self::Integers { set, .. } => set.len(),
@@ -327,11 +333,15 @@ pub(crate) fn resolve(
             LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
             other => merge_schema(&other.inputs()),
         };
+        // What is above knows columns by the names that they had with the marks.
+        let names = NamePreserver::new(&node);
         node.map_expressions(|expr| {
-            expr.transform_up(|expr| match expr {
+            let name = names.save(&expr);
+            let resolved = expr.transform_up(|expr| match expr {
                 Expr::InList(list) => resolved_list(list, &schema, set_of),
                 other => Ok(Transformed::no(other)),
-            })
+            })?;
+            Ok(resolved.update_data(|expr| name.restore(expr)))
         })
     })?;
     Ok(resolved.data)
@@ -347,6 +357,10 @@ fn resolved_list(
         return Err(DataFusionError::Internal(format!("{name:?} was not read")));
     };
     let InList { expr, negated, .. } = list;
+    if set.is_empty() {
+        // Nothing is in it, not even NULL.
+        return Ok(Transformed::yes(lit(negated)));
+    }
     let fits = expr.get_type(schema).is_ok_and(|data_type| set.fits(&data_type));
     if !fits {
         // Conversion is DataFusion's business, with its rules and its messages.

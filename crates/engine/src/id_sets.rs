@@ -113,7 +113,8 @@ impl Session {
             matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
         if !is_text && !data_type.is_integer() {
             return Err(EngineError::statement(format!(
-                "an id set is made of text or whole numbers; the query's column is {data_type}"
+                "an id set is made of text or whole numbers; the query's column is {}",
+                uplake_table::type_name(&data_type)
             )));
         }
         let mut stream = self.run_query(plan).await?;
@@ -134,7 +135,10 @@ impl Session {
             [] => datafusion::arrow::array::new_empty_array(&data_type),
             parts => concat(parts).map_err(|e| EngineError::Execution(e.to_string()))?,
         };
-        Ok(IdSet::of_array(&ids)?.to_array())
+        let ids = IdSet::of_array(&ids).map_err(|_| {
+            EngineError::statement("an id set takes whole numbers up to 9223372036854775807")
+        })?;
+        Ok(ids.to_array())
     }
 
     async fn show_id_sets(&self) -> Result<Answer> {

@@ -20,6 +20,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use datafusion::arrow::array::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
@@ -44,14 +45,21 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 use datafusion_datasource::file_stream::FileOpener;
-use datafusion_datasource::morsel::{MorselPlan, MorselPlanner, Morselizer};
-use uplake_table::{Answered, DataFile, Fallback, IndexCache, IndexSpec, Question, RowSet};
+use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use uplake_table::{Answered, DataFile, Fallback, IndexCache, IndexSpec, Question, Selection};
 
-use crate::question::question;
+use crate::hot::{ColumnCache, Gather, Picked};
+use crate::question::{join_question, question};
 use crate::warnings::Warnings;
 
 /// Rows to which a condition could be applied in the time that skipping to a run takes.
 const ROWS_PER_RUN: u64 = 2;
+/// DataFusion's; every scan is told its own before it runs.
+const DEFAULT_BATCH_ROWS: usize = 8192;
+/// Rows are picked from decoded columns if they are at most one in so many.
+const PICKED_SHARE: u64 = 8;
 
 /// What the scans of one table need to ask its indexes.
 #[derive(Debug)]
@@ -60,6 +68,7 @@ pub(crate) struct Indexes {
     pub specs: Vec<IndexSpec>,
     pub cache: Arc<IndexCache>,
     pub metadata: Arc<FileMetadataCache>,
+    pub columns: Arc<ColumnCache>,
     pub warnings: Arc<Warnings>,
     pub files: Arc<HashMap<Path, DataFile>>,
 }
@@ -68,6 +77,7 @@ pub(crate) struct Indexes {
 #[derive(Clone, Debug)]
 pub(crate) struct IndexUse {
     pub cache: Arc<IndexCache>,
+    pub columns: Arc<ColumnCache>,
     pub warnings: Arc<Warnings>,
 }
 
@@ -76,6 +86,7 @@ pub(crate) struct IndexUse {
 pub(crate) struct IndexedSource {
     inner: ParquetSource,
     indexes: Arc<Indexes>,
+    batch_rows: usize,
     /// The rows of files asked so far in this scan.
     asked: Arc<Asked>,
 }
@@ -84,7 +95,7 @@ type Asked = Mutex<HashMap<Path, Arc<tokio::sync::OnceCell<Arc<FileAnswer>>>>>;
 
 impl IndexedSource {
     pub fn new(inner: ParquetSource, indexes: Arc<Indexes>) -> Self {
-        Self { inner, indexes, asked: Arc::default() }
+        Self { inner, indexes, batch_rows: DEFAULT_BATCH_ROWS, asked: Arc::default() }
     }
 
     /// Around what DataFusion made of the inner source.
@@ -128,6 +139,7 @@ impl FileSource for IndexedSource {
             store,
             config: config.clone(),
             partition,
+            batch_rows: self.batch_rows,
             conditions,
             questions,
         }))))
@@ -141,7 +153,10 @@ impl FileSource for IndexedSource {
         let inner = self.inner.with_batch_size(batch_size);
         match self.around(&inner) {
             // Done for each partition; they share what was asked.
-            Ok(source) => Arc::new(Self { asked: Arc::clone(&self.asked), ..source }),
+            Ok(source) => {
+                let asked = Arc::clone(&self.asked);
+                Arc::new(Self { asked, batch_rows: batch_size, ..source })
+            }
             Err(_) => inner,
         }
     }
@@ -257,6 +272,7 @@ struct Scan {
     store: Arc<dyn ObjectStore>,
     config: FileScanConfig,
     partition: usize,
+    batch_rows: usize,
     /// Columns that the query reads, by position in the file's schema.
     columns: Vec<usize>,
     conditions: Vec<Arc<dyn PhysicalExpr>>,
@@ -267,7 +283,9 @@ struct Scan {
 /// What the index of one file said.
 struct FileAnswer {
     /// Rows to read; `None` for all.
-    rows: Option<RowSet>,
+    rows: Option<Selection>,
+    /// Rows of the file, if `rows` are some of them.
+    total: u64,
     /// For each condition: did the index apply it, exactly?
     applied: Vec<bool>,
 }
@@ -305,6 +323,9 @@ impl MorselPlanner for IndexedPlanner {
         let Self { scan, file } = *self;
         Ok(Some(MorselPlan::new().with_pending_planner(async move {
             let answer = scan.ask(&file).await?;
+            if let Some(picked) = scan.pick(&file, &answer).await? {
+                return Ok(Box::new(PickedPlanner(picked)) as Box<dyn MorselPlanner>);
+            }
             scan.plan_file(file, &answer)
         })))
     }
@@ -317,6 +338,39 @@ struct Nothing;
 impl MorselPlanner for Nothing {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
         Ok(None)
+    }
+}
+
+/// Rows that are picked from decoded columns.
+struct PickedPlanner(Vec<Picked>);
+
+impl fmt::Debug for PickedPlanner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PickedPlanner").field("row_groups", &self.0.len()).finish()
+    }
+}
+
+impl MorselPlanner for PickedPlanner {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        // No row of this part of the file: DataFusion takes a plan without a morsel for unfinished.
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(MorselPlan::new().with_morsels(vec![Box::new(PickedMorsel(self.0))])))
+    }
+}
+
+struct PickedMorsel(Vec<Picked>);
+
+impl fmt::Debug for PickedMorsel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PickedMorsel").field("row_groups", &self.0.len()).finish()
+    }
+}
+
+impl Morsel for PickedMorsel {
+    fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
+        futures::stream::iter(self.0).flat_map(Picked::into_stream).boxed()
     }
 }
 
@@ -336,9 +390,8 @@ impl Scan {
         if rows.is_empty() {
             return Ok(Box::new(Nothing));
         }
-        let total = file_rows(&self.source.indexes, &file).unwrap_or_default();
         let runs = rows.runs().map(|run| run.start as usize..run.end as usize);
-        let selection = RowSelection::from_consecutive_ranges(runs, total as usize);
+        let selection = RowSelection::from_consecutive_ranges(runs, answer.total as usize);
         let mut file = file;
         file.extensions.insert(ParquetRowSelection::new(selection));
         if !answer.applied.contains(&true) {
@@ -359,6 +412,50 @@ impl Scan {
             .plan_file(file)
     }
 
+    /// The rows from decoded columns, if they are few and their columns are asked for again.
+    async fn pick(
+        &self,
+        file: &PartitionedFile,
+        answer: &FileAnswer,
+    ) -> Result<Option<Vec<Picked>>> {
+        let Some(rows) = &answer.rows else { return Ok(None) };
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let inner = &self.source.inner;
+        let Some(projection) = inner.projection() else { return Ok(None) };
+        let left = self.conditions.iter().zip(&answer.applied).filter(|(_, applied)| !**applied);
+        // Without static questions the conditions are another operator's; they are applied there.
+        let left: Vec<_> = match self.questions.iter().any(Option::is_some) {
+            true => left.map(|(condition, _)| Arc::clone(condition)).collect(),
+            false => Vec::new(),
+        };
+        let gather = Arc::new(Gather::new(
+            Arc::clone(&self.source.indexes.columns),
+            Arc::clone(&self.store),
+            self.source.inner.table_schema(),
+            &left,
+            projection,
+            self.batch_rows,
+        )?);
+        if gather.reads_columns() && rows.cardinality() > answer.total / PICKED_SHARE {
+            return Ok(None);
+        }
+        let metadata = self.metadata(file).await?;
+        let picked = gather.pick(file, &metadata, rows).await?;
+        if picked.is_some() {
+            self.count("hot_files", 1);
+        }
+        Ok(picked)
+    }
+
+    async fn metadata(&self, file: &PartitionedFile) -> Result<Arc<ParquetMetaData>> {
+        DFParquetMetadata::new(self.store.as_ref(), &file.object_meta)
+            .with_file_metadata_cache(Some(Arc::clone(&self.source.indexes.metadata)))
+            .fetch_metadata()
+            .await
+    }
+
     async fn ask(&self, file: &PartitionedFile) -> Result<Arc<FileAnswer>> {
         let dynamic = self.dynamic_questions()?;
         if !dynamic.is_empty() {
@@ -377,7 +474,7 @@ impl Scan {
         file: &PartitionedFile,
         dynamic: Vec<Question>,
     ) -> Result<Arc<FileAnswer>> {
-        let everything = || FileAnswer { rows: None, applied: Vec::new() };
+        let everything = || FileAnswer { rows: None, total: 0, applied: Vec::new() };
         let indexes = &self.source.indexes;
         let Some(data_file) = indexes.files.get(&file.object_meta.location) else {
             return Ok(Arc::new(everything()));
@@ -409,7 +506,7 @@ impl Scan {
             }
         }
         let Some(rows) = found.rows else { return Ok(Arc::new(everything())) };
-        let total = data_file.rows.unwrap_or_default();
+        let total = found.total;
         let (selected, runs) = (rows.cardinality(), rows.run_count() as u64);
         self.count("index_runs", runs as usize);
         let skipped = total.saturating_sub(selected);
@@ -420,7 +517,7 @@ impl Scan {
         self.count("index_rows_selected", selected as usize);
         self.count("index_rows_skipped", skipped as usize);
         self.count_pages(file, &rows).await?;
-        Ok(Arc::new(FileAnswer { rows: Some(rows), applied }))
+        Ok(Arc::new(FileAnswer { rows: Some(rows), total, applied }))
     }
 
     /// What the build sides of joins ask by now.
@@ -433,7 +530,7 @@ impl Scan {
             let current = filter.current()?;
             let conditions = split_conjunction(&current);
             let specs = &self.source.indexes.specs;
-            questions.extend(conditions.into_iter().filter_map(|c| question(c, specs)));
+            questions.extend(conditions.into_iter().filter_map(|c| join_question(c, specs)));
         }
         Ok(questions)
     }
@@ -461,11 +558,8 @@ impl Scan {
     }
 
     /// Counts the pages of the query's columns that hold none of the rows.
-    async fn count_pages(&self, file: &PartitionedFile, rows: &RowSet) -> Result<()> {
-        let metadata = DFParquetMetadata::new(self.store.as_ref(), &file.object_meta)
-            .with_file_metadata_cache(Some(Arc::clone(&self.source.indexes.metadata)))
-            .fetch_metadata()
-            .await?;
+    async fn count_pages(&self, file: &PartitionedFile, rows: &Selection) -> Result<()> {
+        let metadata = self.metadata(file).await?;
         let mut columns = self.columns.clone();
         for condition in &self.conditions {
             columns.extend(collect_columns(condition).iter().map(|c| c.index()));
@@ -484,15 +578,11 @@ impl Scan {
     }
 }
 
-fn file_rows(indexes: &Indexes, file: &PartitionedFile) -> Option<u64> {
-    indexes.files.get(&file.object_meta.location)?.rows
-}
-
 /// Pages of `columns` without a row of `rows`, and their bytes; `None` without a page index.
 fn skipped_pages(
     metadata: &ParquetMetaData,
     columns: &[usize],
-    rows: &RowSet,
+    rows: &Selection,
 ) -> Option<(usize, usize)> {
     let (mut pages, mut bytes) = (0, 0);
     let mut first_row = 0u64;

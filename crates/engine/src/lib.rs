@@ -36,6 +36,7 @@ mod error;
 mod exact_sum;
 mod filter_ids;
 mod funnel;
+mod hot;
 mod id_set;
 mod id_sets;
 mod indexed;

@@ -74,8 +74,11 @@ fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 /// Past a quoted text; its quote doubled is part of it.
 fn skip_quoted(bytes: &[u8], start: usize) -> usize {
     let quote = bytes[start];
-    // E'…' has escapes that a plain string has not.
-    let escapes = quote == b'\'' && start > 0 && matches!(bytes[start - 1], b'e' | b'E');
+    // E'…' has escapes that a plain string has not; LIKE'…' is a plain one.
+    let escapes = quote == b'\''
+        && start > 0
+        && matches!(bytes[start - 1], b'e' | b'E')
+        && (start == 1 || !is_word(bytes[start - 2]));
     let mut at = start + 1;
     while at < bytes.len() {
         match bytes[at] {
@@ -196,6 +199,8 @@ mod tests {
         let list = numbers(100);
         let text = format!("SELECT 'in (1)' FROM t WHERE a NOT in {list} AND b IN{list}");
         assert_eq!(listed(&text), [(list.clone(), 100), (list.clone(), 100)]);
+        let text = format!("s like'\\' and a in {list} and t = E'\\' in {list}'");
+        assert_eq!(listed(&text), [(list.clone(), 100)]);
         let strings: Vec<String> = (0..150).map(|n| format!("'it''s {n} (x), IN'")).collect();
         let list = format!("( {} )", strings.join(","));
         let text = format!("select * from t where s in {list};");

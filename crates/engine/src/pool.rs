@@ -16,12 +16,14 @@
 //! under 14 GB), and without shares the first takes all and the merge at the end of a sort fails.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
 };
+
+use crate::hot::ColumnCache;
 
 /// What DataFusion calls the merge of a sort, before its partition: `ExternalSorterMerge[1]`.
 const MERGE: &str = "ExternalSorterMerge";
@@ -33,6 +35,8 @@ const REPARTITION: &str = "RepartitionExec";
 pub(crate) struct SharedPool {
     limit: usize,
     state: Mutex<State>,
+    /// Takes what is free, and gives it back.
+    columns: Arc<ColumnCache>,
 }
 
 #[derive(Debug, Default)]
@@ -71,8 +75,14 @@ impl Kind {
 }
 
 impl SharedPool {
-    pub fn new(limit: usize) -> Self {
-        Self { limit, state: Mutex::default() }
+    pub fn new(limit: usize, columns: Arc<ColumnCache>) -> Self {
+        Self { limit, state: Mutex::default(), columns }
+    }
+
+    /// Makes room for what queries have taken by now.
+    fn displace_columns(&self, taken: usize) {
+        let kept = self.columns.bytes();
+        self.columns.let_go(taken.saturating_add(kept).saturating_sub(self.limit).min(kept));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -135,7 +145,11 @@ impl MemoryPool for SharedPool {
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        *Self::account(&mut self.lock(), reservation.consumer()) += additional;
+        let mut state = self.lock();
+        *Self::account(&mut state, reservation.consumer()) += additional;
+        let taken = state.taken + state.merging;
+        drop(state);
+        self.displace_columns(taken);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
@@ -158,6 +172,9 @@ impl MemoryPool for SharedPool {
             )));
         }
         *Self::account(&mut state, reservation.consumer()) += additional;
+        let taken = state.taken + state.merging;
+        drop(state);
+        self.displace_columns(taken);
         Ok(())
     }
 
@@ -177,7 +194,7 @@ mod tests {
 
     #[test]
     fn free_memory_is_given_and_shares_and_the_last_fifth_are_kept() {
-        let pool = SharedPool::new(1000);
+        let pool = SharedPool::new(1000, Arc::new(ColumnCache::new(0)));
         let state = |spilling_consumers, taken| State { spilling_consumers, taken, merging: 0 };
         // Free memory goes to whoever asks, even beyond an even share.
         assert!(pool.fits(&state(10, 0), Kind::Spilling, 0, 700));

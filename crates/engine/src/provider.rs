@@ -46,7 +46,7 @@ use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
-use uplake_table::{DataFile, Lake, Snapshot, StreamWriter, WriteKind};
+use uplake_table::{DataFile, Lake, OnConflict, Snapshot, StreamWriter, WriteKind};
 
 use crate::id_set::InIdSet;
 use crate::indexed::{IndexUse, IndexedSource, Indexes};
@@ -71,6 +71,8 @@ pub(crate) struct LakeTable {
     with_ids: OnceLock<Arc<LakeTable>>,
     bounds: OnceLock<FileBounds>,
     by_path: OnceLock<Arc<HashMap<Path, DataFile>>>,
+    /// What an INSERT does with rows whose keys are there.
+    on_conflict: OnConflict,
 }
 
 impl LakeTable {
@@ -83,6 +85,11 @@ impl LakeTable {
     pub fn with_files(lake: Lake, snapshot: Snapshot, files: Vec<DataFile>) -> Self {
         let stored = Arc::clone(snapshot.schema());
         Self::with_columns(lake, snapshot, files, stored)
+    }
+
+    /// The same table, whose rows stay when others of their keys are inserted.
+    pub fn ignoring_conflicts(self) -> Self {
+        Self { on_conflict: OnConflict::Ignore, ..self }
     }
 
     /// The same table with its columns of ids, which come last: for rules that make plans use them.
@@ -134,6 +141,7 @@ impl LakeTable {
             with_ids: OnceLock::new(),
             bounds,
             by_path,
+            on_conflict: OnConflict::Replace,
         }
     }
 
@@ -185,7 +193,7 @@ impl LakeTable {
     /// The indexes of the table's files, if it has any and the session uses them.
     fn indexes(&self, state: &dyn Session) -> Option<Arc<Indexes>> {
         let specs = self.snapshot.indexes();
-        let IndexUse { cache, warnings } =
+        let IndexUse { cache, columns, warnings } =
             state.config().get_extension::<IndexUse>()?.as_ref().clone();
         let by_path = || {
             let entry = |f: &DataFile| (f.store_path.clone(), f.clone());
@@ -196,6 +204,7 @@ impl LakeTable {
                 table: self.snapshot.table().to_owned(),
                 specs: specs.to_vec(),
                 cache,
+                columns,
                 metadata: state.runtime_env().cache_manager.get_file_metadata_cache(),
                 warnings,
                 files: Arc::clone(self.by_path.get_or_init(by_path)),
@@ -340,6 +349,7 @@ impl TableProvider for LakeTable {
         let sink = InsertSink {
             lake: self.lake.clone(),
             snapshot: self.snapshot.clone(),
+            on_conflict: self.on_conflict,
             schema: Arc::clone(&self.schema),
         };
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
@@ -507,6 +517,7 @@ impl PruningStatistics for FileBounds {
 struct InsertSink {
     lake: Lake,
     snapshot: Snapshot,
+    on_conflict: OnConflict,
     schema: SchemaRef,
 }
 
@@ -531,6 +542,7 @@ impl DataSink for InsertSink {
         let writer = StreamWriter::into_table(
             &self.lake,
             self.snapshot.clone(),
+            self.on_conflict,
             budget.write_bytes(),
             budget.threads,
             budget.now_millis(),

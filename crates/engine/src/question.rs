@@ -11,7 +11,7 @@ use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, Column, InListExpr, LikeExpr, Literal,
 };
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, split_conjunction};
-use uplake_table::{IndexKind, IndexSpec, Question, key_of_i64};
+use uplake_table::{IndexKind, IndexSpec, Question, key_of_f64, key_of_i64};
 
 use crate::id_set::{IdSet, InIdSet, integer};
 use crate::match_words::MatchWords;
@@ -19,13 +19,32 @@ use crate::match_words::MatchWords;
 /// What makes the next character of a LIKE pattern literal; the engine knows no other.
 const LIKE_ESCAPE: char = '\\';
 
-/// The question of one condition, if the table has an index for it.
+/// The question of one condition, if the table has an index for it. An index that answers it exactly
+/// has applied the condition.
 pub(crate) fn question(condition: &Arc<dyn PhysicalExpr>, specs: &[IndexSpec]) -> Option<Question> {
-    let asked = ask(condition)?;
+    indexed(ask(condition)?, specs)
+}
+
+/// The question of what a join knows of its build side, which is applied again by the join: rows that
+/// answer it need not satisfy the condition.
+pub(crate) fn join_question(
+    condition: &Arc<dyn PhysicalExpr>,
+    specs: &[IndexSpec],
+) -> Option<Question> {
+    let mut values = Values::default();
+    let found = match condition.downcast_ref::<CaseExpr>() {
+        Some(case) => values.collect_case(case),
+        None => values.collect(condition),
+    };
+    indexed(found.and_then(|()| values.question())?, specs)
+}
+
+fn indexed(asked: Question, specs: &[IndexSpec]) -> Option<Question> {
     let wanted: &[IndexKind] = match &asked {
         Question::Integers { .. } | Question::Strings { .. } => &[IndexKind::Ids],
         Question::Words { .. } => &[IndexKind::Words],
         Question::Like { .. } => &[IndexKind::Ngrams, IndexKind::Words],
+        Question::Between { .. } => &[IndexKind::Zones],
     };
     let answers = |s: &IndexSpec| s.column == asked.column() && wanted.contains(&s.kind);
     specs.iter().any(answers).then_some(asked)
@@ -42,9 +61,34 @@ fn ask(condition: &Arc<dyn PhysicalExpr>) -> Option<Question> {
     if let Some(call) = condition.downcast_ref::<ScalarFunctionExpr>() {
         return ask_function(call);
     }
+    if let Some(range) = ask_range(condition) {
+        return Some(range);
+    }
     let mut values = Values::default();
     values.collect(condition)?;
     values.question()
+}
+
+/// `x < 5`, `5 <= x`: NaN is above every number, so it is in each range without an upper end.
+fn ask_range(condition: &Arc<dyn PhysicalExpr>) -> Option<Question> {
+    let binary = condition.downcast_ref::<BinaryExpr>()?;
+    let (left, right) = (binary.left(), binary.right());
+    let (of, value, op) = match literal(right) {
+        Some(value) => (left, value, *binary.op()),
+        None => (right, literal(left)?, binary.op().swap()?),
+    };
+    let key = match value {
+        ScalarValue::Float64(Some(value)) => key_of_f64(*value),
+        ScalarValue::Float32(Some(value)) => key_of_f64(f64::from(*value)),
+        _ => return None,
+    };
+    let keys = match op {
+        Operator::Lt | Operator::LtEq => 0..=key,
+        Operator::Gt | Operator::GtEq => key..=u64::MAX,
+        Operator::Eq => key..=key,
+        _ => return None,
+    };
+    Some(Question::Between { column: column(of)?, keys })
 }
 
 fn ask_function(call: &ScalarFunctionExpr) -> Option<Question> {
@@ -93,9 +137,6 @@ impl Values {
             }
             self.set_column(list.expr())?;
             return list.list().iter().try_for_each(|value| self.push(literal(value)?));
-        }
-        if let Some(case) = condition.downcast_ref::<CaseExpr>() {
-            return self.collect_case(case);
         }
         let binary = condition.downcast_ref::<BinaryExpr>()?;
         match binary.op() {

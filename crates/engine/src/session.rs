@@ -36,6 +36,7 @@ use crate::count_ids::count_ids;
 use crate::domain_functions;
 use crate::error::{EngineError, Result};
 use crate::filter_ids::{filter_ids, wanted_domains};
+use crate::hot::ColumnCache;
 use crate::id_set::Mark;
 use crate::id_sets::IdSets;
 use crate::indexed::IndexUse;
@@ -50,6 +51,8 @@ pub(crate) const CATALOG: &str = "lake";
 pub(crate) const SCHEMA: &str = "public";
 /// Consumers that a limit error names.
 const NAMED_CONSUMERS: usize = 3;
+/// Of the memory budget, what decoded columns may take while queries do not need it.
+const COLUMN_CACHE_SHARE: usize = 2;
 /// Of the memory budget, what the session keeps of index files.
 const INDEX_CACHE_SHARE: usize = 16;
 /// Values of a join's small side that are looked up in an index of the other: making the list takes
@@ -125,8 +128,9 @@ impl Session {
     /// # Errors
     /// [`EngineError::Execution`] if the spill folder cannot be used.
     pub fn new(lake: Lake, options: &SessionOptions) -> Result<Self> {
+        let columns = Arc::new(ColumnCache::new(options.memory_bytes / COLUMN_CACHE_SHARE));
         let pool = TrackConsumersPool::new(
-            SharedPool::new(options.memory_bytes),
+            SharedPool::new(options.memory_bytes, Arc::clone(&columns)),
             NonZeroUsize::new(NAMED_CONSUMERS).unwrap_or(NonZeroUsize::MIN),
         );
         let mut disk = DiskManagerBuilder::default();
@@ -149,7 +153,7 @@ impl Session {
         if options.use_indexes {
             let cache = Arc::new(IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE));
             let warnings = Arc::clone(&warnings);
-            config = config.with_extension(Arc::new(IndexUse { cache, warnings }));
+            config = config.with_extension(Arc::new(IndexUse { cache, columns, warnings }));
         }
         let mut state = SessionStateBuilder::new()
             .with_config(config)
@@ -237,6 +241,7 @@ impl Session {
         };
         let plan = self.context.state().statement_to_plan(parsed).await;
         let plan = plan.map_err(|e| self.explain(e))?;
+        let plan = if statement.ignores_conflicts { self.ignoring_conflicts(plan)? } else { plan };
         let plan = self.resolve_id_sets(plan, statement).await?;
         self.resolve_domains(plan).await
     }

@@ -6,11 +6,13 @@
 //! about such sets, and `match(…)`. They are handled on tokens, which keep their place in the text,
 //! so that errors still point at it. Long lists of literals are taken out even before (`literals`).
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
+use datafusion::sql::parser::{
+    CopyToSource, CopyToStatement, DFParserBuilder, Statement as DfStatement,
+};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -42,6 +44,8 @@ pub struct Statement {
     /// Columns and their domains.
     pub(crate) id_domains: Vec<(String, Option<String>)>,
     pub(crate) id_set: Option<IdSetStatement>,
+    /// `INSERT … ON CONFLICT DO NOTHING`.
+    pub(crate) ignores_conflicts: bool,
 }
 
 /// A statement about a stored set of ids.
@@ -75,6 +79,8 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
 /// The text's tokens, in which `(id_set(n))` stands for the long list n.
 fn tokens_and_lists(text: &str) -> Result<(Vec<TokenWithSpan>, Vec<Arc<IdSet>>)> {
     let (mut tokens, mut lists) = (Vec::new(), Vec::new());
+    // Equal lists are one: SELECT a IN (…) … GROUP BY a IN (…).
+    let mut known: HashMap<&str, usize> = HashMap::new();
     let mut from = 0;
     let mut place = Location { line: 1, column: 1 };
     for list in literals::find(text) {
@@ -83,10 +89,13 @@ fn tokens_and_lists(text: &str) -> Result<(Vec<TokenWithSpan>, Vec<Arc<IdSet>>)>
         place = place_after(opens, &text[list.start..list.end]);
         let span = Span { start: opens, end: place };
         let name = Token::make_word(MARK, None);
-        let number = Token::Number(lists.len().to_string(), false);
+        let number = *known.entry(&text[list.start..list.end]).or_insert_with(|| {
+            lists.push(list.set);
+            lists.len() - 1
+        });
+        let number = Token::Number(number.to_string(), false);
         let mark = [Token::LParen, name, Token::LParen, number, Token::RParen, Token::RParen];
         tokens.extend(mark.map(|token| TokenWithSpan { token, span }));
-        lists.push(list.set);
         from = list.end;
     }
     tokenize(&text[from..], place, &mut tokens)?;
@@ -141,7 +150,13 @@ fn parse_one(
         id_domains = take_columns(&mut tokens, &["id"], "domains", true)?;
     }
     let tokens = name_functions(name_id_sets(name_versions(tokens)?)?);
-    let parsed = parse_tokens(tokens.clone())?;
+    let mut parsed = parse_tokens(tokens.clone())?;
+    let ignores_conflicts = take_on_conflict(&mut parsed)?;
+    let is_query =
+        matches!(&parsed, DfStatement::Statement(s) if matches!(**s, ast::Statement::Query(_)));
+    if matches!(id_set, Some(IdSetStatement::Create { .. })) && !is_query {
+        return Err(EngineError::statement("an id set is made of a query: … AS SELECT …"));
+    }
     let lists = Arc::clone(lists);
     Ok(Statement {
         text: written,
@@ -153,7 +168,29 @@ fn parse_one(
         indexed_by,
         id_domains,
         id_set,
+        ignores_conflicts,
     })
+}
+
+/// Takes `ON CONFLICT DO NOTHING` out of an INSERT; was it there?
+fn take_on_conflict(statement: &mut DfStatement) -> Result<bool> {
+    let inner = match statement {
+        DfStatement::Statement(inner) => inner,
+        DfStatement::Explain(explain) => return take_on_conflict(&mut explain.statement),
+        _ => return Ok(false),
+    };
+    let ast::Statement::Insert(insert) = inner.as_mut() else { return Ok(false) };
+    match insert.on.take() {
+        None => Ok(false),
+        Some(ast::OnInsert::OnConflict(ast::OnConflict {
+            conflict_target: None,
+            action: ast::OnConflictAction::DoNothing,
+        })) => Ok(true),
+        Some(_) => Err(EngineError::statement(
+            "write ON CONFLICT DO NOTHING, or leave it out: a row of a table with a primary key \
+             takes the place of the one with its key",
+        )),
+    }
 }
 
 /// Takes `CREATE ID SET name AS` from before its query; the others leave a statement that says
@@ -285,12 +322,15 @@ fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
 
 /// DataFusion 55 answers some forms wrongly; those are rewritten where that is simple and refused otherwise.
 fn refuse_what_is_wrong(statement: &mut DfStatement) -> Result<()> {
-    let inner = match statement {
-        DfStatement::Statement(inner) => inner,
+    let visited = match statement {
+        DfStatement::Statement(inner) => ast::VisitMut::visit(inner.as_mut(), &mut Wrong),
+        DfStatement::CopyTo(CopyToStatement { source: CopyToSource::Query(query), .. }) => {
+            ast::VisitMut::visit(query.as_mut(), &mut Wrong)
+        }
         DfStatement::Explain(explain) => return refuse_what_is_wrong(&mut explain.statement),
         _ => return Ok(()),
     };
-    match ast::VisitMut::visit(inner.as_mut(), &mut Wrong) {
+    match visited {
         ControlFlow::Break(message) => Err(EngineError::statement(message)),
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -589,7 +629,9 @@ pub(crate) fn with_lower_case(
             word.value = word.value.to_lowercase();
         }
     }
-    parse_tokens(tokens)
+    let mut parsed = parse_tokens(tokens)?;
+    take_on_conflict(&mut parsed)?;
+    Ok(parsed)
 }
 
 #[cfg(test)]
@@ -611,6 +653,15 @@ mod tests {
             "SELECT * FROM \"t@2026-11-01\" AS a, u",
         );
         check("SELECT TIMESTAMP '2026-01-01' AS of", "SELECT TIMESTAMP '2026-01-01' AS of");
+    }
+
+    #[test]
+    fn what_is_wrong_is_rewritten_in_copy_too() {
+        let any = "SELECT 1 FROM t WHERE a = ANY (SELECT b FROM u)";
+        let within = "SELECT 1 FROM t WHERE a IN (SELECT b FROM u)";
+        check(any, within);
+        let copied = parse(&format!("COPY ({any}) TO 'x.csv'")).unwrap()[0].parsed.to_string();
+        assert!(copied.contains(within), "{copied}");
     }
 
     #[test]
@@ -654,11 +705,11 @@ mod tests {
         let EngineError::Statement { position, .. } = parse(&text).unwrap_err() else { panic!() };
         // The second list ends on line 2 + 149 + 149 with `149)`.
         assert_eq!(position, Some(Position { line: 300, column: 12 }));
-        let text = text.trim_end_matches(" 1");
+        let text = text.strip_suffix(" 1").unwrap();
         let statement = &parse(text).unwrap()[1];
-        let marks = "SELECT a IN (__id_set(0)), b IN (__id_set(1)) AND 1";
+        let marks = "SELECT a IN (__id_set(0)), b IN (__id_set(0)) AND 1";
         assert_eq!(statement.parsed.to_string(), marks);
-        assert_eq!(statement.lists.len(), 2);
+        assert_eq!(statement.lists.len(), 1);
         assert!(statement.text.ends_with("149) AND 1"), "{}", statement.text);
     }
 

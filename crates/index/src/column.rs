@@ -5,22 +5,20 @@
 //! that one round trip, and none if every list is a single run or the heap is small.
 //!
 //! # Invariants
-//! - Bytes are checked against their checksums when they come in, before anything looks at them.
+//! - A block is checked against its checksum before anything looks at it: the header when a column
+//!   is opened, others when a question first needs them. Opening takes microseconds.
 //! - An answer without `recheck` holds exactly the rows asked for; with it, it may hold more.
 
 use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use uplake_postings::{Dictionary, Heap, Posting, RowSet, Run, Scratch, Selection, TermId};
+use uplake_postings::{Dictionary, Outline, Parts, Scratch, Selection};
 
 use crate::error::IndexError;
-use crate::format::{BLOCK_BYTES, ColumnInfo, Kind, UNICODE};
-use crate::grams;
-use crate::words::{self, Word};
-use crate::zones::{self, ZONE_BYTES};
-
-/// Grams of a pattern that are looked at, the rarest first: the next one hardly ever rules out a
-/// block that eight have not, and costs a fetch.
-const MAX_GRAMS: usize = 8;
+use crate::format::{BLOCK_BYTES, ColumnInfo, Kind, Section, UNICODE};
+use crate::terms::{Asked, FetchedHeap, Keys, Lookups, Terms, rows_of_all, rows_of_blocks};
+use crate::zones::ZONE_BYTES;
 
 type Result<T> = std::result::Result<T, IndexError>;
 
@@ -39,7 +37,8 @@ pub enum Query<'q> {
     /// Rows that hold all words of this text; an index of words.
     Match(&'q str),
     /// Rows that may match this LIKE or ILIKE pattern; an index of grams, or one of words, which
-    /// knows bigrams of Han and kana and whole words inside the pattern.
+    /// knows bigrams of Han and kana and whole words inside the pattern. To `%XY%` and `%X%` of
+    /// such characters an index of words has the exact answer.
     Like {
         /// The pattern, with `%` and `_`.
         pattern: &'q str,
@@ -61,16 +60,6 @@ pub struct Plan {
     recheck: bool,
 }
 
-#[derive(Debug, Clone)]
-enum Terms {
-    /// Rows of any of these.
-    Any(Vec<TermId>),
-    /// Rows that every group has a term of.
-    All(Vec<Vec<TermId>>),
-    /// Known without any list.
-    Blocks(RowSet),
-}
-
 impl Plan {
     /// Ranges of the file to fetch for [`Column::answer`]: disjoint, ascending, whole blocks.
     #[must_use]
@@ -81,11 +70,7 @@ impl Plan {
     /// Number of different lists that the answer is made of.
     #[must_use]
     pub fn list_count(&self) -> usize {
-        match &self.terms {
-            Terms::Any(terms) => terms.len(),
-            Terms::All(groups) => groups.iter().map(Vec::len).sum(),
-            Terms::Blocks(_) => 0,
-        }
+        self.terms.list_count()
     }
 }
 
@@ -103,11 +88,83 @@ pub struct Answer {
 pub struct Column<B> {
     info: ColumnInfo,
     bytes: B,
+    /// `None` for zone maps, which have no dictionary.
+    outline: Option<Outline>,
+    dictionary: Checked,
+    heap: Checked,
+}
+
+/// Which blocks of a section have been checked: a bit each.
+#[derive(Debug, Clone)]
+struct Checked(Arc<[AtomicU64]>);
+
+impl Checked {
+    fn new(section: &Section) -> Self {
+        let words = section.checksums.len().div_ceil(64);
+        Self((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    // A bit says that bytes nobody writes are sound, so it orders nothing.
+    fn has(&self, block: u64) -> bool {
+        let word = self.0.get(block as usize / 64);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (block % 64) & 1 == 1)
+    }
+
+    fn blocks(range: &Range<u64>) -> Range<u64> {
+        range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES)
+    }
+
+    /// Checks those of the blocks around `range` that were not; `bytes` are those of the section.
+    fn check(&self, section: &Section, bytes: &[u8], range: &Range<u64>) -> Result<()> {
+        for block in Self::blocks(range).filter(|&block| !self.has(block)) {
+            let start = block * BLOCK_BYTES;
+            let end = bytes.len().min((start + BLOCK_BYTES) as usize);
+            section.check(start, bytes.get(start as usize..end).unwrap_or_default())?;
+            if let Some(word) = self.0.get(block as usize / 64) {
+                word.fetch_or(1 << (block % 64), Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The blocks of a dictionary that have been checked.
+struct Sound<'c> {
+    bytes: &'c [u8],
+    checked: &'c Checked,
+}
+
+impl Parts for Sound<'_> {
+    fn copy(&self, at: u64, out: &mut [u8]) -> bool {
+        Checked::blocks(&(at..at + out.len() as u64)).all(|block| self.checked.has(block))
+            && self.bytes.copy(at, out)
+    }
+}
+
+/// Reads the header of a column's dictionary, `None` for zone maps, and compares it with the footer.
+pub(crate) fn outline_of(info: &ColumnInfo, header: &[u8]) -> Result<Option<Outline>> {
+    if matches!(info.kind, Kind::Words | Kind::Grams) && info.unicode != UNICODE {
+        let words = |[major, minor, update, _]: [u8; 4]| format!("{major}.{minor}.{update}");
+        let (found, ours) = (words(info.unicode), words(UNICODE));
+        return Err(IndexError::OtherUnicode { found, ours });
+    }
+    let units = info.file_rows.div_ceil(info.block_rows);
+    let (outline, sound) = if info.kind == Kind::Zones {
+        (None, info.dictionary.bytes == u64::from(units) * ZONE_BYTES as u64)
+    } else {
+        let outline = Outline::parse(header, info.dictionary.bytes)?;
+        let sound = outline.file_rows() == units && outline.heap_bytes() == info.heap.bytes;
+        (Some(outline), sound)
+    };
+    if sound {
+        return Ok(outline);
+    }
+    Err(IndexError::corrupt("a column is not that of its footer", info.dictionary.offset))
 }
 
 impl<B: AsRef<[u8]>> Column<B> {
-    /// Opens a column with the bytes of [`ColumnInfo::first_read`]. Computes their checksums, once
-    /// for all queries.
+    /// Opens a column with the bytes of [`ColumnInfo::first_read`]. Checks the block of the header;
+    /// questions check those that they need, each once.
     ///
     /// # Errors
     /// [`IndexError::WrongRange`] if the bytes are not that many, [`IndexError::Corrupt`] if a
@@ -117,27 +174,12 @@ impl<B: AsRef<[u8]>> Column<B> {
         if found != range.end - range.start {
             return Err(IndexError::WrongRange { start: range.start, end: range.end, found });
         }
-        if matches!(info.kind, Kind::Words | Kind::Grams) && info.unicode != UNICODE {
-            let words = |[major, minor, update, _]: [u8; 4]| format!("{major}.{minor}.{update}");
-            let (found, ours) = (words(info.unicode), words(UNICODE));
-            return Err(IndexError::OtherUnicode { found, ours });
-        }
-        let column = Self { info: info.clone(), bytes };
-        info.dictionary.check(0, column.dictionary_bytes())?;
-        if let Some(heap) = column.resident_heap() {
-            info.heap.check(0, heap)?;
-        }
-        let units = info.file_rows.div_ceil(info.block_rows);
-        let sound = if info.kind == Kind::Zones {
-            column.dictionary_bytes().len() == units as usize * ZONE_BYTES
-        } else {
-            let dictionary = column.dictionary()?;
-            dictionary.file_rows() == units && dictionary.heap_bytes() == info.heap.bytes
-        };
-        if sound {
-            return Ok(column);
-        }
-        Err(IndexError::corrupt("a column is not that of its footer", range.start))
+        let dictionary = Checked::new(&info.dictionary);
+        let section = &bytes.as_ref()[..info.dictionary.bytes as usize];
+        dictionary.check(&info.dictionary, section, &(0..info.dictionary.bytes.min(1)))?;
+        let outline = outline_of(info, section)?;
+        let heap = Checked::new(&info.heap);
+        Ok(Self { info: info.clone(), bytes, outline, dictionary, heap })
     }
 
     /// What the column's index is.
@@ -150,8 +192,11 @@ impl<B: AsRef<[u8]>> Column<B> {
         &self.bytes.as_ref()[..self.info.dictionary.bytes as usize]
     }
 
-    fn dictionary(&self) -> Result<Dictionary<'_>> {
-        Ok(Dictionary::parse(self.dictionary_bytes())?)
+    /// The bytes of the dictionary, all of them checked.
+    fn checked_dictionary(&self) -> Result<&[u8]> {
+        let (section, bytes) = (&self.info.dictionary, self.dictionary_bytes());
+        self.dictionary.check(section, bytes, &(0..section.bytes))?;
+        Ok(bytes)
     }
 
     /// The heap, if it came with the dictionary.
@@ -166,130 +211,80 @@ impl<B: AsRef<[u8]>> Column<B> {
     /// without order): then all rows are to be read.
     ///
     /// # Errors
-    /// [`IndexError::WrongKind`] if an index of this kind does not answer such queries, and
-    /// [`IndexError::Postings`] if the dictionary is corrupt.
+    /// [`IndexError::WrongKind`] if an index of this kind does not answer such queries,
+    /// [`IndexError::Corrupt`] if a checksum is wrong, and [`IndexError::Postings`] if the
+    /// dictionary is corrupt.
     pub fn plan(&self, query: &Query<'_>) -> Result<Option<Plan>> {
-        let (terms, recheck) = match (self.info.kind, query) {
-            (Kind::Integers, Query::IntegerIn(ids)) => {
-                let mut terms = Vec::with_capacity(ids.len());
-                self.dictionary()?.lookup_integers(ids, |_, term| terms.push(term))?;
-                (Terms::Any(terms), false)
+        let (terms, recheck) = match Asked::of(&self.info, query)? {
+            Asked::Keys(keys, recheck) => (self.look_up(keys)?, recheck),
+            Asked::Prefixes(words, recheck) => {
+                let dictionary = Dictionary::parse(self.checked_dictionary()?)?;
+                (Terms::of_prefixes(&dictionary, &words)?, recheck)
             }
-            (Kind::Strings, Query::StringIn(strings)) => {
-                let mut terms = Vec::with_capacity(strings.len());
-                self.dictionary()?.lookup_all_bytes(strings, |_, term| terms.push(term))?;
-                (Terms::Any(terms), false)
+            Asked::Ordered => {
+                let dictionary = Dictionary::parse(self.checked_dictionary()?)?;
+                match Terms::of_range(&dictionary, query)? {
+                    Some(terms) => (terms, false),
+                    None => return Ok(None),
+                }
             }
-            (Kind::Integers, Query::IntegerBetween(_))
-            | (Kind::Strings, Query::StringPrefix(_))
-                if !self.dictionary()?.is_ordered() =>
-            {
-                return Ok(None);
-            }
-            (Kind::Integers, Query::IntegerBetween(range)) => {
-                let dictionary = self.dictionary()?;
-                let positions = dictionary.integers_in(range.clone())?;
-                (Terms::Any(nth(&dictionary, positions)?), false)
-            }
-            (Kind::Strings, Query::StringPrefix(prefix)) => {
-                let dictionary = self.dictionary()?;
-                let positions = dictionary.bytes_with_prefix(prefix)?;
-                (Terms::Any(nth(&dictionary, positions)?), false)
-            }
-            (Kind::Words, Query::Match(text)) => match words::of_query(text) {
-                words if words.is_empty() => return Ok(None),
-                words => (self.all_words(&words)?, false),
+            Asked::Zones => match Terms::of_zones(self.checked_dictionary()?, query) {
+                Some(terms) => (terms, true),
+                None => return Ok(None),
             },
-            (Kind::Words, &Query::Like { pattern, escape }) => {
-                match words::of_pattern(pattern, escape) {
-                    words if words.is_empty() => return Ok(None),
-                    words => (self.all_words(&words)?, true),
-                }
-            }
-            (Kind::Grams, &Query::Like { pattern, escape }) => {
-                match grams::of_pattern(pattern, escape) {
-                    grams if grams.is_empty() => return Ok(None),
-                    grams => (self.all_grams(&grams)?, true),
-                }
-            }
-            (Kind::Zones, Query::KeyBetween(keys)) => {
-                (Terms::Blocks(zones::blocks_with(self.dictionary_bytes(), keys)), true)
-            }
-            (kind, _) => {
-                let (column, kind) = (self.info.name.clone(), kind.name());
-                return Err(IndexError::WrongKind { column, kind });
-            }
+            Asked::Vague => return Ok(None),
         };
-        let parts = self.parts(&terms)?;
-        let offset = self.info.heap.offset;
-        let fetch = parts.iter().map(|part| part.start + offset..part.end + offset).collect();
+        let parts = if self.resident_heap().is_some() {
+            Vec::new()
+        } else {
+            terms.parts(&self.info.heap, &Dictionary::parse(self.dictionary_bytes())?)?
+        };
+        let fetch = self.info.heap.in_file(&parts);
         Ok(Some(Plan { terms, parts, fetch, recheck }))
     }
 
-    fn all_words(&self, words: &[Word]) -> Result<Terms> {
-        let dictionary = self.dictionary()?;
-        let mut groups = Vec::new();
-        for Word { text, is_prefix } in words {
-            let group = if *is_prefix {
-                nth(&dictionary, dictionary.bytes_with_prefix(text.as_bytes())?)?
-            } else {
-                dictionary.lookup_bytes(text.as_bytes())?.into_iter().collect()
-            };
-            if group.is_empty() {
-                return Ok(Terms::Any(Vec::new()));
-            }
-            groups.push(group);
-        }
-        Ok(Terms::All(groups))
-    }
-
-    fn all_grams(&self, grams: &[u64]) -> Result<Terms> {
-        let dictionary = self.dictionary()?;
-        let mut terms = Vec::new();
-        for &gram in grams {
-            let Some(term) = dictionary.lookup_integer(gram)? else {
-                return Ok(Terms::Any(Vec::new()));
-            };
-            // Blocks, or bytes of a list: both grow with how common the gram is.
-            let weight = match dictionary.posting(term)? {
-                Posting::Run(run) => u64::from(run.len()),
-                Posting::List(list) => list.heap_range().end - list.heap_range().start,
-            };
-            terms.push((weight, term));
-        }
-        terms.sort_unstable();
-        Ok(Terms::All(terms.into_iter().take(MAX_GRAMS).map(|(_, term)| vec![term]).collect()))
-    }
-
-    /// The parts of the heap that the lists of `terms` lie in: whole blocks, joined where they
-    /// touch.
-    fn parts(&self, terms: &Terms) -> Result<Vec<Range<u64>>> {
-        let all: Box<dyn Iterator<Item = &TermId> + '_> = match terms {
-            _ if self.resident_heap().is_some() => return Ok(Vec::new()),
-            Terms::Any(terms) => Box::new(terms.iter()),
-            Terms::All(groups) => Box::new(groups.iter().flatten()),
-            Terms::Blocks(_) => return Ok(Vec::new()),
-        };
-        let (dictionary, heap) = (self.dictionary()?, &self.info.heap);
-        let mut parts = Vec::new();
-        for &term in all {
-            if let Posting::List(list) = dictionary.posting(term)? {
-                let range = list.heap_range();
-                if range.end > heap.bytes {
-                    return Err(IndexError::corrupt("a list is outside its heap", heap.offset));
+    /// Few terms are looked up one by one, in the blocks that they need; of thousands, which need
+    /// all blocks, the next one's cache line is asked for while one is compared.
+    fn look_up(&self, keys: Keys<'_>) -> Result<Terms> {
+        match keys {
+            Keys::Integers(ids) if !self.info.is_sparse(ids.len()) => {
+                let dictionary = Dictionary::parse(self.checked_dictionary()?)?;
+                if dictionary.is_inline() {
+                    let mut scratch = Scratch::default();
+                    let rows = dictionary.union_integers(ids, &[][..], &mut scratch)?;
+                    return Ok(Terms::Rows { rows, terms: scratch.found_terms() });
                 }
-                parts.push(heap.blocks(&range));
+                let mut terms = Vec::with_capacity(ids.len());
+                dictionary.lookup_integers(ids, |_, term| terms.push(term))?;
+                Ok(Terms::Any(terms))
+            }
+            Keys::Strings(strings) if !self.info.is_sparse(strings.len()) => {
+                let dictionary = Dictionary::parse(self.checked_dictionary()?)?;
+                let mut terms = Vec::with_capacity(strings.len());
+                dictionary.lookup_all_bytes(strings, |_, term| terms.push(term))?;
+                Ok(Terms::Any(terms))
+            }
+            keys => {
+                let bytes = self.dictionary_bytes();
+                let sound = Sound { bytes, checked: &self.dictionary };
+                let mut lookups = Lookups::new(keys);
+                loop {
+                    let unchecked = lookups.step(self.outline()?, &self.info.dictionary, &sound)?;
+                    if unchecked.is_empty() {
+                        return Ok(Terms::All(lookups.take_groups()));
+                    }
+                    for blocks in unchecked {
+                        self.dictionary.check(&self.info.dictionary, bytes, &blocks)?;
+                    }
+                }
             }
         }
-        parts.sort_unstable_by_key(|part| part.start);
-        parts.dedup_by(|next, last| {
-            let touch = next.start <= last.end;
-            if touch {
-                last.end = last.end.max(next.end);
-            }
-            touch
-        });
-        Ok(parts)
+    }
+
+    fn outline(&self) -> Result<&Outline> {
+        let (column, kind) = (&self.info.name, self.info.kind.name());
+        let wrong = || IndexError::WrongKind { column: column.clone(), kind };
+        self.outline.as_ref().ok_or_else(wrong)
     }
 
     /// The rows of a plan; `fetched` are the bytes of [`Plan::fetch`], range by range.
@@ -303,88 +298,26 @@ impl<B: AsRef<[u8]>> Column<B> {
         fetched: &[impl AsRef<[u8]>],
         scratch: &mut Scratch,
     ) -> Result<Answer> {
-        let heap = self.fetched_heap(plan, fetched)?;
-        let recheck = plan.recheck;
+        let parts = match self.resident_heap() {
+            Some(heap) => {
+                // At most four blocks.
+                let section = &self.info.heap;
+                self.heap.check(section, heap, &(0..section.bytes))?;
+                vec![(0, heap)]
+            }
+            None => self.info.heap.checked_parts(&plan.parts, fetched)?,
+        };
+        let heap = FetchedHeap { parts };
         let rows = match &plan.terms {
             Terms::Any(terms) if terms.is_empty() => Selection::Runs(Vec::new()),
-            Terms::Any(terms) => self.dictionary()?.union_terms(terms, &heap, scratch)?,
-            Terms::Blocks(blocks) => self.rows_of_blocks(blocks),
-            Terms::All(groups) if groups.len() == 1 && self.info.block_rows == 1 => {
-                self.dictionary()?.union_terms(&groups[0], &heap, scratch)?
+            Terms::Any(terms) => {
+                let dictionary = Dictionary::parse(self.dictionary_bytes())?;
+                dictionary.union_terms(terms, &heap, scratch)?
             }
-            Terms::All(groups) => {
-                let dictionary = self.dictionary()?;
-                let mut common: Option<RowSet> = None;
-                for group in groups {
-                    let rows = dictionary.union_terms(group, &heap, scratch)?.into_row_set();
-                    let rows = common.map_or(rows.clone(), |common| common.and(&rows));
-                    let done = rows.is_empty();
-                    common = Some(rows);
-                    if done {
-                        break;
-                    }
-                }
-                let common = common.unwrap_or_default();
-                if self.info.kind == Kind::Grams {
-                    self.rows_of_blocks(&common)
-                } else {
-                    common.into_selection(self.info.file_rows)
-                }
-            }
+            Terms::All(groups) => rows_of_all(&self.info, self.outline()?, groups, &heap, scratch)?,
+            Terms::Blocks(blocks) => rows_of_blocks(&self.info, blocks),
+            Terms::Rows { rows, .. } => rows.clone(),
         };
-        Ok(Answer { rows, recheck })
-    }
-
-    /// The rows of blocks, which are units of `block_rows`.
-    fn rows_of_blocks(&self, blocks: &RowSet) -> Selection {
-        let (size, rows) = (u64::from(self.info.block_rows), u64::from(self.info.file_rows));
-        let row = |block: u32| (u64::from(block) * size).min(rows) as u32;
-        let runs = blocks.runs().map(|run| Run::new(row(run.start), row(run.end)));
-        RowSet::from_runs(runs).into_selection(self.info.file_rows)
-    }
-
-    fn fetched_heap<'f>(
-        &'f self,
-        plan: &Plan,
-        fetched: &'f [impl AsRef<[u8]>],
-    ) -> Result<FetchedHeap<'f>> {
-        if let Some(heap) = self.resident_heap() {
-            return Ok(FetchedHeap { parts: vec![(0, heap)] });
-        }
-        if fetched.len() != plan.parts.len() {
-            let Range { start, end } = self.info.heap.range();
-            let found = fetched.iter().map(|part| part.as_ref().len() as u64).sum();
-            return Err(IndexError::WrongRange { start, end, found });
-        }
-        let mut parts = Vec::with_capacity(fetched.len());
-        for ((part, range), bytes) in plan.parts.iter().zip(&plan.fetch).zip(fetched) {
-            let bytes = bytes.as_ref();
-            let found = bytes.len() as u64;
-            if found != part.end - part.start {
-                return Err(IndexError::WrongRange { start: range.start, end: range.end, found });
-            }
-            debug_assert!(part.start % BLOCK_BYTES == 0);
-            self.info.heap.check(part.start, bytes)?;
-            parts.push((part.start, bytes));
-        }
-        Ok(FetchedHeap { parts })
-    }
-}
-
-/// The terms at `positions` in term order.
-fn nth(dictionary: &Dictionary<'_>, positions: Range<u32>) -> Result<Vec<TermId>> {
-    Ok(positions.map(|position| dictionary.nth(position)).collect::<std::result::Result<_, _>>()?)
-}
-
-/// Parts of a heap, by where they start; disjoint.
-struct FetchedHeap<'f> {
-    parts: Vec<(u64, &'f [u8])>,
-}
-
-impl Heap for FetchedHeap<'_> {
-    fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
-        let after = self.parts.partition_point(|(start, _)| *start <= range.start);
-        let (start, bytes) = self.parts.get(after.checked_sub(1)?)?;
-        bytes.bytes(range.start - start..range.end - start)
+        Ok(Answer { rows, recheck: plan.recheck })
     }
 }

@@ -4,6 +4,8 @@
 //! WRITE  builders, a column each ─► Writer ─► bytes (FORMAT.md draws them)
 //! READ   tail ─► Footer ─► ColumnInfo::first_read ─► Column::open
 //!             ─► Column::plan(query) ─► ranges ─► Column::answer ─► rows, perhaps to recheck
+//!        or, for a few terms of a large dictionary,
+//!             ColumnInfo::header_read ─► Sparse::open ─► Probe::next ⇄ ranges ─► rows
 //! ```
 //!
 //! The reader never reads: it says which ranges it needs and takes the bytes, so the caller fetches
@@ -26,6 +28,8 @@ mod format;
 mod grams;
 mod like;
 mod matcher;
+mod sparse;
+mod terms;
 mod words;
 mod writer;
 mod zones;
@@ -37,8 +41,10 @@ pub use format::{
     tail_range,
 };
 pub use matcher::WordMatcher;
+pub use sparse::{Probe, Sparse, Step};
 pub use uplake_postings::{
     BytesBuilder, IntegersBuilder, Options, PostingsError, RowSet, Run, Scratch, Selection,
+    SelectionRuns,
 };
 pub use writer::{GramsBuilder, WordsBuilder, Writer};
 pub use zones::{ZonesBuilder, key_of_f64, key_of_i64};

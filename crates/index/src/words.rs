@@ -112,9 +112,20 @@ pub(crate) fn of_query(text: &str) -> Vec<Word> {
 /// The terms that a row must hold to match a LIKE or ILIKE pattern; none if the pattern does not
 /// say. Within a literal part bigrams are certain, and so are words that something ends on both
 /// sides; a word at its edge may go on in the row.
-pub(crate) fn of_pattern(pattern: &str, escape: Option<char>) -> Vec<Word> {
+///
+/// With them, whether every row that holds them matches: `%XY%` and `%X%` of characters that are
+/// written without spaces ask for just what the index has. They have no case.
+pub(crate) fn of_pattern(pattern: &str, escape: Option<char>) -> (Vec<Word>, bool) {
     let mut words: Vec<Word> = Vec::new();
-    for piece in pieces(pattern, escape) {
+    let pieces = pieces(pattern, escape);
+    let is_exact = match pieces.as_slice() {
+        [piece] => {
+            let (count, unspaced) = (piece.chars().count(), piece.chars().all(is_unspaced));
+            unspaced && count <= 2 && is_anywhere(pattern, piece)
+        }
+        _ => false,
+    };
+    for piece in pieces {
         let from = piece.as_ptr().addr();
         for (unspaced, run) in runs(&piece) {
             let start = run.as_ptr().addr() - from;
@@ -125,7 +136,14 @@ pub(crate) fn of_pattern(pattern: &str, escape: Option<char>) -> Vec<Word> {
         }
     }
     words.dedup();
-    words
+    (words, is_exact)
+}
+
+/// Is `pattern` `piece`, as it stands, between percent signs?
+fn is_anywhere(pattern: &str, piece: &str) -> bool {
+    let before = pattern.trim_start_matches('%');
+    let inside = before.trim_end_matches('%');
+    inside == piece && before.len() < pattern.len() && inside.len() < before.len()
 }
 
 #[cfg(test)]
@@ -169,12 +187,56 @@ mod tests {
     #[test]
     fn patterns_ask_for_what_is_certain() {
         let terms = |pattern| -> Vec<String> {
-            of_pattern(pattern, None).into_iter().map(|word| word.text).collect()
+            of_pattern(pattern, None).0.into_iter().map(|word| word.text).collect()
         };
         assert_eq!(terms("%烤鸭%"), ["烤鸭"]);
         assert_eq!(terms("%鸭%"), ["鸭"]);
         assert_eq!(terms("%red shoe siz%"), ["shoe"]);
         assert_eq!(terms("red 5%手机x_y"), ["手机"]);
         assert!(terms("%shoes%").is_empty());
+    }
+
+    #[test]
+    fn a_pattern_is_exact_if_it_asks_for_one_bigram_anywhere() {
+        for (pattern, exact) in [
+            ("%烤鸭%", true),
+            ("%%烤鸭%%", true),
+            ("%鸭%", true),
+            ("%カナ%", true),
+            ("烤鸭%", false),
+            ("%烤鸭", false),
+            ("烤鸭", false),
+            ("%烤_鸭%", false),
+            ("_%烤鸭%", false),
+            ("%_烤鸭%", false),
+            ("%烤%鸭%", false),
+            ("%烤鸭卷%", false),
+            ("%鸭a%", false),
+            ("%ab%", false),
+            ("%한국%", false),
+            ("%", false),
+            ("", false),
+        ] {
+            assert_eq!(of_pattern(pattern, None).1, exact, "{pattern}");
+            assert_eq!(of_pattern(pattern, Some('\\')).1, exact, "{pattern}, escaped");
+        }
+        // What an escape makes literal is left to the recheck, whatever it is.
+        assert!(!of_pattern(r"%\烤鸭%", Some('\\')).1);
+        assert!(!of_pattern("%烤鸭%", Some('%')).1 && !of_pattern("%烤鸭%", Some('烤')).1);
+    }
+
+    #[test]
+    fn unspaced_characters_have_no_case() {
+        for c in '\0'..=char::MAX {
+            let others = c.to_lowercase().chain(c.to_uppercase()).filter(|&other| other != c);
+            let mut folded = Vec::new();
+            fold(c, |c| folded.push(c));
+            if is_unspaced(c) {
+                assert_eq!(others.count(), 0, "{c:?}");
+                assert_eq!(folded, [c]);
+            } else {
+                assert!(!others.chain(folded).any(is_unspaced), "{c:?} folds to one");
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@
 
 use std::ops::RangeInclusive;
 
-use uplake_postings::{RowSet, Run};
+use uplake_postings::{Run, Selection};
 
 use crate::error::IndexError;
 
@@ -80,15 +80,22 @@ impl ZonesBuilder {
 }
 
 /// The blocks that may hold a key in `keys`.
-pub(crate) fn blocks_with(zones: &[u8], keys: &RangeInclusive<u64>) -> RowSet {
+pub(crate) fn blocks_with(zones: &[u8], keys: &RangeInclusive<u64>) -> Selection {
     let meets = |zone: &[u8; ZONE_BYTES]| {
         let [least, greatest] = [&zone[..8], &zone[8..]]
             .map(|key| u64::from_le_bytes(key.first_chunk().copied().unwrap_or_default()));
         least <= greatest && least <= *keys.end() && greatest >= *keys.start()
     };
-    let zones = zones.as_chunks().0.iter().enumerate();
-    let blocks = zones.filter(|(_, zone)| meets(zone)).map(|(block, _)| block as u32);
-    RowSet::from_runs(blocks.map(|block| Run::new(block, block + 1)))
+    let zones = zones.as_chunks().0;
+    let mut runs: Vec<Run> = Vec::new();
+    for block in (0..zones.len()).filter(|&block| meets(&zones[block])) {
+        let (start, end) = (block as u32, block as u32 + 1);
+        match runs.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => runs.push(Run::new(start, end)),
+        }
+    }
+    Selection::Runs(runs)
 }
 
 #[cfg(test)]
@@ -121,7 +128,7 @@ mod tests {
             #[allow(clippy::reversed_empty_ranges)]
             (9..=8, vec![]),
         ] {
-            let found: Vec<u32> = blocks_with(&section, &keys).rows().collect();
+            let found = blocks_with(&section, &keys).into_row_set().rows().collect::<Vec<u32>>();
             assert_eq!(found, expected, "{keys:?}");
         }
     }

@@ -5,7 +5,9 @@
 //!
 //! Where every term's rows are one run and no two runs overlap (a column that the file is sorted
 //! by), ordinals count the runs in row order and a posting is 4 bytes: the row where its run
-//! starts; it ends where the next one does. Otherwise a posting is 8 bytes and holds one run
+//! starts; it ends where the next one does. Where there are very many such terms, and nobody asks
+//! for their order, the hash table itself holds the runs (`inline.rs`), because a second cache miss
+//! for each would cost more than sorting them. Otherwise a posting is 8 bytes and holds one run
 //! **inline**, or says where in the heap the rows are and how: runs (8 bytes each), rows (4 bytes
 //! each), or portable Roaring bytes, whichever is smallest.
 //!
@@ -13,12 +15,13 @@
 //! ```text
 //! header, 64 bytes
 //!    0  "UPLKPOST"
-//!    8  u16 format 1          10  u16 flags              12  u32 rows of the file
+//!    8  u16 format 2          10  u16 flags              12  u32 rows of the file
 //!   16  u32 ordinals          20  u32 terms              24  u32 buckets
 //!   28  u32 probes            32  u64 seed               40  u64 smallest integer
-//!   48  u64 bytes of heap     56  u32 bytes of terms     60  u32 0
-//! buckets    64 bytes each, see `table.rs`
-//! postings   clustered: u32 first row × (ordinals + 1); otherwise u64 × ordinals
+//!   48  u64 bytes of heap     56  u32 bytes of terms     60  u8 tag bits, u8 length bits
+//!   62  u16 0
+//! buckets    64 bytes each, see `table.rs`; INLINE: `inline.rs`
+//! postings   CLUSTERED: u32 first row × (ordinals + 1); INLINE: none; otherwise u64 × ordinals
 //! keys       KEYS: u32 (EXACT: minus the smallest) or u64 × ordinals
 //!            BYTES: u32 where the term starts × (ordinals + 1)
 //! order      ORDER: u32 ordinal × terms, in term order
@@ -30,12 +33,14 @@
 //!            8 KEYS    integers are there to be verified or ordered
 //!           16 ORDER   terms have an order, listed
 //!           32 SORTED  terms have an order: that of the ordinals
+//!           64 INLINE  with EXACT alone: ordinals number the slots of the hash table, full or
+//!                      not, 8 a bucket; tag bits and length bits are 0 without it
 //! posting    bits 0-1 kind, 2-32 count, 33-63 place
 //!            0 run: place is its first row, count its rows
 //!            1 runs, 2 rows: place is a heap offset / 4, count how many
 //!            3 Roaring: place is a heap offset / 4, count its bytes / 4, rounded up
 //! ```
-//! All numbers are little-endian. Gaps between the runs of a clustered dictionary are ordinals
+//! Format 1 had no INLINE. All numbers are little-endian. Gaps between the runs of a clustered dictionary are ordinals
 //! that no term has.
 //!
 //! # Invariants
@@ -50,26 +55,13 @@ use std::ops::{Bound, Range, RangeBounds};
 
 use crate::error::PostingsError;
 use crate::hash;
+use crate::header::{BYTES, CLUSTERED, EXACT, Head, INLINE, KEYS, ORDER, SORTED};
+use crate::inline::{self, Inline};
+use crate::list::{Bounds, Heap, ListKind, Posting};
 use crate::portable::View;
-use crate::row_set::RowSet;
+use crate::row_set::{RowSet, unpack};
 use crate::run::Run;
 use crate::table::{BUCKET_BYTES, Key, Table};
-
-/// Rows of a file that a dictionary can number: 2^31 - 1, so that a run fits a posting.
-pub const MAX_FILE_ROWS: u32 = (1 << 31) - 1;
-/// Bytes of the header.
-pub const HEADER_BYTES: usize = 64;
-
-pub(crate) const MAGIC: [u8; 8] = *b"UPLKPOST";
-pub(crate) const FORMAT: u16 = 1;
-
-pub(crate) const BYTES: u16 = 1;
-pub(crate) const EXACT: u16 = 2;
-pub(crate) const CLUSTERED: u16 = 4;
-pub(crate) const KEYS: u16 = 8;
-pub(crate) const ORDER: u16 = 16;
-pub(crate) const SORTED: u16 = 32;
-const ALL_FLAGS: u16 = 63;
 
 /// Look-ups between asking for a cache line and reading it: 100 M rows take 89 µs with 32, 121 with
 /// 16 and 159 without.
@@ -90,97 +82,6 @@ pub enum Term<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Where a term's rows are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Posting {
-    /// One run, right here.
-    Run(Run),
-    /// A list in the heap.
-    List(List),
-}
-
-/// A list in the heap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct List {
-    pub(crate) kind: ListKind,
-    /// In units of 4 bytes.
-    pub(crate) place: u32,
-    /// Runs, rows, or units of 4 bytes.
-    pub(crate) count: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ListKind {
-    Runs = 1,
-    Rows = 2,
-    Roaring = 3,
-}
-
-impl List {
-    /// The heap bytes of the list.
-    #[must_use]
-    pub fn heap_range(self) -> Range<u64> {
-        let unit = if self.kind == ListKind::Runs { 8 } else { 4 };
-        let start = u64::from(self.place) * 4;
-        start..start + u64::from(self.count) * unit
-    }
-
-    /// Runs the list has at most; for Roaring, a guess from its bytes.
-    pub(crate) fn runs_at_most(self) -> u64 {
-        u64::from(self.count) * if self.kind == ListKind::Roaring { 2 } else { 1 }
-    }
-}
-
-impl Posting {
-    pub(crate) fn encode(self) -> u64 {
-        let (kind, place, count) = match self {
-            Self::Run(run) => (0, run.start, run.len()),
-            Self::List(list) => (list.kind as u64, list.place, list.count),
-        };
-        kind | u64::from(count) << 2 | u64::from(place) << 33
-    }
-
-    #[inline]
-    fn decode(posting: u64, file_rows: u32) -> Result<Self> {
-        let place = (posting >> 33) as u32;
-        let count = (posting >> 2) as u32 & MAX_FILE_ROWS;
-        let kind = match posting & 3 {
-            0 => {
-                let run = Run::new(place, place + count);
-                return if count > 0 && run.end <= file_rows {
-                    Ok(Self::Run(run))
-                } else {
-                    Err(PostingsError::corrupt("a run is beyond the file", u64::from(place)))
-                };
-            }
-            1 => ListKind::Runs,
-            2 => ListKind::Rows,
-            _ => ListKind::Roaring,
-        };
-        Ok(Self::List(List { kind, place, count }))
-    }
-}
-
-/// The heap of a dictionary, or the parts of it that were fetched.
-pub trait Heap {
-    /// The bytes of `range`; `None` if they are not at hand.
-    fn bytes(&self, range: Range<u64>) -> Option<&[u8]>;
-}
-
-impl Heap for [u8] {
-    #[inline]
-    fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
-        self.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
-    }
-}
-
-impl Heap for Vec<u8> {
-    #[inline]
-    fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
-        self.as_slice().bytes(range)
-    }
-}
-
 /// A dictionary in its bytes. Cheap to make (microseconds) and to copy.
 ///
 /// For speed the bytes should start at a multiple of 64 in memory, as mapped files do: a bucket is
@@ -199,12 +100,11 @@ impl Heap for Vec<u8> {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Dictionary<'a> {
-    pub(crate) file_rows: u32,
+    pub(crate) bounds: Bounds,
     pub(crate) ordinals: u32,
     terms: u32,
     seed: u64,
     base: u64,
-    heap_bytes: u64,
     table: Table<'a>,
     pub(crate) postings: Postings<'a>,
     keys: Keys<'a>,
@@ -216,6 +116,8 @@ pub(crate) enum Postings<'a> {
     /// One more than there are ordinals.
     Clustered(&'a [[u8; 4]]),
     Mixed(&'a [[u8; 8]]),
+    /// In the hash table.
+    Inline(Inline<'a>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -251,16 +153,21 @@ impl<'a> Sections<'a> {
     }
 }
 
-fn u16_of(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_of(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
-    u32::from(u16_of(bytes, at)) | u32::from(u16_of(bytes, at + 2)) << 16
-}
-
-fn u64_of(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
-    u64::from(u32_of(bytes, at)) | u64::from(u32_of(bytes, at + 4)) << 32
+/// Calls `find` with each item and its position, and `ask` for the cache line [`AHEAD`] of it.
+#[inline]
+fn ahead<T>(
+    items: &[T],
+    ask: impl Fn(&T),
+    mut find: impl FnMut(usize, &T) -> Result<()>,
+) -> Result<()> {
+    items.iter().take(AHEAD).for_each(&ask);
+    for (position, item) in items.iter().enumerate() {
+        if let Some(item) = items.get(position + AHEAD) {
+            ask(item);
+        }
+        find(position, item)?;
+    }
+    Ok(())
 }
 
 impl<'a> Dictionary<'a> {
@@ -272,35 +179,18 @@ impl<'a> Dictionary<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let cut_off = PostingsError::corrupt("no room for a header", bytes.len() as u64);
         let (header, rest) = bytes.split_first_chunk().ok_or(cut_off)?;
-        if header[..8] != MAGIC {
-            return Err(PostingsError::corrupt("not a dictionary: wrong magic", 0));
-        }
-        let (format, flags) = (u16_of(header, 8), u16_of(header, 10));
-        if format != FORMAT {
-            return Err(PostingsError::TooNew { found: format, supported: FORMAT });
-        }
-        let [file_rows, ordinals, terms, buckets, probes] =
-            [12, 16, 20, 24, 28].map(|at| u32_of(header, at));
-        let has = |flag: u16| flags & flag != 0;
-        // Integers need their tags or keys, order needs keys or terms.
-        let sound = flags & !ALL_FLAGS == 0
-            && file_rows <= MAX_FILE_ROWS
-            && terms <= ordinals
-            && ordinals < u32::MAX
-            && u32_of(header, 60) == 0
-            && !(has(BYTES) && (has(EXACT) || has(KEYS)))
-            && (has(BYTES) || has(EXACT) || has(KEYS))
-            && !(has(ORDER) && has(SORTED))
-            && (has(BYTES) || has(KEYS) || !(has(ORDER) || has(SORTED)))
-            && (terms == ordinals || !has(SORTED));
-        if !sound {
-            return Err(PostingsError::corrupt("the header contradicts itself", 10));
-        }
+        let head = Head::parse(header)?;
+        let has = |flag: u16| head.has(flag);
         let mut sections = Sections(rest);
-        let table = Table::new(sections.take::<BUCKET_BYTES>(buckets as usize)?, probes)
-            .ok_or(PostingsError::corrupt("no hash table has these numbers", 24))?;
-        let count = ordinals as usize;
-        let postings = if has(CLUSTERED) {
+        let no_table = PostingsError::corrupt("no hash table has these numbers", 24);
+        let slots = sections.take::<BUCKET_BYTES>(head.buckets as usize)?;
+        let table = Table::new(slots, head.probes).ok_or(no_table.clone())?;
+        let count = head.ordinals as usize;
+        let postings = if has(INLINE) {
+            let inline = Inline::new(slots, head.probes, head.seed as u32, head.bits);
+            let inline = inline.filter(|_| slots.len() * inline::SLOTS == count);
+            Postings::Inline(inline.ok_or(no_table)?)
+        } else if has(CLUSTERED) {
             Postings::Clustered(sections.take(count + 1)?)
         } else {
             Postings::Mixed(sections.take(count)?)
@@ -312,25 +202,23 @@ impl<'a> Dictionary<'a> {
             (_, false, _) => Keys::Tags,
         };
         let order = match (has(ORDER), has(SORTED)) {
-            (true, _) => Order::Listed(sections.take(terms as usize)?),
+            (true, _) => Order::Listed(sections.take(head.terms as usize)?),
             (_, true) => Order::Ordinals,
             _ => Order::None,
         };
-        let text = sections.take::<1>(u32_of(header, 56) as usize)?.as_flattened();
+        let text = sections.take::<1>(head.text_bytes as usize)?.as_flattened();
         if let Keys::Bytes { terms, .. } = &mut keys {
             *terms = text;
         }
         if !sections.0.is_empty() || (!text.is_empty() && !has(BYTES)) {
             return Err(PostingsError::corrupt("bytes after the dictionary", bytes.len() as u64));
         }
-        let (seed, base, heap_bytes) = (u64_of(header, 32), u64_of(header, 40), u64_of(header, 48));
         Ok(Self {
-            file_rows,
-            ordinals,
-            terms,
-            seed,
-            base,
-            heap_bytes,
+            bounds: head.bounds(),
+            ordinals: head.ordinals,
+            terms: head.terms,
+            seed: head.seed,
+            base: head.base,
             table,
             postings,
             keys,
@@ -347,19 +235,26 @@ impl<'a> Dictionary<'a> {
     /// Rows of the file.
     #[must_use]
     pub fn file_rows(&self) -> u32 {
-        self.file_rows
+        self.bounds.file_rows
     }
 
     /// Bytes of the heap that belongs to the dictionary.
     #[must_use]
     pub fn heap_bytes(&self) -> u64 {
-        self.heap_bytes
+        self.bounds.heap_bytes
     }
 
-    /// Whether every term's rows are one run and ordinals are in row order.
+    /// Whether every term's rows are one run and no two terms share a row.
     #[must_use]
     pub fn is_clustered(&self) -> bool {
-        matches!(self.postings, Postings::Clustered(_))
+        !matches!(self.postings, Postings::Mixed(_))
+    }
+
+    /// Whether the hash table holds the runs themselves. [`Dictionary::union_integers`] is then
+    /// faster than looking terms up and uniting them later.
+    #[must_use]
+    pub fn is_inline(&self) -> bool {
+        matches!(self.postings, Postings::Inline(_))
     }
 
     /// Whether terms can be found by range and prefix.
@@ -381,12 +276,26 @@ impl<'a> Dictionary<'a> {
         let hash = hash::integer(self.seed, id);
         match self.keys {
             Keys::Wide(_) => Some(Key { hash, tag: hash as u32 }),
-            _ => u32::try_from(id.wrapping_sub(self.base)).ok().map(|tag| Key { hash, tag }),
+            _ => self.narrow(id).map(|tag| Key { hash, tag }),
         }
+    }
+
+    /// The integer minus the smallest, if it is not too far from it.
+    #[inline]
+    fn narrow(&self, id: u64) -> Option<u32> {
+        u32::try_from(id.wrapping_sub(self.base)).ok()
     }
 
     #[inline]
     fn find_integer(&self, id: u64) -> Option<u32> {
+        match self.postings {
+            Postings::Inline(inline) => inline.find(self.narrow(id)?),
+            _ => self.find_in_table(id),
+        }
+    }
+
+    #[inline]
+    fn find_in_table(&self, id: u64) -> Option<u32> {
         let key = self.integer_key(id)?;
         match self.keys {
             Keys::Wide(keys) => self.table.find(key, |ordinal| {
@@ -451,16 +360,43 @@ impl<'a> Dictionary<'a> {
     #[inline]
     pub fn lookup_integers(&self, ids: &[u64], mut each: impl FnMut(usize, TermId)) -> Result<()> {
         self.wants_integers()?;
+        if let Postings::Inline(inline) = self.postings {
+            let ask = |&id: &u64| inline.prefetch(id.wrapping_sub(self.base) as u32);
+            return ahead(ids, ask, |position, &id| {
+                if let Some(slot) = self.narrow(id).and_then(|key| inline.find(key)) {
+                    each(position, TermId(slot));
+                }
+                Ok(())
+            });
+        }
         let ask = |&id: &u64| self.table.prefetch(hash::integer(self.seed, id));
-        ids.iter().take(AHEAD).for_each(ask);
-        for (position, &id) in ids.iter().enumerate() {
-            if let Some(id) = ids.get(position + AHEAD) {
-                ask(id);
-            }
-            if let Some(ordinal) = self.find_integer(id) {
+        ahead(ids, ask, |position, &id| {
+            if let Some(ordinal) = self.find_in_table(id) {
                 each(position, self.check(ordinal)?);
             }
-        }
+            Ok(())
+        })
+    }
+
+    /// The runs of many integers, packed for a sort, from an inline table; unchecked.
+    pub(crate) fn inline_runs(
+        &self,
+        inline: Inline<'_>,
+        ids: &[u64],
+        runs: &mut Vec<u64>,
+    ) -> Result<()> {
+        runs.resize(ids.len(), 0);
+        let (mut count, slots) = (0, &mut runs[..]);
+        let ask = |&id: &u64| inline.prefetch(id.wrapping_sub(self.base) as u32);
+        ahead(ids, ask, |_, &id| {
+            // Written where the next one belongs, found or not: no branch depends on it.
+            let slot = self.narrow(id).and_then(|key| inline.find_slot(key)).unwrap_or(0);
+            slots[count] = slot;
+            count += usize::from(slot != 0);
+            Ok(())
+        })?;
+        runs.truncate(count);
+        runs.iter_mut().for_each(|run| *run = inline.unpack(*run));
         Ok(())
     }
 
@@ -475,16 +411,12 @@ impl<'a> Dictionary<'a> {
     ) -> Result<()> {
         self.wants_bytes()?;
         let ask = |term: &T| self.table.prefetch(hash::bytes(self.seed, term.as_ref()));
-        terms.iter().take(AHEAD).for_each(ask);
-        for (position, term) in terms.iter().enumerate() {
-            if let Some(term) = terms.get(position + AHEAD) {
-                ask(term);
-            }
+        ahead(terms, ask, |position, term| {
             if let Some(ordinal) = self.find_bytes(term.as_ref()) {
                 each(position, self.check(ordinal)?);
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Where the rows of `term` are.
@@ -499,14 +431,21 @@ impl<'a> Dictionary<'a> {
             Postings::Clustered(starts) => {
                 let bounds = starts.get(at..).and_then(<[_]>::first_chunk::<2>);
                 let [start, end] = bounds.ok_or_else(unknown)?.map(u32::from_le_bytes);
-                if start >= end || end > self.file_rows {
+                if start >= end || end > self.bounds.file_rows {
+                    return Err(PostingsError::corrupt("a run is beyond the file", start.into()));
+                }
+                Ok(Posting::Run(Run::new(start, end)))
+            }
+            Postings::Inline(inline) => {
+                let Run { start, end } = unpack(inline.run(term.0).ok_or_else(unknown)?);
+                if end > self.bounds.file_rows {
                     return Err(PostingsError::corrupt("a run is beyond the file", start.into()));
                 }
                 Ok(Posting::Run(Run::new(start, end)))
             }
             Postings::Mixed(postings) => {
                 let posting = postings.get(at).ok_or_else(unknown)?;
-                Posting::decode(u64::from_le_bytes(*posting), self.file_rows)
+                Posting::decode(u64::from_le_bytes(*posting), self.bounds.file_rows)
             }
         }
     }
@@ -520,64 +459,17 @@ impl<'a> Dictionary<'a> {
             Posting::Run(run) => return Ok(RowSet::from_runs([run])),
             Posting::List(list) => list,
         };
-        let bytes = self.list_bytes(list, heap)?;
+        let bytes = self.bounds.list_bytes(list, heap)?;
         if list.kind == ListKind::Roaring {
             let set = View::parse(bytes)?.to_row_set()?;
             // Rows ascend, so the last decides.
-            let inside = set.runs().last().is_none_or(|run| run.end <= self.file_rows);
+            let inside = set.runs().last().is_none_or(|run| run.end <= self.bounds.file_rows);
             let beyond = PostingsError::corrupt("a row is beyond the file", list.place.into());
             return if inside { Ok(set) } else { Err(beyond) };
         }
         let mut runs = Vec::with_capacity(list.count as usize);
-        self.for_each_run(list, bytes, |run| runs.push(run))?;
+        self.bounds.for_each_run(list, bytes, |run| runs.push(run))?;
         Ok(RowSet::from_runs(runs))
-    }
-
-    pub(crate) fn list_bytes<'h>(
-        &self,
-        list: List,
-        heap: &'h (impl Heap + ?Sized),
-    ) -> Result<&'h [u8]> {
-        let Range { start, end } = list.heap_range();
-        if end > self.heap_bytes {
-            return Err(PostingsError::corrupt("a list is outside the heap", start));
-        }
-        heap.bytes(start..end).ok_or(PostingsError::NotFetched { start, end })
-    }
-
-    /// Calls `each` with the runs of a list, each checked to be in the file.
-    pub(crate) fn for_each_run(
-        &self,
-        list: List,
-        bytes: &[u8],
-        mut each: impl FnMut(Run),
-    ) -> Result<()> {
-        let mut sound = true;
-        let mut check = |run: Run| {
-            sound &= run.start < run.end && run.end <= self.file_rows;
-            if sound {
-                each(run);
-            }
-        };
-        match list.kind {
-            ListKind::Runs => {
-                for &[a, b, c, d, e, f, g, h] in bytes.as_chunks().0 {
-                    let (start, end) = ([a, b, c, d], [e, f, g, h]);
-                    check(Run::new(u32::from_le_bytes(start), u32::from_le_bytes(end)));
-                }
-            }
-            ListKind::Rows => {
-                for &row in bytes.as_chunks().0 {
-                    let row = u32::from_le_bytes(row);
-                    check(Run::new(row, row.saturating_add(1)));
-                }
-            }
-            ListKind::Roaring => View::parse(bytes)?.for_each_run(check)?,
-        }
-        if sound {
-            return Ok(());
-        }
-        Err(PostingsError::corrupt("a row is beyond the file", list.place.into()))
     }
 
     /// The term itself; `None` if the dictionary does not keep its integers (it is not ordered), or

@@ -6,6 +6,7 @@
 //! bytes(term)  = h = seed xor length × MIX; for each whole 8 bytes w: h = fold(h xor w, SPREAD);
 //!                then with the last 0 to 7 bytes, zeros after them:
 //!                fold(fold(h xor w, MIX) xor seed, SPREAD)
+//! permute(x)   = x xor seed, times SPREAD_32, xor upper half, times MIX_32; all of it modulo 2^32
 //! ```
 //!
 //! # Invariants
@@ -47,6 +48,18 @@ pub(crate) fn bytes(seed: u64, term: &[u8]) -> u64 {
     let mut last = [0; 8];
     last[..tail.len()].copy_from_slice(tail);
     fold(fold(hash ^ u64::from_le_bytes(last), MIX) ^ seed, SPREAD)
+}
+
+/// An odd number near 2^32 divided by the golden ratio.
+const SPREAD_32: u32 = 0x9E37_79B1;
+/// An odd constant with irregular bits.
+const MIX_32: u32 = 0x85EB_CA6B;
+
+/// Another 32-bit number for each: no two have the same.
+#[inline]
+pub(crate) fn permute(seed: u32, key: u32) -> u32 {
+    let spread = (key ^ seed).wrapping_mul(SPREAD_32);
+    (spread ^ (spread >> 16)).wrapping_mul(MIX_32)
 }
 
 /// The same hash for the maps of a builder.

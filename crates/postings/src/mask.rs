@@ -3,6 +3,9 @@
 //! # Invariants
 //! - Bits at and after `rows` are 0.
 
+use std::ops::Range;
+
+use crate::container::WORDS;
 use crate::run::Run;
 
 /// A set of rows as one bit each, lowest bit first: what Arrow calls a boolean buffer.
@@ -59,6 +62,69 @@ impl Mask {
             u64::from(starts.count_ones())
         });
         starts.sum()
+    }
+
+    /// Whether there are more than `most` maximal runs. Stops counting where the answer is known.
+    pub(crate) fn has_more_runs_than(&self, most: u64) -> bool {
+        let (mut carry, mut count) = (0, 0);
+        for words in self.words.chunks(256) {
+            let starts = words.iter().map(|&word| {
+                let starts = word & !(word << 1 | carry);
+                carry = word >> 63;
+                u64::from(starts.count_ones())
+            });
+            count += starts.sum::<u64>();
+            if count > most {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The first run that ends after `from`, without the rows below `from`.
+    pub(crate) fn next_run(&self, from: u32) -> Option<Run> {
+        let edge = |from: u32, flip: u64| {
+            let mut index = from as usize / 64;
+            let mut word = (self.words.get(index)? ^ flip) & (!0 << (from % 64));
+            while word == 0 {
+                index += 1;
+                word = self.words.get(index)? ^ flip;
+            }
+            Some(index as u32 * 64 + word.trailing_zeros())
+        };
+        let start = edge(from, 0)?;
+        Some(Run::new(start, edge(start, !0).unwrap_or(self.rows).min(self.rows)))
+    }
+
+    /// Clears the rows that are not in `other`.
+    pub(crate) fn keep(&mut self, other: &Self) {
+        let common = self.words.len().min(other.words.len());
+        self.words[common..].fill(0);
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= other);
+    }
+
+    /// Clears the rows that are not in `runs`, which ascend and do not overlap.
+    pub(crate) fn keep_runs(&mut self, runs: &[Run]) {
+        let mut done = 0;
+        for run in runs {
+            clear(&mut self.words, done, run.start.min(self.rows));
+            done = run.end.min(self.rows);
+        }
+        clear(&mut self.words, done, self.rows);
+    }
+
+    /// The words of a chunk, fewer at the end of the file; none after it.
+    pub(crate) fn chunk_mut(&mut self, key: u16) -> &mut [u64] {
+        let start = (usize::from(key) * WORDS).min(self.words.len());
+        let end = (start + WORDS).min(self.words.len());
+        &mut self.words[start..end]
+    }
+
+    /// Clears the chunks in `keys`.
+    pub(crate) fn clear_chunks(&mut self, keys: Range<u32>) {
+        let at = |key: u32| (key as usize * WORDS).min(self.words.len());
+        let (start, end) = (at(keys.start), at(keys.end.max(keys.start)));
+        self.words[start..end].fill(0);
     }
 
     /// Sets `run`, cut at the end of the file.
@@ -120,6 +186,23 @@ pub(crate) fn fill(words: &mut [u64], start: u32, end: u32) {
         words[first] |= head;
         words[first + 1..last].fill(!0);
         words[last] |= tail;
+    }
+}
+
+/// Clears the bits `start..end`, which lie inside `words`.
+#[inline]
+fn clear(words: &mut [u64], start: u32, end: u32) {
+    if start >= end {
+        return;
+    }
+    let (first, last) = (start as usize / 64, (end - 1) as usize / 64);
+    let (head, tail) = (!0 << (start % 64), !0 >> (63 - (end - 1) % 64));
+    if first == last {
+        words[first] &= !(head & tail);
+    } else {
+        words[first] &= !head;
+        words[first + 1..last].fill(0);
+        words[last] &= !tail;
     }
 }
 

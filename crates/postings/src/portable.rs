@@ -20,7 +20,7 @@
 
 use crate::container::{BITMAP_BYTES, CHUNK_ROWS, Container, Form, MAX_ARRAY, WORDS, best};
 use crate::error::PostingsError;
-use crate::mask::Mask;
+use crate::mask::{self, Mask};
 use crate::row_set::{Chunk, RowSet};
 use crate::run::{self, Run};
 
@@ -337,6 +337,57 @@ impl<'a> View<'a> {
         self.parts().try_for_each(|part| part?.set_in(mask))
     }
 
+    /// Clears the rows of `mask` that are not in the set.
+    ///
+    /// # Errors
+    /// [`PostingsError::Corrupt`] if a container lies outside the bytes or its rows outside their
+    /// chunk; rows beyond the mask's file go unnoticed.
+    pub(crate) fn keep_in(&self, mask: &mut Mask) -> Result<()> {
+        let mut done = 0;
+        for i in 0..self.containers {
+            let key = self.key(i);
+            mask.clear_chunks(done..u32::from(key));
+            done = u32::from(key) + 1;
+            let words = mask.chunk_mut(key);
+            if words.iter().any(|&word| word != 0) {
+                self.part(i)?.keep_in(words)?;
+            }
+        }
+        mask.clear_chunks(done..CHUNK_ROWS);
+        Ok(())
+    }
+
+    /// The rows of `runs`, sorted and maximal, that are in the set, as such runs.
+    ///
+    /// # Errors
+    /// As [`View::keep_in`].
+    pub(crate) fn and_runs(&self, runs: &[Run]) -> Result<Vec<Run>> {
+        let mut out = Vec::new();
+        let mut rest = runs;
+        let mut words = [0; WORDS];
+        for i in 0..self.containers {
+            let base = u32::from(self.key(i)) * CHUNK_ROWS;
+            // The last chunk ends at 2^32, of which no row is the last one.
+            let end = base.saturating_add(CHUNK_ROWS);
+            rest = &rest[run::seek(rest, 0, base)..];
+            let here = rest.partition_point(|run| run.start < end);
+            if here == 0 {
+                continue;
+            }
+            words.fill(0);
+            for run in &rest[..here] {
+                mask::fill(&mut words, run.start.max(base) - base, run.end.min(end) - base);
+            }
+            self.part(i)?.keep_in(&mut words)?;
+            let mut edges = Vec::new();
+            mask::find_edges(&words, &mut edges);
+            for found in mask::pairs(&edges) {
+                run::push(&mut out, Run::new(base + found.start, base.saturating_add(found.end)));
+            }
+        }
+        Ok(out)
+    }
+
     /// Calls `each` with the rows as ascending runs; runs of neighbouring containers may touch.
     ///
     /// # Errors
@@ -385,7 +436,52 @@ impl Part<'_> {
         })
     }
 
+    /// Clears the rows of `words`, those of the chunk or fewer at the end of the file, that are not
+    /// in the container.
+    fn keep_in(&self, words: &mut [u64]) -> Result<()> {
+        if self.form == Form::Bitmap {
+            let other = self.bytes.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word));
+            words.iter_mut().zip(other).for_each(|(word, other)| *word &= other);
+            return Ok(());
+        }
+        let mut other = [0; WORDS];
+        self.set_words(&mut other)?;
+        words.iter_mut().zip(other).for_each(|(word, other)| *word &= other);
+        Ok(())
+    }
+
+    /// Sets the container's rows in the words of its chunk.
+    fn set_words(&self, words: &mut [u64; WORDS]) -> Result<()> {
+        match self.form {
+            Form::Array => {
+                for &row in self.bytes.as_chunks().0 {
+                    let row = usize::from(u16::from_le_bytes(row));
+                    words[row / 64] |= 1 << (row % 64);
+                }
+            }
+            Form::Bitmap => {
+                let other = self.bytes.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word));
+                words.iter_mut().zip(other).for_each(|(word, other)| *word |= other);
+            }
+            Form::Runs => {
+                for run in self.spans() {
+                    if run.end > CHUNK_ROWS {
+                        return Err(self.corrupt("a row is beyond its chunk"));
+                    }
+                    mask::fill(words, run.start, run.end);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn set_in(&self, mask: &mut Mask) -> Result<()> {
+        let end = u64::from(self.base) + u64::from(CHUNK_ROWS);
+        if end <= u64::from(mask.file_rows())
+            && let Some(words) = mask.chunk_mut((self.base / CHUNK_ROWS) as u16).first_chunk_mut()
+        {
+            return self.set_words(words);
+        }
         let inside = match self.form {
             Form::Array => self.bytes.as_chunks().0.iter().all(|&row| {
                 // A chunk's rows are below `base + 65,536`, which is at most 2^32.

@@ -20,7 +20,7 @@ use crate::error::PostingsError;
 const SLOTS: usize = 8;
 pub(crate) const BUCKET_BYTES: usize = 64;
 /// Buckets a look-up may visit. At this load 4 million random keys need 14.
-const MAX_PROBES: u32 = 64;
+pub(crate) const MAX_PROBES: u32 = 64;
 /// Seeds tried before the builder gives up. One in a thousand tables of a million terms needs a
 /// second one, because two tags of a bucket were the same.
 const MAX_SEEDS: u64 = 64;
@@ -40,7 +40,7 @@ pub(crate) struct Built {
 }
 
 #[inline]
-fn home(hash: u64, buckets: usize) -> usize {
+pub(crate) fn home(hash: u64, buckets: usize) -> usize {
     ((u128::from(hash) * buckets as u128) >> 64) as usize
 }
 
@@ -127,7 +127,7 @@ impl<'a> Table<'a> {
 
 /// Ordinal + 1 of the slot with this tag, or 0, and whether the bucket is full.
 #[inline]
-fn probe(bucket: &[u8; BUCKET_BYTES], tag: u32) -> (u32, bool) {
+pub(crate) fn probe(bucket: &[u8; BUCKET_BYTES], tag: u32) -> (u32, bool) {
     let (words, _) = bucket.as_chunks::<4>();
     let mut found = 0;
     for slot in 0..SLOTS {

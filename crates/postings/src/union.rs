@@ -5,7 +5,8 @@
 //! - **ordinals**, for a clustered dictionary: its ordinals are in row order, so marking them in a
 //!   bitmap and reading off the edges gives coalesced runs without sorting. A few ordinals are
 //!   sorted instead.
-//! - **sort**, for runs from here and there: a radix sort of packed runs.
+//! - **sort**, for runs from here and there, and for those that lie in the hash table: a radix sort
+//!   of packed runs.
 //! - **mask**, for scattered rows: every row sets its bit.
 //!
 //! # Invariants
@@ -13,73 +14,27 @@
 
 use std::ops::Range;
 
-use crate::dictionary::{Dictionary, Heap, List, ListKind, Posting, Postings, TermId};
+use crate::dictionary::{Dictionary, Postings, TermId};
 use crate::error::PostingsError;
+use crate::list::{Bounds, Heap, List, ListKind, Posting};
 use crate::mask::{self, Mask};
 use crate::portable::View;
 use crate::prefetch;
-use crate::row_set::{FEW_RUNS, RowSet, pack, unpack};
-use crate::run::{self, Run};
-use crate::sort::{sort_numbers, sort_packed};
+use crate::row_set::{pack, unpack};
+use crate::run::Run;
+use crate::selection::Selection;
+use crate::sort::{join_numbers, join_packed, sort_apart, sort_numbers, sort_packed};
 
-/// Bitmap words that take as long to clear and scan (6 ns) as one ordinal takes to sort (12 ns).
-const WORDS_PER_ORDINAL: usize = 2;
+/// Ordinals that take as long to sort as one word of a bitmap takes to clear and scan.
+const ORDINALS_PER_WORD: usize = 3;
 /// Rows of the file that take as long to clear and scan in a mask as one run takes to sort.
 const ROWS_PER_RUN: u64 = 64;
+/// The same for a run that is only looked up in other lists, and not sorted.
+const ROWS_PER_MASKED_RUN: u64 = 256;
 /// Lists between asking for their bytes and reading them.
 const AHEAD: usize = 4;
 
 type Result<T> = std::result::Result<T, PostingsError>;
-
-/// The rows of a union.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Selection {
-    /// Sorted maximal runs.
-    Runs(Vec<Run>),
-    /// One bit per row of the file.
-    Mask(Mask),
-}
-
-impl RowSet {
-    /// The rows, all below `file_rows`, as runs or a mask, whichever takes fewer bytes.
-    #[must_use]
-    pub fn into_selection(self, file_rows: u32) -> Selection {
-        let most = (file_rows as usize / 64).max(FEW_RUNS);
-        if self.runs().take(most + 1).count() > most {
-            return Selection::Mask(self.to_mask(file_rows));
-        }
-        Selection::Runs(self.runs().collect())
-    }
-}
-
-impl Selection {
-    /// Number of rows.
-    #[must_use]
-    pub fn cardinality(&self) -> u64 {
-        match self {
-            Self::Runs(runs) => run::rows(runs),
-            Self::Mask(mask) => mask.cardinality(),
-        }
-    }
-
-    /// The rows as sorted maximal runs.
-    #[must_use]
-    pub fn into_runs(self) -> Vec<Run> {
-        match self {
-            Self::Runs(runs) => runs,
-            Self::Mask(mask) => mask.to_runs(),
-        }
-    }
-
-    /// The rows as a set.
-    #[must_use]
-    pub fn into_row_set(self) -> RowSet {
-        match self {
-            Self::Runs(runs) => RowSet::from_list(runs),
-            Self::Mask(mask) => RowSet::from_mask(&mask),
-        }
-    }
-}
 
 /// Working memory of unions, worth keeping from one to the next on the same thread.
 #[derive(Debug, Default)]
@@ -88,9 +43,32 @@ pub struct Scratch {
     /// All zero between unions.
     marks: Vec<u64>,
     edges: Vec<u32>,
+    spare_numbers: Vec<u32>,
     runs: Vec<u64>,
     spare: Vec<u64>,
     lists: Vec<List>,
+    found: usize,
+}
+
+impl Scratch {
+    /// Terms that the last union was made of: those of its ids that there were.
+    #[must_use]
+    pub fn found_terms(&self) -> usize {
+        self.found
+    }
+
+    /// Puts `postings` into `runs` and `lists`.
+    fn take(&mut self, postings: &[Posting]) {
+        self.found = postings.len();
+        self.runs.clear();
+        self.lists.clear();
+        for posting in postings {
+            match posting {
+                Posting::Run(run) => self.runs.push(pack(*run)),
+                Posting::List(list) => self.lists.push(*list),
+            }
+        }
+    }
 }
 
 impl Dictionary<'_> {
@@ -105,6 +83,11 @@ impl Dictionary<'_> {
         heap: &(impl Heap + ?Sized),
         scratch: &mut Scratch,
     ) -> Result<Selection> {
+        if let Postings::Inline(inline) = self.postings {
+            self.inline_runs(inline, ids, &mut scratch.runs)?;
+            scratch.found = scratch.runs.len();
+            return self.union_inline(scratch);
+        }
         let mut ordinals = std::mem::take(&mut scratch.ordinals);
         ordinals.clear();
         ordinals.reserve(ids.len());
@@ -168,43 +151,47 @@ impl Dictionary<'_> {
         heap: &(impl Heap + ?Sized),
         scratch: &mut Scratch,
     ) -> Result<Selection> {
+        scratch.found = scratch.ordinals.len();
         match self.postings {
             Postings::Clustered(starts) => {
                 let runs = self.union_clustered(starts, scratch)?;
-                Ok(self.smaller(runs))
+                Ok(Selection::from_runs(runs, self.bounds.file_rows))
             }
             Postings::Mixed(postings) => self.union_mixed(postings, heap, scratch),
+            Postings::Inline(inline) => {
+                let Scratch { ordinals, runs, .. } = scratch;
+                runs.clear();
+                for (at, &slot) in ordinals.iter().enumerate() {
+                    if let Some(&next) = ordinals.get(at + 4 * AHEAD) {
+                        inline.prefetch_slot(next);
+                    }
+                    let unknown = PostingsError::corrupt("no such ordinal", u64::from(slot));
+                    runs.push(inline.run(slot).ok_or(unknown)?);
+                }
+                self.union_inline(scratch)
+            }
         }
     }
 
-    /// Whether `runs` runs (8 bytes each) take no more than a mask of the file.
-    fn runs_are_smaller(&self, runs: u64) -> bool {
-        runs <= FEW_RUNS as u64 || runs * 64 <= u64::from(self.file_rows)
-    }
-
-    /// Runs, or the mask of them if that is smaller.
-    fn smaller(&self, runs: Vec<Run>) -> Selection {
-        if self.runs_are_smaller(runs.len() as u64) {
-            return Selection::Runs(runs);
+    /// The union of `scratch.runs`.
+    fn union_inline(&self, scratch: &mut Scratch) -> Result<Selection> {
+        let Scratch { runs, spare, .. } = scratch;
+        sort_apart(runs, spare, u32::BITS - self.bounds.file_rows.leading_zeros());
+        let joined = join_packed(runs);
+        match joined.last() {
+            Some(last) if last.end > self.bounds.file_rows => {
+                Err(PostingsError::corrupt("a run is beyond the file", last.end.into()))
+            }
+            _ => Ok(Selection::from_runs(joined, self.bounds.file_rows)),
         }
-        let mut mask = Mask::new(self.file_rows);
-        runs.into_iter().for_each(|run| mask.set_run(run));
-        Selection::Mask(mask)
     }
 
     fn union_clustered(&self, starts: &[[u8; 4]], scratch: &mut Scratch) -> Result<Vec<Run>> {
-        let Scratch { ordinals, marks, edges, .. } = scratch;
+        let Scratch { ordinals, marks, edges, spare_numbers, .. } = scratch;
         let words = (self.ordinals as usize).div_ceil(64);
-        if ordinals.len() * WORDS_PER_ORDINAL < words {
-            // Here `edges` is the sort's working memory first.
-            sort_numbers(ordinals, edges, u32::BITS - self.ordinals.leading_zeros());
-            edges.clear();
-            for &ordinal in &*ordinals {
-                match edges.last_mut() {
-                    Some(end) if ordinal <= *end => *end = (*end).max(ordinal + 1),
-                    _ => edges.extend([ordinal, ordinal + 1]),
-                }
-            }
+        if ordinals.len() < words * ORDINALS_PER_WORD {
+            sort_numbers(ordinals, spare_numbers, u32::BITS - self.ordinals.leading_zeros());
+            join_numbers(ordinals, edges);
         } else {
             marks.resize(marks.len().max(words), 0);
             let marks = &mut marks[..words];
@@ -220,15 +207,19 @@ impl Dictionary<'_> {
         }
         // An edge between ordinals is a row: where a run starts, and where the one before ends.
         // Loads that do not wait for each other, so their cache misses overlap.
-        for edge in &mut *edges {
-            *edge = starts.get(*edge as usize).map_or(u32::MAX, |&row| u32::from_le_bytes(row));
+        let row = |edge: u32| starts.get(edge as usize).map_or(0, |&row| u32::from_le_bytes(row));
+        let mut runs = vec![Run::new(0, 0); edges.len() / 2];
+        let (mut last, mut sound) = (0, true);
+        for (run, &[start, end]) in runs.iter_mut().zip(edges.as_chunks::<2>().0) {
+            *run = Run::new(row(start), row(end));
+            sound &= (last <= run.start) & (run.start < run.end);
+            // Runs that touch would have been one.
+            last = run.end.saturating_add(1);
         }
-        let ascending = edges.windows(2).fold(true, |sound, rows| sound & (rows[0] < rows[1]));
-        let last = edges.last().copied().unwrap_or(0);
-        if !ascending || last > self.file_rows {
+        if !sound || runs.last().is_some_and(|run| run.end > self.bounds.file_rows) {
             return Err(PostingsError::corrupt("runs do not ascend", last.into()));
         }
-        Ok(mask::pairs(edges))
+        Ok(runs)
     }
 
     fn union_mixed(
@@ -237,42 +228,116 @@ impl Dictionary<'_> {
         heap: &(impl Heap + ?Sized),
         scratch: &mut Scratch,
     ) -> Result<Selection> {
-        let Scratch { ordinals, runs, spare, lists, .. } = scratch;
+        let Scratch { ordinals, runs, lists, .. } = scratch;
         runs.clear();
         lists.clear();
-        let mut items = 0;
         for (at, &ordinal) in ordinals.iter().enumerate() {
             if let Some(&next) = ordinals.get(at + 4 * AHEAD) {
                 prefetch::line(postings, next as usize);
             }
             match self.posting(TermId(ordinal))? {
                 Posting::Run(run) => runs.push(pack(run)),
-                Posting::List(list) => {
-                    items += list.runs_at_most();
-                    lists.push(list);
-                }
+                Posting::List(list) => lists.push(list),
             }
         }
-        items += runs.len() as u64;
+        self.bounds.union_lists(scratch, heap)
+    }
+}
+
+impl Bounds {
+    /// The union of `postings`, in any order.
+    pub(crate) fn union_postings(
+        self,
+        postings: &[Posting],
+        heap: &(impl Heap + ?Sized),
+        scratch: &mut Scratch,
+    ) -> Result<Selection> {
+        scratch.take(postings);
+        self.union_lists(scratch, heap)
+    }
+
+    /// The rows that every one of `groups` has a posting of: the intersection of their unions.
+    ///
+    /// The lightest group goes first. If it is large, rows are a mask that the others thin out
+    /// where it lies; a single Roaring list does so container by container, without being united
+    /// with anything. If it is small, rows are runs, which are looked up in the others.
+    pub(crate) fn intersect(
+        self,
+        groups: &[Vec<Posting>],
+        heap: &(impl Heap + ?Sized),
+        scratch: &mut Scratch,
+    ) -> Result<Selection> {
+        let mut groups: Vec<&[Posting]> = groups.iter().map(Vec::as_slice).collect();
+        groups.sort_by_key(|group| group.iter().map(Posting::weight).sum::<u64>());
+        let Some((first, others)) = groups.split_first() else {
+            return Ok(Selection::Runs(Vec::new()));
+        };
+        let items = first.iter().map(|posting| match posting {
+            Posting::Run(_) => 1,
+            Posting::List(list) => list.runs_at_most(),
+        });
+        let in_mask = !others.is_empty()
+            && items.sum::<u64>() * ROWS_PER_MASKED_RUN > u64::from(self.file_rows);
+        let mut common = if in_mask {
+            scratch.take(first);
+            Selection::Mask(self.union_in_mask(&scratch.runs, &scratch.lists, heap)?)
+        } else {
+            self.union_postings(first, heap, scratch)?
+        };
+        for group in others {
+            match (&mut common, group) {
+                (Selection::Mask(mask), [Posting::List(list)])
+                    if list.kind == ListKind::Roaring =>
+                {
+                    View::parse(self.list_bytes(*list, heap)?)?.keep_in(mask)?;
+                }
+                (Selection::Runs(runs), [Posting::List(list)])
+                    if list.kind == ListKind::Roaring =>
+                {
+                    *runs = View::parse(self.list_bytes(*list, heap)?)?.and_runs(runs)?;
+                }
+                (Selection::Mask(mask), group) => {
+                    match self.union_postings(group, heap, scratch)? {
+                        Selection::Runs(runs) => mask.keep_runs(&runs),
+                        Selection::Mask(other) => mask.keep(&other),
+                    }
+                }
+                (Selection::Runs(_), group) => {
+                    let rows = self.union_postings(group, heap, scratch)?;
+                    common = common.and(rows, self.file_rows);
+                }
+            }
+            if matches!(&common, Selection::Runs(runs) if runs.is_empty()) {
+                break;
+            }
+        }
+        Ok(match common {
+            Selection::Runs(runs) => Selection::from_runs(runs, self.file_rows),
+            Selection::Mask(mask) => mask.into_selection(),
+        })
+    }
+
+    /// The union of `scratch.runs` and `scratch.lists`.
+    fn union_lists(self, scratch: &mut Scratch, heap: &(impl Heap + ?Sized)) -> Result<Selection> {
+        let Scratch { runs, spare, lists, .. } = scratch;
+        let items = lists.iter().map(|list| list.runs_at_most()).sum::<u64>() + runs.len() as u64;
         if items * ROWS_PER_RUN > u64::from(self.file_rows) {
-            return self.union_in_mask(runs, lists, heap);
+            return Ok(self.union_in_mask(runs, lists, heap)?.into_selection());
         }
         for &list in &*lists {
             let bytes = self.list_bytes(list, heap)?;
             self.for_each_run(list, bytes, |run| runs.push(pack(run)))?;
         }
         sort_packed(runs, spare, u32::BITS - self.file_rows.leading_zeros());
-        let mut joined = Vec::with_capacity(runs.len());
-        runs.iter().for_each(|&run| run::push(&mut joined, unpack(run)));
-        Ok(self.smaller(joined))
+        Ok(Selection::from_runs(join_packed(runs), self.file_rows))
     }
 
     fn union_in_mask(
-        &self,
+        self,
         runs: &[u64],
         lists: &[List],
         heap: &(impl Heap + ?Sized),
-    ) -> Result<Selection> {
+    ) -> Result<Mask> {
         let mut mask = Mask::new(self.file_rows);
         runs.iter().for_each(|&run| mask.set_run(unpack(run)));
         for (at, &list) in lists.iter().enumerate() {
@@ -293,9 +358,6 @@ impl Dictionary<'_> {
                 ListKind::Roaring => View::parse(bytes)?.set_in(&mut mask)?,
             }
         }
-        if self.runs_are_smaller(mask.run_count()) {
-            return Ok(Selection::Runs(mask.to_runs()));
-        }
-        Ok(Selection::Mask(mask))
+        Ok(mask)
     }
 }

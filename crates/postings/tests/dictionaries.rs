@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 
 use uplake_postings::{
-    BytesBuilder, Dictionary, Encoded, Heap, IntegersBuilder, Options, Posting, PostingsError,
-    RowSet, Run, Scratch, Term, TermId,
+    BytesBuilder, Dictionary, Encoded, HEADER_BYTES, Heap, IntegersBuilder, Lookup, Options,
+    Outline, Parts, Posting, PostingsError, RowSet, Run, Scratch, Term, TermId,
 };
 use uplake_testkit::random::Random;
 
@@ -17,6 +17,9 @@ const SEEDS: u64 = if cfg!(miri) {
 } else {
     80
 };
+
+/// More terms than any of these dictionaries has.
+const MANY: usize = 1 << 20;
 
 type Model = BTreeMap<u64, BTreeSet<u32>>;
 
@@ -108,7 +111,8 @@ fn pairs(model: &Model, by_row: bool) -> Vec<(u64, u32)> {
 }
 
 fn integers(model: &Model, file_rows: u32, options: Options, by_row: bool) -> Encoded {
-    let mut builder = IntegersBuilder::new(options);
+    // Every other file keeps runs in the hash table, if they can lie there.
+    let mut builder = IntegersBuilder::new(options).inline_from(file_rows as usize % 2 * MANY);
     for (id, row) in pairs(model, by_row) {
         builder.push(id, Run::new(row, row + 1)).expect("rows ascend");
     }
@@ -173,6 +177,7 @@ fn integers_are_found_with_their_rows() {
             dictionary.lookup_integers(&ids, |_, term| terms.push(term)).expect("integers");
             let found = dictionary.union_terms(&terms, &heap, &mut scratch).expect("our own bytes");
             assert_eq!(found.into_row_set(), expected, "seed {seed}: union of terms");
+            assert_eq!(scratch.found_terms(), terms.len(), "seed {seed}");
         }
     }
 }
@@ -297,6 +302,36 @@ fn a_clustered_list_takes_at_most_16_bytes() {
 }
 
 #[test]
+fn many_clustered_lists_take_12_bytes_in_the_hash_table() {
+    let terms = if cfg!(miri) { 160u32 } else { 100_000 };
+    let build = |length: u32| {
+        let mut builder = IntegersBuilder::new(Options::default()).inline_from(0);
+        for n in 0..terms {
+            let id = u64::from(n.wrapping_mul(0x9E37_79B1)) + 7;
+            builder.push(id, run(n * length, n * length + length)).expect("ascend");
+        }
+        builder.finish(terms * length).expect("within the limits")
+    };
+    let encoded = build(9);
+    let dictionary = Dictionary::parse(&encoded.dictionary).expect("our own bytes");
+    assert!(dictionary.is_inline() && dictionary.is_clustered() && encoded.heap.is_empty());
+    let header = uplake_postings::HEADER_BYTES;
+    assert_eq!((encoded.dictionary.len() - header).div_ceil(terms as usize), 12);
+    let ids: Vec<u64> = (0..terms).map(|n| u64::from(n.wrapping_mul(0x9E37_79B1)) + 7).collect();
+    let found = dictionary.union_integers(&ids, &[][..], &mut Scratch::default());
+    assert_eq!(found.expect("our own bytes").into_runs(), [run(0, terms * 9)]);
+    // Where a run is too long for what the tag and the row leave, the runs lie elsewhere.
+    let mut builder = IntegersBuilder::new(Options::default()).inline_from(0);
+    builder.push(0, run(0, 1 << 20)).expect("ascends");
+    builder
+        .push(u64::from(u32::MAX), run(1 << 20, uplake_postings::MAX_FILE_ROWS))
+        .expect("ascends");
+    let encoded = builder.finish(uplake_postings::MAX_FILE_ROWS).expect("within the limits");
+    let dictionary = Dictionary::parse(&encoded.dictionary).expect("our own bytes");
+    assert!(dictionary.is_clustered() && !dictionary.is_inline());
+}
+
+#[test]
 fn misuse_is_told() {
     let mut builder = IntegersBuilder::new(Options::default());
     builder.push(7, run(5, 6)).expect("the first run");
@@ -352,4 +387,156 @@ fn a_list_needs_only_its_own_bytes() {
         dictionary.union_integers(&[0, 1], &part, &mut Scratch::default()),
         Err(PostingsError::NotFetched { .. })
     ));
+}
+
+/// Bytes of a dictionary of which only some were fetched; the others are noise.
+struct Gappy<'a> {
+    whole: &'a [u8],
+    at_hand: Vec<bool>,
+}
+
+impl Parts for Gappy<'_> {
+    fn copy(&self, at: u64, out: &mut [u8]) -> bool {
+        let range = at as usize..at as usize + out.len();
+        let all = self.at_hand[range.clone()].iter().all(|&is| is);
+        if all {
+            out.copy_from_slice(&self.whole[range]);
+        }
+        all
+    }
+}
+
+/// Looks a term up from nothing but the header; gives the rounds that took.
+fn look_up(
+    bytes: &[u8],
+    mut find: impl FnMut(&Outline, &Gappy<'_>, &mut Vec<Range<u64>>) -> Lookup,
+) -> (Option<Posting>, usize) {
+    let outline = Outline::parse(&bytes[..HEADER_BYTES], bytes.len() as u64).expect("our own");
+    let mut some = Gappy { whole: bytes, at_hand: vec![false; bytes.len()] };
+    for rounds in 0..500 {
+        let mut missing = Vec::new();
+        match find(&outline, &some, &mut missing) {
+            Lookup::Found(posting) => return (Some(posting), rounds),
+            Lookup::Absent => return (None, rounds),
+            Lookup::Missing => {
+                assert!(!missing.is_empty(), "missing bytes are named");
+                for range in missing {
+                    some.at_hand[range.start as usize..range.end as usize].fill(true);
+                }
+            }
+        }
+    }
+    panic!("a look-up that does not end")
+}
+
+#[test]
+fn a_look_up_needs_only_the_bytes_it_names() {
+    for seed in 0..SEEDS {
+        let mut random = Random::new(seed);
+        let (model, file_rows) = draw(&mut random);
+        let options = Options { ordered: random.below(2) == 0 };
+        let Encoded { dictionary: bytes, .. } = integers(&model, file_rows, options, true);
+        let dictionary = Dictionary::parse(&bytes).expect("our own bytes");
+        let others: Vec<u64> = (0..20).map(|_| random.bits() >> random.below(64)).collect();
+        for &id in model.keys().chain(&others) {
+            let term = dictionary.lookup_integer(id).expect("integers");
+            let expected = term.map(|term| dictionary.posting(term).expect("our own bytes"));
+            let (found, rounds) = look_up(&bytes, |outline, some, missing| {
+                outline.find_integer(id, some, missing).expect("our own bytes")
+            });
+            assert_eq!(found, expected, "seed {seed}: {id}");
+            assert!(rounds < 20, "seed {seed}: {rounds} rounds for {id}");
+        }
+        let mut texts: BTreeMap<Vec<u8>, BTreeSet<u32>> = BTreeMap::new();
+        for (&id, rows) in &model {
+            texts.entry(text(id)).or_default().extend(rows);
+        }
+        let mut builder = BytesBuilder::new(options);
+        for (term, rows) in &texts {
+            rows.iter()
+                .for_each(|&row| builder.push(term, run(row, row + 1)).expect("rows ascend"));
+        }
+        let Encoded { dictionary: bytes, heap } = builder.finish(file_rows).expect("in limits");
+        let dictionary = Dictionary::parse(&bytes).expect("our own bytes");
+        let mut postings = Vec::new();
+        for term in texts.keys().cloned().chain(others.into_iter().map(text)) {
+            let (found, rounds) = look_up(&bytes, |outline, some, missing| {
+                outline.find_bytes(&term, some, missing).expect("our own bytes")
+            });
+            let expected = dictionary.lookup_bytes(&term).expect("bytes");
+            let expected = expected.map(|term| dictionary.posting(term).expect("our own bytes"));
+            assert_eq!(found, expected, "seed {seed}: {term:?}");
+            assert!(rounds < 20, "seed {seed}: {rounds} rounds for {term:?}");
+            postings.extend(found);
+        }
+        let outline = Outline::parse(&bytes, bytes.len() as u64).expect("our own bytes");
+        let rows = outline.union(&postings, &heap, &mut Scratch::default());
+        let expected: RowSet = texts.values().flatten().copied().collect();
+        assert_eq!(rows.expect("our own bytes").into_row_set(), expected, "seed {seed}");
+        let mut missing = Vec::new();
+        let wrong = outline.find_integer(1, &bytes[..], &mut missing);
+        assert!(matches!(wrong, Err(PostingsError::WrongTerms { .. })), "{wrong:?}");
+    }
+}
+
+#[test]
+fn an_intersection_is_that_of_btree_sets() {
+    for seed in 0..SEEDS.div_ceil(4) {
+        let mut random = Random::new(seed);
+        let file_rows = 1 + random.below(if cfg!(miri) { 3_000 } else { 150_000 }) as u32;
+        // Lists of all kinds and containers: scattered, dense, runs, all rows but some.
+        let model: Vec<BTreeSet<u32>> = (0..7)
+            .map(|term| {
+                let step = 1 + random.below(1 << (1 + term * 2)) as u32;
+                let bits = random.below(8);
+                let length = 1 + random.below(1 << bits) as u32;
+                let starts = (random.below(9) as u32..file_rows).step_by(step as usize);
+                let mut rows = BTreeSet::new();
+                for start in starts {
+                    if random.below(4) > 0 {
+                        rows.extend(start..(start + length).min(file_rows));
+                    }
+                }
+                rows
+            })
+            .collect();
+        let mut builder = IntegersBuilder::new(Options::default());
+        for (id, rows) in model.iter().enumerate() {
+            for &row in rows {
+                builder.push(id as u64, run(row, row + 1)).expect("rows ascend");
+            }
+        }
+        let Encoded { dictionary: bytes, heap } = builder.finish(file_rows).expect("in limits");
+        let outline = Outline::parse(&bytes, bytes.len() as u64).expect("our own bytes");
+        let mut scratch = Scratch::default();
+        for _ in 0..6 {
+            let draw_group = |random: &mut Random| -> Vec<usize> {
+                (0..1 + random.below(8) / 7).map(|_| random.below(7) as usize).collect()
+            };
+            let groups: Vec<Vec<usize>> =
+                (0..1 + random.below(4)).map(|_| draw_group(&mut random)).collect();
+            let mut expected: Option<BTreeSet<u32>> = None;
+            let mut postings = Vec::new();
+            for group in &groups {
+                let rows: BTreeSet<u32> =
+                    group.iter().flat_map(|&id| &model[id]).copied().collect();
+                expected = Some(expected.map_or(rows.clone(), |all| &all & &rows));
+                let found = group.iter().filter_map(|&id| {
+                    match outline.find_integer(id as u64, &bytes[..], &mut Vec::new()) {
+                        Ok(Lookup::Found(posting)) => Some(posting),
+                        other => {
+                            assert_eq!(other, Ok(Lookup::Absent));
+                            None
+                        }
+                    }
+                });
+                postings.push(found.collect());
+            }
+            let found = outline.intersect(&postings, &heap, &mut scratch).expect("our own bytes");
+            let expected: RowSet = expected.unwrap_or_default().into_iter().collect();
+            assert_eq!(found, expected.into_selection(file_rows), "seed {seed}: {groups:?}");
+        }
+        let none = outline.intersect(&[], &heap, &mut scratch).expect("no group");
+        assert!(none.is_empty(), "no group has no rows");
+    }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use roaring::RoaringBitmap;
-use uplake_postings::{MAX_ROWS, Mask, RowSet, Run, portable::View};
+use uplake_postings::{MAX_ROWS, Mask, RowSet, Run, Selection, portable::View};
 use uplake_testkit::random::Random;
 
 /// Rows that the random sets are drawn from: five chunks, not a multiple of 64.
@@ -209,4 +209,48 @@ fn the_last_row_is_one_below_the_limit() {
     let peer = RoaringBitmap::from_iter([u32::MAX]);
     peer.serialize_into(&mut bytes).expect("a vector takes bytes");
     assert!(RowSet::from_bytes(&bytes).is_err());
+}
+
+/// The same rows, as whoever builds a selection by hand may put them.
+fn selections(model: &BTreeSet<u32>) -> [Selection; 2] {
+    let mut mask = Mask::new(SPAN);
+    model.iter().for_each(|&row| assert!(mask.set(row)));
+    [Selection::Runs(runs_of(model)), Selection::Mask(mask)]
+}
+
+#[test]
+fn selections_are_btree_sets_whatever_their_form() {
+    for seed in 0..SEEDS {
+        let mut random = Random::new(seed);
+        let [a, b] = [0, 1].map(|_| {
+            let model = draw(&mut random).into_iter().filter(|&row| row < SPAN);
+            model.collect::<BTreeSet<u32>>()
+        });
+        let both: BTreeSet<u32> = &a & &b;
+        let expected = set_of(&both).into_selection(SPAN);
+        for x in selections(&a) {
+            for y in selections(&b) {
+                assert_eq!(x.clone().and(y, SPAN), expected, "seed {seed}");
+            }
+            let runs = runs_of(&a);
+            assert_eq!(x.is_empty(), a.is_empty(), "seed {seed}");
+            assert_eq!(x.cardinality(), a.len() as u64, "seed {seed}");
+            assert_eq!(x.run_count(), runs.len(), "seed {seed}");
+            assert!(x.runs().eq(runs.iter().copied()), "seed {seed}: runs");
+            assert_eq!(Selection::from_runs(runs, SPAN), set_of(&a).into_selection(SPAN));
+            let (mut skipping, mut at) = (x.runs(), 0);
+            for _ in 0..100 {
+                let bits = random.below(15);
+                at += random.below(1 << bits) as u32;
+                skipping.skip_to(at);
+                let found = skipping.next();
+                let first = a.range(at..).next().copied();
+                assert_eq!(found.map(|run| run.start), first, "seed {seed}: skip to {at}");
+                let Some(run) = found else { break };
+                assert!((run.start..run.end).all(|row| a.contains(&row)), "seed {seed}");
+                assert!(!a.contains(&run.end), "seed {seed}: {run:?} is not maximal");
+                at = run.end;
+            }
+        }
+    }
 }

@@ -22,8 +22,9 @@ use crate::id_domain::{self, ID_PREFIX, IdDomainSpec, is_id_column};
 use crate::index::{IndexSpec, check_specs, index_path, property};
 use crate::lake::{AsOf, Lake};
 use crate::load::on_thread;
+use crate::primary_key::check_primary_key;
 use crate::snapshot::{
-    CLUSTER_BY, ID_DOMAINS, INDEXES, Snapshot, label_app_id, store_path, stored_schema,
+    CLUSTER_BY, ID_DOMAINS, INDEXES, PRIMARY_KEY, Snapshot, label_app_id, store_path, stored_schema,
 };
 
 /// Versions tried before giving up: as many writers may commit while one does.
@@ -44,6 +45,8 @@ pub struct TableDefinition {
     pub indexes: Vec<IndexSpec>,
     /// Columns whose values are keys of an id domain; each gets a column of ids.
     pub id_domains: Vec<IdDomainSpec>,
+    /// Columns of which no two rows have the same values; empty for none.
+    pub primary_key: Vec<String>,
 }
 
 /// A change to a table, not yet committed.
@@ -55,6 +58,8 @@ pub(crate) struct Change {
     pub schema: Option<Arc<Schema>>,
     /// The whole new list, if the table's indexes change.
     pub indexes: Option<Vec<IndexSpec>>,
+    /// Is it made for exactly the files that the table had?
+    pub on_these_files_only: bool,
     pub label: Option<String>,
     pub operation: DeltaOperation,
     pub now_millis: i64,
@@ -111,6 +116,9 @@ pub(crate) async fn create(
     if !definition.id_domains.is_empty() {
         let text = id_domain::property(&definition.id_domains);
         configuration.insert(ID_DOMAINS.to_owned(), Some(text));
+    }
+    if !definition.primary_key.is_empty() {
+        configuration.insert(PRIMARY_KEY.to_owned(), Some(definition.primary_key.join(",")));
     }
     if !configuration.is_empty() {
         builder = builder.with_raise_if_key_not_exists(false).with_configuration(configuration);
@@ -217,6 +225,11 @@ async fn still_fits(base: &Snapshot, newer: &Snapshot, change: &Change) -> Resul
     }
     if base.schema() != newer.schema() || base.id_domains() != newer.id_domains() {
         return conflict("its columns changed");
+    }
+    let had: HashSet<&str> = base.files().iter().map(|f| f.path.as_str()).collect();
+    let new = newer.files().iter().any(|f| !had.contains(f.path.as_str()));
+    if change.on_these_files_only && new {
+        return conflict("rows came that it does not know");
     }
     let live: HashSet<&str> = newer.files().iter().map(|f| f.path.as_str()).collect();
     match change.remove.iter().find(|r| !live.contains(r.path.as_str())) {
@@ -352,6 +365,7 @@ pub(crate) fn check_definition(definition: &TableDefinition) -> Result<()> {
         }
     }
     check_specs(&definition.indexes, schema, &definition.partition_columns)?;
+    check_primary_key(&definition.primary_key, schema, &definition.partition_columns)?;
     id_domain::check_specs(&definition.id_domains, schema, &definition.partition_columns)?;
     if definition.partition_columns.len() == schema.fields().len() {
         return Err(TableError::Invalid(

@@ -14,7 +14,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::error::{Result, TableError};
-use crate::lake::{Lake, check_table_name};
+use crate::lake::{Lake, check_name};
 
 const FOLDER: &str = "_uplake/id_sets";
 const EXTENSION: &str = ".parquet";
@@ -79,7 +79,7 @@ impl Lake {
     /// # Errors
     /// [`TableError::Invalid`] if the name is taken and `replace` is false, or is no name.
     pub async fn write_id_set(&self, name: &str, ids: ArrayRef, replace: bool) -> Result<()> {
-        check_table_name(name)?;
+        check_name("id set", name)?;
         self.initialise()?;
         let parquet = |source| TableError::Parquet { file: format!("id set {name}"), source };
         let rows = RecordBatch::try_from_iter([(COLUMN, ids)])
@@ -146,7 +146,7 @@ impl Lake {
     }
 
     fn id_set_path(&self, name: &str) -> Result<Path> {
-        check_table_name(name)?;
+        check_name("id set", name)?;
         Path::from_absolute_path(self.root().join(format!("{FOLDER}/{name}{EXTENSION}")))
             .map_err(|e| TableError::Invalid(format!("id set `{name}`: {e}")))
     }

@@ -302,6 +302,11 @@ pub(crate) struct TableLock {
 /// # Errors
 /// [`TableError::Invalid`] says which character is in the way.
 pub fn check_table_name(name: &str) -> Result<()> {
+    check_name("table", name)
+}
+
+/// The same for other things with names.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     let allowed = |c: char| c.is_alphanumeric() || c == '_';
     let problem = if name.is_empty() {
         "is empty".to_owned()
@@ -316,7 +321,7 @@ pub fn check_table_name(name: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(TableError::Invalid(format!("table name `{name}` {problem}")))
+    Err(TableError::Invalid(format!("{what} name `{name}` {problem}")))
 }
 
 #[cfg(test)]

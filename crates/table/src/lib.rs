@@ -29,6 +29,7 @@ mod index;
 mod lake;
 mod load;
 mod maintain;
+mod primary_key;
 mod reindex;
 mod schema;
 mod snapshot;
@@ -47,13 +48,14 @@ pub use maintain::{
     CheckFinding, CheckReport, CompactOptions, CompactSummary, VacuumSummary, check, compact,
     vacuum,
 };
+pub use primary_key::OnConflict;
 pub use reindex::{ReindexOptions, ReindexSummary, reindex};
 pub use schema::{parse_schema, parse_type, stored_type, type_name};
 pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
 pub use uplake_domain::{
     CheckReport as DomainCheck, Description as DomainDescription, Domain, Progress as ReadProgress,
 };
-pub use uplake_index::{RowSet, WordMatcher, key_of_i64};
+pub use uplake_index::{Selection, WordMatcher, key_of_f64, key_of_i64};
 pub use write_stream::{StreamWriter, WriteKind};
 
 mod write_stream;

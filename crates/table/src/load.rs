@@ -29,12 +29,13 @@ use crate::error::{Result, TableError};
 use crate::id_domain::IdDomainSpec;
 use crate::index::IndexSpec;
 use crate::lake::{AsOf, Lake, check_table_name};
+use crate::primary_key::{self, OnConflict};
 use crate::schema::{type_name, widens};
 use crate::snapshot::Snapshot;
 use crate::write::{Layout, Sequence, TableWriter};
 
 /// Commits tried when other writers keep changing the schema in between.
-const COMMIT_ATTEMPTS: usize = 10;
+const COMMIT_ATTEMPTS: usize = 100;
 /// Share of the memory budget for buffered rows; the rest is for decoding, sorting and encoding.
 const BUFFER_SHARE: usize = 3;
 
@@ -61,6 +62,10 @@ pub struct LoadOptions {
     pub indexes: Vec<IndexSpec>,
     /// For a new table: columns whose values are keys of an id domain.
     pub id_domains: Vec<IdDomainSpec>,
+    /// For a new table: columns of which no two rows have the same values.
+    pub primary_key: Vec<String>,
+    /// In a table with a primary key: what becomes of rows whose keys are there.
+    pub on_conflict: OnConflict,
     /// May files bring columns the table does not have?
     pub allow_new_columns: bool,
     /// A load with the same label happens once.
@@ -96,6 +101,9 @@ pub struct LoadSummary {
     pub schema: SchemaRef,
     /// Columns this load added to the table.
     pub new_columns: Vec<String>,
+    /// Rows that another one of their primary key took the place of, in the table or in the files;
+    /// with [`OnConflict::Ignore`] those that were left out.
+    pub replaced_rows: u64,
 }
 
 /// Loads files into a table, creating it if needed.
@@ -133,17 +141,35 @@ pub async fn load(
     ));
     writer.ids().open().await?;
     let written = {
-        let (writer, options, progress) =
+        let (writer, mut options, progress) =
             (Arc::clone(&writer), options.clone(), Arc::clone(progress));
+        if !plan.layout.primary_key.is_empty() {
+            // Which row of a key is the last one is a matter of order.
+            options.threads = 1;
+        }
         let (inputs, schema) = (plan.inputs, SchemaRef::clone(&plan.layout.schema));
         on_thread(move || run_threads(inputs, &schema, &writer, &options, &progress)).await
     };
-    let adds = writer.take_files();
+    let mut adds = writer.take_files_as_written();
     if let Err(error) = written {
         commit::discard(lake, table, &adds).await;
         return Err(error);
     }
-    finish(lake, table, plan.base, plan.definition, plan.new_columns, adds, options, progress).await
+    let mut replaced_rows = writer.repeated_rows.load(Ordering::Relaxed);
+    if !plan.layout.primary_key.is_empty() {
+        let (left, dropped) =
+            primary_key::among_new(lake, &plan.layout, adds, options.now_millis).await?;
+        adds = left;
+        replaced_rows += dropped;
+    }
+    adds.sort_by(|a, b| a.path.cmp(&b.path));
+    let (base, definition, new_columns) = (plan.base, plan.definition, plan.new_columns);
+    let finished =
+        finish(lake, table, base, definition, new_columns, adds, options, progress).await;
+    finished.map(|summary| LoadSummary {
+        replaced_rows: summary.replaced_rows + replaced_rows,
+        ..summary
+    })
 }
 
 /// The rejects file is made anew: it must not be one of the inputs.
@@ -173,6 +199,7 @@ fn already_loaded(base: &Snapshot) -> LoadSummary {
         bytes: 0,
         schema: SchemaRef::clone(base.schema()),
         new_columns: Vec::new(),
+        replaced_rows: 0,
     }
 }
 
@@ -233,7 +260,14 @@ impl Plan {
         columns.check_declared(declared)?;
         let definition = definition(&base, &columns, options)?;
         check_definition(&definition)?;
-        let layout = Layout::new(lake, table, &definition)?;
+        if definition.primary_key.is_empty() && options.on_conflict == OnConflict::Ignore {
+            return Err(TableError::Invalid(format!(
+                "table `{table}` has no primary key, so no row is in conflict with another; leave \
+                 --on-conflict out, or make the table with --primary-key"
+            )));
+        }
+        let on_conflict = options.on_conflict;
+        let layout = Layout { on_conflict, ..Layout::new(lake, table, &definition)? };
         let new_columns = if base.is_some() { columns.added } else { Vec::new() };
         Ok(Self { base, definition, new_columns, layout, inputs })
     }
@@ -245,7 +279,14 @@ fn definition(
     columns: &Columns,
     options: &LoadOptions,
 ) -> Result<TableDefinition> {
-    let schema = Arc::new(Schema::new(columns.fields.clone()));
+    let mut fields = columns.fields.clone();
+    if base.is_none() {
+        for field in &mut fields {
+            let in_key = options.primary_key.contains(field.name());
+            field.set_nullable(field.is_nullable() && !in_key);
+        }
+    }
+    let schema = Arc::new(Schema::new(fields));
     let Some(base) = base else {
         return Ok(TableDefinition {
             schema,
@@ -253,6 +294,7 @@ fn definition(
             cluster_by: options.cluster_by.clone(),
             indexes: options.indexes.clone(),
             id_domains: options.id_domains.clone(),
+            primary_key: options.primary_key.clone(),
         });
     };
     if !options.id_domains.is_empty() && options.id_domains != base.id_domains() {
@@ -277,6 +319,7 @@ fn definition(
     for (flag, asked, has) in [
         ("--partition-by", &options.partition_by, base.partition_columns()),
         ("--cluster-by", &options.cluster_by, base.cluster_by()),
+        ("--primary-key", &options.primary_key, base.primary_key()),
     ] {
         if !asked.is_empty() && asked.as_slice() != has {
             let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
@@ -292,6 +335,7 @@ fn definition(
         cluster_by: base.cluster_by().to_vec(),
         indexes: base.indexes().to_vec(),
         id_domains: base.id_domains().to_vec(),
+        primary_key: base.primary_key().to_vec(),
     })
 }
 
@@ -581,9 +625,11 @@ async fn finish(
         bytes: adds.iter().map(|a| a.size as u64).sum(),
         schema: SchemaRef::clone(&definition.schema),
         new_columns,
+        replaced_rows: 0,
     };
     match commit_load(lake, table, base, &definition, &adds, options).await {
-        Ok(Committed { version, created, schema }) => {
+        Ok(Committed { version, created, schema, replaced_rows }) => {
+            summary.replaced_rows = replaced_rows;
             summary.version = Some(version);
             summary.created = created;
             summary.schema = schema;
@@ -608,6 +654,7 @@ struct Committed {
     version: u64,
     created: bool,
     schema: SchemaRef,
+    replaced_rows: u64,
 }
 
 /// Commits; when another writer was first, fits the change to what the table has become.
@@ -630,6 +677,7 @@ async fn commit_load(
                         version: 0,
                         created: true,
                         schema: SchemaRef::clone(&definition.schema),
+                        replaced_rows: 0,
                     },
                 )
             }
@@ -662,10 +710,12 @@ async fn append(
     if base.partition_columns() != definition.partition_columns
         || base.cluster_by() != definition.cluster_by
         || base.id_domains() != definition.id_domains
+        || base.primary_key() != definition.primary_key
     {
         return Err(CommitError::Failed(TableError::Conflict {
             table: base.table().to_owned(),
-            reason: "it was made with another partitioning, clustering or id domain".into(),
+            reason: "it was made with another partitioning, clustering, id domain or primary key"
+                .into(),
         }));
     }
     let merged = merged_schema(base, &definition.schema)?;
@@ -675,6 +725,7 @@ async fn append(
         remove: Vec::new(),
         schema: changed.then(|| SchemaRef::clone(&merged)),
         indexes: None,
+        on_these_files_only: false,
         label: options.label.clone(),
         operation: DeltaOperation::Write {
             mode: SaveMode::Append,
@@ -684,8 +735,14 @@ async fn append(
         },
         now_millis: options.now_millis,
     };
-    let version = commit::commit(lake, base, change).await?;
-    Ok(Committed { version, created: false, schema: merged })
+    let (version, replaced_rows) = if base.primary_key().is_empty() {
+        (commit::commit(lake, base, change).await?, 0)
+    } else {
+        let schema = SchemaRef::clone(&merged);
+        let layout = Layout { schema, on_conflict: options.on_conflict, ..Layout::of(base) };
+        primary_key::commit(lake, &layout, base, adds, change).await?
+    };
+    Ok(Committed { version, created: false, schema: merged, replaced_rows })
 }
 
 /// The table's columns with the load's new ones; a column both have must have one type.

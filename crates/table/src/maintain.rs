@@ -119,6 +119,7 @@ pub async fn compact(
         remove: merged.iter().map(|f| remove_action(f, options.now_millis, false)).collect(),
         schema: None,
         indexes: None,
+        on_these_files_only: false,
         label: None,
         operation: DeltaOperation::Optimize {
             predicate: None,
@@ -588,12 +589,11 @@ pub(crate) struct StoreFile {
 
 impl StoreFile {
     pub fn new(store: &Arc<dyn ObjectStore>, file: &DataFile, runtime: &Handle) -> Self {
-        Self {
-            store: Arc::clone(store),
-            path: file.store_path.clone(),
-            size: file.size,
-            runtime: runtime.clone(),
-        }
+        Self::at(store, file.store_path.clone(), file.size, runtime)
+    }
+
+    pub fn at(store: &Arc<dyn ObjectStore>, path: Path, size: u64, runtime: &Handle) -> Self {
+        Self { store: Arc::clone(store), path, size, runtime: runtime.clone() }
     }
 }
 

@@ -73,7 +73,7 @@ pub async fn reindex(
     let _lock = on_thread(move || locked.lock_for_writing(&name)).await?;
     let specs = wanted(base, options)?;
     let mut summary = ReindexSummary { indexes: specs.clone(), ..ReindexSummary::default() };
-    if specs != base.indexes() {
+    if specs != base.declared_indexes() {
         summary.version = Some(commit_specs(lake, base, &specs, options.now_millis).await?);
     }
     // Files that came meanwhile are there, too.
@@ -94,7 +94,7 @@ pub async fn reindex(
 }
 
 fn wanted(base: &Snapshot, options: &ReindexOptions) -> Result<Vec<IndexSpec>> {
-    let mut specs = base.indexes().to_vec();
+    let mut specs = base.declared_indexes().to_vec();
     for spec in &options.drop {
         let before = specs.len();
         specs.retain(|known| known != spec);
@@ -107,6 +107,7 @@ fn wanted(base: &Snapshot, options: &ReindexOptions) -> Result<Vec<IndexSpec>> {
             )));
         }
     }
+    specs.retain(|spec| base.indexes().contains(spec));
     let new = options.add.iter().filter(|spec| !base.indexes().contains(spec)).cloned();
     specs.extend(new);
     check_specs(&specs, base.schema(), base.partition_columns())?;
@@ -124,6 +125,7 @@ async fn commit_specs(
         remove: Vec::new(),
         schema: None,
         indexes: Some(specs.to_vec()),
+        on_these_files_only: false,
         label: None,
         operation: DeltaOperation::SetTableProperties {
             properties: [("uplake.indexes".to_owned(), crate::index::property(specs))].into(),

@@ -17,7 +17,7 @@ use object_store::path::Path;
 
 use crate::error::{Result, TableError};
 use crate::id_domain::{self, IdDomainSpec, id_column, id_field};
-use crate::index::{IndexSpec, parse_property};
+use crate::index::{self, IndexSpec, parse_property};
 use crate::lake::{AsOf, Lake};
 
 /// Table property: the columns rows are sorted by inside each file, comma separated.
@@ -28,6 +28,9 @@ pub(crate) const INDEXES: &str = "uplake.indexes";
 
 /// Table property: the columns whose values are keys of an id domain, `column:domain`, comma separated.
 pub(crate) const ID_DOMAINS: &str = "uplake.idDomains";
+
+/// Table property: the columns of the primary key, comma separated.
+pub(crate) const PRIMARY_KEY: &str = "uplake.primaryKey";
 
 /// Tag of an Add action: where the file's ids are from, `column:domain:log`, comma separated.
 pub(crate) const IDS_TAG: &str = "uplake.ids";
@@ -47,6 +50,8 @@ pub struct Snapshot {
     partition_columns: Vec<String>,
     cluster_by: Vec<String>,
     indexes: Vec<IndexSpec>,
+    declared_indexes: Vec<IndexSpec>,
+    primary_key: Vec<String>,
     id_domains: Vec<IdDomainSpec>,
     files: Arc<Vec<DataFile>>,
     prefix: Path,
@@ -163,8 +168,11 @@ impl Snapshot {
             .get(CLUSTER_BY)
             .map(|text| text.split(',').map(|c| c.trim().to_owned()).collect())
             .unwrap_or_default();
-        let indexes = state.metadata().configuration().get(INDEXES);
-        let indexes = indexes.map(|text| parse_property(text)).unwrap_or_default();
+        let primary_key = state.metadata().configuration().get(PRIMARY_KEY);
+        let primary_key = primary_key.map(|text| text.split(',').map(str::to_owned).collect());
+        let declared_indexes = state.metadata().configuration().get(INDEXES);
+        let declared_indexes: Vec<IndexSpec> =
+            declared_indexes.map(|text| parse_property(text)).unwrap_or_default();
         let schema = state.arrow_schema();
         let id_domains = state.metadata().configuration().get(ID_DOMAINS);
         let id_domains = id_domains.map(|text| id_domain::parse_property(text, &schema));
@@ -172,8 +180,10 @@ impl Snapshot {
         let is_ids = |name: &str| id_domains.iter().any(|spec| id_column(&spec.column) == name);
         let fields = schema.fields().iter().filter(|f| !is_ids(f.name())).cloned();
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let partition_columns =
+        let partition_columns: Vec<String> =
             state.metadata().partition_columns().iter().map(ToString::to_string).collect();
+        let fits = |spec: &&IndexSpec| index::fits(spec, &schema, &partition_columns);
+        let indexes = declared_indexes.iter().filter(fits).cloned().collect();
         let commit = lake
             .table_path(table)
             .join(format!("_delta_log/{:020}.json", delta.version().unwrap_or_default()));
@@ -186,6 +196,8 @@ impl Snapshot {
             partition_columns,
             cluster_by,
             indexes,
+            declared_indexes,
+            primary_key: primary_key.unwrap_or_default(),
             id_domains,
             files: Arc::new(files),
             prefix,
@@ -221,6 +233,16 @@ impl Snapshot {
     /// The indexes that each data file should have.
     pub fn indexes(&self) -> &[IndexSpec] {
         &self.indexes
+    }
+
+    /// The same with those whose columns another writer changed or removed since.
+    pub(crate) fn declared_indexes(&self) -> &[IndexSpec] {
+        &self.declared_indexes
+    }
+
+    /// The columns of the primary key; empty if there is none.
+    pub fn primary_key(&self) -> &[String] {
+        &self.primary_key
     }
 
     /// The columns whose values are keys of an id domain.

@@ -35,6 +35,7 @@ use crate::error::{Result, TableError};
 use crate::id_domain::{IdColumns, IdDomainSpec, id_column};
 use crate::index::{IndexBuilder, IndexSpec, index_path};
 use crate::lake::Lake;
+use crate::primary_key::{OnConflict, without_repeats};
 use crate::snapshot::{CRC32_TAG, IDS_TAG, Snapshot};
 use crate::stats;
 
@@ -65,6 +66,9 @@ pub(crate) struct Layout {
     pub cluster_by: Vec<String>,
     pub indexes: Vec<IndexSpec>,
     pub id_domains: Vec<IdDomainSpec>,
+    pub primary_key: Vec<String>,
+    /// What becomes of rows whose keys are there.
+    pub on_conflict: OnConflict,
     pub prefix: Path,
 }
 
@@ -78,6 +82,8 @@ impl Layout {
             cluster_by: base.cluster_by().to_vec(),
             indexes: base.indexes().to_vec(),
             id_domains: base.id_domains().to_vec(),
+            primary_key: base.primary_key().to_vec(),
+            on_conflict: OnConflict::default(),
             prefix: base.prefix().clone(),
         }
     }
@@ -91,6 +97,8 @@ impl Layout {
             cluster_by: definition.cluster_by.clone(),
             indexes: definition.indexes.clone(),
             id_domains: definition.id_domains.clone(),
+            primary_key: definition.primary_key.clone(),
+            on_conflict: OnConflict::default(),
             prefix: lake.table_prefix(table)?,
         })
     }
@@ -126,6 +134,8 @@ pub(crate) struct TableWriter {
     state: Mutex<State>,
     /// Bytes of finished files, for progress.
     pub bytes_written: AtomicU64,
+    /// Rows left out because another of their key came with them.
+    pub repeated_rows: AtomicU64,
 }
 
 #[derive(Default)]
@@ -175,6 +185,7 @@ impl TableWriter {
             now_millis,
             state: Mutex::default(),
             bytes_written: AtomicU64::new(0),
+            repeated_rows: AtomicU64::new(0),
         }
     }
 
@@ -216,9 +227,18 @@ impl TableWriter {
 
     /// The files written, as Delta actions. Call after [`Self::flush_one`] has returned false.
     pub fn take_files(&self) -> Vec<Add> {
-        let mut done = std::mem::take(&mut self.lock().done);
+        let mut done = self.take_files_as_written();
         done.sort_by(|a, b| a.path.cmp(&b.path));
         done
+    }
+
+    /// The same in the order in which they were completed.
+    pub fn take_files_as_written(&self) -> Vec<Add> {
+        std::mem::take(&mut self.lock().done)
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -283,6 +303,11 @@ impl TableWriter {
         let mut batches = pending.batches;
         batches.sort_by_key(|(sequence, _)| *sequence);
         let batches: Vec<RecordBatch> = batches.into_iter().map(|(_, b)| b).collect();
+        let batches = if self.layout.primary_key.is_empty() {
+            batches
+        } else {
+            without_repeats(batches, &self.layout, &self.repeated_rows)?
+        };
         let batches = self.ids.append(batches, &self.runtime)?;
         let order = match self.sort_by.as_slice() {
             [] => None,

@@ -17,10 +17,13 @@ use crate::commit::{
     self, Change, CommitError, TableDefinition, check_definition, check_new_columns,
 };
 use crate::error::{Result, TableError};
-use crate::lake::{Lake, TableLock, check_table_name};
+use crate::lake::{AsOf, Lake, TableLock, check_table_name};
+use crate::primary_key::{self, OnConflict};
 use crate::snapshot::{DataFile, Snapshot};
 use crate::write::{Layout, Sequence, TableWriter};
 
+/// Tries of a commit that others keep coming before.
+const KEYED_ATTEMPTS: usize = 100;
 /// Batches between the query and the encoders.
 const QUEUE_BATCHES: usize = 8;
 
@@ -64,11 +67,12 @@ impl StreamWriter {
     pub fn into_table(
         lake: &Lake,
         base: Snapshot,
+        on_conflict: OnConflict,
         memory_bytes: usize,
         threads: usize,
         now_millis: i64,
     ) -> Result<Self> {
-        let layout = Layout::of(&base);
+        let layout = Layout { on_conflict, ..Layout::of(&base) };
         let target = Target::Existing(Box::new(base));
         Self::start(lake, layout, target, memory_bytes, threads, now_millis)
     }
@@ -104,6 +108,8 @@ impl StreamWriter {
         now_millis: i64,
     ) -> Result<Self> {
         let table = layout.table.clone();
+        // Which row of a key is the last one is a matter of order.
+        let threads = if layout.primary_key.is_empty() { threads } else { 1 };
         let lock = lake.lock_for_writing(&table)?;
         let writer =
             Arc::new(TableWriter::new(lake, layout, Handle::current(), memory_bytes, now_millis));
@@ -159,6 +165,10 @@ impl StreamWriter {
     /// [`TableError::Conflict`] if a replaced file was replaced by someone else in between.
     pub async fn commit(mut self, kind: WriteKind) -> Result<u64> {
         self.drain().await?;
+        let keyed = !self.writer.layout().primary_key.is_empty();
+        if keyed && !matches!(kind, WriteKind::Delete { .. }) {
+            return self.commit_keyed().await;
+        }
         let adds = self.writer.take_files();
         let outcome = match (&self.target, kind) {
             (Target::New(definition), _) => {
@@ -188,6 +198,51 @@ impl StreamWriter {
                 reason: "its label is taken".into(),
             },
         })
+    }
+
+    /// Rows of a table with a primary key: one of each key is kept, whatever others commit meanwhile.
+    async fn commit_keyed(self) -> Result<u64> {
+        let layout = self.writer.layout();
+        let written = self.writer.take_files_as_written();
+        let (lake, table) = (&self.lake, &self.table);
+        let (adds, _) = primary_key::among_new(lake, layout, written, self.now_millis).await?;
+        let mut base = match &self.target {
+            Target::New(definition) => {
+                let added = adds.clone();
+                let created = commit::create(lake, table, definition, added, None, self.now_millis);
+                return match created.await {
+                    Ok(()) => Ok(0),
+                    Err(error) => {
+                        commit::discard(lake, table, &adds).await;
+                        Err(match error {
+                            CommitError::Failed(error) => error,
+                            _ => TableError::TableExists { name: table.clone() },
+                        })
+                    }
+                };
+            }
+            Target::Existing(base) => base.as_ref().clone(),
+        };
+        let mut reason = String::new();
+        for _ in 0..KEYED_ATTEMPTS {
+            let change = change(&base, WriteKind::Append, Vec::new(), self.now_millis);
+            match primary_key::commit(lake, layout, &base, &adds, change).await {
+                Ok((version, _)) => return Ok(version),
+                Err(CommitError::Failed(error)) => {
+                    commit::discard(lake, table, &adds).await;
+                    return Err(error);
+                }
+                Err(CommitError::LabelTaken) => {}
+                Err(CommitError::Conflict(why)) => reason = why,
+            }
+            let newer = lake.snapshot(table, &AsOf::Latest).await?;
+            if newer.schema() != base.schema() || newer.primary_key() != base.primary_key() {
+                break;
+            }
+            base = newer;
+        }
+        commit::discard(lake, table, &adds).await;
+        Err(TableError::Conflict { table: table.clone(), reason })
     }
 
     /// Stops and deletes what was written.
@@ -263,7 +318,16 @@ fn change(
             DeltaOperation::Delete { predicate: Some(predicate) },
         ),
     };
-    Change { add, remove, schema: None, indexes: None, label: None, operation, now_millis }
+    Change {
+        add,
+        remove,
+        schema: None,
+        indexes: None,
+        on_these_files_only: false,
+        label: None,
+        operation,
+        now_millis,
+    }
 }
 
 /// `data_change` is false when the same rows come back in other files (compaction).

@@ -9,7 +9,9 @@ use chrono::DateTime;
 use clap::Args;
 use uplake_engine::{Answer, Session, parse};
 use uplake_experiment::plan;
-use uplake_table::{AsOf, InputFile, Lake, LoadOptions, OnError, Progress, TextOptions, load};
+use uplake_table::{
+    AsOf, InputFile, Lake, LoadOptions, OnConflict, OnError, Progress, TextOptions, load,
+};
 use uplake_testkit::shop::{Planted, ShopOptions};
 
 use crate::LakeArgs;
@@ -109,6 +111,8 @@ async fn load_table(lake: &Lake, args: &LakeArgs, out: &Path, table: &str) -> Re
         cluster_by: vec!["user_id".into(), "ts".into()],
         indexes: Vec::new(),
         id_domains: Vec::new(),
+        primary_key: Vec::new(),
+        on_conflict: OnConflict::Replace,
         allow_new_columns: false,
         label: Some("demo".into()),
         on_error: OnError::Abort,

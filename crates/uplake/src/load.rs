@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use uplake_table::{
-    IdDomainSpec, IndexSpec, LoadOptions, LoadSummary, OnError, Progress, TableError, TextOptions,
-    describe_schema, expand_inputs, load, parse_schema,
+    IdDomainSpec, IndexSpec, LoadOptions, LoadSummary, OnConflict, OnError, Progress, TableError,
+    TextOptions, describe_schema, expand_inputs, load, parse_schema,
 };
 
 use crate::LakeArgs;
@@ -38,12 +38,18 @@ pub struct LoadArgs {
     /// New table: columns that rows are sorted by within a file, usually the user and the time
     #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
     cluster_by: Vec<String>,
-    /// New table: index a column: COLUMN (=, IN), COLUMN:words (match), COLUMN:ngrams (LIKE); repeatable
+    /// New table: index a column: COLUMN (=, IN), or with :words (match), :ngrams (LIKE), :zones (<, > of doubles)
     #[arg(long = "index", value_delimiter = ',', value_name = "COLUMN[:KIND]", value_parser = parse_index)]
     indexes: Vec<IndexSpec>,
     /// New table: give the keys in a column ids of an id domain, such as user_id=users; repeatable
     #[arg(long = "id-domain", value_delimiter = ',', value_name = "COLUMN=DOMAIN", value_parser = parse_id_domain)]
     id_domains: Vec<IdDomainSpec>,
+    /// New table: columns of which no two rows have the same values; they hold the partition columns
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    primary_key: Vec<String>,
+    /// Table with a primary key: what becomes of rows whose keys are there
+    #[arg(long, value_enum, default_value = "replace", value_name = "WHAT")]
+    on_conflict: OnConflictArg,
     /// Add columns that the table does not have yet
     #[arg(long)]
     allow_new_columns: bool,
@@ -68,6 +74,14 @@ pub struct LoadArgs {
     /// No progress, no summary
     #[arg(long, short)]
     quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnConflictArg {
+    /// They take the place of the others: the last load, the last row wins
+    Replace,
+    /// They are left out: the first row of a key stays
+    Ignore,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -111,6 +125,11 @@ pub async fn run(args: LoadArgs) -> Result<()> {
         cluster_by: args.cluster_by,
         indexes: args.indexes,
         id_domains: args.id_domains,
+        primary_key: args.primary_key,
+        on_conflict: match args.on_conflict {
+            OnConflictArg::Replace => OnConflict::Replace,
+            OnConflictArg::Ignore => OnConflict::Ignore,
+        },
         allow_new_columns: args.allow_new_columns,
         label: args.label,
         on_error,
@@ -158,6 +177,13 @@ fn summary_text(table: &str, options: &LoadOptions, summary: &LoadSummary, secon
         bytes_text(summary.bytes),
         count_text((summary.rows as f64 / seconds.max(1e-3)) as u64),
     ));
+    if summary.replaced_rows > 0 {
+        let verb = match options.on_conflict {
+            OnConflict::Replace => "replaced by later ones of their key",
+            OnConflict::Ignore => "left out, because their keys were there",
+        };
+        text.push_str(&format!("\n{} rows {verb}", summary.replaced_rows));
+    }
     if let (OnError::Skip { rejects }, bad @ 1..) = (&options.on_error, summary.bad_rows) {
         text.push_str(&format!(
             "\nrejected {bad} bad row{}; see {}",

@@ -47,7 +47,13 @@ pub struct LakeArgs {
     #[arg(long, env = "UPLAKE_THREADS", global = true)]
     pub threads: Option<usize>,
     /// Answer from the data alone, as if there were no indexes
-    #[arg(long, env = "UPLAKE_NO_INDEX", global = true)]
+    #[arg(
+        long,
+        env = "UPLAKE_NO_INDEX",
+        global = true,
+        action = clap::ArgAction::SetTrue,
+        value_parser = clap::builder::FalseyValueParser::new()
+    )]
     pub no_index: bool,
 }
 

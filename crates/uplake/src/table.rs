@@ -45,7 +45,7 @@ enum Verb {
     Reindex {
         /// The table
         table: String,
-        /// Add an index: COLUMN (=, IN), COLUMN:words (match), COLUMN:ngrams (LIKE); repeatable
+        /// Add an index: COLUMN (=, IN), or with :words (match), :ngrams (LIKE), :zones (<, > of doubles)
         #[arg(long = "index", value_delimiter = ',', value_name = "COLUMN[:KIND]", value_parser = parse_index)]
         add: Vec<IndexSpec>,
         /// Drop an index; repeatable
@@ -247,6 +247,9 @@ fn describe(table: &Snapshot) -> Result<()> {
     };
     println!("partitioned by: {}", list(table.partition_columns()));
     println!("clustered by:   {}", list(table.cluster_by()));
+    if !table.primary_key().is_empty() {
+        println!("primary key:    {}", list(table.primary_key()));
+    }
     println!("indexed:        {}", index_list(table.indexes()));
     if !table.id_domains().is_empty() {
         let specs: Vec<String> = table.id_domains().iter().map(ToString::to_string).collect();

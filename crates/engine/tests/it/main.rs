@@ -6,6 +6,7 @@ mod assignment;
 mod budget;
 mod days;
 mod domains;
+mod indexes;
 mod moments;
 mod ranked;
 mod units;

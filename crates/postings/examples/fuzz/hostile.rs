@@ -4,7 +4,8 @@ use std::ops::Bound;
 
 use uplake_postings::portable::View;
 use uplake_postings::{
-    BytesBuilder, Dictionary, Encoded, IntegersBuilder, Mask, Options, RowSet, Run, Scratch,
+    BytesBuilder, Dictionary, Encoded, IntegersBuilder, Lookup, Mask, Options, Outline, Posting,
+    RowSet, Run, Scratch,
 };
 use uplake_testkit::random::Random;
 
@@ -29,9 +30,10 @@ impl Corpus {
             (0..6).flat_map(|chunk| [chunk << 16, (chunk << 16) + 9]).collect(),
         ];
         let mut dictionaries = Vec::new();
-        for ordered in [false, true] {
+        for (ordered, inline_from) in [(false, usize::MAX), (true, 0), (false, 0)] {
             for shape in 0..4u32 {
-                let mut integers = IntegersBuilder::new(Options { ordered });
+                let options = Options { ordered };
+                let mut integers = IntegersBuilder::new(options).inline_from(inline_from);
                 let mut bytes = BytesBuilder::new(Options { ordered });
                 for row in 0..if cfg!(miri) { 120 } else { 600u32 } {
                     // Clustered, clustered with gaps, mixed, scattered with some long lists.
@@ -130,7 +132,13 @@ fn ask_set(bytes: &[u8], random: &mut Random) {
 }
 
 fn ask_dictionary(encoded: &Encoded, random: &mut Random) {
-    let Ok(dictionary) = Dictionary::parse(&encoded.dictionary) else { return };
+    let bytes = encoded.dictionary.as_slice();
+    let outline = Outline::parse(bytes, bytes.len() as u64);
+    let Ok(dictionary) = Dictionary::parse(bytes) else {
+        assert!(outline.is_err(), "an outline without a dictionary");
+        return;
+    };
+    let outline = outline.expect("a dictionary has an outline");
     let (heap, rows) = (&encoded.heap, dictionary.file_rows());
     let mut scratch = Scratch::default();
     let ids: Vec<u64> =
@@ -151,6 +159,32 @@ fn ask_dictionary(encoded: &Encoded, random: &mut Random) {
             let few = positions.start..positions.end.min(positions.start.saturating_add(1000));
             let _ = dictionary.union_positions(few, heap, &mut scratch);
         }
+    }
+    let mut missing = Vec::new();
+    let by_id = ids.iter().map(|&id| outline.find_integer(id, bytes, &mut missing));
+    let mut postings: Vec<_> = by_id.collect();
+    let by_term = terms.iter().map(|term| outline.find_bytes(term.as_bytes(), bytes, &mut missing));
+    postings.extend(by_term);
+    assert!(missing.is_empty(), "all bytes are at hand");
+    let postings: Vec<_> = postings
+        .into_iter()
+        .filter_map(|found| match found {
+            Ok(Lookup::Found(posting)) => Some(posting),
+            _ => None,
+        })
+        .collect();
+    if rows < 1 << 22
+        && let Ok(found) = outline.union(&postings, heap, &mut scratch)
+    {
+        assert!(found.into_runs().iter().all(|run| run.end <= rows), "a row beyond the file");
+    }
+    let groups: Vec<Vec<Posting>> =
+        postings.chunks(1 + random.below(3) as usize).take(3).map(<[_]>::to_vec).collect();
+    if rows < 1 << 22
+        && let Ok(found) = outline.intersect(&groups, heap, &mut scratch)
+    {
+        assert!(found.runs().all(|run| run.end <= rows), "a row beyond the file");
+        assert!(found.runs().is_sorted_by(|a, b| a.end < b.start), "runs overlap or touch");
     }
     let _ = dictionary.bytes_in(Bound::Excluded(b"term 2"), Bound::Unbounded);
     let mut found = Vec::new();

@@ -2,10 +2,12 @@
 
 use arrow::array::{Array, AsArray, RecordBatch, StringArray};
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
+    ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, Schema,
 };
 use uplake_index::{
-    BytesBuilder, GramsBuilder, IndexError, IntegersBuilder, Run, WordsBuilder, Writer, key_of_i64,
+    BytesBuilder, GramsBuilder, IndexError, IntegersBuilder, Run, WordsBuilder, Writer,
+    ZonesBuilder, key_of_f64, key_of_i64,
 };
 
 use super::{IndexKind, IndexSpec, identity};
@@ -13,6 +15,8 @@ use crate::error::{Result, TableError};
 
 /// Rows that one gram of the index stands for.
 const GRAM_BLOCK_ROWS: u32 = 128;
+/// Rows that have a least and a greatest value together: 16 bytes of index.
+const ZONE_ROWS: u32 = 1024;
 
 /// Collects what the rows of one data file hold, in their order.
 pub(crate) struct IndexBuilder {
@@ -32,6 +36,7 @@ enum Terms {
     Strings(BytesBuilder),
     Words(WordsBuilder),
     Grams(GramsBuilder),
+    Zones(ZonesBuilder),
 }
 
 /// The columns that `specs` are about, each once.
@@ -51,6 +56,7 @@ impl IndexBuilder {
                 (IndexKind::Ids, DataType::Utf8) => Terms::Strings(BytesBuilder::default()),
                 (IndexKind::Ids, _) => Terms::Integers(IntegersBuilder::default()),
                 (IndexKind::Words, _) => Terms::Words(WordsBuilder::default()),
+                (IndexKind::Zones, _) => Terms::Zones(ZonesBuilder::new(ZONE_ROWS)),
                 (IndexKind::Ngrams, _) => Terms::Grams(GramsBuilder::new(GRAM_BLOCK_ROWS)),
             };
             Some(Column { position, name: spec.column.clone(), terms })
@@ -80,6 +86,7 @@ impl IndexBuilder {
                 Terms::Strings(builder) => writer.add_strings(&name, builder),
                 Terms::Words(builder) => writer.add_words(&name, builder),
                 Terms::Grams(builder) => writer.add_grams(&name, builder),
+                Terms::Zones(builder) => writer.add_zones(&name, builder),
             };
             added.map_err(|e| TableError::index(format!("indexing `{name}`"), e))?;
         }
@@ -98,6 +105,13 @@ fn push(terms: &mut Terms, first: u32, values: &dyn Array) -> Result<(), IndexEr
         Terms::Strings(builder) => push_strings(builder, first, values.as_string()),
         Terms::Words(builder) => each_text(first, values, |row, text| Ok(builder.push(row, text)?)),
         Terms::Grams(builder) => each_text(first, values, |row, text| Ok(builder.push(row, text)?)),
+        Terms::Zones(builder) => {
+            match values.data_type() {
+                DataType::Float32 => push_floats::<Float32Type>(builder, first, values),
+                _ => push_floats::<Float64Type>(builder, first, values),
+            }
+            Ok(())
+        }
     }
 }
 
@@ -120,6 +134,21 @@ where
         }
     }
     Ok(())
+}
+
+fn push_floats<T: ArrowPrimitiveType>(builder: &mut ZonesBuilder, first: u32, values: &dyn Array)
+where
+    T::Native: Into<f64>,
+{
+    for (row, value) in (first..).zip(values.as_primitive::<T>().iter()) {
+        let Some(value) = value else { continue };
+        builder.push(row, key_of_f64(value.into()));
+        let value: f64 = value.into();
+        if value.is_nan() {
+            // With its sign set, which is what 0 / 0 gives, the engine sorts it below all numbers.
+            builder.push(row, 0);
+        }
+    }
 }
 
 /// Equal neighbours are pushed as one run.

@@ -1,7 +1,9 @@
 //! Asking index files, and keeping what was read of them.
 //!
 //! A first question to a file costs two reads (the footer, then the dictionary); after that there
-//! is none, except of lists that a file keeps apart from its dictionary.
+//! is none, except of lists that a file keeps apart from its dictionary. Of a large dictionary the
+//! first questions of few terms read a few blocks instead, one round trip after the other; when
+//! they have read as much as the whole, it is read and kept, too.
 //!
 //! # Invariants
 //! - At most [`IndexCache::limit_bytes`] are kept, whatever is asked; the least recently used file
@@ -10,14 +12,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 use uplake_index::{
-    Column, ColumnInfo, Footer, IndexError, Kind, Query, RowSet, Scratch, TAIL_BYTES, Tail,
+    Column, ColumnInfo, Footer, IndexError, Kind, Query, Scratch, Selection, Sparse, Step,
+    TAIL_BYTES, Tail,
 };
 
 use super::identity_of;
@@ -25,6 +28,9 @@ use crate::snapshot::DataFile;
 
 /// What is kept of a file beside the dictionaries: footer, map entries.
 const ENTRY_BYTES: usize = 1024;
+
+/// Words and grams of a text or pattern that are looked up, about.
+const TERMS_OF_A_TEXT: usize = 8;
 
 /// A question to the index of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +43,9 @@ pub enum Question {
     Words { column: String, text: String },
     /// Rows whose text may match a LIKE (or ILIKE) pattern.
     Like { column: String, pattern: String, escape: Option<char> },
+    /// Rows whose number may lie in a range, both ends included, as [`uplake_index::key_of_f64`]
+    /// makes keys.
+    Between { column: String, keys: RangeInclusive<u64> },
 }
 
 impl Question {
@@ -46,17 +55,46 @@ impl Question {
             Self::Integers { column, .. }
             | Self::Strings { column, .. }
             | Self::Words { column, .. }
-            | Self::Like { column, .. } => column,
+            | Self::Like { column, .. }
+            | Self::Between { column, .. } => column,
         }
     }
 
-    /// Kinds of index that can answer, the best first.
+    /// Kinds of index that can answer, one that may do so exactly first; what several say holds
+    /// together.
     fn kinds(&self) -> &'static [Kind] {
         match self {
             Self::Integers { .. } => &[Kind::Integers],
             Self::Strings { .. } => &[Kind::Strings],
             Self::Words { .. } => &[Kind::Words],
-            Self::Like { .. } => &[Kind::Grams, Kind::Words],
+            Self::Like { .. } => &[Kind::Words, Kind::Grams],
+            Self::Between { .. } => &[Kind::Zones],
+        }
+    }
+
+    /// The strings that are asked for, for [`Question::query`].
+    fn texts(&self) -> Vec<&[u8]> {
+        match self {
+            Self::Strings { values, .. } => values.iter().map(|v| v.as_bytes()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn query<'q>(&'q self, texts: &'q [&'q [u8]]) -> Query<'q> {
+        match self {
+            Self::Integers { keys, .. } => Query::IntegerIn(keys),
+            Self::Strings { .. } => Query::StringIn(texts),
+            Self::Words { text, .. } => Query::Match(text),
+            Self::Like { pattern, escape, .. } => Query::Like { pattern, escape: *escape },
+            Self::Between { keys, .. } => Query::KeyBetween(keys.clone()),
+        }
+    }
+
+    /// Terms of a dictionary that it takes, about.
+    fn terms(&self) -> usize {
+        match self {
+            Self::Words { .. } | Self::Like { .. } => TERMS_OF_A_TEXT,
+            _ => self.lookups(),
         }
     }
 
@@ -65,7 +103,7 @@ impl Question {
         match self {
             Self::Integers { keys, .. } => keys.len(),
             Self::Strings { values, .. } => values.len(),
-            Self::Words { .. } | Self::Like { .. } => 1,
+            Self::Words { .. } | Self::Like { .. } | Self::Between { .. } => 1,
         }
     }
 }
@@ -119,7 +157,9 @@ pub enum Answered {
 #[derive(Clone, Debug)]
 pub struct FileRows {
     /// `None` if no question was answered: all rows.
-    pub rows: Option<RowSet>,
+    pub rows: Option<Selection>,
+    /// Rows of the file, if its index could be read.
+    pub total: u64,
     /// One for each question.
     pub answered: Vec<Answered>,
     /// Bytes read to answer.
@@ -143,6 +183,15 @@ struct Kept {
 struct OpenIndex {
     footer: Footer,
     columns: Mutex<HashMap<usize, Arc<Column<Bytes>>>>,
+    /// Columns that are not among them yet.
+    sparse: Mutex<HashMap<usize, SparseUse>>,
+}
+
+/// What a column's questions read without its dictionary.
+#[derive(Default)]
+struct SparseUse {
+    opened: Option<Arc<Sparse>>,
+    bytes_read: u64,
 }
 
 impl fmt::Debug for IndexCache {
@@ -181,8 +230,10 @@ impl IndexCache {
         file: &DataFile,
         questions: &[Question],
     ) -> FileRows {
-        let mut found = FileRows { rows: None, answered: Vec::new(), bytes_read: 0 };
+        let mut found = FileRows { rows: None, total: 0, answered: Vec::new(), bytes_read: 0 };
         let index = self.open(store, file, &mut found.bytes_read).await;
+        let file_rows = index.as_ref().map_or(0, |index| index.footer.data_file().rows);
+        found.total = u64::from(file_rows);
         for question in questions {
             let answer = match &index {
                 Ok(index) => self.ask(store, file, index, question, &mut found.bytes_read).await,
@@ -191,7 +242,7 @@ impl IndexCache {
             found.answered.push(match answer {
                 Ok((rows, recheck)) => {
                     found.rows = Some(match found.rows.take() {
-                        Some(so_far) => so_far.and(&rows),
+                        Some(so_far) => so_far.and(rows, file_rows),
                         None => rows,
                     });
                     if recheck { Answered::Roughly } else { Answered::Exactly }
@@ -217,7 +268,8 @@ impl IndexCache {
             return Ok(hit);
         }
         let footer = read_footer(store, file, bytes_read).await?;
-        let opened = Arc::new(OpenIndex { footer, columns: Mutex::default() });
+        let opened =
+            Arc::new(OpenIndex { footer, columns: Mutex::default(), sparse: Mutex::default() });
         self.keep(&file.index_path, &opened, ENTRY_BYTES);
         Ok(opened)
     }
@@ -229,41 +281,39 @@ impl IndexCache {
         index: &Arc<OpenIndex>,
         question: &Question,
         bytes_read: &mut u64,
-    ) -> Result<(RowSet, bool), Fallback> {
+    ) -> Result<(Selection, bool), Fallback> {
+        let file_rows = index.footer.data_file().rows;
         let mut why = Fallback::NotIndexed;
+        let mut found: Option<(Selection, bool)> = None;
         for kind in question.kinds() {
             let columns = index.footer.columns();
             let is_it = |c: &ColumnInfo| c.name() == question.column() && c.kind() == *kind;
             let Some(at) = columns.iter().position(is_it) else { continue };
-            let column = self.column(store, file, index, at, bytes_read).await?;
-            // Comparing is on bytes; the values outlive the plan.
-            let plan = match question {
-                Question::Integers { keys, .. } => column.plan(&Query::IntegerIn(keys)),
-                Question::Strings { values, .. } => {
-                    let bytes: Vec<&[u8]> = values.iter().map(|v| v.as_bytes()).collect();
-                    column.plan(&Query::StringIn(&bytes))
-                }
-                Question::Words { text, .. } => column.plan(&Query::Match(text)),
-                Question::Like { pattern, escape, .. } => {
-                    column.plan(&Query::Like { pattern, escape: *escape })
+            let answer = match index.sparse(at, question.terms()) {
+                true => ask_sparsely(store, file, index, at, question, bytes_read).await?,
+                false => None,
+            };
+            let answer = match answer {
+                Some(answer) => Some(answer),
+                None => {
+                    let column = self.column(store, file, index, at, bytes_read).await?;
+                    ask_column(store, file, &column, question, bytes_read).await?
                 }
             };
-            let Some(plan) = plan.map_err(Fallback::Broken)? else {
-                why = Fallback::Vague;
-                continue;
-            };
-            let ranges: Vec<Range<u64>> = plan.fetch().to_vec();
-            let parts = if ranges.is_empty() {
-                Vec::new()
-            } else {
-                *bytes_read += ranges.iter().map(|r| r.end - r.start).sum::<u64>();
-                store.get_ranges(&file.index_path, &ranges).await.map_err(unreadable)?
-            };
-            let answer =
-                column.answer(&plan, &parts, &mut Scratch::default()).map_err(Fallback::Broken)?;
-            return Ok((answer.rows.into_row_set(), answer.recheck));
+            match answer {
+                None => why = Fallback::Vague,
+                Some((rows, recheck)) => {
+                    found = Some(match found {
+                        Some((so_far, rough)) => (so_far.and(rows, file_rows), rough && recheck),
+                        None => (rows, recheck),
+                    });
+                }
+            }
+            if matches!(found, Some((_, false))) {
+                break;
+            }
         }
-        Err(why)
+        found.ok_or(why)
     }
 
     async fn column(
@@ -333,6 +383,25 @@ impl Kept {
 }
 
 impl OpenIndex {
+    /// Is a question of so many terms better asked without the dictionary of a column?
+    fn sparse(&self, at: usize, terms: usize) -> bool {
+        let Some(info) = self.footer.columns().get(at) else { return false };
+        let whole = info.first_read();
+        let spent = locked(&self.sparse).get(&at).map_or(0, |used| used.bytes_read);
+        info.is_sparse(terms)
+            && spent < whole.end - whole.start
+            && !locked(&self.columns).contains_key(&at)
+    }
+
+    fn spent(&self, at: usize, opened: Option<&Arc<Sparse>>, bytes: u64) {
+        let mut sparse = locked(&self.sparse);
+        let used = sparse.entry(at).or_default();
+        used.bytes_read += bytes;
+        if let Some(opened) = opened {
+            used.opened = Some(Arc::clone(opened));
+        }
+    }
+
     fn bytes(&self) -> usize {
         let columns = locked(&self.columns);
         let of = |c: &Arc<Column<Bytes>>| {
@@ -343,13 +412,75 @@ impl OpenIndex {
     }
 }
 
+/// As [`ask_column`], reading but the header and the blocks that the terms need; `None` if the
+/// question takes all of the dictionary, or the index knows nothing about it.
+async fn ask_sparsely(
+    store: &dyn ObjectStore,
+    file: &DataFile,
+    index: &OpenIndex,
+    at: usize,
+    question: &Question,
+    bytes_read: &mut u64,
+) -> Result<Option<(Selection, bool)>, Fallback> {
+    let opened = locked(&index.sparse).get(&at).and_then(|used| used.opened.clone());
+    let sparse = match opened {
+        Some(sparse) => sparse,
+        None => {
+            let info = &index.footer.columns()[at];
+            let range = info.header_read();
+            let bytes = store.get_range(&file.index_path, range).await.map_err(unreadable)?;
+            *bytes_read += bytes.len() as u64;
+            let sparse = Arc::new(Sparse::open(info, &bytes).map_err(Fallback::Broken)?);
+            index.spent(at, Some(&sparse), bytes.len() as u64);
+            sparse
+        }
+    };
+    let texts = question.texts();
+    let probe = sparse.ask(&question.query(&texts)).map_err(Fallback::Broken)?;
+    let Some(mut probe) = probe else { return Ok(None) };
+    let mut parts: Vec<Bytes> = Vec::new();
+    loop {
+        match probe.next(parts).map_err(Fallback::Broken)? {
+            Step::Need(ranges) => {
+                let bytes = ranges.iter().map(|r| r.end - r.start).sum::<u64>();
+                *bytes_read += bytes;
+                index.spent(at, None, bytes);
+                parts = store.get_ranges(&file.index_path, &ranges).await.map_err(unreadable)?;
+            }
+            Step::Done(answer) => return Ok(Some((answer.rows, answer.recheck))),
+        }
+    }
+}
+
+/// The rows of one column's index, and whether the condition must be applied to them again; `None`
+/// if the index knows nothing about the question.
+async fn ask_column(
+    store: &dyn ObjectStore,
+    file: &DataFile,
+    column: &Column<Bytes>,
+    question: &Question,
+    bytes_read: &mut u64,
+) -> Result<Option<(Selection, bool)>, Fallback> {
+    let texts = question.texts();
+    let plan = column.plan(&question.query(&texts));
+    let Some(plan) = plan.map_err(Fallback::Broken)? else { return Ok(None) };
+    let ranges: Vec<Range<u64>> = plan.fetch().to_vec();
+    let parts = if ranges.is_empty() {
+        Vec::new()
+    } else {
+        *bytes_read += ranges.iter().map(|r| r.end - r.start).sum::<u64>();
+        store.get_ranges(&file.index_path, &ranges).await.map_err(unreadable)?
+    };
+    let answer = column.answer(&plan, &parts, &mut Scratch::default()).map_err(Fallback::Broken)?;
+    Ok(Some((answer.rows, answer.recheck)))
+}
+
 /// Reads the footer of a file's index and checks that it is this file's.
 pub(crate) async fn read_footer(
     store: &dyn ObjectStore,
     file: &DataFile,
     bytes_read: &mut u64,
 ) -> Result<Footer, Fallback> {
-    let identity = identity_of(file).ok_or(Fallback::Missing)?;
     let options = GetOptions { range: Some(GetRange::Suffix(TAIL_BYTES)), ..GetOptions::default() };
     let result = match store.get_opts(&file.index_path, options).await {
         Err(object_store::Error::NotFound { .. }) => return Err(Fallback::Missing),
@@ -367,6 +498,7 @@ pub(crate) async fn read_footer(
             }
         }
     };
+    let identity = identity_of(file, footer.data_file().rows).ok_or(Fallback::Missing)?;
     footer.check(&identity).map_err(Fallback::Broken)?;
     Ok(footer)
 }

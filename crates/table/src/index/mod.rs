@@ -22,7 +22,7 @@ pub(crate) use build::{IndexBuilder, column_names};
 pub(crate) use cache::read_footer;
 pub use cache::{Answered, Fallback, FileRows, IndexCache, Question};
 pub use spec::{IndexKind, IndexSpec};
-pub(crate) use spec::{check_specs, parse_property, property};
+pub(crate) use spec::{check_specs, fits, parse_property, property};
 
 use object_store::path::Path;
 use uplake_index::DataFile as IndexedFile;
@@ -52,8 +52,9 @@ fn identity(relative: &str, bytes: u64, rows: u64) -> Result<IndexedFile> {
     Ok(IndexedFile { name: relative.to_owned(), bytes, rows })
 }
 
-fn identity_of(file: &DataFile) -> Option<IndexedFile> {
-    identity(&file.path, file.size, file.rows?).ok()
+/// How the index of `file` must name it; `rows` are those the index has, for a log that does not say.
+fn identity_of(file: &DataFile, rows: u32) -> Option<IndexedFile> {
+    identity(&file.path, file.size, file.rows.unwrap_or(u64::from(rows))).ok()
 }
 
 #[cfg(test)]

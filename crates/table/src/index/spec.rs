@@ -18,11 +18,17 @@ pub enum IndexKind {
     Words,
     /// `LIKE '%…%'`, of text.
     Ngrams,
+    /// `<`, `>`, `BETWEEN`, of doubles, for which Parquet's statistics do not hold (NaN).
+    Zones,
 }
 
 impl IndexKind {
-    const ALL: [(&'static str, Self); 3] =
-        [("ids", Self::Ids), ("words", Self::Words), ("ngrams", Self::Ngrams)];
+    const ALL: [(&'static str, Self); 4] = [
+        ("ids", Self::Ids),
+        ("words", Self::Words),
+        ("ngrams", Self::Ngrams),
+        ("zones", Self::Zones),
+    ];
 
     /// Its name in options and statements.
     pub fn name(self) -> &'static str {
@@ -30,6 +36,7 @@ impl IndexKind {
             Self::Ids => "ids",
             Self::Words => "words",
             Self::Ngrams => "ngrams",
+            Self::Zones => "zones",
         }
     }
 
@@ -44,6 +51,7 @@ impl IndexKind {
             Self::Ids => matches!(kind, Kind::Integers | Kind::Strings),
             Self::Words => kind == Kind::Words,
             Self::Ngrams => kind == Kind::Grams,
+            Self::Zones => kind == Kind::Zones,
         }
     }
 
@@ -52,6 +60,7 @@ impl IndexKind {
         match self {
             Self::Ids => is_text || data_type.is_signed_integer(),
             Self::Words | Self::Ngrams => is_text,
+            Self::Zones => matches!(data_type, DataType::Float32 | DataType::Float64),
         }
     }
 }
@@ -73,7 +82,7 @@ impl FromStr for IndexSpec {
         let (column, kind) = match text.rsplit_once(':') {
             None => (text, IndexKind::Ids),
             Some((column, name)) => {
-                let kind = IndexKind::of_name(name.trim()).ok_or_else(|| {
+                let kind = IndexKind::of_name(name).ok_or_else(|| {
                     let known: Vec<&str> = IndexKind::ALL.iter().map(|(name, _)| *name).collect();
                     TableError::Invalid(format!(
                         "`{name}` is no kind of index; write {column}:{}",
@@ -83,7 +92,7 @@ impl FromStr for IndexSpec {
                 (column, kind)
             }
         };
-        match column.trim() {
+        match column {
             "" => Err(TableError::Invalid(format!("`{text}` names no column to index"))),
             column => Ok(Self { column: column.to_owned(), kind }),
         }
@@ -105,6 +114,11 @@ pub(crate) fn property(specs: &[IndexSpec]) -> String {
 /// a kind that we do not know is one that we do not use.
 pub(crate) fn parse_property(text: &str) -> Vec<IndexSpec> {
     text.split(',').filter_map(|part| part.parse().ok()).collect()
+}
+
+/// Does the table still have such a column? Another writer may have changed it.
+pub(crate) fn fits(spec: &IndexSpec, schema: &Schema, partition_columns: &[String]) -> bool {
+    check_specs(std::slice::from_ref(spec), schema, partition_columns).is_ok()
 }
 
 /// Can these columns be indexed like that?
@@ -136,6 +150,7 @@ pub(crate) fn check_specs(
             let wanted = match kind {
                 IndexKind::Ids => "text or whole numbers",
                 IndexKind::Words | IndexKind::Ngrams => "text",
+                IndexKind::Zones => "float or double",
             };
             return Err(TableError::Invalid(format!(
                 "cannot index `{column}` by {}: it is {}, not {wanted}",
@@ -180,8 +195,8 @@ mod tests {
             let specs: Vec<IndexSpec> = texts.iter().map(|t| t.parse().unwrap()).collect();
             check_specs(&specs, &schema, &["dt".to_owned()])
         };
-        assert!(check(&["id", "name", "name:words", "name:ngrams"]).is_ok());
-        for bad in [["price"], ["id:words"], ["dt"], ["nothing"]] {
+        assert!(check(&["id", "name", "name:words", "name:ngrams", "price:zones"]).is_ok());
+        for bad in [["price"], ["id:words"], ["id:zones"], ["dt"], ["nothing"]] {
             assert!(check(&bad).is_err(), "{bad:?}");
         }
         assert!(check(&["id", "id:ids"]).is_err());

@@ -1,0 +1,357 @@
+//! Rows of a file picked from its decoded columns.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array,
+};
+use datafusion::arrow::compute::{filter_record_batch, take};
+use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::object_store::path::Path;
+use datafusion::object_store::{ObjectStore, ObjectStoreExt};
+use datafusion::parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use datafusion::parquet::arrow::async_reader::AsyncFileReader;
+use datafusion::parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
+use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
+use datafusion::parquet::file::metadata::ParquetMetaData;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use uplake_table::Selection;
+
+use super::{Chunk, ColumnCache};
+
+/// What a scan wants of files, and how to get it from decoded columns.
+pub(crate) struct Gather {
+    cache: Arc<ColumnCache>,
+    store: Arc<dyn ObjectStore>,
+    table: TableSchema,
+    /// The columns that are read, with the types that the table has.
+    fields: Vec<FieldRef>,
+    /// The conditions and the query's columns, over `fields`.
+    conditions: Vec<Arc<dyn PhysicalExpr>>,
+    projection: Vec<Arc<dyn PhysicalExpr>>,
+    output: SchemaRef,
+    batch_rows: usize,
+}
+
+/// Rows to pick from one row group, whose columns are at hand.
+pub(crate) struct Picked {
+    gather: Arc<Gather>,
+    /// Numbers of rows in the row group.
+    rows: Vec<u32>,
+    columns: Vec<Values>,
+}
+
+enum Values {
+    Decoded(ArrayRef),
+    /// The same in the whole file.
+    Same(ScalarValue),
+}
+
+impl Gather {
+    /// `conditions` and `projection` are over `table`'s columns; NULL is no row.
+    pub fn new(
+        cache: Arc<ColumnCache>,
+        store: Arc<dyn ObjectStore>,
+        table: &TableSchema,
+        conditions: &[Arc<dyn PhysicalExpr>],
+        projection: &ProjectionExprs,
+        batch_rows: usize,
+    ) -> Result<Self> {
+        let all = table.table_schema();
+        let mut used: Vec<usize> = projection.column_indices();
+        for condition in conditions {
+            used.extend(collect_columns(condition).iter().map(|c| c.index()));
+        }
+        used.sort_unstable();
+        used.dedup();
+        let fields: Vec<FieldRef> = used.iter().map(|i| Arc::clone(&all.fields()[*i])).collect();
+        let schema = Schema::new(fields.clone());
+        let over = |e: &Arc<dyn PhysicalExpr>| reassign_expr_columns(Arc::clone(e), &schema);
+        Ok(Self {
+            cache,
+            store,
+            table: table.clone(),
+            conditions: conditions.iter().map(over).collect::<Result<_>>()?,
+            projection: projection.iter().map(|p| over(&p.expr)).collect::<Result<_>>()?,
+            output: Arc::new(projection.project_schema(all)?),
+            fields,
+            batch_rows,
+        })
+    }
+
+    /// Is anything read but the number of rows?
+    pub fn reads_columns(&self) -> bool {
+        self.file_fields().next().is_some()
+    }
+
+    /// Columns that are read from files, not known from the log.
+    fn file_fields(&self) -> impl Iterator<Item = &FieldRef> {
+        let partition = self.table.table_partition_cols();
+        self.fields.iter().filter(move |f| !partition.iter().any(|p| p.name() == f.name()))
+    }
+
+    /// The rows of `file` by row group, if its columns are kept or worth keeping by now.
+    /// `None` if they are not, or not as the table has them.
+    pub async fn pick(
+        self: &Arc<Self>,
+        file: &PartitionedFile,
+        metadata: &Arc<ParquetMetaData>,
+        rows: &Selection,
+    ) -> Result<Option<Vec<Picked>>> {
+        let wanted = wanted_rows(file, metadata, rows);
+        let chunk = |row_group: usize, field: &FieldRef| Chunk {
+            file: file.object_meta.location.clone(),
+            row_group,
+            column: field.name().clone(),
+        };
+        let mut chunks = Vec::new();
+        for (group, rows) in &wanted {
+            let group_rows = metadata.row_group(*group).num_rows().unsigned_abs();
+            for field in self.file_fields() {
+                let cost = decoded_rows(metadata, *group, field.name(), rows).unwrap_or(group_rows);
+                chunks.push((chunk(*group, field), cost, group_rows));
+            }
+        }
+        if !self.cache.worth_keeping(&chunks) {
+            return Ok(None);
+        }
+        let mut picked = Vec::with_capacity(wanted.len());
+        for (row_group, rows) in wanted {
+            let mut missing = Vec::new();
+            for field in self.file_fields() {
+                if self.cache.get(&chunk(row_group, field)).is_none() {
+                    missing.push(Arc::clone(field));
+                }
+            }
+            let decoded = match missing.is_empty() {
+                true => Vec::new(),
+                false => match self.decode(file, metadata, row_group, &missing).await? {
+                    Some(decoded) => decoded,
+                    None => return Ok(None),
+                },
+            };
+            let mut columns = Vec::with_capacity(self.fields.len());
+            for field in &self.fields {
+                let partition = self.table.table_partition_cols();
+                if let Some(at) = partition.iter().position(|p| p.name() == field.name()) {
+                    columns.push(Values::Same(file.partition_values[at].clone()));
+                    continue;
+                }
+                let chunk = chunk(row_group, field);
+                let fresh = missing.iter().position(|m| m.name() == field.name());
+                let values = match fresh.and_then(|at| decoded.get(at)) {
+                    Some(values) => Arc::clone(values),
+                    None => match self.cache.get(&chunk) {
+                        Some(values) => values,
+                        // Let go in between.
+                        None => return Ok(None),
+                    },
+                };
+                if fresh.is_some() {
+                    let bytes = values.get_array_memory_size();
+                    self.cache.keep(chunk, Arc::clone(&values), bytes);
+                }
+                columns.push(Values::Decoded(values));
+            }
+            picked.push(Picked { gather: Arc::clone(self), rows, columns });
+        }
+        Ok(Some(picked))
+    }
+
+    /// Whole columns of a row group; `None` if the file does not have them as the table does.
+    async fn decode(
+        &self,
+        file: &PartitionedFile,
+        metadata: &Arc<ParquetMetaData>,
+        row_group: usize,
+        fields: &[FieldRef],
+    ) -> Result<Option<Vec<ArrayRef>>> {
+        let options = ArrowReaderOptions::new();
+        let found = ArrowReaderMetadata::try_new(Arc::clone(metadata), options.clone())?;
+        // The table's types where it has the column: text as views, which are not copied.
+        let mut as_table = Vec::new();
+        for field in found.schema().fields() {
+            let wanted = fields.iter().find(|f| f.name() == field.name());
+            as_table.push(match wanted {
+                Some(f) => Arc::new(field.as_ref().clone().with_data_type(f.data_type().clone())),
+                None => Arc::clone(field),
+            });
+        }
+        if fields.iter().any(|f| found.schema().index_of(f.name()).is_err()) {
+            return Ok(None);
+        }
+        let schema = Schema::new_with_metadata(as_table, found.schema().metadata().clone());
+        let options = options.with_schema(Arc::new(schema));
+        let Ok(read_as) = ArrowReaderMetadata::try_new(Arc::clone(metadata), options) else {
+            return Ok(None);
+        };
+        let reader = StoreReader {
+            store: Arc::clone(&self.store),
+            path: file.object_meta.location.clone(),
+            metadata: Arc::clone(metadata),
+        };
+        let names = fields.iter().map(|f| f.name().as_str());
+        let mask = ProjectionMask::columns(metadata.file_metadata().schema_descr(), names);
+        let rows = usize::try_from(metadata.row_group(row_group).num_rows()).unwrap_or_default();
+        let stream = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, read_as)
+            .with_projection(mask)
+            .with_row_groups(vec![row_group])
+            .with_batch_size(rows.max(1))
+            .build()?;
+        let batches: Vec<RecordBatch> = stream.try_collect().await?;
+        let [batch] = batches.as_slice() else { return Ok(None) };
+        let column = |f: &FieldRef| batch.column_by_name(f.name()).cloned();
+        Ok(fields.iter().map(column).collect())
+    }
+
+    fn project(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let columns = self
+            .projection
+            .iter()
+            .map(|expr| expr.evaluate(batch)?.into_array(batch.num_rows()))
+            .collect::<Result<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.output), columns, &options)?)
+    }
+
+    fn apply(&self, mut batch: RecordBatch) -> Result<RecordBatch> {
+        for condition in &self.conditions {
+            let found = condition.evaluate(&batch)?.into_array(batch.num_rows())?;
+            let found = found.as_boolean_opt().ok_or_else(|| {
+                DataFusionError::Internal(format!("{condition} is not a condition"))
+            })?;
+            batch = filter_record_batch(&batch, found)?;
+            if batch.num_rows() == 0 {
+                break;
+            }
+        }
+        Ok(batch)
+    }
+}
+
+/// A file of the store whose footer is known.
+struct StoreReader {
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+    metadata: Arc<ParquetMetaData>,
+}
+
+impl AsyncFileReader for StoreReader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
+        let read = self.store.get_range(&self.path, range);
+        read.map(|r| r.map_err(|e| ParquetError::External(Box::new(e)))).boxed()
+    }
+
+    fn get_byte_ranges(
+        &mut self,
+        ranges: Vec<Range<u64>>,
+    ) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
+        async move {
+            let read = self.store.get_ranges(&self.path, &ranges).await;
+            read.map_err(|e| ParquetError::External(Box::new(e)))
+        }
+        .boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        _options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, ParquetResult<Arc<ParquetMetaData>>> {
+        let metadata = Arc::clone(&self.metadata);
+        async move { Ok(metadata) }.boxed()
+    }
+}
+
+/// The rows to read, by row group: those groups whose start lies in the file's range, which is how
+/// the Parquet scan shares a file out.
+fn wanted_rows(
+    file: &PartitionedFile,
+    metadata: &ParquetMetaData,
+    rows: &Selection,
+) -> Vec<(usize, Vec<u32>)> {
+    let mut wanted = Vec::new();
+    let mut first = 0u64;
+    let mut runs = rows.runs();
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let end = first + u64::try_from(group.num_rows()).unwrap_or_default();
+        let start = first;
+        first = end;
+        let column = group.column(0);
+        let offset = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+        if file.range.as_ref().is_some_and(|range| !range.contains(offset)) {
+            continue;
+        }
+        runs.skip_to(u32::try_from(start).unwrap_or(u32::MAX));
+        let mut here = Vec::new();
+        for run in runs.clone() {
+            let (low, high) = (u64::from(run.start).max(start), u64::from(run.end).min(end));
+            if low >= end {
+                break;
+            }
+            here.extend((low..high).map(|row| (row - start) as u32));
+        }
+        if !here.is_empty() {
+            wanted.push((number, here));
+        }
+    }
+    wanted
+}
+
+/// The rows of the pages of a column that hold any of `rows`; `None` without a page index.
+fn decoded_rows(
+    metadata: &ParquetMetaData,
+    row_group: usize,
+    column: &str,
+    rows: &[u32],
+) -> Option<u64> {
+    let group = metadata.row_group(row_group);
+    let at = group.columns().iter().position(|c| c.column_path().string() == column)?;
+    let pages = metadata.offset_index()?.get(row_group)?.get(at)?.page_locations();
+    let mut decoded = 0;
+    let mut rest = rows;
+    for (number, page) in pages.iter().enumerate() {
+        let end = pages.get(number + 1).map_or(group.num_rows(), |next| next.first_row_index);
+        let here = rest.partition_point(|row| i64::from(*row) < end);
+        if here > 0 {
+            decoded += end - page.first_row_index;
+        }
+        rest = &rest[here..];
+    }
+    u64::try_from(decoded).ok()
+}
+
+impl Picked {
+    /// The rows that satisfy the conditions, as the query wants them.
+    pub fn into_stream(self) -> BoxStream<'static, Result<RecordBatch>> {
+        let Self { gather, rows, columns } = self;
+        let batch_rows = gather.batch_rows.max(1);
+        let schema = Arc::new(Schema::new(gather.fields.clone()));
+        let parts: Vec<UInt32Array> =
+            rows.chunks(batch_rows).map(|part| UInt32Array::from(part.to_vec())).collect();
+        futures::stream::iter(parts)
+            .map(move |rows| {
+                let picked = columns
+                    .iter()
+                    .map(|values| match values {
+                        Values::Decoded(values) => Ok(take(values.as_ref(), &rows, None)?),
+                        Values::Same(value) => value.to_array_of_size(rows.len()),
+                    })
+                    .collect::<Result<Vec<_>>>()?;
+                let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+                let batch =
+                    RecordBatch::try_new_with_options(Arc::clone(&schema), picked, &options)?;
+                gather.project(&gather.apply(batch)?)
+            })
+            .boxed()
+    }
+}

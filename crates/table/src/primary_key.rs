@@ -1,0 +1,500 @@
+//! Tables with a primary key: a load replaces the rows whose keys it brings again.
+//!
+//! ```text
+//! new rows ─► one of each key in a buffer ─► new files ─► one of each key among them
+//!          ─► files of their partitions that hold some of the keys, written again without those rows
+//!          ─► one commit: new files, rewritten files, the old ones out
+//! ```
+//!
+//! Files are replaced as a whole, so any Delta reader gets the right rows.
+//!
+//! # Invariants
+//! - The key holds the partition columns, so rows of one key are in one partition.
+//! - A commit is for the files it looked at: if others came meanwhile, their keys are looked at, too.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::{Array, BooleanArray, RecordBatch};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::row::{RowConverter, Rows, SortField};
+use deltalake_core::kernel::Add;
+use object_store::ObjectStore;
+use object_store::path::Path;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use tokio::runtime::Handle;
+
+use crate::commit::{self, Change, CommitError};
+use crate::error::{Result, TableError};
+use crate::lake::Lake;
+use crate::load::on_thread;
+use crate::maintain::{StoreFile, fit};
+use crate::snapshot::{DataFile, Snapshot, store_path};
+use crate::write::{Layout, TableWriter};
+use crate::write_stream::remove_action;
+
+/// Rows read at a time.
+const BATCH_ROWS: usize = 8192;
+
+/// What becomes of a row whose key is there already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// It takes the place of the other: the last load wins, and within a load the last row.
+    #[default]
+    Replace,
+    /// It is left out: the first row of a key stays.
+    Ignore,
+}
+
+/// Can these columns be the table's primary key?
+pub(crate) fn check_primary_key(
+    key: &[String],
+    schema: &Schema,
+    partition_columns: &[String],
+) -> Result<()> {
+    if key.is_empty() {
+        return Ok(());
+    }
+    for column in key {
+        let Ok(field) = schema.field_with_name(column) else {
+            let known: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+            return Err(TableError::Invalid(format!(
+                "primary key column `{column}` is not in the table; its columns are {}",
+                known.join(", ")
+            )));
+        };
+        if field.data_type().is_nested() || field.data_type().is_floating() {
+            return Err(TableError::Invalid(format!(
+                "`{column}` cannot be in a primary key: it is {}",
+                crate::schema::type_name(field.data_type())
+            )));
+        }
+    }
+    if let Some(missing) = partition_columns.iter().find(|p| !key.contains(p)) {
+        return Err(TableError::Invalid(format!(
+            "the primary key must hold the partition column `{missing}`: rows of one key are \
+             looked for in one partition only"
+        )));
+    }
+    if key.iter().all(|column| partition_columns.contains(column)) {
+        return Err(TableError::Invalid(
+            "the primary key needs a column that is not a partition column".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// The key of rows of a data file, as bytes that are equal if the keys are.
+struct KeyColumns {
+    names: Vec<String>,
+    converter: RowConverter,
+}
+
+impl KeyColumns {
+    fn new(schema: &Schema, layout: &Layout) -> Result<Self> {
+        let names: Vec<String> = layout
+            .primary_key
+            .iter()
+            .filter(|column| !layout.partition_columns.contains(column))
+            .cloned()
+            .collect();
+        let mut fields = Vec::with_capacity(names.len());
+        for name in &names {
+            let field = schema
+                .field_with_name(name)
+                .map_err(|e| TableError::arrow("reading the primary key", e))?;
+            fields.push(SortField::new(field.data_type().clone()));
+        }
+        let converter = RowConverter::new(fields)
+            .map_err(|e| TableError::arrow("reading the primary key", e))?;
+        Ok(Self { names, converter })
+    }
+
+    fn rows(&self, batch: &RecordBatch) -> Result<Rows> {
+        let arrow = |e| TableError::arrow("reading the primary key", e);
+        let mut columns = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            let at = batch.schema().index_of(name).map_err(arrow)?;
+            let column = Arc::clone(batch.column(at));
+            if column.null_count() > 0 {
+                return Err(TableError::Invalid(format!(
+                    "column `{name}` is in the primary key, but a row has NULL there; nothing was \
+                     written"
+                )));
+            }
+            columns.push(column);
+        }
+        self.converter.convert_columns(&columns).map_err(arrow)
+    }
+}
+
+/// One row of each key: the last, or the first. Batches are in the order of the input.
+pub(crate) fn without_repeats(
+    batches: Vec<RecordBatch>,
+    layout: &Layout,
+    dropped: &AtomicU64,
+) -> Result<Vec<RecordBatch>> {
+    let Some(first) = batches.first() else { return Ok(batches) };
+    let keys = KeyColumns::new(&first.schema(), layout)?;
+    let rows = batches.iter().map(|b| keys.rows(b)).collect::<Result<Vec<_>>>()?;
+    let mut seen: HashSet<&[u8]> = HashSet::new();
+    let mut kept: Vec<Vec<bool>> = rows.iter().map(|r| vec![false; r.num_rows()]).collect();
+    let all = (0..rows.len()).flat_map(|b| (0..rows[b].num_rows()).map(move |r| (b, r)));
+    let mut take = |(batch, row): (usize, usize)| {
+        kept[batch][row] = seen.insert(rows[batch].row(row).data());
+    };
+    match layout.on_conflict {
+        OnConflict::Ignore => all.for_each(&mut take),
+        OnConflict::Replace => {
+            let places: Vec<(usize, usize)> = all.collect();
+            places.into_iter().rev().for_each(&mut take);
+        }
+    }
+    let total: usize = kept.iter().map(Vec::len).sum();
+    if seen.len() == total {
+        return Ok(batches);
+    }
+    dropped.fetch_add((total - seen.len()) as u64, Ordering::Relaxed);
+    batches
+        .iter()
+        .zip(kept)
+        .map(|(batch, kept)| {
+            filter_record_batch(batch, &BooleanArray::from(kept))
+                .map_err(|e| TableError::arrow("leaving repeated keys out", e))
+        })
+        .collect()
+}
+
+/// What a commit of new rows is to be made of.
+#[derive(Debug, Default)]
+pub(crate) struct Resolved {
+    /// New files, and what is left of rewritten ones.
+    pub add: Vec<Add>,
+    /// Files of the table that were rewritten.
+    pub remove: Vec<DataFile>,
+    /// Files written here, to discard if the commit fails.
+    pub written: Vec<Add>,
+    /// Rows left out.
+    pub dropped: u64,
+}
+
+/// A data file, of the table or new.
+#[derive(Clone)]
+struct Source {
+    path: String,
+    location: Path,
+    size: u64,
+    partition: Vec<Option<String>>,
+}
+
+impl Source {
+    fn of_new(layout: &Layout, add: &Add) -> Result<Self> {
+        let value = |c: &String| add.partition_values.get(c).cloned().flatten();
+        Ok(Self {
+            path: add.path.clone(),
+            location: store_path(&layout.table, &layout.prefix, &add.path)?,
+            size: u64::try_from(add.size).unwrap_or_default(),
+            partition: layout.partition_columns.iter().map(value).collect(),
+        })
+    }
+
+    fn of_table(layout: &Layout, file: &DataFile) -> Self {
+        let value = |c: &String| file.partition_values.get(c).cloned().flatten();
+        Self {
+            path: file.path.clone(),
+            location: file.store_path.clone(),
+            size: file.size,
+            partition: layout.partition_columns.iter().map(value).collect(),
+        }
+    }
+}
+
+type KeySet = HashSet<Box<[u8]>>;
+
+struct Work {
+    writer: TableWriter,
+    layout: Layout,
+    keys: KeyColumns,
+    /// A file's columns without ids.
+    schema: SchemaRef,
+    store: Arc<dyn ObjectStore>,
+    runtime: Handle,
+    now: Resolved,
+}
+
+/// One row of each key among the files of a load, given in the order in which they were written;
+/// returns the files that are left and the number of rows that are not.
+pub(crate) async fn among_new(
+    lake: &Lake,
+    layout: &Layout,
+    new: Vec<Add>,
+    now_millis: i64,
+) -> Result<(Vec<Add>, u64)> {
+    let resolved = repeats_among(lake, layout, new.clone(), now_millis).await;
+    let kept = resolved.as_ref().map_or(&[][..], |r| &r.add);
+    let unused: Vec<Add> =
+        new.iter().filter(|n| !kept.iter().any(|a| a.path == n.path)).cloned().collect();
+    commit::discard(lake, &layout.table, &unused).await;
+    resolved.map(|resolved| (resolved.add, resolved.dropped))
+}
+
+async fn repeats_among(
+    lake: &Lake,
+    layout: &Layout,
+    new: Vec<Add>,
+    now_millis: i64,
+) -> Result<Resolved> {
+    run(lake, layout, now_millis, move |work| {
+        let mut sources = Vec::new();
+        for add in new {
+            sources.push((Source::of_new(&work.layout, &add)?, add));
+        }
+        if work.layout.on_conflict == OnConflict::Replace {
+            sources.reverse();
+        }
+        for partition in partitions(&sources) {
+            let here: Vec<_> = sources.iter().filter(|(s, _)| s.partition == partition).collect();
+            let alone = here.len() == 1;
+            let mut seen = KeySet::new();
+            for (source, add) in here {
+                if alone {
+                    work.now.add.push(add.clone());
+                    continue;
+                }
+                let repeated = work.find(source, &seen)?;
+                work.collect(source, &mut seen)?;
+                match repeated.is_empty() {
+                    true => work.now.add.push(add.clone()),
+                    false => work.rewrite(source, &repeated)?,
+                }
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Commits new rows on top of `base`, as `change` makes it of the files that come and go. A conflict
+/// is for the caller to try again on what the table is by then; nothing is left of the attempt.
+pub(crate) async fn commit(
+    lake: &Lake,
+    layout: &Layout,
+    base: &Snapshot,
+    new: &[Add],
+    mut change: Change,
+) -> Result<(u64, u64), CommitError> {
+    let table = base.table();
+    let now_millis = change.now_millis;
+    let Resolved { add, remove, written, dropped } =
+        against_table(lake, layout, base, new.to_vec(), now_millis).await?;
+    let unused: Vec<Add> =
+        new.iter().filter(|n| !add.iter().any(|a| a.path == n.path)).cloned().collect();
+    change.add = add;
+    change.remove = remove.iter().map(|f| remove_action(f, now_millis, true)).collect();
+    change.on_these_files_only = true;
+    match commit::commit(lake, base, change).await {
+        Ok(version) => {
+            commit::discard(lake, table, &unused).await;
+            Ok((version, dropped))
+        }
+        Err(error) => {
+            commit::discard(lake, table, &written).await;
+            Err(error)
+        }
+    }
+}
+
+/// The new files against those of the table.
+async fn against_table(
+    lake: &Lake,
+    layout: &Layout,
+    base: &Snapshot,
+    new: Vec<Add>,
+    now_millis: i64,
+) -> Result<Resolved> {
+    let files = base.files().to_vec();
+    run(lake, layout, now_millis, move |work| {
+        let mut sources = Vec::new();
+        for add in new {
+            sources.push((Source::of_new(&work.layout, &add)?, add));
+        }
+        for partition in partitions(&sources) {
+            let here: Vec<_> = sources.iter().filter(|(s, _)| s.partition == partition).collect();
+            let mut brought = KeySet::new();
+            for (source, _) in &here {
+                work.collect(source, &mut brought)?;
+            }
+            let mut there = KeySet::new();
+            for file in &files {
+                let source = Source::of_table(&work.layout, file);
+                if source.partition != partition {
+                    continue;
+                }
+                let found = work.find(&source, &brought)?;
+                if found.is_empty() {
+                    continue;
+                }
+                match work.layout.on_conflict {
+                    OnConflict::Ignore => there.extend(found),
+                    OnConflict::Replace => {
+                        work.rewrite(&source, &found)?;
+                        work.now.remove.push(file.clone());
+                    }
+                }
+            }
+            for (source, add) in here {
+                let known =
+                    if there.is_empty() { KeySet::new() } else { work.find(source, &there)? };
+                match known.is_empty() {
+                    true => work.now.add.push(add.clone()),
+                    false => work.rewrite(source, &known)?,
+                }
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn partitions(sources: &[(Source, Add)]) -> Vec<Vec<Option<String>>> {
+    let mut found: Vec<Vec<Option<String>>> = Vec::new();
+    for (source, _) in sources {
+        if !found.contains(&source.partition) {
+            found.push(source.partition.clone());
+        }
+    }
+    found
+}
+
+async fn run(
+    lake: &Lake,
+    layout: &Layout,
+    now_millis: i64,
+    work: impl FnOnce(&mut Work) -> Result<()> + Send + 'static,
+) -> Result<Resolved> {
+    let runtime = Handle::current();
+    let writer = TableWriter::new(lake, layout.clone(), runtime.clone(), 0, now_millis);
+    writer.ids().open().await?;
+    // Without ids, which are made again from the keys: the same ones, if the files had any.
+    let given = layout.schema.fields().iter();
+    let given = given.filter(|f| !layout.partition_columns.contains(f.name())).cloned();
+    let schema = Arc::new(Schema::new(given.collect::<Vec<_>>()));
+    let mut state = Work {
+        keys: KeyColumns::new(&schema, layout)?,
+        layout: layout.clone(),
+        writer,
+        schema,
+        store: Arc::clone(lake.store()),
+        runtime,
+        now: Resolved::default(),
+    };
+    let (lake, table) = (lake.clone(), layout.table.clone());
+    let (result, now) = on_thread(move || {
+        let result = work(&mut state);
+        state.now.written.extend(state.writer.take_files());
+        Ok((result, state.now))
+    })
+    .await?;
+    if let Err(error) = result {
+        commit::discard(&lake, &table, &now.written).await;
+        return Err(error);
+    }
+    Ok(now)
+}
+
+impl Work {
+    /// The file's rows; its key columns alone, or all.
+    fn read(
+        &self,
+        source: &Source,
+        keys_only: bool,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+        let parquet = |e| TableError::Parquet { file: source.path.clone(), source: e };
+        let chunks =
+            StoreFile::at(&self.store, source.location.clone(), source.size, &self.runtime);
+        let builder = ParquetRecordBatchReaderBuilder::try_new(chunks).map_err(parquet)?;
+        let (mask, schema) = if keys_only {
+            let names = self.keys.names.iter().map(String::as_str);
+            let of = |name: &String| self.schema.field_with_name(name).cloned();
+            let fields = self
+                .keys
+                .names
+                .iter()
+                .map(of)
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|e| TableError::arrow("reading the primary key", e))?;
+            let mask = ProjectionMask::columns(builder.parquet_schema(), names);
+            (mask, Arc::new(Schema::new(fields)))
+        } else {
+            (ProjectionMask::all(), Arc::clone(&self.schema))
+        };
+        let reader =
+            builder.with_projection(mask).with_batch_size(BATCH_ROWS).build().map_err(parquet)?;
+        let path = source.path.clone();
+        Ok(reader.map(move |batch| {
+            batch
+                .and_then(|batch| fit(&batch, &schema))
+                .map_err(|e| TableError::arrow(format!("reading {path}"), e))
+        }))
+    }
+
+    /// Adds the file's keys to `keys`.
+    fn collect(&self, source: &Source, keys: &mut KeySet) -> Result<()> {
+        for batch in self.read(source, true)? {
+            let rows = self.keys.rows(&batch?)?;
+            keys.extend(rows.iter().map(|row| Box::from(row.data())));
+        }
+        Ok(())
+    }
+
+    /// Those of `keys` that the file holds.
+    fn find(&self, source: &Source, keys: &KeySet) -> Result<KeySet> {
+        let mut found = KeySet::new();
+        if keys.is_empty() {
+            return Ok(found);
+        }
+        for batch in self.read(source, true)? {
+            let rows = self.keys.rows(&batch?)?;
+            let held = rows.iter().filter(|row| keys.contains(row.data()));
+            found.extend(held.map(|row| Box::from(row.data())));
+        }
+        Ok(found)
+    }
+
+    /// Writes the file again without the rows of these keys; not at all if none is left.
+    fn rewrite(&mut self, source: &Source, without: &KeySet) -> Result<()> {
+        let mut output = None;
+        for batch in self.read(source, false)? {
+            let batch = batch?;
+            let rows = self.keys.rows(&batch)?;
+            let stays = |at: usize| !without.contains(rows.row(at).data());
+            let mask =
+                BooleanArray::new(BooleanBuffer::collect_bool(batch.num_rows(), stays), None);
+            let left = filter_record_batch(&batch, &mask)
+                .map_err(|e| TableError::arrow("leaving replaced rows out", e))?;
+            self.now.dropped += (batch.num_rows() - left.num_rows()) as u64;
+            if left.num_rows() == 0 {
+                continue;
+            }
+            let left = self.writer.ids().append(vec![left], &self.runtime)?;
+            let file = match &mut output {
+                Some(file) => file,
+                None => output.insert(self.writer.open_file(&source.partition, &left)?),
+            };
+            for rows in &left {
+                file.write(rows)?;
+            }
+        }
+        if let Some(file) = output {
+            self.writer.close_file(file)?;
+            let written = self.writer.take_files();
+            self.now.add.extend(written.iter().cloned());
+            self.now.written.extend(written);
+        }
+        Ok(())
+    }
+}
