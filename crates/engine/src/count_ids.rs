@@ -10,6 +10,7 @@ use datafusion::common::{Column, Result};
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection};
 
+use crate::distinct_ids::distinct_ids;
 use crate::key_ids::with_ids;
 
 /// The plan with ids counted in place of their keys, where tables have them.
@@ -34,6 +35,11 @@ fn counted(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
         let Some(found) = with_ids(&input, key)? else { continue };
         let mut function = function.clone();
         function.params.args = vec![Expr::Column(found.ids)];
+        if aggregate.group_expr.is_empty() {
+            // Many groups would have many sets of bits, most of them nearly empty.
+            function.func = Arc::new(distinct_ids());
+            function.params.distinct = false;
+        }
         *expr = Expr::AggregateFunction(function);
         input = found.plan;
         changed = true;

@@ -30,6 +30,7 @@ mod catalog;
 mod count_ids;
 mod daily_sums;
 mod ddl;
+mod distinct_ids;
 mod domain_functions;
 mod error;
 mod exact_sum;
