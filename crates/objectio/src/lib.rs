@@ -1,5 +1,8 @@
 #![forbid(unsafe_code)]
+mod budget;
 mod clock;
+mod conditional;
+mod connect;
 mod counted;
 mod counters;
 mod dice;
@@ -8,6 +11,7 @@ mod open;
 mod options;
 mod ranges;
 mod store;
+pub mod conformance;
 pub use clock::{Clock, RealClock};
 pub use counters::{Counters, Counts, Prices};
 pub use error::StoreError;

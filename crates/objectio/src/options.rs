@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, Visitor};
+use serde::de::{Deserializer, Visitor};
 
 use crate::counters::Prices;
 use crate::error::StoreError;
@@ -152,6 +153,8 @@ pub struct StorageOptions {
     pub connections: bool,
     /// Ask DNS for the store's addresses this often, in milliseconds.
     pub dns_refresh_ms: u64,
+    /// Addresses of hosts, instead of asking DNS: several gateways behind one name.
+    pub addresses: BTreeMap<String, Vec<IpAddr>>,
     /// Price list for the estimate of costs.
     pub prices: Prices,
     /// Settings of the provider by its usual names without prefix or with it: `region`, `endpoint`,
@@ -183,6 +186,7 @@ impl Default for StorageOptions {
             writes_per_second: 3_500.0,
             connections: true,
             dns_refresh_ms: 30_000,
+            addresses: BTreeMap::new(),
             prices: Prices::default(),
             provider: BTreeMap::new(),
             seed: None,

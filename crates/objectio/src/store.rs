@@ -12,15 +12,17 @@ use futures::Stream;
 use futures::stream::{BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
     UploadPart,
 };
 use url::Url;
 
 use crate::clock::Clock;
+use crate::conditional::Conditional;
 use crate::counted::Counted;
 use crate::counters::{Counters, Counts, Reading, Scope, count};
+use crate::dice::Dice;
 use crate::error::StoreError;
 use crate::options::StorageOptions;
 use crate::ranges::Ranges;
@@ -58,6 +60,8 @@ struct Layers {
     bottom: Arc<dyn ObjectStore>,
     /// `None` for files and memory, which have no round trips to save.
     ranges: Option<Arc<Ranges>>,
+    /// `None` as well: files and memory lose no answers.
+    conditional: Option<Conditional>,
     total: Arc<Counters>,
     clock: Arc<dyn Clock>,
     options: StorageOptions,
@@ -91,9 +95,12 @@ impl Store {
         let total: Arc<Counters> = Arc::default();
         let ranges =
             remote.then(|| Arc::new(Ranges::new(Arc::clone(&bottom), options, Arc::clone(&clock))));
+        let conditional = remote.then(|| {
+            Conditional::new(Arc::clone(&bottom), Arc::clone(&clock), Dice::new(options.seed))
+        });
         let scope = Scope::new(&[Arc::clone(&total)]);
         let options = options.clone();
-        let layers = Layers { url, prefix, bottom, ranges, total, clock, options };
+        let layers = Layers { url, prefix, bottom, ranges, conditional, total, clock, options };
         Ok(Arc::new(Self { layers: Arc::new(layers), scope }))
     }
 
@@ -206,7 +213,10 @@ impl ObjectStore for Store {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        self.scope.run(self.layers.bottom.put_opts(location, payload, opts)).await
+        match &self.layers.conditional {
+            Some(conditional) => self.scope.run(conditional.put(location, payload, opts)).await,
+            None => self.scope.run(self.layers.bottom.put_opts(location, payload, opts)).await,
+        }
     }
 
     async fn put_multipart_opts(
@@ -215,7 +225,8 @@ impl ObjectStore for Store {
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         let upload = self.scope.run(self.layers.bottom.put_multipart_opts(location, opts)).await?;
-        Ok(Box::new(Upload { upload, scope: self.scope.clone() }))
+        let store = self.clone();
+        Ok(Box::new(Upload { upload, store, location: location.clone(), len: 0 }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -273,20 +284,34 @@ fn lazily<T: Send + 'static>(
 #[derive(Debug)]
 struct Upload {
     upload: Box<dyn MultipartUpload>,
-    scope: Scope,
+    store: Store,
+    location: Path,
+    len: u64,
 }
 
 #[async_trait]
 impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        Box::pin(self.scope.run(self.upload.put_part(data)))
+        self.len += data.content_length() as u64;
+        Box::pin(self.store.scope.run(self.upload.put_part(data)))
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        self.scope.run(self.upload.complete()).await
+        let lost = match self.store.scope.run(self.upload.complete()).await {
+            Err(Error::NotFound { path, source }) => Error::NotFound { path, source },
+            outcome => return outcome,
+        };
+        // The store does not know the upload: if the answer to the first request was lost and the
+        // connections asked again, it is because the upload is complete.
+        match self.store.head(&self.location).await {
+            Ok(meta) if meta.size == self.len => {
+                Ok(PutResult { e_tag: meta.e_tag, version: meta.version })
+            }
+            _ => Err(lost),
+        }
     }
 
     async fn abort(&mut self) -> Result<()> {
-        self.scope.run(self.upload.abort()).await
+        self.store.scope.run(self.upload.abort()).await
     }
 }

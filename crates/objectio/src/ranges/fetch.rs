@@ -18,9 +18,10 @@ use object_store::path::Path;
 use object_store::{
     Attributes, Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, Result,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Ranges;
+use crate::clock::Clock;
 use crate::counters::count;
 use crate::error::{StoreError, is_transient};
 
@@ -36,6 +37,7 @@ pub(super) struct Request<'a> {
     options: GetOptions,
     /// Bytes expected at most; what memory and pace are reckoned with.
     len: u64,
+    trace: Trace,
 }
 
 impl<'a> Request<'a> {
@@ -44,18 +46,24 @@ impl<'a> Request<'a> {
         let len = range.end - range.start;
         let options =
             GetOptions { range: Some(GetRange::Bounded(range)), head: false, ..options.clone() };
-        Self { path, options, len }
+        Self::new(path, options, len)
     }
 
     /// Metadata only.
     pub(super) fn head(path: &'a Path, options: &GetOptions) -> Self {
-        Self { path, options: GetOptions { head: true, ..options.clone() }, len: 0 }
+        Self::new(path, GetOptions { head: true, ..options.clone() }, 0)
     }
 
     /// As it is: for a suffix shorter than a piece, and for objects without bytes.
     pub(super) fn of(path: &'a Path, options: &GetOptions) -> Self {
         let len = if let Some(GetRange::Suffix(len)) = options.range { len } else { 0 };
-        Self { path, options: options.clone(), len }
+        Self::new(path, options.clone(), len)
+    }
+
+    fn new(path: &'a Path, mut options: GetOptions, len: u64) -> Self {
+        let trace = Trace::default();
+        options.extensions.insert(trace.clone());
+        Self { path, options, len, trace }
     }
 }
 
@@ -78,20 +86,72 @@ impl Fetched {
     }
 }
 
-/// The addresses a fetch has sent requests to, so that its next one goes elsewhere. Travels in the
-/// request's extensions to the connections.
+/// What a fetch and the connections tell each other; travels in the requests' extensions.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tried(pub(crate) Arc<Mutex<Vec<SocketAddr>>>);
+pub(crate) struct Trace(Arc<TraceState>);
+
+#[derive(Debug, Default)]
+struct TraceState {
+    /// Addresses that requests were sent to, so that the next one goes elsewhere.
+    tried: Mutex<Vec<SocketAddr>>,
+    held: Mutex<Held>,
+}
+
+/// Whether requests wait for the budget: then it is not the store that is slow.
+#[derive(Debug, Default)]
+struct Held {
+    now: u32,
+    ever: bool,
+    /// When the last wait ended.
+    ended: Duration,
+}
+
+impl Trace {
+    /// The addresses tried so far.
+    pub(crate) fn tried(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
+        self.0.tried.lock()
+    }
+
+    /// Marks a wait for the budget, until the guard is dropped.
+    pub(crate) fn hold(&self, clock: &Arc<dyn Clock>) -> impl Drop + Send + use<> {
+        let mut held = self.0.held.lock();
+        held.now += 1;
+        held.ever = true;
+        Holding { trace: self.clone(), clock: Arc::clone(clock) }
+    }
+
+    /// When the last wait ended; now, if one lasts.
+    fn held_until(&self, now: Duration) -> Duration {
+        let held = self.0.held.lock();
+        if held.now > 0 { now } else { held.ended }
+    }
+
+    fn was_held(&self) -> bool {
+        self.0.held.lock().ever
+    }
+}
+
+struct Holding {
+    trace: Trace,
+    clock: Arc<dyn Clock>,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let mut held = self.trace.0.held.lock();
+        held.now -= 1;
+        held.ended = self.clock.now();
+    }
+}
 
 impl Ranges {
     /// Fetches `request` into `buffer`, whose contents it replaces.
     pub(super) async fn fetch(
         &self,
-        mut request: Request<'_>,
+        request: Request<'_>,
         buffer: &mut BytesMut,
     ) -> Result<Fetched> {
         let permit = self.limiter.acquire(request.len).await;
-        request.options.extensions.insert(Tried::default());
         let begun = self.clock.now();
         let mut failures = 0;
         loop {
@@ -135,7 +195,7 @@ impl Ranges {
                 }
                 Either::Right(((), first)) => {
                     let memory = self.limiter.try_bytes(request.len);
-                    if memory.is_none() || !self.pace.try_hedge() {
+                    if memory.is_none() || request.trace.was_held() || !self.pace.try_hedge() {
                         first.await.map(|fetched| (fetched, false))
                     } else {
                         count(|c| &c.hedges, 1);
@@ -175,7 +235,7 @@ impl Ranges {
     /// One request; its body goes into `buffer`.
     async fn attempt(&self, request: &Request<'_>, buffer: &mut BytesMut) -> Result<Fetched> {
         buffer.clear();
-        let mut watch = Watch::new(self, request.path);
+        let mut watch = Watch::new(self, request);
         let answer = self.inner.get_opts(request.path, request.options.clone());
         let GetResult { payload, meta, range, attributes } = watch.over(pin!(answer)).await??;
         let path = || request.path.to_string();
@@ -237,15 +297,15 @@ fn wanted(range: Option<&GetRange>, size: u64) -> Range<u64> {
 /// again for what is left.
 struct Watch<'a> {
     ranges: &'a Ranges,
-    path: &'a Path,
+    request: &'a Request<'a>,
     progress: Duration,
     timer: futures::future::BoxFuture<'static, ()>,
 }
 
 impl<'a> Watch<'a> {
-    fn new(ranges: &'a Ranges, path: &'a Path) -> Self {
+    fn new(ranges: &'a Ranges, request: &'a Request<'a>) -> Self {
         let timer = ranges.clock.sleep(ranges.options.stall_timeout());
-        Self { ranges, path, progress: ranges.clock.now(), timer }
+        Self { ranges, request, progress: ranges.clock.now(), timer }
     }
 
     /// Waits for `work`; its completion is progress.
@@ -258,11 +318,13 @@ impl<'a> Watch<'a> {
                     return Ok(output);
                 }
                 Either::Right(((), unfinished)) => {
-                    let idle = self.ranges.clock.now().saturating_sub(self.progress);
+                    let now = self.ranges.clock.now();
+                    let progress = self.progress.max(self.request.trace.held_until(now));
+                    let idle = now.saturating_sub(progress);
                     if idle >= stall {
                         count(|c| &c.stalls, 1);
                         let waited_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
-                        let path = self.path.to_string();
+                        let path = self.request.path.to_string();
                         return Err(StoreError::Stalled { path, waited_ms }.into());
                     }
                     work = unfinished;

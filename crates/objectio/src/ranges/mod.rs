@@ -28,7 +28,7 @@ use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::error::{StoreError, is_out_of_range};
 use crate::options::StorageOptions;
-pub(crate) use fetch::Tried;
+pub(crate) use fetch::Trace;
 use fetch::{Fetched, Request};
 use limiter::{Bounds, Limiter};
 use pace::Pace;
