@@ -1,8 +1,10 @@
 //! How many requests per second a store takes, learned from its refusals.
 //!
 //! S3 takes 5,500 reads and 3,500 writes a second per prefix and answers 503 beyond; a fresh prefix
-//! or another provider takes fewer. Requests get their time from a token bucket; a refusal lowers
-//! its rate to what got through lately, and time raises it again.
+//! or another provider takes fewer. Requests get their time from a token bucket whose rate follows
+//! the *share* of refusals: a store that is busy for a moment refuses one of twenty at any rate, and
+//! slowing down for those would end at one request per second. From one of ten on the rate falls to
+//! what got through; below one of fifty it grows again.
 //!
 //! # Invariants
 //! - A refusal of a request sent before the last cut does not cut again.
@@ -15,16 +17,22 @@ use parking_lot::Mutex;
 
 /// Tokens that were not used are kept for this long.
 const BURST: Duration = Duration::from_millis(20);
-/// After a refusal: this share of what got through.
-const CUT: f64 = 0.85;
-/// Without anything known to have got through.
+/// The rate after a cut, as a share of what got through. A little above, so that the share of
+/// refusals stays between the two bounds and the rate stays where it is.
+const KEPT: f64 = 1.04;
+/// If nothing got through.
 const BLIND_CUT: f64 = 0.5;
-/// The rate grows by this share of itself per second.
-const RAISE_PER_SECOND: f64 = 0.05;
-/// What got through is counted in windows of this length.
+/// Shares of refusals from which on the rate falls, and below which it grows.
+const TOO_MANY: f64 = 0.10;
+const FEW: f64 = 0.02;
+/// How much it grows per window.
+const RAISE: f64 = 1.25;
+/// The share is taken of the answers of so long a time, and of so many at least.
 const WINDOW: Duration = Duration::from_millis(500);
-/// A first cut may not go by less time than this.
-const SHORTEST_WINDOW: Duration = Duration::from_millis(50);
+const LEAST_ANSWERS: u32 = 20;
+/// A storm of refusals is not watched for a whole window; stores count in tenths of seconds too.
+const STORM: u32 = 12;
+const STORM_WINDOW: Duration = Duration::from_millis(100);
 const LEAST_RATE: f64 = 1.0;
 /// Prefixes that are told apart; further ones share a bucket.
 const MOST_BUCKETS: usize = 256;
@@ -54,7 +62,7 @@ impl Budget {
         self.with(key, now, |bucket| bucket.reserve(now))
     }
 
-    /// A request sent at `sent` was answered.
+    /// A request was answered.
     pub(crate) fn accepted(&self, key: &Key, now: Duration) {
         self.with(key, now, |bucket| bucket.accepted(now));
     }
@@ -82,67 +90,58 @@ struct Bucket {
     ceiling: f64,
     /// When the next token is free.
     next: Duration,
-    raised: Duration,
     cut: Option<Duration>,
+    /// Start of the window and its answers.
     window: Duration,
-    got_through: u32,
-    /// Requests per second of the window before.
-    before: Option<f64>,
+    accepted: u32,
+    refused: u32,
 }
 
 impl Bucket {
     fn new(rate: f64, now: Duration) -> Self {
-        Self {
-            rate,
-            ceiling: rate,
-            next: now,
-            raised: now,
-            cut: None,
-            window: now,
-            got_through: 0,
-            before: None,
-        }
+        Self { rate, ceiling: rate, next: now, cut: None, window: now, accepted: 0, refused: 0 }
     }
 
     fn reserve(&mut self, now: Duration) -> Duration {
-        let idle = now.saturating_sub(self.raised).as_secs_f64();
-        self.rate = (self.rate * (1.0 + RAISE_PER_SECOND * idle)).min(self.ceiling);
-        self.raised = now;
         let earliest = self.next.max(now.saturating_sub(BURST));
         self.next = earliest + Duration::from_secs_f64(1.0 / self.rate);
         earliest.saturating_sub(now)
     }
 
     fn accepted(&mut self, now: Duration) {
-        let took = now.saturating_sub(self.window);
-        if took >= WINDOW {
-            self.before = Some(f64::from(self.got_through) / took.as_secs_f64());
-            self.window = now;
-            self.got_through = 0;
-        }
-        self.got_through += 1;
+        self.accepted += 1;
+        self.judge(now);
     }
 
     fn refused(&mut self, sent: Duration, now: Duration) {
-        if self.cut.is_some_and(|cut| sent <= cut) {
+        if self.cut.is_none_or(|cut| sent > cut) {
+            self.refused += 1;
+            self.judge(now);
+        }
+    }
+
+    fn judge(&mut self, now: Duration) {
+        let took = now.saturating_sub(self.window);
+        let answers = self.accepted + self.refused;
+        let is_storm =
+            self.refused >= STORM && self.refused > self.accepted && took >= STORM_WINDOW;
+        if !is_storm && (took < WINDOW || answers < LEAST_ANSWERS) {
             return;
         }
-        let took = now.saturating_sub(self.window);
-        let measured = if took >= SHORTEST_WINDOW && self.got_through > 0 {
-            Some(f64::from(self.got_through) / took.as_secs_f64())
-        } else {
-            self.before
-        };
-        let target = match measured {
-            Some(rate) => (rate * CUT).min(self.rate * CUT),
-            None => self.rate * BLIND_CUT,
-        };
-        // A measurement of a moment may be far too low; several cuts get there as well.
-        self.rate = target.max(self.rate * 0.2).max(LEAST_RATE);
-        self.cut = Some(now);
-        self.raised = now;
-        // Places that were given at the old rate are kept; new ones come after them.
-        self.next = self.next.max(now);
+        let share = f64::from(self.refused) / f64::from(answers);
+        if share > TOO_MANY {
+            let got_through = f64::from(self.accepted) / took.as_secs_f64().max(1e-3);
+            let target = (got_through * KEPT).min(self.rate);
+            // A storm is a short measurement; halving a few times gets there as well.
+            let floor = self.rate * if is_storm { BLIND_CUT } else { 0.0 };
+            self.rate = target.max(floor).max(LEAST_RATE);
+            self.cut = Some(now);
+            // Places that were given at the old rate are kept; new ones come after them.
+            self.next = self.next.max(now);
+        } else if share < FEW {
+            self.rate = (self.rate * RAISE).min(self.ceiling);
+        }
+        (self.window, self.accepted, self.refused) = (now, 0, 0);
     }
 }
 
@@ -154,13 +153,17 @@ mod tests {
 
     const READS: fn() -> Key = || Key { prefix: "bucket/events".to_owned(), writes: false };
 
-    /// `readers` ask a store that takes `limit` a second, until `wanted` were answered; returns
-    /// refusals and seconds.
+    /// The end of a backoff.
+    const WOKEN: Option<(Duration, bool)> = Some((Duration::MAX, false));
+
+    /// `readers` ask a store that takes `limit` a second, until `wanted` were answered; a refused
+    /// one waits as the connections do. Returns refusals and seconds.
     fn run(limit: f64, readers: usize, wanted: usize) -> (usize, f64) {
         let budget = Budget::new(5500.0, 3500.0);
         let key = READS();
         let (mut answered, mut refusals) = (0, 0);
         let (mut window, mut in_window) = (Duration::ZERO, 0.0);
+        let mut in_a_row = vec![0u32; readers];
         // When a reader acts, and whether it sends or has its answer (sent when, granted or not).
         let mut events = BinaryHeap::new();
         let mut now = Duration::ZERO;
@@ -172,6 +175,10 @@ mod tests {
             let Reverse((at, reader, answer)) = events.pop().expect("readers never end");
             now = at;
             match answer {
+                WOKEN => {
+                    let wait = budget.reserve(&key, now);
+                    events.push(Reverse((now + wait, reader, None)));
+                }
                 None => {
                     if now - window >= Duration::from_millis(100) {
                         (window, in_window) = (now, 0.0);
@@ -184,10 +191,15 @@ mod tests {
                 Some((sent, granted)) => {
                     if granted {
                         answered += 1;
+                        in_a_row[reader] = 0;
                         budget.accepted(&key, now);
                     } else {
                         refusals += 1;
+                        in_a_row[reader] += 1;
                         budget.refused(&key, sent, now);
+                        let backoff = 75 << (in_a_row[reader] - 1).min(4);
+                        events.push(Reverse((now + Duration::from_millis(backoff), reader, WOKEN)));
+                        continue;
                     }
                     let wait = budget.reserve(&key, now);
                     events.push(Reverse((now + wait, reader, None)));
@@ -216,16 +228,28 @@ mod tests {
     }
 
     #[test]
+    fn refusals_that_do_not_depend_on_the_rate_do_not_slow() {
+        let mut bucket = Bucket::new(1000.0, Duration::ZERO);
+        for i in 0..100_000u64 {
+            let now = Duration::from_millis(i);
+            if i % 20 == 0 { bucket.refused(now, now) } else { bucket.accepted(now) }
+        }
+        assert!((bucket.rate - 1000.0).abs() < 1e-9, "{}", bucket.rate);
+    }
+
+    #[test]
     fn the_rate_comes_back_after_the_storm() {
         let mut bucket = Bucket::new(100.0, Duration::ZERO);
-        for second in 1..10 {
-            bucket.refused(Duration::from_secs(second), Duration::from_secs(second));
+        for i in 0..2000 {
+            bucket.refused(Duration::from_millis(i), Duration::from_millis(i));
         }
         assert!(bucket.rate < 2.0, "{}", bucket.rate);
-        for second in 10..200 {
-            bucket.reserve(Duration::from_secs(second));
+        let mut now = Duration::from_secs(2);
+        for _ in 0..2000 {
+            now += bucket.reserve(now) + Duration::from_millis(1);
+            bucket.accepted(now);
         }
-        assert!(bucket.rate > 99.0, "{}", bucket.rate);
+        assert!(bucket.rate > 99.0, "{} after {now:?}", bucket.rate);
     }
 
     #[test]

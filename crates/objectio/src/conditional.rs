@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{
-    Attribute, Error, GetOptions, GetResult, ObjectStore, ObjectStoreExt, PutMode,
-    PutOptions, PutPayload, PutResult, Result,
+    Attribute, Error, GetOptions, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload, PutResult, Result,
 };
 use uuid::Uuid;
 
@@ -132,11 +132,10 @@ impl Conditional {
         token: &str,
     ) -> Result<Found> {
         let head = GetOptions { head: true, ..GetOptions::default() };
-        let GetResult { meta, attributes, .. } =
-            match self.inner.get_opts(location, head).await {
-                Err(Error::NotFound { .. }) => return Ok(Found::Before),
-                found => found?,
-            };
+        let GetResult { meta, attributes, .. } = match self.inner.get_opts(location, head).await {
+            Err(Error::NotFound { .. }) => return Ok(Found::Before),
+            found => found?,
+        };
         if let PutMode::Update(version) = mode
             && version.e_tag == meta.e_tag
         {
@@ -181,7 +180,9 @@ fn is_final(error: &Error) -> bool {
 fn is_refusal(error: &Error) -> bool {
     match error {
         Error::Precondition { .. } => true,
-        Error::AlreadyExists { source, .. } => source.is::<Error>() || source.to_string().contains("412"),
+        Error::AlreadyExists { source, .. } => {
+            source.is::<Error>() || source.to_string().contains("412")
+        }
         _ => false,
     }
 }

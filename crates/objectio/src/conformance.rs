@@ -148,7 +148,8 @@ async fn conditional_writes(store: &dyn ObjectStore, at: &Path) -> Result<(), St
 }
 
 async fn reads(store: &dyn ObjectStore, at: &Path) -> Result<(), StoreError> {
-    let bytes: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let size = bytes.len() as u64;
     let put = store.put(at, bytes.clone().into()).await;
     put.map_err(|error| failed("writing an object", &error))?;
@@ -173,7 +174,7 @@ async fn reads(store: &dyn ObjectStore, at: &Path) -> Result<(), StoreError> {
             return Err(broken(format!("bytes {right:?} were read wrong")));
         }
     }
-    match store.get(&at.clone().join("missing")).await {
+    match store.get(&Path::from(format!("{at}-missing"))).await {
         Err(Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(failed("asking for an object that does not exist", &error)),
         Ok(_) => Err(broken("an object that does not exist was read".to_owned())),

@@ -2,6 +2,7 @@
 mod budget;
 mod clock;
 mod conditional;
+pub mod conformance;
 mod connect;
 mod counted;
 mod counters;
@@ -11,7 +12,6 @@ mod open;
 mod options;
 mod ranges;
 mod store;
-pub mod conformance;
 pub use clock::{Clock, RealClock};
 pub use counters::{Counters, Counts, Prices};
 pub use error::StoreError;

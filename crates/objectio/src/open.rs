@@ -33,9 +33,10 @@ impl Store {
         let parsed = Url::parse(url).map_err(|error| refuse(error.to_string()))?;
         let (scheme, prefix) =
             ObjectStoreScheme::parse(&parsed).map_err(|error| refuse(error.to_string()))?;
-        let root = Url::parse(&parsed[..url::Position::BeforePath])
-            .or_else(|_| Url::parse(&format!("{}:///", parsed.scheme())))
-            .map_err(|error| refuse(error.to_string()))?;
+        let mut root = parsed.clone();
+        root.set_path("/");
+        root.set_query(None);
+        root.set_fragment(None);
         let clock: Arc<dyn Clock> = Arc::new(RealClock::default());
         let local = |inner: Arc<dyn ObjectStore>, prefix: Path, clock| {
             Self::assemble(root.clone(), prefix, Arc::new(Counted(inner)), false, options, clock)
@@ -114,9 +115,9 @@ mod tests {
         for (url, root, prefix) in [
             ("memory:///a/b", "memory:///", "a/b"),
             ("file:///tmp/lake", "file:///", "tmp/lake"),
-            ("s3://bucket/a/lake", "s3://bucket", "a/lake"),
-            ("s3://bucket", "s3://bucket", ""),
-            ("gs://bucket/lake", "gs://bucket", "lake"),
+            ("s3://bucket/a/lake", "s3://bucket/", "a/lake"),
+            ("s3://bucket", "s3://bucket/", ""),
+            ("gs://bucket/lake", "gs://bucket/", "lake"),
         ] {
             let mut options = StorageOptions::default();
             options.provider.insert("aws_region".to_owned(), "eu-central-1".to_owned());

@@ -81,7 +81,8 @@ impl Address {
     }
 
     fn may_take(&self, now: Duration) -> bool {
-        let is_back = self.out_for.is_zero() || (now >= self.out_until && self.unanswered.is_empty());
+        let is_back =
+            self.out_for.is_zero() || (now >= self.out_until && self.unanswered.is_empty());
         is_back && !self.is_suspect(now)
     }
 
@@ -132,17 +133,28 @@ impl Addresses {
     }
 
     /// Chooses an address, none of `tried` if there are others; `dice(n)` is random below `n`.
+    ///
+    /// A `careful` request is one that nobody sends twice when its answer is late: it goes to
+    /// addresses that are known to answer, and is never the trial of one that was left out.
     pub(super) fn choose(
         &mut self,
         now: Duration,
         tried: &[SocketAddr],
+        careful: bool,
         mut dice: impl FnMut(usize) -> usize,
     ) -> Option<Turn> {
         let is_new = |a: &Address| !tried.contains(&a.address);
         let pick = |wanted: &dyn Fn(&Address) -> bool| -> Vec<usize> {
             (0..self.all.len()).filter(|&i| wanted(&self.all[i])).collect()
         };
-        let mut candidates = pick(&|a| is_new(a) && a.may_take(now));
+        let is_known = |a: &Address| a.answered.is_some() && a.out_for.is_zero();
+        let mut candidates = Vec::new();
+        if careful {
+            candidates = pick(&|a| is_new(a) && is_known(a) && a.may_take(now));
+        }
+        if candidates.is_empty() {
+            candidates = pick(&|a| is_new(a) && a.may_take(now));
+        }
         if candidates.is_empty() {
             candidates = pick(&|a| a.may_take(now));
         }
@@ -256,7 +268,7 @@ mod tests {
                 addresses.answered(turn, now);
                 addresses.over(turn);
             }
-            let turn = addresses.choose(now, &[], |n| random.below(n as u64) as usize);
+            let turn = addresses.choose(now, &[], false, |n| random.below(n as u64) as usize);
             let turn = turn.expect("eight addresses");
             let index = (0..8).find(|&i| at(i) == turn.address).expect("one of ours");
             counts[usize::from(index)] += 1;
@@ -286,13 +298,13 @@ mod tests {
         let mut addresses = eight();
         let not = |i: u8| (0..8).filter(|&j| j != i).map(at).collect::<Vec<_>>();
         let mut only_three = |now, addresses: &mut Addresses| {
-            addresses.choose(now, &not(3), |_| 0).expect("an address")
+            addresses.choose(now, &not(3), false, |_| 0).expect("an address")
         };
         let turn = only_three(ms(0), &mut addresses);
         assert_eq!(turn.address, at(3));
         let is_chosen = |addresses: &mut Addresses, now: Duration| {
             (0..100).any(|i| {
-                let turn = addresses.choose(now, &[], |n| (i * 7 + n / 2) % n).expect("one");
+                let turn = addresses.choose(now, &[], false, |n| (i * 7 + n / 2) % n).expect("one");
                 addresses.answered(turn, now);
                 addresses.over(turn);
                 turn.address == at(3)
@@ -313,9 +325,9 @@ mod tests {
         let mut out = Vec::new();
         let mut now = ms(0);
         for _ in 0..4 {
-            let turn = addresses.choose(now, &[at(2)], |_| 0).expect("one");
+            let turn = addresses.choose(now, &[at(2)], false, |_| 0).expect("one");
             assert_eq!(turn.address, at(1));
-            let other = addresses.choose(now, &[], |_| 0).expect("one");
+            let other = addresses.choose(now, &[], false, |_| 0).expect("one");
             addresses.failed(turn, Failure::Unreachable, now);
             addresses.over(turn);
             addresses.over(other);
@@ -331,22 +343,41 @@ mod tests {
         let mut addresses = Addresses::default();
         addresses.named(&[at(1), at(2)], ms(0));
         for (i, now) in [(1, 0), (2, 10)] {
-            let turn = addresses.choose(ms(now), &[at(3 - i)], |_| 0).expect("one");
+            let turn = addresses.choose(ms(now), &[at(3 - i)], false, |_| 0).expect("one");
             assert_eq!(turn.address, at(i));
             addresses.failed(turn, Failure::Unreachable, ms(now));
         }
-        assert_eq!(addresses.choose(ms(20), &[], |_| 0).map(|turn| turn.address), Some(at(1)));
-        assert_eq!(addresses.choose(ms(20), &[at(1)], |_| 0).map(|turn| turn.address), Some(at(2)));
+        assert_eq!(
+            addresses.choose(ms(20), &[], false, |_| 0).map(|turn| turn.address),
+            Some(at(1))
+        );
+        assert_eq!(
+            addresses.choose(ms(20), &[at(1)], false, |_| 0).map(|turn| turn.address),
+            Some(at(2))
+        );
+    }
+
+    #[test]
+    fn careful_requests_go_where_answers_came_from() {
+        let mut addresses = eight();
+        let turn = addresses.choose(ms(0), &[], false, |_| 0).expect("one");
+        addresses.answered(turn, ms(1));
+        addresses.over(turn);
+        for now in (2..50).map(ms) {
+            let careful = addresses.choose(now, &[], true, |n| n - 1).expect("one");
+            assert_eq!(careful.address, turn.address);
+            addresses.answered(careful, now);
+        }
     }
 
     #[test]
     fn single_breaks_do_not_take_an_address_out() {
         let mut addresses = eight();
         for now in (0..100).map(ms) {
-            let turn = addresses.choose(now, &[], |_| 0).expect("one");
+            let turn = addresses.choose(now, &[], false, |_| 0).expect("one");
             addresses.failed(turn, Failure::Broken, now);
             addresses.over(turn);
-            let turn = addresses.choose(now, &[], |_| 0).expect("one");
+            let turn = addresses.choose(now, &[], false, |_| 0).expect("one");
             addresses.answered(turn, now + ms(1));
             addresses.over(turn);
         }

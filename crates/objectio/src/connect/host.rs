@@ -122,9 +122,13 @@ impl Host {
     }
 
     /// A connection to an address, none that `trace` has tried if there are others.
-    pub(super) async fn connect(self: &Arc<Self>, trace: &Trace) -> io::Result<(Hold, Sender)> {
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+        trace: &Trace,
+        careful: bool,
+    ) -> io::Result<(Hold, Sender)> {
         self.resolve().await?;
-        let mut hold = self.choose(trace)?;
+        let mut hold = self.choose(trace, careful)?;
         if let Some(sender) = self.idle(hold.address()) {
             return Ok((hold, sender));
         }
@@ -136,7 +140,7 @@ impl Host {
                 Err(error)
             }
             Either::Right(((), first)) => {
-                let mut other = self.choose(trace)?;
+                let mut other = self.choose(trace, careful)?;
                 if let Some(sender) = self.idle(other.address()) {
                     return Ok((other, sender));
                 }
@@ -165,11 +169,11 @@ impl Host {
         dial(address, self.tls.then_some(self.name.as_str())).await
     }
 
-    fn choose(self: &Arc<Self>, trace: &Trace) -> io::Result<Hold> {
+    fn choose(self: &Arc<Self>, trace: &Trace, careful: bool) -> io::Result<Hold> {
         let now = self.clock.now();
         let mut avoided = trace.tried();
-        let turn =
-            self.state.lock().addresses.choose(now, &avoided, |limit| self.dice.below(limit));
+        let dice = |limit| self.dice.below(limit);
+        let turn = self.state.lock().addresses.choose(now, &avoided, careful, dice);
         let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         let turn = turn.ok_or_else(none)?;
         if !avoided.contains(&turn.address) {

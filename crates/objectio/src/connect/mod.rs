@@ -194,7 +194,7 @@ impl HttpService for Service {
         let trace = piece.clone().unwrap_or_default();
         let most = if piece.is_some() { self.shared.retry_reads } else { RETRIES };
         let begun = clock.now();
-        let mut failures = 0;
+        let (mut failures, mut refusals) = (0, 0);
         loop {
             let wait = self.shared.budget.reserve(&key, clock.now());
             if !wait.is_zero() {
@@ -210,11 +210,12 @@ impl HttpService for Service {
                     StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
                         count(|c| &c.throttled, 1);
                         self.shared.budget.refused(&key, sent, now);
-                        // Waiting for the budget is the backoff; refusals do not use up retries.
+                        // Refusals do not use up retries: the store is there and will take it.
                         if kind.once || is_late {
                             return Ok(response);
                         }
-                        None
+                        refusals += 1;
+                        Some(refusals.min(5))
                     }
                     status
                         if (status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT)
@@ -244,6 +245,7 @@ impl HttpService for Service {
             count(|c| &c.retries, 1);
             if let Some(times) = backoff {
                 let longest = (BACKOFF * (1 << (times - 1).min(10))).min(LONGEST_BACKOFF);
+                let _held = trace.hold(clock);
                 clock.sleep(longest.mul_f64(0.5 + 0.5 * self.shared.dice.unit())).await;
             }
         }
@@ -263,7 +265,8 @@ impl Service {
         use futures::future::{Either, select};
         let timeout = ANSWER_TIMEOUT
             + Duration::from_secs(request.body().content_length() as u64 / LEAST_BYTES_PER_SECOND);
-        let late = || Failed::sent(HttpErrorKind::Timeout, io::Error::from(io::ErrorKind::TimedOut));
+        let late =
+            || Failed::sent(HttpErrorKind::Timeout, io::Error::from(io::ErrorKind::TimedOut));
         let first = std::pin::pin!(self.send(request, kind, trace));
         let may_repeat = is_alone && !kind.once && request.body().content_length() == 0;
         let first = if may_repeat {
@@ -332,8 +335,10 @@ impl Service {
             headers.entry(http::header::USER_AGENT).or_insert_with(|| agent.clone());
         }
         let len = request.body().content_length() as u64;
+        let careful = kind.once || len > 0;
         loop {
-            let (mut hold, mut sender) = host.connect(trace).await.map_err(Failed::unsent)?;
+            let (mut hold, mut sender) =
+                host.connect(trace, careful).await.map_err(Failed::unsent)?;
             // An idle connection may be about to be closed; then it never becomes ready.
             if sender.ready().await.is_err() {
                 drop(sender);
