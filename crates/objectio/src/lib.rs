@@ -1,5 +1,6 @@
 #![forbid(unsafe_code)]
 mod budget;
+mod cache;
 mod clock;
 mod conditional;
 pub mod conformance;
@@ -12,8 +13,10 @@ mod open;
 mod options;
 mod ranges;
 mod store;
+mod warm;
 pub use clock::{Clock, RealClock};
 pub use counters::{Counters, Counts, Prices};
 pub use error::StoreError;
 pub use options::{ByteSize, StorageOptions};
-pub use store::Store;
+pub use store::{CacheUsage, Store};
+pub use warm::{Warm, WarmOptions, Warmed};

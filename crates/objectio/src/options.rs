@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
+use crate::cache::LEAST_DISK;
 use crate::counters::Prices;
 use crate::error::StoreError;
 
@@ -273,6 +274,9 @@ impl StorageOptions {
         if self.disk_cache.0 > 0 && self.disk_cache_path.is_none() {
             return refuse("disk_cache_path", "name a folder, or set disk_cache to 0");
         }
+        if self.disk_cache.0 > 0 && self.disk_cache.0 < LEAST_DISK {
+            return refuse("disk_cache", "use at least 16 MiB, or 0 for none");
+        }
         if self.piece < ByteSize::kib(64) || self.piece > ByteSize::mib(1024) {
             return refuse("piece", "use 64 KiB to 1 GiB");
         }
@@ -353,7 +357,8 @@ mod tests {
     #[test]
     fn settings_that_cannot_work_are_refused_by_name() {
         for (toml, key) in [
-            ("disk_cache = 5", "disk_cache_path"),
+            ("disk_cache = 50_000_000", "disk_cache_path"),
+            ("disk_cache = 5\ndisk_cache_path = \"x\"", "disk_cache"),
             ("piece = 5", "piece"),
             ("bytes_under_way = \"1 MiB\"", "bytes_under_way"),
             ("least_requests = 0", "least_requests"),

@@ -18,6 +18,7 @@ use object_store::{
 };
 use url::Url;
 
+use crate::cache::{Admit, Cache, Warnings};
 use crate::clock::Clock;
 use crate::conditional::Conditional;
 use crate::counted::Counted;
@@ -52,6 +53,21 @@ pub struct Store {
     scope: Scope,
 }
 
+/// Bytes in the cache's tiers; a tier that is off has the limit 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheUsage {
+    /// Bytes kept in memory.
+    pub memory_bytes: u64,
+    /// At most so many.
+    pub memory_limit: u64,
+    /// Bytes of the files on disk, those being written included.
+    pub disk_bytes: u64,
+    /// At most so many.
+    pub disk_limit: u64,
+    /// Extents the disk had no room for.
+    pub dropped: u64,
+}
+
 #[derive(Debug)]
 struct Layers {
     url: Url,
@@ -60,6 +76,9 @@ struct Layers {
     bottom: Arc<dyn ObjectStore>,
     /// `None` for files and memory, which have no round trips to save.
     ranges: Option<Arc<Ranges>>,
+    /// `None` as well, and if the settings ask for none.
+    cache: Option<Arc<Cache>>,
+    warnings: Arc<Warnings>,
     /// `None` as well: files and memory lose no answers.
     conditional: Option<Conditional>,
     total: Arc<Counters>,
@@ -95,12 +114,25 @@ impl Store {
         let total: Arc<Counters> = Arc::default();
         let ranges =
             remote.then(|| Arc::new(Ranges::new(Arc::clone(&bottom), options, Arc::clone(&clock))));
+        let warnings: Arc<Warnings> = Arc::default();
+        let cache = ranges.as_ref().and_then(|ranges| Cache::open(ranges, options, &warnings));
         let conditional = remote.then(|| {
             Conditional::new(Arc::clone(&bottom), Arc::clone(&clock), Dice::new(options.seed))
         });
         let scope = Scope::new(&[Arc::clone(&total)]);
         let options = options.clone();
-        let layers = Layers { url, prefix, bottom, ranges, conditional, total, clock, options };
+        let layers = Layers {
+            url,
+            prefix,
+            bottom,
+            ranges,
+            cache,
+            warnings,
+            conditional,
+            total,
+            clock,
+            options,
+        };
         Ok(Arc::new(Self { layers: Arc::new(layers), scope }))
     }
 
@@ -152,6 +184,48 @@ impl Store {
         self.layers.ranges.as_ref().map_or(0, |ranges| ranges.limit())
     }
 
+    /// What the cache holds, if there is one.
+    #[must_use]
+    pub fn cache_usage(&self) -> Option<CacheUsage> {
+        let cache = self.layers.cache.as_ref()?;
+        let [memory_bytes, memory_limit, disk_bytes, disk_limit] = cache.usage();
+        let dropped = cache.dropped();
+        Some(CacheUsage { memory_bytes, memory_limit, disk_bytes, disk_limit, dropped })
+    }
+
+    /// Waits until the disk cache has written what it was given; for tests and clean ends.
+    pub async fn flush_cache(&self) {
+        if let Some(cache) = &self.layers.cache {
+            cache.flush().await;
+        }
+    }
+
+    /// Forgets what is cached of `location`; for objects that others rewrote against the rule.
+    pub fn forget(&self, location: &Path) {
+        if let Some(cache) = &self.layers.cache {
+            cache.forget(location);
+        }
+    }
+
+    /// What a user should be told since the last call, such as a disk cache that is off.
+    #[must_use]
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.layers.warnings.take()
+    }
+
+    pub(crate) fn cache(&self) -> Option<&Arc<Cache>> {
+        self.layers.cache.as_ref()
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.layers.clock
+    }
+
+    /// Runs `work` so that it counts for this handle.
+    pub(crate) fn run<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        self.scope.run(work)
+    }
+
     fn reading(&self) -> Reading {
         self.scope.reading(&self.layers.clock)
     }
@@ -159,9 +233,10 @@ impl Store {
     async fn read(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let reading = self.reading();
         let head = options.head;
-        let mut result = match &self.layers.ranges {
-            Some(ranges) => ranges.get(location, options).await?,
-            None => self.layers.bottom.get_opts(location, options).await?,
+        let mut result = match (&self.layers.cache, &self.layers.ranges) {
+            (Some(cache), _) => cache.get(location, options).await?,
+            (None, Some(ranges)) => ranges.get(location, options).await?,
+            (None, None) => self.layers.bottom.get_opts(location, options).await?,
         };
         if !head {
             count(|c| &c.bytes_asked, result.range.end - result.range.start);
@@ -175,12 +250,25 @@ impl Store {
 
     async fn read_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let _reading = self.reading();
-        let bytes = match &self.layers.ranges {
-            Some(reader) => reader.read(location, ranges, &GetOptions::default()).await?.bytes,
-            None => self.layers.bottom.get_ranges(location, ranges).await?,
+        let cache = self.layers.cache.as_ref().filter(|cache| cache.takes(location));
+        let bytes = match (cache, &self.layers.ranges) {
+            (Some(cache), _) => cache.read(location, ranges, Admit::Usual).await?.bytes,
+            (None, Some(reader)) => {
+                reader.read(location, ranges, &GetOptions::default()).await?.bytes
+            }
+            (None, None) => self.layers.bottom.get_ranges(location, ranges).await?,
         };
         count(|c| &c.bytes_asked, bytes.iter().map(|part| part.len() as u64).sum());
         Ok(bytes)
+    }
+}
+
+/// Forgets what is cached of an object when a write to it ends, however it ends.
+struct Stale<'a>(&'a Store, &'a Path);
+
+impl Drop for Stale<'_> {
+    fn drop(&mut self) {
+        self.0.forget(self.1);
     }
 }
 
@@ -213,6 +301,7 @@ impl ObjectStore for Store {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
+        let _stale = Stale(self, location);
         match &self.layers.conditional {
             Some(conditional) => self.scope.run(conditional.put(location, payload, opts)).await,
             None => self.scope.run(self.layers.bottom.put_opts(location, payload, opts)).await,
@@ -241,7 +330,13 @@ impl ObjectStore for Store {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.scope.stream(self.layers.bottom.delete_stream(locations))
+        let store = self.clone();
+        let deleted = self.layers.bottom.delete_stream(locations).inspect(move |deleted| {
+            if let Ok(location) = deleted {
+                store.forget(location);
+            }
+        });
+        self.scope.stream(deleted.boxed())
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -265,10 +360,12 @@ impl ObjectStore for Store {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        let _stale = Stale(self, to);
         self.scope.run(self.layers.bottom.copy_opts(from, to, options)).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        let _stale = (Stale(self, from), Stale(self, to));
         self.scope.run(self.layers.bottom.rename_opts(from, to, options)).await
     }
 }
@@ -297,6 +394,7 @@ impl MultipartUpload for Upload {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
+        let _stale = Stale(&self.store, &self.location);
         let lost = match self.store.scope.run(self.upload.complete()).await {
             Err(Error::NotFound { path, source }) => Error::NotFound { path, source },
             outcome => return outcome,

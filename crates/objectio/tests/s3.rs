@@ -259,5 +259,5 @@ async fn counts_are_what_the_server_saw() {
     assert_eq!(counts.requests(), server.requests());
     assert_eq!(store.total(), counts);
     assert_eq!((counts.retries, counts.hedges, counts.connects), (0, 0, 1));
-    assert_eq!(counts.rounds, 1, "one read; metadata too");
+    assert_eq!(counts.rounds, 2, "a read and metadata, one after the other");
 }

@@ -297,7 +297,7 @@ mod tests {
     fn a_dead_address_is_left_out_and_tried_again_later() {
         let mut addresses = eight();
         let not = |i: u8| (0..8).filter(|&j| j != i).map(at).collect::<Vec<_>>();
-        let mut only_three = |now, addresses: &mut Addresses| {
+        let only_three = |now, addresses: &mut Addresses| {
             addresses.choose(now, &not(3), false, |_| 0).expect("an address")
         };
         let turn = only_three(ms(0), &mut addresses);
