@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// An address that does not answer anything for this long is suspected.
+/// An address that does not answer anything for this long is suspected, or for so many times the
+/// best address's latency: far stores take their 250 ms for everything.
 const SUSPECT: Duration = Duration::from_millis(250);
+const SUSPECT_LATENCIES: f64 = 4.0;
 /// How long a dead address is left out at first, and at most; doubled with each failure.
 const FIRST_TIME_OUT: Duration = Duration::from_secs(5);
 const LONGEST_TIME_OUT: Duration = Duration::from_secs(60);
@@ -75,15 +77,14 @@ impl Address {
         self.answered.is_some_and(|at| at >= then)
     }
 
-    fn is_suspect(&self, now: Duration) -> bool {
+    fn is_suspect(&self, now: Duration, after: Duration) -> bool {
         let oldest = self.unanswered.values().next();
-        oldest.is_some_and(|&at| now.saturating_sub(at) >= SUSPECT && !self.answered_since(at))
+        oldest.is_some_and(|&at| now.saturating_sub(at) >= after && !self.answered_since(at))
     }
 
-    fn may_take(&self, now: Duration) -> bool {
-        let is_back =
-            self.out_for.is_zero() || (now >= self.out_until && self.unanswered.is_empty());
-        is_back && !self.is_suspect(now)
+    /// Well, or due for a trial.
+    fn is_in(&self, now: Duration) -> bool {
+        self.out_for.is_zero() || (now >= self.out_until && self.unanswered.is_empty())
     }
 
     fn take_out(&mut self, now: Duration) {
@@ -147,16 +148,21 @@ impl Addresses {
         let pick = |wanted: &dyn Fn(&Address) -> bool| -> Vec<usize> {
             (0..self.all.len()).filter(|&i| wanted(&self.all[i])).collect()
         };
+        let after = self.suspect_after();
         let is_known = |a: &Address| a.answered.is_some() && a.out_for.is_zero();
+        let is_well = |a: &Address| a.is_in(now) && !a.is_suspect(now, after);
         let mut candidates = Vec::new();
         if careful {
-            candidates = pick(&|a| is_new(a) && is_known(a) && a.may_take(now));
+            candidates = pick(&|a| is_new(a) && is_known(a) && is_well(a));
         }
         if candidates.is_empty() {
-            candidates = pick(&|a| is_new(a) && a.may_take(now));
+            candidates = pick(&|a| is_new(a) && is_well(a));
         }
         if candidates.is_empty() {
-            candidates = pick(&|a| a.may_take(now));
+            candidates = pick(&is_well);
+        }
+        if candidates.is_empty() {
+            candidates = pick(&|a| a.is_in(now));
         }
         let chosen = match candidates.len() {
             // All are out: the one that is back first, a new one before a tried one.
@@ -187,6 +193,19 @@ impl Addresses {
         Some(Turn { address: address.address, id })
     }
 
+    /// Whether any of `tried` is suspected to be dead.
+    pub(super) fn is_any_suspect(&self, tried: &[SocketAddr], now: Duration) -> bool {
+        let after = self.suspect_after();
+        self.all.iter().any(|a| tried.contains(&a.address) && a.is_suspect(now, after))
+    }
+
+    /// Silence from here on is suspicious.
+    fn suspect_after(&self) -> Duration {
+        let best_ms = self.all.iter().filter_map(|a| a.latency_ms).fold(f64::INFINITY, f64::min);
+        let usual_ms = if best_ms.is_finite() { best_ms * SUSPECT_LATENCIES } else { 0.0 };
+        SUSPECT.max(Duration::from_secs_f64(usual_ms / 1e3))
+    }
+
     fn find(&mut self, turn: Turn) -> Option<&mut Address> {
         self.all.iter_mut().find(|a| a.address == turn.address)
     }
@@ -206,6 +225,7 @@ impl Addresses {
 
     /// No answer came.
     pub(super) fn failed(&mut self, turn: Turn, failure: Failure, now: Duration) {
+        let after = self.suspect_after();
         let Some(address) = self.find(turn) else { return };
         let Some(begun) = address.unanswered.remove(&turn.id) else { return };
         if address.answered_since(begun) {
@@ -217,7 +237,7 @@ impl Addresses {
                 address.failures += 1;
                 address.failures >= FAILURES
             }
-            Failure::GivenUp => now.saturating_sub(begun) >= SUSPECT,
+            Failure::GivenUp => now.saturating_sub(begun) >= after,
         };
         // Requests sent before it was taken out do not count again.
         if is_dead && (address.out_for.is_zero() || begun >= address.out_until) {
@@ -316,6 +336,12 @@ mod tests {
         assert!(!is_chosen(&mut addresses, ms(5_200)), "out for 5 s");
         assert!(is_chosen(&mut addresses, ms(5_301)), "tried again, and it answers");
         assert!(is_chosen(&mut addresses, ms(5_302)), "so it is well");
+    }
+
+    #[test]
+    fn a_far_store_is_not_a_dead_one() {
+        let counts = run(|_| Some(600), 8000);
+        assert!(counts.iter().all(|count| (500..1500).contains(count)), "{counts:?}");
     }
 
     #[test]

@@ -164,6 +164,12 @@ impl Host {
         }
     }
 
+    /// Whether an address that `trace` tried has gone silent.
+    pub(super) fn is_silent(&self, trace: &Trace) -> bool {
+        let tried = trace.tried();
+        self.state.lock().addresses.is_any_suspect(&tried, self.clock.now())
+    }
+
     async fn dial(&self, address: SocketAddr) -> io::Result<Sender> {
         count(|c| &c.connects, 1);
         dial(address, self.tls.then_some(self.name.as_str())).await

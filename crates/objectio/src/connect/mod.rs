@@ -50,12 +50,16 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const LEAST_BYTES_PER_SECOND: u64 = 1 << 20;
 /// Requests other than reads are made again up to this often, and for this long.
 const RETRIES: u32 = 10;
+/// Of a piece of a read only connections that could not be made are tried again here.
+const PIECE_RETRIES: u32 = 3;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(180);
 const BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(15);
 /// A listing or another request without a body whose address has gone silent is sent to a second
 /// address after this.
 const SECOND_ADDRESS: Duration = Duration::from_millis(300);
+/// A new connection is cheaper than a longer wait for the end of a refusal.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// Errors inside of a 200 are short.
 const MOST_CHECKED_BODY: usize = 1 << 20;
 
@@ -72,7 +76,6 @@ struct Shared {
     budget: Budget,
     clock: Arc<dyn Clock>,
     dice: Dice,
-    retry_reads: u32,
 }
 
 impl fmt::Debug for Shared {
@@ -90,7 +93,6 @@ impl Connector {
             budget: Budget::new(options.reads_per_second, options.writes_per_second),
             clock,
             dice: Dice::new(options.seed),
-            retry_reads: options.retries,
         };
         Self { shared: Arc::new(shared) }
     }
@@ -192,7 +194,7 @@ impl HttpService for Service {
         // notice: refusals and connections that were never made.
         let piece = request.extensions().get::<Trace>().cloned();
         let trace = piece.clone().unwrap_or_default();
-        let most = if piece.is_some() { self.shared.retry_reads } else { RETRIES };
+        let most = if piece.is_some() { PIECE_RETRIES } else { RETRIES };
         let begun = clock.now();
         let (mut failures, mut refusals) = (0, 0);
         loop {
@@ -215,13 +217,14 @@ impl HttpService for Service {
                             return Ok(response);
                         }
                         refusals += 1;
+                        drain(response).await;
                         Some(refusals.min(5))
                     }
                     status
                         if (status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT)
                             && !kind.once =>
                     {
-                        if is_late || failures >= most {
+                        if is_late || failures >= most || piece.is_some() {
                             return Ok(response);
                         }
                         failures += 1;
@@ -271,8 +274,12 @@ impl Service {
         let may_repeat = is_alone && !kind.once && request.body().content_length() == 0;
         let first = if may_repeat {
             match select(first, self.shared.clock.sleep(SECOND_ADDRESS)).await {
-                Either::Left((outcome, _)) => return self.checked(outcome?, kind).await,
+                Either::Left((outcome, _)) => return self.checked(outcome?, kind, true).await,
+                Either::Right(((), first)) if !self.is_silent(request, trace) => {
+                    tokio::time::timeout(timeout, first).await
+                }
                 Either::Right(((), first)) => {
+                    count(|c| &c.hedges, 1);
                     let second = std::pin::pin!(self.send(request, kind, trace));
                     let either = async move {
                         match select(first, second).await {
@@ -290,22 +297,32 @@ impl Service {
             tokio::time::timeout(timeout, first).await
         };
         let response = first.map_err(|_| late())??;
-        self.checked(response, kind).await
+        self.checked(response, kind, is_alone).await
     }
 
-    /// A 200 that holds an error becomes the error.
-    async fn checked(&self, response: HttpResponse, kind: Kind) -> Result<HttpResponse, Failed> {
-        if !kind.check_body || response.status() != StatusCode::OK {
+    fn is_silent(&self, request: &HttpRequest, trace: &Trace) -> bool {
+        self.host(request.uri()).is_ok_and(|host| host.is_silent(trace))
+    }
+
+    /// The answer to a request nobody above will repeat: its body is read here, where a body that
+    /// breaks off can be asked for again, and a 200 that holds an error becomes the error.
+    async fn checked(
+        &self,
+        response: HttpResponse,
+        kind: Kind,
+        is_alone: bool,
+    ) -> Result<HttpResponse, Failed> {
+        if !is_alone {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();
         let body = body.bytes().await.map_err(|error| Failed { unsent: false, error })?;
-        let head = &body[..body.len().min(MOST_CHECKED_BODY)];
-        let text = String::from_utf8_lossy(head);
-        if text.contains("<Error>") {
-            if text.contains("SlowDown") {
+        if kind.check_body && parts.status == StatusCode::OK {
+            let head = &body[..body.len().min(MOST_CHECKED_BODY)];
+            let text = String::from_utf8_lossy(head);
+            if text.contains("<Error>") && text.contains("SlowDown") {
                 parts.status = StatusCode::SERVICE_UNAVAILABLE;
-            } else if text.contains("InternalError") {
+            } else if text.contains("<Error>") && text.contains("InternalError") {
                 parts.status = StatusCode::INTERNAL_SERVER_ERROR;
             }
         }
@@ -341,8 +358,6 @@ impl Service {
                 host.connect(trace, careful).await.map_err(Failed::unsent)?;
             // An idle connection may be about to be closed; then it never becomes ready.
             if sender.ready().await.is_err() {
-                drop(sender);
-                hold.failed(Failure::Broken);
                 continue;
             }
             count(kind.counter, 1);
@@ -355,12 +370,12 @@ impl Service {
                     return Ok(HttpResponse::from_parts(parts, body));
                 }
                 Err(mut error) => {
-                    hold.failed(Failure::Broken);
                     if let Some(unsent) = error.take_message() {
                         outgoing = unsent;
                         count(|c| &c.retries, 1);
                         continue;
                     }
+                    hold.failed(Failure::Broken);
                     return Err(Failed::sent(HttpErrorKind::Interrupted, error.into_error()));
                 }
             }
@@ -388,6 +403,12 @@ impl Service {
         });
         Ok(Arc::clone(host))
     }
+}
+
+/// Reads the rest of a refusal, so that its connection can be used again.
+async fn drain(response: HttpResponse) {
+    let body = response.into_body();
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, body.bytes()).await;
 }
 
 /// What the store counts requests by: host, and the first two parts of the path, which are bucket

@@ -74,6 +74,7 @@ pub(crate) fn cut(range: &Range<u64>, cap: u64) -> Vec<Range<u64>> {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // a list of one range
 mod tests {
     use super::*;
     use uplake_testkit::random::Random;

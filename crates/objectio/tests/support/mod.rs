@@ -9,7 +9,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use object_store::{
     MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions,
     PutPayload, PutResult, RenameOptions, Result,
 };
+use parking_lot::Mutex;
 use uplake_objectio::Clock;
 use uplake_testkit::random::{Random, mix};
 
@@ -42,7 +43,7 @@ struct Timers {
 
 impl Clock for SimClock {
     fn now(&self) -> Duration {
-        self.0.lock().unwrap().now
+        self.0.lock().now
     }
 
     fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
@@ -61,7 +62,7 @@ impl Future for Sleep {
 
     fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let clock = self.clock.clone();
-        let mut timers = clock.0.lock().unwrap();
+        let mut timers = clock.0.lock();
         let (due, id) = match self.timer {
             Some(timer) => timer,
             None => {
@@ -83,7 +84,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some((_, id)) = self.timer {
-            self.clock.0.lock().unwrap().wakers.remove(&id);
+            self.clock.0.lock().wakers.remove(&id);
         }
     }
 }
@@ -110,7 +111,7 @@ impl SimClock {
                 }
             }
             let waker = {
-                let mut timers = self.0.lock().unwrap();
+                let mut timers = self.0.lock();
                 loop {
                     let Reverse((due, id)) = timers.due.pop().expect("hang: nobody will wake up");
                     // Timers that were dropped do not move the clock.
@@ -226,7 +227,7 @@ impl Faulty {
     /// Writes an object of checkable bytes.
     pub async fn put_content(&self, path: &str, len: u64) {
         let bytes = Bytes::from(content(0..len));
-        self.inner.put(&Path::from(path), bytes.into()).await.unwrap();
+        self.inner.put(&Path::from(path), bytes.into()).await.expect("a put");
     }
 }
 
@@ -256,7 +257,7 @@ impl ObjectStore for Faulty {
         self.most_under_way.fetch_max(most, Ordering::Relaxed);
         let guard = UnderWay(Arc::clone(&self.under_way));
         let mut random = Random::stream(self.seed, number);
-        let weather = self.weather.lock().unwrap().clone();
+        let weather = self.weather.lock().clone();
         let clock = self.clock.clone();
         let mut first_ms = weather.median_ms * random.lognormal(0.0, weather.sigma.max(1e-9));
         if random.chance(weather.tail) {
@@ -273,7 +274,7 @@ impl ObjectStore for Faulty {
         }
         let head = options.head;
         let mut result = match location.as_ref().strip_prefix("synthetic-") {
-            Some(size) => synthetic(location, size.parse().unwrap(), &options)?,
+            Some(size) => synthetic(location, size.parse().expect("a size"), &options)?,
             None => self.inner.get_opts(location, options).await?,
         };
         if head {
