@@ -157,8 +157,9 @@ fn every(count: u64, len: u64, step: u64) -> Vec<Range<u64>> {
     (0..count).map(|i| i * step..i * step + len).collect()
 }
 
-/// Reads `bytes` in pieces of 8 MiB over `connections` with nothing in the way.
-fn bare(addresses: &[SocketAddr], bytes: u64, connections: usize) -> f64 {
+/// Reads `bytes` in pieces of 8 MiB over `connections` with nothing in the way; `keep`s them as a
+/// reader must, or overwrites one buffer.
+fn bare(addresses: &[SocketAddr], bytes: u64, connections: usize, keep: bool) -> f64 {
     let begun = Instant::now();
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -178,9 +179,17 @@ fn bare(addresses: &[SocketAddr], bytes: u64, connections: usize) -> f64 {
                     );
                     socket.write_all(request.as_bytes()).expect("sent");
                     let mut got = 0;
+                    let mut kept = Vec::with_capacity(if keep { 9 << 20 } else { 0 });
                     // The head is some 200 bytes and counted as data: a floor may be too fast.
                     while got < 8 * MIB {
-                        got += socket.read(&mut buffer).expect("read") as u64;
+                        let read = socket.read(&mut buffer).expect("read");
+                        if keep {
+                            kept.extend_from_slice(&buffer[..read]);
+                        }
+                        got += read as u64;
+                    }
+                    if keep {
+                        std::hint::black_box(&kept);
                     }
                     // What is left of the last piece is in the next read, or lost with the socket.
                     socket.set_nonblocking(true).expect("a flag");
@@ -221,6 +230,7 @@ fn line(world: &World) {
                 "stock at 32:",
                 Box::new(|| world.measure(each(&*stock, &ranges, 32)).1.as_secs_f64()),
             ),
+            ("ours at 32:", Box::new(|| world.measure(each(&*ours, &ranges, 32)).1.as_secs_f64())),
             (
                 "ours, one call:",
                 Box::new(|| {
@@ -230,8 +240,8 @@ fn line(world: &World) {
                     took.as_secs_f64()
                 }),
             ),
-            ("bare TCP at 16:", Box::new(|| bare(&addresses, 1024 * MIB, 16))),
-            ("bare TCP at 32:", Box::new(|| bare(&addresses, 1024 * MIB, 32))),
+            ("bare TCP at 32:", Box::new(|| bare(&addresses, 1024 * MIB, 32, false))),
+            ("bare TCP at 32, into memory:", Box::new(|| bare(&addresses, 1024 * MIB, 32, true))),
         ],
     );
     world.row("  requests under way in the end", ours.concurrency());

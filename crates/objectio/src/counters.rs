@@ -218,6 +218,11 @@ pub(crate) fn count(field: fn(&Counters) -> &AtomicU64, n: u64) {
     let _ = SCOPE.try_with(|scope| scope.count(field, n));
 }
 
+/// The scope whose work is being polled, to hand on to a task of its own.
+pub(crate) fn current() -> Option<Scope> {
+    SCOPE.try_with(Clone::clone).ok()
+}
+
 struct Scoped<T> {
     scope: Scope,
     stream: BoxStream<'static, T>,
