@@ -99,7 +99,8 @@ struct Bucket {
 
 impl Bucket {
     fn new(rate: f64, now: Duration) -> Self {
-        Self { rate, ceiling: rate, next: now, cut: None, window: now, accepted: 0, refused: 0 }
+        let next = now.saturating_sub(BURST);
+        Self { rate, ceiling: rate, next, cut: None, window: now, accepted: 0, refused: 0 }
     }
 
     fn reserve(&mut self, now: Duration) -> Duration {

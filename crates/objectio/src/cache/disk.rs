@@ -36,7 +36,7 @@ pub(crate) const LEAST_DISK: u64 = 16 << 20;
 const MOST_SEGMENT: u64 = 64 << 20;
 /// Bytes that wait to be written; beyond, extents are dropped (and counted), or their giver waits.
 const QUEUE_BYTES: usize = 64 << 20;
-const QUEUE_JOBS: usize = 1024;
+const QUEUE_JOBS: usize = 16 << 10;
 /// A disk has this much to do at once; more readers wait, too many are told to ask the store.
 const READERS: usize = 4;
 const READ_JOBS: usize = 256;

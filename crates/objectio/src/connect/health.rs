@@ -237,7 +237,13 @@ impl Addresses {
                 address.failures += 1;
                 address.failures >= FAILURES
             }
-            Failure::GivenUp => now.saturating_sub(begun) >= after,
+            Failure::GivenUp if now.saturating_sub(begun) >= after => true,
+            // Overtaken by a hedge before it was suspicious: several in a row are as telling.
+            Failure::GivenUp if now.saturating_sub(begun) >= after / 8 => {
+                address.failures += 1;
+                address.failures >= FAILURES
+            }
+            Failure::GivenUp => false,
         };
         // Requests sent before it was taken out do not count again.
         if is_dead && (address.out_for.is_zero() || begun >= address.out_until) {
@@ -336,6 +342,30 @@ mod tests {
         assert!(!is_chosen(&mut addresses, ms(5_200)), "out for 5 s");
         assert!(is_chosen(&mut addresses, ms(5_301)), "tried again, and it answers");
         assert!(is_chosen(&mut addresses, ms(5_302)), "so it is well");
+    }
+
+    #[test]
+    fn an_address_that_hedges_always_overtake_is_left_out() {
+        let mut addresses = eight();
+        let not_three: Vec<_> = (0..8).filter(|&i| i != 3).map(at).collect();
+        for now in (0..4).map(|i| ms(100 * i)) {
+            let turn = addresses.choose(now, &not_three, false, |_| 0).expect("one");
+            let is_out = turn.address != at(3);
+            assert_eq!(is_out, now >= ms(300), "after {now:?}");
+            addresses.failed(turn, Failure::GivenUp, now + ms(60));
+            addresses.over(turn);
+        }
+        // On one that answers others meanwhile it means nothing.
+        let mut addresses = eight();
+        for now in (0..20).map(|i| ms(100 * i)) {
+            let slow = addresses.choose(now, &not_three, false, |_| 0).expect("one");
+            let quick = addresses.choose(now, &not_three, false, |_| 0).expect("one");
+            assert_eq!((slow.address, quick.address), (at(3), at(3)));
+            addresses.answered(quick, now + ms(20));
+            addresses.failed(slow, Failure::GivenUp, now + ms(60));
+            addresses.over(slow);
+            addresses.over(quick);
+        }
     }
 
     #[test]

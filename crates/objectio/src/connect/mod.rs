@@ -58,6 +58,8 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(15);
 /// A listing or another request without a body whose address has gone silent is sent to a second
 /// address after this.
 const SECOND_ADDRESS: Duration = Duration::from_millis(300);
+/// From here on a wait for the budget counts as being held back.
+const LONG_WAIT: Duration = Duration::from_millis(20);
 /// A new connection is cheaper than a longer wait for the end of a refusal.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// Errors inside of a 200 are short.
@@ -200,7 +202,8 @@ impl HttpService for Service {
         loop {
             let wait = self.shared.budget.reserve(&key, clock.now());
             if !wait.is_zero() {
-                let _held = trace.hold(clock);
+                // A moment's wait among many readers is no sign of a store that is overloaded.
+                let _held = (wait >= LONG_WAIT).then(|| trace.hold(clock));
                 clock.sleep(wait).await;
             }
             let sent = clock.now();

@@ -100,6 +100,11 @@ impl Limiter {
         self.resize(&mut state, limit);
     }
 
+    /// Requests that could begin now.
+    pub(crate) fn free(&self) -> usize {
+        self.slots.available_permits()
+    }
+
     /// Requests allowed at once now.
     pub(crate) fn limit(&self) -> usize {
         self.state.lock().climb.limit
