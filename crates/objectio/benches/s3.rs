@@ -61,6 +61,9 @@ impl HttpConnector for StockConnector {
     }
 }
 
+/// A name and a run that gives its seconds.
+type Contender<'a> = (&'a str, Box<dyn FnMut() -> f64 + 'a>);
+
 struct World {
     // Two runtimes: what the server does must not wait for what the client does.
     client: Runtime,
@@ -128,7 +131,7 @@ impl World {
     }
 
     /// Medians of `rounds` turns of each.
-    fn compare(&self, name: &str, mut contenders: Vec<(&str, Box<dyn FnMut() -> f64 + '_>)>) {
+    fn compare(&self, name: &str, mut contenders: Vec<Contender<'_>>) {
         let mut seconds = vec![Vec::new(); contenders.len()];
         for _ in 0..self.rounds {
             for ((_, run), seconds) in contenders.iter_mut().zip(&mut seconds) {
