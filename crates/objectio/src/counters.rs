@@ -1,0 +1,347 @@
+//! What was asked of the store, what it cost, and for whom.
+//!
+//! A [`Scope`] is a list of [`Counters`] that count the same events: a query's own and the store's
+//! total. It travels with the work as a task-local, so that the HTTP connection at the bottom and
+//! the cache in the middle count for the query that asked, and no layer passes it on by hand.
+//!
+//! # Invariants
+//! - Counters only grow. A number is exact once the work it counts has ended.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::Stream;
+use futures::stream::BoxStream;
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters that are being counted; [`Counters::counts`] reads them.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+            busy: Mutex<Busy>,
+        }
+
+        /// What was counted.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Time in which at least one read was waited for, in microseconds: the part of the
+            /// critical path that storage is.
+            pub waited_micros: u64,
+            /// Times a read began while none was under way: round trips that followed each other.
+            pub rounds: u64,
+        }
+
+        impl Counters {
+            /// The numbers as of now.
+            #[must_use]
+            pub fn counts(&self) -> Counts {
+                let (waited_micros, rounds) = self.busy.lock().read();
+                Counts { $($name: self.$name.load(Ordering::Relaxed),)* waited_micros, rounds }
+            }
+        }
+
+        impl Counts {
+            /// What was counted since `earlier`.
+            #[must_use]
+            pub fn since(&self, earlier: &Self) -> Self {
+                Self {
+                    $($name: self.$name.saturating_sub(earlier.$name),)*
+                    waited_micros: self.waited_micros.saturating_sub(earlier.waited_micros),
+                    rounds: self.rounds.saturating_sub(earlier.rounds),
+                }
+            }
+
+            /// Name and value of every count that is not 0, in a fixed order.
+            pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [
+                    $((stringify!($name), self.$name),)*
+                    ("waited_micros", self.waited_micros),
+                    ("rounds", self.rounds),
+                ]
+                .into_iter()
+                .filter(|(_, value)| *value > 0)
+            }
+        }
+    };
+}
+
+counters! {
+    /// Requests that read bytes or metadata of one object, retries and hedges included.
+    gets,
+    /// Requests that write: puts, parts of uploads, their start and end, copies.
+    puts,
+    /// Requests that list.
+    lists,
+    /// Requests that delete.
+    deletes,
+    /// Bytes of bodies received, those of hedges and short bodies included.
+    bytes_read,
+    /// Bytes of bodies sent.
+    bytes_written,
+    /// Requests made again because one before failed.
+    retries,
+    /// Second requests for a slow piece.
+    hedges,
+    /// Hedges that answered first.
+    hedges_won,
+    /// Requests the store refused because there were too many (503, 429).
+    throttled,
+    /// Bodies that ended before they should.
+    short_bodies,
+    /// Requests given up because no byte came for the stall time-out.
+    stalls,
+    /// Connections made.
+    connects,
+    /// Conditional writes whose answer was lost, so that the object was read back.
+    read_backs,
+    /// Bytes readers asked for.
+    bytes_asked,
+    /// Bytes taken from the cache's memory tier.
+    bytes_from_memory,
+    /// Bytes taken from the cache's disk tier.
+    bytes_from_disk,
+    /// Bytes of cacheable objects that were in neither tier.
+    bytes_missed,
+    /// Reads that waited for another reader's request instead of making one.
+    reads_shared,
+    /// Extents the cache did not take because its queue or its space was full.
+    cache_dropped,
+    /// Extents read from disk whose checksum was wrong; they count as misses.
+    cache_corrupt,
+}
+
+/// The union of the times during which reads were under way.
+#[derive(Debug, Default)]
+struct Busy {
+    under_way: u64,
+    since: Duration,
+    total: Duration,
+    rounds: u64,
+}
+
+impl Busy {
+    fn read(&self) -> (u64, u64) {
+        (u64::try_from(self.total.as_micros()).unwrap_or(u64::MAX), self.rounds)
+    }
+}
+
+/// Whose work is being done.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope(Arc<[Arc<Counters>]>);
+
+tokio::task_local! {
+    static SCOPE: Scope;
+}
+
+impl Scope {
+    /// Counts into all of `counters`.
+    pub(crate) fn new(counters: &[Arc<Counters>]) -> Self {
+        Self(counters.into())
+    }
+
+    /// The first counters: the scope's own.
+    pub(crate) fn own(&self) -> &Arc<Counters> {
+        &self.0[0]
+    }
+
+    /// A scope below this one, with counters of its own.
+    pub(crate) fn child(&self) -> Self {
+        Self(std::iter::once(Arc::default()).chain(self.0.iter().cloned()).collect())
+    }
+
+    /// Runs `work` for this scope.
+    pub(crate) fn run<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        SCOPE.scope(self.clone(), work)
+    }
+
+    /// Polls `stream` for this scope.
+    pub(crate) fn stream<T: 'static>(
+        &self,
+        stream: BoxStream<'static, T>,
+    ) -> BoxStream<'static, T> {
+        Box::pin(Scoped { scope: self.clone(), stream })
+    }
+
+    pub(crate) fn count(&self, field: fn(&Counters) -> &AtomicU64, n: u64) {
+        for counters in self.0.iter() {
+            field(counters).fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    /// A read began; drop the guard when it ends.
+    pub(crate) fn reading(&self, clock: &Arc<dyn crate::Clock>) -> Reading {
+        let now = clock.now();
+        for counters in self.0.iter() {
+            let mut busy = counters.busy.lock();
+            if busy.under_way == 0 {
+                busy.since = now;
+                busy.rounds += 1;
+            }
+            busy.under_way += 1;
+        }
+        Reading { scope: self.clone(), clock: Arc::clone(clock) }
+    }
+}
+
+/// A read under way.
+pub(crate) struct Reading {
+    scope: Scope,
+    clock: Arc<dyn crate::Clock>,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let now = self.clock.now();
+        for counters in self.scope.0.iter() {
+            let mut busy = counters.busy.lock();
+            busy.under_way -= 1;
+            if busy.under_way == 0 {
+                let since = busy.since;
+                busy.total += now.saturating_sub(since);
+            }
+        }
+    }
+}
+
+/// Counts `n` for whoever's work is being polled; outside of any scope it counts for nobody.
+pub(crate) fn count(field: fn(&Counters) -> &AtomicU64, n: u64) {
+    let _ = SCOPE.try_with(|scope| scope.count(field, n));
+}
+
+/// The scope whose work is being polled, to hand on to a task of its own.
+pub(crate) fn current() -> Option<Scope> {
+    SCOPE.try_with(Clone::clone).ok()
+}
+
+struct Scoped<T> {
+    scope: Scope,
+    stream: BoxStream<'static, T>,
+}
+
+impl<T> Stream for Scoped<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let this = &mut *self;
+        SCOPE.sync_scope(this.scope.clone(), || this.stream.as_mut().poll_next(cx))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.stream.size_hint()
+    }
+}
+
+/// What requests cost; the defaults are S3 Standard in us-east-1, read from the same region.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Prices {
+    /// US dollars for 1,000 reading requests.
+    pub per_1000_reads: f64,
+    /// US dollars for 1,000 writing or listing requests.
+    pub per_1000_writes: f64,
+    /// US dollars for a GiB read.
+    pub per_gib_read: f64,
+}
+
+impl Default for Prices {
+    fn default() -> Self {
+        Self { per_1000_reads: 0.0004, per_1000_writes: 0.005, per_gib_read: 0.0 }
+    }
+}
+
+impl Counts {
+    /// All requests: what the store was asked, whoever asked again.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.gets + self.puts + self.lists + self.deletes
+    }
+
+    /// Estimated US dollars; deletes are free at the known providers.
+    #[must_use]
+    pub fn dollars(&self, prices: &Prices) -> f64 {
+        self.gets as f64 * prices.per_1000_reads / 1e3
+            + (self.puts + self.lists) as f64 * prices.per_1000_writes / 1e3
+            + self.bytes_read as f64 / (1u64 << 30) as f64 * prices.per_gib_read
+    }
+}
+
+impl fmt::Display for Counts {
+    /// `name=value` of what is not 0, in a fixed order.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (name, value)) in self.entries().enumerate() {
+            write!(f, "{}{name}={value}", if i == 0 { "" } else { " " })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use futures::executor::block_on;
+    use futures::future::BoxFuture;
+
+    #[derive(Debug, Default)]
+    struct ByHand(AtomicU64);
+
+    impl Clock for ByHand {
+        fn now(&self) -> Duration {
+            Duration::from_micros(self.0.load(Ordering::Relaxed))
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[test]
+    fn a_query_and_the_total_count_the_same_work() {
+        let total = Scope::new(&[Arc::default()]);
+        let (a, b) = (total.child(), total.child());
+        block_on(a.run(async { count(|c| &c.gets, 2) }));
+        block_on(b.run(async { count(|c| &c.gets, 3) }));
+        count(|c| &c.gets, 100); // nobody's
+        let gets = |scope: &Scope| scope.own().counts().gets;
+        assert_eq!((gets(&a), gets(&b), gets(&total)), (2, 3, 5));
+    }
+
+    #[test]
+    fn waiting_is_the_union_of_the_reads() {
+        let by_hand = Arc::new(ByHand::default());
+        let clock: Arc<dyn Clock> = Arc::<ByHand>::clone(&by_hand);
+        let scope = Scope::new(&[Arc::default()]);
+        let at = |micros| by_hand.0.store(micros, Ordering::Relaxed);
+        at(10);
+        let first = scope.reading(&clock);
+        at(20);
+        let second = scope.reading(&clock);
+        at(30);
+        drop(first);
+        at(50);
+        drop(second);
+        at(100);
+        let third = scope.reading(&clock);
+        at(101);
+        drop(third);
+        let counts = scope.own().counts();
+        assert_eq!((counts.waited_micros, counts.rounds), (41, 2));
+    }
+
+    #[test]
+    fn money_follows_the_price_list() {
+        let counts = Counts { gets: 10_000, puts: 1000, lists: 1000, ..Counts::default() };
+        assert!((counts.dollars(&Prices::default()) - (0.004 + 0.01)).abs() < 1e-12);
+        assert_eq!(counts.to_string(), "gets=10000 puts=1000 lists=1000");
+    }
+}

@@ -1,0 +1,141 @@
+//! From a URL to a [`Store`].
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreScheme, RetryConfig};
+use url::Url;
+
+use crate::clock::{Clock, RealClock};
+use crate::connect::Connector;
+use crate::counted::Counted;
+use crate::error::StoreError;
+use crate::options::StorageOptions;
+use crate::store::Store;
+
+impl Store {
+    /// Opens the store that `url` lies in: `s3://`, `gs://`, `az://`, `file://` or `memory://`.
+    ///
+    /// The store's root is the bucket (or `/` of files); the path of `url` is [`Store::prefix`].
+    /// No request is made yet. Every `memory://` store is a new, empty one.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`] for other URLs, [`StoreError::Setting`] for settings that contradict each
+    /// other, [`StoreError::Open`] if the provider's client refuses its settings.
+    pub fn open(url: &str, options: &StorageOptions) -> Result<Arc<Self>, StoreError> {
+        let refuse = |reason: String| StoreError::Url { url: url.to_owned(), reason };
+        let parsed = Url::parse(url).map_err(|error| refuse(error.to_string()))?;
+        let (scheme, prefix) =
+            ObjectStoreScheme::parse(&parsed).map_err(|error| refuse(error.to_string()))?;
+        let mut root = parsed.clone();
+        root.set_path("/");
+        root.set_query(None);
+        root.set_fragment(None);
+        let clock: Arc<dyn Clock> = Arc::new(RealClock::default());
+        let local = |inner: Arc<dyn ObjectStore>, prefix: Path, clock| {
+            Self::assemble(root.clone(), prefix, Arc::new(Counted(inner)), false, options, clock)
+        };
+        match scheme {
+            ObjectStoreScheme::Local => local(Arc::new(LocalFileSystem::new()), prefix, clock),
+            ObjectStoreScheme::Memory => local(Arc::new(InMemory::new()), prefix, clock),
+            ObjectStoreScheme::AmazonS3
+            | ObjectStoreScheme::GoogleCloudStorage
+            | ObjectStoreScheme::MicrosoftAzure => {
+                let client = cloud(&scheme, url, options, &clock)?;
+                // With connections of ours it is they who count.
+                let bottom: Arc<dyn ObjectStore> =
+                    if options.connections { client } else { Arc::new(Counted(client)) };
+                Self::assemble(root, prefix, bottom, true, options, clock)
+            }
+            _ => Err(refuse("the scheme is not supported".to_owned())),
+        }
+    }
+}
+
+/// The provider's client over connections of ours, or its own.
+fn cloud(
+    scheme: &ObjectStoreScheme,
+    url: &str,
+    options: &StorageOptions,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn ObjectStore>, StoreError> {
+    /// The builders are alike and share no trait.
+    macro_rules! build {
+        ($builder:ty, $prefix:literal) => {{
+            let mut builder = <$builder>::new().with_url(url);
+            for (key, value) in &options.provider {
+                match read_key(key, $prefix)? {
+                    Some(key) => builder = builder.with_config(key, value),
+                    None => {}
+                }
+            }
+            if options.connections {
+                // Requests are made again by the connections, which know what was sent.
+                let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+                let connector = Connector::new(options, Arc::clone(clock));
+                builder = builder.with_retry(retry).with_http_connector(connector);
+            }
+            builder.build().map(|client| Arc::new(client) as Arc<dyn ObjectStore>)
+        }};
+    }
+    let client = match scheme {
+        ObjectStoreScheme::AmazonS3 => build!(AmazonS3Builder, "aws_"),
+        ObjectStoreScheme::GoogleCloudStorage => build!(GoogleCloudStorageBuilder, "google_"),
+        _ => build!(MicrosoftAzureBuilder, "azure_"),
+    };
+    client.map_err(|source| StoreError::Open { url: url.to_owned(), source })
+}
+
+/// A provider's setting: as it is or with its prefix. The environment holds settings of other
+/// providers and of tools, so that only an unknown name without a prefix is a mistake.
+fn read_key<K: FromStr>(key: &str, prefix: &str) -> Result<Option<K>, StoreError> {
+    let known = key.parse().or_else(|_| format!("{prefix}{key}").parse()).ok();
+    let has_prefix = ["aws_", "google_", "azure_"].iter().any(|prefix| key.starts_with(prefix));
+    if known.is_none() && !has_prefix {
+        return Err(StoreError::Setting {
+            key: format!("provider.{key}"),
+            reason: "no setting of this provider; see docs/storage.md".to_owned(),
+        });
+    }
+    Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_open_the_store_they_lie_in() {
+        for (url, root, prefix) in [
+            ("memory:///a/b", "memory:///", "a/b"),
+            ("file:///tmp/lake", "file:///", "tmp/lake"),
+            ("s3://bucket/a/lake", "s3://bucket/", "a/lake"),
+            ("s3://bucket", "s3://bucket/", ""),
+            ("gs://bucket/lake", "gs://bucket/", "lake"),
+        ] {
+            let mut options = StorageOptions::default();
+            options.provider.insert("aws_region".to_owned(), "eu-central-1".to_owned());
+            options.provider.insert("aws_pager".to_owned(), "less".to_owned());
+            let store = Store::open(url, &options).expect(url);
+            assert_eq!((store.url().as_str(), store.prefix().as_ref()), (root, prefix), "{url}");
+        }
+    }
+
+    #[test]
+    fn urls_and_settings_that_mean_nothing_are_refused() {
+        for url in ["ftp://host/a", "lake", "https://example.com/a"] {
+            let error = Store::open(url, &StorageOptions::default()).expect_err(url);
+            assert!(matches!(error, StoreError::Url { .. }), "{error}");
+        }
+        let mut options = StorageOptions::default();
+        options.provider.insert("regoin".to_owned(), "x".to_owned());
+        let error = Store::open("s3://bucket", &options).expect_err("a typing mistake");
+        assert!(error.to_string().contains("provider.regoin"), "{error}");
+    }
+}
