@@ -1,7 +1,7 @@
 //! How fast is the tree at what its users do, and beside an ordered map behind one lock?
 //!
-//! Run: `cargo bench -p uplake-btree -- [workload] [pool] [hits] [numbers] [strings] [cold]` (all without
-//! arguments). The workload is the published one: 100,000 ordered inserts, then 4 readers and
+//! Run: `cargo bench -p uplake-btree -- [workload] [pool] [hits] [numbers] [strings] [cold] [durable]`
+//! (all without arguments). The workload is the published one: 100,000 ordered inserts, then 4 readers and
 //! 2 writers on runs of 2048 keys. Contestants take turns; figures are medians of the rounds.
 //! `SECONDS` (1), `ROUNDS` (5) and `MILLIONS` (10) change the size.
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use uplake_btree::{Direction, MemoryFile, Options, PAGE_BYTES, Tree};
+use uplake_btree::{Direction, DurableTree, MemoryFile, Options, PAGE_BYTES, PageFile, Tree};
 
 struct Random(u64);
 
@@ -656,6 +656,78 @@ fn bench_hits(rounds: u64) {
     }
 }
 
+/// Syncs of one page a second, the floor of what follows: by one thread, over bytes that exist.
+fn bench_sync(seconds: f64) -> f64 {
+    let (file, path) = scratch("sync.log");
+    let page = [7u8; PAGE_BYTES];
+    let pages = 4096;
+    (0..pages).for_each(|at| PageFile::write_at(&file, at * 4096, &page).expect("write"));
+    PageFile::sync(&file).expect("sync");
+    let start = Instant::now();
+    let mut syncs = 0;
+    while start.elapsed().as_secs_f64() < seconds {
+        PageFile::write_at(&file, syncs % pages * 4096, &page).expect("write");
+        PageFile::sync(&file).expect("sync");
+        syncs += 1;
+    }
+    let _ = std::fs::remove_file(path);
+    syncs as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Durable inserts of random numbers a second, and how many share a sync. Each thread waits when it
+/// has `window` inserts under way: 1 is waiting for every single one.
+fn durable_inserts(threads: u64, window: u64, seconds: f64) -> (f64, f64) {
+    let ((file, path), (log, log_path)) = (scratch("durable.tree"), scratch("durable.log"));
+    let tree = DurableTree::<u64>::create(file, log, Options::default()).expect("create");
+    let (is_done, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (tree, is_done, done) = (&tree, &is_done, &done);
+            scope.spawn(move || {
+                let mut random = Random(thread * 2 + 99);
+                while !is_done.load(Relaxed) {
+                    let inserts = (0..window).map(|_| tree.start_put(&random.next(), thread));
+                    let last = inserts.map(|put| put.expect("put").1).max();
+                    tree.wait(last.expect("a window of 1 or more")).expect("wait");
+                    done.fetch_add(window, Relaxed);
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        is_done.store(true, Relaxed);
+    });
+    let inserts = done.load(Relaxed) as f64;
+    let figures =
+        (inserts / start.elapsed().as_secs_f64(), inserts / tree.log_stats().syncs as f64);
+    drop(tree);
+    [path, log_path].iter().for_each(|path| std::fs::remove_file(path).expect("remove"));
+    figures
+}
+
+fn bench_durable(seconds: f64, rounds: u64) {
+    let contestants = [(1, 1), (8, 1), (64, 1), (64, 4), (64, 16), (64, 64)];
+    let mut figures = vec![Vec::new(); contestants.len()];
+    let mut syncs = Vec::new();
+    for _ in 0..rounds {
+        syncs.push(bench_sync(seconds / 2.0));
+        for (figures, (threads, window)) in figures.iter_mut().zip(contestants) {
+            figures.push(durable_inserts(threads, window, seconds));
+        }
+    }
+    println!("one page written and synced, one thread: {:.0}/s", median(syncs));
+    for ((threads, window), figures) in contestants.iter().zip(figures) {
+        let (rate, shared): (Vec<f64>, Vec<f64>) = figures.into_iter().unzip();
+        let (least, most) = rate.iter().fold((f64::MAX, 0f64), |(a, b), r| (a.min(*r), b.max(*r)));
+        println!(
+            "{threads} threads, {window} under way each: {:.0} durable inserts/s ({least:.0} to \
+             {most:.0}), {:.0} a sync",
+            median(rate),
+            median(shared)
+        );
+    }
+}
+
 fn main() {
     let chosen: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let runs = |name: &str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == name);
@@ -674,6 +746,9 @@ fn main() {
     }
     if runs("cold") {
         bench_cold(millions);
+    }
+    if runs("durable") {
+        bench_durable(setting("SECONDS", 1) as f64, setting("ROUNDS", 5));
     }
     if runs("hits") {
         bench_hits(setting("ROUNDS", 5));

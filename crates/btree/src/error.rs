@@ -59,9 +59,7 @@ pub enum TreeError {
         limit: u32,
     },
     /// An earlier write could not be made durable, so nobody knows what the file holds.
-    #[error(
-        "an earlier checkpoint failed half-way; open the file again to get its last checkpoint"
-    )]
+    #[error("an earlier write could not be made durable; open the file again to get what is")]
     Poisoned,
     /// Options that cannot work.
     #[error("{what}")]

@@ -5,7 +5,7 @@ use crate::key::{Entries, Key};
 use crate::latch;
 use crate::page::{Fences, ident};
 use crate::pool::{Expected, Fetched, PoolStats};
-use crate::tree::{ROOT, Tree};
+use crate::tree::{ROOT, Seek, Tree};
 
 /// A tree's shape and its pool's work.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +56,15 @@ impl<K: Key + ?Sized> Tree<K> {
         // Reading the pages was part of the work.
         stats.pool = self.pool.stats();
         Ok(stats)
+    }
+
+    /// Numbers of the pages on the way to a key, the root first: what an access trace is made of. They
+    /// are read if they are not in memory, and may have changed when this returns.
+    ///
+    /// # Errors
+    /// If a page cannot be read.
+    pub fn pages_to(&self, key: &K) -> Result<Vec<u32>> {
+        Ok(self.path(Seek::At(key), 0)?.iter().map(|step| step.page.pid()).collect())
     }
 
     /// What [`Tree::inspect`] gives without a visit: counts of events, the file and the pool.

@@ -2,7 +2,8 @@
 //!
 //! [`Tree`] maps keys (`u64` or bytes) to `u64` in key order. It lives in one [`PageFile`] and in a
 //! fixed amount of memory, is read and written by any number of threads, and comes back after a
-//! crash as it was at its last [`Tree::checkpoint`], or says that it must be rebuilt.
+//! crash as it was at its last [`Tree::checkpoint`], or says that it must be rebuilt. A
+//! [`DurableTree`] has a log beside it, and comes back with every write it acknowledged.
 //!
 //! | module | job |
 //! |---|---|
@@ -10,6 +11,7 @@
 //! | `latch`, `gate` | who may change a page, and when a checkpoint has the tree to itself |
 //! | `page`, `key` | bytes of a page; finding, adding and removing entries in it |
 //! | `pool`, `blocks`, `file` | which pages are in memory, where they are in the file, checkpoints |
+//! | `log`, `durable` | writes that are durable one by one |
 //! | `tree`, `restructure` | one key at a time; splits, merges, borrowing |
 //! | `batch`, `scan`, `bulk` | many keys at a time |
 //! | `inspect` | statistics, and a check of the whole tree |
@@ -20,8 +22,8 @@
 //! - Memory is [`Options::pool_bytes`] plus 8 bytes per page of the tree.
 //!
 //! # Not here
-//! What keys mean, object stores, and a log: what came after the last checkpoint is the
-//! application's to replay, from the position it gave.
+//! What keys mean, and object stores. Applications whose source can be read again need no log: what
+//! came after the last checkpoint is theirs to replay, from the position they gave.
 
 pub mod error;
 pub mod file;
@@ -29,10 +31,12 @@ pub mod file;
 mod batch;
 mod blocks;
 mod bulk;
+mod durable;
 mod gate;
 mod inspect;
 mod key;
 mod latch;
+mod log;
 mod page;
 mod pool;
 #[allow(unsafe_code)]
@@ -42,6 +46,7 @@ mod scan;
 mod sync;
 mod tree;
 
+pub use durable::{DurableTree, LogStats, Ticket};
 pub use error::{Result, TreeError};
 pub use file::{MemoryFile, PageFile};
 pub use inspect::TreeStats;

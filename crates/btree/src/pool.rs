@@ -25,6 +25,7 @@ use crate::error::{Result, TreeError};
 use crate::file::PageFile;
 use crate::key::sealed::Sealed;
 use crate::latch;
+use crate::log::Base;
 use crate::page::{COLD, FRESH, Fences, HOT, NO_PID, Page, has_magic, ident};
 use crate::raw::{Arena, PAGE_BYTES, zeroed_words};
 
@@ -639,6 +640,12 @@ impl<K: Sealed + ?Sized> Pool<K> {
             writes: self.writes.load(Relaxed),
             evictions: self.evictions.load(Relaxed),
         }
+    }
+
+    /// The last checkpoint's epoch and checksum, as a log has to know them.
+    pub(crate) fn base(&self) -> Base {
+        let header = *lock(&self.blocks).header();
+        Base { generation: header.epoch, checksum: header.checksum() }
     }
 
     /// Blocks of the file, free blocks, and the position of the last checkpoint.

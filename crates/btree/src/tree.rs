@@ -21,6 +21,7 @@ use crate::file::PageFile;
 use crate::gate::Gate;
 use crate::key::{Key, MAX_KEY_BYTES};
 use crate::latch;
+use crate::log::Base;
 use crate::page::{Fences, Page};
 use crate::pool::{Expected, Fetched, MIN_FRAMES, Pool};
 use crate::raw::PAGE_BYTES;
@@ -141,6 +142,9 @@ impl<K: Key + ?Sized> Tree<K> {
     /// the tree must be created anew; others that the options or the file must change.
     pub fn open(file: impl PageFile + 'static, options: Options) -> Result<Self> {
         let (blocks, map) = Blocks::open(&file, K::KIND, options.max_pages)?;
+        // After a process died, a checkpoint may be in the system's memory only. What the one before
+        // it needs is written over from now on.
+        file.sync().map_err(TreeError::file("synchronizing"))?;
         let tree = Self::over(Box::new(file), options, blocks, &map)?;
         tree.with_root()
     }
@@ -329,6 +333,21 @@ impl<K: Key + ?Sized> Tree<K> {
         }
         drop(closed);
         result
+    }
+
+    /// Writes dirty pages, so that a checkpoint soon after finds few.
+    pub(crate) fn flush_some(&self) -> Result<()> {
+        self.pool.flush_some()
+    }
+
+    /// Whether a checkpoint failed half-way.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        *self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last checkpoint, as a log has to know it.
+    pub(crate) fn base(&self) -> Base {
+        self.pool.base()
     }
 
     /// Number of entries; exact while nobody writes.

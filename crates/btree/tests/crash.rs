@@ -4,146 +4,18 @@
 //! way, whole and with its position; and the tree goes on from there.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::ops::{Bound, ControlFlow};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use uplake_btree::{Direction, MemoryFile, Options, PAGE_BYTES, PageFile, Tree, TreeError};
+use uplake_btree::{Direction, MemoryFile, Options, PAGE_BYTES, Tree, TreeError};
 
+mod disk;
 mod random;
+use disk::{Fault, Fuse, SimulatedFile};
 use random::Random;
 
-const SECTOR: usize = 512;
 /// Keys of the tree: 41 pages, more than the frames.
 const KEYS: u64 = 9000;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
-    /// The machine stops: this operation and all later ones fail.
-    Crash,
-    /// This operation fails, the next ones do not.
-    Once,
-}
-
-struct Disk {
-    /// What survives for sure.
-    synced: Vec<u8>,
-    /// What the running system sees.
-    seen: Vec<u8>,
-    /// Writes since the last sync; `None` cuts the file.
-    pending: Vec<(u64, Option<Vec<u8>>)>,
-    operations: usize,
-    fail_at: Option<(usize, Fault)>,
-    random: Random,
-}
-
-struct SimulatedFile(Mutex<Disk>);
-
-impl SimulatedFile {
-    fn new(bytes: Vec<u8>, fail_at: Option<(usize, Fault)>, seed: u64) -> Self {
-        Self(Mutex::new(Disk {
-            synced: bytes.clone(),
-            seen: bytes,
-            pending: Vec::new(),
-            operations: 0,
-            fail_at,
-            random: Random(seed * 2 + 1),
-        }))
-    }
-
-    /// What is on the disk after the machine stopped: any of the writes since the last sync, any
-    /// sectors of them.
-    fn after_crash(&self) -> Vec<u8> {
-        let mut disk = self.0.lock().expect("lock");
-        let disk = &mut *disk;
-        let mut bytes = disk.synced.clone();
-        let style = disk.random.below(4);
-        for (offset, written) in std::mem::take(&mut disk.pending) {
-            let is_kept = match style {
-                0 => false,
-                1 => true,
-                _ => disk.random.below(2) == 0,
-            };
-            if !is_kept {
-                continue;
-            }
-            let Some(written) = written else {
-                bytes.resize(offset as usize, 0);
-                continue;
-            };
-            for (i, sector) in written.chunks(SECTOR).enumerate() {
-                if style == 3 && disk.random.below(3) == 0 {
-                    continue;
-                }
-                let at = offset as usize + i * SECTOR;
-                write(&mut bytes, at, sector);
-            }
-        }
-        bytes
-    }
-}
-
-fn write(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
-    if file.len() < at + bytes.len() {
-        file.resize(at + bytes.len(), 0);
-    }
-    file[at..at + bytes.len()].copy_from_slice(bytes);
-}
-
-impl Disk {
-    /// Whether this operation fails.
-    fn fails(&mut self) -> bool {
-        self.operations += 1;
-        match self.fail_at {
-            Some((at, Fault::Crash)) => self.operations > at,
-            Some((at, Fault::Once)) => self.operations == at + 1,
-            None => false,
-        }
-    }
-}
-
-impl PageFile for SimulatedFile {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let disk = self.0.lock().expect("lock");
-        let seen = disk.seen.get(offset as usize..).and_then(|rest| rest.get(..buffer.len()));
-        buffer.copy_from_slice(seen.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut disk = self.0.lock().expect("lock");
-        let is_failing = disk.fails();
-        // A failing write has still written a part.
-        let len = if is_failing { disk.random.below(bytes.len() + 1) } else { bytes.len() };
-        write(&mut disk.seen, offset as usize, &bytes[..len]);
-        disk.pending.push((offset, Some(bytes[..len].to_vec())));
-        if is_failing { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let mut disk = self.0.lock().expect("lock");
-        if disk.fails() {
-            return Err(io::Error::other("sync failed"));
-        }
-        disk.pending.clear();
-        disk.synced = disk.seen.clone();
-        Ok(())
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.0.lock().expect("lock").seen.len() as u64)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut disk = self.0.lock().expect("lock");
-        if disk.fails() {
-            return Err(io::Error::other("cutting failed"));
-        }
-        disk.seen.resize(len as usize, 0);
-        disk.pending.push((len, None));
-        Ok(())
-    }
-}
 
 type Model = BTreeMap<u64, u64>;
 
@@ -226,11 +98,16 @@ fn start() -> (Vec<u8>, Model) {
 }
 
 fn check(bytes: &[u8], model: &Model, fail_at: Option<(usize, Fault)>, seed: u64) -> usize {
-    let file = Arc::new(SimulatedFile::new(bytes.to_vec(), fail_at, seed));
-    let tree = Tree::open(Arc::clone(&file), options()).expect("open");
+    let fuse = Fuse::new(fail_at);
+    let file = Arc::new(SimulatedFile::new(bytes.to_vec(), &fuse, seed));
+    let tree = match Tree::open(Arc::clone(&file), options()) {
+        Ok(tree) => tree,
+        Err(TreeError::File { .. }) if fail_at.is_some_and(|(at, _)| at == 0) => return 0,
+        Err(error) => panic!("{error:?}"),
+    };
     let mut random = Random(seed + 11);
     let (saved, next) = run(&tree, model.clone(), &mut random, fail_at.map(|fault| fault.1));
-    let operations = file.0.lock().expect("lock").operations;
+    let operations = fuse.operations();
     drop(tree);
     let after = Arc::new(MemoryFile::new(file.after_crash()));
     let context = format!("fault {fail_at:?} seed {seed}");
@@ -280,7 +157,7 @@ fn an_error_at_any_write_or_sync_changes_nothing_that_was_reported() {
 
 #[test]
 fn an_interrupted_creation_holds_no_checkpoint() {
-    let file = Arc::new(SimulatedFile::new(start().0, None, 5));
+    let file = Arc::new(SimulatedFile::new(start().0, &Fuse::new(None), 5));
     let tree = Tree::<u64>::create(Arc::clone(&file), options()).expect("create");
     tree.put(&1, 1).expect("put");
     drop(tree);
