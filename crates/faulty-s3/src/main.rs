@@ -41,7 +41,9 @@ async fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
             "--stall_ms" => faults.stall_ms = number as u64,
             "--lost" => faults.lost = number,
             _ => {
-                return Err(format!("{name}: unknown; use --port, --addresses, --usual or a fault"));
+                return Err(format!(
+                    "{name}: unknown; use --port, --addresses, --usual or a fault"
+                ));
             }
         }
     }
