@@ -64,13 +64,19 @@ pub enum TableError {
     Index { what: String, source: uplake_index::IndexError },
     /// An id domain cannot be used.
     #[error(transparent)]
-    Domain(#[from] uplake_domain::DomainError),
+    Domain(Box<uplake_domain::DomainError>),
     /// Keys of a column cannot have ids.
     #[error("column `{column}`: {source}")]
-    Keys { column: String, source: uplake_domain::DomainError },
+    Keys { column: String, source: Box<uplake_domain::DomainError> },
     /// The lake was written by a newer version.
     #[error("{}: lake format {found} is newer than {supported}; upgrade uplake", .path.display())]
     TooNew { path: PathBuf, found: u64, supported: u64 },
+}
+
+impl From<uplake_domain::DomainError> for TableError {
+    fn from(error: uplake_domain::DomainError) -> Self {
+        Self::Domain(Box::new(error))
+    }
 }
 
 /// The crate's result.

@@ -164,7 +164,8 @@ impl IdColumns {
             if matches!(source, DomainError::Replaced { .. }) {
                 self.lake.forget_domain(&column.spec.domain).await;
             }
-            return Err(TableError::Keys { column: column.spec.column.clone(), source });
+            let column = column.spec.column.clone();
+            return Err(TableError::Keys { column, source: Box::new(source) });
         }
         let mut rest = ids.into_iter().map(|id| id as i32);
         Ok(keys.iter().map(|keys| scattered(keys.len(), keys.nulls(), &mut rest)).collect())

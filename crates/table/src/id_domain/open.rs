@@ -83,7 +83,7 @@ impl Lake {
     /// The same for those who give ids: the domain is made if it does not exist.
     pub(crate) async fn domain_for_writing(&self, name: &str) -> Result<Arc<Domain>> {
         match self.domain(name).await {
-            Err(TableError::Domain(DomainError::Missing { .. })) => {}
+            Err(TableError::Domain(error)) if matches!(*error, DomainError::Missing { .. }) => {}
             found => return found,
         }
         self.initialise()?;
