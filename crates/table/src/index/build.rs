@@ -103,8 +103,8 @@ fn push(terms: &mut Terms, first: u32, values: &dyn Array) -> Result<(), IndexEr
             _ => push_integers::<Int64Type>(builder, first, values),
         },
         Terms::Strings(builder) => push_strings(builder, first, values.as_string()),
-        Terms::Words(builder) => each_text(first, values, |row, text| Ok(builder.push(row, text)?)),
-        Terms::Grams(builder) => each_text(first, values, |row, text| Ok(builder.push(row, text)?)),
+        Terms::Words(builder) => each_text(first, values, |row, text| builder.push(row, text)),
+        Terms::Grams(builder) => each_text(first, values, |row, text| builder.push(row, text)),
         Terms::Zones(builder) => {
             match values.data_type() {
                 DataType::Float32 => push_floats::<Float32Type>(builder, first, values),
