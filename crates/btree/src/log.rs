@@ -49,7 +49,8 @@ const MAX_PENDING_BYTES: usize = 4 << 20;
 /// for a growing file. 64 MiB are 16,000 batches of one page.
 const MAX_KEPT_BYTES: u64 = 64 << 20;
 /// Turns the leader gives to others before it writes, as long as that makes the batch longer. The
-/// threads the last sync woke are about to append; without this they would miss every other sync.
+/// threads the last sync woke are about to append; without this they miss every other sync: 64 threads
+/// that wait for each insert share a sync by 32 then, by 55 to 64 with it.
 const MAX_TURNS: usize = 16;
 
 /// The checkpoint a log goes on from.
