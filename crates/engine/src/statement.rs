@@ -66,11 +66,13 @@ pub(crate) enum IdSetStatement {
 pub fn parse(text: &str) -> Result<Vec<Statement>> {
     let (tokens, lists) = tokens_and_lists(text)?;
     let lists = Arc::new(lists);
+    let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+    let lines: Vec<usize> = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1)).collect();
     let mut statements = Vec::new();
     for part in tokens.split(|t| t.token == Token::SemiColon) {
         let blank = |t: &TokenWithSpan| matches!(t.token, Token::Whitespace(_) | Token::EOF);
         if !part.iter().all(blank) {
-            statements.push(parse_one(text, part, &lists)?);
+            statements.push(parse_one(text, &lines, part, &lists)?);
         }
     }
     Ok(statements)
@@ -132,11 +134,12 @@ fn place_after(place: Location, text: &str) -> Location {
 
 fn parse_one(
     text: &str,
+    lines: &[usize],
     tokens: &[TokenWithSpan],
     lists: &Arc<Vec<Arc<IdSet>>>,
 ) -> Result<Statement> {
     let mut tokens: Vec<TokenWithSpan> = tokens.to_vec();
-    let written = text_of(text, &tokens);
+    let written = text_of(text, lines, &tokens);
     let id_set = take_id_set_statement(&mut tokens)?;
     let (mut partitioned_by, mut clustered_by) = (Vec::new(), Vec::new());
     let (mut indexed_by, mut id_domains) = (Vec::new(), Vec::new());
@@ -411,15 +414,14 @@ fn empty_parser<'a>() -> datafusion::sql::sqlparser::parser::Parser<'a> {
         .with_recursion_limit(RECURSION_LIMIT)
 }
 
-fn text_of(text: &str, tokens: &[TokenWithSpan]) -> String {
+/// The text of a statement; `lines` are the places where the lines of `text` start.
+fn text_of(text: &str, lines: &[usize], tokens: &[TokenWithSpan]) -> String {
     let solid: Vec<&TokenWithSpan> =
         tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect();
     let (Some(first), Some(last)) = (solid.first(), solid.last()) else { return String::new() };
     let offset = |line: u64, column: u64| -> usize {
-        let mut start = 0;
-        for _ in 1..line {
-            start = text[start..].find('\n').map_or(text.len(), |at| start + at + 1);
-        }
+        let start = usize::try_from(line).ok().and_then(|line| lines.get(line.wrapping_sub(1)));
+        let start = start.copied().unwrap_or(text.len());
         text[start..]
             .char_indices()
             .nth(column.saturating_sub(1) as usize)
