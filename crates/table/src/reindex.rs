@@ -83,8 +83,7 @@ pub async fn reindex(
         return Ok(summary);
     }
     let (store, files) = (Arc::clone(lake.store()), newest.files().to_vec());
-    let (schema, runtime, options) =
-        (SchemaRef::clone(newest.schema()), Handle::current(), options);
+    let (schema, runtime) = (SchemaRef::clone(newest.schema()), Handle::current());
     let (threads, rebuild) = (options.threads, options.rebuild);
     on_thread(move || {
         let work = Work { store, runtime, schema, specs, rebuild };

@@ -179,10 +179,11 @@ fn summary_text(table: &str, options: &LoadOptions, summary: &LoadSummary, secon
     ));
     if summary.replaced_rows > 0 {
         let verb = match options.on_conflict {
-            OnConflict::Replace => "replaced by later ones of their key",
-            OnConflict::Ignore => "left out, because their keys were there",
+            OnConflict::Replace => "replaced by later ones of the same key",
+            OnConflict::Ignore => "left out, the keys being there",
         };
-        text.push_str(&format!("\n{} rows {verb}", summary.replaced_rows));
+        let rows = summary.replaced_rows;
+        text.push_str(&format!("\n{rows} row{} {verb}", if rows == 1 { "" } else { "s" }));
     }
     if let (OnError::Skip { rejects }, bad @ 1..) = (&options.on_error, summary.bad_rows) {
         text.push_str(&format!(
