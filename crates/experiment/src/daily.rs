@@ -6,12 +6,14 @@
 //!
 //! # Invariants
 //! - [`DailyMoments::cumulative`] equals moments computed anew for each day to 1e-12.
+//! - Users split over several of these in any way give the same `f64` when their days are merged,
+//!   though each has a pivot of its own.
 //!
 //! # Not here
 //! No calendar: days are indexes.
 
 use crate::double::Double;
-use crate::moments::Moments;
+use crate::moments::{Moments, without_noise};
 
 /// What each day adds to the moments of `k` columns.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,8 +87,11 @@ impl DailyMoments {
         let mut users = 0;
         let day = |change: &Change| {
             users += change.users;
-            sums.iter_mut().zip(&change.sums).for_each(|(sum, more)| *sum = *sum + *more);
-            products.iter_mut().zip(&change.products).for_each(|(sum, more)| *sum = *sum + *more);
+            let add = |(sum, more): (&mut Double, &Double)| {
+                *sum = without_noise(*sum + *more, &[*sum, *more]);
+            };
+            sums.iter_mut().zip(&change.sums).for_each(add);
+            products.iter_mut().zip(&change.products).for_each(add);
             Moments::from_parts(users, &self.pivot, &sums, &products)
         };
         self.days.iter().map(day).collect()

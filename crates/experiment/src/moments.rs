@@ -25,6 +25,13 @@ use crate::double::Double;
 /// true variance is at least `1/n` of them, and `n` stays below 2^63 by its type.
 const CENTRING_NOISE: f64 = 1.0 / (1u128 << 90) as f64;
 
+/// What is left of `terms` that were added up, or zero if it is noise: its sign and size would
+/// depend on the order of adding.
+pub(crate) fn without_noise(sum: Double, terms: &[Double]) -> Double {
+    let scale: f64 = terms.iter().map(|term| term.abs().to_f64()).sum();
+    if sum.abs().to_f64() <= scale * CENTRING_NOISE { Double::ZERO } else { sum }
+}
+
 /// Count, means and centred cross-products of `k` columns; mergeable in any order.
 ///
 /// # Examples
@@ -130,17 +137,19 @@ impl Moments {
             let shift_i = Double::difference(other.pivot[i], self.pivot[i]);
             for j in i..self.columns {
                 let shift_j = Double::difference(other.pivot[j], self.pivot[j]);
-                let moved = other.products[slot]
-                    + shift_i * other.sums[j]
-                    + shift_j * other.sums[i]
-                    + other_users * (shift_i * shift_j);
+                let product = other.products[slot];
+                let (left, right) = (shift_i * other.sums[j], shift_j * other.sums[i]);
+                let square = other_users * (shift_i * shift_j);
+                let moved = product + left + right + square;
+                let moved = without_noise(moved, &[product, left, right, square]);
                 self.products[slot] = self.products[slot] + moved;
                 slot += 1;
             }
         }
         for i in 0..self.columns {
-            let shift = Double::difference(other.pivot[i], self.pivot[i]);
-            self.sums[i] = self.sums[i] + other.sums[i] + other_users * shift;
+            let shift = other_users * Double::difference(other.pivot[i], self.pivot[i]);
+            let moved = without_noise(other.sums[i] + shift, &[other.sums[i], shift]);
+            self.sums[i] = self.sums[i] + moved;
         }
         self.users += other.users;
     }
@@ -161,7 +170,8 @@ impl Moments {
             return f64::NAN;
         }
         let centred = self.sums[i].divide(Double::from_count(self.users));
-        (Double::from(self.pivot[i]) + centred).to_f64()
+        let pivot = Double::from(self.pivot[i]);
+        without_noise(pivot + centred, &[pivot, centred]).to_f64()
     }
 
     /// Sum of column `i`; 0 without users.
@@ -170,7 +180,7 @@ impl Moments {
             return 0.0;
         }
         let base = Double::from(self.pivot[i]) * Double::from_count(self.users);
-        (base + self.sums[i]).to_f64()
+        without_noise(base + self.sums[i], &[base, self.sums[i]]).to_f64()
     }
 
     /// Sample covariance (divisor `n - 1`) of columns `i` and `j`; NaN below two users.
@@ -181,11 +191,7 @@ impl Moments {
         let users = Double::from_count(self.users);
         let raw = users * self.products[self.slot(i, j)];
         let shift = self.sums[i] * self.sums[j];
-        let centred = raw - shift;
-        // Below the noise floor the sign and size would depend on the order of adding.
-        if centred.abs().to_f64() <= (raw.abs() + shift.abs()).to_f64() * CENTRING_NOISE {
-            return 0.0;
-        }
+        let centred = without_noise(raw - shift, &[raw, shift]);
         centred.divide(users * Double::from_count(self.users - 1)).to_f64()
     }
 

@@ -79,6 +79,54 @@ fn users_that_return_to_their_old_numbers_leave_no_trace() {
     }
 }
 
+/// Threads see the users in their own order and take sums about pivots of their own. On the first
+/// days nobody has spent: the variance is zero, not what is left of pivots of later days.
+#[test]
+fn users_split_over_threads_in_any_way_give_the_same_bytes() {
+    let days = 6;
+    let user = |random: &mut Random| {
+        let first = random.below(days as u64);
+        let mut spent =
+            |day: usize| if day < 3 { 0.0 } else { 0.1 + random.uniform() * 97.0 / 3.0 };
+        (first, (first..days).map(&mut spent).collect::<Vec<f64>>())
+    };
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let mut users: Vec<_> = (0..60).map(|_| user(&mut random)).collect();
+        let mut figures = |parts: usize| {
+            let mut threads = vec![uplake_experiment::DailyMoments::new(1, days); parts];
+            for at in (1..users.len()).rev() {
+                users.swap(at, random.below(at as u64 + 1));
+            }
+            for (first, numbers) in &users {
+                let thread = &mut threads[random.below(parts as u64)];
+                thread.add(*first, &numbers[..1]);
+                for (place, pair) in numbers.windows(2).enumerate() {
+                    thread.change(first + place + 1, &pair[..1], &pair[1..]);
+                }
+            }
+            let mut whole = vec![Moments::new(1); days];
+            for thread in &threads {
+                whole.iter_mut().zip(thread.cumulative()).for_each(|(day, more)| day.merge(&more));
+            }
+            let bits = |day: &Moments| {
+                (
+                    day.count(),
+                    day.mean(0).to_bits(),
+                    day.variance(0).to_bits(),
+                    day.sum(0).to_bits(),
+                )
+            };
+            whole.iter().map(bits).collect::<Vec<_>>()
+        };
+        let one = figures(1);
+        assert_eq!(f64::from_bits(one[1].2), 0.0, "seed {seed}: nobody has spent");
+        for parts in [1, 2, 3, 7] {
+            assert_eq!(one, figures(parts), "seed {seed}, {parts} threads");
+        }
+    }
+}
+
 /// A day without a new user or a row is the day before.
 #[test]
 fn quiet_days_repeat_the_day_before() {
