@@ -35,11 +35,8 @@ fn counted(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
         let Some(found) = with_ids(&input, key)? else { continue };
         let mut function = function.clone();
         function.params.args = vec![Expr::Column(found.ids)];
-        if aggregate.group_expr.is_empty() {
-            // Many groups would have many sets of bits, most of them nearly empty.
-            function.func = Arc::new(distinct_ids());
-            function.params.distinct = false;
-        }
+        function.func = Arc::new(distinct_ids());
+        function.params.distinct = false;
         *expr = Expr::AggregateFunction(function);
         input = found.plan;
         changed = true;

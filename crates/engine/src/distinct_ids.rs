@@ -1,4 +1,4 @@
-//! How many different ids: one bit for each.
+//! How many different ids: one bit for each, or two bytes where they are few.
 //!
 //! Ids are dense, so the bits of two million users are 240 KiB, whatever the number of rows, and two
 //! sets are merged by OR. [`count_ids`](crate::count_ids) puts it into plans; statements cannot name it.
@@ -6,18 +6,24 @@
 use std::mem::size_of;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int32Array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Int64Array, LargeBinaryArray, LargeBinaryBuilder,
+};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int32Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
+
+use crate::exact_sum::passes;
+use crate::single::Single;
 
 /// Ids of a chunk, as a power of two: 8 KiB of bits.
 const CHUNK_SHIFT: u32 = 16;
 const CHUNK_WORDS: usize = (1 << CHUNK_SHIFT) / 64;
-const CHUNK_BYTES: usize = CHUNK_WORDS * 8;
+/// More ids of a chunk than these are smaller as bits.
+const FEW_MAX: usize = CHUNK_WORDS * 8 / size_of::<u16>();
 
 /// The function. It takes a column of ids: INT, not negative.
 pub(crate) fn distinct_ids() -> AggregateUDF {
@@ -53,121 +59,319 @@ impl AggregateUDFImpl for DistinctIds {
     }
 
     fn accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::<Bits>::default())
+        Ok(Box::<Single<Groups>>::default())
+    }
+
+    fn groups_accumulator_supported(&self, _: AccumulatorArgs) -> bool {
+        true
+    }
+
+    fn create_groups_accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+        Ok(Box::<Groups>::default())
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        let name = format!("{}[bits]", args.name);
+        let name = format!("{}[ids]", args.name);
         Ok(vec![Arc::new(Field::new(name, DataType::LargeBinary, false))])
+    }
+}
+
+/// Ids of one chunk: in order while they are few, one bit for each when that is smaller.
+#[derive(Debug)]
+enum Chunk {
+    Few(Vec<u16>),
+    Bits(Box<[u64; CHUNK_WORDS]>),
+}
+
+impl Chunk {
+    fn insert(&mut self, low: u16) {
+        match self {
+            Self::Bits(bits) => bits[usize::from(low) / 64] |= 1 << (low % 64),
+            Self::Few(few) => {
+                // Rows are often sorted by id.
+                if few.last().is_none_or(|last| *last < low) {
+                    few.push(low);
+                } else if let Err(place) = few.binary_search(&low) {
+                    few.insert(place, low);
+                }
+                if few.len() > FEW_MAX {
+                    self.make_bits();
+                }
+            }
+        }
+    }
+
+    fn make_bits(&mut self) -> &mut [u64; CHUNK_WORDS] {
+        if let Self::Few(few) = self {
+            let mut bits = Box::new([0; CHUNK_WORDS]);
+            few.iter().for_each(|low| bits[usize::from(*low) / 64] |= 1 << (low % 64));
+            *self = Self::Bits(bits);
+        }
+        match self {
+            Self::Bits(bits) => bits,
+            Self::Few(_) => unreachable!("made bits above"),
+        }
+    }
+
+    fn count(&self) -> u64 {
+        match self {
+            Self::Few(few) => few.len() as u64,
+            Self::Bits(bits) => bits.iter().map(|word| u64::from(word.count_ones())).sum(),
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::Few(few) => few.capacity() * size_of::<u16>(),
+            Self::Bits(_) => CHUNK_WORDS * 8,
+        }
     }
 }
 
 /// A set of ids. Chunks that no id was in are not there.
 #[derive(Debug, Default)]
-struct Bits {
-    chunks: Vec<Option<Box<[u64; CHUNK_WORDS]>>>,
+struct Ids {
+    chunks: Vec<Option<Chunk>>,
+    last: Option<i32>,
 }
 
-impl Bits {
-    fn chunk(&mut self, number: usize) -> &mut [u64; CHUNK_WORDS] {
+impl Ids {
+    fn chunk(&mut self, number: usize) -> &mut Chunk {
         if self.chunks.len() <= number {
             self.chunks.resize_with(number + 1, || None);
         }
-        self.chunks[number].get_or_insert_with(|| Box::new([0; CHUNK_WORDS]))
+        self.chunks[number].get_or_insert_with(|| Chunk::Few(Vec::new()))
     }
 
     fn insert(&mut self, id: i32) {
-        let id = id as u32;
-        let bit = id & ((1 << CHUNK_SHIFT) - 1);
-        self.chunk((id >> CHUNK_SHIFT) as usize)[(bit / 64) as usize] |= 1 << (bit % 64);
-    }
-
-    fn add(&mut self, ids: &Int32Array) {
-        if ids.null_count() > 0 {
-            ids.iter().flatten().for_each(|id| self.insert(id));
-            return;
-        }
         // Rows are often sorted by id: a user's other rows change nothing.
-        let mut last = None;
-        for &id in ids.values() {
-            if last != Some(id) {
-                self.insert(id);
-                last = Some(id);
-            }
+        if self.last != Some(id) {
+            self.last = Some(id);
+            self.chunk((id as u32 >> CHUNK_SHIFT) as usize).insert(id as u16);
         }
     }
 
     fn count(&self) -> u64 {
-        let ones = |chunk: &[u64; CHUNK_WORDS]| {
-            chunk.iter().map(|w| u64::from(w.count_ones())).sum::<u64>()
-        };
-        self.chunks.iter().flatten().map(|chunk| ones(chunk)).sum()
+        self.chunks.iter().flatten().map(Chunk::count).sum()
     }
 
-    /// Chunk numbers, each with its bits; all little-endian.
+    /// Chunk numbers, each with how many ids and the ids, or with no number and the bits; all
+    /// little-endian.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (number, chunk) in self.chunks.iter().enumerate() {
             let Some(chunk) = chunk else { continue };
             bytes.extend_from_slice(&(number as u32).to_le_bytes());
-            chunk.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+            match chunk {
+                Chunk::Few(few) => {
+                    bytes.extend_from_slice(&(few.len() as u32).to_le_bytes());
+                    few.iter().for_each(|low| bytes.extend_from_slice(&low.to_le_bytes()));
+                }
+                Chunk::Bits(bits) => {
+                    bytes.extend_from_slice(&u32::MAX.to_le_bytes());
+                    bits.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+                }
+            }
         }
         bytes
     }
 
-    fn merge(&mut self, bytes: &[u8]) -> Result<()> {
-        let (parts, rest) = bytes.as_chunks::<{ CHUNK_BYTES + 4 }>();
-        let wrong = || DataFusionError::Internal("a set of ids is cut off".into());
-        for part in parts {
-            let (number, words) = part.split_first_chunk::<4>().ok_or_else(wrong)?;
-            let chunk = self.chunk(u32::from_le_bytes(*number) as usize);
-            for (word, more) in chunk.iter_mut().zip(words.as_chunks::<8>().0) {
-                *word |= u64::from_le_bytes(*more);
+    /// Adds what [`Ids::to_bytes`] wrote.
+    fn merge(&mut self, mut bytes: &[u8]) -> Result<()> {
+        let cut = || DataFusionError::Internal("a set of ids is cut off".into());
+        let number = |bytes: &mut &[u8]| {
+            let (number, rest) = bytes.split_first_chunk::<4>().ok_or_else(cut)?;
+            *bytes = rest;
+            Ok::<u32, DataFusionError>(u32::from_le_bytes(*number))
+        };
+        while !bytes.is_empty() {
+            let (at, few) = (number(&mut bytes)? as usize, number(&mut bytes)?);
+            let length = if few == u32::MAX { CHUNK_WORDS * 8 } else { few as usize * 2 };
+            let (part, rest) = bytes.split_at_checked(length).ok_or_else(cut)?;
+            bytes = rest;
+            let chunk = self.chunk(at);
+            if few == u32::MAX {
+                let words = part.as_chunks::<8>().0;
+                for (word, more) in chunk.make_bits().iter_mut().zip(words) {
+                    *word |= u64::from_le_bytes(*more);
+                }
+            } else {
+                part.as_chunks::<2>()
+                    .0
+                    .iter()
+                    .for_each(|low| chunk.insert(u16::from_le_bytes(*low)));
             }
         }
-        if rest.is_empty() { Ok(()) } else { Err(wrong()) }
-    }
-}
-
-impl Accumulator for Bits {
-    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.add(values[0].as_primitive::<Int32Type>());
         Ok(())
     }
 
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        let states = states[0].as_binary::<i64>();
-        states.iter().flatten().try_for_each(|bytes| self.merge(bytes))
+    fn size(&self) -> usize {
+        let chunks: usize = self.chunks.iter().flatten().map(Chunk::size).sum();
+        size_of::<Self>() + self.chunks.capacity() * size_of::<Option<Chunk>>() + chunks
+    }
+}
+
+#[derive(Debug, Default)]
+struct Groups {
+    groups: Vec<Ids>,
+    /// As of the last time it was measured.
+    bytes: usize,
+    /// Chunks there were then, and rows since.
+    chunks: usize,
+    rows: usize,
+}
+
+impl Groups {
+    fn resize(&mut self, groups: usize) {
+        if self.groups.len() < groups {
+            self.groups.resize_with(groups, Ids::default);
+        }
     }
 
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        Ok(vec![ScalarValue::LargeBinary(Some(self.to_bytes()))])
+    /// Counts bytes when there were as many rows as there are chunks, so that it costs a row little.
+    fn measure(&mut self, rows: usize) {
+        self.rows += rows;
+        if self.rows >= self.chunks {
+            self.bytes = self.groups.iter().map(Ids::size).sum();
+            self.chunks = self.groups.iter().map(|ids| ids.chunks.len() + 1).sum();
+            self.rows = 0;
+        }
+    }
+}
+
+impl GroupsAccumulator for Groups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        filter: Option<&BooleanArray>,
+        total_num_groups: usize,
+    ) -> Result<()> {
+        self.resize(total_num_groups);
+        let ids = values[0].as_primitive::<Int32Type>();
+        if ids.null_count() == 0 && filter.is_none() {
+            for (id, group) in ids.values().iter().zip(group_indices) {
+                self.groups[*group].insert(*id);
+            }
+        } else {
+            for (row, group) in group_indices.iter().enumerate() {
+                if ids.is_valid(row) && passes(filter, row) {
+                    self.groups[*group].insert(ids.value(row));
+                }
+            }
+        }
+        self.measure(group_indices.len());
+        Ok(())
     }
 
-    fn evaluate(&mut self) -> Result<ScalarValue> {
-        Ok(ScalarValue::Int64(Some(self.count() as i64)))
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        let groups = emit_to.take_needed(&mut self.groups);
+        Ok(Arc::new(groups.iter().map(|ids| ids.count() as i64).collect::<Int64Array>()))
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        let groups = emit_to.take_needed(&mut self.groups);
+        let states = groups.iter().map(Ids::to_bytes);
+        Ok(vec![Arc::new(LargeBinaryArray::from_iter_values(states))])
+    }
+
+    fn merge_batch(
+        &mut self,
+        states: &[ArrayRef],
+        group_indices: &[usize],
+        total_num_groups: usize,
+    ) -> Result<()> {
+        self.resize(total_num_groups);
+        let Some(states) = states.first() else { return Ok(()) };
+        for (state, group) in states.as_binary::<i64>().iter().zip(group_indices) {
+            self.groups[*group].merge(state.unwrap_or_default())?;
+        }
+        self.measure(group_indices.len() * CHUNK_WORDS);
+        Ok(())
+    }
+
+    fn convert_to_state(
+        &self,
+        values: &[ArrayRef],
+        filter: Option<&BooleanArray>,
+    ) -> Result<Vec<ArrayRef>> {
+        let ids = values[0].as_primitive::<Int32Type>();
+        let mut states = LargeBinaryBuilder::with_capacity(ids.len(), ids.len() * 10);
+        for row in 0..ids.len() {
+            let mut set = Ids::default();
+            if ids.is_valid(row) && passes(filter, row) {
+                set.insert(ids.value(row));
+            }
+            states.append_value(set.to_bytes());
+        }
+        Ok(vec![Arc::new(states.finish())])
     }
 
     fn size(&self) -> usize {
-        let chunks = self.chunks.iter().flatten().count();
-        size_of::<Self>() + self.chunks.len() * size_of::<usize>() + chunks * CHUNK_BYTES
+        self.bytes
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use datafusion::arrow::array::Int32Array;
+
     use super::*;
+
+    fn set(ids: impl IntoIterator<Item = i32>) -> Ids {
+        let mut set = Ids::default();
+        ids.into_iter().for_each(|id| set.insert(id));
+        set
+    }
 
     #[test]
     fn ids_are_counted_once_and_sets_merge() {
-        let (mut a, mut b) = (Bits::default(), Bits::default());
-        a.add(&Int32Array::from(vec![0, 0, 5, 70_000, 5, i32::MAX]));
-        b.add(&Int32Array::from(vec![Some(5), None, Some(6), Some(0)]));
+        let mut a = set([0, 0, 5, 70_000, 5, i32::MAX]);
+        let b = set([5, 6, 0]);
         assert_eq!((a.count(), b.count()), (4, 3));
         a.merge(&b.to_bytes()).unwrap();
         assert_eq!(a.count(), 5);
         a.merge(&[]).unwrap();
         assert!(a.merge(&[1, 2, 3]).is_err());
-        assert_eq!(Bits::default().count(), 0);
+        assert!(a.merge(&[1, 0, 0, 0, 9, 0, 0, 0, 1]).is_err());
+        assert_eq!(Ids::default().count(), 0);
+    }
+
+    #[test]
+    fn few_and_many_ids_in_any_order_are_what_a_set_holds() {
+        let mut random = 7u64;
+        for (count, range) in [(10, 40), (5000, 3 << 16), (20_000, 1 << 17), (9000, 9000)] {
+            let mut next = || {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (random >> 33) as i32 % range
+            };
+            let (left, right): (Vec<i32>, Vec<i32>) =
+                ((0..count).map(|_| next()).collect(), (0..count).map(|_| next()).collect());
+            let expected: BTreeSet<i32> = left.iter().chain(&right).copied().collect();
+            let (mut merged, mut other) = (set(left.clone()), set(right.clone()));
+            other.merge(&merged.to_bytes()).unwrap();
+            merged.merge(&set(right).to_bytes()).unwrap();
+            assert_eq!(merged.count(), expected.len() as u64);
+            assert_eq!(other.count(), expected.len() as u64);
+        }
+    }
+
+    #[test]
+    fn groups_leave_out_null_and_rows_that_do_not_pass() {
+        let mut groups = Groups::default();
+        let ids: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(2), Some(1)]));
+        let filter = BooleanArray::from(vec![Some(true), Some(true), None, Some(true)]);
+        groups.update_batch(&[Arc::clone(&ids)], &[0, 0, 1, 1], Some(&filter), 3).unwrap();
+        groups.update_batch(&[ids], &[1, 1, 1, 1], None, 3).unwrap();
+        let mut merged = Groups::default();
+        let state = groups.state(EmitTo::All).unwrap();
+        merged.merge_batch(&state, &[0, 1, 1], 2).unwrap();
+        let counts = merged.evaluate(EmitTo::All).unwrap();
+        assert_eq!(
+            counts.as_primitive::<datafusion::arrow::datatypes::Int64Type>().values(),
+            &[1, 2]
+        );
     }
 }

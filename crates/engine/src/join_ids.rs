@@ -1,17 +1,18 @@
-//! Joins and groups by keys that nobody looks at use ids.
+//! Joins and groups by keys use ids.
 //!
-//! `SELECT avg(n) FROM (SELECT count(*) AS n FROM events GROUP BY user_id)` groups by
-//! `__id_user_id`, and `a JOIN b ON a.user_id = b.user_id` compares ids, if those of both are from one
-//! log. The optimizer's other rules then find that the keys need not be read.
+//! `SELECT user_id, count(*) FROM events GROUP BY user_id` groups by `__id_user_id` and looks the keys
+//! of the groups up, and `a JOIN b ON a.user_id = b.user_id` compares ids, if those of both are from
+//! one log. The optimizer's other rules then find that the keys need not be read, and that keys which
+//! nobody looks at need not be looked up.
 //!
 //! # Invariants
 //! - The plan's rows, columns and names do not change.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, NullEquality, Result};
+use datafusion::common::{NullEquality, Result};
+use datafusion::logical_expr::logical_plan::builder::project;
 use datafusion::logical_expr::{Aggregate, Expr, Join, LogicalPlan, Projection};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
@@ -34,7 +35,7 @@ impl OptimizerRule for JoinIds {
         plan.transform_up_with_subqueries(|node| {
             let better = match &node {
                 LogicalPlan::Join(join) => joined(join),
-                LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_) => grouped(&node),
+                LogicalPlan::Aggregate(aggregate) => grouped(aggregate),
                 _ => Ok(None),
             };
             // A plan that cannot be made is one that is not wanted: the one there is right.
@@ -78,30 +79,18 @@ fn joined(join: &Join) -> Result<Option<LogicalPlan>> {
     Ok(Some(LogicalPlan::Projection(Projection::try_new(columns, with_ids)?)))
 }
 
-/// `node` over groups by ids, if it is over groups by keys that it does not look at.
-fn grouped(node: &LogicalPlan) -> Result<Option<LogicalPlan>> {
-    let [LogicalPlan::Aggregate(below)] = node.inputs()[..] else { return Ok(None) };
-    let mut used: HashSet<Column> = HashSet::new();
-    for expr in node.expressions() {
-        used.extend(expr.column_refs().into_iter().cloned());
-    }
-    let mut input = below.input.as_ref().clone();
-    let mut groups = below.group_expr.clone();
-    let mut changed = false;
-    for (group, name) in groups.iter_mut().zip(below.schema.columns()) {
-        let Expr::Column(key) = group else { continue };
-        if used.contains(&name) {
-            continue;
+/// The aggregate grouping by ids, with the keys that go with them.
+fn grouped(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
+    for (position, key) in aggregate.schema.columns().iter().enumerate() {
+        if position == aggregate.group_expr.len() {
+            break;
         }
-        let Some(found) = with_ids(&input, key)? else { continue };
-        *group = Expr::Column(found.ids);
-        input = found.plan;
-        changed = true;
+        let Some(found) = with_ids(&LogicalPlan::Aggregate(aggregate.clone()), key)? else {
+            continue;
+        };
+        // Without the ids, which nobody above knows.
+        let columns = aggregate.schema.columns().into_iter().map(Expr::Column);
+        return Ok(Some(project(found.plan, columns)?));
     }
-    if !changed {
-        return Ok(None);
-    }
-    let by_ids = Aggregate::try_new(Arc::new(input), groups, below.aggr_expr.clone())?;
-    let by_ids = LogicalPlan::Aggregate(by_ids);
-    Ok(Some(node.with_new_exprs(node.expressions(), vec![by_ids])?))
+    Ok(None)
 }

@@ -11,12 +11,17 @@
 //! - Ids are used only if all files of the table have them from one log; then two rows have the same
 //!   id exactly if they have the same key, and NULL if it is NULL.
 
+use std::sync::Arc;
+
 use datafusion::common::{Column, Result};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::logical_plan::builder::project;
-use datafusion::logical_expr::{Expr, JoinType, LogicalPlan, TableScan, TableScanBuilder};
+use datafusion::logical_expr::{
+    Aggregate, Expr, JoinType, LogicalPlan, TableScan, TableScanBuilder,
+};
 use uplake_table::id_column;
 
+use crate::id_keys::{ids_in_keys, keys_of};
 use crate::provider::LakeTable;
 
 /// A plan with the ids of one of its columns.
@@ -50,7 +55,14 @@ pub(crate) fn with_ids(plan: &LogicalPlan, key: &Column) -> Result<Option<WithId
             let plan = plan.with_new_exprs(Vec::new(), vec![below.plan])?;
             Ok(Some(WithIds { plan, ids, ..below }))
         }
+        LogicalPlan::Aggregate(aggregate) => grouped_with_ids(aggregate, position),
         LogicalPlan::Projection(projection) => {
+            if let Some((ids, source)) = ids_in_keys(&projection.expr[position]) {
+                let mut columns = projection.expr.clone();
+                columns.push(Expr::Column(ids.clone()));
+                let plan = project(projection.input.as_ref().clone(), columns)?;
+                return Ok(Some(WithIds { plan, ids, source, indexed: false }));
+            }
             let Some(inner) = plain_column(&projection.expr[position]) else { return Ok(None) };
             let Some(below) = with_ids(&projection.input, inner)? else { return Ok(None) };
             let mut columns = projection.expr.clone();
@@ -86,6 +98,27 @@ fn plain_column(expr: &Expr) -> Option<&Column> {
         Expr::Alias(alias) => plain_column(&alias.expr),
         _ => None,
     }
+}
+
+/// Groups by the ids of the key at `position`, with the keys that go with them.
+fn grouped_with_ids(aggregate: &Aggregate, position: usize) -> Result<Option<WithIds>> {
+    let Some(Expr::Column(key)) = aggregate.group_expr.get(position) else { return Ok(None) };
+    let Some(found) = with_ids(&aggregate.input, key)? else { return Ok(None) };
+    let mut groups = aggregate.group_expr.clone();
+    groups[position] = Expr::Column(found.ids.clone());
+    let grouped = Aggregate::try_new(Arc::new(found.plan), groups, aggregate.aggr_expr.clone())?;
+    let old = aggregate.schema.columns();
+    let new = grouped.schema.columns();
+    if old.len() != new.len() {
+        return Ok(None);
+    }
+    let ids = new[position].clone();
+    let mut columns: Vec<Expr> = new.into_iter().map(Expr::Column).collect();
+    let Column { relation, name, .. } = old[position].clone();
+    columns[position] = keys_of(&found.source, ids.clone()).alias_qualified(relation, name);
+    columns.push(Expr::Column(ids.clone()));
+    let plan = project(LogicalPlan::Aggregate(grouped), columns)?;
+    Ok(Some(WithIds { plan, ids, source: found.source, indexed: false }))
 }
 
 fn scan_with_ids(scan: &TableScan, key: &Column) -> Result<Option<WithIds>> {

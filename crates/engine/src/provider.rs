@@ -4,7 +4,8 @@
 //! the log's bounds cannot rule out.
 //!
 //! # Invariants
-//! - Pruning only ever drops files without a matching row: predicates are evaluated again on rows.
+//! - Pruning only ever drops files without a matching row: predicates are evaluated again on rows,
+//!   except those on partition columns alone, which all rows of a file answer alike.
 //! - The row count of a scan without a predicate is exact (it comes from the log).
 
 use std::collections::{HashMap, HashSet};
@@ -12,12 +13,16 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt64Array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array,
+};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::cast::as_boolean_array;
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{
     Column, ColumnStatistics, DFSchema, DataFusionError, Result, ScalarValue, SchemaExt, Statistics,
 };
@@ -151,9 +156,15 @@ impl LakeTable {
 
     /// The files that may hold a row for which all `filters` are true.
     pub fn candidate_files(&self, state: &dyn Session, filters: &[Expr]) -> Result<Vec<usize>> {
-        let kept = self.files_with_ids(filters);
+        let mut kept = self.files_with_ids(filters);
+        let (decided, open): (Vec<&Expr>, Vec<&Expr>) =
+            filters.iter().partition(|filter| self.is_decided_by_partition(filter));
+        if let Some(predicate) = conjunction(decided.into_iter().cloned()) {
+            let holds = self.partitions_where(state, predicate)?;
+            kept.retain(|i| holds.is_valid(*i) && holds.value(*i));
+        }
         let all = || kept.clone();
-        let Some(predicate) = conjunction(filters.iter().cloned()) else { return Ok(all()) };
+        let Some(predicate) = conjunction(open.into_iter().cloned()) else { return Ok(all()) };
         let df_schema = DFSchema::try_from(Arc::clone(&self.schema))?;
         let physical = state.create_physical_expr(predicate, &df_schema)?;
         let pruning = PruningPredicateBuilder::new()
@@ -164,6 +175,39 @@ impl LakeTable {
         }
         let keep = pruning.prune(self.bounds())?;
         Ok(kept.into_iter().filter(|i| keep[*i]).collect())
+    }
+
+    /// Does a filter say the same of all rows of a file?
+    fn is_decided_by_partition(&self, filter: &Expr) -> bool {
+        let of_partition =
+            |name: &str| self.snapshot.partition_columns().iter().any(|c| c.to_lowercase() == name);
+        let columns = filter.column_refs();
+        !columns.is_empty()
+            && columns.iter().all(|column| of_partition(&column.name))
+            && !filter.is_volatile()
+            && !filter.contains_outer()
+            && !has_subquery(filter)
+    }
+
+    /// What a filter on partition columns says of each file.
+    fn partitions_where(&self, state: &dyn Session, filter: Expr) -> Result<BooleanArray> {
+        let bounds = self.bounds();
+        let columns = self.schema.fields().iter().map(|field| {
+            let of_partition = bounds.min.get(field.name()).filter(|_| {
+                self.snapshot.partition_columns().iter().any(|c| c.to_lowercase() == *field.name())
+            });
+            of_partition
+                .cloned()
+                .unwrap_or_else(|| new_null_array(field.data_type(), self.files.len()))
+        });
+        let files = RecordBatch::try_new_with_options(
+            Arc::clone(&self.schema),
+            columns.collect(),
+            &RecordBatchOptions::new().with_row_count(Some(self.files.len())),
+        )?;
+        let schema = DFSchema::try_from(Arc::clone(&self.schema))?;
+        let holds = state.create_physical_expr(filter, &schema)?.evaluate(&files)?;
+        Ok(as_boolean_array(&holds.into_array(self.files.len())?)?.clone())
     }
 
     /// The files whose bounds the sets of ids among `filters` do not rule out.
@@ -257,6 +301,19 @@ impl LakeTable {
     }
 }
 
+fn has_subquery(expr: &Expr) -> bool {
+    let is_subquery = |expr: &Expr| {
+        Ok(matches!(
+            expr,
+            Expr::ScalarSubquery(_)
+                | Expr::InSubquery(_)
+                | Expr::Exists(_)
+                | Expr::SetComparison(_)
+        ))
+    };
+    expr.exists(is_subquery).unwrap_or(true)
+}
+
 fn rows_precision(rows: Option<u64>) -> Precision<usize> {
     rows.map_or(Precision::Absent, |n| Precision::Exact(n as usize))
 }
@@ -275,7 +332,11 @@ impl TableProvider for LakeTable {
         &self,
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+        let answer = |filter: &&Expr| match self.is_decided_by_partition(filter) {
+            true => TableProviderFilterPushDown::Exact,
+            false => TableProviderFilterPushDown::Inexact,
+        };
+        Ok(filters.iter().map(answer).collect())
     }
 
     fn statistics(&self) -> Option<Statistics> {

@@ -23,6 +23,9 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateDefaults};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::OptimizerRule;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -33,10 +36,12 @@ use uplake_table::{AsOf, IndexCache, Lake};
 
 use crate::catalog::LakeCatalog;
 use crate::count_ids::count_ids;
+use crate::dense::{self, DenseAggregateExec, DenseAggregates};
 use crate::domain_functions;
 use crate::error::{EngineError, Result};
 use crate::filter_ids::{filter_ids, wanted_domains};
 use crate::hot::ColumnCache;
+use crate::id_keys;
 use crate::id_set::Mark;
 use crate::id_sets::IdSets;
 use crate::indexed::IndexUse;
@@ -60,6 +65,10 @@ const INDEX_CACHE_SHARE: usize = 16;
 const JOIN_LOOKUPS: usize = 20_000;
 /// Bytes of those values; text counts with the pages it was read from.
 const JOIN_LOOKUP_BYTES: usize = 64 << 20;
+/// A join's side of up to so many bytes is kept once for all threads, so that the other side stays
+/// where it was read. Ids are looked up in an array then, and the other side is often 10 times as long.
+const SHARED_SIDE_BYTES: usize = 256 << 20;
+const SHARED_SIDE_ROWS: usize = 16 << 20;
 /// Footers and page indexes kept: a 20-column file's are about 100 KiB.
 const METADATA_CACHE_BYTES: usize = 256 << 20;
 
@@ -163,6 +172,7 @@ impl Session {
             .with_scalar_functions(scalar_functions());
         if options.use_indexes {
             state = state.with_optimizer_rule(Arc::new(JoinIds));
+            state = state.with_physical_optimizer_rules(physical_rules(true));
         }
         let state = state.build();
         let id_sets = Arc::default();
@@ -334,6 +344,7 @@ impl Session {
         let mut state = self.context.state();
         if small {
             state.config_mut().options_mut().optimizer.prefer_hash_join = false;
+            state = without_arrays(state);
         }
         let plan = self.optimized(&state, plan.clone()).await?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
@@ -356,7 +367,32 @@ impl Session {
         if !domains.is_empty() {
             plan = filter_ids(plan, &domains)?;
         }
-        Ok(state.optimize(&plan)?)
+        let optimized = state.optimize(&plan)?;
+        let sources = id_keys::wanted_sources(&optimized)?;
+        if sources.is_empty() {
+            return Ok(optimized);
+        }
+        let mut domains = HashMap::new();
+        for source in sources {
+            let Some((name, log)) = source.split_once(':') else { continue };
+            match self.lake.domain(name).await {
+                Ok(domain) if format!("{:032x}", domain.identity()) == log => {
+                    domains.insert(source, domain);
+                }
+                // The keys are in the data files, too.
+                _ => return self.without_ids(state, &plan),
+            }
+        }
+        Ok(id_keys::resolve(optimized, &domains)?)
+    }
+
+    /// The plan with keys compared where ids could be.
+    fn without_ids(&self, state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
+        let rules = state.optimizer().rules.iter().filter(|rule| rule.name() != JoinIds.name());
+        let state = SessionStateBuilder::new_from_existing(state.clone())
+            .with_optimizer_rules(rules.cloned().collect())
+            .build();
+        Ok(state.optimize(plan)?)
     }
 
     pub(crate) async fn run_query(&self, plan: LogicalPlan) -> Result<SendableRecordBatchStream> {
@@ -365,15 +401,18 @@ impl Session {
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
         let joins = contains(physical.as_ref(), |plan| plan.is::<HashJoinExec>());
-        if !joins && !contains(physical.as_ref(), |plan| plan.is::<SortExec>()) {
+        let others =
+            |plan: &dyn ExecutionPlan| plan.is::<SortExec>() || plan.is::<DenseAggregateExec>();
+        if !joins && !contains(physical.as_ref(), others) {
             return Ok(stream);
         }
         self.retry_with_less(stream, plan, joins).await
     }
 
-    /// A hash join keeps one side in memory, and every partition of a sort needs room to merge. If that
-    /// is too much, the same query runs again: with joins that spill, or sorting on one partition.
-    /// Nothing has been handed out by then, because such a plan reads its input before it answers.
+    /// A hash join keeps one side in memory, groups in arrays stay there, and every partition of a sort
+    /// needs room to merge. If that is too much, the same query runs again: with joins and groups that
+    /// spill, or sorting on one partition. Nothing has been handed out by then, because such a plan reads
+    /// its input before it answers.
     async fn retry_with_less(
         &self,
         mut stream: SendableRecordBatchStream,
@@ -385,11 +424,12 @@ impl Session {
             && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
         {
             drop(stream);
-            let mut state = self.context.state();
+            let too_many_groups = error.to_string().contains(dense::TOO_MANY_GROUPS);
+            let mut state = without_arrays(self.context.state());
             let options = state.config_mut().options_mut();
-            if joins {
+            if joins && !too_many_groups {
                 options.optimizer.prefer_hash_join = false;
-            } else {
+            } else if !too_many_groups {
                 options.execution.target_partitions = 1;
             }
             let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
@@ -420,6 +460,22 @@ fn with_schema(stream: SendableRecordBatchStream, schema: SchemaRef) -> Sendable
         Ok(RecordBatch::try_new(Arc::clone(&renamed), batch?.columns().to_vec())?)
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+}
+
+/// The state whose groups are in hash tables, which can spill.
+fn without_arrays(state: SessionState) -> SessionState {
+    SessionStateBuilder::new_from_existing(state)
+        .with_physical_optimizer_rules(physical_rules(false))
+        .build()
+}
+
+/// DataFusion's rules, and [`DenseAggregates`] among them.
+fn physical_rules(dense: bool) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    if dense && let Some(place) = rules.iter().position(|rule| rule.name() == dense::PLACE) {
+        rules.insert(place, Arc::new(DenseAggregates));
+    }
+    rules
 }
 
 fn contains(plan: &dyn ExecutionPlan, wanted: fn(&dyn ExecutionPlan) -> bool) -> bool {
@@ -457,6 +513,9 @@ fn session_config(threads: usize, budget: &Budget) -> SessionConfig {
     // The small side of a join as a list of values, which an index can look up.
     options.optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_LOOKUPS;
     options.optimizer.hash_join_inlist_pushdown_max_size = JOIN_LOOKUP_BYTES;
+    let shared = SHARED_SIDE_BYTES.min(budget.memory_bytes / 8);
+    options.optimizer.hash_join_single_partition_threshold = shared;
+    options.optimizer.hash_join_single_partition_threshold_rows = SHARED_SIDE_ROWS;
     // DataFusion 55.2 prunes by what min() and max() have seen so far, but forgets an aggregate that has
     // seen only NULLs: min(a), max(b) lost files and gave wrong answers.
     options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;

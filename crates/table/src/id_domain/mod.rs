@@ -21,7 +21,7 @@ mod spec;
 pub(crate) use column::IdColumns;
 pub(crate) use open::OpenDomains;
 pub use open::{DomainProgress, ReportDomain};
+pub use spec::{ID_PREFIX, IdDomainSpec, id_column};
 pub(crate) use spec::{
-    ID_PREFIX, check_specs, id_field, is_id_column, parse_property, parse_tag, property, tag,
+    check_specs, id_field, is_id_column, parse_property, parse_tag, property, tag,
 };
-pub use spec::{IdDomainSpec, id_column};

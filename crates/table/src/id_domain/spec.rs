@@ -12,7 +12,7 @@ use crate::error::{Result, TableError};
 use crate::schema::type_name;
 
 /// What the names of id columns start with; no column of a user may.
-pub(crate) const ID_PREFIX: &str = "__id_";
+pub const ID_PREFIX: &str = "__id_";
 
 /// A column and the domain that its values are keys of: `user_id=users`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,100 @@
+//! Groups found by arrays instead of hash tables.
+//!
+//! Ids are dense and dimensions have few values, so the group of a row stands in an array. Every
+//! thread groups the rows it reads, and the threads' groups are merged; rows are not handed from thread
+//! to thread first.
+//!
+//! # Invariants
+//! - Rows, names and types are those of the aggregate that was there.
+//! - What does not fit fails with `ResourcesExhausted` before a row is given out; the session then runs
+//!   the plan without this.
+
+mod exec;
+mod keys;
+mod sums;
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use uplake_table::ID_PREFIX;
+
+pub(crate) use exec::DenseAggregateExec;
+use keys::Keys;
+use sums::Plan;
+
+/// The rule that puts [`DenseAggregateExec`] in place of aggregates it can do. It must come before
+/// partitions are chosen.
+#[derive(Debug, Default)]
+pub(crate) struct DenseAggregates;
+
+/// The rule before which [`DenseAggregates`] has its place.
+pub(crate) const PLACE: &str = "EnsureRequirements";
+
+impl PhysicalOptimizerRule for DenseAggregates {
+    fn name(&self) -> &'static str {
+        "dense_aggregates"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let replaced = plan.transform_up(|node| match dense(&node) {
+            Some(dense) => Ok(Transformed::yes(Arc::new(dense) as _)),
+            None => Ok(Transformed::no(node)),
+        })?;
+        Ok(replaced.data)
+    }
+}
+
+/// The same aggregate with groups in arrays.
+fn dense(node: &Arc<dyn ExecutionPlan>) -> Option<DenseAggregateExec> {
+    let last = node.downcast_ref::<AggregateExec>()?;
+    let first = match last.mode() {
+        AggregateMode::Single | AggregateMode::SinglePartitioned => last,
+        AggregateMode::Final | AggregateMode::FinalPartitioned => {
+            let first = last.input().downcast_ref::<AggregateExec>()?;
+            (*first.mode() == AggregateMode::Partial).then_some(first)?
+        }
+        AggregateMode::Partial | AggregateMode::PartialReduce => return None,
+    };
+    let group_by = first.group_expr();
+    let limited = last.limit_options().is_some() || first.limit_options().is_some();
+    if limited || group_by.expr().is_empty() || !group_by.is_single() {
+        return None;
+    }
+    let schema = first.input().schema();
+    let is_id = |column: &Column| column.name().starts_with(ID_PREFIX);
+    let columns: Vec<_> = group_by.expr().iter().map(|(expr, _)| Arc::clone(expr)).collect();
+    let ids = columns.iter().filter(|c| c.downcast_ref::<Column>().is_some_and(is_id)).count();
+    if ids > 0 && columns.len() > 1 {
+        return None;
+    }
+    let types: Option<Vec<_>> =
+        columns.iter().map(|column| column.data_type(&schema).ok().filter(Keys::takes)).collect();
+    let sums: Option<Vec<Plan>> = first
+        .aggr_expr()
+        .iter()
+        .zip(first.filter_expr())
+        .map(|(function, filter)| Plan::new(function, filter.as_ref(), &schema))
+        .collect();
+    Some(DenseAggregateExec::new(node, first.input(), columns, types?, ids == 1, sums?))
+}
+
+/// The error of a plan that is better run without arrays; memory is not the reason.
+pub(crate) const TOO_MANY_GROUPS: &str = "too many groups for arrays";
+
+fn too_many() -> DataFusionError {
+    DataFusionError::ResourcesExhausted(TOO_MANY_GROUPS.into())
+}

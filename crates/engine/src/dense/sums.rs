@@ -1,0 +1,310 @@
+//! Aggregates over groups that are numbers: sums and counts in arrays, all others by DataFusion's own.
+//!
+//! `sum(CASE WHEN c THEN x ELSE 0 END)` adds `x` or 0 in one pass: the CASE is never made a column.
+//!
+//! # Invariants
+//! - NULLs are left out; a sum or a mean without a term is NULL.
+
+use std::mem::size_of;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch,
+};
+use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::{CaseExpr, Column, Literal};
+
+/// What an aggregate adds up, known before a row is seen.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    what: What,
+    function: Arc<AggregateFunctionExpr>,
+    /// One number of each row, or what the function takes.
+    arguments: Vec<Arc<dyn PhysicalExpr>>,
+    /// Rows whose argument counts.
+    condition: Option<Arc<dyn PhysicalExpr>>,
+    /// Do the other rows count as 0?
+    else_zero: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    Count,
+    Sum,
+    Mean,
+    SumWhole,
+    Other,
+}
+
+impl Plan {
+    /// `None` if the function needs more than groups and rows.
+    pub fn new(
+        function: &Arc<AggregateFunctionExpr>,
+        filter: Option<&Arc<dyn PhysicalExpr>>,
+        schema: &datafusion::arrow::datatypes::Schema,
+    ) -> Option<Self> {
+        if !function.order_bys().is_empty() || !function.groups_accumulator_supported() {
+            return None;
+        }
+        let arguments = function.expressions();
+        let mut plan = Self {
+            what: What::Other,
+            function: Arc::clone(function),
+            arguments,
+            condition: filter.cloned(),
+            else_zero: false,
+        };
+        if function.is_distinct() {
+            return Some(plan);
+        }
+        let [argument] = plan.arguments.as_slice() else { return Some(plan) };
+        let data_type = argument.data_type(schema).ok()?;
+        let output = function.field().data_type().clone();
+        plan.what = match (function.fun().name(), data_type, output) {
+            ("count", _, DataType::Int64) => What::Count,
+            ("sum", DataType::Float64, DataType::Float64) => What::Sum,
+            ("avg", DataType::Float64, DataType::Float64) => What::Mean,
+            ("sum", DataType::Int64, DataType::Int64) => What::SumWhole,
+            _ => return Some(plan),
+        };
+        if filter.is_none()
+            && let Some((condition, value, else_zero)) = simple_case(argument)
+        {
+            plan.arguments = vec![value];
+            plan.condition = Some(condition);
+            plan.else_zero = else_zero;
+        }
+        Some(plan)
+    }
+
+    pub fn expressions(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        self.arguments.iter().chain(&self.condition)
+    }
+
+    pub fn start(&self) -> Result<Slot> {
+        let values = match self.what {
+            What::Count => Values::Count,
+            What::Sum | What::Mean => Values::Numbers(Vec::new()),
+            What::SumWhole => Values::Whole(Vec::new()),
+            What::Other => Values::Other(self.function.create_groups_accumulator()?),
+        };
+        Ok(Slot { plan: self.clone(), values, missing: Vec::new() })
+    }
+}
+
+/// The condition, the value and whether others are 0, of `CASE WHEN condition THEN value [ELSE 0] END`
+/// whose value cannot fail where the condition does not hold.
+fn simple_case(
+    expr: &Arc<dyn PhysicalExpr>,
+) -> Option<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>, bool)> {
+    let case = expr.downcast_ref::<CaseExpr>()?;
+    let ([(condition, value)], None) = (case.when_then_expr(), case.expr()) else { return None };
+    if !(value.is::<Column>() || value.is::<Literal>()) {
+        return None;
+    }
+    let else_zero = match case.else_expr() {
+        None => false,
+        Some(other) => match other.downcast_ref::<Literal>()?.value() {
+            value if value.is_null() => false,
+            ScalarValue::Float64(Some(0.0)) | ScalarValue::Int64(Some(0)) => true,
+            _ => return None,
+        },
+    };
+    Some((Arc::clone(condition), Arc::clone(value), else_zero))
+}
+
+enum Values {
+    Count,
+    Numbers(Vec<f64>),
+    Whole(Vec<i64>),
+    Other(Box<dyn GroupsAccumulator>),
+}
+
+/// One aggregate of all groups.
+pub(super) struct Slot {
+    plan: Plan,
+    values: Values,
+    /// Per group, rows that do not count.
+    missing: Vec<i64>,
+}
+
+impl Slot {
+    /// Adds rows; `groups` has the group of each, of `count` there are.
+    pub fn add(&mut self, batch: &RecordBatch, groups: &[usize], count: usize) -> Result<()> {
+        let condition = match &self.plan.condition {
+            None => None,
+            Some(condition) => Some(condition.evaluate(batch)?.into_array(batch.num_rows())?),
+        };
+        let condition = condition.as_ref().map(|condition| true_only(condition.as_boolean()));
+        if let Values::Other(accumulator) = &mut self.values {
+            let arguments: Vec<ArrayRef> = self
+                .plan
+                .arguments
+                .iter()
+                .map(|argument| argument.evaluate(batch)?.into_array(batch.num_rows()))
+                .collect::<Result<_>>()?;
+            return accumulator.update_batch(&arguments, groups, condition.as_ref(), count);
+        }
+        self.missing.resize(count, 0);
+        let argument = &self.plan.arguments[0];
+        if let Some(literal) = argument.downcast_ref::<Literal>() {
+            let value = literal.value().clone();
+            self.add_literal(&value, groups, count, condition.as_ref());
+            return Ok(());
+        }
+        let argument = argument.evaluate(batch)?.into_array(batch.num_rows())?;
+        let (condition, else_zero) = (condition.as_ref(), self.plan.else_zero);
+        match &mut self.values {
+            Values::Numbers(sums) => {
+                sums.resize(count, 0.0);
+                let values = argument.as_primitive::<Float64Type>();
+                add(values.values(), &argument, groups, condition, sums, |sum, x| *sum += x);
+            }
+            Values::Whole(sums) => {
+                sums.resize(count, 0);
+                let values = argument.as_primitive::<Int64Type>();
+                let plus = |sum: &mut i64, x: i64| *sum = sum.wrapping_add(x);
+                add(values.values(), &argument, groups, condition, sums, plus);
+            }
+            Values::Count | Values::Other(_) => {}
+        }
+        if argument.null_count() == 0 && (condition.is_none() || else_zero) {
+            return Ok(());
+        }
+        for (row, group) in groups.iter().enumerate() {
+            let holds = condition.is_none_or(|c| c.value(row));
+            let counts = if holds { argument.is_valid(row) } else { else_zero };
+            self.missing[*group] += i64::from(!counts);
+        }
+        Ok(())
+    }
+
+    fn add_literal(
+        &mut self,
+        value: &ScalarValue,
+        groups: &[usize],
+        count: usize,
+        condition: Option<&BooleanArray>,
+    ) {
+        let holds = |row: usize| condition.is_none_or(|c| c.value(row));
+        match (&mut self.values, value) {
+            (Values::Numbers(sums), ScalarValue::Float64(x)) => {
+                sums.resize(count, 0.0);
+                let x = x.unwrap_or_default();
+                let add = |(row, group): (usize, &usize)| {
+                    sums[*group] += if holds(row) { x } else { 0.0 };
+                };
+                groups.iter().enumerate().for_each(add);
+            }
+            (Values::Whole(sums), ScalarValue::Int64(x)) => {
+                sums.resize(count, 0);
+                let x = x.unwrap_or_default();
+                let add = |(row, group): (usize, &usize)| {
+                    sums[*group] = sums[*group].wrapping_add(if holds(row) { x } else { 0 });
+                };
+                groups.iter().enumerate().for_each(add);
+            }
+            _ => {}
+        }
+        let (then_counts, else_counts) = (!value.is_null(), self.plan.else_zero);
+        if then_counts && (else_counts || condition.is_none()) {
+            return;
+        }
+        for (row, group) in groups.iter().enumerate() {
+            let counts = if holds(row) { then_counts } else { else_counts };
+            self.missing[*group] += i64::from(!counts);
+        }
+    }
+
+    /// Adds another thread's, whose groups are `groups` here, of `count` there are.
+    pub fn merge(&mut self, other: Self, groups: &[usize], count: usize) -> Result<()> {
+        match (&mut self.values, other.values) {
+            (Values::Other(mine), Values::Other(mut other)) => {
+                let states = other.state(EmitTo::All)?;
+                return mine.merge_batch(&states, groups, count);
+            }
+            (Values::Numbers(sums), Values::Numbers(more)) => {
+                sums.resize(count, 0.0);
+                more.iter().zip(groups).for_each(|(x, group)| sums[*group] += x);
+            }
+            (Values::Whole(sums), Values::Whole(more)) => {
+                sums.resize(count, 0);
+                let add = |(x, group): (&i64, &usize)| sums[*group] = sums[*group].wrapping_add(*x);
+                more.iter().zip(groups).for_each(add);
+            }
+            _ => {}
+        }
+        self.missing.resize(count, 0);
+        other.missing.iter().zip(groups).for_each(|(more, group)| self.missing[*group] += more);
+        Ok(())
+    }
+
+    /// The aggregate of every group. `rows`: rows of each.
+    pub fn finish(self, rows: &[i64]) -> Result<ArrayRef> {
+        let counts = || rows.iter().zip(&self.missing).map(|(rows, missing)| rows - missing);
+        Ok(match self.values {
+            Values::Other(mut accumulator) => accumulator.evaluate(EmitTo::All)?,
+            Values::Count => Arc::new(counts().collect::<Int64Array>()),
+            Values::Whole(sums) => {
+                let sum = |(sum, count): (i64, i64)| (count > 0).then_some(sum);
+                Arc::new(sums.into_iter().zip(counts()).map(sum).collect::<Int64Array>())
+            }
+            Values::Numbers(sums) => {
+                let is_mean = self.plan.what == What::Mean;
+                let number = |(sum, count): (f64, i64)| {
+                    (count > 0).then_some(if is_mean { sum / count as f64 } else { sum })
+                };
+                Arc::new(sums.into_iter().zip(counts()).map(number).collect::<Float64Array>())
+            }
+        })
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> usize {
+        let values = match &self.values {
+            Values::Count => 0,
+            Values::Numbers(sums) => sums.capacity() * size_of::<f64>(),
+            Values::Whole(sums) => sums.capacity() * size_of::<i64>(),
+            Values::Other(accumulator) => accumulator.size(),
+        };
+        values + self.missing.capacity() * size_of::<i64>()
+    }
+}
+
+/// False where it was NULL.
+fn true_only(condition: &BooleanArray) -> BooleanArray {
+    match condition.nulls() {
+        None => condition.clone(),
+        Some(valid) => BooleanArray::new(condition.values() & valid.inner(), None),
+    }
+}
+
+/// Adds the values of rows that are not NULL and whose condition holds.
+fn add<T: Copy + Default>(
+    values: &[T],
+    argument: &ArrayRef,
+    groups: &[usize],
+    condition: Option<&BooleanArray>,
+    sums: &mut [T],
+    plus: impl Fn(&mut T, T),
+) {
+    let wanted = match (condition, argument.nulls()) {
+        (None, None) => None,
+        (Some(condition), None) => Some(condition.values().clone()),
+        (None, Some(valid)) => Some(valid.inner().clone()),
+        (Some(condition), Some(valid)) => Some(condition.values() & valid.inner()),
+    };
+    match wanted {
+        None => values.iter().zip(groups).for_each(|(x, group)| plus(&mut sums[*group], *x)),
+        Some(wanted) => {
+            for ((x, group), wanted) in values.iter().zip(groups).zip(wanted.iter()) {
+                // Adding nothing is cheaper than a branch that is hard to foresee.
+                plus(&mut sums[*group], if wanted { *x } else { T::default() });
+            }
+        }
+    }
+}

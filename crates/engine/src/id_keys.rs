@@ -1,0 +1,168 @@
+//! The keys of ids that a plan groups by, where somebody looks at them.
+//!
+//! [`key_ids`](crate::key_ids) puts `keys_of_ids(id)` above groups by ids; the optimizer takes it out
+//! again where no one reads it. What is left is given its domain by [`resolve`] before the plan runs.
+//! Statements cannot name it.
+//!
+//! # Invariants
+//! - An id of the table's files that its domain does not have is an error, never another key.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
+use datafusion::arrow::datatypes::{DataType, Int32Type};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DataFusionError, Result, ScalarValue};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
+};
+use uplake_table::Domain;
+
+/// `keys_of_ids(id)`, with its domain once the plan is resolved.
+#[derive(Debug)]
+struct KeysOfIds {
+    /// The domain and the log that the ids are from: `users:0123…`.
+    source: String,
+    domain: Option<Arc<Domain>>,
+    signature: Signature,
+}
+
+impl PartialEq for KeysOfIds {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source && self.domain.is_some() == other.domain.is_some()
+    }
+}
+
+impl Eq for KeysOfIds {}
+
+impl Hash for KeysOfIds {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.source.hash(state);
+    }
+}
+
+fn function(source: &str, domain: Option<Arc<Domain>>) -> Arc<ScalarUDF> {
+    let signature = Signature::exact(vec![DataType::Int32], Volatility::Immutable);
+    Arc::new(ScalarUDF::from(KeysOfIds { source: source.to_owned(), domain, signature }))
+}
+
+/// The keys of a column of ids.
+pub(crate) fn keys_of(source: &str, ids: Column) -> Expr {
+    let call = ScalarFunction::new_udf(function(source, None), vec![Expr::Column(ids)]);
+    Expr::ScalarFunction(call)
+}
+
+/// The column of ids and their source, if `expr` is nothing but their keys.
+pub(crate) fn ids_in_keys(expr: &Expr) -> Option<(Column, String)> {
+    match expr {
+        Expr::Alias(alias) => ids_in_keys(&alias.expr),
+        Expr::ScalarFunction(call) => {
+            let function = call.func.inner().downcast_ref::<KeysOfIds>()?;
+            match call.args.as_slice() {
+                [Expr::Column(ids)] => Some((ids.clone(), function.source.clone())),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// The sources whose keys the plan wants.
+pub(crate) fn wanted_sources(plan: &LogicalPlan) -> Result<HashSet<String>> {
+    let mut sources = HashSet::new();
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Expr::ScalarFunction(call) = expr
+                    && let Some(function) = call.func.inner().downcast_ref::<KeysOfIds>()
+                {
+                    sources.insert(function.source.clone());
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(sources)
+}
+
+/// The plan with its domains, by source.
+pub(crate) fn resolve(
+    plan: LogicalPlan,
+    domains: &HashMap<String, Arc<Domain>>,
+) -> Result<LogicalPlan> {
+    let resolved = plan.transform_up_with_subqueries(|node| {
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let resolved = expr.transform_up(|expr| {
+                let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
+                let Some(found) = call.func.inner().downcast_ref::<KeysOfIds>() else {
+                    return Ok(Transformed::no(expr));
+                };
+                let function = function(&found.source, domains.get(&found.source).cloned());
+                let call = ScalarFunction::new_udf(function, call.args.clone());
+                Ok(Transformed::yes(Expr::ScalarFunction(call)))
+            })?;
+            Ok(resolved.update_data(|expr| name.restore(expr)))
+        })
+    })?;
+    Ok(resolved.data)
+}
+
+impl ScalarUDFImpl for KeysOfIds {
+    fn name(&self) -> &'static str {
+        "keys_of_ids"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8View)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let (Some(domain), [ids]) = (&self.domain, arguments.args.as_slice()) else {
+            return Err(DataFusionError::Internal("keys_of_ids has no domain".into()));
+        };
+        match ids {
+            ColumnarValue::Array(ids) => Ok(ColumnarValue::Array(keys(domain, ids)?)),
+            ColumnarValue::Scalar(id) => {
+                let keys = keys(domain, &id.to_array()?)?;
+                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&keys, 0)?))
+            }
+        }
+    }
+}
+
+fn keys(domain: &Domain, ids: &ArrayRef) -> Result<ArrayRef> {
+    let ids = ids.as_primitive::<Int32Type>();
+    // No key has this id, which stands for NULL.
+    let numbers: Vec<u32> =
+        ids.iter().map(|id| id.and_then(|id| u32::try_from(id).ok()).unwrap_or(u32::MAX)).collect();
+    let mut keys = StringViewBuilder::with_capacity(ids.len());
+    let (mut row, mut missing) = (0, None);
+    domain.keys_of(&numbers, |key| {
+        match key.map(std::str::from_utf8) {
+            Some(Ok(text)) => keys.append_value(text),
+            _ => {
+                missing = missing.or(ids.is_valid(row).then_some(row));
+                keys.append_null();
+            }
+        }
+        row += 1;
+    });
+    if let Some(row) = missing {
+        return Err(DataFusionError::Execution(format!(
+            "the id {} of a data file is not in its id domain; see `uplake domain check`",
+            ids.value(row)
+        )));
+    }
+    Ok(Arc::new(keys.finish()))
+}
