@@ -25,14 +25,17 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::ParquetRowSelection;
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::physical_plan::parquet::{
+    ParquetRowSelection, transform_schema_to_view,
+};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::object_store::ObjectStore;
 use datafusion::object_store::path::Path;
 use datafusion::parquet::arrow::arrow_reader::RowSelection;
+use datafusion::parquet::arrow::parquet_to_arrow_schema;
 use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_expr::projection::ProjectionExprs;
@@ -50,7 +53,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use uplake_table::{Answered, DataFile, Fallback, IndexCache, IndexSpec, Question, Selection};
 
-use crate::hot::{ColumnCache, Gather, Picked};
+use crate::hot::{ColumnCache, Gather, Picked, pruned};
 use crate::question::{join_question, question};
 use crate::warnings::Warnings;
 
@@ -290,6 +293,13 @@ struct FileAnswer {
     applied: Vec<bool>,
 }
 
+impl FileAnswer {
+    /// All rows, and no condition is applied.
+    fn everything() -> Self {
+        Self { rows: None, total: 0, applied: Vec::new() }
+    }
+}
+
 struct IndexedMorselizer(Arc<Scan>);
 
 impl fmt::Debug for IndexedMorselizer {
@@ -300,7 +310,7 @@ impl fmt::Debug for IndexedMorselizer {
 
 impl Morselizer for IndexedMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
-        if !self.0.asks() {
+        if !self.0.asks() && !self.0.may_keep() {
             return self.0.plain.plan_file(file);
         }
         Ok(Box::new(IndexedPlanner { scan: Arc::clone(&self.0), file }))
@@ -322,8 +332,15 @@ impl MorselPlanner for IndexedPlanner {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
         let Self { scan, file } = *self;
         Ok(Some(MorselPlan::new().with_pending_planner(async move {
-            let answer = scan.ask(&file).await?;
-            if let Some(picked) = scan.pick(&file, &answer).await? {
+            let answer = match scan.asks() {
+                true => scan.ask(&file).await?,
+                false => Arc::new(FileAnswer::everything()),
+            };
+            let picked = match &answer.rows {
+                Some(_) => scan.pick(&file, &answer).await?,
+                None => scan.whole(&file).await?,
+            };
+            if let Some(picked) = picked {
                 return Ok(Box::new(PickedPlanner(picked)) as Box<dyn MorselPlanner>);
             }
             scan.plan_file(file, &answer)
@@ -449,6 +466,45 @@ impl Scan {
         Ok(picked)
     }
 
+    /// Could the scan be served from columns that are kept, or have them kept? A limit reads few rows.
+    fn may_keep(&self) -> bool {
+        self.config.limit.is_none()
+    }
+
+    /// All rows that statistics do not rule out, if their columns are kept or worth keeping by now.
+    async fn whole(&self, file: &PartitionedFile) -> Result<Option<Vec<Picked>>> {
+        let inner = &self.source.inner;
+        let (Some(projection), true) = (inner.projection(), self.may_keep()) else {
+            return Ok(None);
+        };
+        // Where conditions are pushed down, the scan applies them and nobody else.
+        if self.questions.iter().any(Option::is_some) {
+            return Ok(None);
+        }
+        let gather = Arc::new(Gather::new(
+            Arc::clone(&self.source.indexes.columns),
+            Arc::clone(&self.store),
+            inner.table_schema(),
+            &[],
+            projection,
+            self.batch_rows,
+        )?);
+        let metadata = self.metadata(file).await?;
+        let predicate = inner.filter();
+        let mut read: Vec<usize> = projection.column_indices();
+        read.extend(predicate.iter().flat_map(collect_columns).map(|column| column.index()));
+        if !gather.reads_columns() || !has_types(&metadata, inner.table_schema(), &read) {
+            return Ok(None);
+        }
+        let schema = inner.table_schema().table_schema();
+        let wanted = pruned(file, &metadata, schema, predicate.as_ref())?;
+        let picked = gather.scan(file, &metadata, wanted).await?;
+        if picked.is_some() {
+            self.count("hot_files", 1);
+        }
+        Ok(picked)
+    }
+
     async fn metadata(&self, file: &PartitionedFile) -> Result<Arc<ParquetMetaData>> {
         DFParquetMetadata::new(self.store.as_ref(), &file.object_meta)
             .with_file_metadata_cache(Some(Arc::clone(&self.source.indexes.metadata)))
@@ -474,7 +530,7 @@ impl Scan {
         file: &PartitionedFile,
         dynamic: Vec<Question>,
     ) -> Result<Arc<FileAnswer>> {
-        let everything = || FileAnswer { rows: None, total: 0, applied: Vec::new() };
+        let everything = FileAnswer::everything;
         let indexes = &self.source.indexes;
         let Some(data_file) = indexes.files.get(&file.object_meta.location) else {
             return Ok(Arc::new(everything()));
@@ -576,6 +632,21 @@ impl Scan {
     fn count(&self, name: &'static str, value: usize) {
         MetricBuilder::new(self.source.inner.metrics()).counter(name, self.partition).add(value);
     }
+}
+
+/// Has a file these of the table's columns, with the types that the table has?
+fn has_types(metadata: &ParquetMetaData, table: &TableSchema, columns: &[usize]) -> bool {
+    let file = metadata.file_metadata();
+    let Ok(found) = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata()) else {
+        return false;
+    };
+    let found = transform_schema_to_view(&found);
+    let wanted = table.table_schema().fields();
+    let of_file = table.file_schema().fields().len();
+    columns.iter().filter(|column| **column < of_file).all(|column| {
+        let wanted = &wanted[*column];
+        found.field_with_name(wanted.name()).is_ok_and(|f| f.data_type() == wanted.data_type())
+    })
 }
 
 /// Pages of `columns` without a row of `rows`, and their bytes; `None` without a page index.

@@ -17,7 +17,7 @@ use datafusion::common::{Column, Result};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::logical_plan::builder::project;
 use datafusion::logical_expr::{
-    Aggregate, Expr, JoinType, LogicalPlan, TableScan, TableScanBuilder,
+    Aggregate, Expr, JoinType, LogicalPlan, Projection, TableScan, TableScanBuilder,
 };
 use uplake_table::id_column;
 
@@ -58,16 +58,12 @@ pub(crate) fn with_ids(plan: &LogicalPlan, key: &Column) -> Result<Option<WithId
         LogicalPlan::Aggregate(aggregate) => grouped_with_ids(aggregate, position),
         LogicalPlan::Projection(projection) => {
             if let Some((ids, source)) = ids_in_keys(&projection.expr[position]) {
-                let mut columns = projection.expr.clone();
-                columns.push(Expr::Column(ids.clone()));
-                let plan = project(projection.input.as_ref().clone(), columns)?;
+                let plan = and_column(projection, projection.input.as_ref().clone(), &ids)?;
                 return Ok(Some(WithIds { plan, ids, source, indexed: false }));
             }
             let Some(inner) = plain_column(&projection.expr[position]) else { return Ok(None) };
             let Some(below) = with_ids(&projection.input, inner)? else { return Ok(None) };
-            let mut columns = projection.expr.clone();
-            columns.push(Expr::Column(below.ids.clone()));
-            let plan = project(below.plan, columns)?;
+            let plan = and_column(projection, below.plan, &below.ids)?;
             Ok(Some(WithIds { plan, ids: below.ids, source: below.source, indexed: below.indexed }))
         }
         LogicalPlan::Join(join) => {
@@ -89,6 +85,15 @@ pub(crate) fn with_ids(plan: &LogicalPlan, key: &Column) -> Result<Option<WithId
         }
         _ => Ok(None),
     }
+}
+
+/// The projection, over `input` and with a column of it besides, if it is not there yet.
+fn and_column(projection: &Projection, input: LogicalPlan, column: &Column) -> Result<LogicalPlan> {
+    let mut columns = projection.expr.clone();
+    if !columns.iter().any(|expr| matches!(expr, Expr::Column(there) if there == column)) {
+        columns.push(Expr::Column(column.clone()));
+    }
+    project(input, columns)
 }
 
 /// The column that an expression merely renames.

@@ -234,26 +234,24 @@ impl LakeTable {
         kept
     }
 
-    /// The indexes of the table's files, if it has any and the session uses them.
+    /// The indexes of the table's files, if there are any, and what the session keeps of data files;
+    /// `None` if it uses neither.
     fn indexes(&self, state: &dyn Session) -> Option<Arc<Indexes>> {
-        let specs = self.snapshot.indexes();
         let IndexUse { cache, columns, warnings } =
             state.config().get_extension::<IndexUse>()?.as_ref().clone();
         let by_path = || {
             let entry = |f: &DataFile| (f.store_path.clone(), f.clone());
             Arc::new(self.files.iter().map(entry).collect())
         };
-        (!specs.is_empty()).then(|| {
-            Arc::new(Indexes {
-                table: self.snapshot.table().to_owned(),
-                specs: specs.to_vec(),
-                cache,
-                columns,
-                metadata: state.runtime_env().cache_manager.get_file_metadata_cache(),
-                warnings,
-                files: Arc::clone(self.by_path.get_or_init(by_path)),
-            })
-        })
+        Some(Arc::new(Indexes {
+            table: self.snapshot.table().to_owned(),
+            specs: self.snapshot.indexes().to_vec(),
+            cache,
+            columns,
+            metadata: state.runtime_env().cache_manager.get_file_metadata_cache(),
+            warnings,
+            files: Arc::clone(self.by_path.get_or_init(by_path)),
+        }))
     }
 
     fn bounds(&self) -> &FileBounds {

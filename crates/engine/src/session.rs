@@ -5,10 +5,10 @@
 //!   and a query that cannot go on fails with [`EngineError::Limit`].
 //! - Dropping an answer's stream stops its query.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
@@ -121,6 +121,8 @@ pub struct Session {
     use_indexes: bool,
     warnings: Arc<Warnings>,
     pub(crate) id_sets: Arc<IdSets>,
+    /// Columns by which there were too many groups for arrays.
+    too_many_groups: Arc<Mutex<HashSet<String>>>,
 }
 
 /// What a statement gives back.
@@ -159,6 +161,7 @@ impl Session {
         let catalog = Arc::new(LakeCatalog::new(lake.clone(), options.as_of.clone()));
         let warnings = Arc::new(Warnings::default());
         let mut config = session_config(options.threads, &budget);
+        let too_many_groups = Arc::default();
         if options.use_indexes {
             let cache = Arc::new(IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE));
             let warnings = Arc::clone(&warnings);
@@ -172,12 +175,12 @@ impl Session {
             .with_scalar_functions(scalar_functions());
         if options.use_indexes {
             state = state.with_optimizer_rule(Arc::new(JoinIds));
-            state = state.with_physical_optimizer_rules(physical_rules(true));
+            state = state.with_physical_optimizer_rules(physical_rules(Some(&too_many_groups)));
         }
         let state = state.build();
         let id_sets = Arc::default();
         let (context, use_indexes) = (context(state, &catalog)?, options.use_indexes);
-        Ok(Self { context, lake, catalog, budget, use_indexes, warnings, id_sets })
+        Ok(Self { context, lake, catalog, budget, use_indexes, warnings, id_sets, too_many_groups })
     }
 
     /// What the user should hear of the statements since the last call, although they were answered.
@@ -205,6 +208,7 @@ impl Session {
             use_indexes: self.use_indexes,
             warnings: Arc::clone(&self.warnings),
             id_sets: Arc::clone(&self.id_sets),
+            too_many_groups: Arc::clone(&self.too_many_groups),
         };
         Ok((pinned, versions))
     }
@@ -424,12 +428,14 @@ impl Session {
             && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
         {
             drop(stream);
-            let too_many_groups = error.to_string().contains(dense::TOO_MANY_GROUPS);
+            let too_many_by = dense::too_many_by(error);
             let mut state = without_arrays(self.context.state());
             let options = state.config_mut().options_mut();
-            if joins && !too_many_groups {
+            if let Some(columns) = too_many_by {
+                self.too_many_groups.lock().unwrap_or_else(PoisonError::into_inner).insert(columns);
+            } else if joins {
                 options.optimizer.prefer_hash_join = false;
-            } else if !too_many_groups {
+            } else {
                 options.execution.target_partitions = 1;
             }
             let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
@@ -465,15 +471,18 @@ fn with_schema(stream: SendableRecordBatchStream, schema: SchemaRef) -> Sendable
 /// The state whose groups are in hash tables, which can spill.
 fn without_arrays(state: SessionState) -> SessionState {
     SessionStateBuilder::new_from_existing(state)
-        .with_physical_optimizer_rules(physical_rules(false))
+        .with_physical_optimizer_rules(physical_rules(None))
         .build()
 }
 
 /// DataFusion's rules, and [`DenseAggregates`] among them.
-fn physical_rules(dense: bool) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+fn physical_rules(
+    too_many_groups: Option<&Arc<Mutex<HashSet<String>>>>,
+) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
-    if dense && let Some(place) = rules.iter().position(|rule| rule.name() == dense::PLACE) {
-        rules.insert(place, Arc::new(DenseAggregates));
+    let place = rules.iter().position(|rule| rule.name() == dense::PLACE);
+    if let (Some(too_many), Some(place)) = (too_many_groups, place) {
+        rules.insert(place, Arc::new(DenseAggregates { too_many: Arc::clone(too_many) }));
     }
     rules
 }

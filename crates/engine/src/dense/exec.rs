@@ -28,6 +28,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt};
 
 use super::keys::Keys;
 use super::sums::{Plan, Slot};
+use super::too_many;
 
 /// Bytes by which a thread's groups grow before it asks for more.
 const MEMORY_STEP: usize = 1 << 20;
@@ -49,6 +50,17 @@ struct What {
     types: Vec<DataType>,
     one_id: bool,
     sums: Vec<Plan>,
+}
+
+impl What {
+    fn names(&self, from: usize, to: usize) -> String {
+        let fields = self.schema.fields()[from..to].iter();
+        fields.map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    fn group_names(&self) -> String {
+        self.names(0, self.columns.len())
+    }
 }
 
 /// All groups, once every thread has come to its end.
@@ -73,6 +85,11 @@ impl DenseAggregateExec {
     ) -> Self {
         let schema = plan.schema();
         Self::over(What { schema, columns, types, one_id, sums }, Arc::clone(input))
+    }
+
+    /// What the rows are grouped by.
+    pub fn group_names(&self) -> String {
+        self.what.group_names()
     }
 
     fn over(what: What, input: Arc<dyn ExecutionPlan>) -> Self {
@@ -189,6 +206,9 @@ impl Groups {
             .map(|column| column.evaluate(batch)?.into_array(batch.num_rows()))
             .collect::<Result<_>>()?;
         self.keys.find(&columns, groups)?;
+        if self.keys.is_too_long() {
+            return Err(too_many(&self.what.group_names()));
+        }
         let count = self.keys.len();
         self.rows.resize(count, 0);
         groups.iter().for_each(|group| self.rows[*group] += 1);
@@ -232,12 +252,8 @@ impl Groups {
 
 impl DisplayAs for DenseAggregateExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = |from: usize, to: usize| {
-            let fields = self.what.schema.fields()[from..to].iter();
-            fields.map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
-        };
-        let (keys, all) = (self.what.columns.len(), self.what.schema.fields().len());
-        write!(f, "DenseAggregateExec: gby=[{}], aggr=[{}]", names(0, keys), names(keys, all))
+        let aggregates = self.what.names(self.what.columns.len(), self.what.schema.fields().len());
+        write!(f, "DenseAggregateExec: gby=[{}], aggr=[{aggregates}]", self.group_names())
     }
 }
 

@@ -6,12 +6,13 @@
 use std::mem::size_of;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, StringViewArray};
+use datafusion::arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, Int32Array, Int64Array, PrimitiveArray,
+    StringViewArray,
+};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Int32Type, Int64Type};
+use datafusion::arrow::datatypes::{DataType, Date32Type, Int32Type, Int64Type};
 use datafusion::common::{HashMap, Result};
-
-use super::too_many;
 
 /// Ids of a page of [`IdKeys`], as a power of two.
 const PAGE_SHIFT: u32 = 14;
@@ -66,9 +67,20 @@ impl Keys {
         groups.clear();
         match self {
             Self::Id(keys) => keys.find(columns[0].as_primitive::<Int32Type>(), groups),
-            Self::Few(keys) => return keys.find(columns, groups),
+            Self::Few(keys) => keys.find(columns, groups)?,
         }
         Ok(())
+    }
+
+    /// Are there more groups, or values of a column, than arrays are good for?
+    pub fn is_too_long(&self) -> bool {
+        match self {
+            Self::Id(_) => false,
+            Self::Few(keys) => {
+                let values = keys.columns.iter().map(|codes| codes.count as usize);
+                values.chain([keys.count]).any(|count| count > FEW_GROUPS)
+            }
+        }
     }
 
     /// The columns' values of all groups, in the order of the groups.
@@ -175,8 +187,12 @@ impl FewKeys {
         let (first, rest) = codes.split_at(1);
         let mut whole = first[0].clone();
         for (pairs, next) in self.pairs.iter_mut().zip(rest) {
+            let mut last = (u32::MAX, u32::MAX, 0);
             for (code, next) in whole.iter_mut().zip(next) {
-                *code = pairs.code(*code, *next);
+                if (last.0, last.1) != (*code, *next) {
+                    last = (*code, *next, pairs.code(*code, *next));
+                }
+                *code = last.2;
             }
         }
         for (row, group) in whole.iter().enumerate() {
@@ -188,7 +204,7 @@ impl FewKeys {
             }
             groups.push(group);
         }
-        if self.count > FEW_GROUPS { Err(too_many()) } else { Ok(()) }
+        Ok(())
     }
 }
 
@@ -280,29 +296,44 @@ impl Codes {
     fn find(&mut self, column: &ArrayRef, codes: &mut Vec<u32>) -> Result<()> {
         if self.data_type == DataType::Utf8View {
             self.find_text(column.as_string_view(), codes);
-            return if self.count as usize > FEW_GROUPS { Err(too_many()) } else { Ok(()) };
+            return Ok(());
         }
-        let wide = match self.data_type {
-            // Days are kept as 32 bits.
-            DataType::Date32 => cast(&cast(column, &DataType::Int32)?, &DataType::Int64)?,
-            _ => cast(column, &DataType::Int64)?,
-        };
-        let wide: &Int64Array = wide.as_primitive::<Int64Type>();
-        let mut last: Option<(i64, u32)> = None;
-        for row in 0..wide.len() {
-            if wide.is_null(row) {
-                codes.push(self.null_code());
-                continue;
+        match self.data_type {
+            DataType::Int32 => self.find_numbers(column.as_primitive::<Int32Type>(), codes),
+            DataType::Date32 => self.find_numbers(column.as_primitive::<Date32Type>(), codes),
+            DataType::Int64 => self.find_numbers(column.as_primitive::<Int64Type>(), codes),
+            _ => {
+                let wide = cast(column, &DataType::Int64)?;
+                self.find_numbers(wide.as_primitive::<Int64Type>(), codes);
             }
-            let value = wide.value(row);
-            let code = match last {
-                Some((same, code)) if same == value => code,
-                _ => self.number_code(value),
-            };
-            last = Some((value, code));
-            codes.push(code);
         }
-        if self.count as usize > FEW_GROUPS { Err(too_many()) } else { Ok(()) }
+        Ok(())
+    }
+
+    fn find_numbers<T: ArrowPrimitiveType<Native: Into<i64>>>(
+        &mut self,
+        values: &PrimitiveArray<T>,
+        codes: &mut Vec<u32>,
+    ) {
+        let mut last: Option<(i64, u32)> = None;
+        let mut code = |codes: &mut Self, value: i64| match last {
+            Some((same, code)) if same == value => code,
+            _ => {
+                let code = codes.number_code(value);
+                last = Some((value, code));
+                code
+            }
+        };
+        if values.null_count() == 0 {
+            codes.extend(values.values().iter().map(|value| code(self, (*value).into())));
+            return;
+        }
+        for value in values {
+            codes.push(match value {
+                Some(value) => code(self, value.into()),
+                None => self.null_code(),
+            });
+        }
     }
 
     fn number_code(&mut self, value: i64) -> u32 {
@@ -333,8 +364,9 @@ impl Codes {
 
     fn find_text(&mut self, texts: &StringViewArray, codes: &mut Vec<u32>) {
         let mut last: Option<(u128, u32)> = None;
+        let has_nulls = texts.null_count() > 0;
         for (row, view) in texts.views().iter().enumerate() {
-            if texts.is_null(row) {
+            if has_nulls && texts.is_null(row) {
                 codes.push(self.null_code());
                 continue;
             }
@@ -488,9 +520,14 @@ mod tests {
     }
 
     #[test]
-    fn more_than_few_groups_are_refused() {
+    fn more_than_few_groups_are_too_many() {
         let mut keys = Keys::new(&[DataType::Int64], false);
-        let values: ArrayRef = Arc::new((0..FEW_GROUPS as i64 + 1).collect::<Int64Array>());
-        assert!(keys.find(&[values], &mut Vec::new()).is_err());
+        let mut add = |values: std::ops::Range<usize>| {
+            let values: ArrayRef = Arc::new(values.map(|n| n as i64).collect::<Int64Array>());
+            keys.find(&[values], &mut Vec::new()).unwrap();
+            keys.is_too_long()
+        };
+        assert!(!add(0..FEW_GROUPS));
+        assert!(add(FEW_GROUPS..FEW_GROUPS + 1));
     }
 }

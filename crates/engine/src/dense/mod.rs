@@ -13,7 +13,8 @@ mod exec;
 mod keys;
 mod sums;
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -31,7 +32,10 @@ use sums::Plan;
 /// The rule that puts [`DenseAggregateExec`] in place of aggregates it can do. It must come before
 /// partitions are chosen.
 #[derive(Debug, Default)]
-pub(crate) struct DenseAggregates;
+pub(crate) struct DenseAggregates {
+    /// Columns by which there were too many groups before.
+    pub too_many: Arc<Mutex<HashSet<String>>>,
+}
 
 /// The rule before which [`DenseAggregates`] has its place.
 pub(crate) const PLACE: &str = "EnsureRequirements";
@@ -50,9 +54,12 @@ impl PhysicalOptimizerRule for DenseAggregates {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let too_many = self.too_many.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let replaced = plan.transform_up(|node| match dense(&node) {
-            Some(dense) => Ok(Transformed::yes(Arc::new(dense) as _)),
-            None => Ok(Transformed::no(node)),
+            Some(dense) if !too_many.contains(&dense.group_names()) => {
+                Ok(Transformed::yes(Arc::new(dense) as _))
+            }
+            _ => Ok(Transformed::no(node)),
         })?;
         Ok(replaced.data)
     }
@@ -93,8 +100,15 @@ fn dense(node: &Arc<dyn ExecutionPlan>) -> Option<DenseAggregateExec> {
 }
 
 /// The error of a plan that is better run without arrays; memory is not the reason.
-pub(crate) const TOO_MANY_GROUPS: &str = "too many groups for arrays";
+const TOO_MANY_GROUPS: &str = "too many groups for arrays";
 
-fn too_many() -> DataFusionError {
-    DataFusionError::ResourcesExhausted(TOO_MANY_GROUPS.into())
+/// `columns`: what the rows are grouped by.
+fn too_many(columns: &str) -> DataFusionError {
+    DataFusionError::ResourcesExhausted(format!("{TOO_MANY_GROUPS}: {columns}"))
+}
+
+/// The columns of [`too_many`], if an error is that.
+pub(crate) fn too_many_by(error: &DataFusionError) -> Option<String> {
+    let DataFusionError::ResourcesExhausted(message) = error.find_root() else { return None };
+    message.strip_prefix(TOO_MANY_GROUPS)?.strip_prefix(": ").map(str::to_owned)
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch,
 };
+use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
@@ -172,15 +173,25 @@ impl Slot {
             }
             Values::Count | Values::Other(_) => {}
         }
-        if argument.null_count() == 0 && (condition.is_none() || else_zero) {
-            return Ok(());
-        }
-        for (row, group) in groups.iter().enumerate() {
-            let holds = condition.is_none_or(|c| c.value(row));
-            let counts = if holds { argument.is_valid(row) } else { else_zero };
-            self.missing[*group] += i64::from(!counts);
-        }
+        let counts = match (condition, argument.nulls(), else_zero) {
+            (_, None, true) | (None, None, _) => return Ok(()),
+            (None, Some(valid), _) => valid.inner().clone(),
+            (Some(condition), None, false) => condition.values().clone(),
+            (Some(condition), Some(valid), false) => condition.values() & valid.inner(),
+            (Some(condition), Some(valid), true) => &!condition.values() | valid.inner(),
+        };
+        self.leave_out(&counts, groups);
         Ok(())
+    }
+
+    /// Rows for which `counts` is false do not count.
+    fn leave_out(&mut self, counts: &BooleanBuffer, groups: &[usize]) {
+        let missing = &mut self.missing;
+        for (groups, word) in groups.chunks(64).zip(counts.bit_chunks().iter_padded()) {
+            for (bit, group) in groups.iter().enumerate() {
+                missing[*group] += (!word >> bit & 1) as i64;
+            }
+        }
     }
 
     fn add_literal(
@@ -190,33 +201,27 @@ impl Slot {
         count: usize,
         condition: Option<&BooleanArray>,
     ) {
-        let holds = |row: usize| condition.is_none_or(|c| c.value(row));
+        let bits = condition.map(BooleanArray::values);
         match (&mut self.values, value) {
             (Values::Numbers(sums), ScalarValue::Float64(x)) => {
                 sums.resize(count, 0.0);
-                let x = x.unwrap_or_default();
-                let add = |(row, group): (usize, &usize)| {
-                    sums[*group] += if holds(row) { x } else { 0.0 };
-                };
-                groups.iter().enumerate().for_each(add);
+                let ones = vec![x.unwrap_or_default(); groups.len()];
+                each(&ones, groups, bits, |_, group, x| sums[group] += x);
             }
             (Values::Whole(sums), ScalarValue::Int64(x)) => {
                 sums.resize(count, 0);
-                let x = x.unwrap_or_default();
-                let add = |(row, group): (usize, &usize)| {
-                    sums[*group] = sums[*group].wrapping_add(if holds(row) { x } else { 0 });
-                };
-                groups.iter().enumerate().for_each(add);
+                let ones = vec![x.unwrap_or_default(); groups.len()];
+                each(&ones, groups, bits, |_, group, x| sums[group] = sums[group].wrapping_add(x));
             }
             _ => {}
         }
-        let (then_counts, else_counts) = (!value.is_null(), self.plan.else_zero);
-        if then_counts && (else_counts || condition.is_none()) {
-            return;
-        }
-        for (row, group) in groups.iter().enumerate() {
-            let counts = if holds(row) { then_counts } else { else_counts };
-            self.missing[*group] += i64::from(!counts);
+        match (!value.is_null(), self.plan.else_zero, bits) {
+            (true, true, _) | (true, _, None) => {}
+            (false, true, Some(bits)) => self.leave_out(&!bits, groups),
+            (true, false, Some(bits)) => self.leave_out(bits, groups),
+            (false, false, _) | (false, _, None) => {
+                groups.iter().for_each(|group| self.missing[*group] += 1);
+            }
         }
     }
 
@@ -283,6 +288,10 @@ fn true_only(condition: &BooleanArray) -> BooleanArray {
     }
 }
 
+/// Sums of so few groups are kept four times over, so that a sum need not wait for the one before.
+const FEW_SUMS: usize = 64;
+const COPIES: usize = 4;
+
 /// Adds the values of rows that are not NULL and whose condition holds.
 fn add<T: Copy + Default>(
     values: &[T],
@@ -292,19 +301,50 @@ fn add<T: Copy + Default>(
     sums: &mut [T],
     plus: impl Fn(&mut T, T),
 ) {
-    let wanted = match (condition, argument.nulls()) {
+    let wanted = wanted(argument, condition);
+    if sums.len() > FEW_SUMS {
+        each(values, groups, wanted.as_ref(), |_, group, x| plus(&mut sums[group], x));
+        return;
+    }
+    let mut copies = [T::default(); FEW_SUMS * COPIES];
+    each(values, groups, wanted.as_ref(), |row, group, x| {
+        plus(&mut copies[group * COPIES + row % COPIES], x);
+    });
+    for (sum, copies) in sums.iter_mut().zip(copies.chunks(COPIES)) {
+        copies.iter().for_each(|copy| plus(sum, *copy));
+    }
+}
+
+/// Rows that are not NULL and whose condition holds, if not all.
+fn wanted(argument: &ArrayRef, condition: Option<&BooleanArray>) -> Option<BooleanBuffer> {
+    match (condition, argument.nulls()) {
         (None, None) => None,
         (Some(condition), None) => Some(condition.values().clone()),
         (None, Some(valid)) => Some(valid.inner().clone()),
         (Some(condition), Some(valid)) => Some(condition.values() & valid.inner()),
+    }
+}
+
+/// Calls `add` with every row, its group and its value, or nothing where it is not wanted: adding
+/// nothing is cheaper than a branch that is hard to foresee.
+fn each<T: Copy + Default>(
+    values: &[T],
+    groups: &[usize],
+    wanted: Option<&BooleanBuffer>,
+    mut add: impl FnMut(usize, usize, T),
+) {
+    let Some(wanted) = wanted else {
+        values.iter().zip(groups).enumerate().for_each(|(row, (x, group))| add(row, *group, *x));
+        return;
     };
-    match wanted {
-        None => values.iter().zip(groups).for_each(|(x, group)| plus(&mut sums[*group], *x)),
-        Some(wanted) => {
-            for ((x, group), wanted) in values.iter().zip(groups).zip(wanted.iter()) {
-                // Adding nothing is cheaper than a branch that is hard to foresee.
-                plus(&mut sums[*group], if wanted { *x } else { T::default() });
-            }
+    let mut row = 0;
+    let words = wanted.bit_chunks();
+    for ((values, groups), word) in
+        values.chunks(64).zip(groups.chunks(64)).zip(words.iter_padded())
+    {
+        for (bit, (x, group)) in values.iter().zip(groups).enumerate() {
+            add(row, *group, if word >> bit & 1 == 1 { *x } else { T::default() });
+            row += 1;
         }
     }
 }

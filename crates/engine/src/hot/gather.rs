@@ -7,7 +7,7 @@ use bytes::Bytes;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array,
 };
-use datafusion::arrow::compute::{filter_record_batch, take};
+use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::datasource::listing::PartitionedFile;
@@ -27,6 +27,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use uplake_table::Selection;
 
+use super::compact::{compact, is_long_text, picked, piece};
 use super::{Chunk, ColumnCache};
 
 /// What a scan wants of files, and how to get it from decoded columns.
@@ -46,9 +47,15 @@ pub(crate) struct Gather {
 /// Rows to pick from one row group, whose columns are at hand.
 pub(crate) struct Picked {
     gather: Arc<Gather>,
-    /// Numbers of rows in the row group.
-    rows: Vec<u32>,
+    rows: Rows,
     columns: Vec<Values>,
+}
+
+/// Rows of a row group.
+enum Rows {
+    /// By number.
+    Numbers(Vec<u32>),
+    Ranges(Vec<Range<usize>>),
 }
 
 enum Values {
@@ -109,11 +116,7 @@ impl Gather {
         rows: &Selection,
     ) -> Result<Option<Vec<Picked>>> {
         let wanted = wanted_rows(file, metadata, rows);
-        let chunk = |row_group: usize, field: &FieldRef| Chunk {
-            file: file.object_meta.location.clone(),
-            row_group,
-            column: field.name().clone(),
-        };
+        let chunk = |row_group: usize, field: &FieldRef| chunk_of(file, row_group, field);
         let mut chunks = Vec::new();
         for (group, rows) in &wanted {
             let group_rows = metadata.row_group(*group).num_rows().unsigned_abs();
@@ -125,6 +128,42 @@ impl Gather {
         if !self.cache.worth_keeping(&chunks) {
             return Ok(None);
         }
+        let wanted = wanted.into_iter().map(|(group, rows)| (group, Rows::Numbers(rows)));
+        self.at_hand(file, metadata, wanted.collect(), false).await
+    }
+
+    /// As [`Self::pick`], for ranges of rows: `wanted` has those of each row group.
+    pub async fn scan(
+        self: &Arc<Self>,
+        file: &PartitionedFile,
+        metadata: &Arc<ParquetMetaData>,
+        wanted: Vec<(usize, Vec<Range<usize>>)>,
+    ) -> Result<Option<Vec<Picked>>> {
+        let (mut chunks, mut bytes) = (Vec::new(), 0);
+        for (group, ranges) in &wanted {
+            let rows = metadata.row_group(*group).num_rows().unsigned_abs();
+            let cost = ranges.iter().map(|range| range.len() as u64).sum();
+            for field in self.file_fields() {
+                bytes += rows as usize * field.data_type().primitive_width().unwrap_or(2);
+                chunks.push((chunk_of(file, *group, field), cost, rows));
+            }
+        }
+        if !self.cache.worth_scanning(&chunks, bytes) {
+            return Ok(None);
+        }
+        let wanted = wanted.into_iter().map(|(group, ranges)| (group, Rows::Ranges(ranges)));
+        self.at_hand(file, metadata, wanted.collect(), true).await
+    }
+
+    /// The columns of row groups, decoded now if they are not kept.
+    async fn at_hand(
+        self: &Arc<Self>,
+        file: &PartitionedFile,
+        metadata: &Arc<ParquetMetaData>,
+        wanted: Vec<(usize, Rows)>,
+        whole: bool,
+    ) -> Result<Option<Vec<Picked>>> {
+        let chunk = |row_group: usize, field: &FieldRef| chunk_of(file, row_group, field);
         let mut picked = Vec::with_capacity(wanted.len());
         for (row_group, rows) in wanted {
             let mut missing = Vec::new();
@@ -158,8 +197,12 @@ impl Gather {
                     },
                 };
                 if fresh.is_some() {
-                    let bytes = values.get_array_memory_size();
-                    self.cache.keep(chunk, Arc::clone(&values), bytes);
+                    if whole && is_long_text(&values) {
+                        self.cache.is_too_long(chunk);
+                    } else {
+                        let bytes = values.get_array_memory_size();
+                        self.cache.keep(chunk, Arc::clone(&values), bytes);
+                    }
                 }
                 columns.push(Values::Decoded(values));
             }
@@ -210,7 +253,7 @@ impl Gather {
             .build()?;
         let batches: Vec<RecordBatch> = stream.try_collect().await?;
         let [batch] = batches.as_slice() else { return Ok(None) };
-        let column = |f: &FieldRef| batch.column_by_name(f.name()).cloned();
+        let column = |f: &FieldRef| batch.column_by_name(f.name()).map(compact);
         Ok(fields.iter().map(column).collect())
     }
 
@@ -237,6 +280,11 @@ impl Gather {
         }
         Ok(batch)
     }
+}
+
+fn chunk_of(file: &PartitionedFile, row_group: usize, field: &FieldRef) -> Chunk {
+    let (file, column) = (file.object_meta.location.clone(), field.name().clone());
+    Chunk { file, row_group, column }
 }
 
 /// A file of the store whose footer is known.
@@ -336,22 +384,53 @@ impl Picked {
         let Self { gather, rows, columns } = self;
         let batch_rows = gather.batch_rows.max(1);
         let schema = Arc::new(Schema::new(gather.fields.clone()));
-        let parts: Vec<UInt32Array> =
-            rows.chunks(batch_rows).map(|part| UInt32Array::from(part.to_vec())).collect();
+        let parts: Vec<Part> = match rows {
+            Rows::Numbers(rows) => {
+                let numbers = |part: &[u32]| Part::Numbers(UInt32Array::from(part.to_vec()));
+                rows.chunks(batch_rows).map(numbers).collect()
+            }
+            Rows::Ranges(ranges) => {
+                let pieces = |range: Range<usize>| {
+                    let end = range.end;
+                    let piece = move |from| Part::Piece(from, batch_rows.min(end - from));
+                    range.step_by(batch_rows).map(piece)
+                };
+                ranges.into_iter().flat_map(pieces).collect()
+            }
+        };
         futures::stream::iter(parts)
-            .map(move |rows| {
+            .map(move |part| {
                 let picked = columns
                     .iter()
-                    .map(|values| match values {
-                        Values::Decoded(values) => Ok(take(values.as_ref(), &rows, None)?),
-                        Values::Same(value) => value.to_array_of_size(rows.len()),
+                    .map(|values| match (values, &part) {
+                        (Values::Decoded(values), Part::Numbers(rows)) => picked(values, rows),
+                        (Values::Decoded(values), Part::Piece(from, rows)) => {
+                            piece(values, *from, *rows)
+                        }
+                        (Values::Same(value), part) => value.to_array_of_size(part.rows()),
                     })
                     .collect::<Result<Vec<_>>>()?;
-                let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+                let options = RecordBatchOptions::new().with_row_count(Some(part.rows()));
                 let batch =
                     RecordBatch::try_new_with_options(Arc::clone(&schema), picked, &options)?;
                 gather.project(&gather.apply(batch)?)
             })
             .boxed()
+    }
+}
+
+/// Rows of one batch.
+enum Part {
+    Numbers(UInt32Array),
+    /// From a row on, so many.
+    Piece(usize, usize),
+}
+
+impl Part {
+    fn rows(&self) -> usize {
+        match self {
+            Self::Numbers(rows) => rows.len(),
+            Self::Piece(_, rows) => *rows,
+        }
     }
 }

@@ -5,13 +5,18 @@
 //! and kept, so that all together never cost more than twice what was needed; rows are then picked
 //! from memory.
 //!
+//! Scans of whole files go the same way: what two of them have decoded is kept, and later ones hand out
+//! pieces of it. Text of few different values is kept as small numbers and a list of the values.
+//!
 //! # Invariants
 //! - Data files never change, so what is kept of one is right as long as it is kept.
 //! - Queries come first: when they need memory, columns are let go ([`ColumnCache::let_go`]).
 
+mod compact;
 mod gather;
+mod pruned;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,9 +24,12 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::object_store::path::Path;
 
 pub(crate) use gather::{Gather, Picked};
+pub(crate) use pruned::pruned;
 
 /// Chunks whose cost so far is remembered.
 const REMEMBERED: usize = 100_000;
+/// A chunk that was not used while the others were used so often may go for what scans read.
+const SCANS_UNUSED: u64 = 8;
 
 /// One column of one row group of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +50,8 @@ struct State {
     kept: HashMap<Chunk, Kept>,
     /// Rows decoded of chunks that are not kept.
     spent: HashMap<Chunk, u64>,
+    /// Chunks that whole scans do not keep: text that is long and always different.
+    too_long: HashSet<Chunk>,
     bytes: usize,
     clock: u64,
 }
@@ -91,6 +101,34 @@ impl ColumnCache {
             *spent += cost;
         }
         worth
+    }
+
+    /// [`Self::worth_keeping`] for a scan of whole chunks, with the bytes of each: also says no if there
+    /// is no room without letting go of what is in use.
+    pub fn worth_scanning(&self, chunks: &[(Chunk, u64, u64)], bytes: usize) -> bool {
+        {
+            let mut state = self.lock();
+            if state.too_long.len() > REMEMBERED {
+                state.too_long.clear();
+            }
+            if chunks.iter().any(|(chunk, ..)| state.too_long.contains(chunk)) {
+                return false;
+            }
+            if state.bytes + bytes > self.limit_bytes {
+                let since = state.clock.saturating_sub(SCANS_UNUSED * state.kept.len() as u64);
+                let unused = state.kept.values().filter(|kept| kept.used < since);
+                let room = self.limit_bytes + unused.map(|kept| kept.bytes).sum::<usize>();
+                if state.bytes + bytes > room {
+                    return chunks.iter().all(|(chunk, ..)| state.kept.contains_key(chunk));
+                }
+            }
+        }
+        self.worth_keeping(chunks)
+    }
+
+    /// Whole scans need not try this chunk again.
+    pub fn is_too_long(&self, chunk: Chunk) {
+        self.lock().too_long.insert(chunk);
     }
 
     /// A kept chunk.

@@ -1,0 +1,148 @@
+//! Columns as they are kept: text of few different values as small numbers.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, DictionaryArray, MutableArrayData, PrimitiveArray, StringViewArray,
+    StringViewBuilder, make_array,
+};
+use datafusion::arrow::compute::take;
+use datafusion::arrow::datatypes::{ArrowDictionaryKeyType, DataType, UInt8Type, UInt16Type};
+use datafusion::common::{HashMap, Result};
+
+/// Bytes of all different values that are longer than a view holds. Every piece that is handed out
+/// refers to them, and counts as if it had them to itself.
+const LONG_VALUES_BYTES: usize = 64 << 10;
+
+/// The same values in less memory, if they are text of few different values.
+pub(super) fn compact(values: &ArrayRef) -> ArrayRef {
+    let Some(texts) = values.as_string_view_opt() else { return Arc::clone(values) };
+    // Parquet's dictionary gives equal text in a row group equal views.
+    let mut codes: HashMap<u128, u32> = HashMap::default();
+    let mut numbers = Vec::with_capacity(texts.len());
+    let mut rows = Vec::new();
+    let mut last: Option<(u128, u32)> = None;
+    for (row, view) in texts.views().iter().enumerate() {
+        if texts.is_null(row) {
+            numbers.push(None);
+            continue;
+        }
+        let code = match last {
+            Some((same, code)) if same == *view => code,
+            _ => *codes.entry(*view).or_insert_with(|| {
+                rows.push(row);
+                rows.len() as u32 - 1
+            }),
+        };
+        if code > u32::from(u16::MAX) {
+            return Arc::clone(values);
+        }
+        last = Some((*view, code));
+        numbers.push(Some(code));
+    }
+    let long = |row: &usize| Some(texts.value(*row).len()).filter(|bytes| *bytes > 12);
+    if rows.iter().filter_map(long).sum::<usize>() > LONG_VALUES_BYTES {
+        return Arc::clone(values);
+    }
+    let mut different = StringViewBuilder::new();
+    rows.iter().for_each(|row| different.append_value(texts.value(*row)));
+    let different = different.finish();
+    let numbers = numbers.into_iter();
+    if rows.len() <= 1 << 8 {
+        dictionary::<UInt8Type>(numbers.map(|n| n.map(|n| n as u8)).collect(), different)
+    } else {
+        dictionary::<UInt16Type>(numbers.map(|n| n.map(|n| n as u16)).collect(), different)
+    }
+    .unwrap_or_else(|| Arc::clone(values))
+}
+
+fn dictionary<K: ArrowDictionaryKeyType>(
+    numbers: PrimitiveArray<K>,
+    values: StringViewArray,
+) -> Option<ArrayRef> {
+    Some(Arc::new(DictionaryArray::try_new(numbers, Arc::new(values)).ok()?))
+}
+
+/// Is a column of so many bytes text that would be kept as it is?
+pub(super) fn is_long_text(values: &ArrayRef) -> bool {
+    values.data_type() == &DataType::Utf8View
+}
+
+/// Rows of a kept column, of the type that the table has, in memory of their own: operators that
+/// keep a piece count all memory that it refers to.
+pub(super) fn piece(values: &ArrayRef, from: usize, rows: usize) -> Result<ArrayRef> {
+    let part = values.slice(from, rows);
+    if let Some(keys) = part.as_dictionary_opt::<UInt8Type>() {
+        return texts_of(keys);
+    }
+    if let Some(keys) = part.as_dictionary_opt::<UInt16Type>() {
+        return texts_of(keys);
+    }
+    let data = values.to_data();
+    let mut copy = MutableArrayData::new(vec![&data], false, rows);
+    copy.try_extend(0, from, from + rows)?;
+    Ok(make_array(copy.freeze()))
+}
+
+fn texts_of<K: ArrowDictionaryKeyType>(keys: &DictionaryArray<K>) -> Result<ArrayRef> {
+    Ok(take(keys.values().as_ref(), keys.keys(), None)?)
+}
+
+/// Rows of a kept column by number, of the type that the table has.
+pub(super) fn picked(
+    values: &ArrayRef,
+    rows: &datafusion::arrow::array::UInt32Array,
+) -> Result<ArrayRef> {
+    let part = take(values.as_ref(), rows, None)?;
+    if let Some(keys) = part.as_dictionary_opt::<UInt8Type>() {
+        return texts_of(keys);
+    }
+    if let Some(keys) = part.as_dictionary_opt::<UInt16Type>() {
+        return texts_of(keys);
+    }
+    Ok(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{Int64Array, UInt32Array};
+
+    use super::*;
+
+    fn texts(rows: usize, different: usize, long: bool) -> ArrayRef {
+        // As Parquet's dictionary makes them: equal text has equal views.
+        let mut texts = StringViewBuilder::new().with_deduplicate_strings();
+        for row in 0..rows {
+            match row % (different + 1) {
+                0 => texts.append_null(),
+                n if long => texts.append_value(format!("a text that no view holds {n}")),
+                n => texts.append_value(n.to_string()),
+            }
+        }
+        Arc::new(texts.finish())
+    }
+
+    #[test]
+    fn pieces_of_what_is_kept_are_pieces_of_what_there_was() {
+        let numbers: ArrayRef =
+            Arc::new((0..5000).map(|n| (n % 7 > 0).then_some(n)).collect::<Int64Array>());
+        let columns = [
+            (texts(5000, 4, false), true),
+            (texts(5000, 1, true), true),
+            (texts(5000, 300, true), true),
+            (texts(5000, 4000, true), false),
+            (Arc::new(StringViewArray::from(vec!["x"; 5000])) as ArrayRef, true),
+            (numbers, false),
+        ];
+        for (values, smaller) in columns {
+            let kept = compact(&values);
+            assert_eq!(matches!(kept.data_type(), DataType::Dictionary(..)), smaller);
+            assert!(!smaller || kept.get_array_memory_size() * 3 < values.get_array_memory_size());
+            for (from, rows) in [(0, 5000), (17, 1), (4000, 1000), (300, 0)] {
+                assert_eq!(&piece(&kept, from, rows).unwrap(), &values.slice(from, rows));
+            }
+            let rows = UInt32Array::from(vec![4999, 3, 3, 0]);
+            assert_eq!(&picked(&kept, &rows).unwrap(), &take(&values, &rows, None).unwrap());
+        }
+    }
+}

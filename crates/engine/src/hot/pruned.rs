@@ -1,0 +1,74 @@
+//! The rows of a file that its statistics cannot rule out, as the Parquet scan finds them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::{
+    PagePruningAccessPlanFilter, ParquetAccessPlan, ParquetFileMetrics, RowGroupAccess,
+    RowGroupAccessPlanFilter,
+};
+use datafusion::parquet::file::metadata::ParquetMetaData;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+
+/// By row group, ranges of row numbers within it. Row groups whose start is not in the file's range are
+/// another thread's.
+pub(crate) fn pruned(
+    file: &PartitionedFile,
+    metadata: &ParquetMetaData,
+    schema: &SchemaRef,
+    predicate: Option<&Arc<dyn PhysicalExpr>>,
+) -> Result<Vec<(usize, Vec<Range<usize>>)>> {
+    let groups = metadata.row_groups();
+    let mut filter = RowGroupAccessPlanFilter::new(ParquetAccessPlan::new_all(groups.len()));
+    if let Some(range) = &file.range {
+        filter.prune_by_range(groups, range);
+    }
+    let mut plan = filter.build();
+    if let Some(predicate) = predicate {
+        // The counts of the scan itself are of what it reads.
+        let metrics = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
+        let predicate = snapshot_physical_expr(Arc::clone(predicate))?;
+        let parquet = metadata.file_metadata().schema_descr();
+        let pruning = PruningPredicateBuilder::new()
+            .with_file_schema(Arc::clone(schema))
+            .try_build(Arc::clone(&predicate))?;
+        if !pruning.always_true() {
+            let mut filter = RowGroupAccessPlanFilter::new(plan);
+            filter.prune_by_statistics(schema, parquet, groups, &pruning, &metrics);
+            plan = filter.build();
+        }
+        let pages = PagePruningAccessPlanFilter::new(&predicate, Arc::clone(schema));
+        if pages.filter_number() > 0 && metadata.column_index().is_some() {
+            plan = pages.prune_plan_with_page_index(plan, schema, parquet, metadata, &metrics);
+        }
+    }
+    let mut wanted = Vec::new();
+    for (number, (access, group)) in plan.into_inner().into_iter().zip(groups).enumerate() {
+        let all = usize::try_from(group.num_rows()).unwrap_or_default();
+        let ranges = match access {
+            RowGroupAccess::Skip => continue,
+            RowGroupAccess::Scan => vec![0..all],
+            RowGroupAccess::Selection(selection) => {
+                let mut next = 0;
+                let mut ranges = Vec::new();
+                for part in selection.iter() {
+                    if !part.skip && part.row_count > 0 {
+                        ranges.push(next..next + part.row_count);
+                    }
+                    next += part.row_count;
+                }
+                ranges
+            }
+        };
+        if !ranges.is_empty() {
+            wanted.push((number, ranges));
+        }
+    }
+    Ok(wanted)
+}
