@@ -496,8 +496,7 @@ impl Scan {
         if !gather.reads_columns() || !has_types(&metadata, inner.table_schema(), &read) {
             return Ok(None);
         }
-        let schema = inner.table_schema().table_schema();
-        let wanted = pruned(file, &metadata, schema, predicate.as_ref())?;
+        let wanted = pruned(file, &metadata, inner.table_schema(), predicate.as_ref())?;
         let picked = gather.scan(file, &metadata, wanted).await?;
         if picked.is_some() {
             self.count("hot_files", 1);

@@ -1,17 +1,19 @@
 //! The rows of a file that its statistics cannot rule out, as the Parquet scan finds them.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::Result;
+use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{
     PagePruningAccessPlanFilter, ParquetAccessPlan, ParquetFileMetrics, RowGroupAccess,
     RowGroupAccessPlanFilter,
 };
+use datafusion::datasource::table_schema::TableSchema;
 use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_adapter::replace_columns_with_literals;
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
@@ -21,7 +23,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 pub(crate) fn pruned(
     file: &PartitionedFile,
     metadata: &ParquetMetaData,
-    schema: &SchemaRef,
+    table: &TableSchema,
     predicate: Option<&Arc<dyn PhysicalExpr>>,
 ) -> Result<Vec<(usize, Vec<Range<usize>>)>> {
     let groups = metadata.row_groups();
@@ -34,6 +36,11 @@ pub(crate) fn pruned(
         // The counts of the scan itself are of what it reads.
         let metrics = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
         let predicate = snapshot_physical_expr(Arc::clone(predicate))?;
+        // A column that is not in the file would be taken for one of NULLs.
+        let partition = table.table_partition_cols().iter().map(|field| field.name().as_str());
+        let values: HashMap<&str, &ScalarValue> = partition.zip(&file.partition_values).collect();
+        let predicate = replace_columns_with_literals(predicate, &values)?;
+        let schema = table.table_schema();
         let parquet = metadata.file_metadata().schema_descr();
         let pruning = PruningPredicateBuilder::new()
             .with_file_schema(Arc::clone(schema))

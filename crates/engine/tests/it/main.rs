@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod arrays;
 mod assignment;
 mod budget;
 mod days;
@@ -19,17 +20,20 @@ use uplake_table::{AsOf, Lake};
 /// A session on a fresh lake in `folder`, with this much memory. The clock ticks one second a call from
 /// 2026-11-01, so that commits have different times.
 fn session(folder: &std::path::Path, memory_bytes: usize, threads: usize) -> Session {
+    let lake = Lake::open(folder.join("lake").to_str().unwrap()).unwrap();
+    Session::new(lake, &options(memory_bytes, threads)).unwrap()
+}
+
+fn options(memory_bytes: usize, threads: usize) -> SessionOptions {
     let ticks = std::sync::atomic::AtomicI64::new(1_793_491_200);
-    let options = SessionOptions {
+    SessionOptions {
         memory_bytes,
         threads,
         as_of: AsOf::Latest,
         spill_folder: None,
         use_indexes: true,
         clock: Arc::new(move || ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) * 1000),
-    };
-    let lake = Lake::open(folder.join("lake").to_str().unwrap()).unwrap();
-    Session::new(lake, &options).unwrap()
+    }
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {

@@ -1,0 +1,174 @@
+//! Ids in place of keys, groups in arrays and columns kept in memory: the same answers as without.
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::util::display::array_value_to_string;
+use uplake_engine::{Session, SessionOptions};
+use uplake_table::Lake;
+
+use crate::{block_on, options, session};
+
+/// Two tables of one domain in several files and partitions, with NULL everywhere it can be. Numbers
+/// are multiples of 0.25, so that sums do not depend on the order of rows.
+const DATA: &str = "
+CREATE TABLE events (dt DATE, user_id TEXT, n BIGINT, event TEXT, value DOUBLE, small SMALLINT)
+  PARTITIONED BY (dt) CLUSTERED BY (user_id, n) ID DOMAINS (user_id users);
+CREATE TABLE exposures (user_id TEXT, exp INT, variant INT, t BIGINT)
+  CLUSTERED BY (exp, user_id) ID DOMAINS (user_id users);
+INSERT INTO events SELECT DATE '2026-11-01' + CAST(value % 3 AS INT), CASE WHEN value % 50 = 7 THEN NULL
+  ELSE concat('user number ', CAST((value * 7919) % 3001 AS VARCHAR)) END, value,
+  CASE value % 7 WHEN 0 THEN NULL WHEN 1 THEN 'pay' WHEN 2 THEN 'an event with a longer name' ELSE 'click' END,
+  CASE WHEN value % 11 = 0 THEN NULL ELSE CAST((value * 31) % 1000 AS DOUBLE) / 4 END,
+  CASE WHEN value % 13 = 0 THEN NULL ELSE CAST(value % 5 - 2 AS SMALLINT) END
+  FROM generate_series(1, 30000) AS s(value);
+INSERT INTO events SELECT DATE '2026-11-03', concat('late ', CAST(value AS VARCHAR)), value, 'pay', 0.5, 1
+  FROM generate_series(1, 500) AS s(value);
+INSERT INTO exposures SELECT CASE WHEN value % 97 = 0 THEN NULL
+  ELSE concat('user number ', CAST((value * 31) % 4000 AS VARCHAR)) END,
+  CAST(value % 3 AS INT), CASE WHEN value % 19 = 0 THEN NULL ELSE CAST(value % 2 AS INT) END, value
+  FROM generate_series(1, 9000) AS s(value);
+INSERT INTO exposures VALUES ('late 1', 1, 0, 5), ('late 2', 1, 1, 6), ('nobody else', 1, 1, 7)";
+
+const FIRST: &str = "u AS (SELECT user_id, MIN(variant) AS variant, MIN(t) AS t FROM exposures \
+                     WHERE exp = 1 GROUP BY user_id)";
+
+fn questions() -> Vec<String> {
+    let mut questions: Vec<String> = [
+        // Groups by ids, with keys that are looked at and keys that are not.
+        "SELECT user_id, count(*), sum(value), avg(value), min(n), max(event) FROM events GROUP BY user_id",
+        "SELECT user_id FROM events GROUP BY user_id ORDER BY user_id DESC NULLS LAST LIMIT 7",
+        "SELECT upper(user_id), c FROM (SELECT user_id, count(*) AS c FROM events GROUP BY 1) WHERE c > 8",
+        "SELECT c, count(*) FROM (SELECT user_id, count(*) AS c FROM events GROUP BY 1) GROUP BY c",
+        "SELECT DISTINCT user_id FROM exposures WHERE user_id LIKE '%9'",
+        "SELECT user_id, count(DISTINCT event) FROM events GROUP BY user_id",
+        "SELECT user_id, dt, count(*) FROM events GROUP BY user_id, dt",
+        "SELECT user_id, count(*) FROM events GROUP BY user_id HAVING user_id > 'user number 29'",
+        "SELECT user_id, array_agg(n ORDER BY n) FROM events WHERE n < 60 GROUP BY user_id",
+        // Groups by columns of few values, of every type that arrays take.
+        "SELECT event, count(*), count(value), sum(value), avg(value), min(user_id) FROM events GROUP BY event",
+        "SELECT dt, event, small, count(*), sum(n), avg(n), min(value) FROM events GROUP BY 1, 2, 3",
+        "SELECT small, sum(small), avg(small), max(small) FROM events GROUP BY small",
+        "SELECT value > 100 AS big, count(DISTINCT user_id) FROM events GROUP BY 1",
+        "SELECT exp, variant, count(DISTINCT user_id), count(*) FROM exposures GROUP BY exp, variant",
+        "SELECT n % 4, event, round(stddev(value), 6), corr(value, n) IS NULL FROM events GROUP BY 1, 2",
+        "SELECT event, sum(CASE WHEN small > 0 THEN value ELSE 0.0 END), sum(CASE WHEN small > 0 THEN value END),
+           avg(CASE WHEN event = 'pay' THEN value END), count(CASE WHEN small = 1 THEN 1 END),
+           sum(CASE WHEN small = 1 THEN 1.0 ELSE 0.0 END), sum(CASE WHEN small = 1 THEN 1 ELSE 0 END),
+           sum(CASE WHEN small = 1 THEN n END), sum(CASE WHEN value > 9999 THEN value END),
+           sum(CASE WHEN value > 9999 THEN value ELSE 0.0 END) FROM events GROUP BY event",
+        "SELECT event, sum(value) FILTER (WHERE small > 0), count(*) FILTER (WHERE small IS NULL),
+           sum(n) FILTER (WHERE value IS NULL) FROM events GROUP BY event",
+        "SELECT event, count(*) FROM events WHERE n < 0 GROUP BY event",
+        "SELECT count(*) FROM (SELECT n, count(*) FROM events GROUP BY n)",
+        "SELECT GROUPING(event), event, dt, count(*) FROM events GROUP BY ROLLUP (event, dt)",
+        // Conditions that partitions alone decide, and others.
+        "SELECT count(*), sum(n) FROM events WHERE dt = DATE '2026-11-02'",
+        "SELECT count(*), sum(n) FROM events WHERE dt <> DATE '2026-11-02' AND n > 100",
+        "SELECT count(*), sum(n) FROM events WHERE dt = DATE '2026-11-02' OR n < 100",
+        "SELECT count(*), sum(n) FROM events WHERE dt IS NULL",
+        "SELECT count(*), sum(n) FROM events WHERE dt IN (SELECT max(dt) FROM events)",
+        "SELECT count(*), sum(n) FROM events WHERE date_part('day', dt) = 3 AND dt > DATE '2026-11-02'",
+        "SELECT dt, n, event, value, user_id FROM events WHERE n BETWEEN 7000 AND 7040",
+        "SELECT dt, n, event FROM events WHERE user_id = 'user number 17'",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    // Joins of rows with one row for each user.
+    for body in [
+        "SELECT e.dt, u.variant, count(*), sum(CASE WHEN e.event = 'pay' THEN e.value ELSE 0.0 END),
+           count(DISTINCT e.user_id) FROM events e JOIN u ON e.user_id = u.user_id GROUP BY e.dt, u.variant",
+        "SELECT u.user_id, min(u.variant), sum(CASE WHEN e.n >= u.t AND e.event = 'pay' THEN e.value ELSE 0.0 END),
+           count(e.n) FROM u LEFT JOIN events e ON e.user_id = u.user_id GROUP BY u.user_id",
+        "SELECT variant, count(*) FROM u WHERE EXISTS (SELECT 1 FROM events e WHERE e.user_id = u.user_id AND
+           e.dt = DATE '2026-11-03') AND NOT EXISTS (SELECT 1 FROM events p WHERE p.event = 'pay' AND
+           p.user_id = u.user_id) GROUP BY variant",
+        "SELECT u.user_id, u.t, a.c FROM u JOIN (SELECT user_id, count(*) AS c FROM events GROUP BY user_id) a
+           ON a.user_id = u.user_id WHERE a.c > 9",
+        "SELECT count(*), count(u.user_id), count(e.user_id) FROM u FULL JOIN events e ON e.user_id = u.user_id",
+        "SELECT count(*) FROM u WHERE user_id NOT IN (SELECT user_id FROM events WHERE user_id IS NOT NULL)",
+        "SELECT e.user_id, u.user_id FROM events e JOIN u ON e.user_id = u.user_id AND e.n < 90",
+    ] {
+        questions.push(format!("WITH {FIRST} {body}"));
+    }
+    questions
+}
+
+fn rows(session: &Session, sql: &str) -> Vec<String> {
+    let batches = block_on(session.query(sql)).unwrap_or_else(|e| panic!("{sql}: {e}"));
+    let row = |batch: &RecordBatch, row: usize| -> String {
+        let cell = |column| array_value_to_string(column, row).unwrap();
+        batch.columns().iter().map(|column| cell(column) + "|").collect()
+    };
+    let mut rows: Vec<String> =
+        batches.iter().flat_map(|batch| (0..batch.num_rows()).map(|at| row(batch, at))).collect();
+    rows.sort_unstable();
+    rows
+}
+
+fn compare(memory: usize, threads: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(session(folder.path(), 1 << 30, 2).query(DATA)).unwrap();
+    let lake = Lake::open(folder.path().join("lake").to_str().unwrap()).unwrap();
+    let plain = SessionOptions { use_indexes: false, ..options(1 << 30, 2) };
+    let plain = Session::new(lake, &plain).unwrap();
+    let fast = session(folder.path(), memory, threads);
+    for sql in questions() {
+        let expected = rows(&plain, &sql);
+        // The first scans read files, later ones have columns in memory.
+        for turn in 0..4 {
+            let found = rows(&fast, &sql);
+            assert!(found == expected, "turn {turn}: {sql}\n{found:?}\nnot\n{expected:?}");
+        }
+    }
+    assert_eq!(fast.take_warnings(), Vec::<String>::new());
+}
+
+#[test]
+fn ids_arrays_and_kept_columns_answer_as_plain_scans_do() {
+    compare(1 << 30, 3);
+}
+
+#[test]
+fn a_small_budget_answers_as_plain_scans_do() {
+    compare(24 << 20, 2);
+}
+
+/// More values of a column than arrays are for, and then the same statement again.
+#[test]
+fn too_many_groups_are_left_to_hash_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), 1 << 30, 2);
+    let make = "CREATE TABLE t AS SELECT value AS n, CAST(value AS VARCHAR) AS s FROM generate_series(1, 400000) AS s(value)";
+    block_on(session.query(make)).unwrap();
+    for column in ["n", "s", "n, s"] {
+        let sql = format!(
+            "SELECT count(*), sum(c) FROM (SELECT {column}, count(*) AS c FROM t GROUP BY {column})"
+        );
+        for _ in 0..2 {
+            assert_eq!(rows(&session, &sql), ["400000|400000|"], "{column}");
+        }
+    }
+}
+
+#[test]
+fn plans_say_that_arrays_and_ids_are_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), 1 << 30, 2);
+    block_on(session.query(DATA)).unwrap();
+    let plan = |sql: &str| rows(&session, &format!("EXPLAIN {sql}")).concat();
+    let users = plan("SELECT user_id, count(*) FROM events GROUP BY user_id");
+    assert!(users.contains("DenseAggregateExec: gby=[__id_user_id]"), "{users}");
+    assert!(users.contains("keys_of_ids(__id_user_id"), "{users}");
+    let unseen = plan("SELECT count(*) FROM (SELECT user_id FROM events GROUP BY user_id)");
+    assert!(!unseen.contains("keys_of_ids"), "{unseen}");
+    let joined =
+        format!("WITH {FIRST} SELECT count(*) FROM events e JOIN u ON e.user_id = u.user_id");
+    assert!(plan(&joined).contains("on=[(__id_user_id@"), "{}", plan(&joined));
+    let day = plan("SELECT n FROM events WHERE dt = DATE '2026-11-02'");
+    assert!(!day.contains("FilterExec"), "{day}");
+    let sql = "SELECT sum(n) FROM events";
+    for _ in 0..3 {
+        rows(&session, sql);
+    }
+    let analyzed = rows(&session, &format!("EXPLAIN ANALYZE {sql}")).concat();
+    assert!(analyzed.contains("hot_files="), "{analyzed}");
+}
