@@ -13,8 +13,8 @@ HERE = Path(__file__).resolve().parent
 
 # How a user of uplake would lay the tables out: by day, then by what the questions ask for first.
 LAYOUT = {
-    "events": ["--partition-by", "dt", "--cluster-by", "user_id,ts"],
-    "exposures": ["--partition-by", "dt", "--cluster-by", "exp_id,user_id"],
+    "events": ["--partition-by", "dt", "--cluster-by", "user_id,ts", "--id-domain", "user_id=users"],
+    "exposures": ["--partition-by", "dt", "--cluster-by", "exp_id,user_id", "--id-domain", "user_id=users"],
     "products": ["--cluster-by", "city_id,geohash,poi_id"],
 }
 TABLES = list(LAYOUT)
