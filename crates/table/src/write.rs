@@ -51,6 +51,8 @@ const FILE_BUFFER_BYTES: usize = 1 << 30;
 const PART_BYTES: usize = 8 << 20;
 /// Strings longer than this on average are compressed hard and not tried as a dictionary.
 const LONG_STRING_BYTES: usize = 32;
+/// A page of long text: what has to be decompressed for one row of it. 1 MiB took 2 ms a file.
+const LONG_STRING_PAGE_BYTES: usize = 128 << 10;
 /// Rows looked at to choose a column's encoding.
 const SAMPLE_ROWS: usize = 4096;
 /// A dictionary of a sorted id column: 150,000 ids of 28 bytes in a row group are 4 MiB.
@@ -622,7 +624,9 @@ fn column_properties(
             }
             if average > LONG_STRING_BYTES {
                 let level = ZstdLevel::try_new(1).map_or(Compression::SNAPPY, Compression::ZSTD);
-                builder = builder.set_column_compression(column.clone(), level);
+                builder = builder
+                    .set_column_compression(column.clone(), level)
+                    .set_column_data_page_size_limit(column.clone(), LONG_STRING_PAGE_BYTES);
             }
             if distinct > 0.5 {
                 builder = builder

@@ -23,6 +23,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 /// Chosen by measurement (docs/BENCHMARKS.md): 9 % more statements than glibc's at 24 at once.
+/// `.cargo/config.toml` has its settings.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
