@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How long do the questions of an A/B-testing shop take: uplake, DuckDB and plain DataFusion?
+"""How long do the questions of an A/B-testing shop take: uplake, DuckDB, ClickHouse and plain DataFusion?
 
-Unit: seconds a statement, hot and cold. Floor: the better of the two peers in every cell, ratio 1;
+Unit: seconds a statement, hot and cold. Floor: the best of the peers in every cell, ratio 1;
 version 0.1 has to show its ratios, not to win. Equal answers are not a goal but a condition.
 
     python queries.py DATA [--only q1,q4] [--ranges 1,7] [--out FOLDER]
@@ -28,7 +28,7 @@ from pathlib import Path
 import measure
 import xab
 
-ENGINES = ["uplake", "duckdb", "datafusion"]
+ENGINES = ["uplake", "duckdb", "chdb", "datafusion"]
 REPEATS = 5
 HOT_BUDGET_SECONDS = 12  # A slow statement repeats less often, but at least twice: 2 x 6 s says enough.
 LOAD_CAP_SECONDS = 3600
@@ -112,7 +112,7 @@ def plan(queries, ranges):
 
 
 class Stores:
-    """The tables of the data set in uplake's lake and in DuckDB's file; DataFusion reads the originals."""
+    """The tables of the data set in uplake's lake, DuckDB's file and chDB's folder; DataFusion reads the originals."""
 
     def __init__(self, args, binary, data):
         self.binary, self.data, self.threads, self.keep = binary, data, args.threads, args.keep_stores
@@ -138,6 +138,16 @@ class Stores:
             create = "CREATE TABLE {} AS SELECT * FROM read_parquet('{}')"
             statements = [create.format(table, self.data.pattern(table)) for table in xab.TABLES]
             self.peer("duckdb", {"statements": [*statements, "CHECKPOINT"]}, LOAD_CAP_SECONDS)
+        clickhouse = Path(f"{self.database}.chdb")
+        if "chdb" in self.engines and not (self.keep and clickhouse.exists()):
+            shutil.rmtree(clickhouse, ignore_errors=True)
+            measure.progress("loading every table into chDB")
+            statements = [f"CREATE TABLE {table} {layout}" for table, layout in xab.CLICKHOUSE.items()]
+            for table in xab.TABLES:
+                insert = "INSERT INTO {} SELECT * FROM file('{}', 'Parquet')"
+                statements += [insert.format(table, file) for file in self.data.files(table)]
+            statements += [f"OPTIMIZE TABLE {table} FINAL" for table in xab.TABLES]
+            self.peer("chdb", {"statements": statements}, LOAD_CAP_SECONDS)
 
     def peer(self, engine, job, cap_seconds):
         job = {
@@ -180,11 +190,12 @@ class Stores:
 
 def ask_all(stores, query, days, engines, cap):
     """Cold runs of every engine, then hot runs of every engine: {engine: cell}."""
-    sql = stores.data.statement(query, days)
     cells = {}
     for engine in engines:
+        sql = stores.data.statement(query, days, engine)
         cells[engine] = attempt(lambda: cold(stores, engine, sql, cap))
     for engine, cell in cells.items():
+        sql = stores.data.statement(query, days, engine)
         if "cold" in cell:
             repeats = max(2, min(REPEATS, int(HOT_BUDGET_SECONDS / max(cell["cold"], 1e-3))))
             cell.update(attempt(lambda: hot(stores, engine, sql, repeats, cap)))

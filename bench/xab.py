@@ -15,9 +15,22 @@ HERE = Path(__file__).resolve().parent
 LAYOUT = {
     "events": ["--partition-by", "dt", "--cluster-by", "user_id,ts", "--id-domain", "user_id=users"],
     "exposures": ["--partition-by", "dt", "--cluster-by", "exp_id,user_id", "--id-domain", "user_id=users"],
-    "products": ["--cluster-by", "city_id,geohash,poi_id"],
+    "products": ["--cluster-by", "city_id,geohash,poi_id", "--index", "poi_id"],
 }
 TABLES = list(LAYOUT)
+
+# The same for ClickHouse.
+CLICKHOUSE = {
+    "events": "(dt Date, ts DateTime64(3), user_id String, event LowCardinality(String), page String, item_id Int64,"
+    " value Float64, duration_ms Int32, city LowCardinality(String), os LowCardinality(String),"
+    " app_version LowCardinality(String), channel LowCardinality(String))"
+    " ENGINE = MergeTree PARTITION BY dt ORDER BY (user_id, ts)",
+    "exposures": "(dt Date, ts DateTime64(3), user_id String, exp_id Int32, variant Int32, city LowCardinality(String),"
+    " os LowCardinality(String), app_version LowCardinality(String))"
+    " ENGINE = MergeTree PARTITION BY dt ORDER BY (exp_id, user_id)",
+    "products": "(city_id Int32, geohash LowCardinality(String), poi_id Int64, spu_name String, price Float64,"
+    " sales Int32) ENGINE = MergeTree ORDER BY (city_id, geohash, poi_id)",
+}
 
 # Statements over a range of days, and those that always read the same rows.
 RANGED = ["q1", "q2", "q3", "q4", "q5", "q6", "q7", "q9"]
@@ -47,8 +60,8 @@ class DataSet:
         rows = ", ".join(f"{count:,} {table}" for table, count in self.about["rows"].items())
         return f"XAB, {len(self.days)} days, seed {self.about['args']['seed']}: {rows}"
 
-    def statement(self, query, days):
-        """The SQL of `query` over the last `days` days."""
+    def statement(self, query, days, engine=None):
+        """The SQL of `query` over the last `days` days, in the engine's own words where it has some."""
         last = len(self.days) - 1
         values = {
             "a": self.days[last - days + 1],
@@ -60,7 +73,9 @@ class DataSet:
             "user": self.about["point_user"],
             "ids": ",".join(map(str, self.about["poi_ids"])),
         }
-        lines = (HERE / "queries" / f"{query}.sql").read_text(encoding="utf-8").splitlines()
+        own = HERE / "queries" / f"{query}.{engine}.sql"
+        file = own if own.is_file() else HERE / "queries" / f"{query}.sql"
+        lines = file.read_text(encoding="utf-8").splitlines()
         # Without its comments: a `;` in one would end the statement for a simple reader of files.
         text = "\n".join(line for line in lines if not line.startswith("--"))
         for name, value in values.items():
