@@ -496,6 +496,7 @@ fn aggregate_functions() -> Vec<Arc<datafusion::logical_expr::AggregateUDF>> {
     let own =
         [crate::exact_sum::exact_sum(), crate::daily_sums::daily_sums(), crate::funnel::funnel()];
     functions.extend(own.map(Arc::new));
+    functions.extend(uplake_functions::aggregates().into_iter().map(Arc::new));
     functions
 }
 

@@ -1,0 +1,171 @@
+//! Rows of many groups in the order they came: group, time, and a bit per condition that holds.
+//!
+//! An entry per group would allocate millions of small vectors. Here rows are appended to blocks,
+//! and sorted by group once, by counting, when groups are handed out.
+//!
+//! # Invariants
+//! - What is handed out of a group is in the order in which it was added.
+//! - A row costs 12 bytes and its mask; blocks are full but the last.
+
+use std::mem::size_of;
+
+use datafusion_expr::EmitTo;
+
+/// Rows of a block: 64 Ki rows of 13 bytes are 832 KiB, which lies in the second-level cache while
+/// it fills.
+const BLOCK_ROWS: usize = 1 << 16;
+
+/// A bit per condition, as narrow as the conditions allow.
+pub(crate) trait Mask: Copy + Default + Send + Sync + std::fmt::Debug + 'static {
+    const BYTES: usize = size_of::<Self>();
+
+    fn from_bits(bits: u32) -> Self;
+
+    fn bits(self) -> u32;
+}
+
+impl Mask for u8 {
+    fn from_bits(bits: u32) -> Self {
+        bits as Self
+    }
+
+    fn bits(self) -> u32 {
+        self.into()
+    }
+}
+
+impl Mask for u32 {
+    fn from_bits(bits: u32) -> Self {
+        bits
+    }
+
+    fn bits(self) -> u32 {
+        self
+    }
+}
+
+#[derive(Debug, Default)]
+struct Block<M> {
+    groups: Vec<u32>,
+    times: Vec<i64>,
+    masks: Vec<M>,
+}
+
+impl<M: Mask> Block<M> {
+    fn new() -> Self {
+        Self {
+            groups: Vec::with_capacity(BLOCK_ROWS),
+            times: Vec::with_capacity(BLOCK_ROWS),
+            masks: Vec::with_capacity(BLOCK_ROWS),
+        }
+    }
+}
+
+/// Rows by group: those of group `g` are `starts[g]..starts[g + 1]`.
+#[derive(Debug)]
+pub(crate) struct ByGroup<M> {
+    pub starts: Vec<usize>,
+    pub times: Vec<i64>,
+    pub masks: Vec<M>,
+}
+
+/// The log.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog<M> {
+    blocks: Vec<Block<M>>,
+}
+
+impl<M: Mask> EventLog<M> {
+    pub fn push(&mut self, group: u32, time: i64, mask: M) {
+        if self.blocks.last().is_none_or(|block| block.times.len() == BLOCK_ROWS) {
+            // The first block grows from nothing: most plans with few groups stay small.
+            let first = self.blocks.is_empty();
+            let empty = Block { groups: Vec::new(), times: Vec::new(), masks: Vec::new() };
+            self.blocks.push(if first { empty } else { Block::new() });
+        }
+        if let Some(block) = self.blocks.last_mut() {
+            block.groups.push(group);
+            block.times.push(time);
+            block.masks.push(mask);
+        }
+    }
+
+    /// Takes the rows of the groups to be emitted; groups after them move down. `groups`: how many
+    /// there are.
+    pub fn take(&mut self, emit_to: EmitTo, groups: usize) -> ByGroup<M> {
+        let emitted = match emit_to {
+            EmitTo::All => groups,
+            EmitTo::First(first) => first,
+        };
+        let blocks = std::mem::take(&mut self.blocks);
+        let mut starts = vec![0; emitted + 1];
+        for group in blocks.iter().flat_map(|block| &block.groups) {
+            if let Some(count) = starts.get_mut(*group as usize + 1) {
+                *count += 1;
+            }
+        }
+        for group in 0..emitted {
+            starts[group + 1] += starts[group];
+        }
+        let rows = starts[emitted];
+        let mut next = starts.clone();
+        let (mut times, mut masks) = (vec![0; rows], vec![M::default(); rows]);
+        for block in blocks {
+            for ((group, time), mask) in block.groups.iter().zip(block.times).zip(block.masks) {
+                let at = *group as usize;
+                if at < emitted {
+                    times[next[at]] = time;
+                    masks[next[at]] = mask;
+                    next[at] += 1;
+                } else {
+                    self.push(*group - emitted as u32, time, mask);
+                }
+            }
+        }
+        ByGroup { starts, times, masks }
+    }
+
+    /// Bytes held.
+    pub fn size(&self) -> usize {
+        let full = self.blocks.len().saturating_sub(1) * BLOCK_ROWS;
+        let last = self.blocks.last().map_or(0, |block| block.times.capacity());
+        (full + last) * (size_of::<u32>() + size_of::<i64>() + M::BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn groups_come_out_in_the_order_of_adding_however_they_are_emitted() {
+        for seed in 0..60 {
+            let mut random = Random::new(seed);
+            let groups = 1 + random.below(40) as usize;
+            let rows = if seed == 0 { 200_000 } else { random.below(500) };
+            let mut log = EventLog::<u8>::default();
+            let mut model = vec![Vec::new(); groups];
+            for time in 0..rows as i64 {
+                let group = random.below(groups as u64) as usize;
+                log.push(group as u32, time, (time % 200) as u8);
+                model[group].push((time, (time % 200) as u8));
+            }
+            let mut found = Vec::new();
+            let mut left = groups;
+            while left > 0 {
+                let first = 1 + random.below(left as u64) as usize;
+                let emit = if first == left { EmitTo::All } else { EmitTo::First(first) };
+                let out = log.take(emit, left);
+                for pair in out.starts.windows(2) {
+                    let rows = pair[0]..pair[1];
+                    let times = out.times[rows.clone()].iter().copied();
+                    found.push(times.zip(out.masks[rows].iter().copied()).collect::<Vec<_>>());
+                }
+                left -= first;
+            }
+            assert_eq!(found, model, "seed {seed}");
+            assert_eq!(log.size(), 0, "seed {seed}");
+        }
+    }
+}
