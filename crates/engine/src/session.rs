@@ -506,6 +506,7 @@ fn scalar_functions() -> Vec<Arc<datafusion::logical_expr::ScalarUDF>> {
     functions.extend(own.map(Arc::new));
     functions.extend(crate::assignment::functions().into_iter().map(Arc::new));
     functions.extend(crate::domain_functions::functions().map(Arc::new));
+    functions.extend(uplake_functions::scalars().into_iter().map(Arc::new));
     functions
 }
 

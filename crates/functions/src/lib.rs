@@ -2,6 +2,7 @@
 //!
 //! | module | functions |
 //! |---|---|
+//! | `bitmap` | `to_bitmap`, `bitmap_and` …; `bitmap_union`, `bitmap_intersect`, `intersect_count` … |
 //! | `event_function` | `window_funnel`, `sequence_match`, `sequence_count` |
 //!
 //! # Invariants
@@ -13,17 +14,26 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bitmap;
 mod event_function;
 mod event_log;
+mod fold;
 #[cfg(test)]
 mod random;
 mod sequence;
 mod single;
 mod window_funnel;
 
-use datafusion_expr::AggregateUDF;
+use datafusion_expr::{AggregateUDF, ScalarUDF};
 
 /// All aggregate functions.
 pub fn aggregates() -> Vec<AggregateUDF> {
-    event_function::functions().into_iter().collect()
+    let mut functions = Vec::from(event_function::functions());
+    functions.extend(bitmap::aggregates());
+    functions
+}
+
+/// All functions of a row.
+pub fn scalars() -> Vec<ScalarUDF> {
+    bitmap::scalars()
 }
