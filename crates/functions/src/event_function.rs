@@ -18,9 +18,7 @@ use arrow::array::{
 };
 use arrow::buffer::{BooleanBuffer, Buffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::cast;
-use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Field, FieldRef, Int64Type, TimeUnit, ToByteSlice,
-};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, FieldRef, Int64Type, ToByteSlice};
 use datafusion_common::{Result, ScalarValue, exec_err, plan_err};
 use datafusion_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion_expr::function::{
@@ -35,11 +33,11 @@ use crate::arguments::{constants, no_distinct};
 use crate::event_log::{ByGroup, EventLog, Mask};
 use crate::sequence::{Pattern, order};
 use crate::single::Single;
+use crate::time::{span, span_type, ticks, time_type};
 use crate::window_funnel::{CONDITIONS_MAX, Funnel, Mode};
 
 /// Conditions that fit a mask of one byte.
 const NARROW_CONDITIONS: usize = 8;
-const NANOS_PER_DAY: i128 = 86_400_000_000_000;
 
 /// The functions, to be registered with a session.
 pub(crate) fn functions() -> [AggregateUDF; 3] {
@@ -98,7 +96,7 @@ impl EventFunction {
                     None => return plan_err!("the mode of {name} is {}", Mode::NAMES),
                 },
             };
-            let window = window(&constants[0], time)?;
+            let window = span(&constants[0], time, "window", name)?;
             return Ok(Question::Funnel(Funnel { window, mode, steps: conditions }));
         }
         let Some(text) = constants[0].try_as_str().flatten() else {
@@ -159,45 +157,6 @@ fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// Units of a time column in a second; `None` for whole numbers, whose unit nobody knows.
-fn ticks(time: &DataType) -> Option<i64> {
-    match time {
-        DataType::Timestamp(TimeUnit::Second, _) => Some(1),
-        DataType::Timestamp(TimeUnit::Millisecond, _) => Some(1000),
-        DataType::Timestamp(TimeUnit::Microsecond, _) => Some(1_000_000),
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => Some(1_000_000_000),
-        _ => None,
-    }
-}
-
-/// The window in units of the time column.
-fn window(given: &ScalarValue, time: &DataType) -> Result<i64> {
-    let units = match (given, ticks(time)) {
-        (ScalarValue::Int64(Some(number)), ticks) => {
-            Some(i128::from(*number) * i128::from(ticks.unwrap_or(1)))
-        }
-        (ScalarValue::IntervalMonthDayNano(Some(span)), _) if span.months != 0 => {
-            return plan_err!(
-                "the window of window_funnel has months, which differ in length; give days"
-            );
-        }
-        (ScalarValue::IntervalMonthDayNano(Some(_)), None) => {
-            return plan_err!(
-                "the times of window_funnel are whole numbers, so its window is one too, in their unit"
-            );
-        }
-        (ScalarValue::IntervalMonthDayNano(Some(span)), Some(ticks)) => {
-            let nanos = i128::from(span.days) * NANOS_PER_DAY + i128::from(span.nanoseconds);
-            Some(nanos * i128::from(ticks) / 1_000_000_000)
-        }
-        _ => None,
-    };
-    match units.map(|units| i64::try_from(units.min(i64::MAX.into()))) {
-        Some(Ok(units)) if units >= 0 => Ok(units),
-        _ => plan_err!("the window of window_funnel is an INTERVAL or whole seconds, from 0"),
-    }
-}
-
 impl AggregateUDFImpl for EventFunction {
     fn name(&self) -> &'static str {
         match self.kind {
@@ -221,28 +180,13 @@ impl AggregateUDFImpl for EventFunction {
         let mut types = Vec::with_capacity(given.len());
         if leading > 0 {
             types.push(match (self.kind, &given[0]) {
-                (Kind::WindowFunnel, DataType::Interval(_) | DataType::Duration(_)) => {
-                    DataType::Interval(arrow::datatypes::IntervalUnit::MonthDayNano)
-                }
-                (Kind::WindowFunnel, whole) if whole.is_integer() => DataType::Int64,
-                (Kind::WindowFunnel, _) => {
-                    return plan_err!(
-                        "the window of {name} is an INTERVAL or whole seconds, from 0"
-                    );
-                }
+                (Kind::WindowFunnel, window) => span_type(window, "window", name)?,
                 (_, text) if is_text(text) => DataType::Utf8,
                 _ => return plan_err!("{name} takes a pattern such as '(?1).*(?2)' first"),
             });
             types.extend((1..leading).map(|_| DataType::Utf8));
         }
-        types.push(match &given[leading] {
-            time @ DataType::Timestamp(_, _) => time.clone(),
-            DataType::Date32 => DataType::Timestamp(TimeUnit::Second, None),
-            DataType::Date64 => DataType::Timestamp(TimeUnit::Millisecond, None),
-            DataType::Null => DataType::Timestamp(TimeUnit::Microsecond, None),
-            whole if whole.is_integer() => DataType::Int64,
-            _ => return plan_err!("the time of {name} is a timestamp, a date or a whole number"),
-        });
+        types.push(time_type(&given[leading], name)?);
         let conditions = &given[leading + 1..];
         if conditions.len() > CONDITIONS_MAX {
             return plan_err!("{name} takes at most {CONDITIONS_MAX} conditions");
@@ -505,5 +449,99 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
 
     fn size(&self) -> usize {
         self.log.size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::TimestampMicrosecondArray;
+
+    use super::*;
+    use crate::random::Random;
+
+    fn groups<M: Mask>(question: &Question) -> Groups<M> {
+        EventGroups { question: question.clone(), leading: 0, conditions: 3 }.of()
+    }
+
+    /// Answers of rows split over partial accumulators, merged in the end.
+    fn answers<M: Mask>(
+        question: &Question,
+        values: &[ArrayRef],
+        group_of: &[usize],
+        filter: &BooleanArray,
+        random: &mut Random,
+    ) -> ArrayRef {
+        let mut last = groups::<M>(question);
+        let mut at = 0;
+        while at < group_of.len() {
+            let rows = 1 + random.below((group_of.len() - at) as u64) as usize;
+            let part: Vec<ArrayRef> = values.iter().map(|v| v.slice(at, rows)).collect();
+            let (of, filter) = (&group_of[at..at + rows], filter.slice(at, rows));
+            let (state, of) = if random.below(2) == 0 {
+                (last.convert_to_state(&part, Some(&filter)).unwrap(), of.to_vec())
+            } else {
+                let mut partial = groups::<M>(question);
+                partial.update_batch(&part, of, Some(&filter), 3).unwrap();
+                (partial.state(EmitTo::All).unwrap(), (0..3).collect())
+            };
+            last.merge_batch(&state, &of, 3).unwrap();
+            at += rows;
+        }
+        last.merge_batch(&[], &[], 3).unwrap();
+        last.evaluate(EmitTo::All).unwrap()
+    }
+
+    #[test]
+    fn every_order_and_split_gives_what_sorted_rows_give() {
+        for seed in 0..3000 {
+            let mut random = Random::new(seed);
+            let rows = random.below(20) as usize;
+            let mut cells = |nulls: u64| -> Vec<Option<u64>> {
+                (0..rows).map(|_| Some(random.next()).filter(|n| n >> 40 & 7 >= nulls)).collect()
+            };
+            let times: Vec<Option<i64>> =
+                cells(1).iter().map(|c| c.map(|n| (n % 12) as i64)).collect();
+            let truths: Vec<Vec<Option<bool>>> =
+                (0..3).map(|_| cells(1).iter().map(|c| c.map(|n| n % 3 == 0)).collect()).collect();
+            let kept: Vec<Option<bool>> = cells(0).iter().map(|c| c.map(|n| n % 8 > 0)).collect();
+            let group_of: Vec<usize> = (0..rows).map(|_| random.below(3) as usize).collect();
+            let mut values: Vec<ArrayRef> =
+                vec![Arc::new(TimestampMicrosecondArray::from(times.clone()))];
+            values
+                .extend(truths.iter().map(|c| Arc::new(BooleanArray::from(c.clone())) as ArrayRef));
+            let filter = BooleanArray::from(kept.clone());
+
+            let modes = [Mode::Default, Mode::StrictOrder, Mode::StrictIncrease, Mode::StrictDedup];
+            let pattern = Pattern::parse("(?1)(?t<=0).*(?2)", 1, 3).unwrap();
+            let question = match random.below(6) {
+                0 => Question::Match(pattern),
+                1 => Question::Count(pattern),
+                n => Question::Funnel(Funnel { window: 4, mode: modes[n as usize - 2], steps: 3 }),
+            };
+            let narrow = answers::<u8>(&question, &values, &group_of, &filter, &mut random);
+            let wide = answers::<u32>(&question, &values, &group_of, &filter, &mut random);
+            assert_eq!(&narrow, &wide, "seed {seed}");
+            let narrow = cast(&narrow, &DataType::Int64).unwrap();
+            for group in 0..3 {
+                let mut own: Vec<(i64, u32)> = Vec::new();
+                for row in (0..rows).filter(|r| group_of[*r] == group && kept[*r] == Some(true)) {
+                    let bit = |i: usize| u32::from(truths[i][row] == Some(true)) << i;
+                    let mask = bit(0) | bit(1) | bit(2);
+                    own.extend(times[row].map(|time| (time, mask)));
+                }
+                order(&mut own);
+                if !matches!(&question, Question::Funnel(_)) {
+                    own.retain(|row| row.1 != 0);
+                }
+                let (times, masks): (Vec<i64>, Vec<u32>) = own.into_iter().unzip();
+                let expected = match &question {
+                    Question::Funnel(funnel) => funnel.level(&times, &masks) as i64,
+                    Question::Match(pattern) => i64::from(pattern.matches(&times, &masks)),
+                    Question::Count(pattern) => pattern.count(&times, &masks),
+                };
+                let found = narrow.as_primitive::<Int64Type>().value(group);
+                assert_eq!(found, expected, "seed {seed}: {question:?}");
+            }
+        }
     }
 }
