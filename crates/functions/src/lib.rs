@@ -2,6 +2,7 @@
 //!
 //! | module | functions |
 //! |---|---|
+//! | `ab_test` | `ab_test_mean`, `ab_test_proportion`, `ab_test_ratio`, `ab_test_cuped`, `srm_test` |
 //! | `bitmap` | `to_bitmap`, `bitmap_and` …; `bitmap_union`, `bitmap_intersect`, `intersect_count` … |
 //! | `event_function` | `window_funnel`, `sequence_match`, `sequence_count` |
 //! | `retention` | `retention` |
@@ -16,6 +17,7 @@
 //! No tables, no sessions: `engine` registers what [`aggregates`] and [`scalars`] give.
 #![forbid(unsafe_code)]
 
+mod ab_test;
 mod arguments;
 mod bitmap;
 mod event_function;
@@ -39,6 +41,7 @@ pub fn aggregates() -> Vec<AggregateUDF> {
     functions.extend(bitmap::aggregates());
     functions.push(retention::function());
     functions.extend(value_by::functions());
+    functions.extend(ab_test::functions());
     functions
 }
 
