@@ -19,6 +19,7 @@ use arrow::array::{
     StringArray, StringBuilder, StructArray,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Float64Type};
 use datafusion_common::{Result, ScalarValue, exec_datafusion_err, exec_err, plan_err};
 use datafusion_expr::AggregateUDF;
@@ -113,7 +114,8 @@ impl Function for Metric {
         if !fits {
             return plan_err!("{} takes {takes}, a row per user", self.name());
         }
-        let mut types = vec![DataType::Float64; given.len()];
+        let number = if *self == Self::Proportion { DataType::Boolean } else { DataType::Float64 };
+        let mut types = vec![number; given.len()];
         types[0] = DataType::Utf8;
         if given.len() == count + 2 {
             types[count + 1] = DataType::Utf8;
@@ -301,9 +303,11 @@ impl Fold for Compare {
     type Columns = (StringArray, Vec<Float64Array>);
 
     fn columns(&self, values: &[ArrayRef]) -> Result<Self::Columns> {
-        let numbers = values[1..=self.metric.columns()].iter();
-        let numbers = numbers.map(|column| column.as_primitive::<Float64Type>().clone());
-        Ok((values[0].as_string::<i32>().clone(), numbers.collect()))
+        let number = |column: &ArrayRef| {
+            Ok(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone())
+        };
+        let numbers = values[1..=self.metric.columns()].iter().map(number);
+        Ok((values[0].as_string::<i32>().clone(), numbers.collect::<Result<_>>()?))
     }
 
     /// A row in which something is NULL does not count.
@@ -503,7 +507,6 @@ impl SampleRatio {
 #[cfg(test)]
 mod tests {
     use arrow::array::BooleanArray;
-    use arrow::compute::cast;
     use arrow::datatypes::Int64Type;
 
     use super::*;
