@@ -80,7 +80,7 @@ def test_funnels_are_clickhouses(lake):
 def test_funnels_of_many_users_fit_a_small_budget(lake):
     """Too many rows to keep: groups are written to disk and merged, or the statement says so."""
     lake.run("sql", "-c", """
-        CREATE TABLE e AS SELECT value % 200000 AS u, to_timestamp_micros(value * 7919 % 864000000) AS t, value % 3 AS k
+        CREATE TABLE e AS SELECT value % 200000 AS u, to_timestamp_micros(value * 1103515245 % 2147483647 % 864000000) AS t, value * 48271 % 2147483647 % 3 AS k
         FROM generate_series(1, 3000000)""")
     query = """
         SELECT f, n, count(*) AS users FROM (

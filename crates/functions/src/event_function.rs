@@ -1,6 +1,6 @@
 //! `window_funnel`, `sequence_match` and `sequence_count` as aggregates.
 //!
-//! They keep a user's rows, at most 13 bytes each in the log ([`crate::event_log`]), and look at
+//! They keep a user's rows in a log ([`crate::event_log`]), 9 bytes and their group, and look at
 //! them in the order of time when they are asked. Rows without a condition that holds are not
 //! kept, unless the mode is `strict_order`.
 //!
@@ -323,17 +323,24 @@ impl<M: Mask> Groups<M> {
     }
 }
 
-/// Calls `see` with the sorted rows of each group.
-fn each_group<M: Mask>(groups: &mut ByGroup<M>, mut see: impl FnMut(&[i64], &[M])) {
+/// Calls `see` with the sorted rows of each group. `ties`: the order of rows of one time matters.
+fn each_group<M: Mask>(groups: &mut ByGroup<M>, ties: bool, mut see: impl FnMut(&[i64], &[M])) {
     let mut rows = Vec::new();
     for pair in groups.starts.windows(2) {
         let times = &mut groups.times[pair[0]..pair[1]];
         let masks = &mut groups.masks[pair[0]..pair[1]];
-        // Rows mostly come in the order of time; two of one time may still stand the wrong way.
-        if !times.windows(2).all(|pair| pair[0] < pair[1]) {
+        // Rows mostly come in the order of time.
+        let sorted =
+            times.windows(2).all(|pair| pair[0] < pair[1] || (!ties && pair[0] == pair[1]));
+        if !sorted {
             rows.clear();
             rows.extend(times.iter().copied().zip(masks.iter().copied()));
-            order(&mut rows);
+            if ties {
+                order(&mut rows);
+            } else {
+                // Stable sorting makes use of the sorted runs that the rows of each file are.
+                rows.sort_by_key(|(time, _)| *time);
+            }
             for (i, (time, mask)) in rows.iter().enumerate() {
                 (times[i], masks[i]) = (*time, *mask);
             }
@@ -372,7 +379,8 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let mut groups = self.take(emit_to);
         let mut answers = Vec::with_capacity(groups.starts.len() - 1);
-        each_group(&mut groups, |times, masks| {
+        let ties = !matches!(self.question, Question::Funnel(_));
+        each_group(&mut groups, ties, |times, masks| {
             answers.push(match &self.question {
                 Question::Funnel(funnel) => funnel.level(times, masks) as i64,
                 Question::Match(pattern) => i64::from(pattern.matches(times, masks)),
