@@ -431,14 +431,14 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
                 return exec_err!("a partial state of a funnel is cut off");
             }
             let (times, masks) = state.split_at(rows * size_of::<i64>());
-            for (time, mask) in times.chunks_exact(8).zip(masks.chunks_exact(M::BYTES)) {
-                let mut bits = [0; 4];
-                bits[..M::BYTES].copy_from_slice(mask);
-                let mut raw = [0; 8];
-                raw.copy_from_slice(time);
-                let mask = M::from_bits(u32::from_le_bytes(bits));
-                self.log.push(*group as u32, i64::from_ne_bytes(raw), mask);
-            }
+            let rows =
+                times.chunks_exact(8).zip(masks.chunks_exact(M::BYTES)).map(|(time, mask)| {
+                    let (mut raw, mut bits) = ([0; 8], [0; 4]);
+                    raw.copy_from_slice(time);
+                    bits[..M::BYTES].copy_from_slice(mask);
+                    (i64::from_ne_bytes(raw), M::from_bits(u32::from_le_bytes(bits)))
+                });
+            self.log.extend(*group as u32, rows);
         }
         Ok(())
     }

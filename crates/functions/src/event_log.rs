@@ -101,13 +101,32 @@ impl<M: Mask> EventLog<M> {
         {
             return block.push(group, time, mask);
         }
+        self.new_block().push(group, time, mask);
+    }
+
+    /// Adds rows of one group.
+    pub fn extend(&mut self, group: u32, mut rows: impl ExactSizeIterator<Item = (i64, M)>) {
+        while rows.len() > 0 {
+            let is_full = self.blocks.last().is_none_or(|b| b.times.len() >= BLOCK_ROWS);
+            let block = match self.blocks.last_mut() {
+                Some(last) if !is_full => last,
+                _ => self.new_block(),
+            };
+            let fit = rows.len().min(BLOCK_ROWS - block.times.len());
+            for (time, mask) in rows.by_ref().take(fit) {
+                block.times.push(time);
+                block.masks.push(mask);
+            }
+            block.runs.push(Run { group, rows: fit as u32 });
+        }
+    }
+
+    fn new_block(&mut self) -> &mut Block<M> {
         // The first block grows from nothing: most plans with few groups stay small.
         let first = self.blocks.is_empty();
         let empty = Block { runs: Vec::new(), times: Vec::new(), masks: Vec::new() };
-        let mut block = if first { empty } else { Block::new() };
-        block.push(group, time, mask);
         self.runs += self.blocks.last().map_or(0, |last| last.runs.capacity());
-        self.blocks.push(block);
+        self.blocks.push_mut(if first { empty } else { Block::new() })
     }
 
     /// Takes the rows of the groups to be emitted; groups after them move down. `groups`: how many
@@ -146,9 +165,8 @@ impl<M: Mask> EventLog<M> {
                         masks[to] = block.masks[from];
                     }
                 } else {
-                    for from in from {
-                        self.push(group - emitted as u32, block.times[from], block.masks[from]);
-                    }
+                    let rows = from.map(|from| (block.times[from], block.masks[from]));
+                    self.extend(group - emitted as u32, rows);
                 }
             }
         }
@@ -178,10 +196,18 @@ mod tests {
             let rows = if seed == 0 { 200_000 } else { random.below(500) };
             let mut log = EventLog::<u8>::default();
             let mut model = vec![Vec::new(); groups];
-            for time in 0..rows as i64 {
+            let mut time = 0;
+            while time < rows as i64 {
                 let group = random.below(groups as u64) as usize;
-                log.push(group as u32, time, (time % 200) as u8);
-                model[group].push((time, (time % 200) as u8));
+                let run = if random.below(3) == 0 { random.below(200) as i64 } else { 1 };
+                let rows = (0..run as usize).map(|i| (time + i as i64, (time % 200) as u8));
+                model[group].extend(rows.clone());
+                if run == 1 {
+                    log.push(group as u32, time, (time % 200) as u8);
+                } else {
+                    log.extend(group as u32, rows);
+                }
+                time += run;
             }
             let mut found = Vec::new();
             let mut left = groups;
