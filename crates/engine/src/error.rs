@@ -106,7 +106,11 @@ impl From<DataFusionError> for EngineError {
             }
             DataFusionError::Plan(message) if message.contains("No function matches") => {
                 let from = message.find("No function matches").unwrap_or_default();
-                Self::statement(message[from..].lines().next().unwrap_or_default())
+                // What a function of ours says is wrong with its arguments stands before.
+                let own = message[..from].split_once(OWN_WORDS).map(|(_, own)| own.trim());
+                let own = own.map(|own| own.trim_start_matches("Error during planning: "));
+                let of_all = || message[from..].lines().next().unwrap_or_default();
+                Self::statement(own.filter(|own| !own.is_empty()).unwrap_or_else(of_all))
             }
             DataFusionError::Plan(message)
             | DataFusionError::NotImplemented(message)
@@ -122,6 +126,9 @@ impl From<DataFusionError> for EngineError {
         }
     }
 }
+
+/// What DataFusion puts before the message of a function that refuses its arguments.
+const OWN_WORDS: &str = "user-defined coercion failed with: ";
 
 /// Arrow's type names as SQL's: "Cannot cast string 'x' to value of Int64 type".
 fn in_sql_words(message: &str) -> String {

@@ -172,7 +172,8 @@ impl Session {
             .with_runtime_env(runtime)
             .with_default_features()
             .with_aggregate_functions(aggregate_functions())
-            .with_scalar_functions(scalar_functions());
+            .with_scalar_functions(scalar_functions())
+            .with_window_functions(window_functions());
         if options.use_indexes {
             state = state.with_optimizer_rule(Arc::new(JoinIds));
             state = state.with_physical_optimizer_rules(physical_rules(Some(&too_many_groups)));
@@ -496,6 +497,18 @@ fn aggregate_functions() -> Vec<Arc<datafusion::logical_expr::AggregateUDF>> {
     let own =
         [crate::exact_sum::exact_sum(), crate::daily_sums::daily_sums(), crate::funnel::funnel()];
     functions.extend(own.map(Arc::new));
+    functions.extend(uplake_functions::aggregates().into_iter().map(Arc::new));
+    // Under the name that other engines have for it.
+    let sketch = functions.iter().position(|function| function.name() == "approx_distinct");
+    if let Some(sketch) = sketch.map(|place| functions[place].as_ref().clone()) {
+        functions.push(Arc::new(sketch.with_aliases(["approx_count_distinct"])));
+    }
+    functions
+}
+
+fn window_functions() -> Vec<Arc<datafusion::logical_expr::WindowUDF>> {
+    let mut functions = SessionStateDefaults::default_window_functions();
+    functions.extend(uplake_functions::windows().into_iter().map(Arc::new));
     functions
 }
 
@@ -505,6 +518,7 @@ fn scalar_functions() -> Vec<Arc<datafusion::logical_expr::ScalarUDF>> {
     functions.extend(own.map(Arc::new));
     functions.extend(crate::assignment::functions().into_iter().map(Arc::new));
     functions.extend(crate::domain_functions::functions().map(Arc::new));
+    functions.extend(uplake_functions::scalars().into_iter().map(Arc::new));
     functions
 }
 

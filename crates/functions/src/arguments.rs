@@ -1,0 +1,28 @@
+//! What functions ask of their arguments.
+
+use arrow::array::{Array, BooleanArray};
+use datafusion_common::{Result, ScalarValue, plan_err};
+use datafusion_expr::function::AccumulatorArgs;
+use datafusion_physical_expr::expressions::Literal;
+
+/// The first `count` arguments, which must be constants.
+pub(crate) fn constants(
+    args: &AccumulatorArgs,
+    count: usize,
+    name: &str,
+) -> Result<Vec<ScalarValue>> {
+    let literal = |i: usize| match args.exprs[i].downcast_ref::<Literal>() {
+        Some(literal) => Ok(literal.value().clone()),
+        None => plan_err!("argument {} of {name} must be a constant", i + 1),
+    };
+    (0..count).map(literal).collect()
+}
+
+pub(crate) fn no_distinct(args: &AccumulatorArgs, name: &str) -> Result<()> {
+    if args.is_distinct { plan_err!("{name} takes no DISTINCT") } else { Ok(()) }
+}
+
+/// Whether the FILTER of an aggregate lets a row through.
+pub(crate) fn passes(filter: Option<&BooleanArray>, row: usize) -> bool {
+    filter.is_none_or(|f| f.is_valid(row) && f.value(row))
+}

@@ -1,0 +1,555 @@
+//! `window_funnel`, `sequence_match` and `sequence_count` as aggregates.
+//!
+//! They keep a user's rows in a log ([`crate::event_log`]), 9 bytes and their group, and look at
+//! them in the order of time when they are asked. Rows without a condition that holds are not
+//! kept, unless the mode is `strict_order`.
+//!
+//! # Invariants
+//! - Constant arguments (window, mode, pattern) are read once when a statement is planned.
+//! - A partial state is the times of a group, then its masks, in native byte order: it stays on
+//!   the machine.
+
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, LargeBinaryArray,
+};
+use arrow::buffer::{BooleanBuffer, Buffer, OffsetBuffer, ScalarBuffer};
+use arrow::compute::cast;
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, FieldRef, Int64Type, ToByteSlice};
+use datafusion_common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion_expr::expr::{AggregateFunction, AggregateFunctionParams};
+use datafusion_expr::function::{
+    AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs,
+};
+use datafusion_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, Signature,
+    Volatility,
+};
+
+use crate::arguments::{constants, no_distinct};
+use crate::event_log::{ByGroup, EventLog, Mask};
+use crate::sequence::{Pattern, order};
+use crate::single::Single;
+use crate::time::{span, span_type, ticks, time_type};
+use crate::window_funnel::{CONDITIONS_MAX, Funnel, Mode};
+
+/// Conditions that fit a mask of one byte.
+const NARROW_CONDITIONS: usize = 8;
+
+/// The functions, to be registered with a session.
+pub(crate) fn functions() -> [AggregateUDF; 3] {
+    [Kind::WindowFunnel, Kind::SequenceMatch, Kind::SequenceCount].map(|kind| {
+        let signature = Signature::user_defined(Volatility::Immutable);
+        AggregateUDF::from(EventFunction { kind, signature, question: None })
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    WindowFunnel,
+    SequenceMatch,
+    SequenceCount,
+}
+
+/// What is asked of a user's rows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Question {
+    Funnel(Funnel),
+    Match(Pattern),
+    Count(Pattern),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct EventFunction {
+    kind: Kind,
+    signature: Signature,
+    /// Set when the constant arguments have been read and taken off.
+    question: Option<Question>,
+}
+
+impl EventFunction {
+    /// Constant arguments in front of the time.
+    fn leading(&self, types: &[DataType]) -> usize {
+        if self.question.is_some() {
+            return 0;
+        }
+        let mode = types.get(1).is_some_and(is_text);
+        1 + usize::from(self.kind == Kind::WindowFunnel && mode)
+    }
+
+    /// Reads the constant arguments. `time`: the type of the column.
+    fn question(
+        &self,
+        constants: &[ScalarValue],
+        time: &DataType,
+        conditions: usize,
+    ) -> Result<Question> {
+        let name = self.name();
+        if self.kind == Kind::WindowFunnel {
+            let mode = match constants.get(1).map(|mode| mode.try_as_str().flatten()) {
+                None => Mode::Default,
+                Some(text) => match text.and_then(Mode::of_name) {
+                    Some(mode) => mode,
+                    None => return plan_err!("the mode of {name} is {}", Mode::NAMES),
+                },
+            };
+            let window = span(&constants[0], time, "window", name)?;
+            return Ok(Question::Funnel(Funnel { window, mode, steps: conditions }));
+        }
+        let Some(text) = constants[0].try_as_str().flatten() else {
+            return plan_err!("{name} takes a pattern such as '(?1).*(?2)', not NULL");
+        };
+        let pattern = Pattern::parse(text, ticks(time).unwrap_or(1), conditions);
+        match (pattern, self.kind) {
+            (Ok(pattern), Kind::SequenceMatch) => Ok(Question::Match(pattern)),
+            (Ok(pattern), _) => Ok(Question::Count(pattern)),
+            (Err(problem), _) => plan_err!("{name} cannot read the pattern '{text}': {problem}"),
+        }
+    }
+
+    fn groups(&self, args: &AccumulatorArgs) -> Result<EventGroups> {
+        no_distinct(args, self.name())?;
+        let types: Vec<DataType> =
+            args.expr_fields.iter().map(|field| field.data_type().clone()).collect();
+        let leading = self.leading(&types);
+        let conditions = types.len() - leading - 1;
+        let question = match &self.question {
+            Some(question) => question.clone(),
+            None => {
+                let constants = constants(args, leading, self.name())?;
+                self.question(&constants, &types[leading], conditions)?
+            }
+        };
+        Ok(EventGroups { question, leading, conditions })
+    }
+}
+
+/// What both accumulators need to know.
+struct EventGroups {
+    question: Question,
+    leading: usize,
+    conditions: usize,
+}
+
+impl EventGroups {
+    fn of<M: Mask>(self) -> Groups<M> {
+        let keep_all = matches!(&self.question, Question::Funnel(f) if f.mode == Mode::StrictOrder);
+        let Self { question, leading, .. } = self;
+        Groups {
+            question,
+            leading,
+            keep_all,
+            groups: 0,
+            log: EventLog::default(),
+            mask: PhantomData,
+        }
+    }
+
+    fn is_narrow(&self) -> bool {
+        self.conditions <= NARROW_CONDITIONS
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+impl AggregateUDFImpl for EventFunction {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::WindowFunnel => "window_funnel",
+            Kind::SequenceMatch => "sequence_match",
+            Kind::SequenceCount => "sequence_count",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
+        let name = self.name();
+        let leading = self.leading(given);
+        let form = if self.kind == Kind::WindowFunnel { "window, [mode,]" } else { "pattern," };
+        if given.len() < leading + 2 {
+            return plan_err!("{name} takes ({form} time, condition, …)");
+        }
+        let mut types = Vec::with_capacity(given.len());
+        if leading > 0 {
+            types.push(match (self.kind, &given[0]) {
+                (Kind::WindowFunnel, window) => span_type(window, "window", name)?,
+                (_, text) if is_text(text) => DataType::Utf8,
+                _ => return plan_err!("{name} takes a pattern such as '(?1).*(?2)' first"),
+            });
+            types.extend((1..leading).map(|_| DataType::Utf8));
+        }
+        types.push(time_type(&given[leading], name)?);
+        let conditions = &given[leading + 1..];
+        if conditions.len() > CONDITIONS_MAX {
+            return plan_err!("{name} takes at most {CONDITIONS_MAX} conditions");
+        }
+        for (i, condition) in conditions.iter().enumerate() {
+            if !matches!(condition, DataType::Boolean | DataType::Null) {
+                return plan_err!("condition {} of {name} is neither true nor false", i + 1);
+            }
+            types.push(DataType::Boolean);
+        }
+        Ok(types)
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(match self.kind {
+            Kind::WindowFunnel => DataType::Int32,
+            Kind::SequenceMatch => DataType::Boolean,
+            Kind::SequenceCount => DataType::Int64,
+        })
+    }
+
+    fn is_nullable(&self) -> bool {
+        false
+    }
+
+    fn default_value(&self, _: &DataType) -> Result<ScalarValue> {
+        Ok(match self.kind {
+            Kind::WindowFunnel => ScalarValue::Int32(Some(0)),
+            Kind::SequenceMatch => ScalarValue::Boolean(Some(false)),
+            Kind::SequenceCount => ScalarValue::Int64(Some(0)),
+        })
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let groups = self.groups(&args)?;
+        Ok(if groups.is_narrow() {
+            Box::new(Single(groups.of::<u8>()))
+        } else {
+            Box::new(Single(groups.of::<u32>()))
+        })
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        let name = format!("{}[rows]", args.name);
+        Ok(vec![Arc::new(Field::new(name, DataType::LargeBinary, true))])
+    }
+
+    fn groups_accumulator_supported(&self, _: AccumulatorArgs) -> bool {
+        true
+    }
+
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        let groups = self.groups(&args)?;
+        Ok(if groups.is_narrow() {
+            Box::new(groups.of::<u8>())
+        } else {
+            Box::new(groups.of::<u32>())
+        })
+    }
+
+    fn simplify(&self) -> Option<AggregateFunctionSimplification> {
+        if self.question.is_some() {
+            return None;
+        }
+        let function = self.clone();
+        Some(Box::new(move |call: AggregateFunction, info| {
+            let types = call.params.args.iter().map(|arg| info.get_data_type(arg));
+            let types = types.collect::<Result<Vec<_>>>()?;
+            let leading = function.leading(&types);
+            let literals = call.params.args[..leading].iter().map(|arg| match arg {
+                Expr::Literal(value, _) => Some(value.clone()),
+                _ => None,
+            });
+            let Some(constants) = literals.collect::<Option<Vec<_>>>() else {
+                return Ok(Expr::AggregateFunction(call));
+            };
+            let conditions = types.len() - leading - 1;
+            let question = function.question(&constants, &types[leading], conditions)?;
+            let bound = EventFunction { question: Some(question), ..function.clone() };
+            let mut args = call.params.args;
+            args.drain(..leading);
+            let params = AggregateFunctionParams { args, ..call.params };
+            let func = Arc::new(AggregateUDF::from(bound));
+            Ok(Expr::AggregateFunction(AggregateFunction { func, params }))
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Groups<M> {
+    question: Question,
+    /// Constant arguments to step over.
+    leading: usize,
+    /// Rows without a condition matter, too.
+    keep_all: bool,
+    groups: usize,
+    log: EventLog<M>,
+    mask: PhantomData<M>,
+}
+
+/// Per row, a bit for each condition that holds.
+fn masks_of<M: Mask>(conditions: &[ArrayRef], rows: usize) -> Vec<M> {
+    let mut masks = vec![M::default(); rows];
+    for (i, condition) in conditions.iter().enumerate() {
+        for row in holds(condition.as_boolean()).set_indices() {
+            masks[row] = M::from_bits(masks[row].bits() | 1 << i);
+        }
+    }
+    masks
+}
+
+/// Where a condition is true: not NULL and not false.
+fn holds(condition: &BooleanArray) -> BooleanBuffer {
+    match condition.nulls() {
+        Some(valid) => condition.values() & valid.inner(),
+        None => condition.values().clone(),
+    }
+}
+
+/// The raw numbers of a time column.
+fn raw_times(times: &ArrayRef) -> Result<ScalarBuffer<i64>> {
+    let times = cast(times, &Int64Type::DATA_TYPE)?;
+    Ok(times.as_primitive::<Int64Type>().values().clone())
+}
+
+impl<M: Mask> Groups<M> {
+    fn take(&mut self, emit_to: EmitTo) -> ByGroup<M> {
+        let out = self.log.take(emit_to, self.groups);
+        self.groups -= out.starts.len() - 1;
+        out
+    }
+}
+
+/// Calls `see` with the sorted rows of each group. `ties`: the order of rows of one time matters.
+fn each_group<M: Mask>(groups: &mut ByGroup<M>, ties: bool, mut see: impl FnMut(&[i64], &[M])) {
+    let mut rows = Vec::new();
+    for pair in groups.starts.windows(2) {
+        let times = &mut groups.times[pair[0]..pair[1]];
+        let masks = &mut groups.masks[pair[0]..pair[1]];
+        // Rows mostly come in the order of time.
+        let sorted =
+            times.windows(2).all(|pair| pair[0] < pair[1] || (!ties && pair[0] == pair[1]));
+        if !sorted {
+            rows.clear();
+            rows.extend(times.iter().copied().zip(masks.iter().copied()));
+            if ties {
+                order(&mut rows);
+            } else {
+                // Stable sorting makes use of the sorted runs that the rows of each file are.
+                rows.sort_by_key(|(time, _)| *time);
+            }
+            for (i, (time, mask)) in rows.iter().enumerate() {
+                (times[i], masks[i]) = (*time, *mask);
+            }
+        }
+        see(times, masks);
+    }
+}
+
+impl<M: Mask> GroupsAccumulator for Groups<M> {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        filter: Option<&BooleanArray>,
+        total_num_groups: usize,
+    ) -> Result<()> {
+        self.groups = total_num_groups;
+        let values = &values[self.leading..];
+        let times = raw_times(&values[0])?;
+        let masks = masks_of::<M>(&values[1..], times.len());
+        // Neither a row without a time nor one that FILTER leaves out.
+        let valid = values[0].nulls().map(|valid| valid.inner().clone());
+        let kept = match (valid, filter.map(holds)) {
+            (Some(valid), Some(filter)) => Some(&valid & &filter),
+            (valid, filter) => valid.or(filter),
+        };
+        for (row, mask) in masks.into_iter().enumerate() {
+            let wanted = self.keep_all || mask.bits() != 0;
+            if wanted && kept.as_ref().is_none_or(|kept| kept.value(row)) {
+                self.log.push(group_indices[row] as u32, times[row], mask);
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        let mut groups = self.take(emit_to);
+        let mut answers = Vec::with_capacity(groups.starts.len() - 1);
+        let ties = !matches!(self.question, Question::Funnel(_));
+        each_group(&mut groups, ties, |times, masks| {
+            answers.push(match &self.question {
+                Question::Funnel(funnel) => funnel.level(times, masks) as i64,
+                Question::Match(pattern) => i64::from(pattern.matches(times, masks)),
+                Question::Count(pattern) => pattern.count(times, masks),
+            });
+        });
+        Ok(match self.question {
+            Question::Funnel(_) => {
+                Arc::new(answers.into_iter().map(|n| n as i32).collect::<Int32Array>()) as ArrayRef
+            }
+            Question::Match(_) => {
+                Arc::new(BooleanArray::from_iter(answers.into_iter().map(|n| Some(n > 0))))
+            }
+            Question::Count(_) => Arc::new(Int64Array::from(answers)),
+        })
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        let groups = self.take(emit_to);
+        let row_bytes = size_of::<i64>() + M::BYTES;
+        let mut bytes = Vec::with_capacity(groups.times.len() * row_bytes);
+        let mut offsets = vec![0];
+        for pair in groups.starts.windows(2) {
+            bytes.extend_from_slice(groups.times[pair[0]..pair[1]].to_byte_slice());
+            for mask in &groups.masks[pair[0]..pair[1]] {
+                bytes.extend_from_slice(&mask.bits().to_le_bytes()[..M::BYTES]);
+            }
+            offsets.push(bytes.len() as i64);
+        }
+        let offsets = OffsetBuffer::new(offsets.into());
+        Ok(vec![Arc::new(LargeBinaryArray::try_new(offsets, Buffer::from_vec(bytes), None)?)])
+    }
+
+    fn merge_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        total_num_groups: usize,
+    ) -> Result<()> {
+        self.groups = total_num_groups;
+        let Some(states) = values.first() else { return Ok(()) };
+        let states = states.as_binary::<i64>();
+        let row_bytes = size_of::<i64>() + M::BYTES;
+        for (state, group) in states.iter().zip(group_indices) {
+            let Some(state) = state else { continue };
+            let rows = state.len() / row_bytes;
+            if rows * row_bytes != state.len() {
+                return exec_err!("a partial state of a funnel is cut off");
+            }
+            let (times, masks) = state.split_at(rows * size_of::<i64>());
+            let rows =
+                times.chunks_exact(8).zip(masks.chunks_exact(M::BYTES)).map(|(time, mask)| {
+                    let (mut raw, mut bits) = ([0; 8], [0; 4]);
+                    raw.copy_from_slice(time);
+                    bits[..M::BYTES].copy_from_slice(mask);
+                    (i64::from_ne_bytes(raw), M::from_bits(u32::from_le_bytes(bits)))
+                });
+            self.log.extend(*group as u32, rows);
+        }
+        Ok(())
+    }
+
+    fn convert_to_state(
+        &self,
+        values: &[ArrayRef],
+        filter: Option<&BooleanArray>,
+    ) -> Result<Vec<ArrayRef>> {
+        let rows = values[0].len();
+        let mut each =
+            Self { question: self.question.clone(), log: EventLog::default(), groups: 0, ..*self };
+        each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
+        each.state(EmitTo::All)
+    }
+
+    fn size(&self) -> usize {
+        self.log.size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::TimestampMicrosecondArray;
+
+    use super::*;
+    use crate::random::Random;
+
+    fn groups<M: Mask>(question: &Question) -> Groups<M> {
+        EventGroups { question: question.clone(), leading: 0, conditions: 3 }.of()
+    }
+
+    /// Answers of rows split over partial accumulators, merged in the end.
+    fn answers<M: Mask>(
+        question: &Question,
+        values: &[ArrayRef],
+        group_of: &[usize],
+        filter: &BooleanArray,
+        random: &mut Random,
+    ) -> ArrayRef {
+        let mut last = groups::<M>(question);
+        let mut at = 0;
+        while at < group_of.len() {
+            let rows = 1 + random.below((group_of.len() - at) as u64) as usize;
+            let part: Vec<ArrayRef> = values.iter().map(|v| v.slice(at, rows)).collect();
+            let (of, filter) = (&group_of[at..at + rows], filter.slice(at, rows));
+            let (state, of) = if random.below(2) == 0 {
+                (last.convert_to_state(&part, Some(&filter)).unwrap(), of.to_vec())
+            } else {
+                let mut partial = groups::<M>(question);
+                partial.update_batch(&part, of, Some(&filter), 3).unwrap();
+                (partial.state(EmitTo::All).unwrap(), (0..3).collect())
+            };
+            last.merge_batch(&state, &of, 3).unwrap();
+            at += rows;
+        }
+        last.merge_batch(&[], &[], 3).unwrap();
+        last.evaluate(EmitTo::All).unwrap()
+    }
+
+    #[test]
+    fn every_order_and_split_gives_what_sorted_rows_give() {
+        for seed in 0..3000 {
+            let mut random = Random::new(seed);
+            let rows = random.below(20) as usize;
+            let mut cells = |nulls: u64| -> Vec<Option<u64>> {
+                (0..rows).map(|_| Some(random.next()).filter(|n| n >> 40 & 7 >= nulls)).collect()
+            };
+            let times: Vec<Option<i64>> =
+                cells(1).iter().map(|c| c.map(|n| (n % 12) as i64)).collect();
+            let truths: Vec<Vec<Option<bool>>> =
+                (0..3).map(|_| cells(1).iter().map(|c| c.map(|n| n % 3 == 0)).collect()).collect();
+            let kept: Vec<Option<bool>> = cells(0).iter().map(|c| c.map(|n| n % 8 > 0)).collect();
+            let group_of: Vec<usize> = (0..rows).map(|_| random.below(3) as usize).collect();
+            let mut values: Vec<ArrayRef> =
+                vec![Arc::new(TimestampMicrosecondArray::from(times.clone()))];
+            values
+                .extend(truths.iter().map(|c| Arc::new(BooleanArray::from(c.clone())) as ArrayRef));
+            let filter = BooleanArray::from(kept.clone());
+
+            let modes = [Mode::Default, Mode::StrictOrder, Mode::StrictIncrease, Mode::StrictDedup];
+            let pattern = Pattern::parse("(?1)(?t<=0).*(?2)", 1, 3).unwrap();
+            let question = match random.below(6) {
+                0 => Question::Match(pattern),
+                1 => Question::Count(pattern),
+                n => Question::Funnel(Funnel { window: 4, mode: modes[n as usize - 2], steps: 3 }),
+            };
+            let narrow = answers::<u8>(&question, &values, &group_of, &filter, &mut random);
+            let wide = answers::<u32>(&question, &values, &group_of, &filter, &mut random);
+            assert_eq!(&narrow, &wide, "seed {seed}");
+            let narrow = cast(&narrow, &DataType::Int64).unwrap();
+            for group in 0..3 {
+                let mut own: Vec<(i64, u32)> = Vec::new();
+                for row in (0..rows).filter(|r| group_of[*r] == group && kept[*r] == Some(true)) {
+                    let bit = |i: usize| u32::from(truths[i][row] == Some(true)) << i;
+                    let mask = bit(0) | bit(1) | bit(2);
+                    own.extend(times[row].map(|time| (time, mask)));
+                }
+                order(&mut own);
+                if !matches!(&question, Question::Funnel(_)) {
+                    own.retain(|row| row.1 != 0);
+                }
+                let (times, masks): (Vec<i64>, Vec<u32>) = own.into_iter().unzip();
+                let expected = match &question {
+                    Question::Funnel(funnel) => funnel.level(&times, &masks) as i64,
+                    Question::Match(pattern) => i64::from(pattern.matches(&times, &masks)),
+                    Question::Count(pattern) => pattern.count(&times, &masks),
+                };
+                let found = narrow.as_primitive::<Int64Type>().value(group);
+                assert_eq!(found, expected, "seed {seed}: {question:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! SQL functions of experiments and behaviour.
+//!
+//! | module | functions |
+//! |---|---|
+//! | `ab_test` | `ab_test_mean`, `ab_test_proportion`, `ab_test_ratio`, `ab_test_cuped`, `srm_test` |
+//! | `bitmap` | `to_bitmap`, `bitmap_and` …; `bitmap_union`, `bitmap_intersect`, `intersect_count` … |
+//! | `event_function` | `window_funnel`, `sequence_match`, `sequence_count` |
+//! | `retention` | `retention` |
+//! | `session_number` | `session_number`, over a window |
+//! | `value_by` | `first_value_by`, `last_value_by` and their other names |
+//!
+//! # Invariants
+//! - Every aggregate has a state that merges: any split of the rows gives the same answer.
+//! - What an aggregate holds is counted as it grows.
+//!
+//! # Not here
+//! No tables, no sessions: `engine` registers what [`aggregates`] and [`scalars`] give.
+#![forbid(unsafe_code)]
+
+mod ab_test;
+mod arguments;
+mod bitmap;
+mod event_function;
+mod event_log;
+mod fold;
+#[cfg(test)]
+mod random;
+mod retention;
+mod sequence;
+mod session_number;
+mod single;
+mod time;
+mod value_by;
+mod window_funnel;
+
+use datafusion_expr::{AggregateUDF, ScalarUDF, WindowUDF};
+
+/// All aggregate functions.
+pub fn aggregates() -> Vec<AggregateUDF> {
+    let mut functions = Vec::from(event_function::functions());
+    functions.extend(bitmap::aggregates());
+    functions.push(retention::function());
+    functions.extend(value_by::functions());
+    functions.extend(ab_test::functions());
+    functions
+}
+
+/// All functions of a row.
+pub fn scalars() -> Vec<ScalarUDF> {
+    bitmap::scalars()
+}
+
+/// All functions over windows.
+pub fn windows() -> Vec<WindowUDF> {
+    vec![session_number::function()]
+}

@@ -1,0 +1,269 @@
+//! How far a user came through the steps of a funnel within a window: the meaning of
+//! `window_funnel`, without SQL.
+//!
+//! Rows are taken in the order of time. A row that meets several conditions counts as several
+//! events, and the events of one time are taken in the order of their steps.
+//!
+//! | mode | a chain is | the search ends early |
+//! |---|---|---|
+//! | default | events of steps 1, 2, 3 …, in that order, the last within the window of the first | never |
+//! | strict_increase | the same, each later than the one before | never |
+//! | strict_dedup | as default | before an event of a step after the first that has been reached |
+//! | strict_order | as default | after the first event of step 1: before a row without a condition, and before an event of a step whose step before has not been reached |
+//!
+//! The answer is the length of the longest chain found.
+//!
+//! # Invariants
+//! - Of all chains that reach a step, the one with the latest start can go on the longest, so one
+//!   start per step is all there is to remember.
+//!
+//! # Source
+//! ClickHouse's `windowFunnel` (26.9). `strict_increase` differs where ClickHouse forgets an
+//! earlier event of a step for a later one: `A@1 B@2 B@3 C@3` is 3 here and 2 there.
+
+use crate::event_log::Mask;
+
+/// Conditions that a function takes at most: a bit each.
+pub(crate) const CONDITIONS_MAX: usize = 32;
+
+/// When a search ends early, and what a chain is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Mode {
+    Default,
+    StrictOrder,
+    StrictIncrease,
+    StrictDedup,
+}
+
+impl Mode {
+    /// The names, for messages.
+    pub const NAMES: &str = "'default', 'strict_order', 'strict_increase' or 'strict_dedup'";
+
+    /// By its name in SQL; ClickHouse's name of `strict_dedup` is taken too.
+    pub fn of_name(name: &str) -> Option<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "default" => Some(Self::Default),
+            "strict_order" => Some(Self::StrictOrder),
+            "strict_increase" => Some(Self::StrictIncrease),
+            "strict_dedup" | "strict_deduplication" => Some(Self::StrictDedup),
+            _ => None,
+        }
+    }
+}
+
+/// A funnel: times and window in one unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Funnel {
+    pub window: i64,
+    pub mode: Mode,
+    /// At most [`CONDITIONS_MAX`].
+    pub steps: usize,
+}
+
+impl Funnel {
+    /// The steps passed. `times`: sorted; `masks`: a bit per step, the first lowest; 0 for a row
+    /// without a condition, which only `strict_order` looks at.
+    pub fn level<M: Mask>(&self, times: &[i64], masks: &[M]) -> usize {
+        let mut chains = Chains { latest: [0; CONDITIONS_MAX], reached: 0, window: self.window };
+        let mut row = 0;
+        while row < times.len() && chains.reached < self.steps {
+            let time = times[row];
+            let mut bits = masks[row].bits();
+            let mut last = row + 1;
+            while last < times.len() && times[last] == time {
+                bits |= masks[last].bits();
+                last += 1;
+            }
+            let goes_on = match self.mode {
+                Mode::Default => chains.ascending(bits, time),
+                Mode::StrictIncrease => chains.descending(bits, time),
+                Mode::StrictDedup => chains.without_repeats(bits, &masks[row..last], time),
+                Mode::StrictOrder => chains.in_order(bits, &masks[row..last], time),
+            };
+            if !goes_on {
+                break;
+            }
+            row = last;
+        }
+        chains.reached
+    }
+}
+
+/// What is known of the chains so far.
+struct Chains {
+    /// Per reached step, the latest start of a chain that reached it.
+    latest: [i64; CONDITIONS_MAX],
+    reached: usize,
+    window: i64,
+}
+
+impl Chains {
+    /// An event of a step, from 0.
+    fn pass(&mut self, step: usize, time: i64) {
+        if step == 0 {
+            self.latest[0] = time;
+            self.reached = self.reached.max(1);
+        } else if step <= self.reached {
+            let start = self.latest[step - 1];
+            if time <= start.saturating_add(self.window) {
+                self.latest[step] = start;
+                self.reached = self.reached.max(step + 1);
+            }
+        }
+    }
+
+    fn ascending(&mut self, mut bits: u32, time: i64) -> bool {
+        while bits != 0 {
+            self.pass(bits.trailing_zeros() as usize, time);
+            bits &= bits - 1;
+        }
+        true
+    }
+
+    /// The last step first, so that no event follows another of the same time.
+    fn descending(&mut self, mut bits: u32, time: i64) -> bool {
+        while bits != 0 {
+            let step = 31 - bits.leading_zeros();
+            self.pass(step as usize, time);
+            bits &= !(1 << step);
+        }
+        true
+    }
+
+    fn without_repeats<M: Mask>(&mut self, mut bits: u32, same: &[M], time: i64) -> bool {
+        while bits != 0 {
+            let step = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            for _ in same.iter().filter(|mask| mask.bits() >> step & 1 == 1) {
+                if step > 0 && step < self.reached {
+                    return false;
+                }
+                self.pass(step, time);
+            }
+        }
+        true
+    }
+
+    fn in_order<M: Mask>(&mut self, mut bits: u32, same: &[M], time: i64) -> bool {
+        if self.reached > 0 && same.iter().any(|mask| mask.bits() == 0) {
+            return false;
+        }
+        while bits != 0 {
+            let step = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            if self.reached > 0 && step > self.reached {
+                return false;
+            }
+            self.pass(step, time);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// An event: time, and its step from 1; 0 for a row without a condition.
+    type Event = (i64, usize);
+
+    /// The longest chain by trying them all.
+    fn longest(events: &[Event], window: i64, steps: usize, strictly: bool) -> usize {
+        fn from(
+            events: &[Event],
+            at: usize,
+            chain: (i64, i64, usize),
+            window: i64,
+            steps: usize,
+            strictly: bool,
+        ) -> usize {
+            let (start, last, length) = chain;
+            let mut most = length;
+            for (i, (time, step)) in events.iter().enumerate().skip(at) {
+                let later = !strictly || length == 0 || *time > last;
+                let inside = length == 0 || *time - start <= window;
+                if *step == length + 1 && length < steps && later && inside {
+                    let start = if length == 0 { *time } else { start };
+                    let chain = (start, *time, length + 1);
+                    most = most.max(from(events, i + 1, chain, window, steps, strictly));
+                }
+            }
+            most
+        }
+        from(events, 0, (0, 0, 0), window, steps, strictly)
+    }
+
+    /// The table of the module's text, word by word.
+    fn model(mut events: Vec<Event>, funnel: Funnel) -> usize {
+        events.sort_unstable();
+        let Funnel { window, mode, steps } = funnel;
+        let reached = |until: usize| longest(&events[..until], window, steps, false);
+        let end = (0..events.len()).find(|&i| {
+            let step = events[i].1;
+            match mode {
+                Mode::Default | Mode::StrictIncrease => false,
+                Mode::StrictDedup => step >= 2 && reached(i) >= step,
+                Mode::StrictOrder => reached(i) > 0 && (step == 0 || step > reached(i) + 1),
+            }
+        });
+        let until = end.unwrap_or(events.len());
+        longest(&events[..until], window, steps, mode == Mode::StrictIncrease)
+    }
+
+    #[test]
+    fn every_mode_is_the_longest_of_all_chains_before_its_end() {
+        let modes = [Mode::Default, Mode::StrictOrder, Mode::StrictIncrease, Mode::StrictDedup];
+        let mut levels = [[0; 6]; 4];
+        for seed in 0..40_000 {
+            let mut random = Random::new(seed);
+            let steps = 1 + random.below(4) as usize;
+            let mode = random.below(4) as usize;
+            let window = random.below(12) as i64;
+            let funnel = Funnel { window, mode: modes[mode], steps };
+            let (rows, span) = (random.below(9), 1 + random.below(12));
+            let mut rows: Vec<(i64, u32)> = (0..rows)
+                .map(|_| (random.below(span) as i64, random.below(1 << steps) as u32))
+                .collect();
+            let mut events = Vec::new();
+            for (time, mask) in &rows {
+                let met = (1..=steps).filter(|step| mask >> (step - 1) & 1 == 1);
+                events.extend(met.map(|step| (*time, step)));
+                if *mask == 0 {
+                    events.push((*time, 0));
+                }
+            }
+            random.shuffle(&mut rows);
+            rows.sort_by_key(|row| row.0);
+            let (times, masks): (Vec<i64>, Vec<u32>) = rows.iter().copied().unzip();
+            let level = funnel.level(&times, &masks);
+            assert_eq!(level, model(events, funnel), "seed {seed}: {funnel:?} {rows:?}");
+            levels[mode][level] += 1;
+        }
+        for of_mode in levels {
+            assert!(of_mode[..5].iter().all(|count| *count > 20), "cases too easy: {levels:?}");
+        }
+    }
+
+    #[test]
+    fn published_examples() {
+        let mode = |name: &str| Mode::of_name(name).unwrap();
+        let level = |mode: Mode, events: &[(i64, u32)]| {
+            let (times, masks): (Vec<i64>, Vec<u32>) = events.iter().copied().unzip();
+            Funnel { window: 10, mode, steps: 4 }.level(&times, &masks)
+        };
+        let (a, b, c, d) = (1, 2, 4, 8);
+        assert_eq!(level(mode("default"), &[(0, a), (1, b), (2, d), (3, c), (11, d)]), 3);
+        assert_eq!(level(mode("strict_order"), &[(0, a), (1, b), (2, d), (3, c)]), 2);
+        assert_eq!(level(mode("STRICT_DEDUP"), &[(0, a), (1, b), (2, c), (3, b), (4, d)]), 3);
+        assert_eq!(level(mode("strict_increase"), &[(0, a), (1, b), (2, c), (2, d)]), 3);
+        assert_eq!(level(mode("strict_increase"), &[(1, a), (2, b), (3, b), (3, c)]), 3);
+    }
+
+    #[test]
+    fn a_window_at_the_end_of_time_does_not_overflow() {
+        let funnel = Funnel { window: i64::MAX, mode: Mode::Default, steps: 2 };
+        assert_eq!(funnel.level(&[i64::MAX - 1, i64::MAX], &[1u8, 2]), 2);
+        assert_eq!(funnel.level(&[i64::MIN, i64::MAX], &[1u8, 2]), 1);
+    }
+}
