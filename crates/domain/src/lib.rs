@@ -15,7 +15,8 @@
 //! | `domain` | giving ids, following the log |
 //! | `run`, `log` | bytes of a run; the folder of a domain in object storage |
 //! | `dictionary`, `index`, `key_table` | key to id and back, in memory |
-//! | `local` | the local file |
+//! | `local`, `frame` | the local folder; bytes of its key file |
+//! | `index_file`, `key_file` | index and keys that are read when they are asked for |
 //! | `maintain` | describe, check, rebuild, compact, vacuum |
 //! | `keys`, `hash` | batches of keys; their order and hashes |
 //!
@@ -34,8 +35,11 @@
 mod dictionary;
 mod domain;
 mod error;
+mod frame;
 mod hash;
 mod index;
+mod index_file;
+mod key_file;
 mod key_table;
 mod keys;
 mod local;
