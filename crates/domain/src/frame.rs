@@ -299,7 +299,13 @@ fn push_page<K: Keys + ?Sized>(
         bytes: page.len() as u32,
         keys: (end - first) as u16,
         // A page of one key says nothing about others, and its length may not fit.
-        width: if !is_uniform { VARIED } else if end - first == 1 { 0 } else { width as u16 },
+        width: if !is_uniform {
+            VARIED
+        } else if end - first == 1 {
+            0
+        } else {
+            width as u16
+        },
         crc: crc32fast::hash(page),
     }
 }

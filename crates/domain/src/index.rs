@@ -94,7 +94,11 @@ impl Index {
     /// Reads the shard of a hash, if it is not in memory.
     #[inline]
     pub(crate) fn load(&self, hash: u64) -> Result<()> {
-        if self.shards[shard_of(hash)].get().is_some() { Ok(()) } else { self.fetch(shard_of(hash)) }
+        if self.shards[shard_of(hash)].get().is_some() {
+            Ok(())
+        } else {
+            self.fetch(shard_of(hash))
+        }
     }
 
     /// Reads every shard that is not in memory.
@@ -102,7 +106,9 @@ impl Index {
         if self.is_in_memory() {
             return Ok(());
         }
-        (0..SHARDS).filter(|shard| self.shards[*shard].get().is_none()).try_for_each(|n| self.fetch(n))
+        (0..SHARDS)
+            .filter(|shard| self.shards[*shard].get().is_none())
+            .try_for_each(|n| self.fetch(n))
     }
 
     fn fetch(&self, number: usize) -> Result<()> {

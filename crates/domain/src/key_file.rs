@@ -212,7 +212,7 @@ impl Cache {
     fn set(&self, page: u32) -> Option<std::sync::MutexGuard<'_, Set>> {
         // Fibonacci hashing: neighbours lie in different sets.
         let spread = u64::from(page.wrapping_mul(0x9E37_79B9));
-        let set = self.sets.get((spread * self.sets.len() as u64 >> 32) as usize)?;
+        let set = self.sets.get(((spread * self.sets.len() as u64) >> 32) as usize)?;
         Some(set.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

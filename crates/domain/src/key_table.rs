@@ -150,7 +150,7 @@ impl KeyTable {
         let segments = (0..len.div_ceil(SEGMENT_KEYS)).map(|_| OnceLock::new()).collect();
         let missing = AtomicUsize::new(len.div_ceil(SEGMENT_KEYS));
         let table = Self { segments, missing, len, key_bytes, file: Some(file), is_paged: false };
-        if len % SEGMENT_KEYS != 0 {
+        if !len.is_multiple_of(SEGMENT_KEYS) {
             table.load(len >> SEGMENT_BITS)?;
         }
         Ok(table)
@@ -226,12 +226,14 @@ impl KeyTable {
         while id < self.len {
             let end = self.len.min((id | (SEGMENT_KEYS - 1)) + 1);
             match (self.segments[id >> SEGMENT_BITS].get(), &self.file) {
-                (None, Some(file)) => file.read_range(id as u32, end as u32, |first_id, page| {
-                    let from = id.saturating_sub(first_id as usize);
-                    for at in from..page.len().min(end - first_id as usize) {
-                        each(first_id + at as u32, page.key(at));
-                    }
-                })?,
+                (None, Some(file)) => {
+                    file.read_range(id as u32, end as u32, |first_id, page| {
+                        let from = id.saturating_sub(first_id as usize);
+                        for at in from..page.len().min(end - first_id as usize) {
+                            each(first_id + at as u32, page.key(at));
+                        }
+                    })?
+                }
                 (Some(segment), _) => {
                     (id..end).for_each(|id| each(id as u32, segment.get(id & (SEGMENT_KEYS - 1))));
                 }
@@ -260,7 +262,7 @@ impl KeyTable {
     /// Leaves segments in the file, if they all and what else is here are more than `limit` bytes.
     pub(crate) fn keep_to(&mut self, limit: u64) {
         let Some(file) = &mut self.file else { return };
-        // Where lengths differ, each key has an end; most have none. The file's size says which.
+        // Ends of keys of different lengths, at most 4 bytes each, come on top.
         let all = self.key_bytes + file.fixed_bytes();
         self.is_paged |= all > limit;
         if !self.is_paged {
