@@ -164,8 +164,9 @@ impl Domain {
         // Keys do not fit in memory: they go to a new file as they come, and who looks up reads the
         // old one, which has lost its name, meanwhile.
         let folder = writer.local.folder();
-        let lost = |error: &DomainError| Local::lost(folder, &error.to_string());
-        let mut local = std::mem::replace(&mut writer.local, Local::none());
+        // Should this be given up half way, the new file is not for the old dictionary.
+        let lost = Local::lost(folder, "reading the log anew was given up");
+        let mut local = std::mem::replace(&mut writer.local, lost);
         let mut fresh = Dictionary::new(self.seed());
         local.reset(&mut fresh);
         let made = Self::with(self.log.clone(), &self.name, local, fresh, options).await;
@@ -174,7 +175,7 @@ impl Domain {
             let is_behind = fresh.position.run < self.position().run;
             if is_behind { Err(replaced()) } else { Ok((fresh, local)) }
         });
-        let (fresh, local) = made.inspect_err(|error| writer.local = lost(error))?;
+        let (fresh, local) = made?;
         writer.local = local;
         self.change(|dictionary| *dictionary = fresh);
         Ok(())
