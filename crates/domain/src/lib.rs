@@ -18,7 +18,7 @@
 //! | `local`, `frame` | the local folder; bytes of its key file |
 //! | `index_file`, `key_file` | index and keys that are read when they are asked for |
 //! | `maintain` | describe, check, rebuild, compact, vacuum |
-//! | `keys`, `hash` | batches of keys; their order and hashes |
+//! | `keys`, `decimals`, `hash` | batches of keys, also of numbers; their order and hashes |
 //!
 //! # Invariants
 //! - An id is in the log before anybody gets it, is never given twice and never taken back. Ids are
@@ -32,6 +32,7 @@
 //! runs would bulk-load a tree of `btree` when somebody does.
 #![forbid(unsafe_code)]
 
+mod decimals;
 mod dictionary;
 mod domain;
 mod error;
@@ -47,6 +48,7 @@ mod log;
 mod maintain;
 mod run;
 
+pub use decimals::{Decimals, parse_decimal};
 pub use domain::{Domain, OnProgress, Options, Progress};
 pub use error::{DomainError, Result};
 pub use keys::{Columnar, Keys, MAX_KEY_BYTES, Offset};
