@@ -182,6 +182,11 @@ pub(crate) fn bytes_needed(
     range.len() * SLOTTED_BYTES + tails + fences.bytes() + 4
 }
 
+/// Bytes that one more entry needs in a page with these fences, for which [`Page::has_room`] asks.
+pub(crate) fn bytes_for_one(key: usize, fences: &Fences) -> usize {
+    SLOTTED_BYTES + tail_len(key, fences.prefix(false)) + MIN_COMPACTION_BYTES
+}
+
 #[inline]
 fn tail_len(key: usize, prefix: usize) -> usize {
     key.saturating_sub(prefix + 8)
