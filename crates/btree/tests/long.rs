@@ -152,7 +152,7 @@ fn threads_share_layers() {
         let winners: usize = std::thread::scope(|scope| {
             let insert = |thread: u64| {
                 let absent = |n: &u64| {
-                    let n = if thread % 2 == 0 { *n } else { done + end - 1 - *n };
+                    let n = if thread.is_multiple_of(2) { *n } else { done + end - 1 - *n };
                     tree.insert_if_absent(&key(n), n).expect("insert").is_none()
                 };
                 (done..end).filter(absent).count()
