@@ -921,6 +921,15 @@ impl<'a> Page<'a> {
         self.words.prefetch(HINTS + 8);
     }
 
+    /// Asks for the lines of the first entries, where a page of the usual capacity has them.
+    pub(crate) fn prefetch_first<K: Sealed + ?Sized>(self) {
+        self.prefetch_start();
+        (0..4).for_each(|line| self.words.prefetch(HEADS + 8 * line));
+        if K::FIXED {
+            (0..4).for_each(|line| self.words.prefetch(HEADS + FIXED_CAPACITY + 8 * line));
+        }
+    }
+
     /// Asks for the lines of heads and values a search for `key` will read, and says where it starts.
     #[inline(always)]
     pub(crate) fn prefetch_block<K: Sealed + ?Sized>(self, key: &K) -> usize {
