@@ -947,6 +947,31 @@ impl<'a> Page<'a> {
         start
     }
 
+    /// Asks for the lines of heads alone.
+    #[inline(always)]
+    pub(crate) fn prefetch_heads<K: Sealed + ?Sized>(self, key: &K) -> usize {
+        let start = self.start_of(key);
+        self.words.prefetch(HEADS + start);
+        self.words.prefetch(HEADS + start + 8);
+        start
+    }
+
+    /// Asks for the line of a value.
+    #[inline(always)]
+    pub(crate) fn prefetch_value<K: Sealed + ?Sized>(self, index: usize) {
+        self.words.prefetch(Shape::read::<K>(self.words).value_at(index));
+    }
+
+    /// Asks for the lines of entries from `start` on that a scan will copy first.
+    #[inline(always)]
+    pub(crate) fn prefetch_run<K: Sealed + ?Sized>(self, start: usize) {
+        let value = Shape::read::<K>(self.words).value_at(start);
+        for line in 2..8 {
+            self.words.prefetch(HEADS + start + 8 * line);
+            self.words.prefetch(value + 8 * line);
+        }
+    }
+
     /// Asks for the line of the tail a search for `key` will compare.
     #[inline(always)]
     pub(crate) fn prefetch_tail<K: Sealed + ?Sized>(self, start: usize, key: &K) {

@@ -268,7 +268,14 @@ fn position<K: Key + ?Sized>(page: Page<'_>, place: &Place, is_forward: bool) ->
     let Place::Key { key, is_open } = place else {
         return if is_forward { 0 } else { page.count::<K>() };
     };
-    match K::from_bytes(key, |key| page.search(key)) {
+    let search = |key: &K| {
+        let start = page.prefetch_block(key);
+        if is_forward && K::FIXED {
+            page.prefetch_run::<K>(start);
+        }
+        page.search_in(start, key)
+    };
+    match K::from_bytes(key, search) {
         Ok(index) => index + usize::from(*is_open != is_forward),
         Err(index) => index,
     }
