@@ -1,7 +1,7 @@
 //! How fast is the tree at what its users do, and beside an ordered map behind one lock?
 //!
-//! Run: `cargo bench -p uplake-btree -- [workload] [pool] [hits] [numbers] [strings] [cold] [durable]`
-//! (all without arguments). The workload is the published one: 100,000 ordered inserts, then 4 readers and
+//! Run: `cargo bench -p uplake-btree -- [workload] [pool] [hits] [numbers] [reads]
+//! [strings] [cold] [durable]` (all without arguments). The workload is the published one: 100,000 ordered inserts, then 4 readers and
 //! 2 writers on runs of 2048 keys. Contestants take turns; figures are medians of the rounds.
 //! `SECONDS` (1), `ROUNDS` (5) and `MILLIONS` (10) change the size.
 
@@ -473,6 +473,16 @@ fn read_numbers(tree: &Tree<u64>, n: u64) {
     );
 }
 
+/// Reads alone, of a tree that is bulk-loaded into memory: short, to compare two builds in turn.
+fn bench_reads(millions: u64) {
+    let n = millions * 1_000_000;
+    println!("reads: {millions}M u64 keys, pool 1 GiB");
+    let options = Options { pool_bytes: 1 << 30, ..Options::default() };
+    let mut tree = Tree::<u64>::create(MemoryFile::default(), options).expect("create");
+    tree.bulk_load((0..n).map(|key| (key, key))).expect("load");
+    read_numbers(&tree, n);
+}
+
 fn random_numbers(n: u64, options: Options) {
     let tree = Tree::<u64>::create(MemoryFile::default(), options).expect("create");
     let start = Timer::start();
@@ -737,6 +747,9 @@ fn main() {
     }
     if runs("workload") {
         bench_workload(setting("SECONDS", 1) as f64, setting("ROUNDS", 5));
+    }
+    if runs("reads") {
+        bench_reads(millions);
     }
     if runs("numbers") {
         bench_numbers(millions);

@@ -67,12 +67,13 @@ impl<K: Key + ?Sized> Tree<K> {
                 *step = child.filter(|_| latch::validate(page.latch(), version));
             }
         }
+        if K::FIXED {
+            return self.read_fixed(keys, steps, &mut starts, values);
+        }
         prefetch_blocks(keys, steps, &mut starts);
-        if !K::FIXED {
-            for ((key, step), start) in keys.iter().zip(steps.iter()).zip(starts) {
-                let Some((page, _)) = step else { continue };
-                page.prefetch_tail::<K>(start, key.borrow());
-            }
+        for ((key, step), start) in keys.iter().zip(steps.iter()).zip(starts) {
+            let Some((page, _)) = step else { continue };
+            page.prefetch_tail::<K>(start, key.borrow());
         }
         for (at, (key, value)) in keys.iter().zip(values).enumerate() {
             let found = steps[at].and_then(|(page, version)| {
@@ -82,6 +83,40 @@ impl<K: Key + ?Sized> Tree<K> {
             });
             // Not in memory, or changed under way: this key goes alone.
             *value = match found {
+                Some(value) => value,
+                None => self.get(key.borrow())?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Reads the values in the leaves: where heads are keys, only the line with the value is asked
+    /// for, not both that the block of heads has.
+    fn read_fixed<Q: Borrow<K>>(
+        &self,
+        keys: &[Q],
+        steps: &[Option<(Page<'_>, u64)>],
+        starts: &mut [usize; GROUP],
+        values: &mut [Option<u64>],
+    ) -> Result<()> {
+        for ((key, step), start) in keys.iter().zip(steps).zip(starts.iter_mut()) {
+            let Some((page, _)) = step else { continue };
+            *start = page.prefetch_heads::<K>(key.borrow());
+        }
+        let mut found = [None; GROUP];
+        for (((key, step), start), found) in keys.iter().zip(steps).zip(starts).zip(&mut found) {
+            let Some((page, _)) = step else { continue };
+            *found = page.search_in::<K>(*start, key.borrow()).ok();
+            if let Some(index) = *found {
+                page.prefetch_value::<K>(index);
+            }
+        }
+        for (((key, step), found), value) in keys.iter().zip(steps).zip(found).zip(values) {
+            let read = step.and_then(|(page, version)| {
+                let value = found.map(|index| page.value::<K>(index));
+                latch::validate(page.latch(), version).then_some(value)
+            });
+            *value = match read {
                 Some(value) => value,
                 None => self.get(key.borrow())?,
             };

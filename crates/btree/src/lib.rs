@@ -14,6 +14,7 @@
 //! | `log`, `durable` | writes that are durable one by one |
 //! | `tree`, `restructure` | one key at a time; splits, merges, borrowing |
 //! | `batch`, `scan`, `bulk` | many keys at a time |
+//! | `long` | keys of up to 64 KiB, as entries of a tree |
 //! | `inspect` | statistics, and a check of the whole tree |
 //!
 //! # Invariants
@@ -37,6 +38,7 @@ mod inspect;
 mod key;
 mod latch;
 mod log;
+mod long;
 mod page;
 mod pool;
 #[allow(unsafe_code)]
@@ -51,6 +53,7 @@ pub use error::{Result, TreeError};
 pub use file::{MemoryFile, PageFile};
 pub use inspect::TreeStats;
 pub use key::{Key, MAX_KEY_BYTES};
+pub use long::{LongTree, MAX_LONG_KEY_BYTES};
 pub use pool::PoolStats;
 pub use raw::PAGE_BYTES;
 pub use scan::Direction;

@@ -182,6 +182,11 @@ pub(crate) fn bytes_needed(
     range.len() * SLOTTED_BYTES + tails + fences.bytes() + 4
 }
 
+/// Bytes that one more entry needs in a page with these fences, for which [`Page::has_room`] asks.
+pub(crate) fn bytes_for_one(key: usize, fences: &Fences) -> usize {
+    SLOTTED_BYTES + tail_len(key, fences.prefix(false)) + MIN_COMPACTION_BYTES
+}
+
 #[inline]
 fn tail_len(key: usize, prefix: usize) -> usize {
     key.saturating_sub(prefix + 8)
@@ -916,6 +921,15 @@ impl<'a> Page<'a> {
         self.words.prefetch(HINTS + 8);
     }
 
+    /// Asks for the lines of the first entries, where a page of the usual capacity has them.
+    pub(crate) fn prefetch_first<K: Sealed + ?Sized>(self) {
+        self.prefetch_start();
+        (0..4).for_each(|line| self.words.prefetch(HEADS + 8 * line));
+        if K::FIXED {
+            (0..4).for_each(|line| self.words.prefetch(HEADS + FIXED_CAPACITY + 8 * line));
+        }
+    }
+
     /// Asks for the lines of heads and values a search for `key` will read, and says where it starts.
     #[inline(always)]
     pub(crate) fn prefetch_block<K: Sealed + ?Sized>(self, key: &K) -> usize {
@@ -931,6 +945,31 @@ impl<'a> Page<'a> {
             self.words.prefetch(shape.slots() + start / 2);
         }
         start
+    }
+
+    /// Asks for the lines of heads alone.
+    #[inline(always)]
+    pub(crate) fn prefetch_heads<K: Sealed + ?Sized>(self, key: &K) -> usize {
+        let start = self.start_of(key);
+        self.words.prefetch(HEADS + start);
+        self.words.prefetch(HEADS + start + 8);
+        start
+    }
+
+    /// Asks for the line of a value.
+    #[inline(always)]
+    pub(crate) fn prefetch_value<K: Sealed + ?Sized>(self, index: usize) {
+        self.words.prefetch(Shape::read::<K>(self.words).value_at(index));
+    }
+
+    /// Asks for the lines of entries from `start` on that a scan will copy first.
+    #[inline(always)]
+    pub(crate) fn prefetch_run<K: Sealed + ?Sized>(self, start: usize) {
+        let value = Shape::read::<K>(self.words).value_at(start);
+        for line in 2..8 {
+            self.words.prefetch(HEADS + start + 8 * line);
+            self.words.prefetch(value + 8 * line);
+        }
     }
 
     /// Asks for the line of the tail a search for `key` will compare.

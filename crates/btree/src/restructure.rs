@@ -12,7 +12,7 @@
 use crate::error::Result;
 use crate::key::{Entries, Key, separator};
 use crate::latch;
-use crate::page::{Fences, Page, ROOM, bytes_needed};
+use crate::page::{Fences, Page, ROOM, bytes_for_one, bytes_needed};
 use crate::pool::Reserve;
 use crate::tree::{ROOT, Seek, Step, Tree, UNDERFULL, count};
 
@@ -108,7 +108,7 @@ impl<K: Key + ?Sized> Tree<K> {
             if page.page.has_room::<K>(len, None) {
                 return Ok(());
             }
-            if level == 0 && self.give(&mut upper, parent.child, &mut page, key) {
+            if level == 0 && self.give(&mut upper, parent.child, &mut page, key, len) {
                 return Ok(());
             }
             match self.split(&mut upper, &mut page, &mut reserve, key) {
@@ -168,13 +168,15 @@ impl<K: Key + ?Sized> Tree<K> {
         Split::Done
     }
 
-    /// Gives entries of a full leaf to a neighbour with room, the left one if possible.
+    /// Gives entries of a full leaf to a neighbour with room, the left one if possible, so that an
+    /// entry with a key of `len` bytes fits in.
     fn give<'a>(
         &'a self,
         parent: &mut Latched<'a>,
         child: usize,
         page: &mut Latched<'a>,
         key: &K,
+        len: usize,
     ) -> bool {
         let (Ok(at) | Err(at)) = page.page.search(key);
         let is_ascending = at >= page.page.count::<K>() / 8 * 7;
@@ -184,7 +186,7 @@ impl<K: Key + ?Sized> Tree<K> {
         {
             let border = child;
             let both = Neighbours { parent, border, left: &mut left, right: page };
-            return self.divide(both, is_ascending);
+            return self.divide(both, is_ascending, Some((key, len)));
         }
         if !is_ascending
             && child + 1 < parent.page.count::<K>()
@@ -192,7 +194,7 @@ impl<K: Key + ?Sized> Tree<K> {
         {
             let border = child + 1;
             let both = Neighbours { parent, border, left: page, right: &mut right };
-            return self.divide(both, false);
+            return self.divide(both, false, Some((key, len)));
         }
         false
     }
@@ -208,8 +210,15 @@ impl<K: Key + ?Sized> Tree<K> {
     }
 
     /// Divides the entries of two neighbours anew: evenly, or with the left page as full as pages
-    /// get where keys arrive in ascending order. `false`: it would not fit or not help.
-    fn divide(&self, both: Neighbours<'_, '_>, is_ascending: bool) -> bool {
+    /// get where keys arrive in ascending order. `false`: it would not fit or not help, because
+    /// `wanted`, a key of so many bytes, would have no room after it. (Neighbours of few long keys
+    /// could else give each other the same entry for ever.)
+    fn divide(
+        &self,
+        both: Neighbours<'_, '_>,
+        is_ascending: bool,
+        wanted: Option<(&K, usize)>,
+    ) -> bool {
         let Neighbours { parent, border, left, right } = both;
         let level = left.page.level();
         let (left_count, right_count) = (left.page.count::<K>(), right.page.count::<K>());
@@ -227,8 +236,15 @@ impl<K: Key + ?Sized> Tree<K> {
         let (lower, upper) = (left.page.fences().lower, right.page.fences().upper);
         let lower = Fences { lower, upper: Some(new_border.clone()) };
         let upper = Fences { lower: Some(new_border.clone()), upper };
-        let fits = bytes_needed(&entries, 0..at, &lower, K::FIXED) <= ROOM
-            && bytes_needed(&entries, at..all, &upper, K::FIXED) <= ROOM
+        let is_left = |key: &K| key.with_bytes(|bytes| bytes < &new_border[..]);
+        let (mut left_extra, mut right_extra) = (0, 0);
+        if let Some((key, len)) = wanted.filter(|_| !K::FIXED) {
+            let (extra, fences) =
+                if is_left(key) { (&mut left_extra, &lower) } else { (&mut right_extra, &upper) };
+            *extra = bytes_for_one(len, fences);
+        }
+        let fits = bytes_needed(&entries, 0..at, &lower, K::FIXED) + left_extra <= ROOM
+            && bytes_needed(&entries, at..all, &upper, K::FIXED) + right_extra <= ROOM
             && parent.page.has_room::<K>(new_border.len(), Some(border));
         if !fits {
             return false;
@@ -287,7 +303,7 @@ impl<K: Key + ?Sized> Tree<K> {
                 continue;
             }
             let (parent, left, right) = (&mut upper, &mut left, &mut right);
-            self.divide(Neighbours { parent, border, left, right }, false);
+            self.divide(Neighbours { parent, border, left, right }, false, None);
             return Ok(());
         }
         Ok(())

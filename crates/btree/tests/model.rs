@@ -327,3 +327,27 @@ fn a_pool_without_room_says_so() {
     assert_eq!(tree.get(&(stats.entries - 1)).expect("get"), Some(stats.entries - 1));
     assert_eq!(tree.remove(&0).expect("remove"), Some(0));
 }
+
+/// Leaves of eight keys that are nearly as long as keys get, with common beginnings of any length:
+/// two of them gave each other an entry for ever, because none had room for the new one after it.
+#[test]
+fn neighbours_of_few_long_keys_make_room() {
+    for seed in 1..400 {
+        let mut random = Random(seed);
+        let tree = Tree::<[u8]>::create(MemoryFile::default(), small()).expect("create");
+        let mut model = BTreeMap::new();
+        for value in 0..120 {
+            let mut key = vec![random.below(2) as u8];
+            if key[0] == 1 {
+                key.extend([0, 1, 2, 3, u64::MAX - 1, u64::MAX][random.below(6)].to_be_bytes());
+            }
+            key.extend(vec![b'x'; [0, 3, 479, 480, 500][random.below(5)]]);
+            key.extend(vec![random.below(3) as u8; random.below(2)]);
+            assert_eq!(tree.put(&key, value).expect("put"), model.insert(key, value));
+        }
+        for (key, value) in model {
+            assert_eq!(tree.get(&key).expect("get"), Some(value), "seed {seed}");
+        }
+        tree.inspect().expect("in order");
+    }
+}

@@ -1,9 +1,11 @@
 //! How fast is a domain at what a load and a query ask of it, and would a B+ tree do?
 //!
-//! Run: `cargo bench -p uplake-domain -- [dictionary] [encode] [cold]` (all without arguments).
+//! Run: `cargo bench -p uplake-domain -- [dictionary] [encode] [cold] [limited]` (all without
+//! arguments).
 //! `dictionary`: random 32-byte keys, the hash over the key table beside `uplake-btree`.
 //! `encode`: the XAB benchmark's events, ids "user_" and 16 to 32 hexadecimal digits.
-//! `cold`: opening a domain from the local file, from the runs, from a base.
+//! `cold`: opening a domain from the local files, from the runs, from a base.
+//! `limited`: the same random keys with a limit of memory that holds all, and with a quarter of it.
 //! `MILLIONS` (10), `EVENTS_MILLIONS` (40), `USERS` (2,000,000) and `ROUNDS` (3) change the size;
 //! `TREE=0` leaves the trees out.
 //! Floor: two cache misses per look-up, 0.3 µs one by one, 15 ns each in a batch.
@@ -68,8 +70,19 @@ fn runtime() -> Runtime {
 }
 
 fn domain(store: &Arc<dyn ObjectStore>, local: Option<PathBuf>, writer: u128) -> Arc<Domain> {
+    limited(store, local, writer, None)
+}
+
+fn limited(
+    store: &Arc<dyn ObjectStore>,
+    local: Option<PathBuf>,
+    writer: u128,
+    memory_bytes: Option<u64>,
+) -> Arc<Domain> {
     let (store, root) = (Arc::clone(store), StorePath::from("lake"));
-    let open = Domain::create(store, &root, "users", local, Options::new(writer));
+    let mut options = Options::new(writer);
+    options.memory_bytes = memory_bytes;
+    let open = Domain::create(store, &root, "users", local, options);
     runtime().block_on(open).expect("open")
 }
 
@@ -317,6 +330,19 @@ fn bench_cold(users: usize, rounds: u64) {
             runtime().block_on(domain.encode(&batch, &mut given)).expect("encode");
         }
     }
+    runtime().block_on(domain(&store, Some(local.clone()), 2).checkpoint());
+    let first = ids.get(users / 2).as_bytes();
+    let mut figures = Vec::new();
+    for _ in 0..rounds {
+        let (_, wall, cpu) = timed(|| {
+            let domain = limited(&store, Some(local.clone()), 2, Some(1 << 40));
+            assert_eq!(domain.try_id_of(first).expect("whole"), Some(users as u32 / 2));
+        });
+        figures.push((wall, cpu));
+    }
+    let (wall, cpu): (Vec<f64>, Vec<f64>) = figures.into_iter().unzip();
+    let (wall, cpu) = (median(wall), median(cpu));
+    println!("  {:44} {wall:6.4} s ({cpu:.4} of processor)", "with a limit, and one id");
     let open = |what: &str, local: Option<&Path>, remove: bool| {
         let mut figures = Vec::new();
         for _ in 0..rounds {
@@ -328,7 +354,7 @@ fn bench_cold(users: usize, rounds: u64) {
             figures.push((wall, cpu));
         }
         let (wall, cpu): (Vec<f64>, Vec<f64>) = figures.into_iter().unzip();
-        println!("  {what:44} {:5.2} s ({:.2} of processor)", median(wall), median(cpu));
+        println!("  {what:44} {:6.3} s ({:.3} of processor)", median(wall), median(cpu));
     };
     open("from the local file", Some(&local), false);
     open("from 41 runs, in memory", None, false);
@@ -338,6 +364,102 @@ fn bench_cold(users: usize, rounds: u64) {
     });
     println!("  {:44} {wall:5.2} s ({cpu:.2} of processor)", "open and compact");
     open("from a base, in memory", None, false);
+    std::fs::remove_dir_all(&folder).expect("remove");
+}
+
+fn bench_limited(millions: usize, rounds: u64) {
+    let count = millions * 1_000_000;
+    println!("limited: {millions}M random keys of 32 bytes; files in the page cache");
+    let keys = random_keys(count);
+    let mut random = Random::new(8);
+    let lookups = LOOKUPS / 4;
+    let rows: Vec<usize> = (0..lookups).map(|_| random.below(count as u64) as usize).collect();
+    let hits = slices(&keys, rows.iter().copied());
+    let ids: Vec<u32> = rows.iter().map(|row| *row as u32).collect();
+    let others = random_keys(count + lookups);
+    let misses = slices(&others, count..count + lookups);
+    let folder = scratch("limited");
+    let store: Arc<dyn ObjectStore> =
+        Arc::new(LocalFileSystem::new_with_prefix(&folder).expect("a store"));
+    let local = folder.join("local");
+    let all = {
+        let users = domain(&store, Some(local.clone()), 1);
+        let (_, wall, cpu) = timed(|| {
+            let mut ids = Vec::new();
+            for first in (0..count).step_by(BATCH) {
+                let offsets = &keys.offsets[first..=(first + BATCH).min(count)];
+                let batch = Columnar::new(offsets, &keys.bytes);
+                runtime().block_on(users.encode(&batch, &mut ids)).expect("encode");
+            }
+        });
+        println!("  load through encode, files kept {wall:.2} s ({cpu:.2} s of processor)");
+        let (_, wall, cpu) = timed(|| runtime().block_on(users.checkpoint()));
+        println!("  checkpoint of the index at the end {wall:.2} s ({cpu:.2} s of processor)");
+        let described = runtime().block_on(users.describe()).expect("describe");
+        let file = |name: &str| std::fs::metadata(local.join(name)).map_or(0, |file| file.len());
+        println!(
+            "  files: keys {:.1} B a key, index {:.1} B",
+            file("keys.log") as f64 / count as f64,
+            file("index") as f64 / count as f64
+        );
+        described.index_bytes + described.table_bytes
+    };
+    let limits = [("all at once", None), ("all", Some(2 * all)), ("a quarter", Some(all / 4))];
+    let names =
+        ["open", "first get", "batched get", "get", "batched miss", "miss", "keys of ids", "all"];
+    let mut figures = vec![vec![Vec::new(); names.len()]; limits.len()];
+    let mut memory = [0.0; 3];
+    for _ in 0..rounds {
+        for (at, (_, limit)) in limits.iter().enumerate() {
+            let (users, wall, cpu) = timed(|| limited(&store, Some(local.clone()), 2, *limit));
+            let mut note = |name: &str, wall: f64, cpu: f64| {
+                let name = names.iter().position(|known| *known == name).expect("a name");
+                figures[at][name].push((wall, cpu));
+            };
+            note("open", wall, cpu);
+            let (found, wall, cpu) = timed(|| users.try_id_of(hits[0]).expect("whole"));
+            assert_eq!(found, Some(ids[0]));
+            note("first get", wall, cpu);
+            let mut found = Vec::new();
+            let (_, wall, cpu) = timed(|| users.try_lookup_many(&hits, &mut found).expect("whole"));
+            note("all", wall, cpu);
+            assert!(found.iter().zip(&ids).all(|(found, id)| *found == Some(*id)));
+            let (_, wall, cpu) = timed(|| users.try_lookup_many(&hits, &mut found).expect("whole"));
+            note("batched get", wall, cpu);
+            let (_, wall, cpu) =
+                timed(|| users.try_lookup_many(&misses, &mut found).expect("whole"));
+            note("batched miss", wall, cpu);
+            let single = |key: &&&[u8]| users.try_id_of(key).expect("whole").is_some();
+            let (found, wall, cpu) = timed(|| hits.iter().filter(single).count());
+            assert_eq!(found, lookups);
+            note("get", wall, cpu);
+            let (found, wall, cpu) = timed(|| misses.iter().filter(single).count());
+            assert_eq!(found, 0);
+            note("miss", wall, cpu);
+            let (_, wall, cpu) = timed(|| users.try_keys_of(&ids, |key| assert!(key.is_some())));
+            note("keys of ids", wall, cpu);
+            let described = runtime().block_on(users.describe()).expect("describe");
+            memory[at] = (described.index_bytes + described.table_bytes) as f64 / count as f64;
+        }
+    }
+    for ((what, _), (figures, memory)) in limits.iter().zip(figures.into_iter().zip(memory)) {
+        println!("  limit: {what}; in the end {memory:.1} B of memory a key");
+        for (name, figures) in names.iter().zip(figures) {
+            let (wall, cpu): (Vec<f64>, Vec<f64>) = figures.into_iter().unzip();
+            let (wall, cpu) = (median(wall), median(cpu));
+            match *name {
+                "open" | "first get" => {
+                    println!("    {name:14} {:9.3} ms ({:.3} of processor)", wall * 1e3, cpu * 1e3);
+                }
+                "all" => println!("    first batch of {lookups}: {wall:.3} s ({cpu:.3})"),
+                _ => println!(
+                    "    {name:14} {:6.0} ns ({:.0} of processor)",
+                    ns(wall, lookups),
+                    ns(cpu, lookups)
+                ),
+            }
+        }
+    }
     std::fs::remove_dir_all(&folder).expect("remove");
 }
 
@@ -353,5 +475,8 @@ fn main() {
     }
     if is_asked("cold") {
         bench_cold(users as usize, rounds);
+    }
+    if is_asked("limited") {
+        bench_limited(setting("MILLIONS", 10) as usize, rounds);
     }
 }

@@ -5,6 +5,7 @@
 //! this process put them there or because it read them.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use futures::future::{join, try_join_all};
@@ -14,6 +15,7 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use crate::dictionary::{Dictionary, Distinct, Position, UNKNOWN};
 use crate::error::{DomainError, Result};
+use crate::key_file::Held;
 use crate::keys::{KeyHeap, Keys, check_len, sorted_rows};
 use crate::local::Local;
 use crate::log::{Found, Log, Put, check_name};
@@ -36,6 +38,8 @@ const MAX_ATTEMPTS: u32 = 100;
 const MAX_FAILURES: u32 = 3;
 /// 2^128 divided by the golden ratio, odd.
 const SPREAD: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+/// Why a look-up may not fail.
+const USE_TRY: &str = "a domain with a limit of memory is asked by the `try_` methods";
 /// Listings in a row that named a base which was gone when it was read.
 const MAX_LISTINGS: u32 = 4;
 
@@ -61,6 +65,14 @@ pub struct Options {
     pub writer: u128,
     /// Called while the dictionary is read from the log.
     pub progress: Option<OnProgress>,
+    /// Bytes of memory for the dictionary, about. Without a limit all keys are in memory, and
+    /// opening the domain reads the local files. With one, opening reads little; keys and their
+    /// index are read when they are asked for, and where all keys would be more than the limit,
+    /// they stay in the file but for a cache of pages. The index is in memory in any case, 9 to 11
+    /// bytes a key, and so are the new keys of one batch. Of no meaning without a local folder.
+    ///
+    /// Look-ups then may find the files damaged: see [`Domain::try_lookup_many`].
+    pub memory_bytes: Option<u64>,
     /// Ids there are; less only in tests.
     pub(crate) max_ids: u64,
 }
@@ -69,7 +81,7 @@ impl Options {
     /// `writer`: a random number, such as a version 4 UUID.
     #[must_use]
     pub fn new(writer: u128) -> Self {
-        Self { writer, progress: None, max_ids: MAX_IDS }
+        Self { writer, progress: None, memory_bytes: None, max_ids: MAX_IDS }
     }
 }
 
@@ -101,6 +113,8 @@ pub struct Domain {
     pub(crate) writer: AsyncMutex<Writer>,
     /// New keys of callers that wait for `writer`: who has it puts them all into one run.
     wanted: Mutex<KeyHeap>,
+    /// Whether a look-up found the local files damaged: they are to be read from the log again.
+    is_damaged: AtomicBool,
 }
 
 /// What only the holder of the lock changes.
@@ -168,37 +182,57 @@ impl Domain {
         folder: Option<PathBuf>,
         options: Options,
     ) -> Result<Self> {
-        let seed = (options.writer ^ (options.writer >> 64)) as u64;
-        let mut dictionary = Dictionary::new(seed);
+        let mut dictionary = Dictionary::new(seed_of(&options));
         let local = match &folder {
-            Some(folder) => Local::open(folder, &mut dictionary),
+            Some(folder) => Local::open(folder, options.memory_bytes, &mut dictionary),
             None => Local::none(),
         };
+        Self::with(log, name, local, dictionary, options).await
+    }
+
+    /// Over a dictionary that is the local file's.
+    pub(crate) async fn with(
+        log: Log,
+        name: &str,
+        local: Local,
+        dictionary: Dictionary,
+        options: Options,
+    ) -> Result<Self> {
         let had_local = dictionary.position != Position::default();
         let domain = Self {
             name: name.to_owned(),
             log,
-            seed,
+            seed: seed_of(&options),
             dictionary: RwLock::new(dictionary),
             writer: AsyncMutex::new(Writer { local, nonces: 0 }),
             options,
             wanted: Mutex::default(),
+            is_damaged: AtomicBool::new(false),
         };
         let mut writer = domain.writer.lock().await;
         match domain.catch_up_checked(&mut writer).await {
-            Err(DomainError::Corrupt { .. } | DomainError::Replaced { .. }) if had_local => {
+            Err(
+                DomainError::Corrupt { .. }
+                | DomainError::Replaced { .. }
+                | DomainError::Local { .. },
+            ) if had_local => {
                 // The local file is not of this log, or wrong in spite of its checksums. If the
                 // log is what is wrong, this says so.
                 domain.start_over(&mut writer).await?;
             }
             done => done?,
         }
+        if writer.local.wants_checkpoint(true) {
+            writer.local.checkpoint(&domain.read());
+        }
         drop(writer);
         Ok(domain)
     }
 
-    pub(crate) fn into_dictionary(self) -> Dictionary {
-        self.dictionary.into_inner().expect("what changes the dictionary does not panic")
+    pub(crate) fn into_parts(self) -> (Dictionary, Local) {
+        let dictionary = self.dictionary.into_inner();
+        let dictionary = dictionary.expect("what changes the dictionary does not panic");
+        (dictionary, self.writer.into_inner().local)
     }
 
     /// Catches up after making sure that the dictionary is of this log.
@@ -229,8 +263,9 @@ impl Domain {
     }
 
     async fn start_over(&self, writer: &mut Writer) -> Result<()> {
-        writer.local.reset();
-        self.change(|dictionary| *dictionary = Dictionary::new(self.seed));
+        let mut fresh = Dictionary::new(self.seed);
+        writer.local.reset(&mut fresh);
+        self.change(|dictionary| *dictionary = fresh);
         self.catch_up(writer).await
     }
 
@@ -246,6 +281,10 @@ impl Domain {
         self.read().position
     }
 
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// How many keys are known here.
     #[must_use]
     pub fn keys(&self) -> u64 {
@@ -254,45 +293,117 @@ impl Domain {
 
     /// The id of a key that is known here; another process may have given it one since
     /// [`Domain::refresh`].
+    ///
+    /// # Panics
+    /// With [`Options::memory_bytes`], where [`Domain::try_id_of`] gives an error.
     #[must_use]
     pub fn id_of(&self, key: &[u8]) -> Option<u32> {
-        self.read().find(key)
+        self.try_id_of(key).expect(USE_TRY)
+    }
+
+    /// As [`Domain::id_of`], for a domain with a limit of memory.
+    ///
+    /// # Errors
+    /// As [`Domain::try_lookup_many`].
+    pub fn try_id_of(&self, key: &[u8]) -> Result<Option<u32>> {
+        self.noted(self.read().find(key))
     }
 
     /// Ids of keys that are known here, in the order of the keys.
+    ///
+    /// # Panics
+    /// With [`Options::memory_bytes`], where [`Domain::try_lookup_many`] gives an error.
     pub fn lookup_many<K: Keys + ?Sized>(&self, keys: &K, ids: &mut Vec<Option<u32>>) {
-        let mut found = Vec::new();
-        self.find_all(keys, &mut found);
-        ids.clear();
-        ids.extend(found.into_iter().map(|id| (id != UNKNOWN).then_some(id)));
+        self.try_lookup_many(keys, ids).expect(USE_TRY);
     }
 
-    fn find_all<K: Keys + ?Sized>(&self, keys: &K, ids: &mut Vec<u32>) {
+    /// As [`Domain::lookup_many`], for a domain with a limit of memory. Reads files on the caller's
+    /// thread.
+    ///
+    /// # Errors
+    /// [`DomainError::Local`] if what it read is damaged. The next [`Domain::refresh`] or
+    /// [`Domain::encode`] reads the log instead; then ask again. Never without a limit of memory.
+    pub fn try_lookup_many<K: Keys + ?Sized>(
+        &self,
+        keys: &K,
+        ids: &mut Vec<Option<u32>>,
+    ) -> Result<()> {
+        let mut found = Vec::new();
+        self.find_all(keys, &mut found)?;
+        ids.clear();
+        ids.extend(found.into_iter().map(|id| (id != UNKNOWN).then_some(id)));
+        Ok(())
+    }
+
+    fn find_all<K: Keys + ?Sized>(&self, keys: &K, ids: &mut Vec<u32>) -> Result<()> {
         ids.clear();
         ids.resize(keys.len(), UNKNOWN);
         for (chunk, ids) in ids.chunks_mut(LOOKUP_ROWS).enumerate() {
             let first = chunk * LOOKUP_ROWS;
-            self.read().find_many(keys, first..first + ids.len(), ids);
+            self.noted(self.read().find_many(keys, first..first + ids.len(), ids))?;
         }
+        Ok(())
+    }
+
+    /// Remembers that the local files are damaged.
+    pub(crate) fn noted<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(DomainError::Local { .. }) = &result {
+            self.is_damaged.store(true, Relaxed);
+        }
+        result
     }
 
     /// The key of an id that is known here.
+    ///
+    /// # Panics
+    /// With [`Options::memory_bytes`], where [`Domain::try_key_of`] gives an error.
     #[must_use]
     pub fn key_of(&self, id: u32) -> Option<Vec<u8>> {
-        self.read().keys.get(id).map(<[u8]>::to_vec)
+        self.try_key_of(id).expect(USE_TRY)
+    }
+
+    /// As [`Domain::key_of`], for a domain with a limit of memory.
+    ///
+    /// # Errors
+    /// As [`Domain::try_lookup_many`].
+    pub fn try_key_of(&self, id: u32) -> Result<Option<Vec<u8>>> {
+        let mut held = Held::default();
+        let dictionary = self.read();
+        let found = self.noted(dictionary.keys.read(id, &mut held))?;
+        Ok(found.map(<[u8]>::to_vec))
     }
 
     /// Gives `each` the key of every id, or `None`, in the order of the ids.
     ///
     /// A writer waits meanwhile: `each` should only copy.
-    pub fn keys_of(&self, ids: &[u32], mut each: impl FnMut(Option<&[u8]>)) {
-        for ids in ids.chunks(LOOKUP_ROWS) {
-            let dictionary = self.read();
-            ids.iter().for_each(|&id| each(dictionary.keys.get(id)));
-        }
+    ///
+    /// # Panics
+    /// With [`Options::memory_bytes`], where [`Domain::try_keys_of`] gives an error.
+    pub fn keys_of(&self, ids: &[u32], each: impl FnMut(Option<&[u8]>)) {
+        self.try_keys_of(ids, each).expect(USE_TRY);
     }
 
-    /// Reads what other writers have added since.
+    /// As [`Domain::keys_of`], for a domain with a limit of memory.
+    ///
+    /// # Errors
+    /// As [`Domain::try_lookup_many`]; some keys may have been given by then.
+    pub fn try_keys_of(&self, ids: &[u32], mut each: impl FnMut(Option<&[u8]>)) -> Result<()> {
+        for ids in ids.chunks(LOOKUP_ROWS) {
+            let dictionary = self.read();
+            if dictionary.keys.is_in_memory() {
+                ids.iter().for_each(|&id| each(dictionary.keys.get(id)));
+                continue;
+            }
+            let mut held = Held::default();
+            for &id in ids {
+                each(self.noted(dictionary.keys.read(id, &mut held))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what other writers have added since, and the log from its start if the local files
+    /// were found damaged.
     ///
     /// One request if there is nothing. Dropping the future is safe.
     ///
@@ -300,7 +411,24 @@ impl Domain {
     /// If the log cannot be read; what was read before stays.
     pub async fn refresh(&self) -> Result<()> {
         let mut writer = self.writer.lock().await;
-        self.catch_up(&mut writer).await
+        if !self.is_damaged.load(Relaxed) {
+            match self.noted(self.catch_up(&mut writer).await) {
+                Err(DomainError::Local { .. }) => {}
+                done => return done,
+            }
+        }
+        self.read_anew(&mut writer, self.options.progress.clone()).await?;
+        self.is_damaged.store(false, Relaxed);
+        Ok(())
+    }
+
+    /// Writes the index of the keys into the local folder, so that the next to open the domain need
+    /// not make it. A load that gave many ids does well to do this at its end; without, it is done
+    /// when a quarter of the keys are new. Trouble with the folder is a warning in
+    /// [`Domain::describe`].
+    pub async fn checkpoint(&self) {
+        let mut writer = self.writer.lock().await;
+        writer.local.checkpoint(&self.read());
     }
 
     /// The ids of `keys`, in their order; keys that have none get one first.
@@ -314,8 +442,18 @@ impl Domain {
     /// [`DomainError::KeyTooLong`] and [`DomainError::Full`] before anything is written;
     /// [`DomainError::Contended`]; or if the log cannot be read or written.
     pub async fn encode<K: Keys + ?Sized>(&self, keys: &K, ids: &mut Vec<u32>) -> Result<()> {
+        match self.noted(self.encode_here(keys, ids).await) {
+            Err(DomainError::Local { .. }) => {
+                self.refresh().await?;
+                self.encode_here(keys, ids).await
+            }
+            done => done,
+        }
+    }
+
+    async fn encode_here<K: Keys + ?Sized>(&self, keys: &K, ids: &mut Vec<u32>) -> Result<()> {
         let known = self.read().next_id();
-        self.find_all(keys, ids);
+        self.find_all(keys, ids)?;
         let unknown: Vec<u32> = rows_of(ids, UNKNOWN).collect();
         if unknown.is_empty() {
             return Ok(());
@@ -355,7 +493,7 @@ impl Domain {
                 let first_id = dictionary.next_id();
                 if known != first_id {
                     // Others have given ids meanwhile, perhaps to these keys.
-                    fill(&dictionary, keys, rows, &mut given);
+                    fill(&dictionary, keys, rows, &mut given)?;
                 }
                 let missing: Vec<u32> = rows_of(&given, UNKNOWN).collect();
                 if missing.is_empty() {
@@ -363,7 +501,7 @@ impl Domain {
                 }
                 self.check_room(&dictionary, missing.len())?;
                 let own = missing.iter().map(|&at| keys.key(rows[at as usize] as usize));
-                (self.fresh_keys(&dictionary, own), missing, first_id)
+                (self.fresh_keys(&dictionary, own)?, missing, first_id)
             };
             if self.publish(&mut writer, &fresh, &mut tries).await? {
                 // Its own keys come first in the run, in this order.
@@ -400,21 +538,21 @@ impl Domain {
         &self,
         dictionary: &Dictionary,
         own: impl Iterator<Item = &'k [u8]>,
-    ) -> KeyHeap {
+    ) -> Result<KeyHeap> {
         let wanted =
             std::mem::take(&mut *self.wanted.lock().unwrap_or_else(PoisonError::into_inner));
         let mut fresh = KeyHeap::default();
         for key in own {
             fresh.push(key);
             if is_full(&fresh) {
-                return fresh;
+                return Ok(fresh);
             }
         }
         if wanted.is_empty() {
-            return fresh;
+            return Ok(fresh);
         }
         let mut ids = vec![UNKNOWN; wanted.len()];
-        dictionary.find_many(&wanted, 0..wanted.len(), &mut ids);
+        dictionary.find_many(&wanted, 0..wanted.len(), &mut ids)?;
         let own = fresh.clone();
         let both = Chained { first: &own, second: &wanted };
         let mut distinct = Distinct::new(&both, self.seed, both.len());
@@ -432,7 +570,7 @@ impl Domain {
             }
             fresh.push(both.key(row as usize));
         }
-        fresh
+        Ok(fresh)
     }
 
     /// Tries to put the next run with `keys`, which have no ids; true if that is what the log has
@@ -511,14 +649,16 @@ impl Domain {
                 return Err(corrupt("its ids do not follow those of the run before"));
             }
             let there = (next_id - header.first_id) as usize;
+            let mut held = Held::default();
             for row in 0..there {
-                if dictionary.keys.get(header.first_id + row as u32) != Some(keys.key(row)) {
+                let id = header.first_id + row as u32;
+                if dictionary.keys.read(id, &mut held)? != Some(keys.key(row)) {
                     return Err(corrupt("it gives ids to keys that other runs gave to others"));
                 }
             }
             if next_id > 0 {
                 let mut ids = vec![UNKNOWN; keys.len() - there];
-                dictionary.find_many(keys, there..keys.len(), &mut ids);
+                dictionary.find_many(keys, there..keys.len(), &mut ids)?;
                 if ids.iter().any(|&id| id != UNKNOWN) {
                     return Err(corrupt("it gives a second id to a key"));
                 }
@@ -549,7 +689,13 @@ impl Domain {
         let reached = Position { run: header.number, nonce: header.nonce, domain: header.domain };
         self.change(|dictionary| dictionary.position = reached);
         let first = header.first_id + there as u32;
-        writer.local.append(&self.read(), first, reached);
+        let places = writer.local.append(&self.read(), first, reached);
+        if let Some(limit) = writer.local.limit() {
+            self.change(|dictionary| dictionary.filed(&places, limit));
+        }
+        if writer.local.wants_checkpoint(false) {
+            writer.local.checkpoint(&self.read());
+        }
     }
 
     /// Reads the log to its end.
@@ -659,6 +805,10 @@ impl Domain {
     }
 }
 
+fn seed_of(options: &Options) -> u64 {
+    (options.writer ^ (options.writer >> 64)) as u64
+}
+
 /// How often a run was tried.
 #[derive(Default)]
 struct Tries {
@@ -667,14 +817,20 @@ struct Tries {
 }
 
 /// Looks the keys of `rows` up that are not in `given` yet.
-fn fill<K: Keys + ?Sized>(dictionary: &Dictionary, keys: &K, rows: &[u32], given: &mut [u32]) {
+fn fill<K: Keys + ?Sized>(
+    dictionary: &Dictionary,
+    keys: &K,
+    rows: &[u32],
+    given: &mut [u32],
+) -> Result<()> {
     let missing: Vec<u32> = rows_of(given, UNKNOWN).collect();
     let mut found = vec![UNKNOWN; missing.len()];
     let wanted = missing.iter().map(|&at| rows[at as usize] as usize);
-    dictionary.find_many(keys, wanted, &mut found);
+    dictionary.find_many(keys, wanted, &mut found)?;
     for (at, id) in missing.into_iter().zip(found) {
         given[at as usize] = id;
     }
+    Ok(())
 }
 
 fn is_full(keys: &KeyHeap) -> bool {

@@ -1,6 +1,7 @@
 //! What can go wrong, and what to do about it.
 
-/// Errors of this crate. Trouble with the local folder is none: see [`crate::Description::warning`].
+/// Errors of this crate. Trouble with the local folder is one ([`DomainError::Local`]) only where keys
+/// are read from it late; else see [`crate::Description::warning`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DomainError {
@@ -73,6 +74,15 @@ pub enum DomainError {
         found: u16,
         /// What is understood.
         supported: u16,
+    },
+    /// A file of the local folder is damaged, and is read only where keys are asked for. Only of a
+    /// domain that was opened with [`crate::Options::memory_bytes`].
+    #[error("{path} is damaged ({what}); the next refresh of the domain reads the log instead")]
+    Local {
+        /// Path of the file.
+        path: String,
+        /// What is wrong with it.
+        what: String,
     },
     /// The log is another one than the dictionary in memory was made of.
     #[error("id domain `{name}` was deleted and made anew while in use; open it again")]

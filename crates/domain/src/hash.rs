@@ -1,7 +1,7 @@
 //! Hashing of keys: one multiplication per 16 bytes, folded.
 //!
-//! The hash lives in memory only, so its seed is each process's own and keys cannot be chosen to
-//! collide. The folded 128-bit product is that of Wang Yi's wyhash and of `foldhash`.
+//! The seed is drawn by whoever makes an index, so keys cannot be chosen to collide. Checkpoints of
+//! the index hold hashes: another hash is another format of [`crate::index_file`]. The folded 128-bit product is that of Wang Yi's wyhash and of `foldhash`.
 
 /// Odd constants with irregular bits.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -57,6 +57,26 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    /// Made by a second implementation of the text above.
+    const HASHES: [u64; 9] = [
+        0x0000_0000_0000_0000,
+        0xb2d1_90f0_daea_8b25,
+        0x8ef1_e807_b0e6_bc86,
+        0x4da7_d3b4_ba1d_25e8,
+        0x3c64_b53f_19a3_2281,
+        0x3feb_886c_f7e7_8c57,
+        0x13c7_77d0_ac76_e2af,
+        0xf901_a3af_f022_e797,
+        0xafa2_646b_5ad9_5cb1,
+    ];
+
+    #[test]
+    fn hashes_are_those_that_checkpoints_hold() {
+        let of = |length: usize| hash(7, &[b'a'; 40][..length]);
+        let hashes = [of(0), of(1), of(3), of(4), of(8), of(15), of(16), of(17), of(40)];
+        assert_eq!(hashes, HASHES);
+    }
 
     #[test]
     fn keys_of_any_length_that_differ_in_a_bit_have_other_hashes() {

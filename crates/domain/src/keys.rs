@@ -132,6 +132,11 @@ impl KeyHeap {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.len()
     }
+
+    pub(crate) fn clear(&mut self) {
+        self.ends.clear();
+        self.bytes.clear();
+    }
 }
 
 impl Keys for KeyHeap {

@@ -15,9 +15,10 @@
 //! | `domain` | giving ids, following the log |
 //! | `run`, `log` | bytes of a run; the folder of a domain in object storage |
 //! | `dictionary`, `index`, `key_table` | key to id and back, in memory |
-//! | `local` | the local file |
+//! | `local`, `frame` | the local folder; bytes of its key file |
+//! | `index_file`, `key_file` | index and keys that are read when they are asked for |
 //! | `maintain` | describe, check, rebuild, compact, vacuum |
-//! | `keys`, `hash` | batches of keys; their order and hashes |
+//! | `keys`, `decimals`, `hash` | batches of keys, also of numbers; their order and hashes |
 //!
 //! # Invariants
 //! - An id is in the log before anybody gets it, is never given twice and never taken back. Ids are
@@ -31,11 +32,15 @@
 //! runs would bulk-load a tree of `btree` when somebody does.
 #![forbid(unsafe_code)]
 
+mod decimals;
 mod dictionary;
 mod domain;
 mod error;
+mod frame;
 mod hash;
 mod index;
+mod index_file;
+mod key_file;
 mod key_table;
 mod keys;
 mod local;
@@ -43,6 +48,7 @@ mod log;
 mod maintain;
 mod run;
 
+pub use decimals::{Decimals, parse_decimal};
 pub use domain::{Domain, OnProgress, Options, Progress};
 pub use error::{DomainError, Result};
 pub use keys::{Columnar, Keys, MAX_KEY_BYTES, Offset};

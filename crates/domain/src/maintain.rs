@@ -7,15 +7,16 @@ use object_store::ObjectMeta;
 use crate::dictionary::{Dictionary, UNKNOWN};
 use crate::domain::{Domain, OnProgress, Options, Writer};
 use crate::error::{DomainError, Result};
-use crate::keys::{Keys, sorted_rows};
-use crate::local::LocalState;
+use crate::key_file::Held;
+use crate::keys::{KeyHeap, Keys, sorted_rows};
+use crate::local::{Local, LocalState};
 use crate::log::{Found, Listing, Put};
 use crate::run::{self, HEADER_BYTES, Head, Kind, Run};
 
 /// Bytes of a base: one put. Stores take 5 GB at once.
 const MAX_BASE_BYTES: u64 = 4 << 30;
-/// Ids looked up together when everything is.
-const CHECK_IDS: usize = 1 << 16;
+/// Bytes of keys looked up together when everything is.
+const CHECK_BYTES: usize = 2 << 20;
 /// Problems named by [`Domain::check`]; more are of the same kind.
 const MAX_PROBLEMS: usize = 20;
 
@@ -43,6 +44,8 @@ pub struct Description {
     pub index_bytes: u64,
     /// Bytes of memory from ids to keys.
     pub table_bytes: u64,
+    /// Whether keys stay in the local file, for they are more than the limit of memory.
+    pub is_paged: bool,
     /// The local folder.
     pub local: Option<PathBuf>,
     /// Who keeps its file.
@@ -121,6 +124,7 @@ impl Domain {
             log_bytes: listing.bytes(),
             index_bytes: index_bytes as u64,
             table_bytes: table_bytes as u64,
+            is_paged: dictionary.keys.is_paged(),
             local: local.folder(),
             local_state: local.state,
             local_bytes: local.bytes,
@@ -135,14 +139,44 @@ impl Domain {
     /// If the log cannot be read, or has lost runs; then nothing changes.
     pub async fn rebuild(&self, progress: Option<OnProgress>) -> Result<()> {
         let mut writer = self.writer.lock().await;
+        self.read_anew(&mut writer, progress).await
+    }
+
+    pub(crate) async fn read_anew(
+        &self,
+        writer: &mut Writer,
+        progress: Option<OnProgress>,
+    ) -> Result<()> {
+        let replaced = || DomainError::Replaced { name: self.name.clone() };
         let options = Options { progress, ..self.options.clone() };
-        let fresh = Self::over(self.log.clone(), &self.name, None, options).await?;
-        let fresh = fresh.into_dictionary();
-        if fresh.position.run < self.position().run {
-            return Err(DomainError::Replaced { name: self.name.clone() });
+        let is_kept = writer.local.state == LocalState::Writer;
+        if writer.local.limit().is_none() || !is_kept {
+            let fresh = Self::over(self.log.clone(), &self.name, None, options).await?;
+            let (mut fresh, _) = fresh.into_parts();
+            if fresh.position.run < self.position().run {
+                return Err(replaced());
+            }
+            writer.local.reset(&mut fresh);
+            writer.local.append(&fresh, 0, fresh.position);
+            self.change(|dictionary| *dictionary = fresh);
+            return Ok(());
         }
-        writer.local.reset();
-        writer.local.append(&fresh, 0, fresh.position);
+        // Keys do not fit in memory: they go to a new file as they come, and who looks up reads the
+        // old one, which has lost its name, meanwhile.
+        let folder = writer.local.folder();
+        // Should this be given up half way, the new file is not for the old dictionary.
+        let lost = Local::lost(folder, "reading the log anew was given up");
+        let mut local = std::mem::replace(&mut writer.local, lost);
+        let mut fresh = Dictionary::new(self.seed());
+        local.reset(&mut fresh);
+        let made = Self::with(self.log.clone(), &self.name, local, fresh, options).await;
+        let made = made.and_then(|made| {
+            let (fresh, local) = made.into_parts();
+            let is_behind = fresh.position.run < self.position().run;
+            if is_behind { Err(replaced()) } else { Ok((fresh, local)) }
+        });
+        let (fresh, local) = made?;
+        writer.local = local;
         self.change(|dictionary| *dictionary = fresh);
         Ok(())
     }
@@ -162,7 +196,8 @@ impl Domain {
         let path = self.log.base_path(position.run);
         let bytes = {
             let dictionary = self.read();
-            let order = sorted_rows(&dictionary.keys);
+            let keys = self.noted(dictionary.keys.gather())?;
+            let order = sorted_rows(&keys);
             let head = Head {
                 kind: Kind::Base,
                 number: position.run,
@@ -170,7 +205,7 @@ impl Domain {
                 domain: position.domain,
                 first_id: 0,
             };
-            run::encode(head, &dictionary.keys, &order)
+            run::encode(head, &keys, &order)
         };
         if bytes.len() as u64 > MAX_BASE_BYTES {
             let (found, limit) = (bytes.len() as u64, MAX_BASE_BYTES);
@@ -208,7 +243,7 @@ impl Domain {
             return Ok(done);
         }
         let Some((base, _)) = self.log.base(number).await? else { return Ok(done) };
-        if let Some(problem) = self.differs(&base) {
+        if let Some(problem) = self.differs(&base)? {
             let path = self.log.base_path(number);
             return Err(DomainError::corrupt(path.as_ref(), problem));
         }
@@ -246,9 +281,17 @@ impl Domain {
         if let Err(problem) = problem_or(self.catch_up(&mut writer).await)? {
             report.complain(problem);
         }
+        match self.check_all(&writer, &mut report).await {
+            Err(error @ DomainError::Local { .. }) => report.complain(error.to_string()),
+            done => done?,
+        }
+        Ok(report)
+    }
+
+    async fn check_all(&self, writer: &Writer, report: &mut CheckReport) -> Result<()> {
         let listing = self.log.list().await?;
         report.keys = self.keys();
-        self.check_runs(&listing, &mut report).await?;
+        self.check_runs(&listing, report).await?;
         for &number in listing.bases.keys().filter(|number| **number <= self.position().run) {
             match problem_or(self.log.base(number).await)? {
                 Err(problem) => report.complain(problem),
@@ -256,15 +299,17 @@ impl Domain {
                 Ok(Some((base, bytes))) => {
                     report.bases += 1;
                     report.bytes += bytes;
-                    if let Some(problem) = self.differs(&base) {
+                    if let Some(problem) = self.differs(&base)? {
                         report.complain(format!("{}: {problem}", self.log.base_path(number)));
                     }
                 }
             }
         }
-        self.check_both_ways(&mut report);
-        self.check_local(&writer, &mut report);
-        Ok(report)
+        self.check_both_ways(report)?;
+        if let Some(problem) = self.noted(writer.local.compare(&self.read()))? {
+            report.complain(problem);
+        }
+        Ok(())
     }
 
     async fn check_runs(&self, listing: &Listing, report: &mut CheckReport) -> Result<()> {
@@ -297,7 +342,7 @@ impl Domain {
                 Ok(Some((Found::Whole(run), bytes))) => {
                     report.runs += 1;
                     report.bytes += bytes;
-                    if let Some(problem) = self.differs(&run) {
+                    if let Some(problem) = self.differs(&run)? {
                         report.complain(format!("{path}: {problem}"));
                     }
                     run.header
@@ -318,48 +363,46 @@ impl Domain {
     }
 
     /// How a run of this log differs from the dictionary.
-    fn differs(&self, run: &Run) -> Option<&'static str> {
+    fn differs(&self, run: &Run) -> Result<Option<&'static str>> {
         let dictionary = self.read();
         if run.header.domain != dictionary.position.domain {
-            return Some("it is of another log");
+            return Ok(Some("it is of another log"));
         }
-        let id_of = |row: usize| run.header.first_id + row as u32;
-        let differs = |row: &usize| dictionary.keys.get(id_of(*row)) != Some(run.key(*row));
-        let found = (0..run.len()).find(differs);
-        found.map(|_| "an id has another key than in the dictionary")
+        let mut held = Held::default();
+        for row in 0..run.len() {
+            let found = dictionary.keys.read(run.header.first_id + row as u32, &mut held);
+            if self.noted(found)? != Some(run.key(row)) {
+                return Ok(Some("an id has another key than in the dictionary"));
+            }
+        }
+        Ok(None)
     }
 
     /// Every id's key must lead back to it: then no key has two ids.
-    fn check_both_ways(&self, report: &mut CheckReport) {
+    fn check_both_ways(&self, report: &mut CheckReport) -> Result<()> {
         let dictionary = self.read();
-        let count = dictionary.keys.len();
-        let mut ids = vec![UNKNOWN; CHECK_IDS];
-        for first in (0..count).step_by(CHECK_IDS) {
-            let ids = &mut ids[..CHECK_IDS.min(count - first)];
-            dictionary.find_many(&dictionary.keys, first..first + ids.len(), ids);
-            let wrong = ids.iter().enumerate().find(|(at, id)| **id as usize != first + at);
-            if let Some((at, id)) = wrong {
-                report.complain(format!("the key of id {} has id {id} as well", first + at));
+        let (mut keys, mut wrong) = (KeyHeap::default(), None);
+        let mut look_up = |keys: &mut KeyHeap, end: u32| {
+            let (first, mut ids) = (end - keys.len() as u32, vec![UNKNOWN; keys.len()]);
+            let found = dictionary.find_many(keys, 0..keys.len(), &mut ids);
+            keys.clear();
+            let differs = |pair: &(u32, u32)| pair.0 != pair.1;
+            wrong = wrong.or((first..end).zip(ids).find(differs));
+            found
+        };
+        let mut trouble = Ok(());
+        let read = dictionary.keys.for_each_from(0, |id, key| {
+            keys.push(key);
+            if keys.bytes() >= CHECK_BYTES && trouble.is_ok() {
+                trouble = look_up(&mut keys, id + 1);
             }
+        });
+        self.noted(read.and(trouble))?;
+        self.noted(look_up(&mut keys, dictionary.next_id()))?;
+        if let Some((id, other)) = wrong {
+            report.complain(format!("the key of id {id} has id {other} as well"));
         }
-    }
-
-    fn check_local(&self, writer: &Writer, report: &mut CheckReport) {
-        let mut copy = Dictionary::new(0);
-        writer.local.read_again(&mut copy);
-        let dictionary = self.read();
-        let same = |id: &u32| copy.keys.get(*id) == dictionary.keys.get(*id);
-        if let Some(id) = (0..copy.next_id()).find(|id| !same(id)) {
-            report.complain(format!("the local file has another key for id {id}; rebuild it"));
-        }
-        let is_kept = writer.local.state == LocalState::Writer;
-        if is_kept && copy.next_id() != dictionary.next_id() {
-            report.complain(format!(
-                "the local file has {} keys, the dictionary {}; rebuild it",
-                copy.next_id(),
-                dictionary.next_id()
-            ));
-        }
+        Ok(())
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use uplake_domain::{Columnar, Domain, DomainError, LocalState, Options, list};
+use uplake_domain::{
+    Columnar, Decimals, Domain, DomainError, LocalState, Options, list, parse_decimal,
+};
 
 type Store = Arc<InMemory>;
 
@@ -88,6 +90,23 @@ async fn any_bytes_are_keys_up_to_the_limit() {
     let error = users.encode(&[b"new", &too_long[..]], &mut ids).await.expect_err("too long");
     assert!(matches!(error, DomainError::KeyTooLong { found: 65_537, limit: 65_536 }), "{error}");
     assert_eq!(users.describe().await.expect("describe"), before, "nothing was written");
+}
+
+#[tokio::test]
+async fn a_number_and_its_text_have_one_id() {
+    let store = Store::default();
+    let users = create(&store, 1).await;
+    let mut ids = Vec::new();
+    users.encode(&Decimals::new([7, -7, 42, 7]), &mut ids).await.expect("encode");
+    assert_eq!(ids, [0, 1, 2, 0]);
+    users.encode(&["42", "042", "7"], &mut ids).await.expect("encode");
+    assert_eq!(ids, [2, 3, 0]);
+    let numbers: Vec<_> =
+        (0..4).map(|id| parse_decimal(&users.key_of(id).expect("there"))).collect();
+    assert_eq!(numbers, [Some(7), Some(-7), Some(42), None]);
+    let mut found = Vec::new();
+    users.lookup_many(&Decimals::new([42, 43, i64::MIN]), &mut found);
+    assert_eq!(found, [Some(2), None, None]);
 }
 
 #[tokio::test]
