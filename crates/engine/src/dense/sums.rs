@@ -97,11 +97,12 @@ impl Plan {
     }
 }
 
-/// The condition, the value and whether others are 0, of `CASE WHEN condition THEN value [ELSE 0] END`
+/// A condition, a value, and whether rows without the condition count as 0.
+type Case = (Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>, bool);
+
+/// The parts of `CASE WHEN condition THEN value [ELSE 0] END`
 /// whose value cannot fail where the condition does not hold.
-fn simple_case(
-    expr: &Arc<dyn PhysicalExpr>,
-) -> Option<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>, bool)> {
+fn simple_case(expr: &Arc<dyn PhysicalExpr>) -> Option<Case> {
     let case = expr.downcast_ref::<CaseExpr>()?;
     let ([(condition, value)], None) = (case.when_then_expr(), case.expr()) else { return None };
     if !(value.is::<Column>() || value.is::<Literal>()) {

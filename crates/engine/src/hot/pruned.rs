@@ -60,7 +60,7 @@ pub(crate) fn pruned(
         let all = usize::try_from(group.num_rows()).unwrap_or_default();
         let ranges = match access {
             RowGroupAccess::Skip => continue,
-            RowGroupAccess::Scan => vec![0..all],
+            RowGroupAccess::Scan => std::iter::once(0..all).collect(),
             RowGroupAccess::Selection(selection) => {
                 let mut next = 0;
                 let mut ranges = Vec::new();
