@@ -128,12 +128,17 @@ impl ScalarUDFImpl for DomainFunction {
     }
 }
 
+/// The dictionary of this machine is damaged; the next statement reads it from the lake again.
+pub(crate) fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
 fn ids_of(domain: &Domain, keys: &ArrayRef) -> Result<ArrayRef> {
     let keys = cast(keys, &DataType::Utf8View)?;
     let keys = keys.as_string_view();
     let known: Vec<&str> = keys.iter().flatten().collect();
     let mut found = Vec::new();
-    domain.lookup_many(known.as_slice(), &mut found);
+    domain.try_lookup_many(known.as_slice(), &mut found).map_err(unreadable)?;
     let mut found = found.into_iter();
     let mut ids = Int32Builder::with_capacity(keys.len());
     for key in keys.iter() {
@@ -151,14 +156,15 @@ fn keys_of(domain: &Domain, ids: &ArrayRef) -> Result<ArrayRef> {
         ids.iter().map(|id| id.and_then(|id| u32::try_from(id).ok()).unwrap_or(u32::MAX)).collect();
     let mut keys = StringBuilder::with_capacity(ids.len(), 0);
     let mut all_text = true;
-    domain.keys_of(&numbers, |key| match key.map(std::str::from_utf8) {
+    let each = |key: Option<&[u8]>| match key.map(std::str::from_utf8) {
         Some(Ok(text)) => keys.append_value(text),
         Some(Err(_)) => {
             all_text = false;
             keys.append_null();
         }
         None => keys.append_null(),
-    });
+    };
+    domain.try_keys_of(&numbers, each).map_err(unreadable)?;
     if !all_text {
         return Err(DataFusionError::Execution("a key of the id domain is not text".into()));
     }

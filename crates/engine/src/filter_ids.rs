@@ -98,20 +98,21 @@ fn condition(
     let (name, log) = found.source.split_once(':')?;
     let domain = domains.get(name).filter(|d| format!("{:032x}", d.identity()) == log)?;
     let column = Expr::Column(found.ids.clone());
-    let look_up = |keys: &[&str]| -> Vec<i32> {
+    // A dictionary that turns out damaged is mended when it is opened next; keys need none.
+    let look_up = |keys: &[&str]| -> Option<Vec<i32>> {
         let mut ids = Vec::new();
-        domain.lookup_many(keys, &mut ids);
-        ids.into_iter().flatten().filter_map(|id| i32::try_from(id).ok()).collect()
+        domain.try_lookup_many(keys, &mut ids).ok()?;
+        Some(ids.into_iter().flatten().filter_map(|id| i32::try_from(id).ok()).collect())
     };
     Some(match keys {
-        KeyList::Few(keys) => match look_up(keys).as_slice() {
+        KeyList::Few(keys) => match look_up(keys)?.as_slice() {
             [] => lit(false),
             [one] => column.eq(lit(*one)),
             many => in_list(column, many.iter().map(|id| lit(*id)).collect(), false),
         },
         KeyList::Set(set) => {
             let keys: Vec<&str> = set.set.texts()?.iter().map(String::as_str).collect();
-            let ids: Vec<i64> = look_up(&keys).into_iter().map(i64::from).collect();
+            let ids: Vec<i64> = look_up(&keys)?.into_iter().map(i64::from).collect();
             if ids.is_empty() {
                 return Some(lit(false));
             }

@@ -23,6 +23,8 @@ use datafusion::logical_expr::{
 };
 use uplake_table::Domain;
 
+use crate::domain_functions::unreadable;
+
 /// `keys_of_ids(id)`, with its domain once the plan is resolved.
 #[derive(Debug)]
 struct KeysOfIds {
@@ -148,7 +150,7 @@ fn keys(domain: &Domain, ids: &ArrayRef) -> Result<ArrayRef> {
         ids.iter().map(|id| id.and_then(|id| u32::try_from(id).ok()).unwrap_or(u32::MAX)).collect();
     let mut keys = StringViewBuilder::with_capacity(ids.len());
     let (mut row, mut missing) = (0, None);
-    domain.keys_of(&numbers, |key| {
+    let each = |key: Option<&[u8]>| {
         match key.map(std::str::from_utf8) {
             Some(Ok(text)) => keys.append_value(text),
             _ => {
@@ -157,7 +159,8 @@ fn keys(domain: &Domain, ids: &ArrayRef) -> Result<ArrayRef> {
             }
         }
         row += 1;
-    });
+    };
+    domain.try_keys_of(&numbers, each).map_err(unreadable)?;
     if let Some(row) = missing {
         return Err(DataFusionError::Execution(format!(
             "the id {} of a data file is not in its id domain; see `uplake domain check`",
