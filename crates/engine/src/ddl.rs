@@ -82,22 +82,22 @@ impl Session {
         }
         match plan {
             LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => {
-                let name = self.own_table(&drop.name)?;
-                if drop.if_exists && !self.lake.has_table(&name) {
+                let name = self.own_table(&drop.name).await?;
+                if drop.if_exists && !self.lake.has_table(&name).await? {
                     return Ok(done(format!("there is no table {name}"), None));
                 }
-                self.lake.drop_table(&name)?;
+                self.lake.drop_table(&name).await?;
                 Ok(done(format!("dropped table {name}"), None))
             }
             LogicalPlan::Ddl(other) => {
                 Err(EngineError::statement(format!("{} is not supported", other.name())))
             }
             LogicalPlan::Dml(dml) if dml.op == WriteOp::Delete => {
-                let name = self.own_table(&dml.table_name)?;
+                let name = self.own_table(&dml.table_name).await?;
                 self.delete(&name, &dml.input).await
             }
             LogicalPlan::Dml(dml) => {
-                let name = self.own_table(&dml.table_name)?;
+                let name = self.own_table(&dml.table_name).await?;
                 if dml.op != WriteOp::Insert(InsertOp::Append) {
                     return Err(EngineError::statement(format!("{} is not supported", dml.op)));
                 }
@@ -147,7 +147,7 @@ impl Session {
     }
 
     /// A name that must be a table of this lake, not a file.
-    fn own_table(&self, reference: &TableReference) -> Result<String> {
+    async fn own_table(&self, reference: &TableReference) -> Result<String> {
         if let (table, Some(_)) = split_version(reference.table()) {
             return Err(EngineError::statement(format!(
                 "an old version of `{table}` cannot be changed; leave AS OF out"
@@ -160,18 +160,18 @@ impl Session {
                 "`{reference}` is not a table of the lake"
             )));
         }
-        Ok(self.catalog.exact_name(reference.table()))
+        Ok(self.catalog.exact_name(reference.table()).await?)
     }
 
     async fn create(&self, statement: &Statement, plan: LogicalPlan) -> Result<Answer> {
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = plan else {
             return Err(EngineError::statement("this form of CREATE TABLE is not supported"));
         };
-        let name = self.own_table(&create.name)?;
+        let name = self.own_table(&create.name).await?;
         if !create.column_defaults.is_empty() || create.temporary {
             return Err(EngineError::statement("DEFAULT and TEMPORARY are not supported"));
         }
-        if self.lake.has_table(&name) && create.if_not_exists {
+        if create.if_not_exists && self.lake.has_table(&name).await? {
             return Ok(done(format!("table {name} exists already"), None));
         }
         let input = Arc::new(create.input.schema().as_arrow().clone());
@@ -200,7 +200,8 @@ impl Session {
             self.budget.write_bytes(),
             self.budget.threads,
             self.budget.now_millis(),
-        )?;
+        )
+        .await?;
         let stream = match self.run_query(create.input.as_ref().clone()).await {
             Ok(stream) => stream,
             Err(error) => {
@@ -241,7 +242,8 @@ impl Session {
             self.budget.write_bytes(),
             self.budget.threads,
             self.budget.now_millis(),
-        )?;
+        )
+        .await?;
         let stream = match self.run_query(kept).await {
             Ok(stream) => stream,
             Err(error) => {
@@ -275,7 +277,7 @@ impl Session {
     }
 
     async fn show_tables(&self) -> Result<Answer> {
-        let names = self.lake.table_names()?;
+        let names = self.lake.table_names().await?;
         let (mut rows, mut files, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for name in &names {
             let table = self.catalog.load(name).await;
@@ -295,8 +297,8 @@ impl Session {
 
     /// `None` for what is not a table of the lake: DataFusion describes files.
     async fn describe(&self, name: &str) -> Result<Option<Answer>> {
-        let name = self.catalog.exact_name(name.trim_matches('"'));
-        if !self.lake.has_table(&name) {
+        let name = self.catalog.exact_name(name.trim_matches('"')).await?;
+        if !self.lake.has_table(&name).await? {
             return Ok(None);
         }
         let table = self.catalog.load(&name).await?;

@@ -54,6 +54,7 @@ mod question;
 mod session;
 mod single;
 mod statement;
+mod storage;
 mod warnings;
 
 pub use error::{EngineError, Position, Result};

@@ -1,9 +1,8 @@
-//! Keeping a table tidy: compact small files, remove garbage, check what is there.
+//! Keeping a table tidy: compact small files, check what is there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::io::Read;
-use std::path::Path as LocalPath;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, RecordBatch};
@@ -11,8 +10,6 @@ use arrow::compute::{SortOptions, interleave_record_batch};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::row::{OwnedRow, RowConverter, Rows, SortField};
 use bytes::Bytes;
-use chrono::Duration;
-use deltalake_core::operations::vacuum::{Clock, VacuumMode};
 use deltalake_core::protocol::DeltaOperation;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -24,8 +21,7 @@ use tokio::runtime::Handle;
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
 use crate::id_domain::IdColumns;
-use crate::index;
-use crate::lake::{AsOf, Lake};
+use crate::lake::Lake;
 use crate::load::on_thread;
 use crate::reindex::check_index;
 use crate::snapshot::{DataFile, Snapshot};
@@ -82,8 +78,18 @@ pub async fn compact(
     if groups.is_empty() {
         return Ok(CompactSummary::default());
     }
-    let (locked, name) = (lake.clone(), base.table().to_owned());
-    let _lock = on_thread(move || locked.lock_for_writing(&name)).await?;
+    let lock = lake.lock_for_writing(base.table()).await?;
+    let done = compact_groups(lake, base, groups, options).await;
+    lock.release().await;
+    done
+}
+
+async fn compact_groups(
+    lake: &Lake,
+    base: &Snapshot,
+    groups: Vec<Vec<DataFile>>,
+    options: &CompactOptions,
+) -> Result<CompactSummary> {
     let layout = Layout::of(base);
     let store = Arc::clone(lake.store());
     let sort_by = layout.sort_by();
@@ -639,133 +645,6 @@ impl Read for StoreReader {
         self.at += length as u64;
         Ok(length)
     }
-}
-
-/// What a vacuum removed, or would remove.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VacuumSummary {
-    /// Paths from the table's folder.
-    pub removed: Vec<String>,
-}
-
-#[derive(Debug)]
-struct FixedClock(i64);
-
-impl Clock for FixedClock {
-    fn current_timestamp_millis(&self) -> i64 {
-        self.0
-    }
-}
-
-/// Removes files that no version of the last `retain` needs: replaced ones, and what crashed loads left.
-///
-/// Waits for the writers of this lake that are at work, and holds up new ones: files that are not
-/// committed yet look like garbage. Writers that know no such lock (other Delta tools) are safe only
-/// with a `retain` longer than they take.
-///
-/// # Errors
-/// [`TableError::Delta`], [`TableError::Io`].
-pub async fn vacuum(
-    lake: &Lake,
-    base: &Snapshot,
-    retain: std::time::Duration,
-    dry_run: bool,
-    now_millis: i64,
-) -> Result<VacuumSummary> {
-    let (locked, name) = (lake.clone(), base.table().to_owned());
-    let _lock = on_thread(move || locked.lock_for_vacuum(&name)).await?;
-    // What was committed while waiting is not garbage.
-    let base = &lake.snapshot(base.table(), &AsOf::Latest).await?;
-    let millis = i64::try_from(retain.as_millis()).unwrap_or(i64::MAX);
-    let root = lake.table_path(base.table());
-    let before = walk(&root)?;
-    let (_, metrics) = base
-        .delta()
-        .clone()
-        .vacuum()
-        .with_retention_period(Duration::milliseconds(millis))
-        .with_enforce_retention_duration(false)
-        .with_mode(VacuumMode::Full)
-        .with_dry_run(dry_run)
-        .with_clock(Arc::new(FixedClock(now_millis)))
-        .await
-        .map_err(|e| TableError::delta(base.table(), e))?;
-    // The log remembers files for long after they are gone; only those that were there count.
-    let prefix = format!("{}/", base.prefix());
-    let mut removed: Vec<String> = metrics
-        .files_deleted
-        .into_iter()
-        .map(|path| path.strip_prefix(&prefix).map_or(path.clone(), str::to_owned))
-        .filter(|path| before.iter().any(|f| f.relative == *path))
-        .collect();
-    let there = |path: &str| root.join(path).exists() && !removed.iter().any(|r| r == path);
-    let garbage: Vec<&LocalFile> = before
-        .iter()
-        .filter(|f| match index::data_file_of(&f.relative) {
-            // An index is written after its data file, so one without is left over.
-            Some(data_file) => !there(data_file),
-            None => f.is_stray_upload(now_millis - millis),
-        })
-        .collect();
-    for file in garbage {
-        if !dry_run {
-            let path = root.join(&file.relative);
-            match std::fs::remove_file(&path) {
-                Ok(()) => {}
-                // The upload was completed, and its name with it, since the folder was walked.
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(e) => {
-                    return Err(TableError::io(format!("removing {}", path.display()), e));
-                }
-            }
-        }
-        removed.push(file.relative.clone());
-    }
-    removed.sort();
-    removed.dedup();
-    Ok(VacuumSummary { removed })
-}
-
-struct LocalFile {
-    /// From the table's folder, with `/`.
-    relative: String,
-    modified_millis: i64,
-}
-
-impl LocalFile {
-    /// A half-written upload of the local store (`name#1`), which the store itself does not list.
-    fn is_stray_upload(&self, before_millis: i64) -> bool {
-        let staged = self
-            .relative
-            .rsplit_once('#')
-            .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-        staged && self.modified_millis <= before_millis
-    }
-}
-
-/// Every file below a folder. One that vanishes meanwhile is left out.
-fn walk(root: &LocalPath) -> Result<Vec<LocalFile>> {
-    let fail = |e| TableError::io(format!("listing {}", root.display()), e);
-    let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(fail)? {
-            let entry = entry.map_err(fail)?;
-            let Ok(metadata) = entry.metadata() else { continue };
-            if metadata.is_dir() {
-                folders.push(entry.path());
-                continue;
-            }
-            let modified = metadata.modified().map_err(fail)?;
-            let age = modified.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            let path = entry.path();
-            let relative = path.strip_prefix(root).unwrap_or(&path);
-            found.push(LocalFile {
-                relative: relative.to_string_lossy().into_owned(),
-                modified_millis: i64::try_from(age.as_millis()).unwrap_or(i64::MAX),
-            });
-        }
-    }
-    Ok(found)
 }
 
 /// What `check` found wrong with one file.

@@ -69,8 +69,17 @@ pub async fn reindex(
     base: &Snapshot,
     options: &ReindexOptions,
 ) -> Result<ReindexSummary> {
-    let (locked, name) = (lake.clone(), base.table().to_owned());
-    let _lock = on_thread(move || locked.lock_for_writing(&name)).await?;
+    let lock = lake.lock_for_writing(base.table()).await?;
+    let done = reindex_locked(lake, base, options).await;
+    lock.release().await;
+    done
+}
+
+async fn reindex_locked(
+    lake: &Lake,
+    base: &Snapshot,
+    options: &ReindexOptions,
+) -> Result<ReindexSummary> {
     let specs = wanted(base, options)?;
     let mut summary = ReindexSummary { indexes: specs.clone(), ..ReindexSummary::default() };
     if specs != base.declared_indexes() {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_concurrent;
+mod config;
 mod demo;
 mod domain;
 mod environment;
@@ -38,7 +39,7 @@ struct Cli {
 /// Options that every command on a lake has.
 #[derive(Args, Clone, Debug)]
 pub struct LakeArgs {
-    /// The folder of tables
+    /// The folder of tables, or a URL: s3://bucket/path, gs://, az://
     #[arg(long, env = "UPLAKE_LAKE", default_value = "./lake", global = true)]
     pub lake: String,
     /// Memory for queries and loads: bytes, or with K, M, G, T (default: 60 % of this machine's)
@@ -56,6 +57,12 @@ pub struct LakeArgs {
         value_parser = clap::builder::FalseyValueParser::new()
     )]
     pub no_index: bool,
+    /// Settings of storage (default: uplake.toml, if there is one here)
+    #[arg(long, env = "UPLAKE_CONFIG", global = true)]
+    pub config: Option<std::path::PathBuf>,
+    /// One setting of storage, over the file and the environment: disk_cache=20GiB; repeatable
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    pub storage: Vec<String>,
 }
 
 #[derive(Subcommand)]

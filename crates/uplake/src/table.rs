@@ -132,6 +132,12 @@ pub async fn run(args: TableArgs) -> Result<()> {
             }
             let verb = if dry_run { "would remove" } else { "removed" };
             println!("{verb} {} files of {table}", summary.removed.len());
+            if summary.kept_for_writers > 0 {
+                println!(
+                    "kept {} more: a writer is at work, or was killed less than a day ago",
+                    summary.kept_for_writers
+                );
+            }
             Ok(())
         }
         Verb::Check { table } => {
@@ -215,9 +221,9 @@ fn index_list(indexes: &[IndexSpec]) -> String {
 }
 
 async fn list(lake: &Lake) -> Result<()> {
-    let names = lake.table_names()?;
+    let names = lake.table_names().await?;
     if names.is_empty() {
-        println!("no tables in {}", lake.root().display());
+        println!("no tables in {}", lake.location());
     }
     for name in names {
         match lake.snapshot(&name, &AsOf::Latest).await {
