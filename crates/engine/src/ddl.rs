@@ -32,6 +32,9 @@ impl Session {
         if let Some(about) = &statement.id_set {
             return self.run_id_set(about, statement).await.map(Some);
         }
+        if let Some(about) = &statement.warm {
+            return self.run_warm(about, statement).await.map(Some);
+        }
         let DfStatement::Statement(inner) = &statement.parsed else { return Ok(None) };
         match inner.as_ref() {
             ast::Statement::ShowTables { .. } => self.show_tables().await.map(Some),
@@ -427,7 +430,7 @@ fn spelled(columns: &[String], schema: &Schema) -> Vec<String> {
     columns.iter().map(exact).collect()
 }
 
-fn unqualified(predicate: Expr) -> Result<Expr> {
+pub(crate) fn unqualified(predicate: Expr) -> Result<Expr> {
     let bare = predicate.transform(|expr| {
         Ok(match expr {
             Expr::Column(column) => Transformed::yes(Expr::Column(

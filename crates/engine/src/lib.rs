@@ -55,6 +55,7 @@ mod session;
 mod single;
 mod statement;
 mod storage;
+mod warm;
 mod warnings;
 
 pub use error::{EngineError, Position, Result};

@@ -154,6 +154,15 @@ impl LakeTable {
         &self.snapshot
     }
 
+    /// Columns as they are stored, by the names that SQL sees; other names stay.
+    pub fn stored_names(&self, seen: &[String]) -> Vec<String> {
+        let stored = |name: &String| {
+            let same = |f: &&FieldRef| f.name().to_lowercase() == name.to_lowercase();
+            self.exact.fields().iter().find(same).map_or_else(|| name.clone(), |f| f.name().clone())
+        };
+        seen.iter().map(stored).collect()
+    }
+
     /// The files that may hold a row for which all `filters` are true.
     pub fn candidate_files(&self, state: &dyn Session, filters: &[Expr]) -> Result<Vec<usize>> {
         let mut kept = self.files_with_ids(filters);

@@ -164,7 +164,8 @@ impl Session {
         let mut config = session_config(options.threads, &budget);
         let too_many_groups = Arc::default();
         if options.use_indexes {
-            let cache = Arc::new(IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE));
+            let cache = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
+            let cache = Arc::new(cache.over(lake.storage()));
             let warnings = Arc::clone(&warnings);
             config = config.with_extension(Arc::new(IndexUse { cache, columns, warnings }));
         }
@@ -427,16 +428,14 @@ impl Session {
         let plan = self.optimized(&state, plan).await?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
-        if analyzes {
-            return Ok(store.explained(stream));
-        }
         let joins = contains(physical.as_ref(), |plan| plan.is::<HashJoinExec>());
         let others =
             |plan: &dyn ExecutionPlan| plan.is::<SortExec>() || plan.is::<DenseAggregateExec>();
-        if !joins && !contains(physical.as_ref(), others) {
-            return Ok(stream);
-        }
-        self.retry_with_less(stream, plan, joins).await
+        let stream = match joins || contains(physical.as_ref(), others) {
+            true => self.retry_with_less(stream, plan, joins).await?,
+            false => stream,
+        };
+        Ok(if analyzes { store.explained(stream) } else { stream })
     }
 
     /// A hash join keeps one side in memory, groups in arrays stay there, and every partition of a sort

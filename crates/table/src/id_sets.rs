@@ -30,6 +30,8 @@ pub struct StoredIdSet {
     pub bytes: u64,
     /// When it was written: milliseconds since 1970, UTC.
     pub modified_millis: i64,
+    /// The store's name for this version, which tells two of one second apart.
+    pub e_tag: Option<String>,
 }
 
 impl Lake {
@@ -46,6 +48,7 @@ impl Lake {
                 name: meta.location.filename()?.strip_suffix(EXTENSION)?.to_owned(),
                 bytes: meta.size,
                 modified_millis: meta.last_modified.timestamp_millis(),
+                e_tag: meta.e_tag,
             })
         };
         let mut sets: Vec<StoredIdSet> = found.objects.into_iter().filter_map(set).collect();
@@ -63,6 +66,7 @@ impl Lake {
                 name: name.to_owned(),
                 bytes: meta.size,
                 modified_millis: meta.last_modified.timestamp_millis(),
+                e_tag: meta.e_tag,
             })),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(e) => Err(TableError::store(format!("reading id set {name}"), e)),

@@ -37,6 +37,7 @@ mod schema;
 mod snapshot;
 mod stats;
 mod vacuum;
+mod warm;
 mod write;
 
 pub use commit::{TableDefinition, create_table};
@@ -56,8 +57,9 @@ pub use uplake_domain::{
     CheckReport as DomainCheck, Description as DomainDescription, Domain, Progress as ReadProgress,
 };
 pub use uplake_index::{Selection, WordMatcher, key_of_f64, key_of_i64};
-pub use uplake_objectio::{StorageOptions, Store, StoreError};
+pub use uplake_objectio::{StorageOptions, Store, StoreError, WarmOptions, Warmed, conformance};
 pub use vacuum::{VacuumSummary, vacuum};
+pub use warm::warm;
 pub use write_stream::{StreamWriter, WriteKind};
 
 mod write_stream;

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::io::Read;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, RecordBatch};
@@ -17,6 +18,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 use tokio::runtime::Handle;
+use uplake_objectio::Store;
 
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
@@ -34,6 +36,9 @@ const SMALL_FILE_BYTES: u64 = 128 << 20;
 const TARGET_FILE_BYTES: usize = 256 << 20;
 /// Bytes of a file read at a time for its checksum.
 const CHECK_READ_BYTES: u64 = 8 << 20;
+/// From a store that is a round trip away, so many bytes are read at least, from a multiple of it
+/// on: its cache has what the pages beside them hold when they are asked for.
+const REMOTE_READ_BYTES: u64 = 2 << 20;
 /// Bytes read for a page's header.
 const HEADER_READ_BYTES: usize = 4 << 10;
 /// Rows of a file read at a time while merging.
@@ -91,7 +96,7 @@ async fn compact_groups(
     options: &CompactOptions,
 ) -> Result<CompactSummary> {
     let layout = Layout::of(base);
-    let store = Arc::clone(lake.store());
+    let store = Arc::clone(lake.storage());
     let sort_by = layout.sort_by();
     let writer = Arc::new(TableWriter::new(lake, layout, Handle::current(), 0, options.now_millis));
     let merged: Vec<DataFile> = groups.iter().flatten().cloned().collect();
@@ -227,7 +232,7 @@ fn json_order(a: &serde_json::Value, b: &serde_json::Value) -> std::cmp::Orderin
 /// Merges groups of files into new ones.
 struct Merge<'a> {
     writer: &'a TableWriter,
-    store: Arc<dyn ObjectStore>,
+    store: Arc<Store>,
     runtime: Handle,
     /// A file's columns without the ids.
     schema: SchemaRef,
@@ -587,19 +592,29 @@ fn emit_chosen(
 /// A Parquet file in the store, read from a thread outside the runtime.
 #[derive(Clone)]
 pub(crate) struct StoreFile {
-    store: Arc<dyn ObjectStore>,
+    store: Arc<Store>,
     path: Path,
     size: u64,
     runtime: Handle,
 }
 
 impl StoreFile {
-    pub fn new(store: &Arc<dyn ObjectStore>, file: &DataFile, runtime: &Handle) -> Self {
+    pub fn new(store: &Arc<Store>, file: &DataFile, runtime: &Handle) -> Self {
         Self::at(store, file.store_path.clone(), file.size, runtime)
     }
 
-    pub fn at(store: &Arc<dyn ObjectStore>, path: Path, size: u64, runtime: &Handle) -> Self {
+    pub fn at(store: &Arc<Store>, path: Path, size: u64, runtime: &Handle) -> Self {
         Self { store: Arc::clone(store), path, size, runtime: runtime.clone() }
+    }
+
+    /// What to read for `wanted`: itself, unless there is a cache that keeps more.
+    fn around(&self, wanted: &Range<u64>) -> Range<u64> {
+        if self.store.cache_usage().is_none() {
+            return wanted.clone();
+        }
+        let start = wanted.start - wanted.start % REMOTE_READ_BYTES;
+        let end = wanted.end.next_multiple_of(REMOTE_READ_BYTES);
+        start..end.min(self.size).max(wanted.end)
     }
 }
 
@@ -620,10 +635,27 @@ impl ChunkReader for StoreFile {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let range = start..start + length as u64;
-        self.runtime
-            .block_on(self.store.get_range(&self.path, range))
-            .map_err(|e| ParquetError::External(Box::new(e)))
+        let wanted = start..start + length as u64;
+        let around = self.around(&wanted);
+        // Cut at the multiples, so that other reads find the pieces in the cache.
+        let mut ranges = Vec::new();
+        let mut at = around.start;
+        while at < around.end {
+            let next = (at + REMOTE_READ_BYTES).min(around.end);
+            let next = if around == wanted { around.end } else { next };
+            ranges.push(at..next);
+            at = next;
+        }
+        let pieces = self
+            .runtime
+            .block_on(self.store.get_ranges(&self.path, &ranges))
+            .map_err(|e| ParquetError::External(Box::new(e)))?;
+        let skip = usize::try_from(wanted.start - around.start).unwrap_or(usize::MAX);
+        let bytes = match <[Bytes; 1]>::try_from(pieces) {
+            Ok([piece]) => piece,
+            Err(pieces) => Bytes::from(pieces.concat()),
+        };
+        Ok(bytes.slice(skip..skip + length))
     }
 }
 
@@ -676,7 +708,7 @@ pub struct CheckReport {
 /// # Errors
 /// Only for what stops the check itself; damaged files are findings.
 pub async fn check(lake: &Lake, base: &Snapshot) -> Result<CheckReport> {
-    let store = Arc::clone(lake.store());
+    let store = Arc::clone(lake.storage());
     let runtime = Handle::current();
     let (files, schema) = (base.files().to_vec(), file_schema(base));
     let indexes = base.indexes().to_vec();
@@ -686,6 +718,9 @@ pub async fn check(lake: &Lake, base: &Snapshot) -> Result<CheckReport> {
         for file in &files {
             report.files += 1;
             report.bytes += file.size;
+            // What the store has is asked, not what is cached of it.
+            store.forget(&file.store_path);
+            store.forget(&file.index_path);
             let checked = check_file(&store, &runtime, file, &schema);
             let problem = match (checked, seen.insert(&file.path, ())) {
                 (_, Some(())) => Some("is in the log twice".to_owned()),
@@ -715,7 +750,7 @@ pub async fn check(lake: &Lake, base: &Snapshot) -> Result<CheckReport> {
 }
 
 fn check_file(
-    store: &Arc<dyn ObjectStore>,
+    store: &Arc<Store>,
     runtime: &Handle,
     file: &DataFile,
     schema: &SchemaRef,

@@ -11,6 +11,7 @@ mod demo;
 mod domain;
 mod environment;
 mod generate;
+mod lake;
 mod load;
 mod output;
 mod power;
@@ -81,6 +82,8 @@ enum Command {
     Table(table::TableArgs),
     /// Look after id domains
     Domain(domain::DomainArgs),
+    /// Find out whether a store can hold a lake
+    Lake(lake::LakeCommand),
     /// Write the XAB benchmark data set
     Generate(generate::GenerateArgs),
     /// Run statements many at once and print what it took, as JSON
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
             Command::Power(args) => power::run(&args),
             Command::Table(args) => table::run(args).await,
             Command::Domain(args) => domain::run(args).await,
+            Command::Lake(args) => lake::run(args).await,
             Command::Generate(args) => generate::run(args),
             Command::BenchConcurrent(args) => bench_concurrent::run(args).await,
         }
