@@ -432,7 +432,7 @@ impl Session {
         let others =
             |plan: &dyn ExecutionPlan| plan.is::<SortExec>() || plan.is::<DenseAggregateExec>();
         let stream = match joins || contains(physical.as_ref(), others) {
-            true => self.retry_with_less(stream, plan, joins).await?,
+            true => self.retry_with_less(stream, plan, joins, state).await?,
             false => stream,
         };
         Ok(if analyzes { store.explained(stream) } else { stream })
@@ -447,6 +447,7 @@ impl Session {
         mut stream: SendableRecordBatchStream,
         plan: LogicalPlan,
         joins: bool,
+        state: SessionState,
     ) -> Result<SendableRecordBatchStream> {
         let first = stream.next().await;
         if let Some(Err(error)) = &first
@@ -454,7 +455,6 @@ impl Session {
         {
             drop(stream);
             let too_many_by = dense::too_many_by(error);
-            let (state, _) = self.query_state();
             let mut state = without_arrays(state);
             let options = state.config_mut().options_mut();
             if let Some(columns) = too_many_by {

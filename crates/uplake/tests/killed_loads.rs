@@ -26,8 +26,8 @@ struct Bucket {
 
 impl Bucket {
     async fn start() -> Self {
-        let server = Server::start(1, Faults::none(6)).await.unwrap();
-        let folder = tempfile::tempdir().unwrap();
+        let server = Server::start(1, Faults::none(6)).await.expect("a free port");
+        let folder = tempfile::tempdir().expect("a folder");
         let files = [0, 1].map(|load| write_rows(folder.path(), load));
         Self { server, folder, files }
     }
@@ -51,32 +51,32 @@ impl Bucket {
         command
     }
 
-    async fn run(&self, lake: &str, arguments: &[&str]) -> String {
-        let child = self.command(lake, arguments).spawn().unwrap();
-        let done = tokio::task::spawn_blocking(move || child.wait_with_output());
-        let Output { status, stdout, stderr } = done.await.unwrap().unwrap();
+    fn run(&self, lake: &str, arguments: &[&str]) -> String {
+        // Blocks this thread; the server has two others.
+        let done = self.command(lake, arguments).output();
+        let Output { status, stdout, stderr } = done.expect("the command runs");
         let errors = String::from_utf8_lossy(&stderr);
         assert!(status.success(), "uplake {arguments:?} on {lake}: {errors}");
-        String::from_utf8(stdout).unwrap()
+        String::from_utf8(stdout).expect("text")
     }
 
     /// The table's rows, users, and sum of values.
-    async fn count(&self, lake: &str) -> String {
+    fn count(&self, lake: &str) -> String {
         let query = "select count(*), count(distinct user_id), sum(value) from t";
-        let text = self.run(lake, &["sql", "--format", "csv", "-c", query]).await;
-        text.lines().nth(1).unwrap().to_owned()
+        let text = self.run(lake, &["sql", "--format", "csv", "-c", query]);
+        text.lines().nth(1).expect("a row").to_owned()
     }
 
     /// Runs until the server is silent, then kills; false if the command was done before.
     async fn run_until_silent(&self, lake: &str, arguments: &[&str]) -> bool {
-        let mut child = self.command(lake, arguments).spawn().unwrap();
+        let mut child = self.command(lake, arguments).spawn().expect("the command runs");
         loop {
             if self.server.is_silent() {
-                child.kill().unwrap();
-                child.wait().unwrap();
+                child.kill().expect("it runs");
+                child.wait().expect("it was killed");
                 return true;
             }
-            if let Some(status) = child.try_wait().unwrap() {
+            if let Some(status) = child.try_wait().expect("it was started") {
                 assert!(status.success(), "uplake {arguments:?} failed before it was killed");
                 return false;
             }
@@ -93,8 +93,8 @@ fn write_rows(folder: &Path, load: u64) -> String {
         text.push_str(&format!("{user},2026-11-0{},{}\n", 1 + row % 2, row + 1));
     }
     let path = folder.join(format!("load-{load}.csv"));
-    std::fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
+    std::fs::write(&path, text).expect("space");
+    path.to_str().expect("text").to_owned()
 }
 
 /// Kills a load at its first request, its second, …, until it is done before that.
@@ -105,20 +105,20 @@ async fn kill_at_every_request(bucket: &Bucket, options: &[&str], before: &str, 
         for requests in 0..MOST_REQUESTS {
             let at = format!("killed at request {requests}, which took effect: {effect}");
             let lake = &format!("s3://bucket/{effect}-{requests}");
-            bucket.run(lake, &[&["load", "t", first, "--label", "first"], options].concat()).await;
+            bucket.run(lake, &[&["load", "t", first, "--label", "first"], options].concat());
             bucket.server.stop_after(requests, effect);
             let killed = bucket.run_until_silent(lake, &second).await;
             bucket.server.resume();
-            let found = bucket.count(lake).await;
+            let found = bucket.count(lake);
             assert!(found == after || (killed && found == before), "{at}: {found}");
-            bucket.run(lake, &second).await;
-            assert_eq!(bucket.count(lake).await, after, "{at}, and loaded again");
+            bucket.run(lake, &second);
+            assert_eq!(bucket.count(lake), after, "{at}, and loaded again");
             if requests % CHECKED == 0 {
-                bucket.run(lake, &["table", "compact", "t"]).await;
+                bucket.run(lake, &["table", "compact", "t"]);
                 // What was killed left a mark; it protects nothing that a commit names.
-                bucket.run(lake, &["table", "vacuum", "t", "--retain", "0s"]).await;
-                bucket.run(lake, &["table", "check", "t"]).await;
-                assert_eq!(bucket.count(lake).await, after, "{at}, and tidied");
+                bucket.run(lake, &["table", "vacuum", "t", "--retain", "0s"]);
+                bucket.run(lake, &["table", "check", "t"]);
+                assert_eq!(bucket.count(lake), after, "{at}, and tidied");
             }
             if !killed {
                 assert!(requests > 10, "a load makes more than {requests} requests");
