@@ -107,19 +107,21 @@ impl LakeCatalog {
         if let Some(hit) = self.cached(asked, &as_of).await? {
             return Ok(Some(hit));
         }
-        let table = &self.exact_name(asked).await?;
-        if let Some(pinned) = pinned(table) {
-            return Ok(Some(pinned));
-        }
-        if table != asked
-            && let Some(hit) = self.cached(table, &as_of).await?
-        {
-            return Ok(Some(hit));
-        }
-        let checked = self.statements.load(Ordering::Acquire);
-        let snapshot = match self.lake.snapshot(table, &as_of).await {
-            Err(TableError::NoSuchTable { .. }) => return Ok(None),
-            snapshot => snapshot?,
+        let mut checked = self.statements.load(Ordering::Acquire);
+        let (table, snapshot) = match self.lake.snapshot(asked, &as_of).await {
+            Err(TableError::NoSuchTable { known, .. }) => {
+                let Some(table) = only_of_its_name(asked, known) else { return Ok(None) };
+                if let Some(pinned) = pinned(&table) {
+                    return Ok(Some(pinned));
+                }
+                if let Some(hit) = self.cached(&table, &as_of).await? {
+                    return Ok(Some(hit));
+                }
+                checked = self.statements.load(Ordering::Acquire);
+                let snapshot = self.lake.snapshot(&table, &as_of).await?;
+                (table, snapshot)
+            }
+            snapshot => (asked.to_owned(), snapshot?),
         };
         let loaded = Arc::new(LakeTable::new(self.lake.clone(), snapshot));
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +129,7 @@ impl LakeCatalog {
             cache.clear();
         }
         if as_of == AsOf::Latest {
-            cache.insert(table.clone(), Cached { table: Arc::clone(&loaded), checked });
+            cache.insert(table, Cached { table: Arc::clone(&loaded), checked });
         }
         Ok(Some(loaded))
     }
@@ -137,12 +139,8 @@ impl LakeCatalog {
         if self.lake.has_table(name).await? {
             return Ok(name.to_owned());
         }
-        let mut same = self.lake.table_names().await?;
-        same.retain(|known| known.to_lowercase() == name.to_lowercase());
-        Ok(match same.as_slice() {
-            [only] => only.clone(),
-            _ => name.to_owned(),
-        })
+        let known = self.lake.table_names().await?;
+        Ok(only_of_its_name(name, known).unwrap_or_else(|| name.to_owned()))
     }
 
     /// Does the session read old versions?
@@ -181,6 +179,12 @@ impl LakeCatalog {
         };
         Ok(fresh.then_some(hit))
     }
+}
+
+/// The only one of `known` that differs from `name` in case alone.
+fn only_of_its_name(name: &str, mut known: Vec<String>) -> Option<String> {
+    known.retain(|known| known.to_lowercase() == name.to_lowercase());
+    <[String; 1]>::try_from(known).ok().map(|[only]| only)
 }
 
 #[async_trait]

@@ -278,10 +278,16 @@ impl Lake {
     /// # Errors
     /// [`TableError::NoSuchTable`], [`TableError::UnsupportedFeature`], [`TableError::Delta`].
     pub async fn snapshot(&self, name: &str, as_of: &AsOf) -> Result<Snapshot> {
+        if self.is_remote() && check_table_name(name).is_ok() {
+            // Round trips that need not wait for each other.
+            let load = Snapshot::load(self, name, as_of);
+            let (has, marked, loaded) = tokio::join!(self.has_table(name), self.is_marked(), load);
+            marked?;
+            return if has? { loaded } else { Err(self.no_such_table(name).await?) };
+        }
         if !self.has_table(name).await? {
             return Err(self.no_such_table(name).await?);
         }
-        self.is_marked().await?;
         Snapshot::load(self, name, as_of).await
     }
 

@@ -70,6 +70,7 @@ pub async fn run(args: ReportArgs) -> Result<()> {
         reproduce.definition = definition.text;
         reproduce.command = command(&args);
     }
+    session.lake().storage().flush_cache().await;
     let text = match args.format {
         ReportFormat::Text => {
             let for_people = args.output.is_none() && is_terminal();

@@ -91,6 +91,8 @@ async fn run_text(session: &Session, text: &str, args: &SqlArgs) -> Result<()> {
         run_one(session, statement, text, args, out.as_mut()).await?;
         out.flush().context("writing rows")?;
     }
+    // The next command finds on disk what this one read.
+    session.lake().storage().flush_cache().await;
     Ok(())
 }
 
