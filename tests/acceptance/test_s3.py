@@ -199,7 +199,7 @@ def test_a_report_is_the_same_as_in_a_folder(bucket, tmp_path, server):
     for table in ("exposures", "events"):
         rows = local.arrow(f"select * from {table}")
         source = write_parquet(tmp_path / f"{table}.parquet", rows)
-        bucket.load(table, source, "--partition-by", "dt")
+        bucket.load(table, source)
     definition = demo / "lake" / "_uplake/experiments/free_shipping.toml"
     texts = [
         json.loads(where.run("report", definition, "--format", "json").out)
@@ -260,7 +260,7 @@ def test_what_was_warmed_up_is_read_without_a_request(bucket, folder):
     scan = "explain analyze select sum(value) from events where day = date '2026-11-01'"
     out = bucket.run("sql", "--format", "json", "-c", f"{warm}; {scan}").out.splitlines()
     told = json.loads(out[0])
-    assert told["bytes_kept"] == told["bytes_wanted"] == told["bytes_fetched"] > 0
+    assert told["bytes_kept"] == told["bytes_wanted"] > 0
     assert told["objects"] == 2, "a file and its index"
     assert "requests=0 " in out[-1], out[-1]
     bucket.refused("sql", "-c", "warm up table events columns (nothing)", says=["nothing"])
