@@ -12,6 +12,8 @@ Each file is run in two ways, each on a lake of its own, and its expected rows m
     indexed     all columns of whole numbers and text are indexed when their table was made, and
                 queries that stand together share a process, so that a session's caches are used
     no-index    as indexed, but with --no-index: only if asked for with --way no-index
+    s3          as indexed, in a bucket of an S3 server that is started for it (tests/s3.py): only if
+                asked for with --way s3
 --way plain and --way indexed pick one of the others. Indexing is a commit, so later versions are counted
 one higher there; what shows versions, sizes or layouts (SHOW, DESCRIBE) is asked in `plain` alone.
 
@@ -38,10 +40,14 @@ import re
 import subprocess
 import sys
 import tempfile
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import s3
 
 UPLAKE = os.environ.get("UPLAKE_BIN", "uplake")
 WAYS = ["plain", "indexed"]
@@ -131,9 +137,12 @@ def plain(column):
     return column
 
 
+ENVIRONMENT = None
+
+
 def uplake(lake, sql, cwd, options=(), output="arrow"):
     command = [UPLAKE, "sql", "--lake", lake, "--format", output, "-c", sql, *options]
-    done = subprocess.run(command, capture_output=True, cwd=cwd, timeout=120)
+    done = subprocess.run(command, capture_output=True, cwd=cwd, timeout=120, env=ENVIRONMENT)
     return done.returncode, done.stdout, done.stderr.decode().removeprefix("error: ")
 
 
@@ -143,6 +152,8 @@ class Run:
     def __init__(self, folder, way):
         self.folder, self.way = folder, way
         self.lake = os.path.join(folder, "lake")
+        if way == "s3":
+            self.lake = f"s3://{s3.BUCKET}/{uuid.uuid4().hex}"
         self.options = ["--no-index"] if way == "no-index" else []
         self.substitute = False
 
@@ -202,7 +213,7 @@ class Run:
         folder = table.strip('"') if table.startswith('"') else table.lower()
         options = [part for spec in specs for part in ("--index", spec)]
         command = [UPLAKE, "table", "reindex", folder, "--lake", self.lake, *options]
-        done = subprocess.run(command, capture_output=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, timeout=120, env=ENVIRONMENT)
         return done.stderr.decode().strip() if done.returncode else None
 
 
@@ -269,8 +280,14 @@ def main():
     options = argparse.ArgumentParser(description="Runs sqllogictest files against uplake.")
     options.add_argument("files", nargs="*", type=pathlib.Path)
     options.add_argument("-v", action="store_true", help="show every record")
-    options.add_argument("--way", choices=[*WAYS, "no-index"])
+    options.add_argument("--way", choices=[*WAYS, "no-index", "s3"])
     asked = options.parse_args()
+    if asked.way == "s3":
+        server = s3.start()
+        if server is None:
+            sys.exit("moto is missing: pip install -r tests/requirements.txt")
+        global ENVIRONMENT
+        ENVIRONMENT = s3.environment(server)
     paths = asked.files or sorted(pathlib.Path(__file__).parent.glob("*.slt"))
     jobs = [(path, way) for path in paths for way in ([asked.way] if asked.way else WAYS)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:

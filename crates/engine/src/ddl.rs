@@ -32,6 +32,9 @@ impl Session {
         if let Some(about) = &statement.id_set {
             return self.run_id_set(about, statement).await.map(Some);
         }
+        if let Some(about) = &statement.warm {
+            return self.run_warm(about, statement).await.map(Some);
+        }
         let DfStatement::Statement(inner) = &statement.parsed else { return Ok(None) };
         match inner.as_ref() {
             ast::Statement::ShowTables { .. } => self.show_tables().await.map(Some),
@@ -82,22 +85,22 @@ impl Session {
         }
         match plan {
             LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => {
-                let name = self.own_table(&drop.name)?;
-                if drop.if_exists && !self.lake.has_table(&name) {
+                let name = self.own_table(&drop.name).await?;
+                if drop.if_exists && !self.lake.has_table(&name).await? {
                     return Ok(done(format!("there is no table {name}"), None));
                 }
-                self.lake.drop_table(&name)?;
+                self.lake.drop_table(&name).await?;
                 Ok(done(format!("dropped table {name}"), None))
             }
             LogicalPlan::Ddl(other) => {
                 Err(EngineError::statement(format!("{} is not supported", other.name())))
             }
             LogicalPlan::Dml(dml) if dml.op == WriteOp::Delete => {
-                let name = self.own_table(&dml.table_name)?;
+                let name = self.own_table(&dml.table_name).await?;
                 self.delete(&name, &dml.input).await
             }
             LogicalPlan::Dml(dml) => {
-                let name = self.own_table(&dml.table_name)?;
+                let name = self.own_table(&dml.table_name).await?;
                 if dml.op != WriteOp::Insert(InsertOp::Append) {
                     return Err(EngineError::statement(format!("{} is not supported", dml.op)));
                 }
@@ -147,7 +150,7 @@ impl Session {
     }
 
     /// A name that must be a table of this lake, not a file.
-    fn own_table(&self, reference: &TableReference) -> Result<String> {
+    async fn own_table(&self, reference: &TableReference) -> Result<String> {
         if let (table, Some(_)) = split_version(reference.table()) {
             return Err(EngineError::statement(format!(
                 "an old version of `{table}` cannot be changed; leave AS OF out"
@@ -160,18 +163,18 @@ impl Session {
                 "`{reference}` is not a table of the lake"
             )));
         }
-        Ok(self.catalog.exact_name(reference.table()))
+        Ok(self.catalog.exact_name(reference.table()).await?)
     }
 
     async fn create(&self, statement: &Statement, plan: LogicalPlan) -> Result<Answer> {
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = plan else {
             return Err(EngineError::statement("this form of CREATE TABLE is not supported"));
         };
-        let name = self.own_table(&create.name)?;
+        let name = self.own_table(&create.name).await?;
         if !create.column_defaults.is_empty() || create.temporary {
             return Err(EngineError::statement("DEFAULT and TEMPORARY are not supported"));
         }
-        if self.lake.has_table(&name) && create.if_not_exists {
+        if create.if_not_exists && self.lake.has_table(&name).await? {
             return Ok(done(format!("table {name} exists already"), None));
         }
         let input = Arc::new(create.input.schema().as_arrow().clone());
@@ -200,7 +203,8 @@ impl Session {
             self.budget.write_bytes(),
             self.budget.threads,
             self.budget.now_millis(),
-        )?;
+        )
+        .await?;
         let stream = match self.run_query(create.input.as_ref().clone()).await {
             Ok(stream) => stream,
             Err(error) => {
@@ -241,7 +245,8 @@ impl Session {
             self.budget.write_bytes(),
             self.budget.threads,
             self.budget.now_millis(),
-        )?;
+        )
+        .await?;
         let stream = match self.run_query(kept).await {
             Ok(stream) => stream,
             Err(error) => {
@@ -275,7 +280,7 @@ impl Session {
     }
 
     async fn show_tables(&self) -> Result<Answer> {
-        let names = self.lake.table_names()?;
+        let names = self.lake.table_names().await?;
         let (mut rows, mut files, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for name in &names {
             let table = self.catalog.load(name).await;
@@ -295,8 +300,8 @@ impl Session {
 
     /// `None` for what is not a table of the lake: DataFusion describes files.
     async fn describe(&self, name: &str) -> Result<Option<Answer>> {
-        let name = self.catalog.exact_name(name.trim_matches('"'));
-        if !self.lake.has_table(&name) {
+        let name = self.catalog.exact_name(name.trim_matches('"')).await?;
+        if !self.lake.has_table(&name).await? {
             return Ok(None);
         }
         let table = self.catalog.load(&name).await?;
@@ -425,7 +430,7 @@ fn spelled(columns: &[String], schema: &Schema) -> Vec<String> {
     columns.iter().map(exact).collect()
 }
 
-fn unqualified(predicate: Expr) -> Result<Expr> {
+pub(crate) fn unqualified(predicate: Expr) -> Result<Expr> {
     let bare = predicate.transform(|expr| {
         Ok(match expr {
             Expr::Column(column) => Transformed::yes(Expr::Column(

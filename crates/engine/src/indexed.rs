@@ -89,6 +89,8 @@ pub(crate) struct IndexUse {
 pub(crate) struct IndexedSource {
     inner: ParquetSource,
     indexes: Arc<Indexes>,
+    /// The store as the query uses it.
+    store: Arc<dyn ObjectStore>,
     batch_rows: usize,
     /// The rows of files asked so far in this scan.
     asked: Arc<Asked>,
@@ -97,8 +99,8 @@ pub(crate) struct IndexedSource {
 type Asked = Mutex<HashMap<Path, Arc<tokio::sync::OnceCell<Arc<FileAnswer>>>>>;
 
 impl IndexedSource {
-    pub fn new(inner: ParquetSource, indexes: Arc<Indexes>) -> Self {
-        Self { inner, indexes, batch_rows: DEFAULT_BATCH_ROWS, asked: Arc::default() }
+    pub fn new(inner: ParquetSource, indexes: Arc<Indexes>, store: Arc<dyn ObjectStore>) -> Self {
+        Self { inner, indexes, store, batch_rows: DEFAULT_BATCH_ROWS, asked: Arc::default() }
     }
 
     /// Around what DataFusion made of the inner source.
@@ -106,7 +108,7 @@ impl IndexedSource {
         let inner = inner.downcast_ref::<ParquetSource>().ok_or_else(|| {
             DataFusionError::Internal("a Parquet source became something else".into())
         })?;
-        Ok(Self::new(inner.clone(), Arc::clone(&self.indexes)))
+        Ok(Self::new(inner.clone(), Arc::clone(&self.indexes), Arc::clone(&self.store)))
     }
 }
 
@@ -139,7 +141,8 @@ impl FileSource for IndexedSource {
             )?),
             columns: columns.unwrap_or_default(),
             source: self.clone(),
-            store,
+            // The one that is registered counts for nobody.
+            store: Arc::clone(&self.store),
             config: config.clone(),
             partition,
             batch_rows: self.batch_rows,

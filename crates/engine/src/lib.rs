@@ -54,6 +54,8 @@ mod question;
 mod session;
 mod single;
 mod statement;
+mod storage;
+mod warm;
 mod warnings;
 
 pub use error::{EngineError, Position, Result};

@@ -37,7 +37,6 @@ use datafusion::datasource::physical_plan::{
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
@@ -56,6 +55,7 @@ use uplake_table::{DataFile, Lake, OnConflict, Snapshot, StreamWriter, WriteKind
 use crate::id_set::InIdSet;
 use crate::indexed::{IndexUse, IndexedSource, Indexes};
 use crate::session::Budget;
+use crate::storage::{QueryStore, store_url};
 
 /// One version of one table.
 #[derive(Debug)]
@@ -152,6 +152,15 @@ impl LakeTable {
 
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    /// Columns as they are stored, by the names that SQL sees; other names stay.
+    pub fn stored_names(&self, seen: &[String]) -> Vec<String> {
+        let stored = |name: &String| {
+            let same = |f: &&FieldRef| f.name().to_lowercase() == name.to_lowercase();
+            self.exact.fields().iter().find(same).map_or_else(|| name.clone(), |f| f.name().clone())
+        };
+        seen.iter().map(stored).collect()
     }
 
     /// The files that may hold a row for which all `filters` are true.
@@ -366,10 +375,11 @@ impl TableProvider for LakeTable {
         }
         let files =
             candidates.iter().map(|i| self.partitioned_file(*i)).collect::<Result<Vec<_>>>()?;
-        let url = ObjectStoreUrl::local_filesystem();
+        let url = store_url(&self.lake)?;
         let options = state.default_table_options().parquet;
+        let store = QueryStore::of(state.config(), &self.lake);
         let reader = CachedParquetFileReaderFactory::new(
-            state.runtime_env().object_store(&url)?,
+            Arc::clone(&store),
             state.runtime_env().cache_manager.get_file_metadata_cache(),
         );
         let size_hint = options.global.metadata_size_hint;
@@ -381,7 +391,7 @@ impl TableProvider for LakeTable {
         }
         let statistics = self.scan_statistics(&candidates);
         let source: Arc<dyn FileSource> = match self.indexes(state) {
-            Some(indexes) => Arc::new(IndexedSource::new(source, indexes)),
+            Some(indexes) => Arc::new(IndexedSource::new(source, indexes, store)),
             None => Arc::new(source),
         };
         let config = FileScanConfigBuilder::new(url, source)
@@ -606,6 +616,7 @@ impl DataSink for InsertSink {
             budget.threads,
             budget.now_millis(),
         )
+        .await
         .map_err(external)?;
         write_stream(writer, data, self.snapshot.schema(), WriteKind::Append).await
     }

@@ -12,10 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
-use datafusion::catalog::{
-    CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList, SchemaProvider,
-};
-use datafusion::common::DataFusionError;
+use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList};
+use datafusion::common::{DataFusionError, TableReference};
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
@@ -49,6 +48,7 @@ use crate::join_ids::JoinIds;
 use crate::match_words::MatchWords;
 use crate::pool::SharedPool;
 use crate::statement::{self, Statement, with_lower_case};
+use crate::storage::{self, QueryStore};
 use crate::warnings::Warnings;
 
 /// Name of the catalog and schema that hold the lake's tables.
@@ -153,6 +153,7 @@ impl Session {
             .with_disk_manager_builder(disk)
             .with_metadata_cache_limit(METADATA_CACHE_BYTES)
             .build_arc()?;
+        storage::register(&runtime, &lake);
         let budget = Budget {
             memory_bytes: options.memory_bytes,
             threads: options.threads,
@@ -163,7 +164,8 @@ impl Session {
         let mut config = session_config(options.threads, &budget);
         let too_many_groups = Arc::default();
         if options.use_indexes {
-            let cache = Arc::new(IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE));
+            let cache = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
+            let cache = Arc::new(cache.over(lake.storage()));
             let warnings = Arc::clone(&warnings);
             config = config.with_extension(Arc::new(IndexUse { cache, columns, warnings }));
         }
@@ -184,9 +186,24 @@ impl Session {
         Ok(Self { context, lake, catalog, budget, use_indexes, warnings, id_sets, too_many_groups })
     }
 
+    /// The lake.
+    pub fn lake(&self) -> &Lake {
+        &self.lake
+    }
+
     /// What the user should hear of the statements since the last call, although they were answered.
     pub fn take_warnings(&self) -> Vec<String> {
-        self.warnings.take()
+        let mut warnings = self.warnings.take();
+        warnings.extend(self.lake.storage().take_warnings());
+        warnings
+    }
+
+    /// The state that one query is planned with, and what it will have asked of the store.
+    fn query_state(&self) -> (SessionState, QueryStore) {
+        let mut state = self.context.state();
+        let store = QueryStore::new(&self.lake);
+        state.config_mut().set_extension(Arc::new(store.clone()));
+        (state, store)
     }
 
     /// This session with `tables` kept at the versions they have now, so that several statements
@@ -196,6 +213,7 @@ impl Session {
     /// # Errors
     /// [`EngineError::Table`] if a table cannot be read.
     pub async fn pinned(&self, tables: &[String]) -> Result<(Self, Vec<(String, i64)>)> {
+        self.catalog.begin_statement();
         let catalog = Arc::new(self.catalog.pin(tables).await?);
         let state = SessionStateBuilder::new_from_existing(self.context.state())
             .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
@@ -219,6 +237,7 @@ impl Session {
     /// # Errors
     /// See [`EngineError`]; an error while rows stream comes through the stream.
     pub async fn run(&self, statement: &Statement) -> Result<Answer> {
+        self.catalog.begin_statement();
         if let Some(answer) = self.run_own(statement).await? {
             return Ok(answer);
         }
@@ -254,8 +273,15 @@ impl Session {
         } else {
             with_lower_case(statement, &exact.values().cloned().collect())?
         };
-        let plan = self.context.state().statement_to_plan(parsed).await;
-        let plan = plan.map_err(|e| self.explain(e))?;
+        let state = self.context.state();
+        let about_all = |r: &TableReference| r.schema() == Some(INFORMATION_SCHEMA);
+        if state.resolve_table_references(&parsed)?.iter().any(about_all) {
+            self.catalog.read_names().await?;
+        }
+        let plan = match state.statement_to_plan(parsed).await {
+            Ok(plan) => plan,
+            Err(error) => return Err(self.explain(error).await),
+        };
         let plan = if statement.ignores_conflicts { self.ignoring_conflicts(plan)? } else { plan };
         let plan = self.resolve_id_sets(plan, statement).await?;
         self.resolve_domains(plan).await
@@ -302,10 +328,7 @@ impl Session {
     ) -> Result<HashMap<String, String>> {
         let mut columns = HashMap::new();
         for reference in self.context.state().resolve_table_references(parsed)? {
-            if !self.catalog.table_exist(reference.table()) {
-                continue;
-            }
-            let table = self.catalog.load(reference.table()).await?;
+            let Some(table) = self.catalog.find(reference.table()).await? else { continue };
             for field in table.snapshot().schema().fields() {
                 let lower = field.name().to_lowercase();
                 if lower != *field.name() {
@@ -317,14 +340,14 @@ impl Session {
     }
 
     /// A missing table's message names the tables there are.
-    fn explain(&self, error: DataFusionError) -> EngineError {
+    async fn explain(&self, error: DataFusionError) -> EngineError {
         let error = EngineError::from(error);
         let EngineError::Statement { message, position } = error else { return error };
         let missing = message.strip_prefix("table '").and_then(|m| m.strip_suffix("' not found"));
         let Some(name) = missing else { return EngineError::Statement { message, position } };
         let prefix = format!("{CATALOG}.{SCHEMA}.");
         let name = statement::split_version(name.strip_prefix(&prefix).unwrap_or(name)).0;
-        let known = self.lake.table_names().unwrap_or_default();
+        let known = self.lake.table_names().await.unwrap_or_default();
         let is_file = name.contains('/')
             || [".parquet", ".csv", ".json", ".gz", ".zst"].iter().any(|e| name.ends_with(e));
         let message = if is_file {
@@ -332,7 +355,7 @@ impl Session {
         } else if known.is_empty() {
             format!(
                 "there is no table `{name}`; the lake {} is empty, load a file first: uplake load {name} FILE",
-                self.lake.root().display()
+                self.lake.location()
             )
         } else {
             format!("there is no table `{name}`; the lake has {}", known.join(", "))
@@ -346,7 +369,7 @@ impl Session {
         plan: &LogicalPlan,
         small: bool,
     ) -> Result<Vec<SendableRecordBatchStream>> {
-        let mut state = self.context.state();
+        let (mut state, _) = self.query_state();
         if small {
             state.config_mut().options_mut().optimizer.prefer_hash_join = false;
             state = without_arrays(state);
@@ -401,17 +424,19 @@ impl Session {
     }
 
     pub(crate) async fn run_query(&self, plan: LogicalPlan) -> Result<SendableRecordBatchStream> {
-        let state = self.context.state();
+        let (state, store) = self.query_state();
+        let analyzes = matches!(plan, LogicalPlan::Analyze(_)) && self.lake.is_remote();
         let plan = self.optimized(&state, plan).await?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
         let joins = contains(physical.as_ref(), |plan| plan.is::<HashJoinExec>());
         let others =
             |plan: &dyn ExecutionPlan| plan.is::<SortExec>() || plan.is::<DenseAggregateExec>();
-        if !joins && !contains(physical.as_ref(), others) {
-            return Ok(stream);
-        }
-        self.retry_with_less(stream, plan, joins).await
+        let stream = match joins || contains(physical.as_ref(), others) {
+            true => self.retry_with_less(stream, plan, joins, state).await?,
+            false => stream,
+        };
+        Ok(if analyzes { store.explained(stream) } else { stream })
     }
 
     /// A hash join keeps one side in memory, groups in arrays stay there, and every partition of a sort
@@ -423,6 +448,7 @@ impl Session {
         mut stream: SendableRecordBatchStream,
         plan: LogicalPlan,
         joins: bool,
+        state: SessionState,
     ) -> Result<SendableRecordBatchStream> {
         let first = stream.next().await;
         if let Some(Err(error)) = &first
@@ -430,7 +456,7 @@ impl Session {
         {
             drop(stream);
             let too_many_by = dense::too_many_by(error);
-            let mut state = without_arrays(self.context.state());
+            let mut state = without_arrays(state);
             let options = state.config_mut().options_mut();
             if let Some(columns) = too_many_by {
                 self.too_many_groups.lock().unwrap_or_else(PoisonError::into_inner).insert(columns);

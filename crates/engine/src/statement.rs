@@ -3,7 +3,7 @@
 //! Ours are: `PARTITIONED BY (…)`, `CLUSTERED BY (…)`, `INDEXED BY (…)` and `ID DOMAINS (…)` of
 //! CREATE TABLE,
 //! `table VERSION AS OF 3` / `table TIMESTAMP AS OF '…'`, `id IN ID SET name` with the statements
-//! about such sets, and `match(…)`. They are handled on tokens, which keep their place in the text,
+//! about such sets, `WARM UP TABLE`, and `match(…)`. They are handled on tokens, which keep their place in the text,
 //! so that errors still point at it. Long lists of literals are taken out even before (`literals`).
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -24,6 +24,7 @@ use uplake_table::AsOf;
 use crate::error::{EngineError, Position, Result, parser_error};
 use crate::id_set::{IdSet, MARK};
 use crate::literals;
+use crate::warm::{WarmStatement, take_warm};
 
 /// Separates a table's name from its version in the names we give to DataFusion.
 const VERSION_MARK: char = '@';
@@ -44,6 +45,7 @@ pub struct Statement {
     /// Columns and their domains.
     pub(crate) id_domains: Vec<(String, Option<String>)>,
     pub(crate) id_set: Option<IdSetStatement>,
+    pub(crate) warm: Option<WarmStatement>,
     /// `INSERT … ON CONFLICT DO NOTHING`.
     pub(crate) ignores_conflicts: bool,
 }
@@ -141,6 +143,7 @@ fn parse_one(
     let mut tokens: Vec<TokenWithSpan> = tokens.to_vec();
     let written = text_of(text, lines, &tokens);
     let id_set = take_id_set_statement(&mut tokens)?;
+    let warm = take_warm(&mut tokens)?;
     let (mut partitioned_by, mut clustered_by) = (Vec::new(), Vec::new());
     let (mut indexed_by, mut id_domains) = (Vec::new(), Vec::new());
     if starts_with(&tokens, &[Keyword::CREATE]) {
@@ -171,6 +174,7 @@ fn parse_one(
         indexed_by,
         id_domains,
         id_set,
+        warm,
         ignores_conflicts,
     })
 }
@@ -440,12 +444,12 @@ fn keyword(token: &TokenWithSpan) -> Option<Keyword> {
 }
 
 /// Is it that word, unquoted, in any case?
-fn is_word(token: &TokenWithSpan, text: &str) -> bool {
+pub(crate) fn is_word(token: &TokenWithSpan, text: &str) -> bool {
     matches!(&token.token, Token::Word(word)
         if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
 }
 
-fn is_space(token: &TokenWithSpan) -> bool {
+pub(crate) fn is_space(token: &TokenWithSpan) -> bool {
     matches!(token.token, Token::Whitespace(_))
 }
 
@@ -527,7 +531,7 @@ fn take_columns(
     Ok(columns)
 }
 
-fn column_name(word: &Word) -> String {
+pub(crate) fn column_name(word: &Word) -> String {
     if word.quote_style.is_some() { word.value.clone() } else { word.value.to_lowercase() }
 }
 

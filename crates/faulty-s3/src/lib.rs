@@ -151,6 +151,17 @@ struct State {
     seen: Mutex<HashMap<u64, u64>>,
     /// Start and requests of the throttle's window.
     window: Mutex<(tokio::time::Instant, f64)>,
+    stop: Mutex<Stop>,
+}
+
+/// When the server falls silent.
+#[derive(Debug, Default)]
+struct Stop {
+    /// Requests that are answered until then; `None` for all.
+    left: Option<u64>,
+    /// Does the first one that is not answered take effect?
+    last_takes_effect: bool,
+    is_silent: bool,
 }
 
 /// A running server; dropping it closes every connection.
@@ -198,6 +209,7 @@ impl Server {
             endpoints: endpoints.collect::<io::Result<_>>()?,
             seen: Mutex::default(),
             window: Mutex::new((tokio::time::Instant::now(), 0.0)),
+            stop: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
         for (index, listener) in listeners.into_iter().enumerate() {
@@ -226,6 +238,23 @@ impl Server {
     /// Changes how the `index`th address behaves, also on connections it has.
     pub fn set_address(&self, index: usize, behaviour: Address) {
         *self.state.endpoints[index].behaviour.lock() = behaviour;
+    }
+
+    /// Answers `requests` more and then none; the first of those may still take effect.
+    pub fn stop_after(&self, requests: u64, last_takes_effect: bool) {
+        let left = Some(requests);
+        *self.state.stop.lock() = Stop { left, last_takes_effect, is_silent: false };
+    }
+
+    /// Has a request come since that was not answered?
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.state.stop.lock().is_silent
+    }
+
+    /// Answers again. Requests that came meanwhile stay without an answer.
+    pub fn resume(&self) {
+        *self.state.stop.lock() = Stop::default();
     }
 
     /// What each address was asked so far.

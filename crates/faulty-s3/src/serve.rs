@@ -64,6 +64,9 @@ async fn exchange(
 ) -> io::Result<bool> {
     let endpoint = &state.endpoints[index];
     endpoint.requests.fetch_add(1, Ordering::Relaxed);
+    if !state.goes_on(request) {
+        return std::future::pending().await;
+    }
     let behaviour = *endpoint.behaviour.lock();
     let slowness = match behaviour {
         Address::Well => 1.0,
@@ -185,6 +188,24 @@ impl State {
         let turns = seen.entry(request.identity()).or_default();
         *turns += 1;
         *turns
+    }
+
+    /// Is the request answered? If not, it takes effect if it is the one that may.
+    fn goes_on(&self, request: &Request) -> bool {
+        let mut stop = self.stop.lock();
+        match &mut stop.left {
+            None => return true,
+            Some(0) => {}
+            Some(left) => {
+                *left -= 1;
+                return true;
+            }
+        }
+        let is_first = !std::mem::replace(&mut stop.is_silent, true);
+        if is_first && stop.last_takes_effect {
+            self.objects.lock().answer(request);
+        }
+        false
     }
 
     fn is_over(&self, requests_per_second: f64) -> bool {

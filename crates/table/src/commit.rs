@@ -20,7 +20,7 @@ use object_store::ObjectStoreExt;
 use crate::error::{Result, TableError};
 use crate::id_domain::{self, ID_PREFIX, IdDomainSpec, is_id_column};
 use crate::index::{IndexSpec, check_specs, index_path, property};
-use crate::lake::{AsOf, Lake};
+use crate::lake::{AsOf, Lake, Place};
 use crate::load::on_thread;
 use crate::primary_key::check_primary_key;
 use crate::snapshot::{
@@ -90,10 +90,13 @@ pub(crate) async fn create(
     label: Option<&str>,
     now_millis: i64,
 ) -> Result<(), CommitError> {
-    lake.initialise()?;
-    std::fs::create_dir_all(lake.table_path(table))
-        .map_err(|e| TableError::io(format!("creating table `{table}`"), e))?;
+    lake.initialise().await?;
+    if let Place::Folder(folder) = lake.place() {
+        std::fs::create_dir_all(folder.join(table))
+            .map_err(|e| TableError::io(format!("creating table `{table}`"), e))?;
+    }
     check_files(lake, table, &add).await?;
+    let files: Vec<String> = add.iter().map(|a| a.path.clone()).collect();
     let stored = stored_schema(&definition.schema, &definition.id_domains);
     let kernel = kernel_schema(table, &stored)?;
     let mut builder = CreateBuilder::new()
@@ -126,13 +129,56 @@ pub(crate) async fn create(
     match builder.await {
         Ok(_) => Ok(sync_commit(lake, table, 0).await?),
         Err(e) if already_exists(&e) => Err(CommitError::Conflict(e.to_string())),
-        Err(e) => Err(CommitError::Failed(TableError::delta(table, e))),
+        Err(e) => outcome(lake, table, files, e).await.map(drop),
     }
 }
 
-/// Brings files of a local lake to the disk: a commit must not outlive a power cut that its data does not.
+/// What became of a commit that ended with an error: reading the log again after it was written may
+/// have failed, or its answer was lost.
+///
+/// The version that has its files, if there is one. In a bucket a commit may also take effect later,
+/// or could not be read back: then its files stay, and a vacuum decides.
+async fn outcome(
+    lake: &Lake,
+    table: &str,
+    files: Vec<String>,
+    error: DeltaTableError,
+) -> Result<u64, CommitError> {
+    if let Ok(newest) = lake.snapshot(table, &AsOf::Latest).await
+        && newest.files().iter().any(|f| files.contains(&f.path))
+    {
+        return Ok(newest.version());
+    }
+    if !lake.is_remote() || is_refusal(&error) {
+        return Err(CommitError::Failed(TableError::delta(table, error)));
+    }
+    lake.doubt(files);
+    let reason = error.to_string();
+    Err(CommitError::Failed(TableError::OutcomeUnknown { table: table.to_owned(), reason }))
+}
+
+/// Was the commit never sent?
+fn is_refusal(error: &DeltaTableError) -> bool {
+    match error {
+        DeltaTableError::Transaction { source } => {
+            !matches!(source, TransactionError::ObjectStore { .. })
+        }
+        DeltaTableError::ObjectStore { source } => matches!(
+            source,
+            object_store::Error::PermissionDenied { .. }
+                | object_store::Error::Unauthenticated { .. }
+                | object_store::Error::NotSupported { .. }
+                | object_store::Error::NotImplemented { .. }
+        ),
+        _ => false,
+    }
+}
+
+/// Brings files of a local lake to the disk: a commit must not outlive a power cut that its data does
+/// not. What a bucket took is durable.
 async fn sync(lake: &Lake, table: &str, relative: Vec<String>) -> Result<()> {
-    let root = lake.table_path(table);
+    let Place::Folder(folder) = lake.place() else { return Ok(()) };
+    let root = folder.join(table);
     on_thread(move || {
         for path in relative.iter().map(|r| root.join(r)) {
             std::fs::File::open(&path)
@@ -174,7 +220,10 @@ pub(crate) async fn commit(
                 current = lake.snapshot(table, &AsOf::Latest).await?;
                 still_fits(base, &current, &change).await?;
             }
-            Err(other) => return Err(CommitError::Failed(TableError::delta(table, other))),
+            Err(other) => {
+                let files = change.add.iter().map(|a| a.path.clone()).collect();
+                return outcome(lake, table, files, other).await;
+            }
         }
     }
     Err(CommitError::Conflict(format!("{COMMIT_ATTEMPTS} other commits came first")))
@@ -280,7 +329,7 @@ async fn check_files(lake: &Lake, table: &str, add: &[Add]) -> Result<()> {
 /// Deletes files that no commit will name. Best effort: what stays is garbage for vacuum.
 pub(crate) async fn discard(lake: &Lake, table: &str, files: &[Add]) {
     let Ok(prefix) = lake.table_prefix(table) else { return };
-    for file in files {
+    for file in files.iter().filter(|f| !lake.is_doubtful(&f.path)) {
         if let Ok(path) = store_path(table, &prefix, &file.path) {
             // An error leaves garbage, which is allowed.
             let _ = lake.store().delete(&path).await;

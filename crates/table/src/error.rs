@@ -50,6 +50,16 @@ pub enum TableError {
     /// The object store refused.
     #[error("{what}: {source}")]
     Store { what: String, source: object_store::Error },
+    /// The storage layer cannot be opened.
+    #[error(transparent)]
+    Storage(#[from] uplake_objectio::StoreError),
+    /// A commit whose answer was lost.
+    #[error(
+        "table `{table}`: whether the commit took effect is not known, because the store did not \
+         answer ({reason}); look with `uplake table history {table}` before doing it again (a load \
+         with --label can simply be run again)"
+    )]
+    OutcomeUnknown { table: String, reason: String },
     /// The Delta log cannot be read or written.
     #[error("table `{table}`: {source}")]
     Delta { table: String, source: Box<deltalake_core::DeltaTableError> },

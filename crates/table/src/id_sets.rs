@@ -9,7 +9,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::concat;
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
@@ -30,6 +30,8 @@ pub struct StoredIdSet {
     pub bytes: u64,
     /// When it was written: milliseconds since 1970, UTC.
     pub modified_millis: i64,
+    /// The store's name for this version, which tells two of one second apart.
+    pub e_tag: Option<String>,
 }
 
 impl Lake {
@@ -38,23 +40,19 @@ impl Lake {
     /// # Errors
     /// [`TableError::Io`], [`TableError::Store`].
     pub async fn id_sets(&self) -> Result<Vec<StoredIdSet>> {
-        let mut names = Vec::new();
-        let folder = self.root().join(FOLDER);
-        let entries = match std::fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(TableError::io(format!("listing {}", folder.display()), e)),
+        let folder = self.path_of(FOLDER)?;
+        let found = self.store().list_with_delimiter(Some(&folder)).await;
+        let found = found.map_err(|e| TableError::store("listing id sets", e))?;
+        let set = |meta: ObjectMeta| {
+            Some(StoredIdSet {
+                name: meta.location.filename()?.strip_suffix(EXTENSION)?.to_owned(),
+                bytes: meta.size,
+                modified_millis: meta.last_modified.timestamp_millis(),
+                e_tag: meta.e_tag,
+            })
         };
-        for entry in entries {
-            let entry = entry.map_err(|e| TableError::io("listing id sets", e))?;
-            let file = entry.file_name().to_string_lossy().into_owned();
-            names.extend(file.strip_suffix(EXTENSION).map(str::to_owned));
-        }
-        names.sort();
-        let mut sets = Vec::new();
-        for name in names {
-            sets.extend(self.id_set_info(&name).await?);
-        }
+        let mut sets: Vec<StoredIdSet> = found.objects.into_iter().filter_map(set).collect();
+        sets.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(sets)
     }
 
@@ -68,6 +66,7 @@ impl Lake {
                 name: name.to_owned(),
                 bytes: meta.size,
                 modified_millis: meta.last_modified.timestamp_millis(),
+                e_tag: meta.e_tag,
             })),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(e) => Err(TableError::store(format!("reading id set {name}"), e)),
@@ -80,7 +79,7 @@ impl Lake {
     /// [`TableError::Invalid`] if the name is taken and `replace` is false, or is no name.
     pub async fn write_id_set(&self, name: &str, ids: ArrayRef, replace: bool) -> Result<()> {
         check_name("id set", name)?;
-        self.initialise()?;
+        self.initialise().await?;
         let parquet = |source| TableError::Parquet { file: format!("id set {name}"), source };
         let rows = RecordBatch::try_from_iter([(COLUMN, ids)])
             .map_err(|e| TableError::arrow(format!("id set {name}"), e))?;
@@ -147,7 +146,6 @@ impl Lake {
 
     fn id_set_path(&self, name: &str) -> Result<Path> {
         check_name("id set", name)?;
-        Path::from_absolute_path(self.root().join(format!("{FOLDER}/{name}{EXTENSION}")))
-            .map_err(|e| TableError::Invalid(format!("id set `{name}`: {e}")))
+        self.path_of(&format!("{FOLDER}/{name}{EXTENSION}"))
     }
 }

@@ -1,18 +1,27 @@
-//! A lake: a folder of Delta tables with a small `_uplake` folder beside them.
+//! A lake: a folder or a prefix of a bucket with Delta tables, and a small `_uplake` folder beside them.
+//!
+//! All that a lake holds is read and written through one [`Store`]. What costs a system call in a
+//! folder and a round trip in a bucket (is this snapshot the newest?) asks the folder itself, if
+//! there is one: see [`Place`].
 //!
 //! # Invariants
 //! - `<lake>/<table>/_delta_log` makes a table; nothing else does.
 //! - Names are plain identifiers, so a table name is a folder name and a SQL name at once.
-//!
-//! # Not here
-//! Object stores other than the local file system come with the storage layer.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use deltalake_core::logstore::{LogStoreRef, StorageConfig, logstore_with};
-use object_store::ObjectStore;
-use object_store::local::LocalFileSystem;
+use deltalake_core::DeltaResult;
+use deltalake_core::logstore::{
+    LogStore, LogStoreFactory, LogStoreRef, ObjectStoreRef, StorageConfig, default_logstore,
+    logstore_factories, logstore_with,
+};
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path as StorePath;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode};
+use tokio::sync::OnceCell;
+use uplake_objectio::{StorageOptions, Store};
 use url::Url;
 
 use crate::error::{Result, TableError};
@@ -23,12 +32,46 @@ use crate::snapshot::Snapshot;
 const LAKE_FORMAT: u64 = 1;
 const TABLE_NAME_MAX_BYTES: usize = 128;
 
-/// A folder of tables.
+/// What makes a folder a lake, below its root.
+const LAKE_FILE: &str = "_uplake/lake.json";
+/// Tables that are looked for at once.
+const LOOKS_AT_ONCE: usize = 16;
+
+/// A folder, or prefix of a bucket, of tables.
 #[derive(Clone, Debug)]
 pub struct Lake {
-    root: PathBuf,
+    place: Place,
+    /// The lake's root in the store.
+    root: StorePath,
+    storage: Arc<Store>,
     store: Arc<dyn ObjectStore>,
     domains: Arc<OpenDomains>,
+    state: Arc<State>,
+}
+
+/// Where a lake lies.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// A local folder, absolute. Small questions are asked of the file system itself.
+    Folder(PathBuf),
+    /// Anything else: a URL that ends with `/`.
+    Url(Url),
+}
+
+/// What a process knows of a lake that is not a folder.
+#[derive(Debug, Default)]
+struct State {
+    /// Was `lake.json` looked at? Is it there?
+    format: OnceCell<bool>,
+    /// Data files that a commit names of which it is not known whether it took effect.
+    doubtful: Mutex<HashSet<String>>,
+}
+
+/// Which of all objects that ever had its name a commit is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CommitStamp {
+    File(std::time::SystemTime),
+    Object { modified: chrono::DateTime<chrono::Utc>, e_tag: Option<String> },
 }
 
 /// Which version of a table to read.
@@ -71,33 +114,61 @@ impl AsOf {
 }
 
 impl Lake {
-    /// Opens a lake at a local path or `file://` URL. The folder need not exist yet.
+    /// Opens a lake in a local folder, or at a URL with the usual settings. It need not exist yet.
     ///
     /// # Errors
-    /// [`TableError::TooNew`] for a lake of a later format, [`TableError::Invalid`] for a URL of
-    /// a store this version cannot reach.
+    /// As [`Lake::open_with`].
     pub fn open(location: &str) -> Result<Self> {
-        let path = match location.split_once("://") {
+        Self::open_with(location, &StorageOptions::default())
+    }
+
+    /// Opens a lake: a path, or a URL that [`Store::open`] knows. Makes no request yet.
+    ///
+    /// # Errors
+    /// [`TableError::TooNew`] for a folder of a later format, [`TableError::Storage`] for a URL or
+    /// settings that mean nothing.
+    pub fn open_with(location: &str, options: &StorageOptions) -> Result<Self> {
+        let folder = match location.split_once("://") {
             Some(("file", rest)) => PathBuf::from(rest),
-            Some((scheme, _)) => {
-                return Err(TableError::Invalid(format!(
-                    "`{location}`: {scheme}:// lakes are not supported yet; use a local folder"
-                )));
-            }
+            Some(_) => return Self::over(Store::open(location, options)?),
             None => PathBuf::from(location),
         };
-        let root = std::path::absolute(&path)
-            .map_err(|e| TableError::io(format!("the lake path {}", path.display()), e))?;
-        if root.is_file() {
+        let folder = std::path::absolute(&folder)
+            .map_err(|e| TableError::io(format!("the lake path {}", folder.display()), e))?;
+        if folder.is_file() {
             return Err(TableError::Invalid(format!(
                 "{} is a file; a lake is a folder",
-                root.display()
+                folder.display()
             )));
         }
-        let domains = Arc::default();
-        let lake = Self { root, store: Arc::new(LocalFileSystem::new()), domains };
-        lake.check_format()?;
-        Ok(lake)
+        let root = StorePath::from_absolute_path(&folder)
+            .map_err(|e| TableError::Invalid(format!("the lake path {}: {e}", folder.display())))?;
+        check_folder_format(&folder)?;
+        Ok(Self::of(Place::Folder(folder), root, Store::open("file:///", options)?))
+    }
+
+    /// The lake at the path that a store was opened with.
+    ///
+    /// # Errors
+    /// [`TableError::Invalid`] if the store's URL cannot have paths.
+    pub fn over(storage: Arc<Store>) -> Result<Self> {
+        let root = storage.prefix().clone();
+        let mut url = storage.url().clone();
+        {
+            let refuse = || TableError::Invalid(format!("{} cannot hold a lake", storage.url()));
+            let mut segments = url.path_segments_mut().map_err(|()| refuse())?;
+            segments.pop_if_empty().extend(root.parts().map(|part| part.as_ref().to_owned()));
+            segments.push("");
+        }
+        let scheme = Url::parse(&format!("{}://", url.scheme()))
+            .map_err(|e| TableError::Invalid(format!("{url} cannot hold a lake: {e}")))?;
+        logstore_factories().entry(scheme).or_insert_with(|| Arc::new(LogStores));
+        Ok(Self::of(Place::Url(url), root, storage))
+    }
+
+    fn of(place: Place, root: StorePath, storage: Arc<Store>) -> Self {
+        let store: Arc<dyn ObjectStore> = Arc::<Store>::clone(&storage);
+        Self { place, root, storage, store, domains: Arc::default(), state: Arc::default() }
     }
 
     /// The lake with a folder for what can be made anew at any time, the dictionaries of id domains;
@@ -111,52 +182,95 @@ impl Lake {
         &self.domains
     }
 
-    /// The folder, absolute.
-    pub fn root(&self) -> &Path {
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The folder, absolute, or the URL.
+    pub fn location(&self) -> String {
+        match &self.place {
+            Place::Folder(folder) => folder.display().to_string(),
+            Place::Url(url) => url.as_str().trim_end_matches('/').to_owned(),
+        }
+    }
+
+    /// Is the lake elsewhere than in a local folder, so that each look at it is a round trip?
+    pub fn is_remote(&self) -> bool {
+        matches!(self.place, Place::Url(_))
+    }
+
+    /// The store that the lake is read and written through; paths in it are from the store's root,
+    /// those of a local folder absolute.
+    pub fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    /// The same as what it is: with counters, a cache to forget and to warm.
+    pub fn storage(&self) -> &Arc<Store> {
+        &self.storage
+    }
+
+    /// The lake's root within [`Lake::store`].
+    pub fn root(&self) -> &StorePath {
         &self.root
     }
 
-    /// The store that every data file of the lake is read through; paths in it are absolute.
-    pub fn store(&self) -> &Arc<dyn ObjectStore> {
-        &self.store
+    /// A path within [`Lake::store`] of what lies at `relative` in the lake.
+    pub(crate) fn path_of(&self, relative: &str) -> Result<StorePath> {
+        let path = match self.root.as_ref() {
+            "" => relative.to_owned(),
+            root => format!("{root}/{relative}"),
+        };
+        StorePath::parse(path)
+            .map_err(|e| TableError::Invalid(format!("{relative} in {}: {e}", self.location())))
     }
 
     /// Names of the tables, sorted.
     ///
     /// # Errors
-    /// [`TableError::Io`] if the folder cannot be listed; a missing folder is an empty lake.
-    pub fn table_names(&self) -> Result<Vec<String>> {
-        let entries = match std::fs::read_dir(&self.root) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(TableError::io(format!("listing {}", self.root.display()), e)),
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            let entry =
-                entry.map_err(|e| TableError::io(format!("listing {}", self.root.display()), e))?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if self.has_table(&name) {
-                names.push(name);
-            }
+    /// [`TableError::Io`] or [`TableError::Store`] if the lake cannot be listed; a missing folder is
+    /// an empty lake.
+    pub async fn table_names(&self) -> Result<Vec<String>> {
+        if let Place::Folder(folder) = &self.place {
+            return tables_in_folder(folder);
         }
+        let failed = |e| TableError::store(format!("listing {}", self.location()), e);
+        let found = self.store.list_with_delimiter(Some(&self.root)).await.map_err(failed)?;
+        let mut looks = Vec::new();
+        for folder in &found.common_prefixes {
+            looks.extend(folder.filename().map(|name| self.named_table(name.to_owned())));
+        }
+        let found: Vec<Option<String>> =
+            futures::stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).try_collect().await?;
+        let mut names: Vec<String> = found.into_iter().flatten().collect();
         names.sort();
         Ok(names)
     }
 
     /// Is there such a table? A log without a commit (a crash while the table was made) is none.
-    pub fn has_table(&self, name: &str) -> bool {
-        let is_commit = |entry: std::io::Result<std::fs::DirEntry>| {
-            let name =
-                entry.map(|e| e.file_name().to_string_lossy().into_owned()).unwrap_or_default();
-            let digits = name.split('.').next().unwrap_or_default();
-            digits.len() == 20
-                && digits.bytes().all(|b| b.is_ascii_digit())
-                && (name.ends_with(".json") || name.ends_with(".parquet"))
-        };
-        check_table_name(name).is_ok()
-            && std::fs::read_dir(self.table_path(name).join("_delta_log"))
-                .is_ok_and(|mut entries| entries.any(is_commit))
+    ///
+    /// # Errors
+    /// [`TableError::Store`] if the store cannot be asked.
+    pub async fn has_table(&self, name: &str) -> Result<bool> {
+        if check_table_name(name).is_err() {
+            return Ok(false);
+        }
+        if let Place::Folder(folder) = &self.place {
+            return Ok(folder_has_table(folder, name));
+        }
+        let log = self.path_of(&format!("{name}/_delta_log"))?;
+        let mut objects = self.store.list(Some(&log));
+        let failed = |e| TableError::store(format!("listing {log}"), e);
+        while let Some(object) = objects.try_next().await.map_err(failed)? {
+            if object.location.filename().is_some_and(is_commit_name) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn named_table(&self, name: String) -> Result<Option<String>> {
+        Ok(self.has_table(&name).await?.then_some(name))
     }
 
     /// The table's content at a version.
@@ -164,29 +278,64 @@ impl Lake {
     /// # Errors
     /// [`TableError::NoSuchTable`], [`TableError::UnsupportedFeature`], [`TableError::Delta`].
     pub async fn snapshot(&self, name: &str, as_of: &AsOf) -> Result<Snapshot> {
-        if !self.has_table(name) {
-            return Err(TableError::NoSuchTable {
-                name: name.to_owned(),
-                lake: self.root.display().to_string(),
-                known: self.table_names()?,
-            });
+        if self.is_remote() && check_table_name(name).is_ok() {
+            // Round trips that need not wait for each other.
+            let load = Snapshot::load(self, name, as_of);
+            let (has, marked, loaded) = tokio::join!(self.has_table(name), self.is_marked(), load);
+            marked?;
+            return if has? { loaded } else { Err(self.no_such_table(name).await?) };
+        }
+        if !self.has_table(name).await? {
+            return Err(self.no_such_table(name).await?);
         }
         Snapshot::load(self, name, as_of).await
+    }
+
+    async fn no_such_table(&self, name: &str) -> Result<TableError> {
+        Ok(TableError::NoSuchTable {
+            name: name.to_owned(),
+            lake: self.location(),
+            known: self.table_names().await?,
+        })
     }
 
     /// Is there no newer commit than this snapshot's?
     ///
     /// # Errors
-    /// [`TableError::Io`] if the log cannot be looked at.
-    pub fn is_latest(&self, snapshot: &Snapshot) -> Result<bool> {
-        let log = self.table_path(snapshot.table()).join("_delta_log");
-        let next = log.join(format!("{:020}.json", snapshot.version() + 1));
-        let this = log.join(format!("{:020}.json", snapshot.version()));
-        let exists = |path: &Path| {
-            path.try_exists().map_err(|e| TableError::io(format!("reading {}", path.display()), e))
-        };
+    /// [`TableError::Io`] or [`TableError::Store`] if the log cannot be looked at.
+    pub async fn is_latest(&self, snapshot: &Snapshot) -> Result<bool> {
+        let (table, version) = (snapshot.table(), snapshot.version());
         // A dropped and remade table starts again at 0, so this snapshot's own commit must be there.
-        Ok(!exists(&next)? && exists(&this)? && snapshot.is_same_table(&this))
+        let (next, this) = futures::try_join!(
+            self.commit_stamp(table, version + 1),
+            self.commit_stamp(table, version)
+        )?;
+        Ok(next.is_none() && this.is_some() && this.as_ref() == snapshot.stamp())
+    }
+
+    /// Which object a commit is; `None` if there is none.
+    pub(crate) async fn commit_stamp(
+        &self,
+        table: &str,
+        version: u64,
+    ) -> Result<Option<CommitStamp>> {
+        let relative = format!("{table}/_delta_log/{version:020}.json");
+        if let Place::Folder(folder) = &self.place {
+            let path = folder.join(&relative);
+            return match std::fs::metadata(&path).and_then(|m| m.modified()) {
+                Ok(modified) => Ok(Some(CommitStamp::File(modified))),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                Err(e) => Err(TableError::io(format!("reading {}", path.display()), e)),
+            };
+        }
+        let path = self.path_of(&relative)?;
+        match self.store.head(&path).await {
+            Ok(meta) => {
+                Ok(Some(CommitStamp::Object { modified: meta.last_modified, e_tag: meta.e_tag }))
+            }
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(TableError::store(format!("reading {path}"), e)),
+        }
     }
 
     /// Removes a table, its data, its log and its indexes.
@@ -194,39 +343,77 @@ impl Lake {
     /// The log goes first, so that a crash half-way leaves no table that looks whole.
     ///
     /// # Errors
-    /// [`TableError::NoSuchTable`], [`TableError::Io`].
-    pub fn drop_table(&self, name: &str) -> Result<()> {
-        if !self.has_table(name) {
-            return Err(TableError::NoSuchTable {
-                name: name.to_owned(),
-                lake: self.root.display().to_string(),
-                known: self.table_names()?,
-            });
+    /// [`TableError::NoSuchTable`], [`TableError::Io`], [`TableError::Store`].
+    pub async fn drop_table(&self, name: &str) -> Result<()> {
+        if !self.has_table(name).await? {
+            return Err(self.no_such_table(name).await?);
         }
-        let path = self.table_path(name);
-        for folder in [path.join("_delta_log"), path] {
-            std::fs::remove_dir_all(&folder)
-                .map_err(|e| TableError::io(format!("removing {}", folder.display()), e))?;
+        if let Place::Folder(folder) = &self.place {
+            let path = folder.join(name);
+            for folder in [path.join("_delta_log"), path] {
+                std::fs::remove_dir_all(&folder)
+                    .map_err(|e| TableError::io(format!("removing {}", folder.display()), e))?;
+            }
+            return Ok(());
+        }
+        let failed = |e| TableError::store(format!("removing table `{name}`"), e);
+        let folder = self.path_of(name)?;
+        let log = folder.clone().join("_delta_log");
+        let listed = self.store.list(Some(&folder)).map_ok(|meta| meta.location);
+        let (mut log, data): (Vec<StorePath>, Vec<StorePath>) = listed
+            .try_collect::<Vec<_>>()
+            .await
+            .map_err(failed)?
+            .into_iter()
+            .partition(|path| path.prefix_matches(&log));
+        // Checkpoints, then the oldest commit alone: without it the later ones say nothing.
+        log.sort_by_key(|path| {
+            let name = path.filename().unwrap_or_default();
+            (name.ends_with(".json"), name.to_owned())
+        });
+        let commits = log.partition_point(|path| !path.as_ref().ends_with(".json"));
+        let later = log.split_off((commits + 1).min(log.len()));
+        let oldest = log.split_off(commits);
+        for step in [log, oldest, later, data] {
+            let paths = futures::stream::iter(step.into_iter().map(Ok)).boxed();
+            let mut removed = self.store.delete_stream(paths);
+            while let Some(path) = removed.next().await {
+                match path {
+                    Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                    Err(e) => return Err(failed(e)),
+                }
+            }
         }
         Ok(())
     }
 
-    pub(crate) fn table_path(&self, name: &str) -> PathBuf {
-        self.root.join(name)
-    }
-
     pub(crate) fn table_url(&self, name: &str) -> Result<Url> {
-        let path = self.table_path(name);
-        Url::from_directory_path(&path).map_err(|()| {
-            TableError::Invalid(format!("{} cannot be written as a file URL", path.display()))
-        })
+        match &self.place {
+            Place::Folder(folder) => {
+                let path = folder.join(name);
+                Url::from_directory_path(&path).map_err(|()| {
+                    TableError::Invalid(format!(
+                        "{} cannot be written as a file URL",
+                        path.display()
+                    ))
+                })
+            }
+            Place::Url(url) => url
+                .join(&format!("{name}/"))
+                .map_err(|e| TableError::Invalid(format!("table `{name}` in {url}: {e}"))),
+        }
     }
 
     /// The path of the table's folder within [`Lake::store`].
-    pub(crate) fn table_prefix(&self, name: &str) -> Result<object_store::path::Path> {
-        object_store::path::Path::from_absolute_path(self.table_path(name)).map_err(|e| {
-            TableError::Invalid(format!("table path {}: {e}", self.table_path(name).display()))
-        })
+    pub(crate) fn table_prefix(&self, name: &str) -> Result<StorePath> {
+        match &self.place {
+            Place::Folder(folder) => {
+                let path = folder.join(name);
+                StorePath::from_absolute_path(&path)
+                    .map_err(|e| TableError::Invalid(format!("table path {}: {e}", path.display())))
+            }
+            Place::Url(_) => self.path_of(name),
+        }
     }
 
     pub(crate) fn log_store(&self, name: &str) -> Result<LogStoreRef> {
@@ -234,67 +421,131 @@ impl Lake {
             .map_err(|e| TableError::delta(name, e))
     }
 
-    /// Held while data files of a table are written and committed; many writers hold it at once.
-    ///
-    /// Blocks while a vacuum runs. The system lets go of it when a process ends, however it ends.
-    pub(crate) fn lock_for_writing(&self, table: &str) -> Result<TableLock> {
-        let (path, file) = self.lock_file(table)?;
-        file.lock_shared().map_err(|e| TableError::io(format!("locking {}", path.display()), e))?;
-        Ok(TableLock { _file: file })
-    }
-
-    /// Held by a vacuum, alone: files that are not committed yet look like garbage to it.
-    pub(crate) fn lock_for_vacuum(&self, table: &str) -> Result<TableLock> {
-        let (path, file) = self.lock_file(table)?;
-        file.lock().map_err(|e| TableError::io(format!("locking {}", path.display()), e))?;
-        Ok(TableLock { _file: file })
-    }
-
-    fn lock_file(&self, table: &str) -> Result<(PathBuf, std::fs::File)> {
-        self.initialise()?;
-        let folder = self.root.join("_uplake/locks");
-        let path = folder.join(format!("{table}.lock"));
-        let file = std::fs::create_dir_all(&folder)
-            .and_then(|()| std::fs::OpenOptions::new().create(true).append(true).open(&path))
-            .map_err(|e| TableError::io(format!("creating {}", path.display()), e))?;
-        Ok((path, file))
-    }
-
     /// Makes the folder and `_uplake/lake.json` if they are not there.
-    pub(crate) fn initialise(&self) -> Result<()> {
-        let folder = self.root.join("_uplake");
-        let file = folder.join("lake.json");
-        if file.exists() {
+    pub(crate) async fn initialise(&self) -> Result<()> {
+        let mark = format!("{{\"format\": {LAKE_FORMAT}}}\n");
+        if let Place::Folder(folder) = &self.place {
+            let file = folder.join(LAKE_FILE);
+            if file.exists() {
+                return Ok(());
+            }
+            return std::fs::create_dir_all(folder.join("_uplake"))
+                .and_then(|()| std::fs::write(&file, mark))
+                .map_err(|e| TableError::io(format!("creating the lake {}", folder.display()), e));
+        }
+        if self.is_marked().await? {
             return Ok(());
         }
-        std::fs::create_dir_all(&folder)
-            .and_then(|()| std::fs::write(&file, format!("{{\"format\": {LAKE_FORMAT}}}\n")))
-            .map_err(|e| TableError::io(format!("creating the lake {}", self.root.display()), e))
+        let path = self.path_of(LAKE_FILE)?;
+        match self.store.put_opts(&path, mark.into(), PutMode::Create.into()).await {
+            Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => Ok(()),
+            Err(e) => Err(TableError::store(format!("creating the lake {}", self.location()), e)),
+        }
     }
 
-    fn check_format(&self) -> Result<()> {
-        let path = self.root.join("_uplake/lake.json");
-        let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
-        let found = serde_json::from_str::<serde_json::Value>(&text)
-            .ok()
-            .and_then(|v| v.get("format")?.as_u64())
-            .ok_or_else(|| {
-                TableError::Invalid(format!(
-                    "{} is not readable; it should be {{\"format\": {LAKE_FORMAT}}}",
-                    path.display()
-                ))
-            })?;
-        if found > LAKE_FORMAT {
-            return Err(TableError::TooNew { path, found, supported: LAKE_FORMAT });
+    /// Is there a `lake.json`? One of a later format is refused. A folder's was read when it was opened.
+    pub(crate) async fn is_marked(&self) -> Result<bool> {
+        if !self.is_remote() {
+            return Ok(true);
         }
-        Ok(())
+        self.state.format.get_or_try_init(|| self.look_for_mark()).await.copied()
+    }
+
+    async fn look_for_mark(&self) -> Result<bool> {
+        let path = self.path_of(LAKE_FILE)?;
+        let failed = |e| TableError::store(format!("reading {path}"), e);
+        let bytes = match self.store.get(&path).await {
+            Ok(found) => found.bytes().await.map_err(failed)?,
+            Err(object_store::Error::NotFound { .. }) => return Ok(false),
+            Err(e) => return Err(failed(e)),
+        };
+        let at = PathBuf::from(format!("{}/{LAKE_FILE}", self.location()));
+        check_format(at, &String::from_utf8_lossy(&bytes))?;
+        Ok(true)
+    }
+
+    /// Remembers that a commit may have taken effect that names these data files.
+    pub(crate) fn doubt(&self, files: impl IntoIterator<Item = String>) {
+        let mut doubtful = self.state.doubtful.lock().unwrap_or_else(PoisonError::into_inner);
+        doubtful.extend(files);
+    }
+
+    /// May a commit name this data file, although it failed?
+    pub(crate) fn is_doubtful(&self, file: &str) -> bool {
+        self.state.doubtful.lock().unwrap_or_else(PoisonError::into_inner).contains(file)
     }
 }
 
-/// A lock on a table, let go when dropped.
-#[derive(Debug)]
-pub(crate) struct TableLock {
-    _file: std::fs::File,
+/// Logs in buckets: commits are puts that succeed only if the object is not there yet.
+struct LogStores;
+
+impl LogStoreFactory for LogStores {
+    fn with_options(
+        &self,
+        prefixed_store: ObjectStoreRef,
+        root_store: ObjectStoreRef,
+        location: &Url,
+        options: &StorageConfig,
+    ) -> DeltaResult<Arc<dyn LogStore>> {
+        Ok(default_logstore(prefixed_store, root_store, location, options))
+    }
+}
+
+fn tables_in_folder(folder: &Path) -> Result<Vec<String>> {
+    let failed = |e| TableError::io(format!("listing {}", folder.display()), e);
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(failed(e)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        if check_table_name(&name).is_ok() && folder_has_table(folder, &name) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn folder_has_table(folder: &Path, name: &str) -> bool {
+    let is_commit = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|e| is_commit_name(&e.file_name().to_string_lossy()))
+    };
+    std::fs::read_dir(folder.join(name).join("_delta_log"))
+        .is_ok_and(|mut entries| entries.any(is_commit))
+}
+
+fn is_commit_name(name: &str) -> bool {
+    let digits = name.split('.').next().unwrap_or_default();
+    digits.len() == 20
+        && digits.bytes().all(|b| b.is_ascii_digit())
+        && (name.ends_with(".json") || name.ends_with(".parquet"))
+}
+
+fn check_folder_format(folder: &Path) -> Result<()> {
+    let path = folder.join(LAKE_FILE);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => check_format(path, &text),
+        Err(_) => Ok(()),
+    }
+}
+
+fn check_format(path: PathBuf, text: &str) -> Result<()> {
+    let found = serde_json::from_str::<serde_json::Value>(text)
+        .ok()
+        .and_then(|v| v.get("format")?.as_u64())
+        .ok_or_else(|| {
+            TableError::Invalid(format!(
+                "{} is not readable; it should be {{\"format\": {LAKE_FORMAT}}}",
+                path.display()
+            ))
+        })?;
+    if found > LAKE_FORMAT {
+        return Err(TableError::TooNew { path, found, supported: LAKE_FORMAT });
+    }
+    Ok(())
 }
 
 /// A table name is a plain identifier that does not start with an underscore.

@@ -23,17 +23,21 @@
 mod commit;
 mod decode;
 mod error;
+mod experiments;
 mod id_domain;
 mod id_sets;
 mod index;
 mod lake;
 mod load;
+mod lock;
 mod maintain;
 mod primary_key;
 mod reindex;
 mod schema;
 mod snapshot;
 mod stats;
+mod vacuum;
+mod warm;
 mod write;
 
 pub use commit::{TableDefinition, create_table};
@@ -44,10 +48,7 @@ pub use id_sets::StoredIdSet;
 pub use index::{Answered, Fallback, FileRows, IndexCache, IndexKind, IndexSpec, Question};
 pub use lake::{AsOf, Lake, check_table_name};
 pub use load::{LoadOptions, LoadSummary, OnError, load};
-pub use maintain::{
-    CheckFinding, CheckReport, CompactOptions, CompactSummary, VacuumSummary, check, compact,
-    vacuum,
-};
+pub use maintain::{CheckFinding, CheckReport, CompactOptions, CompactSummary, check, compact};
 pub use primary_key::OnConflict;
 pub use reindex::{ReindexOptions, ReindexSummary, reindex};
 pub use schema::{parse_schema, parse_type, stored_type, type_name};
@@ -56,6 +57,9 @@ pub use uplake_domain::{
     CheckReport as DomainCheck, Description as DomainDescription, Domain, Progress as ReadProgress,
 };
 pub use uplake_index::{Selection, WordMatcher, key_of_f64, key_of_i64};
+pub use uplake_objectio::{StorageOptions, Store, StoreError, WarmOptions, Warmed, conformance};
+pub use vacuum::{VacuumSummary, vacuum};
+pub use warm::warm;
 pub use write_stream::{StreamWriter, WriteKind};
 
 mod write_stream;

@@ -122,10 +122,23 @@ pub async fn load(
 ) -> Result<LoadSummary> {
     check_table_name(table)?;
     check_rejects(&options.on_error, files)?;
-    let (locked, name) = (lake.clone(), table.to_owned());
-    let _lock = on_thread(move || locked.lock_for_writing(&name)).await?;
-    let base =
-        if lake.has_table(table) { Some(lake.snapshot(table, &AsOf::Latest).await?) } else { None };
+    let lock = lake.lock_for_writing(table).await?;
+    let loaded = load_locked(lake, table, files, options, progress).await;
+    lock.release().await;
+    loaded
+}
+
+async fn load_locked(
+    lake: &Lake,
+    table: &str,
+    files: &[InputFile],
+    options: &LoadOptions,
+    progress: &Arc<Progress>,
+) -> Result<LoadSummary> {
+    let base = match lake.has_table(table).await? {
+        true => Some(lake.snapshot(table, &AsOf::Latest).await?),
+        false => None,
+    };
     if let (Some(label), Some(base)) = (&options.label, &base)
         && base.has_label(label).await?
     {

@@ -1,9 +1,9 @@
-//! Keeping a table tidy: compact small files, remove garbage, check what is there.
+//! Keeping a table tidy: compact small files, check what is there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::io::Read;
-use std::path::Path as LocalPath;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, RecordBatch};
@@ -11,8 +11,6 @@ use arrow::compute::{SortOptions, interleave_record_batch};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::row::{OwnedRow, RowConverter, Rows, SortField};
 use bytes::Bytes;
-use chrono::Duration;
-use deltalake_core::operations::vacuum::{Clock, VacuumMode};
 use deltalake_core::protocol::DeltaOperation;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -20,12 +18,12 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 use tokio::runtime::Handle;
+use uplake_objectio::Store;
 
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
 use crate::id_domain::IdColumns;
-use crate::index;
-use crate::lake::{AsOf, Lake};
+use crate::lake::Lake;
 use crate::load::on_thread;
 use crate::reindex::check_index;
 use crate::snapshot::{DataFile, Snapshot};
@@ -38,6 +36,9 @@ const SMALL_FILE_BYTES: u64 = 128 << 20;
 const TARGET_FILE_BYTES: usize = 256 << 20;
 /// Bytes of a file read at a time for its checksum.
 const CHECK_READ_BYTES: u64 = 8 << 20;
+/// From a store that is a round trip away, so many bytes are read at least, from a multiple of it
+/// on: its cache has what the pages beside them hold when they are asked for.
+const REMOTE_READ_BYTES: u64 = 2 << 20;
 /// Bytes read for a page's header.
 const HEADER_READ_BYTES: usize = 4 << 10;
 /// Rows of a file read at a time while merging.
@@ -82,10 +83,20 @@ pub async fn compact(
     if groups.is_empty() {
         return Ok(CompactSummary::default());
     }
-    let (locked, name) = (lake.clone(), base.table().to_owned());
-    let _lock = on_thread(move || locked.lock_for_writing(&name)).await?;
+    let lock = lake.lock_for_writing(base.table()).await?;
+    let done = compact_groups(lake, base, groups, options).await;
+    lock.release().await;
+    done
+}
+
+async fn compact_groups(
+    lake: &Lake,
+    base: &Snapshot,
+    groups: Vec<Vec<DataFile>>,
+    options: &CompactOptions,
+) -> Result<CompactSummary> {
     let layout = Layout::of(base);
-    let store = Arc::clone(lake.store());
+    let store = Arc::clone(lake.storage());
     let sort_by = layout.sort_by();
     let writer = Arc::new(TableWriter::new(lake, layout, Handle::current(), 0, options.now_millis));
     let merged: Vec<DataFile> = groups.iter().flatten().cloned().collect();
@@ -221,7 +232,7 @@ fn json_order(a: &serde_json::Value, b: &serde_json::Value) -> std::cmp::Orderin
 /// Merges groups of files into new ones.
 struct Merge<'a> {
     writer: &'a TableWriter,
-    store: Arc<dyn ObjectStore>,
+    store: Arc<Store>,
     runtime: Handle,
     /// A file's columns without the ids.
     schema: SchemaRef,
@@ -581,19 +592,29 @@ fn emit_chosen(
 /// A Parquet file in the store, read from a thread outside the runtime.
 #[derive(Clone)]
 pub(crate) struct StoreFile {
-    store: Arc<dyn ObjectStore>,
+    store: Arc<Store>,
     path: Path,
     size: u64,
     runtime: Handle,
 }
 
 impl StoreFile {
-    pub fn new(store: &Arc<dyn ObjectStore>, file: &DataFile, runtime: &Handle) -> Self {
+    pub fn new(store: &Arc<Store>, file: &DataFile, runtime: &Handle) -> Self {
         Self::at(store, file.store_path.clone(), file.size, runtime)
     }
 
-    pub fn at(store: &Arc<dyn ObjectStore>, path: Path, size: u64, runtime: &Handle) -> Self {
+    pub fn at(store: &Arc<Store>, path: Path, size: u64, runtime: &Handle) -> Self {
         Self { store: Arc::clone(store), path, size, runtime: runtime.clone() }
+    }
+
+    /// What to read for `wanted`: itself, unless there is a cache that keeps more.
+    fn around(&self, wanted: &Range<u64>) -> Range<u64> {
+        if self.store.cache_usage().is_none() {
+            return wanted.clone();
+        }
+        let start = wanted.start - wanted.start % REMOTE_READ_BYTES;
+        let end = wanted.end.next_multiple_of(REMOTE_READ_BYTES);
+        start..end.min(self.size).max(wanted.end)
     }
 }
 
@@ -614,10 +635,27 @@ impl ChunkReader for StoreFile {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let range = start..start + length as u64;
-        self.runtime
-            .block_on(self.store.get_range(&self.path, range))
-            .map_err(|e| ParquetError::External(Box::new(e)))
+        let wanted = start..start + length as u64;
+        let around = self.around(&wanted);
+        // Cut at the multiples, so that other reads find the pieces in the cache.
+        let mut ranges = Vec::new();
+        let mut at = around.start;
+        while at < around.end {
+            let next = (at + REMOTE_READ_BYTES).min(around.end);
+            let next = if around == wanted { around.end } else { next };
+            ranges.push(at..next);
+            at = next;
+        }
+        let pieces = self
+            .runtime
+            .block_on(self.store.get_ranges(&self.path, &ranges))
+            .map_err(|e| ParquetError::External(Box::new(e)))?;
+        let skip = usize::try_from(wanted.start - around.start).unwrap_or(usize::MAX);
+        let bytes = match <[Bytes; 1]>::try_from(pieces) {
+            Ok([piece]) => piece,
+            Err(pieces) => Bytes::from(pieces.concat()),
+        };
+        Ok(bytes.slice(skip..skip + length))
     }
 }
 
@@ -639,133 +677,6 @@ impl Read for StoreReader {
         self.at += length as u64;
         Ok(length)
     }
-}
-
-/// What a vacuum removed, or would remove.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VacuumSummary {
-    /// Paths from the table's folder.
-    pub removed: Vec<String>,
-}
-
-#[derive(Debug)]
-struct FixedClock(i64);
-
-impl Clock for FixedClock {
-    fn current_timestamp_millis(&self) -> i64 {
-        self.0
-    }
-}
-
-/// Removes files that no version of the last `retain` needs: replaced ones, and what crashed loads left.
-///
-/// Waits for the writers of this lake that are at work, and holds up new ones: files that are not
-/// committed yet look like garbage. Writers that know no such lock (other Delta tools) are safe only
-/// with a `retain` longer than they take.
-///
-/// # Errors
-/// [`TableError::Delta`], [`TableError::Io`].
-pub async fn vacuum(
-    lake: &Lake,
-    base: &Snapshot,
-    retain: std::time::Duration,
-    dry_run: bool,
-    now_millis: i64,
-) -> Result<VacuumSummary> {
-    let (locked, name) = (lake.clone(), base.table().to_owned());
-    let _lock = on_thread(move || locked.lock_for_vacuum(&name)).await?;
-    // What was committed while waiting is not garbage.
-    let base = &lake.snapshot(base.table(), &AsOf::Latest).await?;
-    let millis = i64::try_from(retain.as_millis()).unwrap_or(i64::MAX);
-    let root = lake.table_path(base.table());
-    let before = walk(&root)?;
-    let (_, metrics) = base
-        .delta()
-        .clone()
-        .vacuum()
-        .with_retention_period(Duration::milliseconds(millis))
-        .with_enforce_retention_duration(false)
-        .with_mode(VacuumMode::Full)
-        .with_dry_run(dry_run)
-        .with_clock(Arc::new(FixedClock(now_millis)))
-        .await
-        .map_err(|e| TableError::delta(base.table(), e))?;
-    // The log remembers files for long after they are gone; only those that were there count.
-    let prefix = format!("{}/", base.prefix());
-    let mut removed: Vec<String> = metrics
-        .files_deleted
-        .into_iter()
-        .map(|path| path.strip_prefix(&prefix).map_or(path.clone(), str::to_owned))
-        .filter(|path| before.iter().any(|f| f.relative == *path))
-        .collect();
-    let there = |path: &str| root.join(path).exists() && !removed.iter().any(|r| r == path);
-    let garbage: Vec<&LocalFile> = before
-        .iter()
-        .filter(|f| match index::data_file_of(&f.relative) {
-            // An index is written after its data file, so one without is left over.
-            Some(data_file) => !there(data_file),
-            None => f.is_stray_upload(now_millis - millis),
-        })
-        .collect();
-    for file in garbage {
-        if !dry_run {
-            let path = root.join(&file.relative);
-            match std::fs::remove_file(&path) {
-                Ok(()) => {}
-                // The upload was completed, and its name with it, since the folder was walked.
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(e) => {
-                    return Err(TableError::io(format!("removing {}", path.display()), e));
-                }
-            }
-        }
-        removed.push(file.relative.clone());
-    }
-    removed.sort();
-    removed.dedup();
-    Ok(VacuumSummary { removed })
-}
-
-struct LocalFile {
-    /// From the table's folder, with `/`.
-    relative: String,
-    modified_millis: i64,
-}
-
-impl LocalFile {
-    /// A half-written upload of the local store (`name#1`), which the store itself does not list.
-    fn is_stray_upload(&self, before_millis: i64) -> bool {
-        let staged = self
-            .relative
-            .rsplit_once('#')
-            .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-        staged && self.modified_millis <= before_millis
-    }
-}
-
-/// Every file below a folder. One that vanishes meanwhile is left out.
-fn walk(root: &LocalPath) -> Result<Vec<LocalFile>> {
-    let fail = |e| TableError::io(format!("listing {}", root.display()), e);
-    let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(fail)? {
-            let entry = entry.map_err(fail)?;
-            let Ok(metadata) = entry.metadata() else { continue };
-            if metadata.is_dir() {
-                folders.push(entry.path());
-                continue;
-            }
-            let modified = metadata.modified().map_err(fail)?;
-            let age = modified.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            let path = entry.path();
-            let relative = path.strip_prefix(root).unwrap_or(&path);
-            found.push(LocalFile {
-                relative: relative.to_string_lossy().into_owned(),
-                modified_millis: i64::try_from(age.as_millis()).unwrap_or(i64::MAX),
-            });
-        }
-    }
-    Ok(found)
 }
 
 /// What `check` found wrong with one file.
@@ -797,7 +708,7 @@ pub struct CheckReport {
 /// # Errors
 /// Only for what stops the check itself; damaged files are findings.
 pub async fn check(lake: &Lake, base: &Snapshot) -> Result<CheckReport> {
-    let store = Arc::clone(lake.store());
+    let store = Arc::clone(lake.storage());
     let runtime = Handle::current();
     let (files, schema) = (base.files().to_vec(), file_schema(base));
     let indexes = base.indexes().to_vec();
@@ -807,6 +718,9 @@ pub async fn check(lake: &Lake, base: &Snapshot) -> Result<CheckReport> {
         for file in &files {
             report.files += 1;
             report.bytes += file.size;
+            // What the store has is asked, not what is cached of it.
+            store.forget(&file.store_path);
+            store.forget(&file.index_path);
             let checked = check_file(&store, &runtime, file, &schema);
             let problem = match (checked, seen.insert(&file.path, ())) {
                 (_, Some(())) => Some("is in the log twice".to_owned()),
@@ -836,7 +750,7 @@ pub async fn check(lake: &Lake, base: &Snapshot) -> Result<CheckReport> {
 }
 
 fn check_file(
-    store: &Arc<dyn ObjectStore>,
+    store: &Arc<Store>,
     runtime: &Handle,
     file: &DataFile,
     schema: &SchemaRef,

@@ -22,11 +22,11 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::row::{RowConverter, Rows, SortField};
 use deltalake_core::kernel::Add;
-use object_store::ObjectStore;
 use object_store::path::Path;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tokio::runtime::Handle;
+use uplake_objectio::Store;
 
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
@@ -221,7 +221,7 @@ struct Work {
     keys: KeyColumns,
     /// A file's columns without ids.
     schema: SchemaRef,
-    store: Arc<dyn ObjectStore>,
+    store: Arc<Store>,
     runtime: Handle,
     now: Resolved,
 }
@@ -388,7 +388,7 @@ async fn run(
         layout: layout.clone(),
         writer,
         schema,
-        store: Arc::clone(lake.store()),
+        store: Arc::clone(lake.storage()),
         runtime,
         now: Resolved::default(),
     };

@@ -15,6 +15,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tokio::runtime::Handle;
 use uplake_index::{Footer, TAIL_BYTES, Tail};
+use uplake_objectio::Store;
 
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
@@ -69,8 +70,17 @@ pub async fn reindex(
     base: &Snapshot,
     options: &ReindexOptions,
 ) -> Result<ReindexSummary> {
-    let (locked, name) = (lake.clone(), base.table().to_owned());
-    let _lock = on_thread(move || locked.lock_for_writing(&name)).await?;
+    let lock = lake.lock_for_writing(base.table()).await?;
+    let done = reindex_locked(lake, base, options).await;
+    lock.release().await;
+    done
+}
+
+async fn reindex_locked(
+    lake: &Lake,
+    base: &Snapshot,
+    options: &ReindexOptions,
+) -> Result<ReindexSummary> {
     let specs = wanted(base, options)?;
     let mut summary = ReindexSummary { indexes: specs.clone(), ..ReindexSummary::default() };
     if specs != base.declared_indexes() {
@@ -82,7 +92,7 @@ pub async fn reindex(
         summary.removed = remove_all(lake, &newest).await?;
         return Ok(summary);
     }
-    let (store, files) = (Arc::clone(lake.store()), newest.files().to_vec());
+    let (store, files) = (Arc::clone(lake.storage()), newest.files().to_vec());
     let (schema, runtime) = (SchemaRef::clone(newest.schema()), Handle::current());
     let (threads, rebuild) = (options.threads, options.rebuild);
     on_thread(move || {
@@ -156,7 +166,7 @@ async fn remove_all(lake: &Lake, base: &Snapshot) -> Result<usize> {
 
 /// Building the indexes of files, one file a thread.
 struct Work {
-    store: Arc<dyn ObjectStore>,
+    store: Arc<Store>,
     runtime: Handle,
     schema: SchemaRef,
     specs: Vec<IndexSpec>,
@@ -203,6 +213,8 @@ impl Work {
 
     /// The bytes of the index that was written; `None` if the file's index is as it should be.
     fn file(&self, file: &DataFile) -> Result<Option<u64>> {
+        // Another process may have built it again since it was cached.
+        self.store.forget(&file.index_path);
         let sound = || {
             let checked = check_index(self.store.as_ref(), file, &self.specs);
             self.runtime.block_on(checked).is_ok()

@@ -18,7 +18,7 @@ use object_store::path::Path;
 use crate::error::{Result, TableError};
 use crate::id_domain::{self, IdDomainSpec, id_column, id_field};
 use crate::index::{self, IndexSpec, parse_property};
-use crate::lake::{AsOf, Lake};
+use crate::lake::{AsOf, CommitStamp, Lake};
 
 /// Table property: the columns rows are sorted by inside each file, comma separated.
 pub(crate) const CLUSTER_BY: &str = "uplake.clusterBy";
@@ -55,8 +55,8 @@ pub struct Snapshot {
     id_domains: Vec<IdDomainSpec>,
     files: Arc<Vec<DataFile>>,
     prefix: Path,
-    /// When this version's commit file was written; tells a table from a later one of its name.
-    commit_modified: Option<std::time::SystemTime>,
+    /// Tells a table from a later one of its name.
+    stamp: Option<CommitStamp>,
 }
 
 /// One Parquet file of a snapshot.
@@ -161,7 +161,11 @@ impl Snapshot {
         let state = delta.snapshot().map_err(|e| TableError::delta(table, e))?.snapshot().clone();
         check_features(table, &state)?;
         let prefix = lake.table_prefix(table)?;
-        let files = data_files(table, &state, &delta.log_store(), &prefix).await?;
+        let log_store = delta.log_store();
+        let (files, stamp) = futures::try_join!(
+            data_files(table, &state, &log_store, &prefix),
+            lake.commit_stamp(table, delta.version().unwrap_or_default())
+        )?;
         let cluster_by = state
             .metadata()
             .configuration()
@@ -184,12 +188,8 @@ impl Snapshot {
             state.metadata().partition_columns().iter().map(ToString::to_string).collect();
         let fits = |spec: &&IndexSpec| index::fits(spec, &schema, &partition_columns);
         let indexes = declared_indexes.iter().filter(fits).cloned().collect();
-        let commit = lake
-            .table_path(table)
-            .join(format!("_delta_log/{:020}.json", delta.version().unwrap_or_default()));
-        let commit_modified = std::fs::metadata(commit).and_then(|m| m.modified()).ok();
         Ok(Self {
-            commit_modified,
+            stamp,
             table: table.to_owned(),
             delta,
             schema,
@@ -326,11 +326,9 @@ impl Snapshot {
             .collect())
     }
 
-    /// Does this commit file belong to the table this snapshot was made from (not to one of the same
-    /// name made later)?
-    pub(crate) fn is_same_table(&self, commit: &std::path::Path) -> bool {
-        let modified = std::fs::metadata(commit).and_then(|m| m.modified());
-        modified.is_ok_and(|t| Some(t) == self.commit_modified)
+    /// Which object this version's commit is; `None` if it was gone.
+    pub(crate) fn stamp(&self) -> Option<&CommitStamp> {
+        self.stamp.as_ref()
     }
 
     pub(crate) fn delta(&self) -> &DeltaTable {

@@ -17,7 +17,8 @@ use crate::commit::{
     self, Change, CommitError, TableDefinition, check_definition, check_new_columns,
 };
 use crate::error::{Result, TableError};
-use crate::lake::{AsOf, Lake, TableLock, check_table_name};
+use crate::lake::{AsOf, Lake, check_table_name};
+use crate::lock::TableLock;
 use crate::primary_key::{self, OnConflict};
 use crate::snapshot::{DataFile, Snapshot};
 use crate::write::{Layout, Sequence, TableWriter};
@@ -49,7 +50,7 @@ pub struct StreamWriter {
     cancelled: Arc<AtomicBool>,
     sent: usize,
     now_millis: i64,
-    _lock: TableLock,
+    lock: Option<TableLock>,
 }
 
 enum Target {
@@ -64,7 +65,7 @@ impl StreamWriter {
     ///
     /// # Errors
     /// [`TableError::Io`] if a thread cannot be started.
-    pub fn into_table(
+    pub async fn into_table(
         lake: &Lake,
         base: Snapshot,
         on_conflict: OnConflict,
@@ -74,14 +75,14 @@ impl StreamWriter {
     ) -> Result<Self> {
         let layout = Layout { on_conflict, ..Layout::of(&base) };
         let target = Target::Existing(Box::new(base));
-        Self::start(lake, layout, target, memory_bytes, threads, now_millis)
+        Self::start(lake, layout, target, memory_bytes, threads, now_millis).await
     }
 
     /// Writes a table that does not exist yet.
     ///
     /// # Errors
     /// [`TableError::TableExists`], [`TableError::Invalid`] for a definition that cannot be laid out.
-    pub fn into_new_table(
+    pub async fn into_new_table(
         lake: &Lake,
         table: &str,
         definition: TableDefinition,
@@ -92,14 +93,15 @@ impl StreamWriter {
         check_table_name(table)?;
         check_definition(&definition)?;
         check_new_columns(&definition.schema)?;
-        if lake.has_table(table) {
+        if lake.has_table(table).await? {
             return Err(TableError::TableExists { name: table.to_owned() });
         }
         let layout = Layout::new(lake, table, &definition)?;
-        Self::start(lake, layout, Target::New(definition), memory_bytes, threads, now_millis)
+        let target = Target::New(definition);
+        Self::start(lake, layout, target, memory_bytes, threads, now_millis).await
     }
 
-    fn start(
+    async fn start(
         lake: &Lake,
         layout: Layout,
         target: Target,
@@ -110,7 +112,7 @@ impl StreamWriter {
         let table = layout.table.clone();
         // Which row of a key is the last one is a matter of order.
         let threads = if layout.primary_key.is_empty() { threads } else { 1 };
-        let lock = lake.lock_for_writing(&table)?;
+        let lock = lake.lock_for_writing(&table).await?;
         let writer =
             Arc::new(TableWriter::new(lake, layout, Handle::current(), memory_bytes, now_millis));
         let (queue, batches) = mpsc::channel(QUEUE_BATCHES);
@@ -141,7 +143,7 @@ impl StreamWriter {
             cancelled,
             sent: 0,
             now_millis,
-            _lock: lock,
+            lock: Some(lock),
         })
     }
 
@@ -164,6 +166,15 @@ impl StreamWriter {
     /// # Errors
     /// [`TableError::Conflict`] if a replaced file was replaced by someone else in between.
     pub async fn commit(mut self, kind: WriteKind) -> Result<u64> {
+        let lock = self.lock.take();
+        let committed = self.commit_files(kind).await;
+        if let Some(lock) = lock {
+            lock.release().await;
+        }
+        committed
+    }
+
+    async fn commit_files(mut self, kind: WriteKind) -> Result<u64> {
         self.drain().await?;
         let keyed = !self.writer.layout().primary_key.is_empty();
         if keyed && !matches!(kind, WriteKind::Delete { .. }) {
@@ -251,6 +262,9 @@ impl StreamWriter {
         // The error that led here is the one to report.
         let _ = self.drain().await;
         commit::discard(&self.lake, &self.table, &self.writer.take_files()).await;
+        if let Some(lock) = self.lock.take() {
+            lock.release().await;
+        }
     }
 
     async fn drain(&mut self) -> Result<()> {

@@ -45,7 +45,14 @@ pub async fn run(args: DemoArgs) -> Result<()> {
     prepare_folder(&args.out)?;
     let lake_path = args.out.join("lake");
     let lake = lake_path.display().to_string();
-    let lake_args = LakeArgs { lake, memory: None, threads: None, no_index: false };
+    let lake_args = LakeArgs {
+        lake,
+        memory: None,
+        threads: None,
+        no_index: false,
+        config: None,
+        storage: Vec::new(),
+    };
     let options = ShopOptions { users: args.users, seed: args.seed, ..ShopOptions::default() };
     println!(
         "1. A shop with {} customers tests free shipping for {} days.",
@@ -130,7 +137,7 @@ async fn load_table(lake: &Lake, args: &LakeArgs, out: &Path, table: &str) -> Re
 
 async fn show_report(session: &Session, lake: &Path, out: &Path) -> Result<()> {
     let definition = lake.join("_uplake/experiments/free_shipping.toml");
-    let experiment = report::read_definition(&definition)?;
+    let experiment = report::Definition::read(&definition)?.parse()?;
     let query = plan(&experiment, &["platform".to_owned()], None)?;
     let mut made = report::make(session, &experiment, &query).await?;
     if let Some(reproduce) = &mut made.reproduce {
@@ -148,7 +155,7 @@ async fn show_report(session: &Session, lake: &Path, out: &Path) -> Result<()> {
 
 async fn show_health(session: &Session, lake: &Path) -> Result<()> {
     let definition = lake.join("_uplake/experiments/new_checkout.toml");
-    let experiment = report::read_definition(&definition)?;
+    let experiment = report::Definition::read(&definition)?.parse()?;
     let query = plan(&experiment, &[], None)?;
     let made = report::make(session, &experiment, &query).await?;
     let color = is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -101,7 +101,7 @@ pub async fn run(args: DomainArgs) -> Result<()> {
 async fn list(lake: &Lake) -> Result<()> {
     let names = lake.domain_names().await?;
     if names.is_empty() {
-        println!("no id domains in {}", lake.root().display());
+        println!("no id domains in {}", lake.location());
     }
     for name in names {
         match lake.domain(&name).await {
@@ -115,7 +115,7 @@ async fn list(lake: &Lake) -> Result<()> {
 /// `events.user_id`, … for every table whose keys are in the domain.
 async fn users_of(lake: &Lake, domain: &str) -> Vec<String> {
     let mut users = Vec::new();
-    for name in lake.table_names().unwrap_or_default() {
+    for name in lake.table_names().await.unwrap_or_default() {
         // A table that cannot be read is not this command's business.
         let Ok(table) = lake.snapshot(&name, &uplake_table::AsOf::Latest).await else { continue };
         let specs = table.id_domains().iter().filter(|spec| spec.domain == domain);

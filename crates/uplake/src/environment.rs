@@ -60,7 +60,12 @@ fn available_memory() -> Option<u64> {
 /// Opens the lake; dictionaries of id domains are kept in this user's cache folder.
 pub fn lake(args: &LakeArgs) -> Result<Lake> {
     let report = crate::progress::domain_report();
-    Ok(Lake::open(&args.lake)?.with_cache(cache_folder(), Some(report)))
+    let options = crate::config::storage(args, cache_folder())?;
+    let lake = Lake::open_with(&args.lake, &options)?;
+    for warning in lake.storage().take_warnings() {
+        eprintln!("warning: {warning}");
+    }
+    Ok(lake.with_cache(cache_folder(), Some(report)))
 }
 
 /// `UPLAKE_CACHE`, or `uplake` in the folder that the system has for caches.

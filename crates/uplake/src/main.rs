@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod bench_concurrent;
+mod config;
 mod demo;
 mod domain;
 mod environment;
 mod generate;
+mod lake;
 mod load;
 mod output;
 mod power;
@@ -38,7 +40,7 @@ struct Cli {
 /// Options that every command on a lake has.
 #[derive(Args, Clone, Debug)]
 pub struct LakeArgs {
-    /// The folder of tables
+    /// The folder of tables, or a URL: s3://bucket/path, gs://, az://
     #[arg(long, env = "UPLAKE_LAKE", default_value = "./lake", global = true)]
     pub lake: String,
     /// Memory for queries and loads: bytes, or with K, M, G, T (default: 60 % of this machine's)
@@ -56,6 +58,12 @@ pub struct LakeArgs {
         value_parser = clap::builder::FalseyValueParser::new()
     )]
     pub no_index: bool,
+    /// Settings of storage (default: uplake.toml, if there is one here)
+    #[arg(long, env = "UPLAKE_CONFIG", global = true)]
+    pub config: Option<std::path::PathBuf>,
+    /// One setting of storage, over the file and the environment: disk_cache=20GiB; repeatable
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    pub storage: Vec<String>,
 }
 
 #[derive(Subcommand)]
@@ -74,6 +82,8 @@ enum Command {
     Table(table::TableArgs),
     /// Look after id domains
     Domain(domain::DomainArgs),
+    /// Find out whether a store can hold a lake
+    Lake(lake::LakeCommand),
     /// Write the XAB benchmark data set
     Generate(generate::GenerateArgs),
     /// Run statements many at once and print what it took, as JSON
@@ -92,6 +102,7 @@ fn main() -> ExitCode {
             Command::Power(args) => power::run(&args),
             Command::Table(args) => table::run(args).await,
             Command::Domain(args) => domain::run(args).await,
+            Command::Lake(args) => lake::run(args).await,
             Command::Generate(args) => generate::run(args),
             Command::BenchConcurrent(args) => bench_concurrent::run(args).await,
         }

@@ -57,6 +57,45 @@ pub fn domain_report() -> ReportDomain {
     })
 }
 
+/// One line about work that tells how far it is, redrawn now and then.
+pub struct Line {
+    terminal: bool,
+    every: Duration,
+    last: Mutex<Instant>,
+}
+
+impl Line {
+    /// Nothing is shown of work that is over at once.
+    pub fn new() -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let every = if terminal { TERMINAL_EVERY } else { PLAIN_EVERY };
+        Self { terminal, every, last: Mutex::new(Instant::now()) }
+    }
+
+    /// Shows `text`, unless something was shown just before.
+    pub fn show(&self, text: &str) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.elapsed() < self.every {
+            return;
+        }
+        *last = Instant::now();
+        let mut stderr = std::io::stderr().lock();
+        // A closed standard error is no reason to stop.
+        let _ = if self.terminal {
+            write!(stderr, "\r\x1b[2K{text}").and_then(|()| stderr.flush())
+        } else {
+            writeln!(stderr, "{text}")
+        };
+    }
+
+    /// Removes the line.
+    pub fn clear(&self) {
+        if self.terminal {
+            eprint!("\r\x1b[2K");
+        }
+    }
+}
+
 /// Shows a load's progress until it is stopped.
 pub struct Display {
     stop: Option<oneshot::Sender<()>>,

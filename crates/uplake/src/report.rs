@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use uplake_engine::Session;
 use uplake_experiment::report::Reproduce;
 use uplake_experiment::{Experiment, MomentsQuery, Report, alternatives, analyze, plan};
-use uplake_table::AsOf;
+use uplake_table::{AsOf, Lake};
 
 use crate::LakeArgs;
 use crate::environment::session;
@@ -57,8 +57,8 @@ pub enum ReportFormat {
 pub async fn run(args: ReportArgs) -> Result<()> {
     let as_of = args.as_of.as_deref().map(AsOf::parse).transpose()?.unwrap_or(AsOf::Latest);
     let session = session(&args.lake, as_of)?;
-    let path = find_definition(&args.lake.lake, &args.experiment)?;
-    let experiment = read_definition(&path)?;
+    let definition = find_definition(session.lake(), &args.experiment).await?;
+    let experiment = definition.parse()?;
     let metrics = (!args.metric.is_empty()).then_some(args.metric.as_slice());
     let query = plan(&experiment, &args.dimension, metrics)?;
     if args.show_sql {
@@ -67,9 +67,10 @@ pub async fn run(args: ReportArgs) -> Result<()> {
     }
     let mut report = make(&session, &experiment, &query).await?;
     if let Some(reproduce) = &mut report.reproduce {
-        reproduce.definition = text(&path)?;
+        reproduce.definition = definition.text;
         reproduce.command = command(&args);
     }
+    session.lake().storage().flush_cache().await;
     let text = match args.format {
         ReportFormat::Text => {
             let for_people = args.output.is_none() && is_terminal();
@@ -131,36 +132,41 @@ fn command(args: &ReportArgs) -> String {
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
-fn text(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+/// A definition as it was found.
+pub struct Definition {
+    /// Where, for messages.
+    name: String,
+    text: String,
 }
 
-/// Reads a definition file.
-pub fn read_definition(path: &Path) -> Result<Experiment> {
-    Ok(Experiment::parse(&text(path)?, &path.display().to_string())?)
+impl Definition {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path);
+        let text = text.with_context(|| format!("reading {}", path.display()))?;
+        Ok(Self { name: path.display().to_string(), text })
+    }
+
+    /// What it defines.
+    pub fn parse(&self) -> Result<Experiment> {
+        Ok(Experiment::parse(&self.text, &self.name)?)
+    }
 }
 
 /// A path to a file, or a name in the lake's folder of experiments.
-fn find_definition(lake: &str, name: &str) -> Result<PathBuf> {
+async fn find_definition(lake: &Lake, name: &str) -> Result<Definition> {
     let path = PathBuf::from(name);
     if path.is_file() {
-        return Ok(path);
+        return Definition::read(&path);
     }
-    let folder = Path::new(lake).join("_uplake/experiments");
-    let in_lake = folder.join(format!("{name}.toml"));
-    if in_lake.is_file() {
-        return Ok(in_lake);
+    if let Some((text, name)) = lake.experiment(name).await? {
+        return Ok(Definition { name, text });
     }
-    let mut known: Vec<String> = std::fs::read_dir(&folder)
-        .into_iter()
-        .flatten()
-        .filter_map(|e| Some(e.ok()?.path().file_stem()?.to_string_lossy().into_owned()))
-        .collect();
-    known.sort();
+    let known = lake.experiments().await?;
     let hint = match known.as_slice() {
         [] => format!(
-            "write a definition (see docs/experiments.md) or put it into {}",
-            folder.display()
+            "write a definition (see docs/experiments.md) or put it into {}/_uplake/experiments",
+            lake.location()
         ),
         known => format!("the lake has {}", known.join(", ")),
     };

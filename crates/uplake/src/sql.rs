@@ -13,7 +13,7 @@ use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Editor, Helper, Highlighter, Hinter};
 use uplake_engine::{Session, Statement, parse};
-use uplake_table::{AsOf, Lake};
+use uplake_table::AsOf;
 
 use crate::LakeArgs;
 use crate::environment::session;
@@ -91,6 +91,8 @@ async fn run_text(session: &Session, text: &str, args: &SqlArgs) -> Result<()> {
         run_one(session, statement, text, args, out.as_mut()).await?;
         out.flush().context("writing rows")?;
     }
+    // The next command finds on disk what this one read.
+    session.lake().storage().flush_cache().await;
     Ok(())
 }
 
@@ -119,21 +121,25 @@ async fn run_one(
 }
 
 async fn interactive(session: &Session, args: &SqlArgs) -> Result<()> {
-    let lake = crate::environment::lake(&args.lake)?;
+    let lake = session.lake();
     println!(
         "uplake {} on {}. End statements with `;`, quit with \\q or Ctrl-D.",
         env!("CARGO_PKG_VERSION"),
-        lake.root().display()
+        lake.location()
     );
     let config = Config::builder().max_history_size(HISTORY_LINES)?.auto_add_history(true).build();
     let mut editor: Editor<SqlHelper, FileHistory> = Editor::with_config(config)?;
-    editor.set_helper(Some(SqlHelper { lake }));
+    editor.set_helper(Some(SqlHelper { tables: Vec::new() }));
     let history = history_path();
     if let Some(path) = &history {
         // No history yet is no error.
         let _ = editor.load_history(path);
     }
     loop {
+        if let Some(helper) = editor.helper_mut() {
+            // Without names nothing is completed.
+            helper.tables = lake.table_names().await.unwrap_or_default();
+        }
         match editor.readline("uplake> ") {
             Ok(line) => {
                 if matches!(line.trim().trim_end_matches(';'), "\\q" | "quit" | "exit") {
@@ -186,7 +192,7 @@ fn history_path() -> Option<PathBuf> {
 /// Completes table names and the words that begin statements.
 #[derive(Helper, Highlighter, Hinter)]
 struct SqlHelper {
-    lake: Lake,
+    tables: Vec<String>,
 }
 
 const WORDS: [&str; 25] = [
@@ -234,10 +240,11 @@ impl Completer for SqlHelper {
         if typed.is_empty() {
             return Ok((start, Vec::new()));
         }
-        let tables = self.lake.table_names().unwrap_or_default();
         let words = WORDS.iter().map(|w| (*w).to_owned());
-        let candidates = tables
-            .into_iter()
+        let candidates = self
+            .tables
+            .iter()
+            .cloned()
             .chain(words)
             .filter(|w| w.to_lowercase().starts_with(&typed))
             .map(|w| Pair { display: w.clone(), replacement: w })

@@ -1,4 +1,4 @@
-//! `uplake table list|describe|compact|reindex|vacuum|check|history`.
+//! `uplake table list|describe|compact|reindex|vacuum|check|warm|history`.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use chrono::DateTime;
 use clap::{Args, Subcommand};
 use uplake_table::{
-    AsOf, CompactOptions, IndexSpec, Lake, ReindexOptions, ReindexSummary, Snapshot, check,
-    compact, reindex, type_name, vacuum,
+    AsOf, CompactOptions, IndexSpec, Lake, ReindexOptions, ReindexSummary, Snapshot, WarmOptions,
+    Warmed, check, compact, reindex, type_name, vacuum, warm,
 };
 
 use crate::LakeArgs;
@@ -71,6 +71,17 @@ enum Verb {
         /// The table
         table: String,
     },
+    /// Bring a table into the cache of a lake in a bucket (needs disk_cache: docs/storage.md)
+    Warm {
+        /// The table
+        table: String,
+        /// Only these columns; footers and indexes come always
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        columns: Vec<String>,
+        /// Bytes per second at most: 50M
+        #[arg(long, value_parser = environment::parse_bytes)]
+        rate: Option<usize>,
+    },
     /// The commits of a table, newest first
     History {
         /// The table
@@ -132,6 +143,12 @@ pub async fn run(args: TableArgs) -> Result<()> {
             }
             let verb = if dry_run { "would remove" } else { "removed" };
             println!("{verb} {} files of {table}", summary.removed.len());
+            if summary.kept_for_writers > 0 {
+                println!(
+                    "kept {} more: a writer is at work, or was killed less than a day ago",
+                    summary.kept_for_writers
+                );
+            }
             Ok(())
         }
         Verb::Check { table } => {
@@ -167,6 +184,7 @@ pub async fn run(args: TableArgs) -> Result<()> {
                 report.files
             )
         }
+        Verb::Warm { table, columns, rate } => warm_up(&lake, &table, &columns, rate).await,
         Verb::History { table, limit } => {
             let snapshot = lake.snapshot(&table, &AsOf::Latest).await?;
             for commit in snapshot.history(limit).await? {
@@ -188,6 +206,39 @@ pub async fn run(args: TableArgs) -> Result<()> {
                 );
             }
             Ok(())
+        }
+    }
+}
+
+async fn warm_up(lake: &Lake, table: &str, columns: &[String], rate: Option<usize>) -> Result<()> {
+    let base = lake.snapshot(table, &AsOf::Latest).await?;
+    let columns = (!columns.is_empty()).then_some(columns);
+    let bytes_per_second = rate.map(|bytes| bytes as u64);
+    let options = WarmOptions { bytes_per_second, ..WarmOptions::default() };
+    let bar = crate::progress::Line::new();
+    let tell = |w: &Warmed| {
+        let done = w.bytes_there + w.bytes_fetched;
+        bar.show(&format!("{} of {}", bytes_text(done), bytes_text(w.bytes_wanted)));
+    };
+    let warmed = warm(lake, &base, base.files(), columns, options, tell).await?;
+    bar.clear();
+    println!(
+        "cached {table}: {} of {} are kept; {} were there, {} fetched",
+        bytes_text(warmed.bytes_kept),
+        bytes_text(warmed.bytes_wanted),
+        bytes_text(warmed.bytes_there),
+        bytes_text(warmed.bytes_fetched)
+    );
+    if warmed.bytes_without_room > 0 {
+        println!(
+            "{} found no room; give disk_cache more, or name columns",
+            bytes_text(warmed.bytes_without_room)
+        );
+    }
+    match warmed.failures.first() {
+        None => Ok(()),
+        Some((path, reason)) => {
+            bail!("{} objects were not cached; the first is {path}: {reason}", warmed.failed)
         }
     }
 }
@@ -215,9 +266,9 @@ fn index_list(indexes: &[IndexSpec]) -> String {
 }
 
 async fn list(lake: &Lake) -> Result<()> {
-    let names = lake.table_names()?;
+    let names = lake.table_names().await?;
     if names.is_empty() {
-        println!("no tables in {}", lake.root().display());
+        println!("no tables in {}", lake.location());
     }
     for name in names {
         match lake.snapshot(&name, &AsOf::Latest).await {

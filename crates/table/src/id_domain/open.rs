@@ -2,15 +2,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path as LocalPath, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use object_store::path::Path;
 use tokio::sync::Mutex;
 use uplake_domain::{Domain, DomainError, Options, Progress, list};
 
 use crate::error::{Result, TableError};
-use crate::lake::Lake;
+use crate::lake::{Lake, Place};
 
 /// How far the dictionary of a domain is read.
 #[derive(Clone, Debug)]
@@ -55,7 +54,7 @@ impl Lake {
     /// # Errors
     /// [`TableError::Domain`] if the store cannot be listed.
     pub async fn domain_names(&self) -> Result<Vec<String>> {
-        Ok(list(self.store().as_ref(), &self.root_prefix()?).await?)
+        Ok(list(self.store().as_ref(), self.root()).await?)
     }
 
     /// A domain that exists, with everything that was in its log when this was called.
@@ -73,7 +72,7 @@ impl Lake {
             }
         }
         open.remove(name);
-        let (store, root) = (Arc::clone(self.store()), self.root_prefix()?);
+        let (store, root) = (Arc::clone(self.store()), self.root().clone());
         let (folder, options) = (self.domain_folder(name), self.domain_options(name));
         let domain = Domain::open(store, &root, name, folder, options).await?;
         open.insert(name.to_owned(), Arc::clone(&domain));
@@ -86,9 +85,9 @@ impl Lake {
             Err(TableError::Domain(error)) if matches!(*error, DomainError::Missing { .. }) => {}
             found => return found,
         }
-        self.initialise()?;
+        self.initialise().await?;
         let mut open = self.domains().open.lock().await;
-        let (store, root) = (Arc::clone(self.store()), self.root_prefix()?);
+        let (store, root) = (Arc::clone(self.store()), self.root().clone());
         let (folder, options) = (self.domain_folder(name), self.domain_options(name));
         let domain = Domain::create(store, &root, name, folder, options).await?;
         open.insert(name.to_owned(), Arc::clone(&domain));
@@ -102,7 +101,11 @@ impl Lake {
 
     /// Where the dictionary of a domain is kept on this machine.
     pub fn domain_folder(&self, name: &str) -> Option<PathBuf> {
-        let lake = format!("{:016x}", path_hash(self.root()));
+        let lake = match self.place() {
+            Place::Folder(folder) => hash(folder.as_os_str().as_encoded_bytes()),
+            Place::Url(url) => hash(url.as_str().as_bytes()),
+        };
+        let lake = format!("{lake:016x}");
         Some(self.domains().cache.as_ref()?.join(lake).join("domains").join(name))
     }
 
@@ -121,16 +124,10 @@ impl Lake {
         }
         options
     }
-
-    fn root_prefix(&self) -> Result<Path> {
-        Path::from_absolute_path(self.root()).map_err(|e| {
-            TableError::Invalid(format!("the lake path {}: {e}", self.root().display()))
-        })
-    }
 }
 
-/// FNV-1a of the path: the same in every version, which the standard library's hasher is not.
-fn path_hash(path: &LocalPath) -> u64 {
+/// FNV-1a: the same in every version, which the standard library's hasher is not.
+fn hash(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

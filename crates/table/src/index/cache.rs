@@ -25,6 +25,7 @@ use uplake_index::{
 
 use super::identity_of;
 use crate::snapshot::DataFile;
+use uplake_objectio::Store;
 
 /// What is kept of a file beside the dictionaries: footer, map entries.
 const ENTRY_BYTES: usize = 1024;
@@ -169,6 +170,8 @@ pub struct FileRows {
 /// What has been read of index files.
 pub struct IndexCache {
     limit_bytes: usize,
+    /// Whose own cache takes index files for files that never change, although they are built again.
+    storage: Option<Arc<Store>>,
     kept: Mutex<Kept>,
 }
 
@@ -208,7 +211,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl IndexCache {
     /// A cache of at most so many bytes.
     pub fn new(limit_bytes: usize) -> Self {
-        Self { limit_bytes, kept: Mutex::default() }
+        Self { limit_bytes, storage: None, kept: Mutex::default() }
+    }
+
+    /// The same for indexes in a store with a cache of its own, which must forget what this forgets.
+    #[must_use]
+    pub fn over(self, storage: &Arc<Store>) -> Self {
+        Self { storage: Some(Arc::clone(storage)), ..self }
     }
 
     /// Bytes kept at most.
@@ -223,8 +232,28 @@ impl IndexCache {
 
     /// The rows of `file` that may satisfy all `questions`.
     ///
-    /// Never fails: a question that cannot be answered says why and is left out.
+    /// Never fails: a question that cannot be answered says why and is left out. What was read before
+    /// may be of an index that was built again since, so that a fault is looked at a second time.
     pub async fn rows(
+        &self,
+        store: &dyn ObjectStore,
+        file: &DataFile,
+        questions: &[Question],
+    ) -> FileRows {
+        let found = self.rows_of_kept(store, file, questions).await;
+        let stale = |answered: &Answered| {
+            matches!(answered, Answered::Not(Fallback::Broken(_) | Fallback::NotIndexed))
+        };
+        if !found.answered.iter().any(stale) {
+            return found;
+        }
+        self.forget(&file.index_path);
+        let mut again = self.rows_of_kept(store, file, questions).await;
+        again.bytes_read += found.bytes_read;
+        again
+    }
+
+    async fn rows_of_kept(
         &self,
         store: &dyn ObjectStore,
         file: &DataFile,
@@ -248,7 +277,7 @@ impl IndexCache {
                     if recheck { Answered::Roughly } else { Answered::Exactly }
                 }
                 Err(fallback) => {
-                    if matches!(fallback, Fallback::Broken(_)) {
+                    if matches!(fallback, Fallback::Broken(_) | Fallback::Unreadable(_)) {
                         self.forget(&file.index_path);
                     }
                     Answered::Not(fallback)
@@ -371,6 +400,9 @@ impl IndexCache {
 
     fn forget(&self, path: &Path) {
         locked(&self.kept).remove(path);
+        if let Some(storage) = &self.storage {
+            storage.forget(path);
+        }
     }
 }
 

@@ -1,0 +1,119 @@
+//! Filling the store's cache with what queries of a table will read.
+//!
+//! # Not here
+//! How it is paced, kept below the cache's limit and counted (`objectio`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use tokio::runtime::Handle;
+use uplake_objectio::{Warm, WarmOptions, Warmed};
+
+use crate::error::{Result, TableError};
+use crate::lake::Lake;
+use crate::load::on_thread;
+use crate::maintain::StoreFile;
+use crate::snapshot::{DataFile, Snapshot};
+
+/// Readers take so many bytes from a file's end for its footer.
+const FOOTER_GUESS_BYTES: u64 = 512 << 10;
+/// Footers read at once.
+const FOOTERS_AT_ONCE: usize = 8;
+
+/// Brings data files of a table and their indexes into the cache of the lake's store.
+///
+/// `columns` are all if `None`; footers come always. Nothing that is cached is pushed out.
+///
+/// # Errors
+/// [`TableError::Invalid`] for a lake in a folder, and for columns that the table does not have.
+/// Files that cannot be read are counted.
+pub async fn warm(
+    lake: &Lake,
+    table: &Snapshot,
+    files: &[DataFile],
+    columns: Option<&[String]>,
+    options: WarmOptions,
+    progress: impl Fn(&Warmed) + Send + Sync,
+) -> Result<Warmed> {
+    if !lake.is_remote() {
+        return Err(TableError::Invalid(format!(
+            "{} is a local folder, which needs no cache; WARM UP is for lakes in a bucket",
+            lake.location()
+        )));
+    }
+    let stored = table.stored_schema();
+    for column in columns.unwrap_or_default() {
+        stored.field_with_name(column).map_err(|_| {
+            TableError::Invalid(format!("table `{}` has no column `{column}`", table.table()))
+        })?;
+    }
+    let columns: Option<Arc<Vec<String>>> = columns.map(|c| Arc::new(c.to_vec()));
+    let mut footers = Vec::new();
+    for file in files {
+        footers.push(data_item(lake.clone(), file.clone(), columns.clone()));
+    }
+    let mut items: Vec<Warm> =
+        futures::stream::iter(footers).buffered(FOOTERS_AT_ONCE).try_collect().await?;
+    if !table.indexes().is_empty() {
+        let index = |file: &DataFile| Warm { path: file.index_path.clone(), ranges: None };
+        items.extend(files.iter().map(index));
+    }
+    Ok(lake.storage().warm(items, options, progress).await)
+}
+
+/// What to read of a data file.
+async fn data_item(lake: Lake, file: DataFile, columns: Option<Arc<Vec<String>>>) -> Result<Warm> {
+    let path = file.store_path.clone();
+    let Some(columns) = columns else { return Ok(Warm { path, ranges: None }) };
+    let runtime = Handle::current();
+    on_thread(move || {
+        let chunks = StoreFile::new(lake.storage(), &file, &runtime);
+        let footer = ParquetMetaDataReader::new().parse_and_finish(&chunks);
+        let footer =
+            footer.map_err(|e| TableError::Parquet { file: file.path.clone(), source: e })?;
+        Ok(Warm { path, ranges: Some(ranges(&footer, file.size, &columns)) })
+    })
+    .await
+}
+
+/// The columns' bytes in each row group, and the file's end: page indexes and footer.
+fn ranges(footer: &ParquetMetaData, size: u64, columns: &[String]) -> Vec<Range<u64>> {
+    let mut ranges = Vec::new();
+    let mut data_end = 0;
+    for column in footer.row_groups().iter().flat_map(|group| group.columns()) {
+        let (start, length) = column.byte_range();
+        data_end = data_end.max(start + length);
+        let path = column.column_path();
+        if path.parts().first().is_some_and(|root| columns.contains(root)) {
+            ranges.push(start..start + length);
+        }
+    }
+    ranges.push(data_end.min(size.saturating_sub(FOOTER_GUESS_BYTES))..size);
+    merged(ranges)
+}
+
+/// The same bytes, each once.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_byte_is_wanted_twice() {
+        assert_eq!(merged(vec![8..9, 0..3, 2..5, 5..6, 9..12]), vec![0..6, 8..12]);
+        assert_eq!(merged(Vec::new()), Vec::<Range<u64>>::new());
+    }
+}

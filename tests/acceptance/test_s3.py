@@ -1,0 +1,318 @@
+"""A lake in a bucket does what a lake in a folder does. The S3 server is moto; oracles are DuckDB
+over the files that were loaded, the Python package `deltalake` reading the same bucket, and the same
+commands on a folder."""
+
+import concurrent.futures
+import json
+import pathlib
+import subprocess
+import sys
+import uuid
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import support
+from support import ROOT, assert_same, events, rows_of, seeded, write_parquet
+
+sys.path.insert(0, str(ROOT / "tests"))
+import s3
+
+LOUD = "LOUD: moto IS MISSING: NOTHING WAS CHECKED ON S3; pip install -r tests/requirements.txt"
+
+
+@pytest.fixture(scope="module")
+def server():
+    running = s3.start()
+    if running is None:
+        pytest.skip(LOUD)
+    yield running
+    running.stop()
+
+
+class Bucket(support.Lake):
+    """A lake below a prefix of its own. `cache` is what one machine keeps."""
+
+    def __init__(self, server, cwd, url=None, cache="cache"):
+        super().__init__(cwd, cwd)
+        self.url = url or f"s3://{s3.BUCKET}/lakes/{uuid.uuid4().hex}"
+        self.env = s3.environment(server) | {"UPLAKE_CACHE": str(cwd / cache)}
+        self.server = server
+
+    def run(self, *args, code=0, stdin=None, **more):
+        args = [str(a) for a in args]
+        done = subprocess.run(
+            [support.BINARY, *args, "--lake", self.url], cwd=self.cwd, env=self.env,
+            input=stdin if stdin is not None else b"", capture_output=True,
+            timeout=support.TIMEOUT_SECONDS, **more,
+        )
+        result = support.Result(
+            args, done.returncode, done.stdout, done.stderr.decode(errors="replace")
+        )
+        dump = support.RUST_DUMP.search(result.err)
+        assert not dump, f"a Rust value or panic in a message ({dump.group(0)!r}):\n{result}"
+        assert code is None or result.code == code, f"expected exit {code}:\n{result}"
+        return result
+
+    def delta(self, table, at=None):
+        env = {k.lower(): v for k, v in self.env.items() if k.startswith("AWS_")}
+        return deltalake.DeltaTable(f"{self.url}/{table}", version=at, storage_options=env)
+
+    def same_as_deltalake(self, table):
+        """As in a folder; the columns of ids, which only other readers see, left out."""
+        ours = self.rows(f"select * from {table}")
+        theirs = self.delta(table).to_pyarrow_table()
+        theirs = theirs.drop_columns([c for c in theirs.column_names if c.startswith("__id_")])
+        assert_same(ours, rows_of(theirs), "uplake against deltalake")
+        return ours
+
+    def keys(self, under=""):
+        import boto3
+
+        client = boto3.client(
+            "s3", endpoint_url=self.server.endpoint, region_name="us-east-1",
+            aws_access_key_id="tester", aws_secret_access_key="secret",
+        )
+        prefix = self.url.removeprefix(f"s3://{s3.BUCKET}/") + "/"
+        pages = client.get_paginator("list_objects_v2").paginate(
+            Bucket=s3.BUCKET, Prefix=prefix + under
+        )
+        return {o["Key"].removeprefix(prefix) for page in pages for o in page.get("Contents", [])}
+
+
+@pytest.fixture
+def bucket(server, tmp_path):
+    return Bucket(server, tmp_path)
+
+
+LAYOUT = ("--partition-by", "day", "--cluster-by", "user_id,ts")
+
+
+def test_what_was_loaded_is_read_by_us_by_deltalake_and_as_in_a_folder(bucket, lake, folder):
+    rng = seeded("s3 load")
+    first = write_parquet(folder / "a.parquet", events(3000, rng, days=3))
+    second = write_parquet(folder / "b.parquet", events(2000, rng, days=3, first_id=3000))
+    more = ("--id-domain", "user_id=users", "--index", "user_id,event:words")
+    for where in (bucket, lake):
+        where.load("events", first, *LAYOUT, *more, "--label", "a")
+        where.load("events", second, "--label", "b")
+        assert "loaded already" in where.load("events", second, "--label", "b").err
+    ours = bucket.same_as_deltalake("events")
+    assert_same(ours, lake.rows("select * from events"), "a bucket against a folder")
+    for query in (
+        "select count(*) as n, count(distinct user_id) as users, sum(value) as v from events",
+        "select day, count(*) as n from events where match(event, 'click') group by day",
+        "select id from events where user_id in ('u00001', 'u00007') and value > 0",
+        "select id from events version as of 0 where id > 2990",
+        "select table_name from information_schema.tables where table_schema = 'public'",
+    ):
+        assert_same(bucket.rows(query), lake.rows(query), query)
+    assert bucket.rows("select * from events", "--no-index") == ours
+    assert "events" in bucket.run("table", "list").out
+    described = bucket.run("domain", "describe", "users").out
+    assert "used by:        events.user_id" in described
+    assert "the domain is sound" in bucket.run("domain", "check", "users").out
+
+
+def test_statements_change_tables_in_a_bucket(bucket):
+    bucket.run("sql", "-c", "create table t (k int, v text) indexed by (k)")
+    bucket.run("sql", "-c", "insert into t values (1, 'a'), (2, 'b'), (3, 'c')")
+    bucket.run("sql", "-c", "delete from t where k = 2")
+    assert bucket.json("select * from t order by k") == [{"k": 1, "v": "a"}, {"k": 3, "v": "c"}]
+    bucket.run("sql", "-c", "create table copy as select * from t")
+    assert bucket.count("copy") == 2
+    bucket.run("sql", "-c", "create id set odd as select k from t where k = 3")
+    assert bucket.json("select v from t where k in id set odd") == [{"v": "c"}]
+    bucket.run("sql", "-c", "create or replace id set odd as select k from t where k = 1")
+    assert bucket.json("select v from t where k in id set odd") == [{"v": "a"}]
+    bucket.run("sql", "-c", "drop table t")
+    assert [row["table_name"] for row in bucket.json("show tables")] == ["copy"]
+    assert not {k for k in bucket.keys() if k.startswith("t/")}, "nothing is left of a dropped table"
+    bucket.refused("sql", "-c", "select * from t", says=["no table `t`", "copy"])
+    bucket.run("sql", "-c", "create table t (z int)")
+    assert bucket.count("t") == 0
+
+
+def test_rows_are_replaced_by_key(bucket, folder):
+    def write(name, rows):
+        return write_parquet(folder / name, pa.table({"k": [r[0] for r in rows], "v": [r[1] for r in rows]}))
+
+    bucket.load("t", write("a.parquet", [(1, "a"), (2, "b")]), "--primary-key", "k")
+    bucket.load("t", write("b.parquet", [(2, "B"), (3, "c")]))
+    bucket.load("t", write("c.parquet", [(1, "no")]), "--on-conflict", "ignore")
+    found = bucket.json("select * from t order by k")
+    assert [(row["k"], row["v"]) for row in found] == [(1, "a"), (2, "B"), (3, "c")]
+    bucket.same_as_deltalake("t")
+
+
+def test_compact_vacuum_reindex_and_check(bucket, folder):
+    rng = seeded("s3 tidy")
+    for n in range(3):
+        data = events(1000, rng, days=2, first_id=1000 * n)
+        bucket.load("events", write_parquet(folder / f"{n}.parquet", data), *(LAYOUT if n == 0 else ()))
+    before = bucket.rows("select * from events")
+    assert "became" in bucket.run("table", "compact", "events").out
+    built = bucket.run("table", "reindex", "events", "--index", "user_id").out
+    assert "built" in built
+    files = bucket.keys("events/")
+    would = bucket.run("table", "vacuum", "events", "--retain", "0s", "--dry-run").out
+    assert "would remove" in would and bucket.keys("events/") == files
+    assert "removed 6 files" in bucket.run("table", "vacuum", "events", "--retain", "0s").out
+    live = {u.split("/events/")[1] for u in bucket.delta("events").file_uris()}
+    left = {k.removeprefix("events/") for k in bucket.keys("events/")}
+    left = {k for k in left if not k.startswith("_delta_log/")}
+    assert left == live | {f"_uplake_index/{f}.idx" for f in live}
+    assert "the table is sound" in bucket.run("table", "check", "events").out
+    assert_same(bucket.same_as_deltalake("events"), before, "after tidying")
+    query = "select id from events where user_id = 'u00003'"
+    assert bucket.rows(query) == bucket.rows(query, "--no-index")
+    assert not {k for k in bucket.keys("_uplake/writers/")}, "every writer took its mark away"
+
+
+def test_a_vacuum_leaves_alone_what_a_writer_may_commit(bucket, folder):
+    rng = seeded("s3 vacuum")
+    file = write_parquet(folder / "a.parquet", events(500, rng))
+    bucket.load("events", file)
+    import boto3
+
+    client = boto3.client(
+        "s3", endpoint_url=bucket.server.endpoint, region_name="us-east-1",
+        aws_access_key_id="tester", aws_secret_access_key="secret",
+    )
+    prefix = bucket.url.removeprefix(f"s3://{s3.BUCKET}/")
+    put = lambda key: client.put_object(Bucket=s3.BUCKET, Key=f"{prefix}/{key}", Body=b"x")
+    put("_uplake/writers/events/somebody")
+    put("events/part-of-somebody.parquet")
+    kept = bucket.run("table", "vacuum", "events", "--retain", "0s").out
+    assert "removed 0 files" in kept and "kept 1 more" in kept
+    client.delete_object(Bucket=s3.BUCKET, Key=f"{prefix}/_uplake/writers/events/somebody")
+    removed = bucket.run("table", "vacuum", "events", "--retain", "0s").out
+    assert "removed 1 files" in removed
+    assert bucket.count("events") == 500
+
+
+def test_a_report_is_the_same_as_in_a_folder(bucket, tmp_path, server):
+    demo = tmp_path / "demo"
+    subprocess.run([support.BINARY, "demo", str(demo)], capture_output=True, check=True, timeout=300)
+    local = support.Lake(demo / "lake", tmp_path)
+    for table in ("exposures", "events"):
+        rows = local.arrow(f"select * from {table}")
+        source = write_parquet(tmp_path / f"{table}.parquet", rows)
+        bucket.load(table, source)
+    definition = demo / "lake" / "_uplake/experiments/free_shipping.toml"
+    texts = [
+        json.loads(where.run("report", definition, "--format", "json").out)
+        for where in (bucket, local)
+    ]
+    for text in texts:
+        text.pop("reproduce", None)
+    assert texts[0] == texts[1]
+    import boto3
+
+    client = boto3.client(
+        "s3", endpoint_url=server.endpoint, region_name="us-east-1",
+        aws_access_key_id="tester", aws_secret_access_key="secret",
+    )
+    key = bucket.url.removeprefix(f"s3://{s3.BUCKET}/") + "/_uplake/experiments/mine.toml"
+    client.put_object(Bucket=s3.BUCKET, Key=key, Body=definition.read_bytes())
+    named = json.loads(bucket.run("report", "mine", "--format", "json").out)
+    named.pop("reproduce", None)
+    assert named == texts[1]
+    bucket.refused("report", "other", says=["the lake has mine"])
+
+
+def test_explain_analyze_says_what_was_asked_of_the_store(bucket, folder):
+    rng = seeded("s3 explain")
+    bucket.load("events", write_parquet(folder / "a.parquet", events(5000, rng)), "--index", "user_id")
+    query = "explain analyze select sum(value) from events where user_id = 'u00003'"
+
+    def storage(text):
+        rows = [json.loads(line) for line in text.splitlines()]
+        plans = [row["plan"] for row in rows if row["plan_type"] == "Storage"]
+        return [dict(part.split("=") for part in plan.split()) for plan in plans]
+
+    twice = bucket.run("sql", "--format", "json", "-c", f"{query}; {query}").out
+    first, second = storage(twice)
+    assert int(first["requests"]) > 0 and int(first["bytes_read"]) > 0
+    assert int(second["requests"]) == 0, "what was read once comes from memory"
+    once_more = bucket.run("sql", "--format", "json", "-c", query).out
+    assert storage(once_more)[0]["requests"] == first["requests"], "counts do not flicker"
+    on_disk = ("--storage", "disk_cache=64MiB")
+    bucket.run("sql", "-c", query, *on_disk)
+    warm = storage(bucket.run("sql", "--format", "json", "-c", query, *on_disk).out)[0]
+    assert int(warm["requests"]) == 0 and int(warm["bytes_from_disk"]) > 0
+
+
+def test_what_was_warmed_up_is_read_without_a_request(bucket, folder):
+    rng = seeded("s3 warm")
+    data = events(5000, rng, days=3)
+    bucket.load("events", write_parquet(folder / "a.parquet", data), *LAYOUT, "--index", "user_id")
+    on_disk = ("--storage", "disk_cache=64MiB")
+    said = bucket.run("table", "warm", "events", *on_disk).out
+    assert "0 B were there" in said, said
+    again = bucket.run("table", "warm", "events", *on_disk, "--columns", "user_id,value").out
+    assert "0 B fetched" in again, again
+    query = "explain analyze select sum(value) from events where user_id = 'u00003'"
+    read = bucket.run("sql", "--format", "json", "-c", query, *on_disk).out
+    assert "requests=0 " in read and "bytes_from_disk=" in read, read
+    warm = "warm up table events where day = date '2026-11-01' columns (value)"
+    scan = "explain analyze select sum(value) from events where day = date '2026-11-01'"
+    out = bucket.run("sql", "--format", "json", "-c", f"{warm}; {scan}").out.splitlines()
+    told = json.loads(out[0])
+    assert told["bytes_kept"] == told["bytes_wanted"] > 0
+    assert told["objects"] == 2, "a file and its index"
+    assert "requests=0 " in out[-1], out[-1]
+    bucket.refused("sql", "-c", "warm up table events columns (nothing)", says=["nothing"])
+    bucket.refused("table", "warm", "events", "--storage", "memory_cache=0", says=["disk_cache"])
+
+
+def test_a_store_is_checked_before_tables_are_kept_there(bucket, tmp_path):
+    said = bucket.run("lake", "check", "--rounds", "5", "--writers", "8").out
+    assert "can hold a lake: 5 races of 8 writers had one winner each, 35 losers were told" in said
+    assert not bucket.keys(), "it leaves nothing"
+    said = bucket.run("lake", "check", tmp_path / "elsewhere", "--rounds", "5").out
+    assert "can hold a lake" in said
+
+
+def test_an_index_that_was_built_again_is_noticed_by_other_machines(bucket, folder, server):
+    rng = seeded("s3 reindex")
+    bucket.load("events", write_parquet(folder / "a.parquet", events(5000, rng)), "--index", "user_id")
+    here = ("--storage", "disk_cache=64MiB", "--format", "json")
+    other = Bucket(server, bucket.cwd, bucket.url, cache="other")
+    ask = "explain analyze select count(*) from events where user_id = 'u00003'"
+    by_event = "explain analyze select count(*) from events where event = 'buy'"
+    bucket.run("sql", "-c", ask, *here)
+    other.run("table", "reindex", "events", "--index", "event", "--rebuild")
+    found = bucket.run("sql", "-c", by_event, *here)
+    assert "warning" not in found.err and "index_without_column" not in found.out, found
+    assert "index_rows_selected" in found.out, found
+    again = bucket.run("sql", "-c", ask, *here)
+    assert "warning" not in again.err and "index_rows_selected" in again.out, again
+
+
+def test_writers_of_one_table_all_succeed(bucket, folder):
+    rng = seeded("s3 writers")
+    bucket.load("events", write_parquet(folder / "0.parquet", events(100, rng)), "--id-domain", "user_id=users")
+    files = [
+        write_parquet(folder / f"{n}.parquet", events(100, rng, first_id=100 * n, users=500))
+        for n in range(1, 7)
+    ]
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda f: bucket.load("events", f), files))
+    assert bucket.count("events") == 700
+    assert bucket.json("select count(distinct id) as n from events")[0]["n"] == 700
+    bucket.same_as_deltalake("events")
+    assert "the domain is sound" in bucket.run("domain", "check", "users").out
+
+
+def test_what_cannot_be_reached_says_so(bucket, tmp_path):
+    bad = Bucket(bucket.server, tmp_path)
+    bad.url = "ftp://host/lake"
+    bad.refused("table", "list", says=["s3://"])
+    config = tmp_path / "wrong.toml"
+    config.write_text("[storage]\ndisk_cach = 1\n")
+    bucket.refused("table", "list", "--config", config, says=["disk_cach", "docs/storage.md"])
+    bucket.refused("table", "list", "--storage", "disk_cach=1", says=["DISK_CACH"])
+    config.write_text("[storage.provider]\nregion = \"eu-central-1\"\n")
+    bucket.run("table", "list", "--config", config)
