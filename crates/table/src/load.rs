@@ -125,6 +125,7 @@ pub async fn load(
     let lock = lake.lock_for_writing(table).await?;
     let loaded = load_locked(lake, table, files, options, progress).await;
     lock.release().await;
+    lake.keep_dictionaries().await;
     loaded
 }
 

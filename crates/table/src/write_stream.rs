@@ -167,10 +167,12 @@ impl StreamWriter {
     /// [`TableError::Conflict`] if a replaced file was replaced by someone else in between.
     pub async fn commit(mut self, kind: WriteKind) -> Result<u64> {
         let lock = self.lock.take();
+        let lake = self.lake.clone();
         let committed = self.commit_files(kind).await;
         if let Some(lock) = lock {
             lock.release().await;
         }
+        lake.keep_dictionaries().await;
         committed
     }
 

@@ -1,15 +1,17 @@
-//! `uplake domain list|describe|rebuild|check|compact`.
+//! `uplake domain list|describe|rebuild|check|compact|vacuum`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use uplake_table::{DomainDescription, DomainProgress, Lake};
 
 use crate::LakeArgs;
-use crate::environment;
+use crate::environment::{self, now_millis};
 use crate::output::{bytes_text, count_text};
 use crate::progress::domain_report;
+use crate::table::{DEFAULT_RETENTION, parse_duration};
 
 /// Arguments of `uplake domain`.
 #[derive(Args, Debug)]
@@ -43,6 +45,14 @@ enum Verb {
     Compact {
         /// The domain
         domain: String,
+    },
+    /// Free what `compact` has made superfluous
+    Vacuum {
+        /// The domain
+        domain: String,
+        /// Keep what was written this long ago or later, for machines that are reading it: 30m, 12h, 7d
+        #[arg(long, default_value = DEFAULT_RETENTION, value_parser = parse_duration)]
+        retain: Duration,
     },
 }
 
@@ -93,6 +103,18 @@ pub async fn run(args: DomainArgs) -> Result<()> {
             let open = lake.domain(&domain).await?;
             let run = open.compact().await?;
             println!("compacted {domain}: runs to {run}, {} keys, are in one base", open.keys());
+            Ok(())
+        }
+        Verb::Vacuum { domain, retain } => {
+            let retain = i64::try_from(retain.as_millis()).unwrap_or(i64::MAX);
+            let before = now_millis().saturating_sub(retain);
+            let freed = lake.domain(&domain).await?.vacuum(before).await?;
+            println!(
+                "freed {} of {domain}: the keys of {} runs and {} bases, which newer bases hold",
+                bytes_text(freed.bytes),
+                freed.runs,
+                freed.bases
+            );
             Ok(())
         }
     }

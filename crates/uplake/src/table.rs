@@ -16,7 +16,7 @@ use crate::load::parse_index;
 use crate::output::{bytes_text, count_text};
 
 /// Files that no version younger than this needs are removed; Delta's usual week.
-const DEFAULT_RETENTION: &str = "168h";
+pub(crate) const DEFAULT_RETENTION: &str = "168h";
 
 /// Arguments of `uplake table`.
 #[derive(Args, Debug)]
@@ -92,7 +92,7 @@ enum Verb {
     },
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is not a duration; write 30m, 12h or 7d");
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds: u64 = match unit {

@@ -11,6 +11,10 @@ use uplake_domain::{Domain, DomainError, Options, Progress, list};
 use crate::error::{Result, TableError};
 use crate::lake::{Lake, Place};
 
+/// Of a domain's dictionary in memory: 25 million keys of 32 bytes. Keys of a larger one stay in the
+/// local files, and only their index, 10 bytes a key, is in memory.
+const DICTIONARY_BYTES: u64 = 1 << 30;
+
 /// How far the dictionary of a domain is read.
 #[derive(Clone, Debug)]
 pub struct DomainProgress {
@@ -94,6 +98,15 @@ impl Lake {
         Ok(domain)
     }
 
+    /// Keeps the indexes of the dictionaries that were written to, so that the next process need not
+    /// make them. Without it answers are the same.
+    pub(crate) async fn keep_dictionaries(&self) {
+        let open: Vec<_> = self.domains().open.lock().await.values().cloned().collect();
+        for domain in open {
+            domain.checkpoint().await;
+        }
+    }
+
     /// Opens the domain anew next time.
     pub(crate) async fn forget_domain(&self, name: &str) {
         self.domains().open.lock().await.remove(name);
@@ -111,6 +124,7 @@ impl Lake {
 
     fn domain_options(&self, name: &str) -> Options {
         let mut options = Options::new(uuid::Uuid::new_v4().as_u128());
+        options.memory_bytes = Some(DICTIONARY_BYTES);
         if let Some(report) = self.domains().report.clone() {
             let domain = name.to_owned();
             options.progress = Some(Arc::new(move |p: Progress| {
