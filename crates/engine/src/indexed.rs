@@ -32,12 +32,15 @@ use datafusion::datasource::physical_plan::parquet::{
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::logical_expr::Operator;
 use datafusion::object_store::ObjectStore;
 use datafusion::object_store::path::Path;
 use datafusion::parquet::arrow::arrow_reader::RowSelection;
 use datafusion::parquet::arrow::parquet_to_arrow_schema;
 use datafusion::parquet::file::metadata::ParquetMetaData;
-use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, Column, DynamicFilterPhysicalExpr, InListExpr, lit,
+};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{
@@ -51,7 +54,9 @@ use datafusion_datasource::file_stream::FileOpener;
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use uplake_table::{Answered, DataFile, Fallback, IndexCache, IndexSpec, Question, Selection};
+use uplake_table::{
+    Answered, DataFile, Fallback, ID_PREFIX, IndexCache, IndexSpec, Question, Selection,
+};
 
 use crate::hot::{ColumnCache, Gather, Picked, pruned};
 use crate::question::{join_question, question};
@@ -61,6 +66,8 @@ use crate::warnings::Warnings;
 const ROWS_PER_RUN: u64 = 2;
 /// DataFusion's; every scan is told its own before it runs.
 const DEFAULT_BATCH_ROWS: usize = 8192;
+/// So many users' rows are a small part of a table.
+const FEW_IDS: usize = 100;
 /// Rows are picked from decoded columns if they are at most one in so many.
 const PICKED_SHARE: u64 = 8;
 
@@ -94,13 +101,16 @@ pub(crate) struct IndexedSource {
     batch_rows: usize,
     /// The rows of files asked so far in this scan.
     asked: Arc<Asked>,
+    /// Are conditions applied by the scan, and by nobody else?
+    applies: bool,
 }
 
 type Asked = Mutex<HashMap<Path, Arc<tokio::sync::OnceCell<Arc<FileAnswer>>>>>;
 
 impl IndexedSource {
     pub fn new(inner: ParquetSource, indexes: Arc<Indexes>, store: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, indexes, store, batch_rows: DEFAULT_BATCH_ROWS, asked: Arc::default() }
+        let (batch_rows, asked) = (DEFAULT_BATCH_ROWS, Arc::default());
+        Self { inner, indexes, store, batch_rows, asked, applies: false }
     }
 
     /// Around what DataFusion made of the inner source.
@@ -108,7 +118,8 @@ impl IndexedSource {
         let inner = inner.downcast_ref::<ParquetSource>().ok_or_else(|| {
             DataFusionError::Internal("a Parquet source became something else".into())
         })?;
-        Ok(Self::new(inner.clone(), Arc::clone(&self.indexes), Arc::clone(&self.store)))
+        let source = Self::new(inner.clone(), Arc::clone(&self.indexes), Arc::clone(&self.store));
+        Ok(Self { applies: self.applies, ..source })
     }
 }
 
@@ -220,14 +231,22 @@ impl FileSource for IndexedSource {
         let askable = |f: &Arc<dyn PhysicalExpr>| {
             split_conjunction(f).iter().any(|c| question(c, specs).is_some())
         };
-        let inner = if filters.iter().any(askable) {
-            self.inner.clone().with_pushdown_filters(true)
-        } else {
-            self.inner.clone()
-        };
+        let one_id = filters.iter().any(|f| split_conjunction(f).iter().any(|c| names_ids(c)));
+        let applies = self.applies || one_id || filters.iter().any(askable);
+        let mut inner = self.inner.clone();
+        if applies {
+            inner = inner.with_pushdown_filters(true);
+        }
+        if one_id {
+            // Ids are in order or nearly so: bounds of pages say what a bloom filter could.
+            inner = inner.with_bloom_filter_on_read(false);
+        }
         let mut pushed = inner.try_pushdown_filters(filters, config)?;
         pushed.updated_node = match pushed.updated_node {
-            Some(node) => Some(Arc::new(self.around(&node)?) as Arc<dyn FileSource>),
+            Some(node) => {
+                let source = Self { applies, ..self.around(&node)? };
+                Some(Arc::new(source) as Arc<dyn FileSource>)
+            }
             None => None,
         };
         Ok(pushed)
@@ -445,8 +464,7 @@ impl Scan {
         let inner = &self.source.inner;
         let Some(projection) = inner.projection() else { return Ok(None) };
         let left = self.conditions.iter().zip(&answer.applied).filter(|(_, applied)| !**applied);
-        // Without static questions the conditions are another operator's; they are applied there.
-        let left: Vec<_> = match self.questions.iter().any(Option::is_some) {
+        let left: Vec<_> = match self.source.applies {
             true => left.map(|(condition, _)| Arc::clone(condition)).collect(),
             false => Vec::new(),
         };
@@ -480,15 +498,12 @@ impl Scan {
         let (Some(projection), true) = (inner.projection(), self.may_keep()) else {
             return Ok(None);
         };
-        // Where conditions are pushed down, the scan applies them and nobody else.
-        if self.questions.iter().any(Option::is_some) {
-            return Ok(None);
-        }
+        let conditions: &[_] = if self.source.applies { &self.conditions } else { &[] };
         let gather = Arc::new(Gather::new(
             Arc::clone(&self.source.indexes.columns),
             Arc::clone(&self.store),
             inner.table_schema(),
-            &[],
+            conditions,
             projection,
             self.batch_rows,
         )?);
@@ -500,7 +515,8 @@ impl Scan {
             return Ok(None);
         }
         let wanted = pruned(file, &metadata, inner.table_schema(), predicate.as_ref())?;
-        let picked = gather.scan(file, &metadata, wanted).await?;
+        let few = self.conditions.iter().any(names_ids);
+        let picked = gather.scan(file, &metadata, wanted, few).await?;
         if picked.is_some() {
             self.count("hot_files", 1);
         }
@@ -634,6 +650,19 @@ impl Scan {
     fn count(&self, name: &'static str, value: usize) {
         MetricBuilder::new(self.source.inner.metrics()).counter(name, self.partition).add(value);
     }
+}
+
+/// Is this a condition on ids that few rows satisfy?
+fn names_ids(condition: &Arc<dyn PhysicalExpr>) -> bool {
+    let is_id = |expr: &Arc<dyn PhysicalExpr>| {
+        expr.downcast_ref::<Column>().is_some_and(|column| column.name().starts_with(ID_PREFIX))
+    };
+    if let Some(list) = condition.downcast_ref::<InListExpr>() {
+        return is_id(list.expr()) && !list.negated() && list.len() <= FEW_IDS;
+    }
+    condition
+        .downcast_ref::<BinaryExpr>()
+        .is_some_and(|comparison| *comparison.op() == Operator::Eq && is_id(comparison.left()))
 }
 
 /// Has a file these of the table's columns, with the types that the table has?

@@ -132,12 +132,14 @@ impl Gather {
         self.at_hand(file, metadata, wanted.collect(), false).await
     }
 
-    /// As [`Self::pick`], for ranges of rows: `wanted` has those of each row group.
+    /// As [`Self::pick`], for ranges of rows: `wanted` has those of each row group. `few`: the scan
+    /// would decode a small part of them, so that nothing more is decoded for later ones.
     pub async fn scan(
         self: &Arc<Self>,
         file: &PartitionedFile,
         metadata: &Arc<ParquetMetaData>,
         wanted: Vec<(usize, Vec<Range<usize>>)>,
+        few: bool,
     ) -> Result<Option<Vec<Picked>>> {
         let (mut chunks, mut bytes) = (Vec::new(), 0);
         for (group, ranges) in &wanted {
@@ -148,7 +150,11 @@ impl Gather {
                 chunks.push((chunk_of(file, *group, field), cost, rows));
             }
         }
-        if !self.cache.worth_scanning(&chunks, bytes) {
+        let worth = match few {
+            true => self.cache.keeps_all(&chunks),
+            false => self.cache.worth_scanning(&chunks, bytes),
+        };
+        if !worth {
             return Ok(None);
         }
         let wanted = wanted.into_iter().map(|(group, ranges)| (group, Rows::Ranges(ranges)));

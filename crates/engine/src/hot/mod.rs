@@ -126,6 +126,12 @@ impl ColumnCache {
         self.worth_keeping(chunks)
     }
 
+    /// Are all of these chunks kept?
+    pub fn keeps_all(&self, chunks: &[(Chunk, u64, u64)]) -> bool {
+        let state = self.lock();
+        chunks.iter().all(|(chunk, ..)| state.kept.contains_key(chunk))
+    }
+
     /// Whole scans need not try this chunk again.
     pub fn is_too_long(&self, chunk: Chunk) {
         self.lock().too_long.insert(chunk);
