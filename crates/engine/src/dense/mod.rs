@@ -16,9 +16,11 @@ mod sums;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, Result};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -82,9 +84,13 @@ fn dense(node: &Arc<dyn ExecutionPlan>) -> Option<DenseAggregateExec> {
         return None;
     }
     let schema = first.input().schema();
-    let is_id = |column: &Column| column.name().starts_with(ID_PREFIX);
     let columns: Vec<_> = group_by.expr().iter().map(|(expr, _)| Arc::clone(expr)).collect();
-    let ids = columns.iter().filter(|c| c.downcast_ref::<Column>().is_some_and(is_id)).count();
+    // A statement may call anything by such a name.
+    let is_id = |expr: &&Arc<dyn PhysicalExpr>| {
+        expr.downcast_ref::<Column>().is_some_and(|c| c.name().starts_with(ID_PREFIX))
+            && expr.data_type(&schema).is_ok_and(|found| found == DataType::Int32)
+    };
+    let ids = columns.iter().filter(is_id).count();
     if ids > 0 && columns.len() > 1 {
         return None;
     }

@@ -58,6 +58,9 @@ fn questions() -> Vec<String> {
         "SELECT event, sum(value) FILTER (WHERE small > 0), count(*) FILTER (WHERE small IS NULL),
            sum(n) FILTER (WHERE value IS NULL) FROM events GROUP BY event",
         "SELECT event, count(*) FROM events WHERE n < 0 GROUP BY event",
+        // Names that columns of ids have, for what are none.
+        "SELECT __id_a, count(*) FROM (SELECT upper(event) AS __id_a FROM events) GROUP BY __id_a",
+        "SELECT __id_a, count(*) FROM (SELECT CAST(n % 5 - 2 AS INT) AS __id_a FROM events) GROUP BY __id_a",
         "SELECT count(*) FROM (SELECT n, count(*) FROM events GROUP BY n)",
         "SELECT GROUPING(event), event, dt, count(*) FROM events GROUP BY ROLLUP (event, dt)",
         // Conditions that partitions alone decide, and others.
