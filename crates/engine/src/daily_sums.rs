@@ -20,9 +20,9 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
+use uplake_functions::Single;
 
 use crate::exact_sum::{Sum, passes};
-use crate::single::Single;
 
 /// The function, to be registered with a session.
 pub(crate) fn daily_sums() -> AggregateUDF {

@@ -15,9 +15,9 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
+use uplake_functions::Single;
 
 use crate::exact_sum::passes;
-use crate::single::Single;
 
 /// Ids of a chunk, as a power of two: 8 KiB of bits.
 const CHUNK_SHIFT: u32 = 16;

@@ -18,8 +18,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
-
-use crate::single::Single;
+use uplake_functions::Single;
 
 /// The function, to be registered with a session.
 pub(crate) fn exact_sum() -> AggregateUDF {

@@ -25,9 +25,9 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
+use uplake_functions::Single;
 
 use crate::exact_sum::passes;
-use crate::single::Single;
 
 /// Steps of a funnel: a bit each of a positive bigint.
 pub(crate) const STEPS_MAX: usize = 62;

@@ -52,7 +52,6 @@ mod pool;
 mod provider;
 mod question;
 mod session;
-mod single;
 mod statement;
 mod storage;
 mod warm;

@@ -248,13 +248,16 @@ impl LakeTable {
     fn indexes(&self, state: &dyn Session) -> Option<Arc<Indexes>> {
         let IndexUse { cache, columns, warnings } =
             state.config().get_extension::<IndexUse>()?.as_ref().clone();
+        let specs = self.snapshot.indexes();
         let by_path = || {
             let entry = |f: &DataFile| (f.store_path.clone(), f.clone());
-            Arc::new(self.files.iter().map(entry).collect())
+            // Without an index nobody asks for a file's.
+            let files = if specs.is_empty() { &[] } else { self.files.as_slice() };
+            Arc::new(files.iter().map(entry).collect())
         };
         Some(Arc::new(Indexes {
             table: self.snapshot.table().to_owned(),
-            specs: self.snapshot.indexes().to_vec(),
+            specs: specs.to_vec(),
             cache,
             columns,
             metadata: state.runtime_env().cache_manager.get_file_metadata_cache(),

@@ -35,6 +35,8 @@ mod window_funnel;
 
 use datafusion_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
+pub use single::Single;
+
 /// All aggregate functions.
 pub fn aggregates() -> Vec<AggregateUDF> {
     let mut functions = Vec::from(event_function::functions());

@@ -5,8 +5,8 @@ use datafusion_common::{Result, ScalarValue};
 use datafusion_expr::{Accumulator, EmitTo, GroupsAccumulator};
 
 /// Gives the only group of a [`GroupsAccumulator`].
-#[derive(Debug)]
-pub(crate) struct Single<G>(pub G);
+#[derive(Debug, Default)]
+pub struct Single<G>(pub G);
 
 impl<G: GroupsAccumulator + std::fmt::Debug + Sync> Accumulator for Single<G> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, DictionaryArray, MutableArrayData, PrimitiveArray, StringViewArray,
-    StringViewBuilder, make_array,
+    StringViewBuilder, UInt32Array, make_array,
 };
 use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{ArrowDictionaryKeyType, DataType, UInt8Type, UInt16Type};
@@ -63,7 +63,7 @@ fn dictionary<K: ArrowDictionaryKeyType>(
     Some(Arc::new(DictionaryArray::try_new(numbers, Arc::new(values)).ok()?))
 }
 
-/// Is a column of so many bytes text that would be kept as it is?
+/// Is this text that [`compact`] could not make smaller?
 pub(super) fn is_long_text(values: &ArrayRef) -> bool {
     values.data_type() == &DataType::Utf8View
 }
@@ -71,12 +71,8 @@ pub(super) fn is_long_text(values: &ArrayRef) -> bool {
 /// Rows of a kept column, of the type that the table has, in memory of their own: operators that
 /// keep a piece count all memory that it refers to.
 pub(super) fn piece(values: &ArrayRef, from: usize, rows: usize) -> Result<ArrayRef> {
-    let part = values.slice(from, rows);
-    if let Some(keys) = part.as_dictionary_opt::<UInt8Type>() {
-        return texts_of(keys);
-    }
-    if let Some(keys) = part.as_dictionary_opt::<UInt16Type>() {
-        return texts_of(keys);
+    if values.as_any_dictionary_opt().is_some() {
+        return as_in_table(values.slice(from, rows));
     }
     let data = values.to_data();
     let mut copy = MutableArrayData::new(vec![&data], false, rows);
@@ -84,28 +80,22 @@ pub(super) fn piece(values: &ArrayRef, from: usize, rows: usize) -> Result<Array
     Ok(make_array(copy.freeze()))
 }
 
-fn texts_of<K: ArrowDictionaryKeyType>(keys: &DictionaryArray<K>) -> Result<ArrayRef> {
-    Ok(take(keys.values().as_ref(), keys.keys(), None)?)
+/// Kept values as the table has them.
+fn as_in_table(kept: ArrayRef) -> Result<ArrayRef> {
+    match kept.as_any_dictionary_opt() {
+        Some(texts) => Ok(take(texts.values().as_ref(), texts.keys(), None)?),
+        None => Ok(kept),
+    }
 }
 
 /// Rows of a kept column by number, of the type that the table has.
-pub(super) fn picked(
-    values: &ArrayRef,
-    rows: &datafusion::arrow::array::UInt32Array,
-) -> Result<ArrayRef> {
-    let part = take(values.as_ref(), rows, None)?;
-    if let Some(keys) = part.as_dictionary_opt::<UInt8Type>() {
-        return texts_of(keys);
-    }
-    if let Some(keys) = part.as_dictionary_opt::<UInt16Type>() {
-        return texts_of(keys);
-    }
-    Ok(part)
+pub(super) fn picked(values: &ArrayRef, rows: &UInt32Array) -> Result<ArrayRef> {
+    as_in_table(take(values.as_ref(), rows, None)?)
 }
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::{Int64Array, UInt32Array};
+    use datafusion::arrow::array::Int64Array;
 
     use super::*;
 
