@@ -191,6 +191,10 @@ impl Session {
         &self.lake
     }
 
+    pub(crate) fn uses_indexes(&self) -> bool {
+        self.use_indexes
+    }
+
     /// What the user should hear of the statements since the last call, although they were answered.
     pub fn take_warnings(&self) -> Vec<String> {
         let mut warnings = self.warnings.take();

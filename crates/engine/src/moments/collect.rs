@@ -16,7 +16,7 @@ use uplake_experiment::definition::Unit;
 use uplake_experiment::query::{Aggregate, Cell, DayCells, MomentsQuery, MomentsTable};
 use uplake_experiment::{DailyMoments, Moments};
 
-use super::decode::{Rows, Table};
+use super::decode::Table;
 use super::sql::Sql;
 use super::time::Times;
 use crate::error::{EngineError, Result};
@@ -58,6 +58,11 @@ impl Layout {
         matches!(self.query.exposures.unit, Unit::Cluster { .. })
     }
 
+    /// The arm that the definition's assignment gives a unit, if it has one.
+    pub fn assigned(&self, unit: &str) -> Option<usize> {
+        self.query.assignment.as_ref().and_then(|a| a.arm(unit, &self.shares))
+    }
+
     /// A column's number from what its rows add up to.
     fn number(&self, column: usize, raw: f64) -> f64 {
         // `min` would make a number of NaN.
@@ -77,6 +82,16 @@ pub(super) struct Change {
     pub day: i32,
     pub column: usize,
     pub value: f64,
+}
+
+/// A user in one arm.
+pub(super) struct Who<'a> {
+    pub variant: usize,
+    /// The arm that the assignment gives.
+    pub assigned: Option<usize>,
+    pub cluster: Option<&'a str>,
+    /// The value of each dimension.
+    pub dimensions: &'a [&'a str],
 }
 
 /// What the rows of one user say.
@@ -201,6 +216,8 @@ pub(super) struct Collect {
     active: Vec<Vec<u64>>,
     last_day: Option<usize>,
     open: Option<OpenCluster>,
+    /// Room for a unit's path.
+    path: Path,
     users_in_many_variants: u64,
     users_assigned_otherwise: u64,
     unknown_variants: BTreeMap<String, u64>,
@@ -222,6 +239,7 @@ impl Collect {
             active: vec![vec![0; days]; layout.rows.tables.len()],
             last_day: None,
             open: None,
+            path: Path::default(),
             users_in_many_variants: 0,
             users_assigned_otherwise: 0,
             unknown_variants: BTreeMap::new(),
@@ -234,48 +252,61 @@ impl Collect {
     pub fn add(&mut self, batch: &datafusion::arrow::array::RecordBatch) -> Result<()> {
         let layout = Arc::clone(&self.layout);
         let rows = layout.rows.decode(batch)?;
-        let (mut user, mut path) = (UserRow::default(), Path::default());
+        let mut user = UserRow::default();
+        let mut dimensions = Vec::new();
         for row in 0..rows.len() {
-            let Some(variant) = self.variant(&layout, &rows, row) else { continue };
+            let variants = (rows.first_variant.value(row), rows.last_variant.value(row));
+            let Some(variant) = self.variant(variants) else { continue };
             rows.read(row, &layout.query, &mut self.local_days, &mut user);
-            self.count(&layout, &rows, row, variant, &user);
-            self.follow(&layout, variant, &mut user, &mut path);
-            if layout.is_clustered() {
-                self.add_to_cluster(&layout, &rows, row, variant, &path)?;
-                continue;
-            }
-            self.add_unit(&layout, variant, &path, 1);
-            for dimension in 0..self.slices.len() {
-                let value = rows.dimensions[dimension].value(row);
-                self.slice(&layout, dimension, value)?.add(&layout.query, variant, path.last(), 1);
-            }
+            let cluster = rows.cluster.as_ref().map(|clusters| clusters.value(row));
+            let assigned = layout.assigned(cluster.unwrap_or_else(|| rows.user.value(row)));
+            dimensions.clear();
+            dimensions.extend(rows.dimensions.iter().map(|values| values.value(row)));
+            let who = Who { variant, assigned, cluster, dimensions: &dimensions };
+            self.add_user(&who, &mut user)?;
         }
         Ok(())
     }
 
-    /// The user's arm, if there is exactly one with a name.
-    fn variant(&mut self, layout: &Layout, rows: &Rows, row: usize) -> Option<usize> {
-        let (first, last) = (rows.first_variant.value(row), rows.last_variant.value(row));
+    /// Takes in a user who is in one arm.
+    pub fn add_user(&mut self, who: &Who<'_>, user: &mut UserRow) -> Result<()> {
+        let layout = Arc::clone(&self.layout);
+        let mut path = std::mem::take(&mut self.path);
+        self.count(&layout, who, user);
+        self.follow(&layout, who.variant, user, &mut path);
+        if layout.is_clustered() {
+            self.add_to_cluster(&layout, who, &path)?;
+        } else {
+            self.add_unit(&layout, who.variant, &path, 1);
+            for (dimension, value) in who.dimensions.iter().enumerate() {
+                let cells = self.slice(&layout, dimension, value)?;
+                cells.add(&layout.query, who.variant, path.last(), 1);
+            }
+        }
+        self.path = path;
+        Ok(())
+    }
+
+    /// The arm of a user, from the first and the last name of one; `None`, and counted, unless there
+    /// is exactly one that the definition has.
+    pub fn variant(&mut self, (first, last): (&str, &str)) -> Option<usize> {
         if first != last {
             self.users_in_many_variants += 1;
             return None;
         }
-        let variant = layout.variants.get(first).copied();
+        let variant = self.layout.variants.get(first).copied();
         if variant.is_none() {
             *self.unknown_variants.entry(first.to_owned()).or_default() += 1;
         }
         variant
     }
 
-    fn count(&mut self, layout: &Layout, rows: &Rows, row: usize, variant: usize, user: &UserRow) {
+    fn count(&mut self, layout: &Layout, who: &Who<'_>, user: &UserRow) {
         if let Some(day) = user.time.and_then(|time| self.local_days.day(time)) {
-            *self.first_exposures.entry((day, variant)).or_default() += 1;
+            *self.first_exposures.entry((day, who.variant)).or_default() += 1;
         }
-        if let Some(assignment) = &layout.query.assignment {
-            let unit = rows.cluster.as_ref().unwrap_or(&rows.user).value(row);
-            if assignment.arm(unit, &layout.shares) != Some(variant) {
-                self.users_assigned_otherwise += 1;
-            }
+        if layout.query.assignment.is_some() && who.assigned != Some(who.variant) {
+            self.users_assigned_otherwise += 1;
         }
         let Some(days) = layout.times.days else { return };
         for (table, day) in user.active.iter().filter(|(_, day)| *day >= days.first) {
@@ -351,15 +382,8 @@ impl Collect {
         Ok(values.get_mut(value).expect("inserted above if it was absent"))
     }
 
-    fn add_to_cluster(
-        &mut self,
-        layout: &Layout,
-        rows: &Rows,
-        row: usize,
-        variant: usize,
-        path: &Path,
-    ) -> Result<()> {
-        let name = rows.cluster.as_ref().map_or("", |clusters| clusters.value(row));
+    fn add_to_cluster(&mut self, layout: &Layout, who: &Who<'_>, path: &Path) -> Result<()> {
+        let (name, variant) = (who.cluster.unwrap_or(""), who.variant);
         let same = |open: &OpenCluster| open.name == name && open.variant == variant;
         if !self.open.as_ref().is_some_and(same) {
             self.close_cluster()?;
@@ -374,8 +398,8 @@ impl Collect {
         });
         open.all.users += 1;
         open.all.add(path.last());
-        for (dimension, values) in rows.dimensions.iter().enumerate() {
-            let slice = (dimension, values.value(row).to_owned());
+        for (dimension, value) in who.dimensions.iter().enumerate() {
+            let slice = (dimension, (*value).to_owned());
             let added = open.slices.entry(slice).or_insert_with(|| Added::new(columns));
             added.users += 1;
             added.add(path.last());

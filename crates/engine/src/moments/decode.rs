@@ -12,7 +12,7 @@ use uplake_experiment::definition::Unit;
 use uplake_experiment::query::MomentsQuery;
 
 use super::collect::{Change, UserRow, without_rows};
-use super::sql::{Output, Sql};
+use super::sql::{Output, Source, Sql};
 use crate::error::{EngineError, Result};
 use crate::local_day::LocalDays;
 
@@ -49,18 +49,13 @@ enum Values {
 
 impl Table {
     pub fn of(sql: &Sql<'_>) -> Self {
-        let mut tables: Vec<String> = Vec::new();
         let mut outputs = Vec::new();
         for source in &sql.sources {
-            let name = &sql.query.columns[source.columns[0]].table;
-            let table = tables.iter().position(|known| known == name).unwrap_or_else(|| {
-                tables.push(name.clone());
-                tables.len() - 1
-            });
+            let table = table_place(sql, source);
             outputs.extend(source.outputs.iter().map(|output| (table, output.clone())));
         }
         Self {
-            tables,
+            tables: tables(sql).into_iter().cloned().collect(),
             dimensions: sql.query.dimensions.len(),
             clustered: matches!(sql.query.exposures.unit, Unit::Cluster { .. }),
             outputs,
@@ -96,6 +91,24 @@ impl Table {
             without_rows: self.without_rows.clone(),
         })
     }
+}
+
+/// Metric tables by first use.
+fn tables<'a>(sql: &'a Sql<'_>) -> Vec<&'a String> {
+    let mut tables = Vec::new();
+    for source in &sql.sources {
+        let name = &sql.query.columns[source.columns[0]].table;
+        if !tables.contains(&name) {
+            tables.push(name);
+        }
+    }
+    tables
+}
+
+/// The place of a source's table in [`Table::tables`].
+pub(super) fn table_place(sql: &Sql<'_>, source: &Source) -> usize {
+    let name = &sql.query.columns[source.columns[0]].table;
+    tables(sql).iter().position(|table| *table == name).unwrap_or_default()
 }
 
 pub(super) fn as_type(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {

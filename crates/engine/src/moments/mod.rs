@@ -1,4 +1,4 @@
-//! A [`MomentsQuery`] answered with ordinary SQL plans.
+//! A [`MomentsQuery`] answered: in one scan where tables have ids ([`one_scan`]), otherwise with SQL.
 //!
 //! ```text
 //! exposures ─► one row per user: arm, first time, dimensions ─┐
@@ -13,18 +13,17 @@
 //! - An exposed user without events has zeros, and counts.
 //! - Per-user sums are order-free (`exact_sum`) and moments are compensated, so the same snapshot gives
 //!   the same bytes whatever the number of threads.
-//! - What is held in memory outside DataFusion's operators is cells, and one user or cluster.
-//!
-//! # Not here
-//! The one-scan operator; it will answer the same query behind the same function.
+//! - With SQL, what is held in memory outside DataFusion's operators is cells, and one user or cluster.
 
 mod collect;
 mod decode;
+mod one_scan;
 mod ranked;
 mod sql;
 mod summary;
 mod time;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::execution::SendableRecordBatchStream;
@@ -38,6 +37,7 @@ use crate::error::{EngineError, Result};
 use crate::session::Session;
 use crate::statement;
 use collect::{Collect, Layout};
+use one_scan::Question;
 use sql::Sql;
 use time::Times;
 
@@ -48,6 +48,84 @@ impl Session {
     /// [`EngineError::Report`] for an expression or a column of the definition that the tables do not
     /// have, and for a time zone or a period that cannot be read.
     pub async fn moments(&self, query: &MomentsQuery) -> Result<MomentsTable> {
+        let mut answers = self.moments_together(&[query]).await;
+        answers.pop().unwrap_or_else(|| Err(EngineError::Report("no answer".into())))
+    }
+
+    /// Runs moments queries, in one scan of each table where that is possible. Answers are in the order
+    /// of the queries; each can fail alone.
+    pub async fn moments_together(&self, queries: &[&MomentsQuery]) -> Vec<Result<MomentsTable>> {
+        let mut answers: Vec<Option<Result<MomentsTable>>> = Vec::new();
+        // By the log of their ids, the queries that can share a scan.
+        let mut together: BTreeMap<String, Vec<(usize, Times)>> = BTreeMap::new();
+        for (number, query) in queries.iter().enumerate() {
+            answers.push(None);
+            let times = Times::of(query);
+            let ids = match &times {
+                Ok(times) => self.ids_for(query, times).await,
+                Err(_) => Ok(None),
+            };
+            match (times, ids) {
+                (Ok(times), Ok(Some(ids))) => {
+                    together.entry(ids).or_default().push((number, times))
+                }
+                (Err(error), _) | (_, Err(error)) => answers[number] = Some(Err(error)),
+                (Ok(_), Ok(None)) => {}
+            }
+        }
+        for asked in together.into_values() {
+            if let Some(found) = self.scan_together(queries, asked, &mut answers).await {
+                found.into_iter().for_each(|(number, table)| answers[number] = Some(Ok(table)));
+            }
+        }
+        let mut all = Vec::with_capacity(queries.len());
+        for (answer, query) in answers.into_iter().zip(queries) {
+            all.push(match answer {
+                Some(answer) => answer,
+                None => self.moments_by_sql(query).await,
+            });
+        }
+        all
+    }
+
+    /// Answers the queries `asked` of `queries` in one scan; `None` if they must be answered one by
+    /// one, which also says whose fault an error is.
+    async fn scan_together(
+        &self,
+        queries: &[&MomentsQuery],
+        asked: Vec<(usize, Times)>,
+        answers: &mut [Option<Result<MomentsTable>>],
+    ) -> Option<Vec<(usize, MomentsTable)>> {
+        let mut numbers = Vec::with_capacity(asked.len());
+        let mut questions = Vec::with_capacity(asked.len());
+        for (number, times) in &asked {
+            match self.find_caps(queries[*number], times).await {
+                Ok(found) => {
+                    let caps = caps(queries[*number], &found);
+                    questions.push(Question { query: queries[*number], times, caps });
+                    numbers.push((*number, found));
+                }
+                Err(error) => answers[*number] = Some(Err(error)),
+            }
+        }
+        let tables = self.one_scan(&questions).await.ok().flatten()?;
+        let mut all = Vec::with_capacity(tables.len());
+        for (((number, caps), mut table), question) in
+            numbers.into_iter().zip(tables).zip(questions)
+        {
+            table.caps = caps;
+            match self.find_quantiles(question.query, question.times, &table).await {
+                Ok(quantiles) => {
+                    table.quantiles = quantiles;
+                    all.push((number, table));
+                }
+                Err(error) => answers[number] = Some(Err(error)),
+            }
+        }
+        Some(all)
+    }
+
+    async fn moments_by_sql(&self, query: &MomentsQuery) -> Result<MomentsTable> {
         let times = Times::of(query)?;
         if matches!(query.exposures.unit, Unit::Summary { .. }) {
             return self.summary(query, &times).await;

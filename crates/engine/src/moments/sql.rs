@@ -176,6 +176,33 @@ impl<'a> Sql<'a> {
     /// One row per user: first and last variant by name (different if there are several), first time,
     /// dimensions and cluster at that time.
     pub fn exposed(&self) -> String {
+        let mut firsts = String::new();
+        for (name, _) in self.at_exposure() {
+            let _ = write!(
+                firsts,
+                ",\n    first_value({name} ORDER BY {TIME} NULLS LAST, {name}) AS {name}"
+            );
+        }
+        format!(
+            "  SELECT {USER}, min({VARIANT}) AS {VARIANT}, max({VARIANT}) AS {LAST_VARIANT},\n    \
+             min({TIME}) AS {TIME}{firsts}\n  FROM ({})\n  GROUP BY {USER}",
+            self.exposure_rows(),
+        )
+    }
+
+    /// What is taken at first exposure: dimensions, and the cluster.
+    fn at_exposure(&self) -> Vec<(String, &str)> {
+        let dimensions = self.query.dimensions.iter().enumerate();
+        let mut named: Vec<(String, &str)> =
+            dimensions.map(|(i, d)| (format!("{DIMENSION}{i}"), d.sql.as_str())).collect();
+        if let Unit::Cluster { key } = &self.query.exposures.unit {
+            named.push((CLUSTER.to_owned(), key));
+        }
+        named
+    }
+
+    /// The exposures that count: user, variant by name, time, and what is taken at the first.
+    pub fn exposure_rows(&self) -> String {
         let exposures = &self.query.exposures;
         let user = self.key(&exposures.user, exposures.time.as_deref());
         let time = exposures.time.as_deref().map_or("CAST(NULL AS TIMESTAMP)".into(), as_timestamp);
@@ -185,26 +212,15 @@ impl<'a> Sql<'a> {
             conditions.extend(self.start.iter().map(|s| format!("{time} >= {s}")));
             conditions.extend(self.end.iter().map(|e| format!("{time} < {e}")));
         }
-        let dimensions = self.query.dimensions.iter().enumerate();
-        let mut named: Vec<(String, &str)> =
-            dimensions.map(|(i, d)| (format!("{DIMENSION}{i}"), d.sql.as_str())).collect();
-        if let Unit::Cluster { key } = &exposures.unit {
-            named.push((CLUSTER.to_owned(), key));
-        }
-        let (mut firsts, mut values) = (String::new(), String::new());
-        for (name, sql) in named {
-            let _ = write!(
-                firsts,
-                ",\n    first_value({name} ORDER BY {TIME} NULLS LAST, {name}) AS {name}"
-            );
+        let mut values = String::new();
+        for (name, sql) in self.at_exposure() {
             let _ =
                 write!(values, ",\n    coalesce(CAST({sql} AS VARCHAR), '{NULL_NAME}') AS {name}");
         }
         format!(
-            "  SELECT {USER}, min({VARIANT}) AS {VARIANT}, max({VARIANT}) AS {LAST_VARIANT},\n    \
-             min({TIME}) AS {TIME}{firsts}\n  FROM (SELECT {user} AS {USER},\n    \
+            "SELECT {user} AS {USER},\n    \
              coalesce(CAST({} AS VARCHAR), '{NULL_NAME}') AS {VARIANT},\n    \
-             {time} AS {TIME}{values}\n    FROM {}\n    WHERE {})\n  GROUP BY {USER}",
+             {time} AS {TIME}{values}\n    FROM {}\n    WHERE {}",
             exposures.variant,
             exposures.table,
             conditions.join(" AND "),
@@ -290,12 +306,12 @@ impl<'a> Sql<'a> {
     }
 
     /// Do rows and exposures have times that can be compared?
-    fn timed(&self, column: &UserColumn) -> bool {
+    pub fn timed(&self, column: &UserColumn) -> bool {
         column.time.is_some() && self.query.exposures.time.is_some()
     }
 
     /// Does the number differ from day to day, and are days asked for?
-    fn grows(&self, column: &UserColumn) -> bool {
+    pub fn grows(&self, column: &UserColumn) -> bool {
         let ends_at_exposure = column.window.and_then(|w| w.end_ms).is_some_and(|end| end <= 0);
         self.times.days.is_some() && self.timed(column) && !ends_at_exposure
     }
@@ -349,21 +365,11 @@ impl<'a> Sql<'a> {
         let user = self.key(&first.user, first.time.as_deref());
         let time = first.time.as_deref().map_or("CAST(NULL AS TIMESTAMP)".into(), as_timestamp);
         let mut conditions = vec![format!("({user}) IS NOT NULL")];
-        let filters: Option<Vec<String>> =
-            columns.iter().map(|column| row_filter(column)).collect();
-        if let Some(filters) = filters {
-            let mut different: Vec<String> = Vec::new();
-            for filter in filters {
-                if !different.contains(&filter) {
-                    different.push(filter);
-                }
-            }
-            conditions.push(format!("({})", different.join(" OR ")));
-        }
+        conditions
+            .extend(row_filters(columns).map(|filters| format!("({})", filters.join(" OR "))));
         if first.time.is_some() {
             conditions.extend(self.end.iter().map(|e| format!("{time} < {e}")));
-            let looks_back = columns.iter().any(|c| c.window.is_some_and(|w| w.start_ms < 0));
-            if !looks_back {
+            if !looks_back(columns) {
                 conditions.extend(self.start.iter().map(|s| format!("{time} >= {s}")));
             }
         }
@@ -376,7 +382,7 @@ impl<'a> Sql<'a> {
     }
 
     /// What a row adds, before windows; NULL for nothing.
-    fn value(&self, number: usize) -> Option<String> {
+    pub fn value(&self, number: usize) -> Option<String> {
         let column = &self.query.columns[number];
         let filter = column.filter.as_deref();
         match &column.aggregate {
@@ -489,6 +495,23 @@ fn row_filter(column: &UserColumn) -> Option<String> {
     }
 }
 
+/// The different filters of which a row must pass one to matter to any of `columns`; `None`: all do.
+pub(super) fn row_filters(columns: &[&UserColumn]) -> Option<Vec<String>> {
+    let mut different: Vec<String> = Vec::new();
+    for column in columns {
+        let filter = row_filter(column)?;
+        if !different.contains(&filter) {
+            different.push(filter);
+        }
+    }
+    Some(different)
+}
+
+/// Do rows from before the period count?
+pub(super) fn looks_back(columns: &[&UserColumn]) -> bool {
+    columns.iter().any(|column| column.window.is_some_and(|window| window.start_ms < 0))
+}
+
 fn same_funnel(a: &UserColumn, b: &UserColumn) -> bool {
     let steps = |column: &UserColumn| match &column.aggregate {
         Aggregate::Steps { steps, .. } => Some(steps.clone()),
@@ -498,11 +521,11 @@ fn same_funnel(a: &UserColumn, b: &UserColumn) -> bool {
 }
 
 /// Times compare as UTC instants without a zone, whatever the column's own type.
-fn as_timestamp(expression: &str) -> String {
+pub(super) fn as_timestamp(expression: &str) -> String {
     format!("arrow_cast({expression}, 'Timestamp(Microsecond, None)')")
 }
 
-fn timestamp_literal(instant: DateTime<Utc>) -> String {
+pub(super) fn timestamp_literal(instant: DateTime<Utc>) -> String {
     format!("TIMESTAMP '{}'", instant.format("%Y-%m-%d %H:%M:%S%.6f"))
 }
 

@@ -1,0 +1,229 @@
+//! Who is exposed: per experiment its users, per user their experiments.
+
+use std::collections::HashMap;
+
+use datafusion::arrow::array::{Array, AsArray, RecordBatch, StringViewArray};
+use datafusion::arrow::datatypes::{DataType, Int32Type, TimeUnit, TimestampMicrosecondType};
+
+use crate::error::{EngineError, Result};
+use crate::moments::collect::Layout;
+use crate::moments::decode::as_type;
+
+const NONE: u32 = u32::MAX;
+/// The time of an exposure without one: later than every other.
+const NEVER: i64 = i64::MAX;
+
+/// A user of an experiment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct User {
+    pub id: u32,
+    /// First exposure, microseconds since 1970; [`NEVER`] without.
+    time: i64,
+    /// First and last variant by name.
+    first: u32,
+    last: u32,
+    /// The arm that the assignment gives.
+    assigned: u32,
+}
+
+impl User {
+    pub fn assigned(&self) -> Option<usize> {
+        (self.assigned != NONE).then_some(self.assigned as usize)
+    }
+}
+
+/// The users of one experiment. Columns of the rows it takes: id, variant, time, dimensions, and the
+/// key if there is an assignment to check.
+#[derive(Debug)]
+pub(super) struct Exposed {
+    /// By id, the place in `users`.
+    places: Vec<u32>,
+    pub users: Vec<User>,
+    /// Per dimension and user, a name.
+    dimensions: Vec<Vec<u32>>,
+    names: Names,
+    with_key: bool,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    texts: Vec<String>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Names {
+    fn number(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        let number = self.texts.len() as u32;
+        self.texts.push(text.to_owned());
+        self.numbers.insert(text.to_owned(), number);
+        number
+    }
+
+    fn text(&self, number: u32) -> &str {
+        &self.texts[number as usize]
+    }
+}
+
+impl Exposed {
+    pub fn new(layout: &Layout) -> Self {
+        Self {
+            places: Vec::new(),
+            users: Vec::new(),
+            dimensions: vec![Vec::new(); layout.query.dimensions.len()],
+            names: Names::default(),
+            with_key: layout.query.assignment.is_some(),
+        }
+    }
+
+    pub fn add(&mut self, batch: &RecordBatch, layout: &Layout) -> Result<()> {
+        let mut columns = batch.columns().iter();
+        let mut next = || {
+            columns.next().ok_or_else(|| EngineError::Execution("an exposure is too short".into()))
+        };
+        let ids = as_type(next()?, &DataType::Int32)?;
+        let ids = ids.as_primitive::<Int32Type>();
+        let texts = |array| -> Result<StringViewArray> {
+            Ok(as_type(array, &DataType::Utf8View)?.as_string_view().clone())
+        };
+        let variants = texts(next()?)?;
+        let times = as_type(next()?, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
+        let times = times.as_primitive::<TimestampMicrosecondType>();
+        let dimensions =
+            self.dimensions.iter().map(|_| texts(next()?)).collect::<Result<Vec<_>>>()?;
+        let keys = if self.with_key { Some(texts(next()?)?) } else { None };
+        for row in (0..batch.num_rows()).filter(|row| ids.is_valid(*row)) {
+            let id = ids.value(row) as u32;
+            let time = if times.is_valid(row) { times.value(row) } else { NEVER };
+            let variant = variants.value(row);
+            if self.places.len() <= id as usize {
+                self.places.resize((id as usize + 1).next_multiple_of(1 << 12), NONE);
+            }
+            let place = self.places[id as usize];
+            if place == NONE {
+                self.places[id as usize] = self.users.len() as u32;
+                let variant = self.names.number(variant);
+                let assigned = keys.as_ref().and_then(|keys| layout.assigned(keys.value(row)));
+                let assigned = assigned.map_or(NONE, |arm| arm as u32);
+                self.users.push(User { id, time, first: variant, last: variant, assigned });
+                for (known, values) in self.dimensions.iter_mut().zip(&dimensions) {
+                    known.push(self.names.number(values.value(row)));
+                }
+                continue;
+            }
+            let user = &mut self.users[place as usize];
+            if variant < self.names.text(user.first) {
+                user.first = self.names.number(variant);
+            } else if variant > self.names.text(user.last) {
+                user.last = self.names.number(variant);
+            }
+            if time > user.time {
+                continue;
+            }
+            let earlier = time < user.time;
+            user.time = time;
+            for (known, values) in self.dimensions.iter_mut().zip(&dimensions) {
+                let (known, value) = (&mut known[place as usize], values.value(row));
+                if earlier || value < self.names.text(*known) {
+                    *known = self.names.number(value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// First and last variant of a user by name.
+    pub fn variants(&self, user: &User) -> (&str, &str) {
+        (self.names.text(user.first), self.names.text(user.last))
+    }
+
+    pub fn dimensions(&self, place: usize) -> impl Iterator<Item = &str> {
+        self.dimensions.iter().map(move |values| self.names.text(values[place]))
+    }
+
+    /// Bytes that grow with users.
+    pub fn bytes(&self) -> usize {
+        let user = size_of::<User>() + size_of::<u32>() * self.dimensions.len();
+        self.places.capacity() * size_of::<u32>() + self.users.capacity() * user
+    }
+
+    /// Without what only [`Self::add`] needs.
+    pub fn finished(mut self) -> Self {
+        (self.places, self.names.numbers) = Default::default();
+        self
+    }
+}
+
+/// A user in an experiment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member {
+    pub experiment: u32,
+    /// Into the experiment's users.
+    pub place: u32,
+    time: i64,
+}
+
+impl Member {
+    /// First exposure.
+    pub fn time(&self) -> Option<i64> {
+        (self.time != NEVER).then_some(self.time)
+    }
+}
+
+/// Users by id, each with their experiments.
+#[derive(Debug)]
+pub(super) struct Members {
+    /// By id, where its members start; one more at the end.
+    starts: Vec<u32>,
+    pub members: Vec<Member>,
+}
+
+impl Members {
+    pub fn of(experiments: &[Exposed]) -> Self {
+        let all = || experiments.iter().flat_map(|exposed| &exposed.users);
+        let ids = all().map(|user| user.id as usize + 1).max().unwrap_or(0);
+        let mut starts = vec![0u32; ids + 1];
+        all().for_each(|user| starts[user.id as usize] += 1);
+        let mut end = 0;
+        for start in &mut starts {
+            end += *start;
+            *start = end;
+        }
+        let nobody = Member { experiment: 0, place: 0, time: NEVER };
+        let mut members = vec![nobody; end as usize];
+        // Backwards, so that a user's experiments are in their order and `starts` become starts.
+        for (experiment, exposed) in experiments.iter().enumerate().rev() {
+            for (place, user) in exposed.users.iter().enumerate() {
+                let start = &mut starts[user.id as usize];
+                *start -= 1;
+                members[*start as usize] =
+                    Member { experiment: experiment as u32, place: place as u32, time: user.time };
+            }
+        }
+        Self { starts, members }
+    }
+
+    /// One more than the greatest id.
+    pub fn ids(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Where the members of an id are; nowhere for an id that is not exposed.
+    pub fn range(&self, id: usize) -> std::ops::Range<usize> {
+        match self.starts.get(id..id + 2) {
+            Some(bounds) => bounds[0] as usize..bounds[1] as usize,
+            None => 0..0,
+        }
+    }
+
+    /// The id of a member.
+    pub fn id_at(&self, member: usize) -> usize {
+        self.starts.partition_point(|start| *start as usize <= member).saturating_sub(1)
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.starts.capacity() * size_of::<u32>() + self.members.capacity() * size_of::<Member>()
+    }
+}

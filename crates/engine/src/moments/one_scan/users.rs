@@ -1,0 +1,147 @@
+//! Runs to users: what each user's rows say to each experiment.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::exposed::{Exposed, Members};
+use super::passes::{Group, Pass, Use};
+use super::runs::{Found, Item};
+use crate::error::Result;
+use crate::exact_sum::Sum;
+use crate::moments::collect::{Change, Collect, Layout, UserRow, Who, without_rows};
+
+/// Everything that users are put together from.
+pub(super) struct Scanned {
+    pub layouts: Vec<Arc<Layout>>,
+    pub exposed: Vec<Exposed>,
+    pub members: Arc<Members>,
+    pub passes: Vec<(Arc<Pass>, Found)>,
+}
+
+/// What a part of all users comes to, for every experiment.
+pub(super) struct Users {
+    scanned: Arc<Scanned>,
+    pub collects: Vec<Collect>,
+    /// Per experiment what is known of a user without rows.
+    without_rows: Vec<Vec<f64>>,
+    // Room for one user.
+    user: UserRow,
+    daily: Vec<(i32, usize, Sum)>,
+    known: Vec<(usize, Sum)>,
+    first_days: Vec<(usize, i32)>,
+}
+
+impl Users {
+    pub fn new(scanned: Arc<Scanned>) -> Self {
+        let layouts = &scanned.layouts;
+        Self {
+            collects: layouts.iter().map(|layout| Collect::new(Arc::clone(layout))).collect(),
+            without_rows: layouts.iter().map(|layout| without_rows(&layout.query)).collect(),
+            user: UserRow::default(),
+            daily: Vec::new(),
+            known: Vec::new(),
+            first_days: Vec::new(),
+            scanned,
+        }
+    }
+
+    /// Takes in the users of some ids.
+    pub fn add(&mut self, ids: Range<usize>) -> Result<()> {
+        let scanned = Arc::clone(&self.scanned);
+        let mut dimensions = Vec::new();
+        for id in ids {
+            for number in scanned.members.range(id) {
+                let member = &scanned.members.members[number];
+                let (experiment, place) = (member.experiment as usize, member.place as usize);
+                let exposed = &scanned.exposed[experiment];
+                let user = &exposed.users[place];
+                let variants = exposed.variants(user);
+                let Some(variant) = self.collects[experiment].variant(variants) else { continue };
+                self.user.time = member.time();
+                self.user.known.clone_from(&self.without_rows[experiment]);
+                self.user.changes.clear();
+                self.user.active.clear();
+                for (pass, found) in &scanned.passes {
+                    self.read(&pass.groups[experiment], found, id, number, member.time());
+                }
+                self.finish_user();
+                dimensions.clear();
+                dimensions.extend(exposed.dimensions(place));
+                let assigned = user.assigned();
+                let who = Who { variant, assigned, cluster: None, dimensions: &dimensions };
+                self.collects[experiment].add_user(&who, &mut self.user)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the runs of one pass for one experiment of a user.
+    fn read(
+        &mut self,
+        groups: &[Group],
+        found: &Found,
+        id: usize,
+        member: usize,
+        time: Option<i64>,
+    ) {
+        for group in groups {
+            let Some((low, high)) = group.when.bounds(time) else { continue };
+            for (block, place) in found.whole.of_key(id) {
+                let run = &block.runs[place];
+                if run.first >= low && run.last < high {
+                    block.items(place).for_each(|item| self.take(group, run.day, item));
+                }
+            }
+        }
+        for (block, place) in found.partial.of_key(member) {
+            let run = &block.runs[place];
+            let group = &groups[run.group as usize];
+            block.items(place).for_each(|item| self.take(group, run.day, item));
+        }
+    }
+
+    fn take(&mut self, group: &Group, day: i32, item: Item) {
+        let uses = group.uses.get(usize::from(item.value)).map_or(&[][..], Vec::as_slice);
+        let sum = Sum::of(item.sum, item.lost);
+        for feeds in uses {
+            match *feeds {
+                Use::Known { column } => self.known.push((column, sum)),
+                Use::KnownAny { column } => self.user.known[column] = 1.0,
+                Use::Daily { column } => self.daily.push((day, column, sum)),
+                Use::FirstDay { column } => self.first_days.push((column, day)),
+                Use::Active { table } => self.user.active.push((table, day)),
+            }
+        }
+    }
+
+    /// Adds up what the runs said.
+    fn finish_user(&mut self) {
+        let Self { user, daily, known, first_days, .. } = self;
+        known.sort_unstable_by_key(|(column, _)| *column);
+        for same in known.chunk_by(|a, b| a.0 == b.0) {
+            user.known[same[0].0] = together(same.iter().map(|(_, sum)| sum));
+        }
+        daily.sort_unstable_by_key(|(day, column, _)| (*day, *column));
+        for same in daily.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let (day, column, _) = same[0];
+            let value = together(same.iter().map(|(_, _, sum)| sum));
+            if value != 0.0 {
+                user.changes.push(Change { day, column, value });
+            }
+        }
+        first_days.sort_unstable();
+        for same in first_days.chunk_by(|a, b| a.0 == b.0) {
+            let (column, day) = same[0];
+            user.changes.push(Change { day, column, value: 1.0 });
+        }
+        user.active.sort_unstable();
+        user.active.dedup();
+        (known.clear(), daily.clear(), first_days.clear());
+    }
+}
+
+fn together<'s>(sums: impl Iterator<Item = &'s Sum>) -> f64 {
+    let mut all = Sum::default();
+    sums.for_each(|sum| all.merge(sum.sum, sum.lost));
+    all.value().unwrap_or(0.0)
+}
