@@ -22,15 +22,21 @@ pub(crate) struct LocalDays {
     zone: Tz,
     /// Per slot a UTC day and the offset that holds all through it, if one does.
     offsets: Vec<Option<(i64, Option<i64>)>>,
+    /// The last answer, and instants that have the same: half-open.
+    last: (i64, i64, i32),
 }
 
 impl LocalDays {
     pub fn new(zone: Tz) -> Self {
-        Self { zone, offsets: vec![None; REMEMBERED] }
+        Self { zone, offsets: vec![None; REMEMBERED], last: (0, 0, 0) }
     }
 
     /// Days since 1970 in the zone; `None` for an instant that no calendar has.
     pub fn day(&mut self, micros: i64) -> Option<i32> {
+        let (from, to, day) = self.last;
+        if (from..to).contains(&micros) {
+            return Some(day);
+        }
         let utc_day = micros.div_euclid(DAY_MICROS);
         let slot = utc_day.rem_euclid(REMEMBERED as i64) as usize;
         let offset = match self.offsets[slot] {
@@ -43,8 +49,16 @@ impl LocalDays {
                 offset
             }
         };
-        let offset = offset.or_else(|| self.offset(micros))?;
-        i32::try_from((micros + offset).div_euclid(DAY_MICROS)).ok()
+        let Some(offset) = offset else {
+            let local = micros + self.offset(micros)?;
+            return i32::try_from(local.div_euclid(DAY_MICROS)).ok();
+        };
+        let local = (micros + offset).div_euclid(DAY_MICROS);
+        let day = i32::try_from(local).ok()?;
+        // The part of the local day that lies in this UTC day has one offset.
+        let (from, utc_from) = (local * DAY_MICROS - offset, utc_day * DAY_MICROS);
+        self.last = (from.max(utc_from), (from + DAY_MICROS).min(utc_from + DAY_MICROS), day);
+        Some(day)
     }
 
     fn offset(&self, micros: i64) -> Option<i64> {

@@ -19,7 +19,7 @@ use crate::moments::{Moments, without_noise};
 #[derive(Debug, Clone, PartialEq)]
 pub struct DailyMoments {
     columns: usize,
-    /// The first row seen; all sums are about it.
+    /// The first row seen that is not all zeros; all sums are about it.
     pivot: Vec<f64>,
     days: Vec<Change>,
 }
@@ -28,6 +28,8 @@ pub struct DailyMoments {
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Change {
     users: u64,
+    /// Of them, those who came with zeros; the sums are without them.
+    zeros: u64,
     sums: Vec<Double>,
     products: Vec<Double>,
 }
@@ -44,22 +46,30 @@ impl DailyMoments {
     /// If the day is out of range or `values` has another length than the columns.
     pub fn add(&mut self, day: usize, values: &[f64]) {
         assert_eq!(values.len(), self.columns, "one value per column");
-        if self.pivot.is_empty() {
-            self.pivot = values.to_vec();
-        }
         self.days[day].users += 1;
+        if values.iter().all(|value| *value == 0.0) {
+            self.days[day].zeros += 1;
+            return;
+        }
+        self.take_pivot(values);
         self.apply(day, values, |sum, term| sum + term);
     }
 
     /// From `day` on a user that was added before has other numbers.
     ///
     /// # Panics
-    /// As [`DailyMoments::add`], and if no user was added.
+    /// As [`DailyMoments::add`].
     pub fn change(&mut self, day: usize, old: &[f64], new: &[f64]) {
         assert!(old.len() == self.columns && new.len() == self.columns, "one value per column");
-        assert_eq!(self.pivot.len(), self.columns, "a user was added before");
+        self.take_pivot(old);
         self.apply(day, old, |sum, term| sum - term);
         self.apply(day, new, |sum, term| sum + term);
+    }
+
+    fn take_pivot(&mut self, values: &[f64]) {
+        if self.pivot.is_empty() {
+            self.pivot = values.to_vec();
+        }
     }
 
     fn apply(&mut self, day: usize, values: &[f64], with: impl Fn(Double, Double) -> Double) {
@@ -71,6 +81,10 @@ impl DailyMoments {
         let mut slot = 0;
         for i in 0..self.columns {
             let from_pivot = Double::difference(values[i], self.pivot[i]);
+            if from_pivot.is_zero() {
+                slot += self.columns - i;
+                continue;
+            }
             change.sums[i] = with(change.sums[i], from_pivot);
             for (value, pivot) in values[i..].iter().zip(&self.pivot[i..]) {
                 let term = from_pivot * Double::difference(*value, *pivot);
@@ -84,6 +98,8 @@ impl DailyMoments {
     pub fn cumulative(&self) -> Vec<Moments> {
         let mut sums = vec![Double::ZERO; self.columns];
         let mut products = vec![Double::ZERO; self.columns * (self.columns + 1) / 2];
+        let zero_pivot = vec![0.0; self.columns];
+        let pivot = if self.pivot.is_empty() { &zero_pivot } else { &self.pivot };
         let mut users = 0;
         let day = |change: &Change| {
             users += change.users;
@@ -92,7 +108,10 @@ impl DailyMoments {
             };
             sums.iter_mut().zip(&change.sums).for_each(add);
             products.iter_mut().zip(&change.products).for_each(add);
-            Moments::from_parts(users, &self.pivot, &sums, &products)
+            let zeros = Moments::zeros_about(change.zeros, pivot);
+            sums.iter_mut().zip(&zeros.0).for_each(add);
+            products.iter_mut().zip(&zeros.1).for_each(add);
+            Moments::from_parts(users, pivot, &sums, &products)
         };
         self.days.iter().map(day).collect()
     }

@@ -45,6 +45,11 @@ fn two_product(a: f64, b: f64) -> Double {
 impl Double {
     pub(crate) const ZERO: Self = Self { high: 0.0, low: 0.0 };
 
+    /// Adding this, or a product with it, changes nothing.
+    pub(crate) fn is_zero(self) -> bool {
+        self.high == 0.0 && self.low == 0.0
+    }
+
     /// The exact difference of two `f64`.
     pub(crate) fn difference(a: f64, b: f64) -> Self {
         two_sum(a, -b)

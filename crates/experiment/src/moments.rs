@@ -98,6 +98,10 @@ impl Moments {
         let mut slot = 0;
         for i in 0..self.columns {
             let from_pivot = Double::difference(values[i], self.pivot[i]);
+            if from_pivot.is_zero() {
+                slot += self.columns - i;
+                continue;
+            }
             self.sums[i] = self.sums[i] + from_pivot;
             for (value, pivot) in values[i..].iter().zip(&self.pivot[i..]) {
                 let other = Double::difference(*value, *pivot);
@@ -105,6 +109,15 @@ impl Moments {
                 slot += 1;
             }
         }
+    }
+
+    /// Sums and products about `pivot` of so many users with zero in every column.
+    pub(crate) fn zeros_about(users: u64, pivot: &[f64]) -> (Vec<Double>, Vec<Double>) {
+        let users = Double::from_count(users);
+        let away: Vec<Double> = pivot.iter().map(|pivot| Double::difference(0.0, *pivot)).collect();
+        let sums = away.iter().map(|away| users * *away).collect();
+        let pairs = away.iter().enumerate().flat_map(|(i, a)| away[i..].iter().map(|b| *a * *b));
+        (sums, pairs.map(|product| users * product).collect())
     }
 
     /// `users` more users with zero in every column: the exposed users without events.

@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use chrono::DateTime;
 use clap::Args;
 use uplake_engine::{Answer, Session, parse};
-use uplake_experiment::plan;
 use uplake_table::{
     AsOf, InputFile, Lake, LoadOptions, OnConflict, OnError, Progress, TextOptions, load,
 };
@@ -137,15 +136,13 @@ async fn load_table(lake: &Lake, args: &LakeArgs, out: &Path, table: &str) -> Re
 
 async fn show_report(session: &Session, lake: &Path, out: &Path) -> Result<()> {
     let definition = lake.join("_uplake/experiments/free_shipping.toml");
-    let experiment = report::Definition::read(&definition)?.parse()?;
-    let query = plan(&experiment, &["platform".to_owned()], None)?;
-    let mut made = report::make(session, &experiment, &query).await?;
+    let definition = report::Definition::read(&definition)?;
+    let mut made = report::make(session, definition, &["platform".to_owned()]).await?;
     if let Some(reproduce) = &mut made.reproduce {
         reproduce.command = format!(
             "uplake report free_shipping --lake {} --dimension platform --format html",
             lake.display()
         );
-        reproduce.definition = std::fs::read_to_string(&definition)?;
     }
     let color = is_terminal() && std::env::var_os("NO_COLOR").is_none();
     println!("{}", made.to_text(width(), color).trim_end());
@@ -155,9 +152,7 @@ async fn show_report(session: &Session, lake: &Path, out: &Path) -> Result<()> {
 
 async fn show_health(session: &Session, lake: &Path) -> Result<()> {
     let definition = lake.join("_uplake/experiments/new_checkout.toml");
-    let experiment = report::Definition::read(&definition)?.parse()?;
-    let query = plan(&experiment, &[], None)?;
-    let made = report::make(session, &experiment, &query).await?;
+    let made = report::make(session, report::Definition::read(&definition)?, &[]).await?;
     let color = is_terminal() && std::env::var_os("NO_COLOR").is_none();
     println!("{}", made.to_text(width(), color).trim_end());
     Ok(())

@@ -1,25 +1,30 @@
 //! `uplake report`.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use uplake_engine::Session;
 use uplake_experiment::report::Reproduce;
-use uplake_experiment::{Experiment, MomentsQuery, Report, alternatives, analyze, plan};
+use uplake_experiment::{
+    Experiment, MomentsQuery, MomentsTable, Report, alternatives, analyze, plan,
+};
 use uplake_table::{AsOf, Lake};
 
 use crate::LakeArgs;
 use crate::environment::session;
-use crate::output::{is_terminal, width, write_file};
+use crate::output::{error_text, is_terminal, width, write_file};
 
 /// Arguments of `uplake report`.
 #[derive(Args, Debug)]
 pub struct ReportArgs {
     #[command(flatten)]
     lake: LakeArgs,
-    /// A definition (.toml), or the name of one in the lake's _uplake/experiments
-    experiment: String,
+    /// Definitions (.toml), or names of some in the lake's _uplake/experiments; what several read of a
+    /// table is read once
+    #[arg(required = true, value_name = "EXPERIMENT")]
+    experiments: Vec<String>,
     /// How to write the report
     #[arg(long, value_enum, default_value = "text")]
     format: ReportFormat,
@@ -32,7 +37,8 @@ pub struct ReportArgs {
     /// Read every table as of this version: 12, 2026-11-01, "2026-11-01 08:00:00"
     #[arg(long)]
     as_of: Option<String>,
-    /// Write the report here instead of to standard output
+    /// Write the report here instead of to standard output; several go to NAME.txt (.json, .csv,
+    /// .html) in this folder
     #[arg(long, short = 'o')]
     output: Option<PathBuf>,
     /// Print the SQL that the report runs instead of running it
@@ -53,68 +59,186 @@ pub enum ReportFormat {
     Csv,
 }
 
+impl ReportFormat {
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Text => "txt",
+            Self::Json => "json",
+            Self::Html => "html",
+            Self::Csv => "csv",
+        }
+    }
+
+    fn write(self, report: &Report, for_people: bool) -> String {
+        match self {
+            Self::Text => {
+                report.to_text(width(), for_people && std::env::var_os("NO_COLOR").is_none())
+            }
+            Self::Json => report.to_json(),
+            Self::Html => report.to_html(),
+            Self::Csv => report.to_csv(),
+        }
+    }
+}
+
+/// An experiment and what to ask of the tables for it.
+pub struct Asked {
+    /// As the user wrote it.
+    name: String,
+    definition: Definition,
+    experiment: Experiment,
+    query: MomentsQuery,
+}
+
+impl Asked {
+    async fn new(lake: &Lake, name: &str, args: &ReportArgs) -> Result<Self> {
+        let definition = find_definition(lake, name).await?;
+        let experiment = definition.parse()?;
+        let metrics = (!args.metric.is_empty()).then_some(args.metric.as_slice());
+        let query = plan(&experiment, &args.dimension, metrics)?;
+        Ok(Self { name: name.to_owned(), definition, experiment, query })
+    }
+}
+
 /// Runs the command.
 pub async fn run(args: ReportArgs) -> Result<()> {
     let as_of = args.as_of.as_deref().map(AsOf::parse).transpose()?.unwrap_or(AsOf::Latest);
+    let several = args.experiments.len() > 1;
+    if several && args.format == ReportFormat::Html && args.output.is_none() {
+        bail!("several pages need a folder to go to: add --output FOLDER");
+    }
     let session = session(&args.lake, as_of)?;
-    let definition = find_definition(session.lake(), &args.experiment).await?;
-    let experiment = definition.parse()?;
-    let metrics = (!args.metric.is_empty()).then_some(args.metric.as_slice());
-    let query = plan(&experiment, &args.dimension, metrics)?;
+    let mut asked = Vec::with_capacity(args.experiments.len());
+    for name in &args.experiments {
+        asked.push(Asked::new(session.lake(), name, &args).await?);
+    }
     if args.show_sql {
-        println!("{}", session.moments_sql(&query)?);
+        for asked in &asked {
+            println!("{}", session.moments_sql(&asked.query)?);
+        }
         return Ok(());
     }
-    let mut report = make(&session, &experiment, &query).await?;
-    if let Some(reproduce) = &mut report.reproduce {
-        reproduce.definition = definition.text;
-        reproduce.command = command(&args);
+    if several && let Some(folder) = &args.output {
+        create_folder(folder, &asked)?;
     }
-    session.lake().storage().flush_cache().await;
-    let text = match args.format {
-        ReportFormat::Text => {
-            let for_people = args.output.is_none() && is_terminal();
-            report.to_text(width(), for_people && std::env::var_os("NO_COLOR").is_none())
+    let mut made = Vec::with_capacity(asked.len());
+    for (asked, report) in asked.iter().zip(make_all(&session, &asked).await?) {
+        match report {
+            Ok(mut report) => {
+                if let Some(reproduce) = &mut report.reproduce {
+                    reproduce.definition.clone_from(&asked.definition.text);
+                    reproduce.command = command(&args, &asked.name);
+                }
+                made.push(report);
+            }
+            // The others are still wanted.
+            Err(error) if several => eprintln!("error: {}", error_text(&error)),
+            Err(error) => return Err(error),
         }
-        ReportFormat::Json => report.to_json(),
-        ReportFormat::Html => report.to_html(),
-        ReportFormat::Csv => report.to_csv(),
-    };
+    }
+    session.take_warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    session.lake().storage().flush_cache().await;
+    write_reports(&args, &made, several)?;
+    match asked.len() - made.len() {
+        0 => Ok(()),
+        failed => bail!("{failed} of {} reports could not be made", asked.len()),
+    }
+}
+
+fn write_reports(args: &ReportArgs, reports: &[Report], several: bool) -> Result<()> {
+    let for_people = args.output.is_none() && is_terminal();
+    let texts = reports.iter().map(|report| args.format.write(report, for_people));
     match &args.output {
-        Some(path) => write_file(path, &text),
+        Some(folder) if several => {
+            for (report, text) in reports.iter().zip(texts) {
+                let name = format!("{}.{}", report.experiment, args.format.extension());
+                write_file(&folder.join(name), &text)?;
+            }
+            Ok(())
+        }
+        Some(path) => texts.into_iter().try_for_each(|text| write_file(path, &text)),
         None => {
             use std::io::Write;
             let mut out = crate::output::stdout();
-            writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush())?;
+            let texts: Vec<String> = texts.map(|t| t.trim_end_matches('\n').to_owned()).collect();
+            let text = match args.format {
+                ReportFormat::Json if several => format!("[{}]", texts.join(",\n")),
+                // One header.
+                ReportFormat::Csv => {
+                    let lines = texts.iter().enumerate();
+                    let lines = lines.flat_map(|(i, text)| text.lines().skip(usize::from(i > 0)));
+                    lines.collect::<Vec<_>>().join("\n")
+                }
+                _ => texts.join("\n\n"),
+            };
+            writeln!(out, "{text}").and_then(|()| out.flush())?;
             Ok(())
         }
     }
+}
+
+/// A folder for reports that are named as their experiments.
+fn create_folder(folder: &Path, asked: &[Asked]) -> Result<()> {
+    let mut names = HashSet::new();
+    for asked in asked {
+        let name = asked.experiment.name.as_str();
+        if name.contains(['/', '\\']) || name.starts_with('.') {
+            bail!("experiment `{name}` cannot be the name of a file; report it by itself");
+        }
+        if !names.insert(name.to_lowercase()) {
+            bail!("two experiments are called `{name}`; their reports would be one file");
+        }
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))
 }
 
 /// Question to report, with everything that a page can switch to. All numbers are from one version
 /// of each table.
 pub async fn make(
     session: &Session,
-    experiment: &Experiment,
-    query: &MomentsQuery,
+    definition: Definition,
+    dimensions: &[String],
 ) -> Result<Report> {
-    let context = || format!("experiment `{}`", experiment.name);
-    let (session, tables) = session.pinned(&query.tables()).await.with_context(context)?;
-    let moments = session.moments(query).await.with_context(context)?;
-    let mut report = analyze(experiment, query, &moments)?;
-    report.alternatives = alternatives(experiment, query, &moments)?;
-    report.reproduce = Some(Reproduce {
-        command: String::new(),
-        definition: String::new(),
-        sql: session.moments_sql(query)?,
-        tables,
-    });
+    let experiment = definition.parse()?;
+    let query = plan(&experiment, dimensions, None)?;
+    let name = experiment.name.clone();
+    let asked = Asked { name, definition, experiment, query };
+    let mut made = make_all(session, std::slice::from_ref(&asked)).await?;
+    let mut report = made.pop().context("no report was made")??;
+    if let Some(reproduce) = &mut report.reproduce {
+        reproduce.definition = asked.definition.text;
+    }
     Ok(report)
 }
 
+/// Likewise of several experiments, from one version of each table; each can fail alone.
+async fn make_all(session: &Session, asked: &[Asked]) -> Result<Vec<Result<Report>>> {
+    let mut tables: Vec<String> = asked.iter().flat_map(|asked| asked.query.tables()).collect();
+    tables.sort();
+    tables.dedup();
+    let (session, versions) = session.pinned(&tables).await?;
+    let queries: Vec<&MomentsQuery> = asked.iter().map(|asked| &asked.query).collect();
+    let moments = session.moments_together(&queries).await;
+    let report = |(asked, moments): (&Asked, uplake_engine::Result<MomentsTable>)| {
+        let Asked { experiment, query, .. } = asked;
+        let moments = moments.with_context(|| format!("experiment `{}`", experiment.name))?;
+        let mut report = analyze(experiment, query, &moments)?;
+        report.alternatives = alternatives(experiment, query, &moments)?;
+        let read = query.tables();
+        report.reproduce = Some(Reproduce {
+            command: String::new(),
+            definition: String::new(),
+            sql: session.moments_sql(query)?,
+            tables: versions.iter().filter(|(table, _)| read.contains(table)).cloned().collect(),
+        });
+        Ok(report)
+    };
+    Ok(asked.iter().zip(moments).map(report).collect())
+}
+
 /// The command line that makes the same report of the same definition and versions again.
-fn command(args: &ReportArgs) -> String {
-    let mut words = vec!["uplake".to_owned(), "report".into(), args.experiment.clone()];
+fn command(args: &ReportArgs, experiment: &str) -> String {
+    let mut words = vec!["uplake".to_owned(), "report".into(), experiment.to_owned()];
     words.extend(["--lake".to_owned(), args.lake.lake.clone()]);
     for (flag, values) in [("--dimension", &args.dimension), ("--metric", &args.metric)] {
         if !values.is_empty() {
@@ -148,7 +272,7 @@ impl Definition {
     }
 
     /// What it defines.
-    pub fn parse(&self) -> Result<Experiment> {
+    fn parse(&self) -> Result<Experiment> {
         Ok(Experiment::parse(&self.text, &self.name)?)
     }
 }

@@ -90,8 +90,8 @@ pub(super) struct Who<'a> {
     /// The arm that the assignment gives.
     pub assigned: Option<usize>,
     pub cluster: Option<&'a str>,
-    /// The value of each dimension.
-    pub dimensions: &'a [&'a str],
+    /// The value of each dimension, as [`Collect::slice`] numbers them.
+    pub dimensions: &'a [usize],
 }
 
 /// What the rows of one user say.
@@ -131,6 +131,8 @@ impl Path {
 struct Cells {
     users: Vec<u64>,
     moments: Vec<Vec<Moments>>,
+    /// Users whose numbers of a group are all 0, which the moments do not have yet.
+    zeros: Vec<Vec<u64>>,
 }
 
 impl Cells {
@@ -139,13 +141,19 @@ impl Cells {
         Self {
             users: vec![0; query.variants.len()],
             moments: query.variants.iter().map(|_| groups()).collect(),
+            zeros: vec![vec![0; query.groups.len()]; query.variants.len()],
         }
     }
 
     fn add(&mut self, query: &MomentsQuery, variant: usize, numbers: &[f64], users: u64) {
         self.users[variant] += users;
         let mut group = Vec::new();
-        for (moments, columns) in self.moments[variant].iter_mut().zip(&query.groups) {
+        let moments = self.moments[variant].iter_mut().zip(&mut self.zeros[variant]);
+        for ((moments, zeros), columns) in moments.zip(&query.groups) {
+            if columns.iter().all(|column| numbers[*column] == 0.0) {
+                *zeros += 1;
+                continue;
+            }
             group.clear();
             group.extend(columns.iter().map(|column| numbers[*column]));
             moments.add(&group);
@@ -156,9 +164,13 @@ impl Cells {
         self.users.iter_mut().zip(&other.users).for_each(|(users, more)| *users += more);
         let moments = self.moments.iter_mut().flatten();
         moments.zip(other.moments.iter().flatten()).for_each(|(m, more)| m.merge(more));
+        let zeros = self.zeros.iter_mut().flatten().zip(other.zeros.iter().flatten());
+        zeros.for_each(|(zeros, more)| *zeros += more);
     }
 
-    fn into_cells(self, slice: Option<(usize, String)>) -> impl Iterator<Item = Cell> {
+    fn into_cells(mut self, slice: Option<(usize, String)>) -> impl Iterator<Item = Cell> {
+        let moments = self.moments.iter_mut().flatten().zip(self.zeros.iter().flatten());
+        moments.for_each(|(moments, zeros)| moments.add_zeros(*zeros));
         let pairs = self.users.into_iter().zip(self.moments).enumerate();
         pairs.map(move |(variant, (users, groups))| Cell {
             slice: slice.clone(),
@@ -167,6 +179,13 @@ impl Cells {
             groups,
         })
     }
+}
+
+/// Cells per value of a dimension.
+#[derive(Debug, Clone, Default)]
+struct Slices {
+    places: HashMap<String, usize>,
+    cells: Vec<Cells>,
 }
 
 /// Numbers of a cluster's users, added up.
@@ -196,7 +215,8 @@ struct OpenCluster {
     name: String,
     variant: usize,
     all: Added,
-    slices: BTreeMap<(usize, String), Added>,
+    /// By dimension and place of its value.
+    slices: BTreeMap<(usize, usize), Added>,
     /// Per day what it changes.
     days: BTreeMap<usize, Added>,
 }
@@ -206,8 +226,8 @@ pub(super) struct Collect {
     layout: Arc<Layout>,
     local_days: LocalDays,
     total: Cells,
-    /// Per dimension by value.
-    slices: Vec<HashMap<String, Cells>>,
+    /// Per dimension.
+    slices: Vec<Slices>,
     /// Per arm and group; one of these per thread in the end.
     daily: Vec<Vec<Vec<DailyMoments>>>,
     /// Per arm and day, users who enter.
@@ -233,7 +253,7 @@ impl Collect {
         Self {
             local_days: LocalDays::new(layout.times.zone),
             total: Cells::new(query),
-            slices: vec![HashMap::new(); query.dimensions.len()],
+            slices: vec![Slices::default(); query.dimensions.len()],
             daily: vec![daily],
             entering: vec![vec![0; days]; query.variants.len()],
             active: vec![vec![0; days]; layout.rows.tables.len()],
@@ -261,7 +281,9 @@ impl Collect {
             let cluster = rows.cluster.as_ref().map(|clusters| clusters.value(row));
             let assigned = layout.assigned(cluster.unwrap_or_else(|| rows.user.value(row)));
             dimensions.clear();
-            dimensions.extend(rows.dimensions.iter().map(|values| values.value(row)));
+            for (dimension, values) in rows.dimensions.iter().enumerate() {
+                dimensions.push(self.slice(dimension, values.value(row))?);
+            }
             let who = Who { variant, assigned, cluster, dimensions: &dimensions };
             self.add_user(&who, &mut user)?;
         }
@@ -275,12 +297,11 @@ impl Collect {
         self.count(&layout, who, user);
         self.follow(&layout, who.variant, user, &mut path);
         if layout.is_clustered() {
-            self.add_to_cluster(&layout, who, &path)?;
+            self.add_to_cluster(&layout, who, &path);
         } else {
             self.add_unit(&layout, who.variant, &path, 1);
-            for (dimension, value) in who.dimensions.iter().enumerate() {
-                let cells = self.slice(&layout, dimension, value)?;
-                cells.add(&layout.query, who.variant, path.last(), 1);
+            for (slices, place) in self.slices.iter_mut().zip(who.dimensions) {
+                slices.cells[*place].add(&layout.query, who.variant, path.last(), 1);
             }
         }
         self.path = path;
@@ -372,21 +393,27 @@ impl Collect {
         }
     }
 
-    fn slice(&mut self, layout: &Layout, dimension: usize, value: &str) -> Result<&mut Cells> {
-        let values = &mut self.slices[dimension];
-        if !values.contains_key(value) {
-            let name = &layout.query.dimensions[dimension].name;
-            check_values(name, values.len() + 1)?;
-            values.insert(value.to_owned(), Cells::new(&layout.query));
+    /// The place of a value among those of a dimension.
+    ///
+    /// # Errors
+    /// [`EngineError::Report`] if there are too many.
+    pub fn slice(&mut self, dimension: usize, value: &str) -> Result<usize> {
+        let slices = &mut self.slices[dimension];
+        if let Some(place) = slices.places.get(value) {
+            return Ok(*place);
         }
-        Ok(values.get_mut(value).expect("inserted above if it was absent"))
+        let query = &self.layout.query;
+        check_values(&query.dimensions[dimension].name, slices.cells.len() + 1)?;
+        slices.places.insert(value.to_owned(), slices.cells.len());
+        slices.cells.push(Cells::new(query));
+        Ok(slices.cells.len() - 1)
     }
 
-    fn add_to_cluster(&mut self, layout: &Layout, who: &Who<'_>, path: &Path) -> Result<()> {
+    fn add_to_cluster(&mut self, layout: &Layout, who: &Who<'_>, path: &Path) {
         let (name, variant) = (who.cluster.unwrap_or(""), who.variant);
         let same = |open: &OpenCluster| open.name == name && open.variant == variant;
         if !self.open.as_ref().is_some_and(same) {
-            self.close_cluster()?;
+            self.close_cluster();
         }
         let columns = layout.query.columns.len();
         let open = self.open.get_or_insert_with(|| OpenCluster {
@@ -398,9 +425,9 @@ impl Collect {
         });
         open.all.users += 1;
         open.all.add(path.last());
-        for (dimension, value) in who.dimensions.iter().enumerate() {
-            let slice = (dimension, (*value).to_owned());
-            let added = open.slices.entry(slice).or_insert_with(|| Added::new(columns));
+        for (dimension, place) in who.dimensions.iter().enumerate() {
+            let added =
+                open.slices.entry((dimension, *place)).or_insert_with(|| Added::new(columns));
             added.users += 1;
             added.add(path.last());
         }
@@ -412,12 +439,11 @@ impl Collect {
                 added.add(&before);
             }
         }
-        Ok(())
     }
 
     /// Turns the open cluster into one unit.
-    fn close_cluster(&mut self) -> Result<()> {
-        let Some(open) = self.open.take() else { return Ok(()) };
+    fn close_cluster(&mut self) {
+        let Some(open) = self.open.take() else { return };
         let layout = Arc::clone(&self.layout);
         let mut path = Path::default();
         let mut sums = vec![Sum::default(); layout.query.columns.len()];
@@ -431,21 +457,20 @@ impl Collect {
         let end = path.numbers.len() - width;
         path.numbers[end..].copy_from_slice(&open.all.numbers());
         self.add_unit(&layout, open.variant, &path, open.all.users);
-        for ((dimension, value), added) in open.slices {
-            let cells = self.slice(&layout, dimension, &value)?;
+        for ((dimension, place), added) in open.slices {
+            let cells = &mut self.slices[dimension].cells[place];
             cells.add(&layout.query, open.variant, &added.numbers(), added.users);
         }
-        Ok(())
     }
 
     /// Adds what another thread has seen.
     pub fn merge(&mut self, mut other: Self) -> Result<()> {
-        other.close_cluster()?;
-        let layout = Arc::clone(&self.layout);
+        other.close_cluster();
         self.total.merge(&other.total);
         for (dimension, values) in other.slices.iter().enumerate() {
-            for (value, cells) in values {
-                self.slice(&layout, dimension, value)?.merge(cells);
+            for (value, place) in &values.places {
+                let mine = self.slice(dimension, value)?;
+                self.slices[dimension].cells[mine].merge(&values.cells[*place]);
             }
         }
         self.daily.append(&mut other.daily);
@@ -466,14 +491,16 @@ impl Collect {
 
     /// The answer, without quantiles and caps.
     pub fn finish(mut self) -> Result<MomentsTable> {
-        self.close_cluster()?;
+        self.close_cluster();
         let query = &self.layout.query;
         let days = self.day_cells();
         let active_users = self.active_users();
         let mut cells: Vec<Cell> = self.total.into_cells(None).collect();
-        for (dimension, values) in self.slices.into_iter().enumerate() {
-            for (value, of_value) in values.into_iter().collect::<BTreeMap<_, _>>() {
-                cells.extend(of_value.into_cells(Some((dimension, value))));
+        for (dimension, Slices { places, cells: values }) in self.slices.into_iter().enumerate() {
+            let mut values: Vec<Option<Cells>> = values.into_iter().map(Some).collect();
+            for (value, place) in places.into_iter().collect::<BTreeMap<_, _>>() {
+                let of_value = values[place].take().into_iter();
+                cells.extend(of_value.flat_map(|c| c.into_cells(Some((dimension, value.clone())))));
             }
         }
         let first_exposures = self.first_exposures.into_iter();

@@ -1,10 +1,11 @@
 //! Who is exposed: per experiment its users, per user their experiments.
 
-use std::collections::HashMap;
-
 use datafusion::arrow::array::{Array, AsArray, RecordBatch, StringViewArray};
 use datafusion::arrow::datatypes::{DataType, Int32Type, TimeUnit, TimestampMicrosecondType};
 
+use datafusion::common::HashMap;
+
+use super::users::NOWHERE;
 use crate::error::{EngineError, Result};
 use crate::moments::collect::Layout;
 use crate::moments::decode::as_type;
@@ -139,8 +140,18 @@ impl Exposed {
         (self.names.text(user.first), self.names.text(user.last))
     }
 
-    pub fn dimensions(&self, place: usize) -> impl Iterator<Item = &str> {
-        self.dimensions.iter().map(move |values| self.names.text(values[place]))
+    /// The values of a user's dimensions, by the numbers of their names.
+    pub fn dimensions(&self, place: usize) -> impl Iterator<Item = usize> {
+        self.dimensions.iter().map(move |values| values[place] as usize)
+    }
+
+    pub fn name(&self, number: usize) -> &str {
+        &self.names.texts[number]
+    }
+
+    /// Per dimension, room for a place per name.
+    pub fn by_name(&self) -> Vec<Vec<usize>> {
+        vec![vec![NOWHERE; self.names.texts.len()]; self.dimensions.len()]
     }
 
     /// Bytes that grow with users.

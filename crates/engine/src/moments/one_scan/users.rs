@@ -10,6 +10,8 @@ use crate::error::Result;
 use crate::exact_sum::Sum;
 use crate::moments::collect::{Change, Collect, Layout, UserRow, Who, without_rows};
 
+pub(super) const NOWHERE: usize = usize::MAX;
+
 /// Everything that users are put together from.
 pub(super) struct Scanned {
     pub layouts: Vec<Arc<Layout>>,
@@ -24,6 +26,8 @@ pub(super) struct Users {
     pub collects: Vec<Collect>,
     /// Per experiment what is known of a user without rows.
     without_rows: Vec<Vec<f64>>,
+    /// Per experiment, dimension and name, where its cells are; [`NOWHERE`] if nobody asked yet.
+    slices: Vec<Vec<Vec<usize>>>,
     // Room for one user.
     user: UserRow,
     daily: Vec<(i32, usize, Sum)>,
@@ -37,6 +41,7 @@ impl Users {
         Self {
             collects: layouts.iter().map(|layout| Collect::new(Arc::clone(layout))).collect(),
             without_rows: layouts.iter().map(|layout| without_rows(&layout.query)).collect(),
+            slices: scanned.exposed.iter().map(Exposed::by_name).collect(),
             user: UserRow::default(),
             daily: Vec::new(),
             known: Vec::new(),
@@ -66,7 +71,13 @@ impl Users {
                 }
                 self.finish_user();
                 dimensions.clear();
-                dimensions.extend(exposed.dimensions(place));
+                for (dimension, name) in exposed.dimensions(place).enumerate() {
+                    let known = &mut self.slices[experiment][dimension][name];
+                    if *known == NOWHERE {
+                        *known = self.collects[experiment].slice(dimension, exposed.name(name))?;
+                    }
+                    dimensions.push(*known);
+                }
                 let assigned = user.assigned();
                 let who = Who { variant, assigned, cluster: None, dimensions: &dimensions };
                 self.collects[experiment].add_user(&who, &mut self.user)?;
@@ -136,7 +147,9 @@ impl Users {
         }
         user.active.sort_unstable();
         user.active.dedup();
-        (known.clear(), daily.clear(), first_days.clear());
+        known.clear();
+        daily.clear();
+        first_days.clear();
     }
 }
 
