@@ -34,6 +34,16 @@ struct Change {
     products: Vec<Double>,
 }
 
+impl Change {
+    fn with_columns(&mut self, columns: usize) -> &mut Self {
+        if self.sums.is_empty() {
+            self.sums = vec![Double::ZERO; columns];
+            self.products = vec![Double::ZERO; columns * (columns + 1) / 2];
+        }
+        self
+    }
+}
+
 impl DailyMoments {
     /// No users yet.
     pub fn new(columns: usize, days: usize) -> Self {
@@ -52,7 +62,21 @@ impl DailyMoments {
             return;
         }
         self.take_pivot(values);
-        self.apply(day, values, |sum, term| sum + term);
+        let change = self.days[day].with_columns(self.columns);
+        let mut slot = 0;
+        for i in 0..self.columns {
+            let from_pivot = Double::difference(values[i], self.pivot[i]);
+            if from_pivot.is_zero() {
+                slot += self.columns - i;
+                continue;
+            }
+            change.sums[i] = change.sums[i] + from_pivot;
+            for (value, pivot) in values[i..].iter().zip(&self.pivot[i..]) {
+                let product = from_pivot * Double::difference(*value, *pivot);
+                change.products[slot] = change.products[slot] + product;
+                slot += 1;
+            }
+        }
     }
 
     /// From `day` on a user that was added before has other numbers.
@@ -62,35 +86,25 @@ impl DailyMoments {
     pub fn change(&mut self, day: usize, old: &[f64], new: &[f64]) {
         assert!(old.len() == self.columns && new.len() == self.columns, "one value per column");
         self.take_pivot(old);
-        self.apply(day, old, |sum, term| sum - term);
-        self.apply(day, new, |sum, term| sum + term);
+        let pivot = &self.pivot;
+        let change = self.days[day].with_columns(self.columns);
+        let mut slot = 0;
+        for i in 0..self.columns {
+            let before = Double::difference(old[i], pivot[i]);
+            let after = Double::difference(new[i], pivot[i]);
+            change.sums[i] = change.sums[i] + Double::difference(new[i], old[i]);
+            for j in i..self.columns {
+                let before = before * Double::difference(old[j], pivot[j]);
+                let after = after * Double::difference(new[j], pivot[j]);
+                change.products[slot] = change.products[slot] + (after - before);
+                slot += 1;
+            }
+        }
     }
 
     fn take_pivot(&mut self, values: &[f64]) {
         if self.pivot.is_empty() {
             self.pivot = values.to_vec();
-        }
-    }
-
-    fn apply(&mut self, day: usize, values: &[f64], with: impl Fn(Double, Double) -> Double) {
-        let change = &mut self.days[day];
-        if change.sums.is_empty() {
-            change.sums = vec![Double::ZERO; self.columns];
-            change.products = vec![Double::ZERO; self.columns * (self.columns + 1) / 2];
-        }
-        let mut slot = 0;
-        for i in 0..self.columns {
-            let from_pivot = Double::difference(values[i], self.pivot[i]);
-            if from_pivot.is_zero() {
-                slot += self.columns - i;
-                continue;
-            }
-            change.sums[i] = with(change.sums[i], from_pivot);
-            for (value, pivot) in values[i..].iter().zip(&self.pivot[i..]) {
-                let term = from_pivot * Double::difference(*value, *pivot);
-                change.products[slot] = with(change.products[slot], term);
-                slot += 1;
-            }
         }
     }
 

@@ -10,6 +10,7 @@
 //!   cluster whose users are in several arms is a unit of its own in each.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use uplake_experiment::definition::Unit;
@@ -145,18 +146,14 @@ impl Cells {
         }
     }
 
-    fn add(&mut self, query: &MomentsQuery, variant: usize, numbers: &[f64], users: u64) {
+    fn add(&mut self, variant: usize, grouped: &Grouped, users: u64) {
         self.users[variant] += users;
-        let mut group = Vec::new();
         let moments = self.moments[variant].iter_mut().zip(&mut self.zeros[variant]);
-        for ((moments, zeros), columns) in moments.zip(&query.groups) {
-            if columns.iter().all(|column| numbers[*column] == 0.0) {
-                *zeros += 1;
-                continue;
+        for ((moments, zeros), numbers) in moments.zip(grouped.groups()) {
+            match numbers {
+                Some(numbers) => moments.add(numbers),
+                None => *zeros += 1,
             }
-            group.clear();
-            group.extend(columns.iter().map(|column| numbers[*column]));
-            moments.add(&group);
         }
     }
 
@@ -178,6 +175,34 @@ impl Cells {
             users,
             groups,
         })
+    }
+}
+
+/// A unit's numbers, group by group.
+#[derive(Debug, Default)]
+struct Grouped {
+    numbers: Vec<f64>,
+    /// Per group where its numbers are; nowhere if all are 0.
+    places: Vec<Range<usize>>,
+}
+
+impl Grouped {
+    fn fill(&mut self, query: &MomentsQuery, numbers: &[f64]) {
+        self.numbers.clear();
+        self.places.clear();
+        for columns in &query.groups {
+            let start = self.numbers.len();
+            self.numbers.extend(columns.iter().map(|column| numbers[*column]));
+            if self.numbers[start..].iter().all(|number| *number == 0.0) {
+                self.numbers.truncate(start);
+            }
+            self.places.push(start..self.numbers.len());
+        }
+    }
+
+    /// Per group its numbers; `None` if all are 0.
+    fn groups(&self) -> impl Iterator<Item = Option<&[f64]>> {
+        self.places.iter().map(|place| Some(&self.numbers[place.clone()]).filter(|n| !n.is_empty()))
     }
 }
 
@@ -221,6 +246,15 @@ struct OpenCluster {
     days: BTreeMap<usize, Added>,
 }
 
+/// Room for one unit, used again and again.
+#[derive(Debug, Default)]
+struct Room {
+    grouped: Grouped,
+    sums: Vec<Sum>,
+    old: Vec<f64>,
+    new: Vec<f64>,
+}
+
 /// Cells of the users seen so far.
 pub(super) struct Collect {
     layout: Arc<Layout>,
@@ -236,8 +270,8 @@ pub(super) struct Collect {
     active: Vec<Vec<u64>>,
     last_day: Option<usize>,
     open: Option<OpenCluster>,
-    /// Room for a unit's path.
     path: Path,
+    room: Room,
     users_in_many_variants: u64,
     users_assigned_otherwise: u64,
     unknown_variants: BTreeMap<String, u64>,
@@ -260,6 +294,7 @@ impl Collect {
             last_day: None,
             open: None,
             path: Path::default(),
+            room: Room::default(),
             users_in_many_variants: 0,
             users_assigned_otherwise: 0,
             unknown_variants: BTreeMap::new(),
@@ -301,7 +336,7 @@ impl Collect {
         } else {
             self.add_unit(&layout, who.variant, &path, 1);
             for (slices, place) in self.slices.iter_mut().zip(who.dimensions) {
-                slices.cells[*place].add(&layout.query, who.variant, path.last(), 1);
+                slices.cells[*place].add(who.variant, &self.room.grouped, 1);
             }
         }
         self.path = path;
@@ -352,7 +387,9 @@ impl Collect {
         let entry = entry.map_or(0, |day| days.index(day));
         self.entering[variant][entry] += 1;
         user.changes.sort_by_key(|change| (change.day, change.column));
-        let mut sums: Vec<Sum> = user.known.iter().map(|raw| Sum::of(*raw, 0.0)).collect();
+        let sums = &mut self.room.sums;
+        sums.clear();
+        sums.extend(user.known.iter().map(|raw| Sum::of(*raw, 0.0)));
         let mut changes = user.changes.iter().peekable();
         let mut day = entry;
         loop {
@@ -372,11 +409,12 @@ impl Collect {
 
     /// Adds a unit of randomness to the cells of everyone.
     fn add_unit(&mut self, layout: &Layout, variant: usize, path: &Path, users: u64) {
-        self.total.add(&layout.query, variant, path.last(), users);
+        let Room { grouped, old, new, .. } = &mut self.room;
+        grouped.fill(&layout.query, path.last());
+        self.total.add(variant, grouped, users);
         if layout.times.days.is_none() {
             return;
         }
-        let (mut old, mut new) = (Vec::new(), Vec::new());
         for (group, columns) in layout.query.groups.iter().enumerate() {
             let daily = &mut self.daily[0][variant][group];
             for (place, day) in path.days.iter().enumerate() {
@@ -384,11 +422,11 @@ impl Collect {
                 new.clear();
                 new.extend(columns.iter().map(|column| numbers[*column]));
                 if place == 0 {
-                    daily.add(*day, &new);
+                    daily.add(*day, new);
                 } else if old != new {
-                    daily.change(*day, &old, &new);
+                    daily.change(*day, old, new);
                 }
-                std::mem::swap(&mut old, &mut new);
+                std::mem::swap(old, new);
             }
         }
     }
@@ -459,7 +497,8 @@ impl Collect {
         self.add_unit(&layout, open.variant, &path, open.all.users);
         for ((dimension, place), added) in open.slices {
             let cells = &mut self.slices[dimension].cells[place];
-            cells.add(&layout.query, open.variant, &added.numbers(), added.users);
+            self.room.grouped.fill(&layout.query, &added.numbers());
+            cells.add(open.variant, &self.room.grouped, added.users);
         }
     }
 

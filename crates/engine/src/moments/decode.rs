@@ -40,7 +40,7 @@ pub(super) struct Rows {
 }
 
 /// A column for a number, or for several.
-enum Values {
+pub(super) enum Values {
     Number { column: usize, values: Float64Array },
     FirstDay { column: usize, days: Date32Array },
     Steps { columns: Vec<(usize, usize)>, grows: bool, lists: ListArray },
@@ -126,7 +126,7 @@ pub(super) fn doubles(array: &ArrayRef) -> Result<Float64Array> {
 }
 
 impl Values {
-    fn of(output: &Output, array: &ArrayRef) -> Result<Self> {
+    pub fn of(output: &Output, array: &ArrayRef) -> Result<Self> {
         Ok(match output {
             Output::Number { column } => Self::Number { column: *column, values: doubles(array)? },
             Output::FirstDay { column } => {
@@ -175,7 +175,8 @@ impl Rows {
 }
 
 impl Values {
-    fn read(&self, row: usize, table: usize, local_days: &mut LocalDays, user: &mut UserRow) {
+    /// Reads a row into `user`. `table`: the place of the source's.
+    pub fn read(&self, row: usize, table: usize, local_days: &mut LocalDays, user: &mut UserRow) {
         match self {
             Self::Number { column, values } => {
                 if values.is_valid(row) {

@@ -1,4 +1,4 @@
-//! A [`MomentsQuery`] answered: in one scan where tables have ids ([`one_scan`]), otherwise with SQL.
+//! A [`MomentsQuery`] answered: in one scan where users are the units ([`one_scan`]), otherwise with SQL.
 //!
 //! ```text
 //! exposures ─► one row per user: arm, first time, dimensions ─┐
@@ -37,7 +37,7 @@ use crate::error::{EngineError, Result};
 use crate::session::Session;
 use crate::statement;
 use collect::{Collect, Layout};
-use one_scan::Question;
+use one_scan::{KeyKind, Question};
 use sql::Sql;
 use time::Times;
 
@@ -56,25 +56,25 @@ impl Session {
     /// of the queries; each can fail alone.
     pub async fn moments_together(&self, queries: &[&MomentsQuery]) -> Vec<Result<MomentsTable>> {
         let mut answers: Vec<Option<Result<MomentsTable>>> = Vec::new();
-        // By the log of their ids, the queries that can share a scan.
-        let mut together: BTreeMap<String, Vec<(usize, Times)>> = BTreeMap::new();
+        // By what users are told apart by, the queries that can share a scan.
+        let mut together: BTreeMap<KeyKind, Vec<(usize, Times)>> = BTreeMap::new();
         for (number, query) in queries.iter().enumerate() {
             answers.push(None);
             let times = Times::of(query);
-            let ids = match &times {
-                Ok(times) => self.ids_for(query, times).await,
+            let kind = match &times {
+                Ok(times) => self.key_kind(query, times).await,
                 Err(_) => Ok(None),
             };
-            match (times, ids) {
-                (Ok(times), Ok(Some(ids))) => {
-                    together.entry(ids).or_default().push((number, times))
+            match (times, kind) {
+                (Ok(times), Ok(Some(kind))) => {
+                    together.entry(kind).or_default().push((number, times));
                 }
                 (Err(error), _) | (_, Err(error)) => answers[number] = Some(Err(error)),
                 (Ok(_), Ok(None)) => {}
             }
         }
-        for asked in together.into_values() {
-            if let Some(found) = self.scan_together(queries, asked, &mut answers).await {
+        for (kind, asked) in together {
+            if let Some(found) = self.scan_together(&kind, queries, asked, &mut answers).await {
                 found.into_iter().for_each(|(number, table)| answers[number] = Some(Ok(table)));
             }
         }
@@ -92,6 +92,7 @@ impl Session {
     /// one, which also says whose fault an error is.
     async fn scan_together(
         &self,
+        kind: &KeyKind,
         queries: &[&MomentsQuery],
         asked: Vec<(usize, Times)>,
         answers: &mut [Option<Result<MomentsTable>>],
@@ -108,7 +109,7 @@ impl Session {
                 Err(error) => answers[*number] = Some(Err(error)),
             }
         }
-        let tables = self.one_scan(&questions).await.ok().flatten()?;
+        let tables = self.one_scan(kind, &questions).await.ok().flatten()?;
         let mut all = Vec::with_capacity(tables.len());
         for (((number, caps), mut table), question) in
             numbers.into_iter().zip(tables).zip(questions)

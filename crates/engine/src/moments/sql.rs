@@ -34,7 +34,7 @@ const DIMENSION: &str = "__up_dimension";
 pub(super) const NULL_NAME: &str = "(null)";
 
 /// Rows that one pass over a table turns into numbers per user.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Source {
     pub kind: SourceKind,
     /// Into the query's columns, at least one.

@@ -1,10 +1,11 @@
 //! Who is exposed: per experiment its users, per user their experiments.
 
 use datafusion::arrow::array::{Array, AsArray, RecordBatch, StringViewArray};
-use datafusion::arrow::datatypes::{DataType, Int32Type, TimeUnit, TimestampMicrosecondType};
+use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 
 use datafusion::common::HashMap;
 
+use super::keys::NOBODY;
 use super::users::NOWHERE;
 use crate::error::{EngineError, Result};
 use crate::moments::collect::Layout;
@@ -33,8 +34,8 @@ impl User {
     }
 }
 
-/// The users of one experiment. Columns of the rows it takes: id, variant, time, dimensions, and the
-/// key if there is an assignment to check.
+/// The users of one experiment. Columns of the rows it takes: key, variant, time, dimensions, and the
+/// key as text if there is an assignment to check.
 #[derive(Debug)]
 pub(super) struct Exposed {
     /// By id, the place in `users`.
@@ -79,13 +80,12 @@ impl Exposed {
         }
     }
 
-    pub fn add(&mut self, batch: &RecordBatch, layout: &Layout) -> Result<()> {
-        let mut columns = batch.columns().iter();
+    /// Takes in rows whose users have these numbers.
+    pub fn add(&mut self, batch: &RecordBatch, numbers: &[u32], layout: &Layout) -> Result<()> {
+        let mut columns = batch.columns()[1..].iter();
         let mut next = || {
             columns.next().ok_or_else(|| EngineError::Execution("an exposure is too short".into()))
         };
-        let ids = as_type(next()?, &DataType::Int32)?;
-        let ids = ids.as_primitive::<Int32Type>();
         let texts = |array| -> Result<StringViewArray> {
             Ok(as_type(array, &DataType::Utf8View)?.as_string_view().clone())
         };
@@ -95,8 +95,7 @@ impl Exposed {
         let dimensions =
             self.dimensions.iter().map(|_| texts(next()?)).collect::<Result<Vec<_>>>()?;
         let keys = if self.with_key { Some(texts(next()?)?) } else { None };
-        for row in (0..batch.num_rows()).filter(|row| ids.is_valid(*row)) {
-            let id = ids.value(row) as u32;
+        for (row, id) in numbers.iter().copied().enumerate().filter(|(_, id)| *id != NOBODY) {
             let time = if times.is_valid(row) { times.value(row) } else { NEVER };
             let variant = variants.value(row);
             if self.places.len() <= id as usize {
@@ -227,11 +226,6 @@ impl Members {
             Some(bounds) => bounds[0] as usize..bounds[1] as usize,
             None => 0..0,
         }
-    }
-
-    /// The id of a member.
-    pub fn id_at(&self, member: usize) -> usize {
-        self.starts.partition_point(|start| *start as usize <= member).saturating_sub(1)
     }
 
     pub fn bytes(&self) -> usize {

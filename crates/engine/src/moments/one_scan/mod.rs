@@ -1,10 +1,11 @@
 //! Moments of several experiments from one scan of each table.
 //!
 //! ```text
-//! exposures ─► per experiment: user ─► variant, first time, dimensions     (exposed)
-//!                    └─► per id its experiments
+//! exposures ─► per experiment: user ─► variant, first time, dimensions     (keys, exposed)
+//!                    └─► per user the experiments
 //! each metric table, once ─► runs of rows of one user and day              (passes, runs)
-//! runs by id ─► numbers per user and experiment ─► cells                   (users, collect)
+//! funnels and distinct counts, by SQL ─► a row per user                    (aside)
+//! all by user ─► numbers per user and experiment ─► cells                  (users, collect)
 //! ```
 //!
 //! Cost grows with rows, and with users in experiments; not with rows times metrics times experiments:
@@ -13,41 +14,49 @@
 //!
 //! # Invariants
 //! - The answer is the SQL path's, byte for byte: the same sums in 106 bits, rounded at the same places.
-//! - It is used where users are units with ids of one log in all tables of the experiment, and no
-//!   metric counts different values or orders steps; everything else is answered by SQL.
-//! - Memory is reserved before it is filled, batch by batch; if there is not enough, SQL answers.
+//! - It is used where users are units, and ids of one log, text or whole numbers in all tables of the
+//!   experiment; everything else is answered by SQL.
+//! - Memory is reserved batch by batch; if there is not enough, SQL answers, which can spill.
 
+mod aside;
 mod exposed;
+mod keys;
 mod passes;
 mod runs;
 #[cfg(test)]
 mod tests;
 mod users;
 
-use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, DataFusionError};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
-use futures::TryStreamExt;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
+use futures::{StreamExt, TryStreamExt};
 use tokio::task::JoinSet;
 use uplake_experiment::definition::Unit;
 use uplake_experiment::query::{MomentsQuery, MomentsTable};
 
 use super::collect::{Collect, Layout};
-use super::sql::{Sql, USER, VARIANT};
+use super::sql::{Source, Sql};
 use super::time::Times;
 use crate::error::{EngineError, Result};
 use crate::key_ids::with_ids;
 use crate::session::Session;
+use aside::Aside;
 use exposed::{Exposed, Members};
+pub(super) use keys::KeyKind;
+use keys::Keys;
 use passes::{Pass, passes};
 use runs::{Found, Runs};
 use users::{Scanned, Users};
 
-/// Ids between two looks whether the report is still wanted.
+/// The key as text, in plans.
+const KEY_TEXT: &str = "__up_key";
+/// Ids that a thread takes at a time.
 const IDS_AT_A_TIME: usize = 1 << 12;
 
 /// An experiment that can be answered with others.
@@ -59,29 +68,37 @@ pub(super) struct Question<'a> {
 }
 
 impl Session {
-    /// The domain and log that all tables of a query have their users' ids from; `None` if it cannot be
-    /// answered by [`Session::one_scan`].
-    pub(super) async fn ids_for(
+    /// What the users of a query are told apart by; `None` if it cannot be answered by
+    /// [`Session::one_scan`].
+    pub(super) async fn key_kind(
         &self,
         query: &MomentsQuery,
         times: &Times,
-    ) -> Result<Option<String>> {
-        let sql = Sql::new(query, times)?;
-        if !self.uses_indexes() || query.exposures.unit != Unit::User || !passes::is_possible(&sql)
-        {
+    ) -> Result<Option<KeyKind>> {
+        if !self.uses_indexes() || query.exposures.unit != Unit::User {
             return Ok(None);
         }
-        let exposures = (&query.exposures.table, &query.exposures.user);
+        let sql = Sql::new(query, times)?;
+        if let Some(source) = self.ids_of_users(&sql).await? {
+            return Ok(Some(KeyKind::Ids(source)));
+        }
+        let plan = self.definition_plan(&sql.exposure_rows()).await?;
+        Ok(KeyKind::of(plan.schema().field(0).data_type()))
+    }
+
+    /// The domain and log that all tables of a query have their users' ids from.
+    async fn ids_of_users(&self, sql: &Sql<'_>) -> Result<Option<String>> {
+        let exposures = (&sql.query.exposures.table, &sql.query.exposures.user);
         let metrics = sql.sources.iter().map(|source| {
-            let first = &query.columns[source.columns[0]];
+            let first = &sql.query.columns[source.columns[0]];
             (&first.table, &first.user)
         });
         let mut same: Option<String> = None;
         for (table, user) in std::iter::once(exposures).chain(metrics) {
             let Some(found) = self.catalog.find(table).await? else { return Ok(None) };
             let snapshot = found.snapshot();
-            let column = snapshot.id_domains().iter().map(|spec| spec.column.as_str());
-            let column = { column }.find(|column| column.eq_ignore_ascii_case(user));
+            let mut columns = snapshot.id_domains().iter().map(|spec| spec.column.as_str());
+            let column = columns.find(|column| column.eq_ignore_ascii_case(user));
             let Some(source) = column.and_then(|column| snapshot.ids_of(column)) else {
                 return Ok(None);
             };
@@ -92,13 +109,14 @@ impl Session {
         Ok(same)
     }
 
-    /// Answers questions whose ids are from one log; `None` if a plan turns out to have no ids after
-    /// all, or there is too much to tell apart.
+    /// Answers questions whose users are told apart by the same; `None` if a table's are not after all,
+    /// or there is too much to tell apart.
     ///
     /// # Errors
     /// [`EngineError::Limit`] if it does not fit into memory, and whatever the tables say.
     pub(super) async fn one_scan(
         &self,
+        kind: &KeyKind,
         questions: &[Question<'_>],
     ) -> Result<Option<Vec<MomentsTable>>> {
         let sql: Vec<Sql<'_>> =
@@ -109,26 +127,43 @@ impl Session {
             .zip(questions)
             .map(|(sql, question)| Arc::new(Layout::new(sql, question.caps.clone())))
             .collect();
+        let keys = Arc::new(Mutex::new(Keys::new(kind)));
+        let asked = sql.iter().zip(&layouts);
+        let asked = asked.map(|(sql, layout)| self.exposed(kind, &keys, sql, layout));
+        let mut asked = futures::stream::iter(asked).buffered(self.budget.threads);
         let memory = self.memory("exposed users");
         let mut exposed = Vec::with_capacity(sql.len());
-        for (sql, layout) in sql.iter().zip(&layouts) {
-            let Some(found) = self.exposed(sql, layout).await? else { return Ok(None) };
+        while let Some(found) = asked.try_next().await? {
+            let Some(found) = found else { return Ok(None) };
             reserve(&memory, memory.size() + found.bytes())?;
             exposed.push(found);
         }
-        let members = Arc::new(Members::of(&exposed));
+        drop(asked);
+        let keys = std::mem::replace(&mut *locked(&keys), Keys::new(kind));
+        let (keys, members) = (Arc::new(keys), Arc::new(Members::of(&exposed)));
         let users: usize = exposed.iter().map(Exposed::bytes).sum();
-        reserve(&memory, users + members.bytes())?;
-        let mut found = Vec::with_capacity(passes.len());
-        let mut held = Vec::with_capacity(passes.len());
-        for pass in passes {
-            let Some((runs, memory)) = self.scan(Arc::new(pass), &members).await? else {
-                return Ok(None);
-            };
-            found.push(runs);
-            held.push(memory);
+        reserve(&memory, users + members.bytes() + keys.bytes())?;
+        let mut held = Vec::new();
+        let mut asides = Vec::with_capacity(sql.len());
+        for (experiment, sql) in sql.iter().enumerate() {
+            let mut of_experiment = Vec::new();
+            for source in passes::asides(sql) {
+                let users = (experiment, exposed[experiment].users.len());
+                let found = self.aside(kind, &keys, &members, users, sql, &source).await?;
+                let Some((aside, memory)) = found else { return Ok(None) };
+                of_experiment.push(aside);
+                held.push(memory);
+            }
+            asides.push(of_experiment);
         }
-        let scanned = Scanned { layouts, exposed, members, passes: found };
+        let mut found = Vec::with_capacity(passes.len());
+        for pass in passes {
+            let scanned = self.scan(kind, Arc::new(pass), &keys, &members).await?;
+            let Some((runs, memory)) = scanned else { return Ok(None) };
+            found.push(runs);
+            held.extend(memory);
+        }
+        let scanned = Scanned { layouts, exposed, members, passes: found, asides };
         Ok(Some(self.count_users(Arc::new(scanned)).await?))
     }
 
@@ -138,20 +173,25 @@ impl Session {
     }
 
     /// The users of an experiment.
-    async fn exposed(&self, sql: &Sql<'_>, layout: &Arc<Layout>) -> Result<Option<Exposed>> {
+    async fn exposed(
+        &self,
+        kind: &KeyKind,
+        keys: &Arc<Mutex<Keys>>,
+        sql: &Sql<'_>,
+        layout: &Arc<Layout>,
+    ) -> Result<Option<Exposed>> {
         let plan = self.definition_plan(&sql.exposure_rows()).await?;
-        let wanted: Vec<Column> = plan.schema().columns().into_iter().skip(1).collect();
-        debug_assert_eq!(wanted.first().map(|c| c.name.as_str()), Some(VARIANT));
-        let key = layout.query.assignment.is_some();
-        let Some(plan) = ids_first(plan, wanted, key)? else { return Ok(None) };
+        let with_text = layout.query.assignment.is_some();
+        let Some(plan) = key_first(kind, plan, with_text)? else { return Ok(None) };
         let exposed = Arc::new(Mutex::new(Exposed::new(layout)));
         let mut tasks = JoinSet::new();
         for mut stream in self.run_partitions(&plan, false).await? {
-            let (exposed, layout) = (Arc::clone(&exposed), Arc::clone(layout));
+            let (keys, exposed) = (Arc::clone(keys), Arc::clone(&exposed));
+            let layout = Arc::clone(layout);
             tasks.spawn(async move {
                 while let Some(batch) = stream.try_next().await? {
-                    let mut exposed = exposed.lock().unwrap_or_else(PoisonError::into_inner);
-                    exposed.add(&batch, &layout)?;
+                    let numbers = locked(&keys).give(batch.column(0))?;
+                    locked(&exposed).add(&batch, &numbers, &layout)?;
                 }
                 Ok::<_, EngineError>(())
             });
@@ -159,25 +199,48 @@ impl Session {
         while let Some(done) = tasks.join_next().await {
             joined(done)?;
         }
-        let exposed = std::mem::replace(
-            &mut *exposed.lock().unwrap_or_else(PoisonError::into_inner),
-            Exposed::new(layout),
-        );
+        let exposed = std::mem::replace(&mut *locked(&exposed), Exposed::new(layout));
         Ok(Some(exposed.finished()))
+    }
+
+    /// What SQL says of the users of an experiment: `users` is its number and how many there are.
+    async fn aside(
+        &self,
+        kind: &KeyKind,
+        keys: &Keys,
+        members: &Members,
+        users: (usize, usize),
+        sql: &Sql<'_>,
+        source: &Source,
+    ) -> Result<Option<(Aside, MemoryReservation)>> {
+        let text = format!("WITH exposed AS (\n{}\n)\n{}", sql.exposed(), sql.source(source));
+        let Some(plan) = key_first(kind, self.definition_plan(&text).await?, false)? else {
+            return Ok(None);
+        };
+        let mut rows = self.run_query(plan).await?;
+        let memory = self.memory("numbers of users");
+        let mut aside = Aside::new(sql, source, users);
+        reserve(&memory, aside.bytes())?;
+        while let Some(batch) = rows.try_next().await? {
+            reserve(&memory, memory.size() + batch.get_array_memory_size())?;
+            aside.add(&batch, keys, members)?;
+        }
+        Ok(Some((aside, memory)))
     }
 
     /// The runs of a pass, and the memory they are in.
     async fn scan(
         &self,
+        kind: &KeyKind,
         pass: Arc<Pass>,
+        keys: &Arc<Keys>,
         members: &Arc<Members>,
     ) -> Result<Option<((Arc<Pass>, Found), Vec<MemoryReservation>)>> {
         let plan = self.definition_plan(&pass.sql()).await?;
-        let wanted = plan.schema().columns().into_iter().skip(1).collect();
-        let Some(plan) = ids_first(plan, wanted, false)? else { return Ok(None) };
+        let Some(plan) = key_first(kind, plan, false)? else { return Ok(None) };
         let mut tasks = JoinSet::new();
         for (number, stream) in self.run_partitions(&plan, false).await?.into_iter().enumerate() {
-            let runs = Runs::new(Arc::clone(&pass), Arc::clone(members));
+            let runs = Runs::new(Arc::clone(&pass), Arc::clone(keys), Arc::clone(members));
             let memory = self.memory("runs of rows");
             tasks.spawn(async move { Ok((number, find_runs(stream, runs, memory).await?)) });
         }
@@ -194,17 +257,22 @@ impl Session {
         Ok(Found::of(parts, members).map(|found| ((pass, found), memory)))
     }
 
-    /// Cells of all users, counted by as many tasks as there are threads.
+    /// Cells of all users. Every thread takes the next ids that nobody has; no sum depends on who.
     async fn count_users(&self, scanned: Arc<Scanned>) -> Result<Vec<MomentsTable>> {
         let mut tasks = JoinSet::new();
-        for (number, ids) in parts(&scanned.members, self.budget.threads).into_iter().enumerate() {
+        let next = Arc::new(AtomicUsize::new(0));
+        for number in 0..self.budget.threads {
+            let (next, end) = (Arc::clone(&next), scanned.members.ids());
             let mut users = Users::new(Arc::clone(&scanned));
             tasks.spawn(async move {
-                for from in ids.clone().step_by(IDS_AT_A_TIME) {
-                    users.add(from..ids.end.min(from + IDS_AT_A_TIME))?;
+                loop {
+                    let from = next.fetch_add(IDS_AT_A_TIME, Ordering::Relaxed);
+                    if from >= end {
+                        return Ok((number, users.collects));
+                    }
+                    users.add(from..end.min(from + IDS_AT_A_TIME))?;
                     tokio::task::yield_now().await;
                 }
-                Ok((number, users.collects))
             });
         }
         let mut parts = Vec::with_capacity(tasks.len());
@@ -235,35 +303,31 @@ async fn find_runs(
     Ok((runs, memory))
 }
 
-/// Ranges of ids with about as many members each.
-fn parts(members: &Members, count: usize) -> Vec<Range<usize>> {
-    let mut parts = Vec::with_capacity(count);
-    let mut from = 0;
-    for part in 1..=count {
-        let end = match part == count {
-            true => members.ids(),
-            false => members.id_at(members.members.len() * part / count).max(from),
-        };
-        parts.push(from..end);
-        from = end;
+/// The plan with what its first column, a key, is told apart by; `with_text`: and the key as text
+/// behind all others. `None` if the key is not of that kind.
+fn key_first(kind: &KeyKind, plan: LogicalPlan, with_text: bool) -> Result<Option<LogicalPlan>> {
+    let key = Column::from(plan.schema().qualified_field(0));
+    let others: Vec<Column> = plan.schema().columns().into_iter().skip(1).collect();
+    let (plan, first) = match kind {
+        KeyKind::Ids(source) => match with_ids(&plan, &key)? {
+            Some(found) if found.source == *source => (found.plan, found.ids),
+            _ => return Ok(None),
+        },
+        _ if KeyKind::of(plan.schema().field(0).data_type()).as_ref() == Some(kind) => {
+            (plan, key.clone())
+        }
+        _ => return Ok(None),
+    };
+    let mut columns = vec![Expr::Column(first)];
+    columns.extend(others.into_iter().map(Expr::Column));
+    if with_text {
+        columns.push(cast(Expr::Column(key), DataType::Utf8View).alias(KEY_TEXT));
     }
-    parts
+    Ok(Some(LogicalPlanBuilder::from(plan).project(columns)?.build()?))
 }
 
-/// A plan of which the first column is a key, as a plan with the key's ids first, then `wanted`, and the
-/// key last if it is `with_key`.
-fn ids_first(
-    plan: LogicalPlan,
-    wanted: Vec<Column>,
-    with_key: bool,
-) -> Result<Option<LogicalPlan>> {
-    let key = Column::from(plan.schema().qualified_field(0));
-    debug_assert_eq!(key.name, USER);
-    let Some(found) = with_ids(&plan, &key)? else { return Ok(None) };
-    let mut columns = vec![Expr::Column(found.ids)];
-    columns.extend(wanted.into_iter().map(Expr::Column));
-    columns.extend(with_key.then_some(Expr::Column(key)));
-    Ok(Some(LogicalPlanBuilder::from(found.plan).project(columns)?.build()?))
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn reserve(memory: &MemoryReservation, bytes: usize) -> Result<()> {

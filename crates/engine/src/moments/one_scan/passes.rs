@@ -101,12 +101,30 @@ pub(super) enum Use {
     Active { table: usize },
 }
 
-/// Can a query be answered by passes? The others count different values or order steps.
-pub(super) fn is_possible(sql: &Sql<'_>) -> bool {
-    let simple = |output: &Output| !matches!(output, Output::Steps { .. });
-    sql.sources
-        .iter()
-        .all(|source| source.kind == SourceKind::Shared && source.outputs.iter().all(simple))
+/// What a pass cannot tell, as sources for SQL: distinct counts and ordered steps.
+pub(super) fn asides(sql: &Sql<'_>) -> Vec<Source> {
+    let mut asides = Vec::new();
+    for source in &sql.sources {
+        if source.kind == SourceKind::Distinct {
+            asides.push(source.clone());
+            continue;
+        }
+        let steps = source.outputs.iter().filter(|output| is_steps(output));
+        let outputs: Vec<Output> = steps.cloned().collect();
+        let columns = outputs.iter().flat_map(|output| match output {
+            Output::Steps { columns, .. } => columns.iter().map(|(column, _)| *column).collect(),
+            _ => Vec::new(),
+        });
+        let columns: Vec<usize> = columns.collect();
+        if !outputs.is_empty() {
+            asides.push(Source { kind: SourceKind::Shared, columns, outputs });
+        }
+    }
+    asides
+}
+
+fn is_steps(output: &Output) -> bool {
+    matches!(output, Output::Steps { .. })
 }
 
 /// The passes for some experiments, in the order of their first tables; `None` if there is too much
@@ -115,6 +133,9 @@ pub(super) fn passes(experiments: &[Sql<'_>]) -> Option<Vec<Pass>> {
     let mut passes: Vec<Pass> = Vec::new();
     for (number, sql) in experiments.iter().enumerate() {
         for source in &sql.sources {
+            if source.kind == SourceKind::Distinct || source.outputs.iter().all(is_steps) {
+                continue;
+            }
             let first = &sql.query.columns[source.columns[0]];
             let same = passes.iter().position(|pass| {
                 (&pass.table, &pass.user, &pass.time, pass.zone)
@@ -201,7 +222,8 @@ impl Pass {
                         self.add_use(experiment, when(column), matters, ValueKind::Any, feeds);
                     }
                 }
-                Output::Steps { .. } => unreachable!("`is_possible` was asked"),
+                // `asides` has them.
+                Output::Steps { .. } => {}
             }
         }
     }

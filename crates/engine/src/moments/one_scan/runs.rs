@@ -1,7 +1,7 @@
 //! Rows to runs: what neighbouring rows of one user and day add up to.
 //!
 //! ```text
-//! ids, times, values ─► runs ─┬─► whole: id, day, times from to, sums      counts for every experiment
+//! users, times, values ─► runs ─┬─► whole: id, day, times from to, sums      counts for every experiment
 //!                             │                                            whose bounds it lies within
 //!                             └─► partial: member, day, sums of the rows within the bounds
 //!                                 of one experiment that begin or end inside the run
@@ -13,14 +13,15 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray, Float64Array, PrimitiveArray, RecordBatch};
-use datafusion::arrow::datatypes::{DataType, Int32Type, TimestampMicrosecondType};
+use datafusion::arrow::datatypes::TimestampMicrosecondType;
 
 use super::exposed::Members;
+use super::keys::{Keys, NOBODY};
 use super::passes::{NO_TIME, Pass, ValueKind};
 use crate::error::Result;
 use crate::exact_sum::Sum;
 use crate::local_day::LocalDays;
-use crate::moments::decode::{as_type, doubles};
+use crate::moments::decode::doubles;
 
 /// Runs of a block: its number and a run's place in it make 32 bits.
 const BLOCK_RUNS: usize = 1 << 13;
@@ -211,11 +212,13 @@ struct Cut {
 /// The runs that one thread finds.
 pub(super) struct Runs {
     pass: Arc<Pass>,
+    keys: Arc<Keys>,
     members: Arc<Members>,
     days: LocalDays,
     whole: Log,
     partial: Log,
     // Room for one batch.
+    ids: Vec<u32>,
     here: Vec<Here>,
     cuts: Vec<Cut>,
     /// By row, the run that counts as a whole.
@@ -225,7 +228,6 @@ pub(super) struct Runs {
 
 /// Columns of a batch.
 struct Rows<'b> {
-    ids: &'b PrimitiveArray<Int32Type>,
     times: Option<&'b PrimitiveArray<TimestampMicrosecondType>>,
     values: Vec<Float64Array>,
 }
@@ -240,11 +242,13 @@ impl Rows<'_> {
 }
 
 impl Runs {
-    pub fn new(pass: Arc<Pass>, members: Arc<Members>) -> Self {
+    pub fn new(pass: Arc<Pass>, keys: Arc<Keys>, members: Arc<Members>) -> Self {
         Self {
             days: LocalDays::new(pass.zone),
             pass,
+            keys,
             members,
+            ids: Vec::new(),
             whole: Log::default(),
             partial: Log::default(),
             here: Vec::new(),
@@ -263,13 +267,12 @@ impl Runs {
         log(&self.whole) + log(&self.partial)
     }
 
-    /// Takes in rows: id, time if the pass has one, values.
+    /// Takes in rows: key, time if the pass has one, values.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<()> {
-        let ids = as_type(batch.column(0), &DataType::Int32)?;
+        self.keys.find(batch.column(0), &mut self.ids)?;
         let timed = usize::from(self.pass.time.is_some());
         let values = batch.columns()[1 + timed..].iter().map(doubles);
         let rows = Rows {
-            ids: ids.as_primitive(),
             times: (timed > 0).then(|| batch.column(1).as_primitive()),
             values: values.collect::<Result<_>>()?,
         };
@@ -283,11 +286,10 @@ impl Runs {
     /// Neighbours of the same id and day, of ids that are exposed.
     fn find_runs(&mut self, rows: &Rows<'_>) {
         self.here.clear();
-        for row in 0..rows.ids.len() {
-            if rows.ids.is_null(row) {
+        for (row, id) in self.ids.iter().copied().enumerate() {
+            if id == NOBODY {
                 continue;
             }
-            let id = rows.ids.value(row) as u32;
             let time = rows.time(row);
             let day = match self.pass.by_day {
                 true if time != NO_TIME => self.days.day(time).unwrap_or(i32::MIN),

@@ -8,7 +8,7 @@ use uplake_table::{AsOf, Lake};
 
 use super::super::caps;
 use super::super::time::Times;
-use super::Question;
+use super::{KeyKind, Question};
 use crate::session::{Session, SessionOptions};
 
 fn session(folder: &std::path::Path, memory_bytes: usize, threads: usize) -> Session {
@@ -43,7 +43,23 @@ CREATE TABLE late (n INT, user_id TEXT, ts TIMESTAMP, event TEXT, amount DOUBLE)
 FILES
 DELETE FROM events WHERE n % 37 = 1 AND n < 400";
 
-fn fill(session: &Session) {
+/// Users have ids.
+const IDS: &[(&str, &str)] = &[("KEYS", "ID DOMAINS (user_id users)")];
+/// Users are text.
+const TEXT: &[(&str, &str)] = &[("KEYS", "")];
+/// Users are numbers, of different types in different tables.
+const NUMBERS: &[(&str, &str)] = &[
+    ("KEYS", ""),
+    ("exp INT, user_id TEXT", "exp INT, user_id BIGINT"),
+    ("user_id TEXT", "user_id INT"),
+    ("concat('u', CAST(value % 600 AS VARCHAR))", "value % 600 - 5"),
+    (
+        "concat('u', CAST((value * 104729) % 700 AS VARCHAR))",
+        "CAST((value * 104729) % 700 - 5 AS INT)",
+    ),
+];
+
+fn fill(session: &Session, keys: &[(&str, &str)]) {
     let rows = |file: i64, columns: &str| {
         format!(
             "SELECT {columns} FROM (SELECT CASE WHEN value % 90 = 4 THEN NULL ELSE concat('u', CAST((value * 104729) % 700 AS VARCHAR)) END AS user_id, \
@@ -61,8 +77,9 @@ fn fill(session: &Session) {
             format!("INSERT INTO late {}", rows(file, "n, user_id, ts, event, amount"))
         }),
     );
-    let data = DATA.replace("FILES", &format!("{};", files.join(";")));
-    block_on(session.query(&data.replace("KEYS", "ID DOMAINS (user_id users)"))).unwrap();
+    let mut data = DATA.replace("FILES", &format!("{};", files.join(";")));
+    keys.iter().for_each(|(name, by)| data = data.replace(name, by));
+    block_on(session.query(&data)).unwrap();
 }
 
 const DEFINITION: &str = r#"
@@ -112,6 +129,8 @@ type = "ratio"
 table = "TABLE"
 numerator = { value = "amount", where = "event = 'buy'" }
 denominator = { value = "1", where = "event = 'buy'" }
+ORDERED
+ASSIGNED
 [[dimension]]
 name = "country"
 [[dimension]]
@@ -124,7 +143,7 @@ fn query(replaced: &[(&str, &str)]) -> MomentsQuery {
     for (name, by) in replaced {
         text = text.replace(name, by);
     }
-    for name in ["CUPED", "WINDOW"] {
+    for name in ["CUPED", "WINDOW", "ORDERED", "ASSIGNED"] {
         text = text.replace(name, "");
     }
     let text = text.replace("TABLE", "events");
@@ -135,6 +154,22 @@ fn query(replaced: &[(&str, &str)]) -> MomentsQuery {
 const OCTOBER: (&str, &str) = ("PERIOD", "start = \"2026-10-12\"\nend = \"2026-11-09\"");
 const TIMED: (&str, &str) = ("EXPOSED", "time = \"ts\"");
 const CUPED: (&str, &str) = ("CUPED", "cuped = { pre = \"7 days\" }");
+
+const ORDERED: (&str, &str) = (
+    "ORDERED",
+    r#"[[metric]]
+name = "kinds"
+type = "distinct"
+table = "TABLE"
+value = "event"
+[[metric]]
+name = "way"
+type = "funnel"
+table = "TABLE"
+window = "6 days"
+steps = [{ name = "view", where = "event = 'view'" }, { name = "buy", where = "event = 'buy'" }]"#,
+);
+const ASSIGNED: (&str, &str) = ("ASSIGNED", "[assignment]\nsystem = \"growthbook\"\nseed = \"s\"");
 
 /// Experiments that differ in everything that one scan must keep apart.
 fn experiments() -> Vec<MomentsQuery> {
@@ -153,6 +188,8 @@ fn experiments() -> Vec<MomentsQuery> {
         query(&[("PERIOD", ""), ("EXPOSED", "")]),
         query(&[OCTOBER, TIMED, ("TABLE", "late")]),
         query(&[OCTOBER, TIMED, ("event = 'buy'", "amount > 1e9")]),
+        query(&[OCTOBER, first, ORDERED, ASSIGNED]),
+        query(&[("PERIOD", ""), TIMED, ORDERED]),
         without_days,
     ]
 }
@@ -192,7 +229,11 @@ fn assert_same(table: &MomentsTable, expected: &[String], what: &str) {
     }
 }
 
-fn in_one_scan(session: &Session, queries: &[MomentsQuery]) -> Vec<MomentsTable> {
+fn in_one_scan(
+    session: &Session,
+    kind: fn(&KeyKind) -> bool,
+    queries: &[MomentsQuery],
+) -> Vec<MomentsTable> {
     let times: Vec<Times> = queries.iter().map(|query| Times::of(query).unwrap()).collect();
     let questions: Vec<Question<'_>> = queries
         .iter()
@@ -200,19 +241,34 @@ fn in_one_scan(session: &Session, queries: &[MomentsQuery]) -> Vec<MomentsTable>
         .map(|(query, times)| Question { query, times, caps: caps(query, &[]) })
         .collect();
     let answer = async {
+        let mut found = None;
         for question in &questions {
-            let ids = session.ids_for(question.query, question.times).await.unwrap();
-            assert!(ids.is_some_and(|ids| ids.starts_with("users:")));
+            found = session.key_kind(question.query, question.times).await.unwrap();
+            assert!(found.as_ref().is_some_and(kind), "{found:?}");
         }
-        session.one_scan(&questions).await
+        session.one_scan(&found.unwrap(), &questions).await
     };
     block_on(answer).unwrap().unwrap()
 }
 
 #[test]
-fn one_scan_says_what_sql_says() {
+fn one_scan_by_ids_says_what_sql_says() {
+    one_scan_says_what_sql_says(IDS, |kind| matches!(kind, KeyKind::Ids(_)));
+}
+
+#[test]
+fn one_scan_by_text_says_what_sql_says() {
+    one_scan_says_what_sql_says(TEXT, |kind| *kind == KeyKind::Text);
+}
+
+#[test]
+fn one_scan_by_numbers_says_what_sql_says() {
+    one_scan_says_what_sql_says(NUMBERS, |kind| *kind == KeyKind::Whole);
+}
+
+fn one_scan_says_what_sql_says(keys: &[(&str, &str)], kind: fn(&KeyKind) -> bool) {
     let folder = tempfile::tempdir().unwrap();
-    fill(&session(folder.path(), 1 << 30, 2));
+    fill(&session(folder.path(), 1 << 30, 2), keys);
     let queries = experiments();
     let sql = session(folder.path(), 1 << 30, 2);
     let expected: Vec<Vec<String>> =
@@ -222,10 +278,10 @@ fn one_scan_says_what_sql_says() {
     for threads in [1, 2, 5] {
         let session = session(folder.path(), 1 << 30, threads);
         for (number, (query, expected)) in queries.iter().zip(&expected).enumerate() {
-            let alone = in_one_scan(&session, std::slice::from_ref(query));
+            let alone = in_one_scan(&session, kind, std::slice::from_ref(query));
             assert_same(&alone[0], expected, &format!("{number} alone, {threads} threads"));
         }
-        let together = in_one_scan(&session, &queries);
+        let together = in_one_scan(&session, kind, &queries);
         for (number, (table, expected)) in together.iter().zip(&expected).enumerate() {
             assert_same(table, expected, &format!("{number} of all, {threads} threads"));
         }
@@ -236,7 +292,7 @@ fn one_scan_says_what_sql_says() {
 fn each_experiment_fails_alone() {
     let folder = tempfile::tempdir().unwrap();
     let session = session(folder.path(), 1 << 30, 2);
-    fill(&session);
+    fill(&session, TEXT);
     let good = query(&[OCTOBER, TIMED]);
     let wrong = [
         query(&[OCTOBER, TIMED, ("event = 'buy'", "colour = 'red'")]),
@@ -259,16 +315,19 @@ fn each_experiment_fails_alone() {
 #[test]
 fn what_does_not_fit_is_answered_by_sql() {
     let folder = tempfile::tempdir().unwrap();
-    fill(&session(folder.path(), 1 << 30, 2));
+    fill(&session(folder.path(), 1 << 30, 2), TEXT);
     let queries = experiments();
     let small = session(folder.path(), 1 << 30, 2);
     let all = small.memory("everything else");
     all.grow(2 << 30);
     let times = Times::of(&queries[0]).unwrap();
     let question = Question { query: &queries[0], times: &times, caps: caps(&queries[0], &[]) };
-    let failed = block_on(small.one_scan(std::slice::from_ref(&question)));
+    let failed = block_on(small.one_scan(&KeyKind::Text, std::slice::from_ref(&question)));
     let message = failed.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(message.contains("budget"), "there is no memory: {message}");
     all.free();
-    assert!(block_on(small.one_scan(&[question])).unwrap().is_some(), "all was given back");
+    assert!(
+        block_on(small.one_scan(&KeyKind::Text, &[question])).unwrap().is_some(),
+        "all was given back"
+    );
 }

@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::aside::Aside;
 use super::exposed::{Exposed, Members};
 use super::passes::{Group, Pass, Use};
 use super::runs::{Found, Item};
 use crate::error::Result;
 use crate::exact_sum::Sum;
+use crate::local_day::LocalDays;
 use crate::moments::collect::{Change, Collect, Layout, UserRow, Who, without_rows};
 
 pub(super) const NOWHERE: usize = usize::MAX;
@@ -18,12 +20,15 @@ pub(super) struct Scanned {
     pub exposed: Vec<Exposed>,
     pub members: Arc<Members>,
     pub passes: Vec<(Arc<Pass>, Found)>,
+    /// Per experiment.
+    pub asides: Vec<Vec<Aside>>,
 }
 
 /// What a part of all users comes to, for every experiment.
 pub(super) struct Users {
     scanned: Arc<Scanned>,
     pub collects: Vec<Collect>,
+    local_days: Vec<LocalDays>,
     /// Per experiment what is known of a user without rows.
     without_rows: Vec<Vec<f64>>,
     /// Per experiment, dimension and name, where its cells are; [`NOWHERE`] if nobody asked yet.
@@ -40,6 +45,7 @@ impl Users {
         let layouts = &scanned.layouts;
         Self {
             collects: layouts.iter().map(|layout| Collect::new(Arc::clone(layout))).collect(),
+            local_days: layouts.iter().map(|layout| LocalDays::new(layout.times.zone)).collect(),
             without_rows: layouts.iter().map(|layout| without_rows(&layout.query)).collect(),
             slices: scanned.exposed.iter().map(Exposed::by_name).collect(),
             user: UserRow::default(),
@@ -68,6 +74,9 @@ impl Users {
                 self.user.active.clear();
                 for (pass, found) in &scanned.passes {
                     self.read(&pass.groups[experiment], found, id, number, member.time());
+                }
+                for aside in &scanned.asides[experiment] {
+                    aside.read(place, &mut self.local_days[experiment], &mut self.user);
                 }
                 self.finish_user();
                 dimensions.clear();
