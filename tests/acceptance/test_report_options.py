@@ -436,3 +436,34 @@ def users_are_planned_before_there_is_an_experiment():
     ]:
         done = _power(*args)
         assert done.returncode == 1 and says in done.stderr, done.stderr
+
+
+def test_several_reports_are_those_made_one_by_one(lake, shop, tmp_path):
+    """One scan of each table for all; a definition that cannot be used does not keep the others back."""
+    metrics = {
+        "gmv": 'type = "mean"\nvalue = "amount"\nwhere = "event = \'buy\'"',
+        "items": 'type = "distinct"\nvalue = "item"',
+        "way": 'type = "funnel"\nsteps = [{ name = "a", where = "event = \'view\'" }, '
+        '{ name = "b", where = "event = \'buy\'" }]',
+    }
+    for name, where in [("all", ""), ("german", "where = \"country = 'DE'\""), ("wrong", 'where = "colour = 1"')]:
+        text = HEAD.format(top="", exposures=where).replace('name = "shop"', f'name = "{name}"')
+        for metric, body in metrics.items():
+            text += f'\n[[metric]]\nname = "{metric}"\ntable = "events"\n{body}\n'
+        (tmp_path / f"{name}.toml").write_text(text)
+    paths = {name: tmp_path / f"{name}.toml" for name in ["all", "german", "wrong"]}
+    options = ["--dimension", "country", "--format"]
+    alone = [json.loads(lake.run("report", paths[n], *options, "json").out) for n in ["all", "german"]]
+    together = lake.run("report", paths["all"], paths["wrong"], paths["german"], *options, "json", code=1)
+    assert json.loads(together.out) == alone, "each is what it is by itself"
+    assert "experiment `wrong`" in together.err and "colour" in together.err, together.err
+    assert "1 of 3 reports could not be made" in together.err, together.err
+    both = [paths["all"], paths["german"]]
+    rows = list(csv.DictReader(io.StringIO(lake.run("report", *both, *options, "csv").out)))
+    assert {row["experiment"] for row in rows} == {"all", "german"}
+    assert "several pages need a folder" in lake.run("report", *both, "--format", "html", code=1).err
+    made = tmp_path / "made"
+    lake.run("report", *both, "--format", "html", "-o", made)
+    assert sorted(path.name for path in made.iterdir()) == ["all.html", "german.html"]
+    same = lake.run("report", paths["all"], paths["all"], "-o", made, code=1).err
+    assert "two experiments are called `all`" in same, same
