@@ -12,16 +12,16 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::types::{NativeType, logical_int64, logical_string};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     Coercion, ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, TypeSignature, TypeSignatureClass, Volatility,
 };
 use uplake_table::Domain;
+
+use crate::calls::{each_call, with_functions};
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -171,10 +171,9 @@ fn keys_of(domain: &Domain, ids: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(keys.finish()))
 }
 
-fn called(expr: &Expr) -> Option<(Direction, &ScalarFunction)> {
-    let Expr::ScalarFunction(call) = expr else { return None };
+fn unresolved(call: &ScalarFunction) -> Option<Direction> {
     let unresolved = call.func.inner().downcast_ref::<DomainFunction>()?.domain.is_none();
-    unresolved.then_some((Direction::of_name(call.func.name())?, call))
+    Direction::of_name(call.func.name()).filter(|_| unresolved)
 }
 
 fn domain_name(direction: Direction, call: &ScalarFunction) -> Result<String> {
@@ -193,15 +192,11 @@ fn domain_name(direction: Direction, call: &ScalarFunction) -> Result<String> {
 /// The domains that a plan's functions name.
 pub(crate) fn named_domains(plan: &LogicalPlan) -> Result<HashSet<String>> {
     let mut names = HashSet::new();
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            expr.apply(|expr| {
-                if let Some((direction, call)) = called(expr) {
-                    names.insert(domain_name(direction, call)?);
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
+    each_call(plan, |call| {
+        if let Some(direction) = unresolved(call) {
+            names.insert(domain_name(direction, call)?);
+        }
+        Ok(())
     })?;
     Ok(names)
 }
@@ -211,21 +206,9 @@ pub(crate) fn resolve(
     plan: LogicalPlan,
     domains: &HashMap<String, Arc<Domain>>,
 ) -> Result<LogicalPlan> {
-    let resolved = plan.transform_up_with_subqueries(|node| {
-        let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let resolved = expr.transform_up(|expr| {
-                let Some((direction, call)) = called(&expr) else {
-                    return Ok(Transformed::no(expr));
-                };
-                let domain = domains.get(&domain_name(direction, call)?).cloned();
-                let function = Arc::new(function(direction, domain));
-                let call = ScalarFunction::new_udf(function, call.args.clone());
-                Ok(Transformed::yes(Expr::ScalarFunction(call)))
-            })?;
-            Ok(resolved.update_data(|expr| name.restore(expr)))
-        })
-    })?;
-    Ok(resolved.data)
+    with_functions(plan, |call| {
+        let Some(direction) = unresolved(call) else { return Ok(None) };
+        let domain = domains.get(&domain_name(direction, call)?).cloned();
+        Ok(Some(Arc::new(function(direction, domain))))
+    })
 }

@@ -13,16 +13,15 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
 use datafusion::arrow::datatypes::{DataType, Int32Type};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
 };
 use uplake_table::Domain;
 
+use crate::calls::{each_call, with_functions};
 use crate::domain_functions::unreadable;
 
 /// `keys_of_ids(id)`, with its domain once the plan is resolved.
@@ -77,17 +76,10 @@ pub(crate) fn ids_in_keys(expr: &Expr) -> Option<(Column, String)> {
 /// The sources whose keys the plan wants.
 pub(crate) fn wanted_sources(plan: &LogicalPlan) -> Result<HashSet<String>> {
     let mut sources = HashSet::new();
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            expr.apply(|expr| {
-                if let Expr::ScalarFunction(call) = expr
-                    && let Some(function) = call.func.inner().downcast_ref::<KeysOfIds>()
-                {
-                    sources.insert(function.source.clone());
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
+    each_call(plan, |call| {
+        let function = call.func.inner().downcast_ref::<KeysOfIds>();
+        sources.extend(function.map(|function| function.source.clone()));
+        Ok(())
     })?;
     Ok(sources)
 }
@@ -97,23 +89,10 @@ pub(crate) fn resolve(
     plan: LogicalPlan,
     domains: &HashMap<String, Arc<Domain>>,
 ) -> Result<LogicalPlan> {
-    let resolved = plan.transform_up_with_subqueries(|node| {
-        let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let resolved = expr.transform_up(|expr| {
-                let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
-                let Some(found) = call.func.inner().downcast_ref::<KeysOfIds>() else {
-                    return Ok(Transformed::no(expr));
-                };
-                let function = function(&found.source, domains.get(&found.source).cloned());
-                let call = ScalarFunction::new_udf(function, call.args.clone());
-                Ok(Transformed::yes(Expr::ScalarFunction(call)))
-            })?;
-            Ok(resolved.update_data(|expr| name.restore(expr)))
-        })
-    })?;
-    Ok(resolved.data)
+    with_functions(plan, |call| {
+        let found = call.func.inner().downcast_ref::<KeysOfIds>();
+        Ok(found.map(|found| function(&found.source, domains.get(&found.source).cloned())))
+    })
 }
 
 impl ScalarUDFImpl for KeysOfIds {

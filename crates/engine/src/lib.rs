@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod assignment;
+mod calls;
 mod catalog;
 mod count_ids;
 mod daily_sums;

@@ -140,7 +140,7 @@ impl Session {
         Ok(table)
     }
 
-    /// The SQL that [`Session::moments`] runs, for people who want to see or check it.
+    /// SQL that says what [`Session::moments`] answers, for people who want to see or check it.
     ///
     /// # Errors
     /// As [`Session::moments`] for the time zone and the period.

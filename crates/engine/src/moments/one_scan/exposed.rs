@@ -182,6 +182,12 @@ impl Member {
     }
 }
 
+/// One more than the greatest id.
+fn ids_of(experiments: &[Exposed]) -> usize {
+    let users = experiments.iter().flat_map(|exposed| &exposed.users);
+    users.map(|user| user.id as usize + 1).max().unwrap_or(0)
+}
+
 /// Users by id, each with their experiments.
 #[derive(Debug)]
 pub(super) struct Members {
@@ -191,9 +197,15 @@ pub(super) struct Members {
 }
 
 impl Members {
+    /// Bytes of [`Self::of`].
+    pub fn bytes_of(experiments: &[Exposed]) -> usize {
+        let members: usize = experiments.iter().map(|exposed| exposed.users.len()).sum();
+        (ids_of(experiments) + 1) * size_of::<u32>() + members * size_of::<Member>()
+    }
+
     pub fn of(experiments: &[Exposed]) -> Self {
         let all = || experiments.iter().flat_map(|exposed| &exposed.users);
-        let ids = all().map(|user| user.id as usize + 1).max().unwrap_or(0);
+        let ids = ids_of(experiments);
         let mut starts = vec![0u32; ids + 1];
         all().for_each(|user| starts[user.id as usize] += 1);
         let mut end = 0;
@@ -226,9 +238,5 @@ impl Members {
             Some(bounds) => bounds[0] as usize..bounds[1] as usize,
             None => 0..0,
         }
-    }
-
-    pub fn bytes(&self) -> usize {
-        self.starts.capacity() * size_of::<u32>() + self.members.capacity() * size_of::<Member>()
     }
 }

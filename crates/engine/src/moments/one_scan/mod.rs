@@ -28,7 +28,7 @@ mod tests;
 mod users;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, DataFusionError};
@@ -127,23 +127,24 @@ impl Session {
             .zip(questions)
             .map(|(sql, question)| Arc::new(Layout::new(sql, question.caps.clone())))
             .collect();
-        let keys = Arc::new(Mutex::new(Keys::new(kind)));
+        let keys = Arc::new(Held::new(Keys::new(kind), self.memory("users' keys")));
         let asked = sql.iter().zip(&layouts);
         let asked = asked.map(|(sql, layout)| self.exposed(kind, &keys, sql, layout));
         let mut asked = futures::stream::iter(asked).buffered(self.budget.threads);
-        let memory = self.memory("exposed users");
+        let mut held = Vec::new();
         let mut exposed = Vec::with_capacity(sql.len());
         while let Some(found) = asked.try_next().await? {
-            let Some(found) = found else { return Ok(None) };
-            reserve(&memory, memory.size() + found.bytes())?;
+            let Some((found, memory)) = found else { return Ok(None) };
             exposed.push(found);
+            held.push(memory);
         }
         drop(asked);
-        let keys = std::mem::replace(&mut *locked(&keys), Keys::new(kind));
+        let (keys, memory) = Held::into_inner(keys)?;
+        held.push(memory);
+        let of_members = self.memory("exposed users");
+        reserve(&of_members, Members::bytes_of(&exposed))?;
+        held.push(of_members);
         let (keys, members) = (Arc::new(keys), Arc::new(Members::of(&exposed)));
-        let users: usize = exposed.iter().map(Exposed::bytes).sum();
-        reserve(&memory, users + members.bytes() + keys.bytes())?;
-        let mut held = Vec::new();
         let mut asides = Vec::with_capacity(sql.len());
         for (experiment, sql) in sql.iter().enumerate() {
             let mut of_experiment = Vec::new();
@@ -176,22 +177,25 @@ impl Session {
     async fn exposed(
         &self,
         kind: &KeyKind,
-        keys: &Arc<Mutex<Keys>>,
+        keys: &Arc<Held<Keys>>,
         sql: &Sql<'_>,
         layout: &Arc<Layout>,
-    ) -> Result<Option<Exposed>> {
+    ) -> Result<Option<(Exposed, MemoryReservation)>> {
         let plan = self.definition_plan(&sql.exposure_rows()).await?;
         let with_text = layout.query.assignment.is_some();
         let Some(plan) = key_first(kind, plan, with_text)? else { return Ok(None) };
-        let exposed = Arc::new(Mutex::new(Exposed::new(layout)));
+        let memory = self.memory("exposed users");
+        let exposed = Arc::new(Held::new(Exposed::new(layout), memory));
         let mut tasks = JoinSet::new();
         for mut stream in self.run_partitions(&plan, false).await? {
             let (keys, exposed) = (Arc::clone(keys), Arc::clone(&exposed));
             let layout = Arc::clone(layout);
             tasks.spawn(async move {
                 while let Some(batch) = stream.try_next().await? {
-                    let numbers = locked(&keys).give(batch.column(0))?;
-                    locked(&exposed).add(&batch, &numbers, &layout)?;
+                    let give = |keys: &mut Keys| keys.give(batch.column(0));
+                    let numbers = keys.change(give, Keys::bytes)?;
+                    let add = |users: &mut Exposed| users.add(&batch, &numbers, &layout);
+                    exposed.change(add, Exposed::bytes)?;
                 }
                 Ok::<_, EngineError>(())
             });
@@ -199,8 +203,10 @@ impl Session {
         while let Some(done) = tasks.join_next().await {
             joined(done)?;
         }
-        let exposed = std::mem::replace(&mut *locked(&exposed), Exposed::new(layout));
-        Ok(Some(exposed.finished()))
+        let (exposed, memory) = Held::into_inner(exposed)?;
+        let exposed = exposed.finished();
+        reserve(&memory, exposed.bytes())?;
+        Ok(Some((exposed, memory)))
     }
 
     /// What SQL says of the users of an experiment: `users` is its number and how many there are.
@@ -326,8 +332,34 @@ fn key_first(kind: &KeyKind, plan: LogicalPlan, with_text: bool) -> Result<Optio
     Ok(Some(LogicalPlanBuilder::from(plan).project(columns)?.build()?))
 }
 
-fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+/// Something that several tasks fill, and the memory it is in.
+struct Held<T> {
+    value: Mutex<T>,
+    memory: MemoryReservation,
+}
+
+impl<T> Held<T> {
+    fn new(value: T, memory: MemoryReservation) -> Self {
+        Self { value: Mutex::new(value), memory }
+    }
+
+    fn change<A>(
+        &self,
+        change: impl FnOnce(&mut T) -> Result<A>,
+        bytes: impl Fn(&T) -> usize,
+    ) -> Result<A> {
+        let mut value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = change(&mut value)?;
+        reserve(&self.memory, bytes(&value))?;
+        Ok(answer)
+    }
+
+    /// When all tasks are done.
+    fn into_inner(held: Arc<Self>) -> Result<(T, MemoryReservation)> {
+        let held = Arc::into_inner(held);
+        let held = held.ok_or_else(|| EngineError::Execution("a task is not done".into()))?;
+        Ok((held.value.into_inner().unwrap_or_else(PoisonError::into_inner), held.memory))
+    }
 }
 
 fn reserve(memory: &MemoryReservation, bytes: usize) -> Result<()> {
