@@ -73,9 +73,19 @@ impl Session {
                 (Ok(_), Ok(None)) => {}
             }
         }
-        for (kind, asked) in together {
-            if let Some(found) = self.scan_together(&kind, queries, asked, &mut answers).await {
-                found.into_iter().for_each(|(number, table)| answers[number] = Some(Ok(table)));
+        let mut groups: Vec<_> = together.into_iter().collect();
+        while let Some((kind, mut asked)) = groups.pop() {
+            match self.scan_together(&kind, queries, &asked, &mut answers).await {
+                Ok(found) => found.into_iter().for_each(|(number, table)| {
+                    answers[number] = Some(Ok(table));
+                }),
+                // Half of them need less memory, and one that fails keeps fewer others back.
+                Err(_) if asked.len() > 1 => {
+                    let rest = asked.split_off(asked.len() / 2);
+                    groups.extend([(kind.clone(), rest), (kind, asked)]);
+                }
+                // SQL can spill, and says what is wrong.
+                Err(_) => {}
             }
         }
         let mut all = Vec::with_capacity(queries.len());
@@ -88,18 +98,18 @@ impl Session {
         all
     }
 
-    /// Answers the queries `asked` of `queries` in one scan; `None` if they must be answered one by
-    /// one, which also says whose fault an error is.
+    /// Answers the queries `asked` of `queries` in one scan, or none of them if that cannot be. A query
+    /// whose caps or quantiles cannot be found has its error among the `answers`.
     async fn scan_together(
         &self,
         kind: &KeyKind,
         queries: &[&MomentsQuery],
-        asked: Vec<(usize, Times)>,
+        asked: &[(usize, Times)],
         answers: &mut [Option<Result<MomentsTable>>],
-    ) -> Option<Vec<(usize, MomentsTable)>> {
+    ) -> Result<Vec<(usize, MomentsTable)>> {
         let mut numbers = Vec::with_capacity(asked.len());
         let mut questions = Vec::with_capacity(asked.len());
-        for (number, times) in &asked {
+        for (number, times) in asked {
             match self.find_caps(queries[*number], times).await {
                 Ok(found) => {
                     let caps = caps(queries[*number], &found);
@@ -109,7 +119,7 @@ impl Session {
                 Err(error) => answers[*number] = Some(Err(error)),
             }
         }
-        let tables = self.one_scan(kind, &questions).await.ok().flatten()?;
+        let tables = self.one_scan(kind, &questions).await?.unwrap_or_default();
         let mut all = Vec::with_capacity(tables.len());
         for (((number, caps), mut table), question) in
             numbers.into_iter().zip(tables).zip(questions)
@@ -123,7 +133,7 @@ impl Session {
                 Err(error) => answers[number] = Some(Err(error)),
             }
         }
-        Some(all)
+        Ok(all)
     }
 
     async fn moments_by_sql(&self, query: &MomentsQuery) -> Result<MomentsTable> {

@@ -70,6 +70,9 @@ pub(super) struct Question<'a> {
 impl Session {
     /// What the users of a query are told apart by; `None` if it cannot be answered by
     /// [`Session::one_scan`].
+    ///
+    /// # Errors
+    /// Those of a definition that does not fit the tables.
     pub(super) async fn key_kind(
         &self,
         query: &MomentsQuery,
@@ -79,11 +82,14 @@ impl Session {
             return Ok(None);
         }
         let sql = Sql::new(query, times)?;
-        if let Some(source) = self.ids_of_users(&sql).await? {
-            return Ok(Some(KeyKind::Ids(source)));
+        let exposures = self.definition_plan(&sql.exposure_rows()).await?;
+        for pass in passes(std::slice::from_ref(&sql)).unwrap_or_default() {
+            self.definition_plan(&pass.sql()).await?;
         }
-        let plan = self.definition_plan(&sql.exposure_rows()).await?;
-        Ok(KeyKind::of(plan.schema().field(0).data_type()))
+        Ok(match self.ids_of_users(&sql).await? {
+            Some(source) => Some(KeyKind::Ids(source)),
+            None => KeyKind::of(exposures.schema().field(0).data_type()),
+        })
     }
 
     /// The domain and log that all tables of a query have their users' ids from.

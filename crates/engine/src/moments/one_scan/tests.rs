@@ -299,12 +299,13 @@ fn each_experiment_fails_alone() {
         query(&[OCTOBER, TIMED, ("TABLE", "nowhere")]),
         query(&[OCTOBER, ("EXPOSED", "time = \"at\"")]),
         MomentsQuery { time_zone: "Mars/Base".into(), ..good.clone() },
+        query(&[OCTOBER, TIMED, ("value = \"amount\"", "value = \"CAST(event AS INT)\"")]),
     ];
     let expected = said(&block_on(session.moments_by_sql(&good)).unwrap());
-    let [a, b, c, d] = &wrong;
-    let answers = block_on(session.moments_together(&[a, &good, b, c, &good, d]));
+    let [a, b, c, d, when_read] = &wrong;
+    let answers = block_on(session.moments_together(&[a, &good, b, c, &good, d, when_read]));
     let failed: Vec<bool> = answers.iter().map(Result::is_err).collect();
-    assert_eq!(failed, [true, false, true, true, false, true]);
+    assert_eq!(failed, [true, false, true, true, false, true, true]);
     for good in [1, 4] {
         assert_eq!(said(answers[good].as_ref().unwrap()), expected);
     }
