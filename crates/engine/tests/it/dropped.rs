@@ -137,6 +137,8 @@ pub struct Held {
 pub struct Outcome {
     pub what: String,
     pub gone_after: Duration,
+    /// What stayed longest, if something stayed at all.
+    last: Option<Held>,
     pub spilled: bool,
 }
 
@@ -253,17 +255,19 @@ impl Ground {
             assert!(expected, "{}: {result:?}", what());
         }
         let spilled = done.iter().any(|result| matches!(result, Ok(true)));
+        let mut last = None;
         loop {
             let held = self.held();
             if held == self.at_rest {
                 break;
             }
+            last = Some(held);
             assert!(over.elapsed() < PATIENCE, "{}: {held:?} is left", what());
             tokio::time::sleep(LOOK_EVERY).await;
         }
         let gone_after = over.elapsed();
         self.tidy().await;
-        Outcome { what: what(), gone_after, spilled }
+        Outcome { what: what(), gone_after, last, spilled }
     }
 
     async fn to_its_moment(&self, act: Act) -> Result<bool, EngineError> {
@@ -377,7 +381,9 @@ fn is_locked(path: &Path) -> bool {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.1} ms: {}", self.gone_after.as_secs_f64() * 1000.0, self.what)
+        let after = self.gone_after.as_secs_f64() * 1000.0;
+        write!(f, "{after:.1} ms: {}", self.what)?;
+        self.last.map_or(Ok(()), |last| write!(f, ", last {last:?}"))
     }
 }
 
