@@ -1,7 +1,7 @@
 """One peer engine in one process: reads a job from standard input, writes what happened as JSON.
 
 Job: {"engine", "store", "tables", "threads", "sql", "repeats"}; load jobs have "engine": "duckdb"
-and "statements" instead of "sql". Times count from after the imports, which is kind to the peers:
+and "statements" instead of "sql"; those of many at once have "many": {"statements", "at_once", "count"}. Times count from after the imports, which is kind to the peers:
 uplake's cold time counts its whole process.
 """
 
@@ -10,6 +10,7 @@ import decimal
 import json
 import math
 import sys
+import threading
 import time
 
 
@@ -95,6 +96,44 @@ def load(engine, job, opened):
     return {"seconds": time.perf_counter() - opened, "rows": [[plain(v) for v in row] for row in rows]}
 
 
+def many(engine, job, opened):
+    """DuckDB: so many cursors at once, each with a statement at a time."""
+    about, left, lock = job["many"], iter(range(job["many"]["count"])), threading.Lock()
+    times, errors = [], []
+
+    def send():
+        cursor = engine.connection.cursor()
+        while True:
+            with lock:
+                number = next(left, None)
+            if number is None:
+                return
+            begun = time.perf_counter()
+            try:
+                cursor.execute(about["statements"][number % len(about["statements"])]).fetchall()
+                times.append(time.perf_counter() - begun)
+            except duckdb.Error as error:
+                errors.append(str(error))
+
+    before = time.process_time()
+    senders = [threading.Thread(target=send) for _ in range(about["at_once"])]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    times.sort()
+    share = lambda part: times[min(int(part * len(times)), len(times) - 1)]
+    return {
+        "statements": len(times),
+        "seconds": time.perf_counter() - opened,
+        "cpu_seconds": time.process_time() - before,
+        "mean": sum(times) / len(times),
+        "p50": share(0.5),
+        "p95": share(0.95),
+        "errors": len(errors),
+    }
+
+
 if __name__ == "__main__":
     job = json.load(sys.stdin)
     if job["engine"] == "duckdb":
@@ -106,4 +145,5 @@ if __name__ == "__main__":
         import datafusion
     opened = time.perf_counter()
     engine = ENGINES[job["engine"]](job)
-    json.dump((load if "statements" in job else ask)(engine, job, opened), sys.stdout, ensure_ascii=False)
+    work = many if "many" in job else load if "statements" in job else ask
+    json.dump(work(engine, job, opened), sys.stdout, ensure_ascii=False)

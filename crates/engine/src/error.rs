@@ -1,7 +1,11 @@
 //! What a statement can fail with.
 
+use std::time::Duration;
+
 use datafusion::common::DataFusionError;
 use uplake_table::TableError;
+
+use crate::settings::duration_text;
 
 /// A place in the SQL text, both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +29,10 @@ pub enum EngineError {
          or ask for less (fewer groups, a narrower join, a LIMIT)"
     )]
     Limit { message: String },
+    /// The time-out came first; with the place in the queue, from 1, and how many waited, if the
+    /// statement was waiting for a slot.
+    #[error("{}", timed_out_text(*timeout, *queued, *ran, *place))]
+    TimedOut { timeout: Duration, queued: Duration, ran: Duration, place: Option<(usize, usize)> },
     /// The lake.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -43,6 +51,26 @@ impl EngineError {
     /// A statement error without a place.
     pub fn statement(message: impl Into<String>) -> Self {
         Self::Statement { message: message.into(), position: None }
+    }
+}
+
+fn timed_out_text(
+    timeout: Duration,
+    queued: Duration,
+    ran: Duration,
+    place: Option<(usize, usize)>,
+) -> String {
+    let [timeout, in_queue, computing] = [timeout, queued, ran].map(duration_text);
+    match place {
+        Some((place, of)) => format!(
+            "the time-out of {timeout} came while the statement was number {place} of {of} in the queue \
+             ({in_queue} there, {computing} of execution); run fewer at once, or give it more \
+             (--timeout, SET uplake.timeout)"
+        ),
+        None => format!(
+            "the time-out of {timeout} came after {in_queue} in the queue and {computing} of execution; \
+             ask for less, or give it more (--timeout, SET uplake.timeout)"
+        ),
     }
 }
 
@@ -70,7 +98,10 @@ impl From<DataFusionError> for EngineError {
                 Ok(table) => Self::Table(*table),
                 Err(other) => match other.downcast::<DataFusionError>() {
                     Ok(nested) => (*nested).into(),
-                    Err(other) => Self::Execution(other.to_string()),
+                    Err(other) => match other.downcast::<Self>() {
+                        Ok(own) => *own,
+                        Err(other) => Self::Execution(other.to_string()),
+                    },
                 },
             },
             DataFusionError::ResourcesExhausted(message) => Self::Limit { message },

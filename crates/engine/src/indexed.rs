@@ -48,7 +48,7 @@ use datafusion::physical_expr::{
     split_conjunction,
 };
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 use datafusion_datasource::file_stream::FileOpener;
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
@@ -58,7 +58,7 @@ use uplake_table::{
     Answered, DataFile, Fallback, ID_PREFIX, IndexCache, IndexSpec, Question, Selection,
 };
 
-use crate::hot::{ColumnCache, Gather, Picked, pruned};
+use crate::hot::{ColumnCache, Gather, Members, Picked, pruned};
 use crate::question::{join_question, question};
 use crate::warnings::Warnings;
 
@@ -159,6 +159,7 @@ impl FileSource for IndexedSource {
             batch_rows: self.batch_rows,
             conditions,
             questions,
+            joins: Mutex::new((Vec::new(), Arc::from(Vec::new()))),
         }))))
     }
 
@@ -303,6 +304,8 @@ struct Scan {
     conditions: Vec<Arc<dyn PhysicalExpr>>,
     /// What each condition asks.
     questions: Vec<Option<Question>>,
+    /// What joins knew when a file was opened last, and how often they had changed their minds.
+    joins: Mutex<(Vec<u64>, Arc<[Members]>)>,
 }
 
 /// What the index of one file said.
@@ -499,14 +502,17 @@ impl Scan {
             return Ok(None);
         };
         let conditions: &[_] = if self.source.applies { &self.conditions } else { &[] };
-        let gather = Arc::new(Gather::new(
+        let gather = Gather::new(
             Arc::clone(&self.source.indexes.columns),
             Arc::clone(&self.store),
             inner.table_schema(),
             conditions,
             projection,
             self.batch_rows,
-        )?);
+        )?;
+        let joins = self.joins(&gather)?;
+        let skipped = || self.counter("join_rows_skipped");
+        let gather = Arc::new(gather.with_joins(joins, skipped));
         let metadata = self.metadata(file).await?;
         let predicate = inner.filter();
         let mut read: Vec<usize> = projection.column_indices();
@@ -521,6 +527,16 @@ impl Scan {
             self.count("hot_files", 1);
         }
         Ok(picked)
+    }
+
+    /// What the joins above know by now, made anew if they know something else than at the last file.
+    fn joins(&self, gather: &Gather) -> Result<Arc<[Members]>> {
+        let known: Vec<u64> = self.conditions.iter().map(|c| c.snapshot_generation()).collect();
+        let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
+        if joins.0 != known {
+            *joins = (known, gather.members(&self.conditions)?.into());
+        }
+        Ok(Arc::clone(&joins.1))
     }
 
     async fn metadata(&self, file: &PartitionedFile) -> Result<Arc<ParquetMetaData>> {
@@ -597,6 +613,9 @@ impl Scan {
     /// What the build sides of joins ask by now.
     fn dynamic_questions(&self) -> Result<Vec<Question>> {
         let mut questions = Vec::new();
+        if self.source.indexes.specs.is_empty() {
+            return Ok(questions);
+        }
         for condition in &self.conditions {
             let Some(filter) = condition.downcast_ref::<DynamicFilterPhysicalExpr>() else {
                 continue;
@@ -648,7 +667,11 @@ impl Scan {
     }
 
     fn count(&self, name: &'static str, value: usize) {
-        MetricBuilder::new(self.source.inner.metrics()).counter(name, self.partition).add(value);
+        self.counter(name).add(value);
+    }
+
+    fn counter(&self, name: &'static str) -> Count {
+        MetricBuilder::new(self.source.inner.metrics()).counter(name, self.partition)
     }
 }
 

@@ -12,6 +12,8 @@
 //!     as_of: AsOf::Latest,
 //!     spill_folder: None,
 //!     use_indexes: true,
+//!     at_once: None,
+//!     timeout: None,
 //!     clock: Arc::new(|| 0),
 //! };
 //! let session = Session::new(Lake::open("./lake")?, &options)?;
@@ -25,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod assignment;
 mod calls;
 mod catalog;
@@ -52,12 +55,17 @@ mod moments;
 mod pool;
 mod provider;
 mod question;
+mod run;
 mod session;
+mod settings;
 mod statement;
 mod storage;
 mod warm;
 mod warnings;
 
+pub use admission::{Class, Listed, Queue};
 pub use error::{EngineError, Position, Result};
+pub use run::{RunOptions, Usage};
 pub use session::{Answer, Session, SessionOptions};
+pub use settings::parse_timeout;
 pub use statement::{Statement, parse};

@@ -450,6 +450,13 @@ impl LakeTable {
         // it an estimate again.
         statistics.num_rows = rows_precision(rows);
         statistics.total_byte_size = Precision::Inexact(bytes as usize);
+        // How many keys there can be says how long the answer of a join is, so which side is kept.
+        let fields = self.scan_schema.table_schema().fields();
+        for (column, field) in statistics.column_statistics.iter_mut().zip(fields) {
+            if field.data_type().is_integer() {
+                *column = self.bounds().over_files(&field.name().to_lowercase(), candidates);
+            }
+        }
         statistics
     }
 }
@@ -537,6 +544,18 @@ impl FileBounds {
         }
         let rows = files.iter().map(|f| f.rows).collect();
         Self { files: files.len(), min, max, nulls, rows }
+    }
+
+    /// The bounds of a column over several files; unknown if one of them has none.
+    fn over_files(&self, column: &str, files: &[usize]) -> ColumnStatistics {
+        let mut parts = files.iter().map(|file| self.column_statistics(column, *file));
+        let Some(mut whole) = parts.next() else { return ColumnStatistics::new_unknown() };
+        for part in parts {
+            whole.min_value = whole.min_value.min(&part.min_value);
+            whole.max_value = whole.max_value.max(&part.max_value);
+            whole.null_count = whole.null_count.add(&part.null_count);
+        }
+        whole
     }
 
     fn column_statistics(&self, column: &str, file: usize) -> ColumnStatistics {

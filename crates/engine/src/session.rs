@@ -4,11 +4,13 @@
 //! - All queries of a session share one memory pool; sorts, aggregates and joins spill when it is full,
 //!   and a query that cannot go on fails with [`EngineError::Limit`].
 //! - Dropping an answer's stream stops its query.
+//! - A bounded number of statements compute at once (`admission`); all others wait, and hold nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
@@ -17,7 +19,7 @@ use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemoryCatalogP
 use datafusion::common::{DataFusionError, TableReference};
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::TrackConsumersPool;
+use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateDefaults};
@@ -33,6 +35,7 @@ use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
 use uplake_table::{AsOf, IndexCache, Lake};
 
+use crate::admission::Admission;
 use crate::catalog::LakeCatalog;
 use crate::count_ids::count_ids;
 use crate::dense::{self, DenseAggregateExec, DenseAggregates};
@@ -47,6 +50,7 @@ use crate::indexed::IndexUse;
 use crate::join_ids::JoinIds;
 use crate::match_words::MatchWords;
 use crate::pool::SharedPool;
+use crate::settings::Settings;
 use crate::statement::{self, Statement, with_lower_case};
 use crate::storage::{self, QueryStore};
 use crate::warnings::Warnings;
@@ -69,6 +73,9 @@ const JOIN_LOOKUP_BYTES: usize = 64 << 20;
 /// where it was read. Ids are looked up in an array then, and the other side is often 10 times as long.
 const SHARED_SIDE_BYTES: usize = 256 << 20;
 const SHARED_SIDE_ROWS: usize = 16 << 20;
+/// Statements that compute at once, for each thread: when one waits for a file or has a step on one
+/// thread, another uses the core. More of them take longer, all together (docs/BENCHMARKS.md).
+const STATEMENTS_PER_THREAD: usize = 2;
 /// Footers and page indexes kept: a 20-column file's are about 100 KiB.
 const METADATA_CACHE_BYTES: usize = 256 << 20;
 
@@ -85,6 +92,10 @@ pub struct SessionOptions {
     pub spill_folder: Option<PathBuf>,
     /// Ask the indexes of data files; without, every answer comes from the data alone.
     pub use_indexes: bool,
+    /// Statements that compute at once, at least 1; `None` is twice the threads.
+    pub at_once: Option<usize>,
+    /// What a statement may take, in the queue and computing, unless it says otherwise.
+    pub timeout: Option<Duration>,
     /// The clock: milliseconds since 1970, UTC.
     pub clock: Arc<dyn Fn() -> i64 + Send + Sync>,
 }
@@ -121,6 +132,7 @@ pub struct Session {
     use_indexes: bool,
     warnings: Arc<Warnings>,
     pub(crate) id_sets: Arc<IdSets>,
+    pub(crate) admission: Arc<Admission>,
     /// Columns by which there were too many groups for arrays.
     too_many_groups: Arc<Mutex<HashSet<String>>>,
 }
@@ -140,16 +152,19 @@ impl Session {
     /// [`EngineError::Execution`] if the spill folder cannot be used.
     pub fn new(lake: Lake, options: &SessionOptions) -> Result<Self> {
         let columns = Arc::new(ColumnCache::new(options.memory_bytes / COLUMN_CACHE_SHARE));
-        let pool = TrackConsumersPool::new(
+        let pool: Arc<dyn MemoryPool> = Arc::new(TrackConsumersPool::new(
             SharedPool::new(options.memory_bytes, Arc::clone(&columns)),
             NonZeroUsize::new(NAMED_CONSUMERS).unwrap_or(NonZeroUsize::MIN),
-        );
+        ));
+        let slots = options.at_once.unwrap_or(options.threads * STATEMENTS_PER_THREAD);
+        let (taken, half) = (Arc::clone(&pool), options.memory_bytes / 2);
+        let admission = Admission::new(slots, move || taken.reserved() <= half);
         let mut disk = DiskManagerBuilder::default();
         if let Some(folder) = &options.spill_folder {
             disk = disk.with_mode(DiskManagerMode::Directories(vec![folder.clone()]));
         }
         let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(pool))
+            .with_memory_pool(pool)
             .with_disk_manager_builder(disk)
             .with_metadata_cache_limit(METADATA_CACHE_BYTES)
             .build_arc()?;
@@ -161,7 +176,9 @@ impl Session {
         };
         let catalog = Arc::new(LakeCatalog::new(lake.clone(), options.as_of.clone()));
         let warnings = Arc::new(Warnings::default());
-        let mut config = session_config(options.threads, &budget);
+        let settings = Settings { timeout: options.timeout };
+        let config = session_config(options.threads, &budget);
+        let mut config = config.with_option_extension(settings);
         let too_many_groups = Arc::default();
         if options.use_indexes {
             let cache = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
@@ -183,7 +200,17 @@ impl Session {
         let state = state.build();
         let id_sets = Arc::default();
         let (context, use_indexes) = (context(state, &catalog)?, options.use_indexes);
-        Ok(Self { context, lake, catalog, budget, use_indexes, warnings, id_sets, too_many_groups })
+        Ok(Self {
+            context,
+            lake,
+            catalog,
+            budget,
+            use_indexes,
+            warnings,
+            id_sets,
+            admission,
+            too_many_groups,
+        })
     }
 
     /// The lake.
@@ -231,16 +258,14 @@ impl Session {
             use_indexes: self.use_indexes,
             warnings: Arc::clone(&self.warnings),
             id_sets: Arc::clone(&self.id_sets),
+            admission: Arc::clone(&self.admission),
             too_many_groups: Arc::clone(&self.too_many_groups),
         };
         Ok((pinned, versions))
     }
 
-    /// Runs one statement.
-    ///
-    /// # Errors
-    /// See [`EngineError`]; an error while rows stream comes through the stream.
-    pub async fn run(&self, statement: &Statement) -> Result<Answer> {
+    /// Runs one statement now, whoever else computes.
+    pub(crate) async fn run_now(&self, statement: &Statement) -> Result<Answer> {
         self.catalog.begin_statement();
         if let Some(answer) = self.run_own(statement).await? {
             return Ok(answer);
@@ -427,18 +452,18 @@ impl Session {
         Ok(state.optimize(plan)?)
     }
 
+    /// The rows of a query; some of them, or its end, are there when this returns.
     pub(crate) async fn run_query(&self, plan: LogicalPlan) -> Result<SendableRecordBatchStream> {
         let (state, store) = self.query_state();
         let analyzes = matches!(plan, LogicalPlan::Analyze(_)) && self.lake.is_remote();
         let plan = self.optimized(&state, plan).await?;
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
-        let joins = contains(physical.as_ref(), |plan| plan.is::<HashJoinExec>());
-        let others =
-            |plan: &dyn ExecutionPlan| plan.is::<SortExec>() || plan.is::<DenseAggregateExec>();
-        let stream = match joins || contains(physical.as_ref(), others) {
-            true => self.retry_with_less(stream, plan, joins, state).await?,
-            false => stream,
+        let stream = match begun(stream).await {
+            Err(error) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
+                self.retry_with_less(error, physical, plan, state).await?
+            }
+            other => other?,
         };
         Ok(if analyzes { store.explained(stream) } else { stream })
     }
@@ -449,33 +474,40 @@ impl Session {
     /// its input before it answers.
     async fn retry_with_less(
         &self,
-        mut stream: SendableRecordBatchStream,
+        error: DataFusionError,
+        physical: Arc<dyn ExecutionPlan>,
         plan: LogicalPlan,
-        joins: bool,
         state: SessionState,
     ) -> Result<SendableRecordBatchStream> {
-        let first = stream.next().await;
-        if let Some(Err(error)) = &first
-            && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
-        {
-            drop(stream);
-            let too_many_by = dense::too_many_by(error);
-            let mut state = without_arrays(state);
-            let options = state.config_mut().options_mut();
-            if let Some(columns) = too_many_by {
-                self.too_many_groups.lock().unwrap_or_else(PoisonError::into_inner).insert(columns);
-            } else if joins {
-                options.optimizer.prefer_hash_join = false;
-            } else {
-                options.execution.target_partitions = 1;
-            }
-            let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
-            return Ok(execute_stream(physical, self.context.task_ctx())?);
+        let joins = contains(physical.as_ref(), |plan| plan.is::<HashJoinExec>());
+        let others =
+            |plan: &dyn ExecutionPlan| plan.is::<SortExec>() || plan.is::<DenseAggregateExec>();
+        if !joins && !contains(physical.as_ref(), others) {
+            return Err(error.into());
         }
-        let schema = stream.schema();
-        let again = futures::stream::iter(first).chain(stream);
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, again)))
+        let mut state = without_arrays(state);
+        let options = state.config_mut().options_mut();
+        if let Some(columns) = dense::too_many_by(&error) {
+            self.too_many_groups.lock().unwrap_or_else(PoisonError::into_inner).insert(columns);
+        } else if joins {
+            options.optimizer.prefer_hash_join = false;
+        } else {
+            options.execution.target_partitions = 1;
+        }
+        drop(physical);
+        let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+        Ok(begun(execute_stream(physical, self.context.task_ctx())?).await?)
     }
+}
+
+/// The stream once its first rows are there.
+async fn begun(
+    mut stream: SendableRecordBatchStream,
+) -> Result<SendableRecordBatchStream, DataFusionError> {
+    let Some(first) = stream.next().await.transpose()? else { return Ok(stream) };
+    let schema = stream.schema();
+    let again = futures::stream::iter([Ok(first)]).chain(stream);
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, again)))
 }
 
 /// A context whose names are the lake's tables, or files.

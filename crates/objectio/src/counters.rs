@@ -42,6 +42,11 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// Reads that began and have not ended.
+            pub(crate) fn reads_under_way(&self) -> u64 {
+                self.busy.lock().under_way
+            }
+
             /// The numbers as of now.
             #[must_use]
             pub fn counts(&self) -> Counts {

@@ -154,6 +154,12 @@ impl Store {
         self.layers.total.counts()
     }
 
+    /// Reads through all handles that are under way now.
+    #[must_use]
+    pub fn reads_under_way(&self) -> usize {
+        usize::try_from(self.layers.total.reads_under_way()).unwrap_or(usize::MAX)
+    }
+
     /// Estimated US dollars of what was asked through this handle.
     #[must_use]
     pub fn dollars(&self) -> f64 {

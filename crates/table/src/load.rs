@@ -108,8 +108,7 @@ pub struct LoadSummary {
 
 /// Loads files into a table, creating it if needed.
 ///
-/// Dropping the future between polls stops nothing that already runs on a thread, but nothing is
-/// committed then.
+/// Dropping the future commits nothing; its threads end soon and remove what they have written.
 ///
 /// # Errors
 /// Bad rows, type clashes, unreadable files and a full disk end the load with nothing committed.
@@ -154,6 +153,7 @@ async fn load_locked(
         options.now_millis,
     ));
     writer.ids().open().await?;
+    let _stop = StopOnDrop(Arc::clone(&writer));
     let written = {
         let (writer, mut options, progress) =
             (Arc::clone(&writer), options.clone(), Arc::clone(progress));
@@ -162,7 +162,16 @@ async fn load_locked(
             options.threads = 1;
         }
         let (inputs, schema) = (plan.inputs, SchemaRef::clone(&plan.layout.schema));
-        on_thread(move || run_threads(inputs, &schema, &writer, &options, &progress)).await
+        let (lake, runtime) = (lake.clone(), Handle::current());
+        on_thread(move || {
+            let written = run_threads(inputs, &schema, &writer, &options, &progress);
+            if writer.is_stopped() {
+                let (table, files) = (&writer.layout().table, writer.take_files());
+                runtime.block_on(commit::discard(&lake, table, &files));
+            }
+            written
+        })
+        .await
     };
     let mut adds = writer.take_files_as_written();
     if let Err(error) = written {
@@ -184,6 +193,15 @@ async fn load_locked(
         replaced_rows: summary.replaced_rows + replaced_rows,
         ..summary
     })
+}
+
+/// Ends the threads of a load that is dropped.
+struct StopOnDrop(Arc<TableWriter>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// The rejects file is made anew: it must not be one of the inputs.
@@ -522,6 +540,10 @@ impl Shared<'_> {
         self.keep_error(guarded(|| self.flush_all()));
     }
 
+    fn is_over(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) || self.writer.is_stopped()
+    }
+
     fn keep_error(&self, result: Result<()>) {
         if let Err(error) = result {
             self.failed.store(true, Ordering::Relaxed);
@@ -531,11 +553,14 @@ impl Shared<'_> {
     }
 
     fn decode_all(&self) -> Result<()> {
-        while !self.failed.load(Ordering::Relaxed) {
+        while !self.is_over() {
             let next = self.units.lock().unwrap_or_else(PoisonError::into_inner).next()?;
             let Some((mut sequence, unit, decoder)) = next else { return Ok(()) };
             let max_bad = if self.rejects.is_some() { usize::MAX } else { 1 };
             let bad = decoder.decode(unit, max_bad, self.progress, &mut |batch| {
+                if self.writer.is_stopped() {
+                    return Err(TableError::Invalid("the load was stopped".into()));
+                }
                 sequence.batch += 1;
                 self.writer.push(sequence, &batch)?;
                 let written = self.writer.bytes_written.load(Ordering::Relaxed);
@@ -548,7 +573,7 @@ impl Shared<'_> {
     }
 
     fn flush_all(&self) -> Result<()> {
-        while !self.failed.load(Ordering::Relaxed) && self.writer.flush_one()? {
+        while !self.is_over() && self.writer.flush_one()? {
             let written = self.writer.bytes_written.load(Ordering::Relaxed);
             self.progress.bytes_written.store(written, Ordering::Relaxed);
         }

@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
@@ -135,6 +135,8 @@ pub(crate) struct TableWriter {
     buffer_budget: usize,
     now_millis: i64,
     state: Mutex<State>,
+    /// Nobody wants the files any more.
+    stopped: AtomicBool,
     /// Bytes of finished files, for progress.
     pub bytes_written: AtomicU64,
     /// Rows left out because another of their key came with them.
@@ -187,6 +189,7 @@ impl TableWriter {
             buffer_budget,
             now_millis,
             state: Mutex::default(),
+            stopped: AtomicBool::new(false),
             bytes_written: AtomicU64::new(0),
             repeated_rows: AtomicU64::new(0),
         }
@@ -242,6 +245,15 @@ impl TableWriter {
 
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// No file is completed from now on; what is half done is dropped soon.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -320,12 +332,18 @@ impl TableWriter {
         match order {
             None => {
                 for batch in batches {
+                    if self.is_stopped() {
+                        return Ok(());
+                    }
                     file.write(&batch)?;
                 }
             }
             Some(order) => {
                 let refs: Vec<&RecordBatch> = batches.iter().collect();
                 for chunk in order.chunks(ENCODE_ROWS) {
+                    if self.is_stopped() {
+                        return Ok(());
+                    }
                     let rows = interleave_record_batch(&refs, chunk)
                         .map_err(|e| TableError::arrow("sorting rows", e))?;
                     file.write(&rows)?;
@@ -354,7 +372,7 @@ impl TableWriter {
             .block_on(self.store.put_multipart(&location))
             .map_err(|e| TableError::store(format!("writing {location}"), e))?;
         let sink = UploadSink {
-            upload,
+            upload: Some(upload),
             buffer: Vec::with_capacity(PART_BYTES + (1 << 20)),
             runtime: self.runtime.clone(),
             bytes: 0,
@@ -715,7 +733,8 @@ fn distinct_share(values: &ArrayRef) -> f64 {
 
 /// Bytes of a file on their way to the store, a part at a time.
 pub(crate) struct UploadSink {
-    upload: Box<dyn MultipartUpload>,
+    /// Until it is complete.
+    upload: Option<Box<dyn MultipartUpload>>,
     buffer: Vec<u8>,
     runtime: Handle,
     bytes: u64,
@@ -728,12 +747,27 @@ impl UploadSink {
             return Ok(());
         }
         let part = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES + (1 << 20)));
-        self.runtime.block_on(self.upload.put_part(part.into())).map_err(std::io::Error::other)
+        let Some(upload) = &mut self.upload else {
+            return Err(std::io::Error::other("the file is complete"));
+        };
+        self.runtime.block_on(upload.put_part(part.into())).map_err(std::io::Error::other)
     }
 
     fn finish(&mut self) -> std::io::Result<()> {
         self.send()?;
-        self.runtime.block_on(self.upload.complete()).map(drop).map_err(std::io::Error::other)
+        let Some(upload) = &mut self.upload else { return Ok(()) };
+        self.runtime.block_on(upload.complete()).map_err(std::io::Error::other)?;
+        self.upload = None;
+        Ok(())
+    }
+}
+
+impl Drop for UploadSink {
+    /// The parts of a file that nobody completes cost money in a bucket.
+    fn drop(&mut self) {
+        if let Some(mut upload) = self.upload.take() {
+            self.runtime.spawn(async move { upload.abort().await });
+        }
     }
 }
 

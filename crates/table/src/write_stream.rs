@@ -1,10 +1,11 @@
 //! Batches from a query into a table, in one commit: INSERT, CREATE TABLE AS, DELETE.
 //!
 //! # Invariants
-//! - Nothing is visible before [`StreamWriter::commit`]; dropping the writer commits nothing.
+//! - Nothing is visible before [`StreamWriter::commit`]; dropping the writer commits nothing, and its
+//!   threads end soon and remove what they have written.
 //! - At most [`QUEUE_BATCHES`] batches wait; a fast producer is slowed down.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -47,7 +48,8 @@ pub struct StreamWriter {
     writer: Arc<TableWriter>,
     queue: Option<mpsc::Sender<(Sequence, RecordBatch)>>,
     done: Vec<oneshot::Receiver<Result<()>>>,
-    cancelled: Arc<AtomicBool>,
+    /// Threads that have not come to their end.
+    threads: Arc<AtomicUsize>,
     sent: usize,
     now_millis: i64,
     lock: Option<TableLock>,
@@ -117,17 +119,24 @@ impl StreamWriter {
             Arc::new(TableWriter::new(lake, layout, Handle::current(), memory_bytes, now_millis));
         let (queue, batches) = mpsc::channel(QUEUE_BATCHES);
         let batches = Arc::new(Mutex::new(batches));
-        let cancelled = Arc::new(AtomicBool::new(false));
+        let at_work = Arc::new(AtomicUsize::new(0));
         let mut done = Vec::new();
         for _ in 0..threads.max(1) {
             let (tell, told) = oneshot::channel();
-            let (writer, batches, cancelled) =
-                (Arc::clone(&writer), Arc::clone(&batches), Arc::clone(&cancelled));
+            let (lake, runtime) = (lake.clone(), Handle::current());
+            let (writer, batches) = (Arc::clone(&writer), Arc::clone(&batches));
+            let at_work = Arc::clone(&at_work);
+            at_work.fetch_add(1, Ordering::AcqRel);
             std::thread::Builder::new()
                 .name("uplake-write".into())
                 .spawn(move || {
+                    let result = encode(&writer, &batches);
+                    if at_work.fetch_sub(1, Ordering::AcqRel) == 1 && writer.is_stopped() {
+                        let (table, files) = (&writer.layout().table, writer.take_files());
+                        runtime.block_on(commit::discard(&lake, table, &files));
+                    }
                     // The receiver is gone only if the statement was dropped.
-                    let _ = tell.send(encode(&writer, &batches, &cancelled));
+                    let _ = tell.send(result);
                 })
                 .map_err(|e| TableError::io("starting a thread", e))?;
             done.push(told);
@@ -140,7 +149,7 @@ impl StreamWriter {
             writer,
             queue: Some(queue),
             done,
-            cancelled,
+            threads: at_work,
             sent: 0,
             now_millis,
             lock: Some(lock),
@@ -260,7 +269,7 @@ impl StreamWriter {
 
     /// Stops and deletes what was written.
     pub async fn abort(mut self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.writer.stop();
         // The error that led here is the one to report.
         let _ = self.drain().await;
         commit::discard(&self.lake, &self.table, &self.writer.take_files()).await;
@@ -286,16 +295,24 @@ impl StreamWriter {
 
 impl Drop for StreamWriter {
     fn drop(&mut self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.writer.stop();
+        // Threads that are at work clean up themselves.
+        if self.threads.load(Ordering::Acquire) > 0 {
+            return;
+        }
+        let files = self.writer.take_files();
+        if let (false, Ok(runtime)) = (files.is_empty(), Handle::try_current()) {
+            let (lake, table) = (self.lake.clone(), self.table.clone());
+            runtime.spawn(async move { commit::discard(&lake, &table, &files).await });
+        }
     }
 }
 
 fn encode(
     writer: &TableWriter,
     batches: &Mutex<mpsc::Receiver<(Sequence, RecordBatch)>>,
-    cancelled: &AtomicBool,
 ) -> Result<()> {
-    let stop = || cancelled.load(Ordering::Relaxed);
+    let stop = || writer.is_stopped();
     let work = || -> Result<()> {
         loop {
             let next = batches.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
@@ -310,7 +327,7 @@ fn encode(
     let result = work();
     if result.is_err() {
         // The producer sees a closed queue and asks for the error.
-        cancelled.store(true, Ordering::Relaxed);
+        writer.stop();
         batches.lock().unwrap_or_else(PoisonError::into_inner).close();
     }
     result

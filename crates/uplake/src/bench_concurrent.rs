@@ -1,4 +1,5 @@
-//! `uplake bench-concurrent` (hidden): many statements at once in one process, for bench/allocator.py.
+//! `uplake bench-concurrent` (hidden): many statements at once in one process, for bench/allocator.py
+//! and bench/concurrent.py.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use uplake_engine::{Answer, EngineError, Session, Statement, parse};
 use uplake_table::AsOf;
 
 use crate::LakeArgs;
-use crate::environment::session;
+use crate::environment::{Limits, session};
 
 /// Linux counts CPU time in these.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -31,6 +32,12 @@ pub struct BenchConcurrentArgs {
     /// Start no statement after this long
     #[arg(long, default_value_t = 20.0)]
     seconds: f64,
+    /// End after so many, too
+    #[arg(long, default_value_t = usize::MAX)]
+    statements: usize,
+    /// Of them, those that compute (default: what a session has)
+    #[arg(long)]
+    slots: Option<usize>,
 }
 
 /// Runs the command; prints one JSON object.
@@ -41,7 +48,8 @@ pub async fn run(args: BenchConcurrentArgs) -> Result<()> {
     if statements.is_empty() {
         bail!("{} holds no statement", args.queries.display());
     }
-    let session = Arc::new(session(&args.lake, AsOf::Latest)?);
+    let limits = Limits { timeout: None, at_once: args.slots };
+    let session = Arc::new(session(&args.lake, AsOf::Latest, limits)?);
     let next = Arc::new(AtomicUsize::new(0));
     let started = Instant::now();
     let cpu_before = cpu_seconds();
@@ -53,7 +61,11 @@ pub async fn run(args: BenchConcurrentArgs) -> Result<()> {
         workers.spawn(async move {
             let (mut times, mut errors) = (Vec::new(), 0);
             while Instant::now() < until {
-                let number = next.fetch_add(1, Ordering::Relaxed) % statements.len();
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= args.statements {
+                    break;
+                }
+                let number = number % statements.len();
                 let begun = Instant::now();
                 match drain(&session, &statements[number]).await {
                     Ok(()) => times.push(begun.elapsed().as_secs_f64()),
@@ -81,6 +93,7 @@ pub async fn run(args: BenchConcurrentArgs) -> Result<()> {
         "statements": times.len(),
         "seconds": started.elapsed().as_secs_f64(),
         "cpu_seconds": cpu_seconds() - cpu_before,
+        "mean": times.iter().sum::<f64>() / times.len().max(1) as f64,
         "p50": percentile(0.5),
         "p95": percentile(0.95),
         "errors": errors,

@@ -14,7 +14,7 @@ use uplake_table::{
 use uplake_testkit::shop::{Planted, ShopOptions};
 
 use crate::LakeArgs;
-use crate::environment::{self, memory_bytes, now_millis, session, threads};
+use crate::environment::{self, Limits, memory_bytes, now_millis, session, threads};
 use crate::generate::shop_files;
 use crate::output::{
     Format, count_text, is_terminal, statement_error, stdout, width, write_answer, write_file,
@@ -68,7 +68,7 @@ pub async fn run(args: DemoArgs) -> Result<()> {
         load_table(&lake, &lake_args, &args.out, table).await?;
     }
     write_definitions(&lake_path, &planted)?;
-    let session = session(&lake_args, AsOf::Latest)?;
+    let session = session(&lake_args, AsOf::Latest, Limits::default())?;
     println!("\n3. The report: uplake report free_shipping --lake {}\n", lake_path.display());
     show_report(&session, &lake_path, &args.out).await?;
     println!("\n4. A test that must not be trusted: uplake report new_checkout\n");

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use uplake_engine::{Session, SessionOptions};
@@ -16,6 +17,61 @@ const MEMORY_SHARE: f64 = 0.6;
 /// Assumed when the system does not say.
 const MEMORY_FALLBACK_BYTES: usize = 4 << 30;
 
+/// What a stopped command has to end its statement: threads that encode, marks in a bucket.
+const STOP_TIME: Duration = Duration::from_secs(5);
+/// Exit status of what Ctrl-C stopped, as shells have it: 128 and the signal's number.
+const INTERRUPTED: u8 = 130;
+const TERMINATED: u8 = 143;
+
+/// A signal ended the command.
+#[derive(Debug)]
+pub struct Stopped {
+    /// The exit status to end with.
+    pub status: u8,
+}
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("cancelled")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// Runs a command that Ctrl-C and SIGTERM stop: it is dropped, which removes what it has on disk and
+/// in a bucket. The second one ends the process at once.
+pub async fn until_stopped(command: impl Future<Output = Result<()>>) -> Result<()> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let watch = tokio::spawn(async move {
+        let status = stop_signal().await;
+        // The command may be over.
+        let _ = tell.send(status);
+        let _ = tokio::time::timeout(STOP_TIME, stop_signal()).await;
+        std::process::exit(i32::from(status));
+    });
+    let result = tokio::select! {
+        result = command => result,
+        Ok(status) = told => return Err(Stopped { status }.into()),
+    };
+    watch.abort();
+    result
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+async fn stop_signal() -> u8 {
+    #[cfg(unix)]
+    if let Ok(mut terminate) =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+    {
+        return tokio::select! {
+            _ = tokio::signal::ctrl_c() => INTERRUPTED,
+            _ = terminate.recv() => TERMINATED,
+        };
+    }
+    let _ = tokio::signal::ctrl_c().await;
+    INTERRUPTED
+}
+
 /// Runs a command on a runtime of its own.
 pub fn run(command: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -23,8 +79,11 @@ pub fn run(command: impl Future<Output = Result<()>>) -> Result<()> {
         .build()
         .context("starting the runtime")?;
     let result = runtime.block_on(command);
-    // Threads that still read a file must not hold up the exit.
-    runtime.shutdown_background();
+    match &result {
+        Err(error) if error.is::<Stopped>() => runtime.shutdown_timeout(STOP_TIME),
+        // Threads that still read a file must not hold up the exit.
+        _ => runtime.shutdown_background(),
+    }
     result
 }
 
@@ -76,14 +135,30 @@ fn cache_folder() -> Option<PathBuf> {
         .or_else(|| folder("HOME").map(|f| f.join(".cache/uplake")))
 }
 
+/// What statements may take.
+#[derive(Clone, Copy, Default)]
+pub struct Limits {
+    /// For each; 0 is no limit.
+    pub timeout: Option<Duration>,
+    /// Statements that compute at once.
+    pub at_once: Option<usize>,
+}
+
+/// `30s`, `500ms`, `2m`; 0 is no limit.
+pub fn parse_timeout(text: &str) -> Result<Duration, String> {
+    Ok(uplake_engine::parse_timeout(text)?.unwrap_or_default())
+}
+
 /// Opens the lake and a session on it.
-pub fn session(args: &LakeArgs, as_of: AsOf) -> Result<Session> {
+pub fn session(args: &LakeArgs, as_of: AsOf, limits: Limits) -> Result<Session> {
     let options = SessionOptions {
         memory_bytes: memory_bytes(args),
         threads: threads(args),
         as_of,
         spill_folder: None,
         use_indexes: !args.no_index,
+        at_once: limits.at_once,
+        timeout: limits.timeout.filter(|timeout| !timeout.is_zero()),
         clock: Arc::new(now_millis),
     };
     Ok(Session::new(lake(args)?, &options)?)

@@ -1,7 +1,7 @@
 //! The command `uplake`.
 //!
 //! Each subcommand is a module with its arguments and a `run`. Exit codes: 0 done, 1 the request
-//! cannot be served (the message says what to do), 2 usage.
+//! cannot be served (the message says what to do), 2 usage, 130 and 143 stopped by Ctrl-C and SIGTERM.
 
 #![forbid(unsafe_code)]
 
@@ -112,7 +112,8 @@ fn main() -> ExitCode {
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", output::error_text(&error));
-            ExitCode::FAILURE
+            let stopped = error.downcast_ref::<environment::Stopped>();
+            stopped.map_or(ExitCode::FAILURE, |stopped| ExitCode::from(stopped.status))
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -13,7 +14,7 @@ use uplake_experiment::{
 use uplake_table::{AsOf, Lake};
 
 use crate::LakeArgs;
-use crate::environment::session;
+use crate::environment::{Limits, parse_timeout, session, until_stopped};
 use crate::output::{error_text, is_terminal, width, write_file};
 
 /// Arguments of `uplake report`.
@@ -41,6 +42,9 @@ pub struct ReportArgs {
     /// .html) in this folder
     #[arg(long, short = 'o')]
     output: Option<PathBuf>,
+    /// What the report may take, waiting included: 30s, 500ms, 2m; 0 is no limit
+    #[arg(long, env = "UPLAKE_TIMEOUT", value_parser = parse_timeout)]
+    timeout: Option<Duration>,
     /// Print the SQL that the report runs instead of running it
     #[arg(long)]
     show_sql: bool,
@@ -102,12 +106,17 @@ impl Asked {
 
 /// Runs the command.
 pub async fn run(args: ReportArgs) -> Result<()> {
+    until_stopped(report(args)).await
+}
+
+async fn report(args: ReportArgs) -> Result<()> {
     let as_of = args.as_of.as_deref().map(AsOf::parse).transpose()?.unwrap_or(AsOf::Latest);
     let several = args.experiments.len() > 1;
     if several && args.format == ReportFormat::Html && args.output.is_none() {
         bail!("several pages need a folder to go to: add --output FOLDER");
     }
-    let session = session(&args.lake, as_of)?;
+    let limits = Limits { timeout: args.timeout, at_once: None };
+    let session = session(&args.lake, as_of, limits)?;
     let mut asked = Vec::with_capacity(args.experiments.len());
     for name in &args.experiments {
         asked.push(Asked::new(session.lake(), name, &args).await?);

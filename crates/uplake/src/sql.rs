@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -16,7 +16,7 @@ use uplake_engine::{Session, Statement, parse};
 use uplake_table::AsOf;
 
 use crate::LakeArgs;
-use crate::environment::session;
+use crate::environment::{Limits, parse_timeout, session, until_stopped};
 use crate::output::{Format, statement_error, stdout, write_answer};
 
 const HISTORY_LINES: usize = 10_000;
@@ -41,6 +41,9 @@ pub struct SqlArgs {
     /// Read every table as of this version: 12, 2026-11-01, "2026-11-01 08:00:00"
     #[arg(long, value_parser = parse_as_of)]
     as_of: Option<AsOf>,
+    /// What a statement may take, waiting included: 30s, 500ms, 2m; 0 is no limit
+    #[arg(long, env = "UPLAKE_TIMEOUT", value_parser = parse_timeout)]
+    timeout: Option<Duration>,
     /// Write `time: SECONDS` per statement to standard error
     #[arg(long)]
     timing: bool,
@@ -52,7 +55,9 @@ fn parse_as_of(text: &str) -> Result<AsOf, String> {
 
 /// Runs the command.
 pub async fn run(args: SqlArgs) -> Result<()> {
-    let session = session(&args.lake, args.as_of.clone().unwrap_or(AsOf::Latest))?;
+    let as_of = args.as_of.clone().unwrap_or(AsOf::Latest);
+    let limits = Limits { timeout: args.timeout, at_once: None };
+    let session = session(&args.lake, as_of, limits)?;
     let text = match (&args.command, &args.file) {
         (Some(command), _) => Some(command.clone()),
         (None, Some(path)) if path.as_os_str() != "-" => Some(
@@ -66,7 +71,7 @@ pub async fn run(args: SqlArgs) -> Result<()> {
         }
     };
     match text {
-        Some(text) => run_text(&session, &text, &args).await,
+        Some(text) => until_stopped(run_text(&session, &text, &args)).await,
         None => interactive(&session, &args).await,
     }
 }

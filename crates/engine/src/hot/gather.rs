@@ -22,12 +22,14 @@ use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
+use datafusion::physical_plan::metrics::Count;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use uplake_table::Selection;
 
 use super::compact::{compact, is_long_text, picked, piece};
+use super::joins::{Members, select};
 use super::{Chunk, ColumnCache};
 
 /// What a scan wants of files, and how to get it from decoded columns.
@@ -42,6 +44,8 @@ pub(crate) struct Gather {
     projection: Vec<Arc<dyn PhysicalExpr>>,
     output: SchemaRef,
     batch_rows: usize,
+    /// What joins know of their other sides, and the rows that went because of it.
+    joins: Option<(Arc<[Members]>, Count)>,
 }
 
 /// Rows to pick from one row group, whose columns are at hand.
@@ -93,7 +97,19 @@ impl Gather {
             output: Arc::new(projection.project_schema(all)?),
             fields,
             batch_rows,
+            joins: None,
         })
+    }
+
+    /// What joins among `conditions` know of the columns that are read.
+    pub fn members(&self, conditions: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<Members>> {
+        Members::of(conditions, &self.fields)
+    }
+
+    /// Rows that the joins above would drop need not be handed out; counts them.
+    pub fn with_joins(mut self, joins: Arc<[Members]>, skipped: impl FnOnce() -> Count) -> Self {
+        self.joins = (!joins.is_empty()).then(|| (joins, skipped()));
+        self
     }
 
     /// Is anything read but the number of rows?
@@ -390,22 +406,34 @@ impl Picked {
         let Self { gather, rows, columns } = self;
         let batch_rows = gather.batch_rows.max(1);
         let schema = Arc::new(Schema::new(gather.fields.clone()));
-        let parts: Vec<Part> = match rows {
+        let columns: Arc<[Values]> = columns.into();
+        let parts: Box<dyn Iterator<Item = Result<Part>> + Send> = match rows {
             Rows::Numbers(rows) => {
-                let numbers = |part: &[u32]| Part::Numbers(UInt32Array::from(part.to_vec()));
-                rows.chunks(batch_rows).map(numbers).collect()
+                let numbers = |part: &[u32]| Ok(Part::Numbers(UInt32Array::from(part.to_vec())));
+                Box::new(rows.chunks(batch_rows).map(numbers).collect::<Vec<_>>().into_iter())
             }
             Rows::Ranges(ranges) => {
-                let pieces = |range: Range<usize>| {
+                let pieces = move |range: Range<usize>| {
                     let end = range.end;
-                    let piece = move |from| Part::Piece(from, batch_rows.min(end - from));
+                    let piece = move |from| (from, batch_rows.min(end - from));
                     range.step_by(batch_rows).map(piece)
                 };
-                ranges.into_iter().flat_map(pieces).collect()
+                let pieces = ranges.into_iter().flat_map(pieces);
+                match gather.joins {
+                    None => Box::new(pieces.map(|(from, rows)| Ok(Part::Piece(from, rows)))),
+                    Some(_) => Box::new(Joined {
+                        gather: Arc::clone(&gather),
+                        columns: Arc::clone(&columns),
+                        pieces: Box::new(pieces),
+                        found: Vec::new(),
+                        next: None,
+                    }),
+                }
             }
         };
         futures::stream::iter(parts)
             .map(move |part| {
+                let part = part?;
                 let picked = columns
                     .iter()
                     .map(|values| match (values, &part) {
@@ -422,6 +450,57 @@ impl Picked {
                 gather.project(&gather.apply(batch)?)
             })
             .boxed()
+    }
+}
+
+/// The rows of pieces that joins do not drop.
+struct Joined {
+    gather: Arc<Gather>,
+    columns: Arc<[Values]>,
+    pieces: Box<dyn Iterator<Item = (usize, usize)> + Send>,
+    /// Rows to hand out, fewer than a batch.
+    found: Vec<u32>,
+    /// The piece after them.
+    next: Option<(usize, usize)>,
+}
+
+impl Iterator for Joined {
+    type Item = Result<Part>;
+
+    fn next(&mut self) -> Option<Result<Part>> {
+        let batch_rows = self.gather.batch_rows.max(1);
+        let (members, skipped) = self.gather.joins.as_ref()?;
+        let decoded = |column: usize| match &self.columns[column] {
+            Values::Decoded(values) => Some(values),
+            Values::Same(_) => None,
+        };
+        loop {
+            if let Some((from, rows)) = self.next.take() {
+                return Some(Ok(Part::Piece(from, rows)));
+            }
+            let Some((from, rows)) = self.pieces.next() else { break };
+            let before = self.found.len();
+            if let Err(error) = select(members, decoded, from..from + rows, &mut self.found) {
+                return Some(Err(error));
+            }
+            let kept = self.found.len() - before;
+            // Copying a piece is faster than picking most of its rows.
+            if kept * 4 > rows * 3 {
+                self.found.truncate(before);
+                self.next = Some((from, rows));
+                if before > 0 {
+                    break;
+                }
+                continue;
+            }
+            skipped.add(rows - kept);
+            if self.found.len() >= batch_rows {
+                break;
+            }
+        }
+        let later = self.found.split_off(self.found.len().min(batch_rows));
+        let found = std::mem::replace(&mut self.found, later);
+        (!found.is_empty()).then(|| Ok(Part::Numbers(found.into())))
     }
 }
 

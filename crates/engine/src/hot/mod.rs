@@ -14,6 +14,7 @@
 
 mod compact;
 mod gather;
+mod joins;
 mod pruned;
 
 use std::collections::{HashMap, HashSet};
@@ -24,6 +25,7 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::object_store::path::Path;
 
 pub(crate) use gather::{Gather, Picked};
+pub(crate) use joins::Members;
 pub(crate) use pruned::pruned;
 
 /// Chunks whose cost so far is remembered.

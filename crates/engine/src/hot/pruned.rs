@@ -12,11 +12,16 @@ use datafusion::datasource::physical_plan::parquet::{
 };
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::parquet::file::metadata::ParquetMetaData;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::InListExpr;
+use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 use datafusion::physical_expr_adapter::replace_columns_with_literals;
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+
+/// DataFusion compares no longer list with bounds, but looks at each value of it all the same; a join
+/// sends the bounds of its list beside it.
+const LONG_LIST: usize = 20;
 
 /// By row group, ranges of row numbers within it. Row groups whose start is not in the file's range are
 /// another thread's.
@@ -36,6 +41,11 @@ pub(crate) fn pruned(
         // The counts of the scan itself are of what it reads.
         let metrics = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
         let predicate = snapshot_physical_expr(Arc::clone(predicate))?;
+        let is_long = |condition: &Arc<dyn PhysicalExpr>| {
+            condition.downcast_ref::<InListExpr>().is_some_and(|list| list.len() > LONG_LIST)
+        };
+        let short = split_conjunction(&predicate).into_iter().filter(|c| !is_long(*c));
+        let predicate = conjunction(short.cloned().collect::<Vec<_>>());
         // A column that is not in the file would be taken for one of NULLs.
         let partition = table.table_partition_cols().iter().map(|field| field.name().as_str());
         let values: HashMap<&str, &ScalarValue> = partition.zip(&file.partition_values).collect();

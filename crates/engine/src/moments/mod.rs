@@ -42,19 +42,11 @@ use sql::Sql;
 use time::Times;
 
 impl Session {
-    /// Runs a moments query.
-    ///
-    /// # Errors
-    /// [`EngineError::Report`] for an expression or a column of the definition that the tables do not
-    /// have, and for a time zone or a period that cannot be read.
-    pub async fn moments(&self, query: &MomentsQuery) -> Result<MomentsTable> {
-        let mut answers = self.moments_together(&[query]).await;
-        answers.pop().unwrap_or_else(|| Err(EngineError::Report("no answer".into())))
-    }
-
-    /// Runs moments queries, in one scan of each table where that is possible. Answers are in the order
-    /// of the queries; each can fail alone.
-    pub async fn moments_together(&self, queries: &[&MomentsQuery]) -> Vec<Result<MomentsTable>> {
+    /// [`Session::moments_together`] now, whoever else computes.
+    pub(crate) async fn moments_now(
+        &self,
+        queries: &[&MomentsQuery],
+    ) -> Vec<Result<MomentsTable>> {
         let mut answers: Vec<Option<Result<MomentsTable>>> = Vec::new();
         // By what users are told apart by, the queries that can share a scan.
         let mut together: BTreeMap<KeyKind, Vec<(usize, Times)>> = BTreeMap::new();

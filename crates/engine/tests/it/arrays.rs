@@ -175,3 +175,20 @@ fn plans_say_that_arrays_and_ids_are_used() {
     let analyzed = rows(&session, &format!("EXPLAIN ANALYZE {sql}")).concat();
     assert!(analyzed.contains("hot_files="), "{analyzed}");
 }
+
+/// Rows of kept columns that a join would drop are not handed out, and the answer is the same.
+#[test]
+fn a_scan_of_kept_columns_leaves_out_what_a_join_drops() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), 1 << 30, 2);
+    block_on(session.query(DATA)).unwrap();
+    let few = "CREATE TABLE few AS SELECT value * 100 AS k FROM generate_series(1, 20) AS s(value)";
+    block_on(session.query(few)).unwrap();
+    let joined = "SELECT count(*), sum(e.n) FROM events e JOIN few ON e.n = few.k";
+    let plain = "SELECT count(*), sum(n) FROM events WHERE n % 100 = 0 AND n <= 2000";
+    for _ in 0..4 {
+        assert_eq!(rows(&session, joined), rows(&session, plain));
+    }
+    let analyzed = rows(&session, &format!("EXPLAIN ANALYZE {joined}")).concat();
+    assert!(analyzed.contains("join_rows_skipped="), "{analyzed}");
+}

@@ -7,8 +7,10 @@ mod assignment;
 mod budget;
 mod days;
 mod domains;
+mod dropped;
 mod indexes;
 mod moments;
+mod queue;
 mod ranked;
 mod units;
 
@@ -32,6 +34,8 @@ fn options(memory_bytes: usize, threads: usize) -> SessionOptions {
         as_of: AsOf::Latest,
         spill_folder: None,
         use_indexes: true,
+        at_once: None,
+        timeout: None,
         clock: Arc::new(move || ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) * 1000),
     }
 }

@@ -20,6 +20,8 @@ fn session(folder: &std::path::Path, memory_bytes: usize, threads: usize) -> Ses
         as_of: AsOf::Latest,
         spill_folder: None,
         use_indexes: true,
+        at_once: None,
+        timeout: None,
         clock,
     };
     Session::new(lake, &options).unwrap()
