@@ -58,7 +58,7 @@ use uplake_table::{
     Answered, DataFile, Fallback, ID_PREFIX, IndexCache, IndexSpec, Question, Selection,
 };
 
-use crate::hot::{ColumnCache, Gather, Members, Picked, pruned};
+use crate::hot::{ColumnCache, Gather, Picked, Sieve, pruned};
 use crate::question::{join_question, question};
 use crate::warnings::Warnings;
 
@@ -159,7 +159,7 @@ impl FileSource for IndexedSource {
             batch_rows: self.batch_rows,
             conditions,
             questions,
-            joins: Mutex::new((Vec::new(), Arc::from(Vec::new()))),
+            sieves: Mutex::new((Vec::new(), Arc::from(Vec::new()))),
         }))))
     }
 
@@ -304,8 +304,9 @@ struct Scan {
     conditions: Vec<Arc<dyn PhysicalExpr>>,
     /// What each condition asks.
     questions: Vec<Option<Question>>,
-    /// What joins knew when a file was opened last, and how often they had changed their minds.
-    joins: Mutex<(Vec<u64>, Arc<[Members]>)>,
+    /// What the plan would drop as of when a file was opened last, and how often joins had changed their
+    /// minds by then.
+    sieves: Mutex<(Vec<u64>, Arc<[Sieve]>)>,
 }
 
 /// What the index of one file said.
@@ -510,9 +511,9 @@ impl Scan {
             projection,
             self.batch_rows,
         )?;
-        let joins = self.joins(&gather)?;
-        let skipped = || self.counter("join_rows_skipped");
-        let gather = Arc::new(gather.with_joins(joins, skipped));
+        let sieves = self.sieves(&gather)?;
+        let skipped = || self.counter("hot_rows_skipped");
+        let gather = Arc::new(gather.with_sieves(sieves, skipped));
         let metadata = self.metadata(file).await?;
         let predicate = inner.filter();
         let mut read: Vec<usize> = projection.column_indices();
@@ -529,14 +530,14 @@ impl Scan {
         Ok(picked)
     }
 
-    /// What the joins above know by now, made anew if they know something else than at the last file.
-    fn joins(&self, gather: &Gather) -> Result<Arc<[Members]>> {
+    /// What the plan would drop by now, made anew if joins know something else than at the last file.
+    fn sieves(&self, gather: &Gather) -> Result<Arc<[Sieve]>> {
         let known: Vec<u64> = self.conditions.iter().map(|c| c.snapshot_generation()).collect();
-        let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
-        if joins.0 != known {
-            *joins = (known, gather.members(&self.conditions)?.into());
+        let mut sieves = self.sieves.lock().unwrap_or_else(PoisonError::into_inner);
+        if sieves.0 != known {
+            *sieves = (known, gather.sieves(&self.conditions)?.into());
         }
-        Ok(Arc::clone(&joins.1))
+        Ok(Arc::clone(&sieves.1))
     }
 
     async fn metadata(&self, file: &PartitionedFile) -> Result<Arc<ParquetMetaData>> {

@@ -29,7 +29,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use uplake_table::Selection;
 
 use super::compact::{compact, is_long_text, picked, piece};
-use super::joins::{Members, select};
+use super::sieve::{Sieve, select};
 use super::{Chunk, ColumnCache};
 
 /// What a scan wants of files, and how to get it from decoded columns.
@@ -44,8 +44,8 @@ pub(crate) struct Gather {
     projection: Vec<Arc<dyn PhysicalExpr>>,
     output: SchemaRef,
     batch_rows: usize,
-    /// What joins know of their other sides, and the rows that went because of it.
-    joins: Option<(Arc<[Members]>, Count)>,
+    /// What joins and filters would drop, and the rows that went because of it.
+    sieves: Option<(Arc<[Sieve]>, Count)>,
 }
 
 /// Rows to pick from one row group, whose columns are at hand.
@@ -97,18 +97,18 @@ impl Gather {
             output: Arc::new(projection.project_schema(all)?),
             fields,
             batch_rows,
-            joins: None,
+            sieves: None,
         })
     }
 
-    /// What joins among `conditions` know of the columns that are read.
-    pub fn members(&self, conditions: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<Members>> {
-        Members::of(conditions, &self.fields)
+    /// What `conditions` say of single columns that are read.
+    pub fn sieves(&self, conditions: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<Sieve>> {
+        Sieve::of(conditions, &self.fields)
     }
 
-    /// Rows that the joins above would drop need not be handed out; counts them.
-    pub fn with_joins(mut self, joins: Arc<[Members]>, skipped: impl FnOnce() -> Count) -> Self {
-        self.joins = (!joins.is_empty()).then(|| (joins, skipped()));
+    /// Rows that the plan would drop need not be handed out; counts them.
+    pub fn with_sieves(mut self, sieves: Arc<[Sieve]>, skipped: impl FnOnce() -> Count) -> Self {
+        self.sieves = (!sieves.is_empty()).then(|| (sieves, skipped()));
         self
     }
 
@@ -419,9 +419,9 @@ impl Picked {
                     range.step_by(batch_rows).map(piece)
                 };
                 let pieces = ranges.into_iter().flat_map(pieces);
-                match gather.joins {
+                match gather.sieves {
                     None => Box::new(pieces.map(|(from, rows)| Ok(Part::Piece(from, rows)))),
-                    Some(_) => Box::new(Joined {
+                    Some(_) => Box::new(Sifted {
                         gather: Arc::clone(&gather),
                         columns: Arc::clone(&columns),
                         pieces: Box::new(pieces),
@@ -453,8 +453,8 @@ impl Picked {
     }
 }
 
-/// The rows of pieces that joins do not drop.
-struct Joined {
+/// The rows of pieces that pass all sieves.
+struct Sifted {
     gather: Arc<Gather>,
     columns: Arc<[Values]>,
     pieces: Box<dyn Iterator<Item = (usize, usize)> + Send>,
@@ -464,12 +464,12 @@ struct Joined {
     next: Option<(usize, usize)>,
 }
 
-impl Iterator for Joined {
+impl Iterator for Sifted {
     type Item = Result<Part>;
 
     fn next(&mut self) -> Option<Result<Part>> {
         let batch_rows = self.gather.batch_rows.max(1);
-        let (members, skipped) = self.gather.joins.as_ref()?;
+        let (sieves, skipped) = self.gather.sieves.as_ref()?;
         let decoded = |column: usize| match &self.columns[column] {
             Values::Decoded(values) => Some(values),
             Values::Same(_) => None,
@@ -480,7 +480,7 @@ impl Iterator for Joined {
             }
             let Some((from, rows)) = self.pieces.next() else { break };
             let before = self.found.len();
-            if let Err(error) = select(members, decoded, from..from + rows, &mut self.found) {
+            if let Err(error) = select(sieves, decoded, from..from + rows, &mut self.found) {
                 return Some(Err(error));
             }
             let kept = self.found.len() - before;

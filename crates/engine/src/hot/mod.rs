@@ -14,8 +14,8 @@
 
 mod compact;
 mod gather;
-mod joins;
 mod pruned;
+mod sieve;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -25,8 +25,8 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::object_store::path::Path;
 
 pub(crate) use gather::{Gather, Picked};
-pub(crate) use joins::Members;
 pub(crate) use pruned::pruned;
+pub(crate) use sieve::Sieve;
 
 /// Chunks whose cost so far is remembered.
 const REMEMBERED: usize = 100_000;

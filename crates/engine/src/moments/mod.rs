@@ -43,10 +43,7 @@ use time::Times;
 
 impl Session {
     /// [`Session::moments_together`] now, whoever else computes.
-    pub(crate) async fn moments_now(
-        &self,
-        queries: &[&MomentsQuery],
-    ) -> Vec<Result<MomentsTable>> {
+    pub(crate) async fn moments_now(&self, queries: &[&MomentsQuery]) -> Vec<Result<MomentsTable>> {
         let mut answers: Vec<Option<Result<MomentsTable>>> = Vec::new();
         // By what users are told apart by, the queries that can share a scan.
         let mut together: BTreeMap<KeyKind, Vec<(usize, Times)>> = BTreeMap::new();

@@ -190,5 +190,5 @@ fn a_scan_of_kept_columns_leaves_out_what_a_join_drops() {
         assert_eq!(rows(&session, joined), rows(&session, plain));
     }
     let analyzed = rows(&session, &format!("EXPLAIN ANALYZE {joined}")).concat();
-    assert!(analyzed.contains("join_rows_skipped="), "{analyzed}");
+    assert!(analyzed.contains("hot_rows_skipped="), "{analyzed}");
 }

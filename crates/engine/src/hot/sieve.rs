@@ -1,0 +1,419 @@
+//! Rows that a plan would drop, found in kept columns before anything is copied.
+//!
+//! A join tells the scan of its large side which keys there are on the small one. A list of whole numbers
+//! becomes a bitmap; of a longer one the join's own table is asked. A row whose key is not there would be
+//! dropped by the join, so it is not handed out. Likewise for conditions on one column: where text is
+//! kept as numbers, each different value is asked about once.
+//!
+//! # Invariants
+//! - Only speed depends on it: the join looks every key up again, the filter asks every row again.
+//! - What drops few rows is not asked any more.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, RecordBatch, UInt32Array,
+    new_null_array,
+};
+use datafusion::arrow::compute::take;
+use datafusion::arrow::datatypes::{
+    DataType, FieldRef, Int8Type, Int16Type, Int32Type, Int64Type, Schema, SchemaRef, UInt8Type,
+    UInt16Type, UInt32Type,
+};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::physical_expr::expressions::{
+    Column, DynamicFilterPhysicalExpr, InListExpr, Literal,
+};
+use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
+use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::joins::HashTableLookupExpr;
+
+/// Bits of the longest bitmap: 4 MiB, which the second-level caches of a few cores hold.
+const BITS_MAX: i128 = 1 << 25;
+/// Rows after which it is known how many of them are dropped.
+const TRIED_ROWS: usize = 1 << 16;
+
+/// Which values of one column rows may have.
+pub(crate) struct Sieve {
+    /// Among the columns that the scan reads.
+    column: usize,
+    passes: Passes,
+    asked: AtomicUsize,
+    kept: AtomicUsize,
+}
+
+enum Passes {
+    /// The keys of a join's small side.
+    Bitmap { least: i64, bits: Vec<u64> },
+    /// A condition.
+    If(Condition),
+    /// A condition on text, for columns that are kept as numbers.
+    Text(Condition, Mutex<Option<Codes>>),
+}
+
+/// A condition on a column that has the schema to itself.
+struct Condition {
+    holds: Arc<dyn PhysicalExpr>,
+    schema: SchemaRef,
+}
+
+/// What a condition says of each different value of a column, and of NULL.
+#[derive(Clone)]
+struct Codes {
+    values: ArrayRef,
+    pass: Arc<[bool]>,
+    null: bool,
+}
+
+impl Condition {
+    /// `None` if it cannot be computed: then the filter above says so, if such a row gets there.
+    fn evaluate(&self, values: ArrayRef) -> Option<BooleanArray> {
+        let rows = values.len();
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), vec![values]).ok()?;
+        let held = self.holds.evaluate(&batch).ok()?.into_array(rows).ok()?;
+        held.as_boolean_opt().cloned()
+    }
+
+    fn codes(&self, values: &ArrayRef) -> Option<Codes> {
+        let held = self.evaluate(Arc::clone(values))?;
+        let null = self.evaluate(new_null_array(values.data_type(), 1))?;
+        let pass = (0..held.len()).map(|at| holds(&held, at)).collect();
+        Some(Codes { values: Arc::clone(values), pass, null: holds(&null, 0) })
+    }
+}
+
+/// NULL is no.
+fn holds(held: &BooleanArray, at: usize) -> bool {
+    held.is_valid(at) && held.value(at)
+}
+
+impl Sieve {
+    /// What joins and filters above a scan say by now; `fields` are the columns that it reads.
+    pub fn of(conditions: &[Arc<dyn PhysicalExpr>], fields: &[FieldRef]) -> Result<Vec<Self>> {
+        let mut found = Vec::new();
+        for condition in conditions {
+            let Some(filter) = condition.downcast_ref::<DynamicFilterPhysicalExpr>() else {
+                found.extend(Self::of_filter(condition, fields));
+                continue;
+            };
+            let current = filter.current()?;
+            for part in split_conjunction(&current) {
+                found.extend(Self::of_list(part, fields).or_else(|| Self::of_table(part, fields)));
+            }
+        }
+        // The fastest go first.
+        found.sort_by_key(|one| match one.passes {
+            Passes::Text(..) => 0,
+            Passes::Bitmap { .. } => 1,
+            Passes::If(_) => 2,
+        });
+        Ok(found)
+    }
+
+    fn new(column: usize, passes: Passes) -> Self {
+        Self { column, passes, asked: AtomicUsize::new(0), kept: AtomicUsize::new(0) }
+    }
+
+    fn of_list(condition: &Arc<dyn PhysicalExpr>, fields: &[FieldRef]) -> Option<Self> {
+        let list = condition.downcast_ref::<InListExpr>().filter(|list| !list.negated())?;
+        let name = list.expr().downcast_ref::<Column>()?.name();
+        let column = fields.iter().position(|field| field.name() == name)?;
+        let mut keys = Vec::with_capacity(list.len());
+        for value in list.list() {
+            let value = value.downcast_ref::<Literal>()?.value();
+            // NULL is equal to nothing.
+            if !value.is_null() {
+                keys.push(whole_number(value)?);
+            }
+        }
+        let (least, most) = (*keys.iter().min()?, *keys.iter().max()?);
+        let span = i128::from(most) - i128::from(least) + 1;
+        if span > BITS_MAX {
+            return None;
+        }
+        let mut bits = vec![0; (span as usize).div_ceil(64)];
+        for key in keys {
+            let bit = key.wrapping_sub(least) as usize;
+            bits[bit / 64] |= 1 << (bit % 64);
+        }
+        Some(Self::new(column, Passes::Bitmap { least, bits }))
+    }
+
+    fn of_table(condition: &Arc<dyn PhysicalExpr>, fields: &[FieldRef]) -> Option<Self> {
+        condition.downcast_ref::<HashTableLookupExpr>()?;
+        let (column, condition) = on_one_column(condition, fields)?;
+        let whole = fields[column].data_type().is_integer();
+        whole.then(|| Self::new(column, Passes::If(condition)))
+    }
+
+    fn of_filter(condition: &Arc<dyn PhysicalExpr>, fields: &[FieldRef]) -> Option<Self> {
+        if is_volatile(condition) {
+            return None;
+        }
+        let (column, condition) = on_one_column(condition, fields)?;
+        match fields[column].data_type() {
+            DataType::Utf8View => {
+                Some(Self::new(column, Passes::Text(condition, Mutex::default())))
+            }
+            kind if kind.is_primitive() => Some(Self::new(column, Passes::If(condition))),
+            _ => None,
+        }
+    }
+
+    /// Does it drop a quarter of the rows, as far as is known?
+    fn is_worth_it(&self) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed);
+        asked < TRIED_ROWS || self.kept.load(Ordering::Relaxed) < asked / 4 * 3
+    }
+
+    /// Keeps those of `rows` whose key is there, or all.
+    fn retain(&self, values: &ArrayRef, rows: &mut Vec<u32>) -> Result<()> {
+        if !self.is_worth_it() || rows.is_empty() {
+            return Ok(());
+        }
+        self.asked.fetch_add(rows.len(), Ordering::Relaxed);
+        match &self.passes {
+            Passes::Bitmap { least, bits } => retain_bits(*least, bits, values, rows),
+            Passes::If(condition) => {
+                let taken = take(values.as_ref(), &UInt32Array::from(rows.clone()), None)?;
+                if let Some(held) = condition.evaluate(taken) {
+                    let mut at = 0..;
+                    rows.retain(|_| at.next().is_none_or(|at| holds(&held, at)));
+                }
+            }
+            Passes::Text(condition, last) => {
+                if let Some(codes) = known_codes(condition, last, values) {
+                    retain_codes(&codes, values, rows);
+                }
+            }
+        }
+        self.kept.fetch_add(rows.len(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// The condition, as one on the only column that it is about, and that column's place.
+fn on_one_column(
+    condition: &Arc<dyn PhysicalExpr>,
+    fields: &[FieldRef],
+) -> Option<(usize, Condition)> {
+    let columns = collect_columns(condition);
+    let name = columns.iter().next().filter(|_| columns.len() == 1)?.name();
+    let column = fields.iter().position(|field| field.name() == name)?;
+    let schema = Arc::new(Schema::new(vec![Arc::clone(&fields[column])]));
+    let holds = reassign_expr_columns(Arc::clone(condition), &schema).ok()?;
+    Some((column, Condition { holds, schema }))
+}
+
+/// What the condition says of a kept column's different values, from the last time if they are the
+/// same; `None` if the column is not kept by its different values.
+fn known_codes(
+    condition: &Condition,
+    last: &Mutex<Option<Codes>>,
+    column: &ArrayRef,
+) -> Option<Codes> {
+    let values = column.as_any_dictionary_opt()?.values();
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    if !last.as_ref().is_some_and(|codes| Arc::ptr_eq(&codes.values, values)) {
+        *last = condition.codes(values);
+    }
+    last.clone()
+}
+
+fn retain_codes(codes: &Codes, column: &ArrayRef, rows: &mut Vec<u32>) {
+    let keys = column.as_any_dictionary().keys();
+    match keys.data_type() {
+        DataType::UInt8 => retain_codes_of::<UInt8Type>(codes, keys, rows),
+        DataType::UInt16 => retain_codes_of::<UInt16Type>(codes, keys, rows),
+        _ => {}
+    }
+}
+
+fn retain_codes_of<T: ArrowPrimitiveType>(codes: &Codes, keys: &dyn Array, rows: &mut Vec<u32>)
+where
+    T::Native: Into<u64>,
+{
+    let keys = keys.as_primitive::<T>();
+    let (numbers, nulls) = (keys.values(), keys.nulls());
+    let mut kept = 0;
+    for at in 0..rows.len() {
+        let row = rows[at];
+        rows[kept] = row;
+        let number: u64 = numbers[row as usize].into();
+        // The number of a NULL means nothing.
+        let pass = match nulls {
+            Some(nulls) if nulls.is_null(row as usize) => codes.null,
+            _ => codes.pass[number as usize],
+        };
+        kept += usize::from(pass);
+    }
+    rows.truncate(kept);
+}
+
+/// Keeps those of `rows` whose bit is set; all if the column is of another type.
+fn retain_bits(least: i64, bits: &[u64], values: &ArrayRef, rows: &mut Vec<u32>) {
+    match values.data_type() {
+        DataType::Int8 => retain_bits_of::<Int8Type>(least, bits, values, rows),
+        DataType::Int16 => retain_bits_of::<Int16Type>(least, bits, values, rows),
+        DataType::Int32 => retain_bits_of::<Int32Type>(least, bits, values, rows),
+        DataType::Int64 => retain_bits_of::<Int64Type>(least, bits, values, rows),
+        DataType::UInt8 => retain_bits_of::<UInt8Type>(least, bits, values, rows),
+        DataType::UInt16 => retain_bits_of::<UInt16Type>(least, bits, values, rows),
+        DataType::UInt32 => retain_bits_of::<UInt32Type>(least, bits, values, rows),
+        _ => {}
+    }
+}
+
+fn retain_bits_of<T: ArrowPrimitiveType>(
+    least: i64,
+    bits: &[u64],
+    values: &ArrayRef,
+    rows: &mut Vec<u32>,
+) where
+    T::Native: Into<i64>,
+{
+    let values = values.as_primitive::<T>();
+    let (keys, nulls) = (values.values(), values.nulls());
+    let holds = |key: i64| {
+        let bit = key.wrapping_sub(least) as u64;
+        bits.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 == 1)
+    };
+    // Without a branch: whether a row stays is as good as random.
+    let mut kept = 0;
+    for at in 0..rows.len() {
+        let row = rows[at];
+        rows[kept] = row;
+        kept += usize::from(holds(keys[row as usize].into()));
+    }
+    rows.truncate(kept);
+    if let Some(nulls) = nulls {
+        rows.retain(|row| nulls.is_valid(*row as usize));
+    }
+}
+
+fn whole_number(value: &ScalarValue) -> Option<i64> {
+    Some(match value {
+        ScalarValue::Int8(Some(n)) => i64::from(*n),
+        ScalarValue::Int16(Some(n)) => i64::from(*n),
+        ScalarValue::Int32(Some(n)) => i64::from(*n),
+        ScalarValue::Int64(Some(n)) => *n,
+        ScalarValue::UInt8(Some(n)) => i64::from(*n),
+        ScalarValue::UInt16(Some(n)) => i64::from(*n),
+        ScalarValue::UInt32(Some(n)) => i64::from(*n),
+        _ => return None,
+    })
+}
+
+/// Appends to `found` the rows of a range that pass all sieves. `column` has the kept values of a column,
+/// if they differ from row to row.
+pub(crate) fn select<'v>(
+    sieves: &[Sieve],
+    column: impl Fn(usize) -> Option<&'v ArrayRef>,
+    range: Range<usize>,
+    found: &mut Vec<u32>,
+) -> Result<()> {
+    let mut rows: Vec<u32> = (range.start as u32..range.end as u32).collect();
+    for one in sieves {
+        if let Some(values) = column(one.column) {
+            one.retain(values, &mut rows)?;
+        }
+    }
+    found.append(&mut rows);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{
+        Float64Array, Int32Array, StringArray, StringViewArray, UInt32Array,
+    };
+    use datafusion::arrow::datatypes::{Field, Schema};
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{binary, cast, col, in_list, is_null, lit};
+
+    use super::super::compact::compact;
+    use super::*;
+
+    fn members(keys: &[Option<i32>], negated: bool) -> Option<Sieve> {
+        let field = Arc::new(Field::new("k", DataType::Int32, true));
+        let schema = Schema::new(vec![Arc::clone(&field)]);
+        let list = keys.iter().map(|key| lit(ScalarValue::Int32(*key))).collect();
+        let list = in_list(col("k", &schema).unwrap(), list, &negated, &schema).unwrap();
+        Sieve::of_list(&list, &[field])
+    }
+
+    fn check(sieve: &Sieve, values: ArrayRef, range: Range<usize>, expected: &[u32]) {
+        let mut found = Vec::new();
+        select(std::slice::from_ref(sieve), |_| Some(&values), range, &mut found).unwrap();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn rows_stay_whose_keys_are_there() {
+        let some = members(&[Some(-3), None, Some(70), Some(0)], false).unwrap();
+        let values = [-3, 4, 70, 71, i32::MIN, i32::MAX, -4, 0].map(Some);
+        check(&some, Arc::new(Int32Array::from(values.to_vec())), 0..8, &[0, 2, 7]);
+        check(&some, Arc::new(Int32Array::from(values.to_vec())), 1..3, &[2]);
+        check(&some, Arc::new(Int32Array::from(vec![None, Some(0), None])), 0..3, &[1]);
+        check(&some, Arc::new(UInt32Array::from(vec![u32::MAX, 70])), 0..2, &[1]);
+        // What is no whole number is left to the join.
+        check(&some, Arc::new(StringArray::from(vec!["a", "b"])), 0..2, &[0, 1]);
+    }
+
+    #[test]
+    fn text_that_is_kept_as_numbers_is_asked_about_once_per_value() {
+        let field = Arc::new(Field::new("t", DataType::Utf8View, true));
+        let schema = Schema::new(vec![Arc::clone(&field)]);
+        let column = col("t", &schema).unwrap();
+        let texts = StringViewArray::from(vec![Some("a"), None, Some("b"), Some("a"), Some("c")]);
+        let kept = compact(&(Arc::new(texts.clone()) as ArrayRef));
+        assert!(kept.as_any_dictionary_opt().is_some());
+        let a = lit(ScalarValue::Utf8View(Some("a".into())));
+        let is_a = binary(column.clone(), Operator::Eq, a, &schema).unwrap();
+        let conditions = [(is_a, vec![0, 3]), (is_null(column.clone()).unwrap(), vec![1])];
+        for (condition, expected) in conditions {
+            let sieve = Sieve::of_filter(&condition, &[Arc::clone(&field)]).unwrap();
+            check(&sieve, Arc::clone(&kept), 0..5, &expected);
+            check(&sieve, Arc::clone(&kept), 0..5, &expected);
+            // Long text stays where it is.
+            check(&sieve, Arc::new(texts.clone()), 0..5, &[0, 1, 2, 3, 4]);
+        }
+        // A condition that fails on some value is left to the filter.
+        let number = cast(column, &schema, DataType::Int32).unwrap();
+        let failing = binary(number, Operator::Gt, lit(1), &schema).unwrap();
+        let sieve = Sieve::of_filter(&failing, &[field]).unwrap();
+        check(&sieve, kept, 0..5, &[0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn numbers_are_asked_in_pieces_and_null_is_no() {
+        let field = Arc::new(Field::new("n", DataType::Float64, true));
+        let schema = Schema::new(vec![Arc::clone(&field)]);
+        let condition =
+            binary(col("n", &schema).unwrap(), Operator::Gt, lit(1.5), &schema).unwrap();
+        let sieve = Sieve::of_filter(&condition, &[field]).unwrap();
+        let values = Float64Array::from(vec![Some(1.0), Some(2.0), None, Some(f64::NAN)]);
+        check(&sieve, Arc::new(values), 0..4, &[1, 3]);
+    }
+
+    #[test]
+    fn a_join_that_drops_few_rows_is_not_asked_any_more() {
+        let one = members(&[Some(1)], false).unwrap();
+        let rows = TRIED_ROWS + 1;
+        let few: ArrayRef = Arc::new(Int32Array::from(vec![1; rows]));
+        check(&one, few, 0..rows, &(0..rows as u32).collect::<Vec<_>>());
+        assert!(!one.is_worth_it());
+        check(&one, Arc::new(Int32Array::from(vec![2])), 0..1, &[0]);
+    }
+
+    #[test]
+    fn what_is_no_short_list_of_whole_numbers_is_left_to_the_join() {
+        assert!(members(&[Some(1)], true).is_none());
+        assert!(members(&[None], false).is_none());
+        assert!(members(&[Some(i32::MIN), Some(i32::MAX)], false).is_none());
+        assert!(members(&[Some(i32::MAX)], false).is_some());
+    }
+}
