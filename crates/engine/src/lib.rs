@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod assignment;
+mod batch;
 mod catalog;
 mod count_ids;
 mod daily_sums;
@@ -57,6 +58,7 @@ mod storage;
 mod warm;
 mod warnings;
 
+pub use batch::{Batch, BatchOptions, BatchSummary};
 pub use error::{EngineError, Position, Result};
 pub use session::{Answer, Session, SessionOptions};
-pub use statement::{Statement, parse};
+pub use statement::{Statement, parse, parse_each};

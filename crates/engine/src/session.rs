@@ -191,6 +191,11 @@ impl Session {
         &self.lake
     }
 
+    /// Bytes that statements hold of the budget now; columns kept for later ones do not count.
+    pub fn memory_in_use(&self) -> usize {
+        self.context.runtime_env().memory_pool.reserved()
+    }
+
     /// What the user should hear of the statements since the last call, although they were answered.
     pub fn take_warnings(&self) -> Vec<String> {
         let mut warnings = self.warnings.take();
@@ -199,7 +204,7 @@ impl Session {
     }
 
     /// The state that one query is planned with, and what it will have asked of the store.
-    fn query_state(&self) -> (SessionState, QueryStore) {
+    pub(crate) fn query_state(&self) -> (SessionState, QueryStore) {
         let mut state = self.context.state();
         let store = QueryStore::new(&self.lake);
         state.config_mut().set_extension(Arc::new(store.clone()));
@@ -375,12 +380,25 @@ impl Session {
             state = without_arrays(state);
         }
         let plan = self.optimized(&state, plan.clone()).await?;
-        let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+        self.partitions_of(&plan, &state).await
+    }
+
+    /// The same of a plan that [`Self::optimized`] made.
+    pub(crate) async fn partitions_of(
+        &self,
+        plan: &LogicalPlan,
+        state: &SessionState,
+    ) -> Result<Vec<SendableRecordBatchStream>> {
+        let physical = state.query_planner().create_physical_plan(plan, state).await?;
         Ok(execute_stream_partitioned(physical, self.context.task_ctx())?)
     }
 
     /// The plan as it is run, with ids in place of keys where that changes nothing but the speed.
-    async fn optimized(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    pub(crate) async fn optimized(
+        &self,
+        state: &SessionState,
+        plan: LogicalPlan,
+    ) -> Result<LogicalPlan> {
         if !self.use_indexes {
             return Ok(state.optimize(&plan)?);
         }
@@ -427,16 +445,25 @@ impl Session {
         let (state, store) = self.query_state();
         let analyzes = matches!(plan, LogicalPlan::Analyze(_)) && self.lake.is_remote();
         let plan = self.optimized(&state, plan).await?;
+        let stream = self.run_optimized(plan, state).await?;
+        Ok(if analyzes { store.explained(stream) } else { stream })
+    }
+
+    /// Runs a plan that [`Self::optimized`] made.
+    pub(crate) async fn run_optimized(
+        &self,
+        plan: LogicalPlan,
+        state: SessionState,
+    ) -> Result<SendableRecordBatchStream> {
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
         let joins = contains(physical.as_ref(), |plan| plan.is::<HashJoinExec>());
         let others =
             |plan: &dyn ExecutionPlan| plan.is::<SortExec>() || plan.is::<DenseAggregateExec>();
-        let stream = match joins || contains(physical.as_ref(), others) {
-            true => self.retry_with_less(stream, plan, joins, state).await?,
-            false => stream,
-        };
-        Ok(if analyzes { store.explained(stream) } else { stream })
+        match joins || contains(physical.as_ref(), others) {
+            true => self.retry_with_less(stream, plan, joins, state).await,
+            false => Ok(stream),
+        }
     }
 
     /// A hash join keeps one side in memory, groups in arrays stay there, and every partition of a sort
@@ -484,7 +511,7 @@ fn context(state: SessionState, catalog: &Arc<LakeCatalog>) -> Result<SessionCon
 }
 
 /// The same rows under other column names.
-fn with_schema(stream: SendableRecordBatchStream, schema: SchemaRef) -> SendableRecordBatchStream {
+pub(crate) fn with_schema(stream: SendableRecordBatchStream, schema: SchemaRef) -> SendableRecordBatchStream {
     if stream.schema() == schema {
         return stream;
     }
