@@ -511,7 +511,10 @@ fn context(state: SessionState, catalog: &Arc<LakeCatalog>) -> Result<SessionCon
 }
 
 /// The same rows under other column names.
-pub(crate) fn with_schema(stream: SendableRecordBatchStream, schema: SchemaRef) -> SendableRecordBatchStream {
+pub(crate) fn with_schema(
+    stream: SendableRecordBatchStream,
+    schema: SchemaRef,
+) -> SendableRecordBatchStream {
     if stream.schema() == schema {
         return stream;
     }

@@ -164,7 +164,9 @@ async fn run_batch(session: &Session, text: &str, args: &SqlArgs) -> Result<()> 
     }
     if args.timing {
         let BatchSummary { statements, different, sharing, parts, .. } = batch.summary();
-        eprintln!("batch: {statements} statements, {different} different, {sharing} share {parts} parts");
+        eprintln!(
+            "batch: {statements} statements, {different} different, {sharing} share {parts} parts"
+        );
         eprintln!("time: {:.6}", started.elapsed().as_secs_f64());
     }
     session.lake().storage().flush_cache().await;

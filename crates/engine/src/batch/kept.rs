@@ -372,9 +372,8 @@ async fn filter_all(
     filters: Vec<Applied>,
     room: Arc<Room>,
 ) -> Option<Vec<Option<Rows>>> {
-    let start = |filter: &Applied| {
-        Some(Collector::new(Arc::clone(&filter.schema), Space::new(&room)))
-    };
+    let start =
+        |filter: &Applied| Some(Collector::new(Arc::clone(&filter.schema), Space::new(&room)));
     let mut collectors: Vec<Option<Collector>> = filters.iter().map(start).collect();
     while let Some(batch) = stream.next().await {
         let batch = batch.ok()?;

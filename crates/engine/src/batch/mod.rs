@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::DataFusionError;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
@@ -96,6 +97,8 @@ struct Work {
     numbers: Vec<usize>,
     statement: Statement,
     task: Task,
+    /// Does it run with nobody beside it?
+    alone: bool,
 }
 
 #[derive(Clone)]
@@ -107,10 +110,19 @@ enum Task {
 }
 
 enum Outcome {
-    Rows { schema: SchemaRef, batches: Vec<RecordBatch>, space: Arc<Space> },
+    Rows {
+        schema: SchemaRef,
+        batches: Vec<RecordBatch>,
+        space: Arc<Space>,
+    },
     /// Too much to wait in memory.
-    Long { schema: SchemaRef },
-    Done { message: String, rows: Option<u64> },
+    Long {
+        schema: SchemaRef,
+    },
+    Done {
+        message: String,
+        rows: Option<u64>,
+    },
     Failed(EngineError),
 }
 
@@ -129,7 +141,17 @@ impl Session {
             let names = state.resolve_table_references(&statement.parsed).unwrap_or_default();
             tables.extend(names.iter().map(|name| name.table().to_owned()));
         }
-        let tables: Vec<String> = tables.into_iter().collect();
+        let mut tables: Vec<String> = tables.into_iter().collect();
+        if self.pinned(&tables).await.is_err() {
+            // A table that cannot be read is the business of the statements that read it.
+            let mut good = Vec::new();
+            for table in tables {
+                if self.pinned(std::slice::from_ref(&table)).await.is_ok() {
+                    good.push(table);
+                }
+            }
+            tables = good;
+        }
         let session = Arc::new(self.pinned(&tables).await?.0);
         let mut batch = Batch::new(session, statements.len(), options);
         batch.start(statements).await;
@@ -175,7 +197,7 @@ impl Batch {
                     continue;
                 }
             };
-            works.push(Work { numbers: vec![number], statement, task });
+            works.push(Work { numbers: vec![number], statement, task, alone: false });
         }
         let works = merged(works);
         let plans: Vec<(usize, &LogicalPlan)> = works
@@ -254,15 +276,14 @@ impl Batch {
     fn fill(&mut self) {
         while self.tasks.len() < self.at_once {
             let alone = self.tasks.is_empty() && self.waiting.is_empty();
-            let next = self.waiting.pop_front();
-            let Some(work) = next.or_else(|| self.alone.pop_front().filter(|_| alone)) else {
-                return;
-            };
+            let next = if alone { self.alone.pop_front() } else { self.waiting.pop_front() };
+            let Some(mut work) = next else { return };
+            work.alone = alone;
             let numbers = work.numbers.clone();
             let (session, rooms) = (Arc::clone(&self.session), self.rooms.clone());
             let one_thread = self.summary.different >= MANY * self.session.budget.threads;
             let handle = self.tasks.spawn(async move {
-                let outcome = run(&session, &work, &rooms, one_thread && !alone).await;
+                let outcome = run(&session, &work, &rooms, one_thread && !work.alone).await;
                 (work, outcome.unwrap_or_else(Outcome::Failed))
             });
             self.running.insert(handle.id(), (numbers, handle));
@@ -273,15 +294,13 @@ impl Batch {
     }
 
     fn finished(&mut self, mut work: Work, outcome: Outcome) {
-        let crowded = !(self.tasks.is_empty() && self.waiting.is_empty());
-        let tried_alone = matches!(&work.task, Task::Query { shared: None, .. }) && !crowded;
-        if matches!(outcome, Outcome::Failed(EngineError::Limit { .. })) && !tried_alone {
-            if let Task::Query { shared, .. } = &mut work.task {
-                // What is kept may be what takes the memory.
-                *shared = None;
-                self.alone.push_back(work);
-                return;
-            }
+        if let (Outcome::Failed(EngineError::Limit { .. }), Task::Query { shared, .. }, false) =
+            (&outcome, &mut work.task, work.alone)
+        {
+            // What is kept may be what takes the memory.
+            *shared = None;
+            self.alone.push_back(work);
+            return;
         }
         for number in work.numbers.clone() {
             let answer = match &outcome {
@@ -312,10 +331,11 @@ impl Batch {
         let rows = futures::stream::once(async move {
             let (state, _) = session.query_state();
             let stream = session.run_optimized(plan, state).await;
-            let stream = stream.map_err(|e| datafusion::common::DataFusionError::External(Box::new(e)))?;
-            Ok::<_, datafusion::common::DataFusionError>(with_schema(stream, names))
+            let stream = stream.map_err(|e| DataFusionError::External(Box::new(e)))?;
+            Ok::<_, DataFusionError>(with_schema(stream, names))
         });
-        let stream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows.try_flatten()));
+        let stream =
+            Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows.try_flatten()));
         Ok(Answer::Rows { schema, stream })
     }
 }
@@ -367,7 +387,8 @@ async fn planned(
     statements.iter().zip(plans.iter_mut()).map(plan).collect()
 }
 
-const ONLY_READS: &str = "a batch only reads: run what writes or sets something by itself, without --batch";
+const ONLY_READS: &str =
+    "a batch only reads: run what writes or sets something by itself, without --batch";
 
 async fn planned_one(session: &Session, statement: &Statement) -> Result<Task> {
     let shows_sets = matches!(statement.id_set, Some(IdSetStatement::Show));

@@ -34,8 +34,14 @@ pub(super) type Names = BTreeSet<String>;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     /// The rows of a table for which `filters` hold, which the scan applies by itself.
-    Scan { rows_of: (String, u64, usize), filters: Vec<Expr> },
-    Filter { input: PartId, conditions: Vec<Expr> },
+    Scan {
+        rows_of: (String, u64, usize),
+        filters: Vec<Expr>,
+    },
+    Filter {
+        input: PartId,
+        conditions: Vec<Expr>,
+    },
     /// In `filter`, columns of the sides have [`LEFT`] and [`RIGHT`] before their names.
     Join {
         sides: [PartId; 2],
@@ -45,7 +51,10 @@ pub(super) enum Kind {
         nulls: NullEquality,
         null_aware: bool,
     },
-    Group { input: PartId, by: Vec<Expr> },
+    Group {
+        input: PartId,
+        by: Vec<Expr>,
+    },
 }
 
 pub(super) const LEFT: char = 'l';
@@ -198,8 +207,7 @@ impl Parts {
         });
         let lefts = left.columns.into_iter().map(Made::Left).filter(|_| shows_left);
         let rights = right.columns.into_iter().map(Made::Right).filter(|_| shows_right);
-        let columns: Vec<Expr> =
-            lefts.chain(rights).map(|made| self.column(part, made)).collect();
+        let columns: Vec<Expr> = lefts.chain(rights).map(|made| self.column(part, made)).collect();
         (columns.len() == join.schema.fields().len()).then_some(Seen { part, columns })
     }
 
@@ -327,9 +335,7 @@ fn bare(filter: &Expr) -> Option<Expr> {
 fn is_certain(expr: &Expr) -> bool {
     let uncertain = |expr: &Expr| match expr {
         Expr::ScalarFunction(call) => call.func.signature().volatility == Volatility::Volatile,
-        Expr::AggregateFunction(call) => {
-            call.func.signature().volatility == Volatility::Volatile
-        }
+        Expr::AggregateFunction(call) => call.func.signature().volatility == Volatility::Volatile,
         Expr::Column(_)
         | Expr::Literal(..)
         | Expr::Alias(_)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DataFusionError, Result};
+use datafusion::common::{Column, DataFusionError, Result, TableReference};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{
@@ -44,7 +44,7 @@ pub(super) struct Rewritten {
 /// Plans that read what they have in common from memory; `None` for one that has nothing in common
 /// with others. With them, what is kept.
 pub(super) fn share(plans: &[&LogicalPlan]) -> (Vec<Option<Rewritten>>, Vec<Arc<Kept>>) {
-    let mut sharing = Sharing { parts: Parts::default(), wanted: BTreeMap::new(), kept: HashMap::new() };
+    let mut sharing = Sharing::default();
     let users = sharing.users(plans);
     let groups = sharing.decide(&users);
     for plan in plans {
@@ -67,12 +67,18 @@ pub(super) fn share(plans: &[&LogicalPlan]) -> (Vec<Option<Rewritten>>, Vec<Arc<
     (rewritten, sharing.kept.into_values().collect())
 }
 
+#[derive(Default)]
 struct Sharing {
     parts: Parts,
     /// Parts to keep, and the columns that are wanted of them.
     wanted: BTreeMap<PartId, Names>,
+    /// The column that is read of a part of which somebody needs the number of rows alone.
+    any: HashMap<PartId, String>,
     kept: HashMap<PartId, Arc<Kept>>,
 }
+
+/// Conditions, and who keeps the rows for which they hold.
+type Filters = Vec<(Expr, Arc<Kept>)>;
 
 /// Filters that are applied by one reading of their scan.
 type Groups = Vec<Vec<PartId>>;
@@ -178,7 +184,9 @@ impl Sharing {
 
     fn want(&mut self, part: PartId, mut names: Names) {
         if names.is_empty() {
-            names.insert(self.parts.any_column(part));
+            let any = self.parts.any_column(part);
+            self.any.insert(part, any.clone());
+            names.insert(any);
         }
         match self.wanted.get_mut(&part) {
             Some(wanted) => wanted.extend(names),
@@ -290,8 +298,7 @@ impl Sharing {
     }
 
     /// The scan that several filters read, and the filters.
-    #[expect(clippy::type_complexity, reason = "a pair of what `Together::fill` takes")]
-    fn reading(&self, parts: &[PartId]) -> Result<(LogicalPlan, Vec<(Expr, Arc<Kept>)>)> {
+    fn reading(&self, parts: &[PartId]) -> Result<(LogicalPlan, Filters)> {
         let (mut names, mut filters, mut scan) = (Names::new(), Vec::new(), None);
         for part in parts {
             let Kind::Filter { input, conditions } = &self.parts.all[*part].kind else { continue };
@@ -308,17 +315,13 @@ impl Sharing {
     }
 
     /// A plan of the part with exactly the columns `names`, in their order.
-    fn make(
-        &self,
-        part: PartId,
-        names: &Names,
-        reads: &mut Vec<Arc<Kept>>,
-    ) -> Result<LogicalPlan> {
+    fn make(&self, part: PartId, names: &Names, reads: &mut Vec<Arc<Kept>>) -> Result<LogicalPlan> {
         let plan = match &self.parts.all[part].kind {
             Kind::Scan { .. } => return self.make_scan(part, names, None),
             Kind::Filter { input, conditions } => {
-                let condition = conjunction(conditions.iter().cloned())
-                    .ok_or_else(|| DataFusionError::Internal("a filter without condition".into()))?;
+                let condition = conjunction(conditions.iter().cloned()).ok_or_else(|| {
+                    DataFusionError::Internal("a filter without condition".into())
+                })?;
                 let below = self.needs(part, names).remove(0).1;
                 let is_scan = matches!(self.parts.all[*input].kind, Kind::Scan { .. });
                 let below = match is_scan {
@@ -345,7 +348,7 @@ impl Sharing {
         reads: &mut Vec<Arc<Kept>>,
     ) -> Result<LogicalPlan> {
         if names.is_empty() {
-            names.insert(self.named_already(part)?);
+            names.extend(self.any.get(&part).cloned());
         }
         match self.kept.get(&part) {
             Some(kept) => {
@@ -361,15 +364,6 @@ impl Sharing {
                 project(LogicalPlan::TableScan(scan), named)
             }
             None => self.make(part, &names, reads),
-        }
-    }
-
-    /// [`Parts::any_column`] has been asked for when demands were noted.
-    fn named_already(&self, part: PartId) -> Result<String> {
-        match &self.parts.all[part].kind {
-            Kind::Filter { input, .. } => self.named_already(*input),
-            _ if !self.parts.all[part].made.is_empty() => Ok(format!("{part}.0")),
-            _ => Err(DataFusionError::Internal("a part without columns".into())),
         }
     }
 
@@ -422,7 +416,8 @@ impl Sharing {
                 Some(Made::Key(place)) => places.push(*place),
                 Some(Made::Aggregate(expr)) => {
                     places.push(by.len() + aggregates.len());
-                    aggregates.push(expr.clone());
+                    // Two that differ in a cast alone would have one name.
+                    aggregates.push(expr.clone().alias(name));
                 }
                 _ => return Err(DataFusionError::Internal("no column of a grouping".into())),
             }
@@ -547,7 +542,7 @@ fn column(name: &str) -> Expr {
     Expr::Column(Column::new_unqualified(name))
 }
 
-fn column_of(table: &datafusion::common::TableReference, name: &str) -> Expr {
+fn column_of(table: &TableReference, name: &str) -> Expr {
     Expr::Column(Column::new(Some(table.clone()), name))
 }
 

@@ -44,7 +44,8 @@ struct Numbers(u64);
 
 impl Numbers {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % n
     }
 
@@ -95,7 +96,12 @@ fn of_report(numbers: &mut Numbers) -> String {
             "SELECT event{0}, COUNT(*) AS n, COUNT(DISTINCT user_id) AS users, MAX(value) FROM events e \
              WHERE {range} AND {1} GROUP BY event{0}",
             by("e."),
-            numbers.one_of(&["small > 0", "value IS NULL", "small > 0 OR value < 3.0", "city LIKE '%7'"]),
+            numbers.one_of(&[
+                "small > 0",
+                "value IS NULL",
+                "small > 0 OR value < 3.0",
+                "city LIKE '%7'"
+            ]),
         ),
     }
 }
@@ -171,13 +177,17 @@ async fn told(sql: &str, answer: uplake_engine::Result<Answer>) -> Result<Vec<St
         Err(error) => Err(error.to_string()),
         Ok(Answer::Done { message, .. }) => Ok(vec![message]),
         Ok(Answer::Rows { schema, stream }) => {
-            let batches: Vec<RecordBatch> =
-                stream.try_collect().await.map_err(|e| uplake_engine::EngineError::from(e).to_string())?;
+            let batches: Vec<RecordBatch> = stream
+                .try_collect()
+                .await
+                .map_err(|e| uplake_engine::EngineError::from(e).to_string())?;
             let mut rows = lines(&batches);
             if !sql.to_uppercase().contains("ORDER BY") {
                 rows.sort();
             }
-            let field = |f: &datafusion::arrow::datatypes::FieldRef| format!("{} {}", f.name(), f.data_type());
+            let field = |f: &datafusion::arrow::datatypes::FieldRef| {
+                format!("{} {}", f.name(), f.data_type())
+            };
             rows.insert(0, schema.fields().iter().map(field).collect::<Vec<_>>().join(", "));
             Ok(rows)
         }
@@ -199,7 +209,11 @@ async fn one_by_one(session: &Session, texts: &[String]) -> Vec<Result<Vec<Strin
 }
 
 /// Runs all as a batch and compares; gives what was shared.
-fn check(session: &Session, texts: &[String], expected: &[Result<Vec<String>, String>]) -> uplake_engine::BatchSummary {
+fn check(
+    session: &Session,
+    texts: &[String],
+    expected: &[Result<Vec<String>, String>],
+) -> uplake_engine::BatchSummary {
     block_on(async {
         let mut batch = batch(session, texts, BatchOptions::default()).await;
         let mut answered = vec![false; texts.len()];
@@ -259,7 +273,8 @@ fn answers_that_are_too_long_to_wait_come_whole() {
     let session = filled(folder.path(), 64 << 20);
     let all = "SELECT a.n, a.user_id, b.\"Os\", b.city FROM events a JOIN events b ON a.n % 4000 = b.n % 4000 \
                WHERE a.small > 0";
-    let texts = vec![all.to_owned(), "SELECT count(*) FROM events WHERE small > 0".into(), all.to_owned()];
+    let texts =
+        vec![all.to_owned(), "SELECT count(*) FROM events WHERE small > 0".into(), all.to_owned()];
     let expected = block_on(one_by_one(&session, &texts));
     assert!(expected[0].as_ref().unwrap().len() > 14_000);
     check(&session, &texts, &expected);
@@ -348,9 +363,12 @@ fn a_dropped_batch_gives_back_its_memory() {
             }
             drop(batch);
             // Tasks end where they wait next.
-            while session.memory_in_use() > 0 {
-                tokio::task::yield_now().await;
-            }
+            let ended = async {
+                while session.memory_in_use() > 0 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(std::time::Duration::from_secs(60), ended).await.unwrap();
         });
     }
 }
@@ -358,7 +376,8 @@ fn a_dropped_batch_gives_back_its_memory() {
 #[test]
 fn statements_that_cannot_be_parsed_have_their_places() {
     let parsed = parse_each("SELECT 1;\n\n  SELEC 2;\nSELECT (3; SELECT 4").unwrap();
-    let places: Vec<_> = parsed.iter().map(|(place, s)| (place.line, place.column, s.is_ok())).collect();
+    let places: Vec<_> =
+        parsed.iter().map(|(place, s)| (place.line, place.column, s.is_ok())).collect();
     assert_eq!(places, [(1, 1, true), (3, 3, false), (4, 1, false), (4, 12, true)]);
     assert!(parse_each("SELECT 1; SELECT 'x").is_err());
 }
