@@ -182,7 +182,8 @@ async fn told(sql: &str, answer: uplake_engine::Result<Answer>) -> Result<Vec<St
                 .await
                 .map_err(|e| uplake_engine::EngineError::from(e).to_string())?;
             let mut rows = lines(&batches);
-            if !sql.to_uppercase().contains("ORDER BY") {
+            // Orders inside brackets are not the answer's.
+            if !sql.rsplit(')').next().unwrap().contains("ORDER BY") {
                 rows.sort();
             }
             let field = |f: &datafusion::arrow::datatypes::FieldRef| {
@@ -270,13 +271,13 @@ fn a_batch_without_room_answers_the_same() {
 #[test]
 fn answers_that_are_too_long_to_wait_come_whole() {
     let folder = tempfile::tempdir().unwrap();
-    let session = filled(folder.path(), 64 << 20);
-    let all = "SELECT a.n, a.user_id, b.\"Os\", b.city FROM events a JOIN events b ON a.n % 4000 = b.n % 4000 \
+    let session = filled(folder.path(), 32 << 20);
+    let all = "SELECT a.n, a.user_id, b.\"Os\", b.city FROM events a JOIN events b ON a.n % 1000 = b.n % 1000 \
                WHERE a.small > 0";
     let texts =
         vec![all.to_owned(), "SELECT count(*) FROM events WHERE small > 0".into(), all.to_owned()];
     let expected = block_on(one_by_one(&session, &texts));
-    assert!(expected[0].as_ref().unwrap().len() > 14_000);
+    assert!(expected[0].as_ref().unwrap().len() > 50_000);
     check(&session, &texts, &expected);
 }
 
