@@ -68,6 +68,6 @@ def test_a_batch_says_what_it_shared(shop, folder):
     file.write_text(";".join(_statements()))
     result = shop.run("sql", "--batch", file, "--timing")
     said = next(line for line in result.err.splitlines() if line.startswith("batch:"))
-    assert said.startswith("batch: 8 statements, 7 different, 6 share "), said
+    assert said.startswith("batch: 8 statements, 7 different, 7 share 4 parts"), said
     shop.run("sql", "--batch", file, "-c", "SELECT 1", code=2)
     shop.run("sql", "-c", "SELECT 1", "--at-once", "3", code=2)
