@@ -48,6 +48,23 @@ pub enum EngineError {
 pub type Result<T, E = EngineError> = std::result::Result<T, E>;
 
 impl EngineError {
+    /// The same error for another who asked the same.
+    pub(crate) fn copy(&self) -> Self {
+        match self {
+            Self::Statement { message, position } => {
+                Self::Statement { message: message.clone(), position: *position }
+            }
+            Self::Limit { message } => Self::Limit { message: message.clone() },
+            Self::TimedOut { timeout, queued, ran, place } => {
+                let (timeout, queued, ran, place) = (*timeout, *queued, *ran, *place);
+                Self::TimedOut { timeout, queued, ran, place }
+            }
+            Self::Report(message) => Self::Report(message.clone()),
+            Self::Execution(message) => Self::Execution(message.clone()),
+            Self::Table(error) => Self::Execution(error.to_string()),
+        }
+    }
+
     /// A statement error without a place.
     pub fn statement(message: impl Into<String>) -> Self {
         Self::Statement { message: message.into(), position: None }

@@ -29,6 +29,7 @@
 
 mod admission;
 mod assignment;
+mod batch;
 mod calls;
 mod catalog;
 mod count_ids;
@@ -64,8 +65,9 @@ mod warm;
 mod warnings;
 
 pub use admission::{Class, Listed, Queue};
+pub use batch::{Batch, BatchOptions, BatchSummary};
 pub use error::{EngineError, Position, Result};
 pub use run::{RunOptions, Usage};
 pub use session::{Answer, Session, SessionOptions};
 pub use settings::parse_timeout;
-pub use statement::{Statement, parse};
+pub use statement::{Statement, parse, parse_each};

@@ -154,6 +154,15 @@ impl LakeTable {
         &self.snapshot
     }
 
+    /// Tells the rows of this table from those of any other table or version that is in use; `None` if
+    /// it is only a part of a table.
+    pub fn rows_of(&self) -> Option<(String, u64, usize)> {
+        let files = self.snapshot.files();
+        let whole = self.files.len() == files.len();
+        let place = files.as_ptr() as usize;
+        whole.then(|| (self.snapshot.table().to_owned(), self.snapshot.version(), place))
+    }
+
     /// Columns as they are stored, by the names that SQL sees; other names stay.
     pub fn stored_names(&self, seen: &[String]) -> Vec<String> {
         let stored = |name: &String| {

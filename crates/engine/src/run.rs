@@ -98,7 +98,7 @@ impl Session {
         let work = || self.moments_now(queries);
         match self.admitted("report", RunOptions::default(), work, short).await {
             Ok((answers, _)) => answers,
-            Err(error) => queries.iter().map(|_| Err(again(&error))).collect(),
+            Err(error) => queries.iter().map(|_| Err(error.copy())).collect(),
         }
     }
 
@@ -149,21 +149,17 @@ impl Session {
         Ok((done, ticket))
     }
 
+    /// A slot for work that sees to its memory itself.
+    pub(crate) async fn slot(&self, text: &str, class: Class) -> Result<Ticket> {
+        let mut ticket = self.admission.join(text, class, self.timeout());
+        ticket.granted().await?;
+        Ok(ticket)
+    }
+
     fn timeout(&self) -> Option<Duration> {
         let state = self.context.state_ref();
         let state = state.read();
         state.config_options().extensions.get::<Settings>()?.timeout
-    }
-}
-
-/// The error of several that were to be answered together.
-fn again(error: &EngineError) -> EngineError {
-    match error {
-        EngineError::TimedOut { timeout, queued, ran, place } => {
-            let (timeout, queued, ran, place) = (*timeout, *queued, *ran, *place);
-            EngineError::TimedOut { timeout, queued, ran, place }
-        }
-        other => EngineError::Execution(other.to_string()),
     }
 }
 

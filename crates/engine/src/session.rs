@@ -230,7 +230,7 @@ impl Session {
     }
 
     /// The state that one query is planned with, and what it will have asked of the store.
-    fn query_state(&self) -> (SessionState, QueryStore) {
+    pub(crate) fn query_state(&self) -> (SessionState, QueryStore) {
         let mut state = self.context.state();
         let store = QueryStore::new(&self.lake);
         state.config_mut().set_extension(Arc::new(store.clone()));
@@ -404,12 +404,25 @@ impl Session {
             state = without_arrays(state);
         }
         let plan = self.optimized(&state, plan.clone()).await?;
-        let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+        self.partitions_of(&plan, &state).await
+    }
+
+    /// The same of a plan that [`Self::optimized`] made.
+    pub(crate) async fn partitions_of(
+        &self,
+        plan: &LogicalPlan,
+        state: &SessionState,
+    ) -> Result<Vec<SendableRecordBatchStream>> {
+        let physical = state.query_planner().create_physical_plan(plan, state).await?;
         Ok(execute_stream_partitioned(physical, self.context.task_ctx())?)
     }
 
     /// The plan as it is run, with ids in place of keys where that changes nothing but the speed.
-    async fn optimized(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    pub(crate) async fn optimized(
+        &self,
+        state: &SessionState,
+        plan: LogicalPlan,
+    ) -> Result<LogicalPlan> {
         if !self.use_indexes {
             return Ok(state.optimize(&plan)?);
         }
@@ -457,15 +470,24 @@ impl Session {
         let (state, store) = self.query_state();
         let analyzes = matches!(plan, LogicalPlan::Analyze(_)) && self.lake.is_remote();
         let plan = self.optimized(&state, plan).await?;
+        let stream = self.run_optimized(plan, state).await?;
+        Ok(if analyzes { store.explained(stream) } else { stream })
+    }
+
+    /// Runs a plan that [`Self::optimized`] made.
+    pub(crate) async fn run_optimized(
+        &self,
+        plan: LogicalPlan,
+        state: SessionState,
+    ) -> Result<SendableRecordBatchStream> {
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
-        let stream = match begun(stream).await {
+        match begun(stream).await {
             Err(error) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
-                self.retry_with_less(error, physical, plan, state).await?
+                self.retry_with_less(error, physical, plan, state).await
             }
-            other => other?,
-        };
-        Ok(if analyzes { store.explained(stream) } else { stream })
+            other => Ok(other?),
+        }
     }
 
     /// A hash join keeps one side in memory, groups in arrays stay there, and every partition of a sort
@@ -520,7 +542,10 @@ fn context(state: SessionState, catalog: &Arc<LakeCatalog>) -> Result<SessionCon
 }
 
 /// The same rows under other column names.
-fn with_schema(stream: SendableRecordBatchStream, schema: SchemaRef) -> SendableRecordBatchStream {
+pub(crate) fn with_schema(
+    stream: SendableRecordBatchStream,
+    schema: SchemaRef,
+) -> SendableRecordBatchStream {
     if stream.schema() == schema {
         return stream;
     }

@@ -66,15 +66,25 @@ pub(crate) enum IdSetStatement {
 /// # Errors
 /// [`EngineError::Statement`] with the place of the first thing that is not understood.
 pub fn parse(text: &str) -> Result<Vec<Statement>> {
+    parse_each(text)?.into_iter().map(|(_, statement)| statement).collect()
+}
+
+/// The same, statement by statement: each with the place where it begins, and parsed or not.
+///
+/// # Errors
+/// [`EngineError::Statement`] if the text cannot be split, as after a quote that is not closed.
+pub fn parse_each(text: &str) -> Result<Vec<(Position, Result<Statement>)>> {
     let (tokens, lists) = tokens_and_lists(text)?;
     let lists = Arc::new(lists);
     let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
     let lines: Vec<usize> = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1)).collect();
     let mut statements = Vec::new();
     for part in tokens.split(|t| t.token == Token::SemiColon) {
-        let blank = |t: &TokenWithSpan| matches!(t.token, Token::Whitespace(_) | Token::EOF);
-        if !part.iter().all(blank) {
-            statements.push(parse_one(text, &lines, part, &lists)?);
+        let blank = |t: &&TokenWithSpan| matches!(t.token, Token::Whitespace(_) | Token::EOF);
+        if let Some(first) = part.iter().find(|t| !blank(t)) {
+            let Location { line, column } = first.span.start;
+            let statement = parse_one(text, &lines, part, &lists);
+            statements.push((Position { line, column }, statement));
         }
     }
     Ok(statements)

@@ -1,5 +1,6 @@
 //! `uplake sql`.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
@@ -12,12 +13,14 @@ use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Editor, Helper, Highlighter, Hinter};
-use uplake_engine::{Session, Statement, parse};
+use uplake_engine::{
+    Answer, BatchOptions, BatchSummary, EngineError, Session, Statement, parse, parse_each,
+};
 use uplake_table::AsOf;
 
 use crate::LakeArgs;
 use crate::environment::{Limits, parse_timeout, session, until_stopped};
-use crate::output::{Format, statement_error, stdout, write_answer};
+use crate::output::{Format, error_text, is_closed_pipe, statement_error, stdout, write_answer};
 
 const HISTORY_LINES: usize = 10_000;
 
@@ -32,6 +35,13 @@ pub struct SqlArgs {
     /// Run the SQL in this file; - for standard input
     #[arg(short = 'f', long)]
     file: Option<PathBuf>,
+    /// Run the queries in this file all together, on one snapshot of every table: what they have in
+    /// common is read and computed once; - for standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "file"])]
+    batch: Option<PathBuf>,
+    /// Queries of a batch that run at once; default: the number of threads
+    #[arg(long, value_name = "N", requires = "batch")]
+    at_once: Option<usize>,
     /// How to write rows
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -58,7 +68,7 @@ pub async fn run(args: SqlArgs) -> Result<()> {
     let as_of = args.as_of.clone().unwrap_or(AsOf::Latest);
     let limits = Limits { timeout: args.timeout, at_once: None };
     let session = session(&args.lake, as_of, limits)?;
-    let text = match (&args.command, &args.file) {
+    let text = match (&args.command, args.file.as_ref().or(args.batch.as_ref())) {
         (Some(command), _) => Some(command.clone()),
         (None, Some(path)) if path.as_os_str() != "-" => Some(
             std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?,
@@ -71,6 +81,9 @@ pub async fn run(args: SqlArgs) -> Result<()> {
         }
     };
     match text {
+        Some(text) if args.batch.is_some() => {
+            until_stopped(run_batch(&session, &text, &args)).await
+        }
         Some(text) => until_stopped(run_text(&session, &text, &args)).await,
         None => interactive(&session, &args).await,
     }
@@ -78,26 +91,95 @@ pub async fn run(args: SqlArgs) -> Result<()> {
 
 async fn run_text(session: &Session, text: &str, args: &SqlArgs) -> Result<()> {
     let statements = parse(text).map_err(|e| statement_error(e, text))?;
-    if matches!(args.format, Format::Parquet | Format::Arrow) {
-        if statements.len() > 1 {
-            bail!("--format parquet and arrow hold the rows of one statement");
-        }
-        if args.output.is_none() && std::io::stdout().is_terminal() {
-            bail!("this format is not for a terminal; say where with -o FILE");
-        }
-    }
-    let mut out: Box<dyn Write + Send> = match &args.output {
-        Some(path) => Box::new(std::io::BufWriter::new(
-            File::create(path).with_context(|| format!("writing {}", path.display()))?,
-        )),
-        None => Box::new(stdout()),
-    };
+    let mut out = writer(args, statements.len())?;
     for statement in &statements {
         run_one(session, statement, text, args, out.as_mut()).await?;
         out.flush().context("writing rows")?;
     }
     // The next command finds on disk what this one read.
     session.lake().storage().flush_cache().await;
+    Ok(())
+}
+
+/// Where the rows of so many statements go.
+fn writer(args: &SqlArgs, statements: usize) -> Result<Box<dyn Write + Send>> {
+    if matches!(args.format, Format::Parquet | Format::Arrow) {
+        if statements > 1 {
+            bail!("--format parquet and arrow hold the rows of one statement");
+        }
+        if args.output.is_none() && std::io::stdout().is_terminal() {
+            bail!("this format is not for a terminal; say where with -o FILE");
+        }
+    }
+    Ok(match &args.output {
+        Some(path) => Box::new(std::io::BufWriter::new(
+            File::create(path).with_context(|| format!("writing {}", path.display()))?,
+        )),
+        None => Box::new(stdout()),
+    })
+}
+
+/// Answers come in any order and are written in the file's; a statement that fails does not keep the
+/// others from theirs.
+async fn run_batch(session: &Session, text: &str, args: &SqlArgs) -> Result<()> {
+    let started = Instant::now();
+    let parsed = parse_each(text).map_err(|e| statement_error(e, text))?;
+    let mut out = writer(args, parsed.len())?;
+    let mut waiting: BTreeMap<usize, Result<Answer, EngineError>> = BTreeMap::new();
+    let (mut statements, mut numbers, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, (place, statement)) in parsed.into_iter().enumerate() {
+        lines.push(place.line);
+        match statement {
+            Ok(statement) => {
+                statements.push(statement);
+                numbers.push(number);
+            }
+            Err(error) => {
+                waiting.insert(number, Err(error));
+            }
+        }
+    }
+    let options = BatchOptions { at_once: args.at_once };
+    let mut batch = session.batch(statements, options).await?;
+    let (mut next, mut failed) = (0, 0);
+    while next < lines.len() {
+        if let Some(answer) = waiting.remove(&next) {
+            let written = match answer {
+                Ok(answer) => write_answer(answer, args.format, out.as_mut()).await,
+                Err(error) => Err(statement_error(error, text)),
+            };
+            if let Err(error) = written {
+                if is_closed_pipe(&error) {
+                    return Err(error);
+                }
+                failed += 1;
+                out.flush().context("writing rows")?;
+                let (number, line, error) = (next + 1, lines[next], error_text(&error));
+                eprintln!("error in statement {number} (line {line}): {error}");
+            }
+            next += 1;
+            continue;
+        }
+        match batch.next().await {
+            Some((number, answer)) => waiting.insert(numbers[number], answer),
+            None => bail!("statement {} has no answer", next + 1),
+        };
+    }
+    out.flush().context("writing rows")?;
+    for warning in session.take_warnings() {
+        eprintln!("warning: {warning}");
+    }
+    if args.timing {
+        let BatchSummary { statements, different, sharing, parts, .. } = batch.summary();
+        eprintln!(
+            "batch: {statements} statements, {different} different, {sharing} share {parts} parts"
+        );
+        eprintln!("time: {:.6}", started.elapsed().as_secs_f64());
+    }
+    session.lake().storage().flush_cache().await;
+    if failed > 0 {
+        bail!("{failed} of {} statements failed", lines.len());
+    }
     Ok(())
 }
 

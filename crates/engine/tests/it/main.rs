@@ -4,6 +4,7 @@
 
 mod arrays;
 mod assignment;
+mod batch;
 mod budget;
 mod days;
 mod domains;

@@ -1,0 +1,514 @@
+//! Rows that several statements of a batch read: computed when the first of them comes, kept in the
+//! session's memory, let go with the last.
+//!
+//! # Invariants
+//! - Whatever goes wrong while they are computed (memory, a file, an error of one user's expression), the
+//!   answer is that there are none, and each user computes what it needs by itself.
+//! - What is kept is counted in the session's pool, and never more than a share of it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::compute::{BatchCoalescer, prep_null_mask_filter};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session as PlanningSession, TableProvider};
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::datasource::TableType;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, Partitioning};
+use datafusion_datasource::source::{DataSource, DataSourceExec};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use tokio::sync::OnceCell;
+
+use super::parts::PartId;
+use crate::session::Session;
+
+/// Rows of a kept batch.
+const BATCH_ROWS: usize = 8192;
+
+/// Memory for what is kept.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub limit_bytes: usize,
+    taken: AtomicUsize,
+    pool: Arc<dyn MemoryPool>,
+}
+
+impl Room {
+    pub fn new(limit_bytes: usize, pool: &Arc<dyn MemoryPool>) -> Arc<Self> {
+        Arc::new(Self { limit_bytes, taken: AtomicUsize::new(0), pool: Arc::clone(pool) })
+    }
+}
+
+/// A share of a room, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Space {
+    room: Arc<Room>,
+    reservation: MemoryReservation,
+    bytes: usize,
+}
+
+impl Space {
+    pub fn new(room: &Arc<Room>) -> Self {
+        let reservation = MemoryConsumer::new("Batch").register(&room.pool);
+        Self { room: Arc::clone(room), reservation, bytes: 0 }
+    }
+
+    /// More of it, if there is.
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        let before = self.room.taken.fetch_add(bytes, Ordering::AcqRel);
+        if before + bytes > self.room.limit_bytes || self.reservation.try_grow(bytes).is_err() {
+            self.room.taken.fetch_sub(bytes, Ordering::AcqRel);
+            return false;
+        }
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        self.room.taken.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// Computed rows.
+#[derive(Debug)]
+pub(super) struct Rows {
+    partitions: Vec<Vec<RecordBatch>>,
+    rows: usize,
+    space: Space,
+}
+
+/// How rows are computed.
+pub(super) enum Recipe {
+    Plan { plan: LogicalPlan, reads: Vec<Arc<Kept>> },
+    Together(Arc<Together>),
+}
+
+/// Rows that are computed once, or will be.
+pub(super) struct Kept {
+    pub part: PartId,
+    pub schema: SchemaRef,
+    /// Of what is read, with the names of `schema`.
+    rows: OnceCell<Option<Arc<Rows>>>,
+    recipe: Mutex<Option<Recipe>>,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kept({})", self.part)
+    }
+}
+
+impl Kept {
+    pub fn new(part: PartId, schema: SchemaRef, recipe: Recipe) -> Self {
+        Self { part, schema, rows: OnceCell::new(), recipe: Mutex::new(Some(recipe)) }
+    }
+
+    /// The rows, computed now if nobody did; `None` if they cannot be had. Whoever waits may stop: another
+    /// who waits goes on from the start.
+    pub fn rows<'a>(
+        self: &'a Arc<Self>,
+        session: &'a Arc<Session>,
+        room: &'a Arc<Room>,
+    ) -> BoxFuture<'a, Option<Arc<Rows>>> {
+        Box::pin(async move {
+            if let Some(rows) = self.rows.get() {
+                return rows.clone();
+            }
+            // Another's reading sets our rows.
+            if let Some(together) = self.together() {
+                together.read(session, room).await;
+            }
+            let rows = self.rows.get_or_init(|| self.compute(session, room)).await.clone();
+            // What was read for them is not needed any more.
+            self.lock().take();
+            rows
+        })
+    }
+
+    /// Parts that its computing needs, if it is still to come.
+    pub fn reads(&self) -> Vec<Arc<Self>> {
+        match self.lock().as_ref() {
+            Some(Recipe::Plan { reads, .. }) => reads.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The reading that makes it with others.
+    pub fn together(&self) -> Option<Arc<Together>> {
+        match self.lock().as_ref() {
+            Some(Recipe::Together(together)) => Some(Arc::clone(together)),
+            _ => None,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Recipe>> {
+        self.recipe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn compute(&self, session: &Arc<Session>, room: &Arc<Room>) -> Option<Arc<Rows>> {
+        let (plan, reads) = match self.lock().as_ref() {
+            Some(Recipe::Plan { plan, reads }) => (plan.clone(), reads.clone()),
+            _ => return None,
+        };
+        for read in &reads {
+            read.rows(session, room).await?;
+        }
+        let (state, _) = session.query_state();
+        let streams = session.partitions_of(&plan, &state).await.ok()?;
+        let tasks: Vec<_> = streams
+            .into_iter()
+            .map(|stream| {
+                let (schema, space) = (Arc::clone(&self.schema), Space::new(room));
+                SpawnedTask::spawn(collect(stream, schema, space))
+            })
+            .collect();
+        let mut all = Collected::empty(room);
+        for task in tasks {
+            all.add(task.join().await.ok()??);
+        }
+        Some(Arc::new(all.rows))
+    }
+}
+
+/// What one thread has collected.
+struct Collected {
+    rows: Rows,
+}
+
+impl Collected {
+    fn empty(room: &Arc<Room>) -> Self {
+        Self { rows: Rows { partitions: Vec::new(), rows: 0, space: Space::new(room) } }
+    }
+
+    fn add(&mut self, mut part: Rows) {
+        self.rows.rows += part.rows;
+        self.rows.partitions.append(&mut part.partitions);
+        // The space is now ours.
+        let bytes = std::mem::take(&mut part.space.bytes);
+        self.rows.space.bytes += bytes;
+        let moved = part.space.reservation.take();
+        let size = moved.size();
+        drop(moved);
+        self.rows.space.reservation.grow(size);
+    }
+}
+
+/// Rows as they come, in batches of memory of their own.
+struct Collector {
+    coalescer: BatchCoalescer,
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+    rows: usize,
+    space: Space,
+}
+
+impl Collector {
+    fn new(schema: SchemaRef, space: Space) -> Self {
+        let coalescer = BatchCoalescer::new(Arc::clone(&schema), BATCH_ROWS);
+        Self { coalescer, schema, batches: Vec::new(), rows: 0, space }
+    }
+
+    /// Takes what is complete; `false` if there is no room.
+    fn settle(&mut self) -> bool {
+        while let Some(batch) = self.coalescer.next_completed_batch() {
+            self.rows += batch.num_rows();
+            if !self.space.grow(get_record_batch_memory_size(&batch)) {
+                return false;
+            }
+            self.batches.push(batch);
+        }
+        true
+    }
+
+    /// Takes these columns' rows, or those of them that `wanted` picks.
+    fn push(
+        &mut self,
+        columns: &[usize],
+        batch: &RecordBatch,
+        wanted: Option<&dyn Array>,
+    ) -> Result<bool> {
+        let columns = columns.iter().map(|at| Arc::clone(batch.column(*at))).collect();
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
+        match wanted {
+            None => self.coalescer.push_batch(batch)?,
+            Some(wanted) => {
+                let wanted = wanted.as_boolean();
+                let known = (wanted.null_count() > 0).then(|| prep_null_mask_filter(wanted));
+                self.coalescer.push_batch_with_filter(batch, known.as_ref().unwrap_or(wanted))?;
+            }
+        }
+        Ok(self.settle())
+    }
+
+    fn finish(mut self) -> Option<Rows> {
+        self.coalescer.finish_buffered_batch().ok()?;
+        let fits = self.settle();
+        let Self { batches, rows, space, .. } = self;
+        fits.then(|| Rows { partitions: vec![batches], rows, space })
+    }
+}
+
+async fn collect(
+    mut stream: SendableRecordBatchStream,
+    schema: SchemaRef,
+    space: Space,
+) -> Option<Rows> {
+    let columns: Vec<usize> = (0..schema.fields().len()).collect();
+    let mut collector = Collector::new(schema, space);
+    while let Some(batch) = stream.next().await {
+        if !collector.push(&columns, &batch.ok()?, None).ok()? {
+            return None;
+        }
+    }
+    collector.finish()
+}
+
+/// One reading of a scan for several filters.
+pub(super) struct Together {
+    /// The first filter it is for.
+    pub number: PartId,
+    what: OnceCell<What>,
+    done: OnceCell<()>,
+}
+
+struct What {
+    scan: LogicalPlan,
+    /// Whoever still wants rows, and which.
+    filters: Vec<(Expr, Weak<Kept>)>,
+}
+
+/// One filter of a reading, as it is applied to batches.
+#[derive(Clone)]
+struct Applied {
+    condition: Arc<dyn PhysicalExpr>,
+    columns: Vec<usize>,
+    schema: SchemaRef,
+}
+
+impl Together {
+    pub fn new(number: PartId) -> Self {
+        Self { number, what: OnceCell::new(), done: OnceCell::new() }
+    }
+
+    /// What is read; once.
+    pub fn fill(&self, scan: LogicalPlan, filters: Vec<(Expr, Arc<Kept>)>) {
+        let filters = filters.into_iter().map(|(expr, kept)| (expr, Arc::downgrade(&kept)));
+        // Nobody else knows it yet.
+        let _ = self.what.set(What { scan, filters: filters.collect() });
+    }
+
+    /// Reads, and gives each filter its rows; a failure leaves all without.
+    async fn read(&self, session: &Arc<Session>, room: &Arc<Room>) {
+        let read = || async {
+            let Some(what) = self.what.get() else { return };
+            let wanted: Vec<(&Expr, Arc<Kept>)> = what
+                .filters
+                .iter()
+                .filter_map(|(expr, kept)| Some((expr, kept.upgrade()?)))
+                .collect();
+            let Some(rows) = filtered(&what.scan, &wanted, session, room).await else { return };
+            for ((_, kept), rows) in wanted.into_iter().zip(rows) {
+                // Set once, here.
+                let _ = kept.rows.set(rows.map(Arc::new));
+            }
+        };
+        self.done.get_or_init(read).await;
+    }
+}
+
+/// The rows of each filter; `None` for one that there was no room for.
+async fn filtered(
+    scan: &LogicalPlan,
+    filters: &[(&Expr, Arc<Kept>)],
+    session: &Arc<Session>,
+    room: &Arc<Room>,
+) -> Option<Vec<Option<Rows>>> {
+    let (state, _) = session.query_state();
+    let mut applied = Vec::new();
+    for (expr, kept) in filters {
+        let condition = state.create_physical_expr((*expr).clone(), scan.schema()).ok()?;
+        let fields = kept.schema.fields().iter();
+        let columns = fields
+            .map(|field| scan.schema().index_of_column_by_name(None, field.name()))
+            .collect::<Option<_>>()?;
+        applied.push(Applied { condition, columns, schema: Arc::clone(&kept.schema) });
+    }
+    let streams = session.partitions_of(scan, &state).await.ok()?;
+    let tasks: Vec<_> = streams
+        .into_iter()
+        .map(|stream| SpawnedTask::spawn(filter_all(stream, applied.clone(), Arc::clone(room))))
+        .collect();
+    let mut all: Vec<Option<Collected>> =
+        filters.iter().map(|_| Some(Collected::empty(room))).collect();
+    for task in tasks {
+        for (all, part) in all.iter_mut().zip(task.join().await.ok()??) {
+            match (all.as_mut(), part) {
+                (Some(all), Some(part)) => all.add(part),
+                _ => *all = None,
+            }
+        }
+    }
+    Some(all.into_iter().map(|all| all.map(|all| all.rows)).collect())
+}
+
+async fn filter_all(
+    mut stream: SendableRecordBatchStream,
+    filters: Vec<Applied>,
+    room: Arc<Room>,
+) -> Option<Vec<Option<Rows>>> {
+    let start =
+        |filter: &Applied| Some(Collector::new(Arc::clone(&filter.schema), Space::new(&room)));
+    let mut collectors: Vec<Option<Collector>> = filters.iter().map(start).collect();
+    while let Some(batch) = stream.next().await {
+        let batch = batch.ok()?;
+        for (filter, place) in filters.iter().zip(&mut collectors) {
+            let Some(collector) = place else { continue };
+            let pushed = filter
+                .condition
+                .evaluate(&batch)
+                .and_then(|wanted| wanted.into_array(batch.num_rows()))
+                .and_then(|wanted| collector.push(&filter.columns, &batch, Some(&wanted)));
+            // Without room, or with an error, this filter's users read by themselves.
+            if !pushed.unwrap_or(false) {
+                *place = None;
+            }
+        }
+        if collectors.iter().all(Option::is_none) {
+            return None;
+        }
+    }
+    Some(collectors.into_iter().map(|collector| collector?.finish()).collect())
+}
+
+/// Kept rows as a table. They are there when a plan with it is made.
+#[derive(Debug)]
+pub(super) struct KeptRows(pub Arc<Kept>);
+
+#[async_trait]
+impl TableProvider for KeptRows {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.0.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Temporary
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn PlanningSession,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(Some(rows)) = self.0.rows.get() else {
+            return Err(DataFusionError::Internal("the rows of a batch are not there".into()));
+        };
+        let all = || (0..self.0.schema.fields().len()).collect();
+        let columns = projection.cloned().unwrap_or_else(all);
+        let schema = Arc::new(self.0.schema.project(&columns)?);
+        let source = KeptSource {
+            rows: Arc::clone(rows),
+            schema,
+            columns,
+            // One thread reads all of it if a statement has no more.
+            whole: state.config().target_partitions() == 1,
+        };
+        Ok(DataSourceExec::from_data_source(source))
+    }
+}
+
+/// A scan of kept rows.
+#[derive(Clone, Debug)]
+struct KeptSource {
+    rows: Arc<Rows>,
+    schema: SchemaRef,
+    columns: Vec<usize>,
+    whole: bool,
+}
+
+impl DataSource for KeptSource {
+    fn open(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let batches = match self.whole {
+            true => self.rows.partitions.iter().flatten().cloned().collect(),
+            false => self.rows.partitions.get(partition).cloned().unwrap_or_default(),
+        };
+        let (schema, columns) = (Arc::clone(&self.schema), Some(self.columns.clone()));
+        Ok(Box::pin(MemoryStream::try_new(batches, schema, columns)?))
+    }
+
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kept rows={}", self.rows.rows)
+    }
+
+    fn output_partitioning(&self) -> Partitioning {
+        let partitions = if self.whole { 1 } else { self.rows.partitions.len().max(1) };
+        Partitioning::UnknownPartitioning(partitions)
+    }
+
+    fn eq_properties(&self) -> EquivalenceProperties {
+        EquivalenceProperties::new(Arc::clone(&self.schema))
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
+        let rows = match partition {
+            Some(partition) if !self.whole => {
+                let batches = self.rows.partitions.get(partition);
+                batches.into_iter().flatten().map(RecordBatch::num_rows).sum()
+            }
+            _ => self.rows.rows,
+        };
+        let mut statistics = Statistics::new_unknown(&self.schema);
+        statistics.num_rows = Precision::Exact(rows);
+        let share = self.columns.len() as f64 / self.rows_columns() as f64;
+        let bytes = self.rows.space.bytes as f64 * share * rows as f64;
+        let bytes = bytes / self.rows.rows.max(1) as f64;
+        statistics.total_byte_size = Precision::Inexact(bytes as usize);
+        Ok(Arc::new(statistics))
+    }
+
+    fn with_fetch(&self, _: Option<usize>) -> Option<Arc<dyn DataSource>> {
+        None
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        None
+    }
+
+    fn try_swapping_with_projection(
+        &self,
+        _: &ProjectionExprs,
+    ) -> Result<Option<Arc<dyn DataSource>>> {
+        Ok(None)
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+}
+
+impl KeptSource {
+    fn rows_columns(&self) -> usize {
+        let first = self.rows.partitions.iter().flatten().next();
+        first.map_or(1, |batch| batch.num_columns().max(1))
+    }
+}
