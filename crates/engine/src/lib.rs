@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod assignment;
 mod calls;
 mod catalog;
@@ -50,6 +51,7 @@ mod local_day;
 mod match_words;
 mod moments;
 mod pool;
+mod preload;
 mod provider;
 mod question;
 mod session;
@@ -59,5 +61,6 @@ mod warm;
 mod warnings;
 
 pub use error::{EngineError, Position, Result};
+pub use preload::Preload;
 pub use session::{Answer, Session, SessionOptions};
 pub use statement::{Statement, parse};
