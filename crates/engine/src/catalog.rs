@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::{DataFusionError, Result as DfResult};
+use tokio::sync::mpsc::Sender;
 use uplake_table::{AsOf, Lake, TableError};
 
 use crate::provider::LakeTable;
@@ -27,6 +28,8 @@ pub(crate) struct LakeCatalog {
     names: Mutex<Vec<String>>,
     /// Statements begun so far.
     statements: AtomicU64,
+    /// Who wants to hear of snapshots that are new.
+    listener: Mutex<Option<Sender<Arc<LakeTable>>>>,
 }
 
 /// A snapshot and when it was last found to be the newest, in statements begun.
@@ -45,6 +48,7 @@ impl LakeCatalog {
             pinned: HashMap::new(),
             names: Mutex::default(),
             statements: AtomicU64::new(1),
+            listener: Mutex::default(),
         }
     }
 
@@ -69,6 +73,11 @@ impl LakeCatalog {
         let mut pins: Vec<(String, i64)> = self.pinned.iter().map(version).collect();
         pins.sort();
         pins
+    }
+
+    /// Tells of every newest snapshot that is loaded from now on, as far as there is room to.
+    pub fn tell(&self, listener: Sender<Arc<LakeTable>>) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
     }
 
     /// A statement begins: from now on snapshots are looked at again, once.
@@ -129,6 +138,11 @@ impl LakeCatalog {
             cache.clear();
         }
         if as_of == AsOf::Latest {
+            let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(listener) = listener.as_ref() {
+                // A full queue costs speed alone.
+                let _ = listener.try_send(Arc::clone(&loaded));
+            }
             cache.insert(table, Cached { table: Arc::clone(&loaded), checked });
         }
         Ok(Some(loaded))

@@ -15,23 +15,23 @@
 //!   otherwise by the Parquet reader.
 //! - A file is asked once per scan, however many partitions read parts of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::datasource::physical_plan::parquet::{
     ParquetRowSelection, transform_schema_to_view,
 };
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::logical_expr::Operator;
 use datafusion::object_store::ObjectStore;
 use datafusion::object_store::path::Path;
@@ -52,13 +52,15 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricB
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 use datafusion_datasource::file_stream::FileOpener;
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
-use futures::StreamExt;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use uplake_table::{
     Answered, DataFile, Fallback, ID_PREFIX, IndexCache, IndexSpec, Question, Selection,
 };
 
-use crate::hot::{ColumnCache, Gather, Picked, Sieve, pruned};
+use crate::ahead::{Ahead, Plan, Wanted, read_footer};
+use crate::hot::{Chunk, ColumnCache, Gather, Picked, Sieve, group_rows, pruned};
 use crate::question::{join_question, question};
 use crate::warnings::Warnings;
 
@@ -81,6 +83,8 @@ pub(crate) struct Indexes {
     pub columns: Arc<ColumnCache>,
     pub warnings: Arc<Warnings>,
     pub files: Arc<HashMap<Path, DataFile>>,
+    /// The session's memory, if files are so far away that they are worth reading ahead.
+    pub ahead: Option<(Arc<dyn MemoryPool>, usize)>,
 }
 
 /// The part of [`Indexes`] that a session has, carried in DataFusion's session config.
@@ -101,6 +105,8 @@ pub(crate) struct IndexedSource {
     batch_rows: usize,
     /// The rows of files asked so far in this scan.
     asked: Arc<Asked>,
+    /// What is fetched ahead, from when the scan begins.
+    ahead: Arc<OnceLock<Ahead>>,
     /// Are conditions applied by the scan, and by nobody else?
     applies: bool,
 }
@@ -109,8 +115,29 @@ type Asked = Mutex<HashMap<Path, Arc<tokio::sync::OnceCell<Arc<FileAnswer>>>>>;
 
 impl IndexedSource {
     pub fn new(inner: ParquetSource, indexes: Arc<Indexes>, store: Arc<dyn ObjectStore>) -> Self {
-        let (batch_rows, asked) = (DEFAULT_BATCH_ROWS, Arc::default());
-        Self { inner, indexes, store, batch_rows, asked, applies: false }
+        let (batch_rows, asked, ahead) = (DEFAULT_BATCH_ROWS, Arc::default(), Arc::default());
+        Self { inner, indexes, store, batch_rows, asked, ahead, applies: false }
+    }
+
+    /// Begins to read ahead, once for all partitions.
+    fn read_ahead(&self, config: &FileScanConfig, scan: impl FnOnce(Self) -> Scan) {
+        let Some((pool, memory_bytes)) = &self.indexes.ahead else { return };
+        // A limit reads few rows.
+        if config.limit.is_some() || tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        self.ahead.get_or_init(|| {
+            // Its own source, so that what is read ahead does not keep itself alive.
+            let scan = scan(Self { ahead: Arc::default(), ..self.clone() });
+            Ahead::start(
+                in_order(config, self),
+                Arc::new(scan),
+                Arc::clone(&self.store),
+                Arc::clone(&self.indexes.metadata),
+                pool,
+                *memory_bytes,
+            )
+        });
     }
 
     /// Around what DataFusion made of the inner source.
@@ -144,7 +171,7 @@ impl FileSource for IndexedSource {
             predicate.iter().flat_map(|p| split_conjunction(p)).cloned().collect();
         let questions = conditions.iter().map(|c| question(c, &self.indexes.specs)).collect();
         let columns = self.inner.projection().map(ProjectionExprs::column_indices);
-        Ok(Box::new(IndexedMorselizer(Arc::new(Scan {
+        let scan = Scan {
             plain: Arc::from(self.inner.create_morselizer(
                 Arc::clone(&store),
                 config,
@@ -159,8 +186,10 @@ impl FileSource for IndexedSource {
             batch_rows: self.batch_rows,
             conditions,
             questions,
-            sieves: Mutex::new((Vec::new(), Arc::from(Vec::new()))),
-        }))))
+            sieves: Arc::default(),
+        };
+        self.read_ahead(config, |source| Scan { source, ..scan.clone() });
+        Ok(Box::new(IndexedMorselizer(Arc::new(scan))))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -172,8 +201,8 @@ impl FileSource for IndexedSource {
         match self.around(&inner) {
             // Done for each partition; they share what was asked.
             Ok(source) => {
-                let asked = Arc::clone(&self.asked);
-                Arc::new(Self { asked, batch_rows: batch_size, ..source })
+                let (asked, ahead) = (Arc::clone(&self.asked), Arc::clone(&self.ahead));
+                Arc::new(Self { asked, ahead, batch_rows: batch_size, ..source })
             }
             Err(_) => inner,
         }
@@ -291,7 +320,20 @@ impl FileSource for IndexedSource {
     }
 }
 
+/// The files of a scan in the order in which its partitions will open them.
+fn in_order(config: &FileScanConfig, source: &IndexedSource) -> Vec<PartitionedFile> {
+    let groups = &config.file_groups;
+    if !config.preserve_order && config.output_partitioning.is_none() {
+        // One queue for all.
+        return source.reorder_files(groups.iter().flat_map(|g| g.iter().cloned()).collect());
+    }
+    let longest = groups.iter().map(|group| group.len()).max().unwrap_or_default();
+    let turn = |at: usize| groups.iter().filter_map(move |group| group.files().get(at).cloned());
+    (0..longest).flat_map(turn).collect()
+}
+
 /// One partition's scan.
+#[derive(Clone)]
 struct Scan {
     source: IndexedSource,
     plain: Arc<dyn Morselizer>,
@@ -306,8 +348,11 @@ struct Scan {
     questions: Vec<Option<Question>>,
     /// What the plan would drop as of when a file was opened last, and how often joins had changed their
     /// minds by then.
-    sieves: Mutex<(Vec<u64>, Arc<[Sieve]>)>,
+    sieves: Arc<Mutex<Sieves>>,
 }
+
+/// What a plan would drop, and how often each condition had changed its mind by then.
+type Sieves = (Vec<u64>, Arc<[Sieve]>);
 
 /// What the index of one file said.
 struct FileAnswer {
@@ -336,6 +381,10 @@ impl fmt::Debug for IndexedMorselizer {
 
 impl Morselizer for IndexedMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
+        let file = match self.0.source.ahead.get() {
+            Some(ahead) => ahead.open(file),
+            None => file,
+        };
         if !self.0.asks() && !self.0.may_keep() {
             return self.0.plain.plan_file(file);
         }
@@ -541,10 +590,11 @@ impl Scan {
     }
 
     async fn metadata(&self, file: &PartitionedFile) -> Result<Arc<ParquetMetaData>> {
-        DFParquetMetadata::new(self.store.as_ref(), &file.object_meta)
-            .with_file_metadata_cache(Some(Arc::clone(&self.source.indexes.metadata)))
-            .fetch_metadata()
-            .await
+        let metadata = &self.source.indexes.metadata;
+        match self.source.ahead.get() {
+            Some(ahead) => ahead.footer(file).await,
+            None => read_footer(self.store.as_ref(), &file.object_meta, metadata, None).await,
+        }
     }
 
     async fn ask(&self, file: &PartitionedFile) -> Result<Arc<FileAnswer>> {
@@ -673,6 +723,63 @@ impl Scan {
 
     fn counter(&self, name: &'static str) -> Count {
         MetricBuilder::new(self.source.inner.metrics()).counter(name, self.partition)
+    }
+}
+
+impl Plan for Scan {
+    fn wanted<'a>(
+        &'a self,
+        file: &'a PartitionedFile,
+        footer: &'a Arc<ParquetMetaData>,
+    ) -> BoxFuture<'a, Result<Vec<Wanted>>> {
+        async move {
+            let dynamic = |c: &Arc<dyn PhysicalExpr>| c.is::<DynamicFilterPhysicalExpr>();
+            if !self.source.indexes.specs.is_empty() && self.conditions.iter().any(dynamic) {
+                // What a join will ask is not known yet, and may leave out nearly everything.
+                return Ok(Vec::new());
+            }
+            let answer = match self.questions.iter().any(Option::is_some) {
+                true => self.ask(file).await?,
+                false => Arc::new(FileAnswer::everything()),
+            };
+            let (inner, source) = (&self.source.inner, &self.source);
+            let groups = match &answer.rows {
+                Some(rows) => group_rows(file, footer, rows),
+                None => pruned(file, footer, inner.table_schema(), inner.filter().as_ref())?,
+            };
+            let columns = Arc::new(self.columns_by_turn(&answer));
+            let chunk = |row_group: usize, column: &String| {
+                let (file, column) = (file.object_meta.location.clone(), column.clone());
+                (Chunk { file, row_group, column }, 0, 0)
+            };
+            let names = || columns.iter().flatten();
+            let chunks: Vec<_> =
+                groups.iter().flat_map(|(group, _)| names().map(|c| chunk(*group, c))).collect();
+            if source.indexes.columns.keeps_all(&chunks) {
+                return Ok(Vec::new());
+            }
+            let wanted =
+                |(row_group, rows)| Wanted { row_group, rows, columns: Arc::clone(&columns) };
+            Ok(groups.into_iter().map(wanted).collect())
+        }
+        .boxed()
+    }
+}
+
+impl Scan {
+    /// Columns of the file that are read first, and those that are read of the rows that are left.
+    fn columns_by_turn(&self, answer: &FileAnswer) -> [HashSet<String>; 2] {
+        let schema = self.source.inner.table_schema().file_schema();
+        let name = |at: usize| schema.fields().get(at).map(|field| field.name().clone());
+        let applied = |at: usize| answer.applied.get(at).copied().unwrap_or_default();
+        let left = self.conditions.iter().enumerate().filter(|(at, _)| !applied(*at));
+        let of_conditions = left.flat_map(|(_, c)| collect_columns(c)).map(|c| c.index());
+        let first: HashSet<String> = of_conditions.filter_map(name).collect();
+        let later: HashSet<String> = self.columns.iter().filter_map(|at| name(*at)).collect();
+        match self.source.applies {
+            true => [first, later],
+            false => [first.union(&later).cloned().collect(), HashSet::new()],
+        }
     }
 }
 

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod ahead;
 mod assignment;
 mod batch;
 mod calls;
@@ -54,6 +55,7 @@ mod local_day;
 mod match_words;
 mod moments;
 mod pool;
+mod preload;
 mod provider;
 mod question;
 mod run;
@@ -67,6 +69,7 @@ mod warnings;
 pub use admission::{Class, Listed, Queue};
 pub use batch::{Batch, BatchOptions, BatchSummary};
 pub use error::{EngineError, Position, Result};
+pub use preload::Preload;
 pub use run::{RunOptions, Usage};
 pub use session::{Answer, Session, SessionOptions};
 pub use settings::parse_timeout;

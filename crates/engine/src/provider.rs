@@ -28,9 +28,7 @@ use datafusion::common::{
 };
 use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::{
-    CachedParquetFileReaderFactory, transform_schema_to_view,
-};
+use datafusion::datasource::physical_plan::parquet::transform_schema_to_view;
 use datafusion::datasource::physical_plan::{
     FileGroup, FileScanConfigBuilder, FileSource, ParquetSource,
 };
@@ -52,6 +50,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 use uplake_table::{DataFile, Lake, OnConflict, Snapshot, StreamWriter, WriteKind};
 
+use crate::ahead::AheadReaders;
 use crate::id_set::InIdSet;
 use crate::indexed::{IndexUse, IndexedSource, Indexes};
 use crate::session::Budget;
@@ -264,6 +263,11 @@ impl LakeTable {
             let files = if specs.is_empty() { &[] } else { self.files.as_slice() };
             Arc::new(files.iter().map(entry).collect())
         };
+        let memory = || {
+            let pool = Arc::clone(&state.runtime_env().memory_pool);
+            (pool, Budget::of(state.config()).memory_bytes)
+        };
+        let ahead = self.lake.is_remote().then(memory);
         Some(Arc::new(Indexes {
             table: self.snapshot.table().to_owned(),
             specs: specs.to_vec(),
@@ -272,6 +276,7 @@ impl LakeTable {
             metadata: state.runtime_env().cache_manager.get_file_metadata_cache(),
             warnings,
             files: Arc::clone(self.by_path.get_or_init(by_path)),
+            ahead,
         }))
     }
 
@@ -390,17 +395,13 @@ impl TableProvider for LakeTable {
         let url = store_url(&self.lake)?;
         let options = state.default_table_options().parquet;
         let store = QueryStore::of(state.config(), &self.lake);
-        let reader = CachedParquetFileReaderFactory::new(
-            Arc::clone(&store),
-            state.runtime_env().cache_manager.get_file_metadata_cache(),
-        );
-        let size_hint = options.global.metadata_size_hint;
-        let mut source = ParquetSource::new(self.scan_schema.clone())
+        let reader = AheadReaders {
+            store: Arc::clone(&store),
+            kept_footers: state.runtime_env().cache_manager.get_file_metadata_cache(),
+        };
+        let source = ParquetSource::new(self.scan_schema.clone())
             .with_table_parquet_options(options)
             .with_parquet_file_reader_factory(Arc::new(reader));
-        if let Some(hint) = size_hint {
-            source = source.with_metadata_size_hint(hint);
-        }
         let statistics = self.scan_statistics(&candidates);
         let source: Arc<dyn FileSource> = match self.indexes(state) {
             Some(indexes) => Arc::new(IndexedSource::new(source, indexes, store)),

@@ -32,6 +32,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream, execute_stream_partitioned};
 use datafusion::prelude::SessionConfig;
+use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
 use uplake_table::{AsOf, IndexCache, Lake};
 
@@ -356,8 +357,10 @@ impl Session {
         parsed: &datafusion::sql::parser::Statement,
     ) -> Result<HashMap<String, String>> {
         let mut columns = HashMap::new();
-        for reference in self.context.state().resolve_table_references(parsed)? {
-            let Some(table) = self.catalog.find(reference.table()).await? else { continue };
+        let references = self.context.state().resolve_table_references(parsed)?;
+        // All at once: in a bucket each is some round trips.
+        let find = references.iter().map(|reference| self.catalog.find(reference.table()));
+        for table in try_join_all(find).await?.into_iter().flatten() {
             for field in table.snapshot().schema().fields() {
                 let lower = field.name().to_lowercase();
                 if lower != *field.name() {

@@ -10,6 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use uplake_testkit::random::mix;
 
+use crate::Asked;
+
 /// A request's head is smaller than this, or refused.
 const MOST_HEAD: usize = 64 << 10;
 const MOST_HEADERS: usize = 64;
@@ -69,7 +71,7 @@ impl Body {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) method: String,
     path: String,
@@ -103,6 +105,24 @@ impl Request {
     /// Bucket and key.
     pub(crate) fn target(&self) -> (&str, &str) {
         self.path.trim_start_matches('/').split_once('/').unwrap_or((&self.path[1..], ""))
+    }
+
+    /// The same write, whatever is there.
+    pub(crate) fn without_conditions(&self) -> Self {
+        let is_kept = |name: &str| self.method != "PUT" || !name.starts_with("if-");
+        let headers = self.headers.iter().filter(|(name, _)| is_kept(name));
+        Self { headers: headers.cloned().collect(), ..self.clone() }
+    }
+
+    pub(crate) fn asked(&self) -> Asked {
+        let (_, key) = self.target();
+        let detail = match (self.header("range"), key.is_empty()) {
+            (Some(range), _) => range.to_owned(),
+            (None, true) => self.query("start-after").unwrap_or_default().to_owned(),
+            (None, false) => String::new(),
+        };
+        let key = if key.is_empty() { self.query("prefix").unwrap_or_default() } else { key };
+        Asked { method: self.method.clone(), key: key.to_owned(), detail }
     }
 
     pub(crate) fn query(&self, name: &str) -> Option<&str> {

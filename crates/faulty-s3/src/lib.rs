@@ -75,6 +75,8 @@ pub struct Faults {
     pub stall_ms: u64,
     /// Writes that take effect and whose connection is then reset.
     pub lost: f64,
+    /// Whether the conditions of writes are ignored, as some look-alikes of S3 do; 0 for no.
+    pub ignores_conditions: f64,
 }
 
 impl Faults {
@@ -97,6 +99,7 @@ impl Faults {
             stall: 0.0,
             stall_ms: 60_000,
             lost: 0.0,
+            ignores_conditions: 0.0,
         }
     }
 
@@ -142,6 +145,17 @@ struct Endpoint {
     bytes: AtomicU64,
 }
 
+/// One request, as a test sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// GET, HEAD, PUT, POST, DELETE.
+    pub method: String,
+    /// Of the object; the prefix of a listing.
+    pub key: String,
+    /// The `Range` header, or the query of a request to the bucket.
+    pub detail: String,
+}
+
 #[derive(Debug)]
 struct State {
     faults: Mutex<Faults>,
@@ -152,6 +166,10 @@ struct State {
     /// Start and requests of the throttle's window.
     window: Mutex<(tokio::time::Instant, f64)>,
     stop: Mutex<Stop>,
+    /// The end of keys about which nothing can be learned, and whether writes to them take effect.
+    hidden: Mutex<Option<(String, bool)>>,
+    /// Requests since somebody began to listen; `None` if nobody does.
+    log: Mutex<Option<Vec<Asked>>>,
 }
 
 /// When the server falls silent.
@@ -210,6 +228,8 @@ impl Server {
             seen: Mutex::default(),
             window: Mutex::new((tokio::time::Instant::now(), 0.0)),
             stop: Mutex::default(),
+            hidden: Mutex::default(),
+            log: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
         for (index, listener) in listeners.into_iter().enumerate() {
@@ -246,15 +266,22 @@ impl Server {
         *self.state.stop.lock() = Stop { left, last_takes_effect, is_silent: false };
     }
 
+    /// From now on every request for an object whose key ends with `suffix` is answered 500; writes
+    /// take effect all the same, if `writes_take_effect`.
+    pub fn hide(&self, suffix: &str, writes_take_effect: bool) {
+        *self.state.hidden.lock() = Some((suffix.to_owned(), writes_take_effect));
+    }
+
     /// Has a request come since that was not answered?
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.state.stop.lock().is_silent
     }
 
-    /// Answers again. Requests that came meanwhile stay without an answer.
+    /// Answers again, and hides nothing. Requests that came meanwhile stay without an answer.
     pub fn resume(&self) {
         *self.state.stop.lock() = Stop::default();
+        *self.state.hidden.lock() = None;
     }
 
     /// What each address was asked so far.
@@ -274,6 +301,11 @@ impl Server {
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.stats().iter().map(|stats| stats.requests).sum()
+    }
+
+    /// Begins to write requests down, and returns those written down so far, in the order they came.
+    pub fn take_log(&self) -> Vec<Asked> {
+        self.state.log.lock().replace(Vec::new()).unwrap_or_default()
     }
 
     /// The keys that `bucket` has now.

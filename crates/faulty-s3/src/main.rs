@@ -1,10 +1,15 @@
 //! Runs the server until it is killed: `uplake-faulty-s3 [--port=9100] [--addresses=1]
-//! [--usual] [--FAULT=NUMBER …]`, with the fields of `Faults` as faults.
+//! [--usual] [--log] [--FAULT=NUMBER …]`, with the fields of `Faults` as faults. `--log` writes each
+//! request to standard error, with the milliseconds since the start.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use uplake_faulty_s3::{Faults, Server};
+use uplake_faulty_s3::{Asked, Faults, Server};
+
+/// How late a line of the log may be.
+const LOG_PAUSE: Duration = Duration::from_millis(1);
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("threads and timers");
@@ -19,12 +24,14 @@ fn main() -> ExitCode {
 
 async fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let (mut port, mut addresses, mut faults) = (9100, 1, Faults::none(1));
+    let mut is_logging = false;
     for argument in arguments {
         let (name, value) = argument.split_once('=').unwrap_or((&argument, "1"));
         let number: f64 = value.parse().map_err(|_| format!("{argument}: not a number"))?;
         match name {
             "--port" => port = number as u16,
             "--addresses" => addresses = number as u8,
+            "--log" => is_logging = true,
             "--usual" => faults = Faults::usual(faults.seed),
             "--seed" => faults.seed = number as u64,
             "--median_ms" => faults.median_ms = number,
@@ -39,10 +46,11 @@ async fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
             "--short" => faults.short = number,
             "--stall" => faults.stall = number,
             "--stall_ms" => faults.stall_ms = number as u64,
+            "--ignores_conditions" => faults.ignores_conditions = number,
             "--lost" => faults.lost = number,
             _ => {
                 return Err(format!(
-                    "{name}: unknown; use --port, --addresses, --usual or a fault"
+                    "{name}: unknown; use --port, --addresses, --log, --usual or a fault"
                 ));
             }
         }
@@ -52,5 +60,14 @@ async fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     for address in server.addresses() {
         println!("http://{address}");
     }
-    std::future::pending().await
+    let begun = tokio::time::Instant::now();
+    loop {
+        if is_logging {
+            for asked in server.take_log() {
+                let Asked { method, key, detail } = asked;
+                eprintln!("{} {method} {key} {detail}", begun.elapsed().as_millis());
+            }
+        }
+        tokio::time::sleep(LOG_PAUSE).await;
+    }
 }

@@ -64,6 +64,9 @@ async fn exchange(
 ) -> io::Result<bool> {
     let endpoint = &state.endpoints[index];
     endpoint.requests.fetch_add(1, Ordering::Relaxed);
+    if let Some(log) = state.log.lock().as_mut() {
+        log.push(request.asked());
+    }
     if !state.goes_on(request) {
         return std::future::pending().await;
     }
@@ -92,7 +95,15 @@ async fn exchange(
         send_whole(socket, &error(500, "InternalError")).await?;
         return Ok(true);
     }
-    let mut response = state.objects.lock().answer(request);
+    if let Some(takes_effect) = state.hides(request) {
+        if takes_effect {
+            state.objects.lock().answer(request);
+        }
+        send_whole(socket, &error(500, "InternalError")).await?;
+        return Ok(true);
+    }
+    let unconditional = (faults.ignores_conditions > 0.0).then(|| request.without_conditions());
+    let mut response = state.objects.lock().answer(unconditional.as_ref().unwrap_or(request));
     if fate.lost && request.method != "GET" && request.method != "HEAD" {
         return Ok(false);
     }
@@ -206,6 +217,14 @@ impl State {
             self.objects.lock().answer(request);
         }
         false
+    }
+
+    /// Is nothing told of this object? If so: does the request take effect?
+    fn hides(&self, request: &Request) -> Option<bool> {
+        let hidden = self.hidden.lock();
+        let (suffix, writes_take_effect) = hidden.as_ref()?;
+        let is_hidden = request.target().1.ends_with(suffix.as_str());
+        is_hidden.then_some(*writes_take_effect && request.method == "PUT")
     }
 
     fn is_over(&self, requests_per_second: f64) -> bool {

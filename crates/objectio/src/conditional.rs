@@ -73,7 +73,8 @@ impl Conditional {
                 Ok(result) => return Ok(result),
                 Err(error) => error,
             };
-            if is_final(&error) || (!is_lost && is_refusal(&error)) {
+            // After a lost answer no error says that the first attempt had no effect.
+            if !is_lost && (is_final(&error) || is_refusal(&error)) {
                 return Err(error);
             }
             // A conflict is an answer: nothing was written. Any other error may hide a success.

@@ -84,6 +84,36 @@ pub enum StoreError {
     Conformance(String),
 }
 
+/// What to set when requests have no credentials: `error` tells that they were looked for at the
+/// service of a machine in the provider's cloud, which is not there or has none.
+#[must_use]
+pub fn missing_credentials(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<String> = chain.map(ToString::to_string).collect();
+    let asked = |part: &str| texts.iter().any(|text| text.contains(part));
+    if asked("169.254.169.254/latest/") || asked("169.254.170.") {
+        Some(
+            "there are no credentials for s3://; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and \
+             AWS_REGION, or access_key_id, secret_access_key and region in [storage.provider] of \
+             uplake.toml (see docs/storage.md)",
+        )
+    } else if asked("169.254.169.254/metadata/") {
+        Some(
+            "there are no credentials for az://; set AZURE_STORAGE_ACCOUNT_NAME and \
+             AZURE_STORAGE_ACCOUNT_KEY, or account_name and account_key in [storage.provider] of \
+             uplake.toml (see docs/storage.md)",
+        )
+    } else if asked("metadata.google.internal") || asked("/computeMetadata/") {
+        Some(
+            "there are no credentials for gs://; set GOOGLE_SERVICE_ACCOUNT to the file of a \
+             service account's key, or service_account in [storage.provider] of uplake.toml (see \
+             docs/storage.md)",
+        )
+    } else {
+        None
+    }
+}
+
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         Self::Generic { store: STORE, source: Box::new(error) }

@@ -66,7 +66,7 @@ mod warm;
 
 pub use clock::{Clock, RealClock};
 pub use counters::{Counters, Counts, Prices};
-pub use error::StoreError;
+pub use error::{StoreError, missing_credentials};
 pub use options::{ByteSize, StorageOptions};
 pub use store::{CacheUsage, Store};
 pub use warm::{Warm, WarmOptions, Warmed};

@@ -125,6 +125,10 @@ pub struct StorageOptions {
     /// Objects whose name ends so never change once written, so that the cache may answer for them
     /// without asking the store.
     pub immutable_suffixes: Vec<String>,
+    /// Whether who opens a lake for long brings footers and indexes of its tables into the cache.
+    pub preload: bool,
+    /// The same for files that are new after a load or a compaction.
+    pub preload_new: bool,
     /// Longest single request.
     pub piece: ByteSize,
     /// Two wanted ranges of one object with a gap up to this are read as one.
@@ -173,6 +177,8 @@ impl Default for StorageOptions {
             disk_cache: ByteSize(0),
             disk_cache_path: None,
             immutable_suffixes: vec![".parquet".to_owned(), ".idx".to_owned()],
+            preload: true,
+            preload_new: true,
             piece: ByteSize::mib(8),
             merge_gap: ByteSize::kib(256),
             least_requests: 8,
@@ -245,6 +251,8 @@ impl StorageOptions {
             "start_requests" => self.start_requests = read(key, value)?,
             "most_requests" => self.most_requests = read(key, value)?,
             "bytes_under_way" => self.bytes_under_way = read(key, value)?,
+            "preload" => self.preload = read(key, value)?,
+            "preload_new" => self.preload_new = read(key, value)?,
             "hedge_budget" => self.hedge_budget = read(key, value)?,
             "stall_timeout_ms" => self.stall_timeout_ms = read(key, value)?,
             "read_timeout_ms" => self.read_timeout_ms = read(key, value)?,

@@ -12,9 +12,9 @@ use futures::Stream;
 use futures::stream::{BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, RenameOptions, Result, UploadPart,
+    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, RenameOptions, Result, UploadPart,
 };
 use url::Url;
 
@@ -213,6 +213,30 @@ impl Store {
         }
     }
 
+    /// Reads `ranges` of the version of an object that a listing told of, through the cache whatever
+    /// its name: what is kept is of exactly this size and ETag. `None` if the store has another version
+    /// by now, or its listings have no ETags.
+    ///
+    /// # Errors
+    /// As a read of the object.
+    pub async fn read_version(
+        &self,
+        meta: &ObjectMeta,
+        ranges: &[Range<u64>],
+    ) -> Result<Option<Vec<Bytes>>> {
+        let Some(cache) = self.layers.cache.as_ref().filter(|_| meta.e_tag.is_some()) else {
+            return Ok(None);
+        };
+        let read = async {
+            let _reading = self.reading();
+            let read = cache.read_version(meta, ranges).await?;
+            let bytes = read.iter().flatten().map(|part| part.len() as u64).sum();
+            count(|c| &c.bytes_asked, bytes);
+            Ok(read)
+        };
+        self.scope.run(read).await
+    }
+
     /// What a user should be told since the last call, such as a disk cache that is off.
     #[must_use]
     pub fn take_warnings(&self) -> Vec<String> {
@@ -237,6 +261,23 @@ impl Store {
     }
 
     async fn read(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let suffix = match options.range {
+            Some(GetRange::Suffix(len)) => Some((len, options.clone())),
+            _ => None,
+        };
+        match (self.read_once(location, options).await, suffix) {
+            // Azure has no reads from the end: its size is asked first.
+            (Err(Error::NotSupported { .. }), Some((len, options))) => {
+                let head = GetOptions { range: None, head: true, ..options.clone() };
+                let size = self.read_once(location, head).await?.meta.size;
+                let range = Some(GetRange::Bounded(size - size.min(len)..size));
+                self.read_once(location, GetOptions { range, ..options }).await
+            }
+            (read, _) => read,
+        }
+    }
+
+    async fn read_once(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let reading = self.reading();
         let head = options.head;
         let mut result = match (&self.layers.cache, &self.layers.ranges) {

@@ -23,6 +23,8 @@ pub struct Warm {
     pub path: Path,
     /// Which bytes; `None` for the whole object, whose size is then asked for.
     pub ranges: Option<Vec<Range<u64>>>,
+    /// Of the object, if it is known: then nothing is asked for what is there.
+    pub size: Option<u64>,
 }
 
 /// How fast to fetch.
@@ -119,11 +121,14 @@ impl Store {
         state: &Mutex<(Warmed, Duration)>,
         progress: &(impl Fn(&Warmed) + Send + Sync),
     ) -> Result<Vec<Range<u64>>, String> {
-        let Warm { path, ranges } = item;
+        let Warm { path, ranges, size } = item;
         if !cache.takes(&path) {
             return Err("its name is not one of `immutable_suffixes`".to_owned());
         }
-        let size = self.head(&path).await.map_err(|error| error.to_string())?.size;
+        let size = match size {
+            Some(size) => size,
+            None => self.head(&path).await.map_err(|error| error.to_string())?.size,
+        };
         let whole = std::iter::once(0..size).collect();
         let ranges: Vec<Range<u64>> = ranges
             .unwrap_or(whole)

@@ -327,7 +327,7 @@ async fn warming_fills_up_to_the_limit_and_tells_what_is_there() {
     let inner =
         lake(&[("a.parquet", 10 * MIB), ("b.parquet", 10 * MIB), ("c.parquet", 10 * MIB)]).await;
     let store = open(&inner, &disk(folder.path(), 24 * MIB));
-    let item = |name: &str, ranges| Warm { path: Path::from(name), ranges };
+    let item = |name: &str, ranges| Warm { path: Path::from(name), ranges, size: None };
     let one = WarmOptions { at_once: 1, ..WarmOptions::default() };
     let items = vec![
         item("a.parquet", Some(vec![0..100, 9 * MIB..20 * MIB])),

@@ -90,6 +90,7 @@ pub(crate) async fn create(
     label: Option<&str>,
     now_millis: i64,
 ) -> Result<(), CommitError> {
+    lake.check_promise().await?;
     lake.initialise().await?;
     if let Place::Folder(folder) = lake.place() {
         std::fs::create_dir_all(folder.join(table))
@@ -206,6 +207,7 @@ pub(crate) async fn commit(
     change: Change,
 ) -> Result<u64, CommitError> {
     let table = base.table();
+    lake.check_promise().await?;
     check_files(lake, table, &change.add).await?;
     let mut current = base.clone();
     for _ in 0..COMMIT_ATTEMPTS {

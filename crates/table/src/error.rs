@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use uplake_objectio::missing_credentials;
+
 /// Everything the crate reports. Messages name the remedy; variants carry the facts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -50,6 +52,15 @@ pub enum TableError {
     /// The object store refused.
     #[error("{what}: {source}")]
     Store { what: String, source: object_store::Error },
+    /// The store was asked without credentials; the message says what to set.
+    #[error("{0}")]
+    NoCredentials(&'static str),
+    /// The store breaks the promise that commits rest on.
+    #[error(
+        "{lake} cannot hold tables, and nothing was written: {reason}; see `uplake lake check {lake}` \
+         and docs/storage.md"
+    )]
+    UnsafeStore { lake: String, reason: String },
     /// The storage layer cannot be opened.
     #[error(transparent)]
     Storage(#[from] uplake_objectio::StoreError),
@@ -85,6 +96,9 @@ pub enum TableError {
 
 impl From<uplake_domain::DomainError> for TableError {
     fn from(error: uplake_domain::DomainError) -> Self {
+        if let Some(what) = missing_credentials(&error) {
+            return Self::NoCredentials(what);
+        }
         Self::Domain(Box::new(error))
     }
 }
@@ -97,12 +111,18 @@ impl TableError {
         Self::Io { what: what.into(), source }
     }
     pub(crate) fn store(what: impl Into<String>, source: object_store::Error) -> Self {
+        if let Some(what) = missing_credentials(&source) {
+            return Self::NoCredentials(what);
+        }
         Self::Store { what: what.into(), source }
     }
     pub(crate) fn index(what: impl Into<String>, source: uplake_index::IndexError) -> Self {
         Self::Index { what: what.into(), source }
     }
     pub(crate) fn delta(table: &str, source: deltalake_core::DeltaTableError) -> Self {
+        if let Some(what) = missing_credentials(&source) {
+            return Self::NoCredentials(what);
+        }
         Self::Delta { table: table.to_owned(), source: Box::new(source) }
     }
     pub(crate) fn arrow(what: impl Into<String>, source: arrow::error::ArrowError) -> Self {

@@ -19,13 +19,14 @@ use deltalake_core::logstore::{
 };
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as StorePath;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode};
 use tokio::sync::OnceCell;
 use uplake_objectio::{StorageOptions, Store};
 use url::Url;
 
 use crate::error::{Result, TableError};
 use crate::id_domain::{OpenDomains, ReportDomain};
+use crate::log_reader::LogReader;
 use crate::snapshot::Snapshot;
 
 /// The lake format this version writes.
@@ -63,6 +64,8 @@ pub(crate) enum Place {
 struct State {
     /// Was `lake.json` looked at? Is it there?
     format: OnceCell<bool>,
+    /// Was the store seen to keep its promise?
+    keeps_promise: OnceCell<()>,
     /// Data files that a commit names of which it is not known whether it took effect.
     doubtful: Mutex<HashSet<String>>,
 }
@@ -71,7 +74,20 @@ struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CommitStamp {
     File(std::time::SystemTime),
-    Object { modified: chrono::DateTime<chrono::Utc>, e_tag: Option<String> },
+    /// Seconds since 1970, UTC.
+    Object {
+        modified: i64,
+        e_tag: Option<String>,
+    },
+}
+
+impl CommitStamp {
+    /// The same whether the object was listed or looked at: in listings some stores tell more of the
+    /// time, and some leave quotes out.
+    pub(crate) fn of(meta: &ObjectMeta) -> Self {
+        let e_tag = meta.e_tag.as_deref().map(|e_tag| e_tag.trim_matches('"').to_owned());
+        Self::Object { modified: meta.last_modified.timestamp(), e_tag }
+    }
 }
 
 /// Which version of a table to read.
@@ -280,15 +296,20 @@ impl Lake {
     pub async fn snapshot(&self, name: &str, as_of: &AsOf) -> Result<Snapshot> {
         if self.is_remote() && check_table_name(name).is_ok() {
             // Round trips that need not wait for each other.
-            let load = Snapshot::load(self, name, as_of);
-            let (has, marked, loaded) = tokio::join!(self.has_table(name), self.is_marked(), load);
+            let log = LogReader::new(&self.storage, self.path_of(&format!("{name}/_delta_log"))?);
+            let load = Snapshot::load(self, name, as_of, Some(&log));
+            let (has, marked, loaded) = tokio::join!(log.has_commits(), self.is_marked(), load);
             marked?;
-            return if has? { loaded } else { Err(self.no_such_table(name).await?) };
+            let has = match has {
+                Some(has) => has,
+                None => self.has_table(name).await?,
+            };
+            return if has { loaded } else { Err(self.no_such_table(name).await?) };
         }
         if !self.has_table(name).await? {
             return Err(self.no_such_table(name).await?);
         }
-        Snapshot::load(self, name, as_of).await
+        Snapshot::load(self, name, as_of, None).await
     }
 
     async fn no_such_table(&self, name: &str) -> Result<TableError> {
@@ -319,7 +340,7 @@ impl Lake {
         table: &str,
         version: u64,
     ) -> Result<Option<CommitStamp>> {
-        let relative = format!("{table}/_delta_log/{version:020}.json");
+        let relative = commit_path(table, version);
         if let Place::Folder(folder) = &self.place {
             let path = folder.join(&relative);
             return match std::fs::metadata(&path).and_then(|m| m.modified()) {
@@ -330,9 +351,7 @@ impl Lake {
         }
         let path = self.path_of(&relative)?;
         match self.store.head(&path).await {
-            Ok(meta) => {
-                Ok(Some(CommitStamp::Object { modified: meta.last_modified, e_tag: meta.e_tag }))
-            }
+            Ok(meta) => Ok(Some(CommitStamp::of(&meta))),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(e) => Err(TableError::store(format!("reading {path}"), e)),
         }
@@ -443,6 +462,48 @@ impl Lake {
         }
     }
 
+    /// Refuses stores on which a commit could be lost: of two writers that create one object, exactly
+    /// one must be told that it did. Asked once per process, before its first write to a lake.
+    ///
+    /// This finds stores that ignore the condition. Those that check first and write later are found by
+    /// `uplake lake check`, with many more races.
+    pub(crate) async fn check_promise(&self) -> Result<()> {
+        if !self.is_remote() {
+            return Ok(());
+        }
+        self.state.keeps_promise.get_or_try_init(|| self.race_twice()).await.copied()
+    }
+
+    async fn race_twice(&self) -> Result<()> {
+        let path = self.path_of(&format!("_uplake/probe-{}", uuid::Uuid::new_v4().simple()))?;
+        let put =
+            |text: &'static str| self.store.put_opts(&path, text.into(), PutMode::Create.into());
+        let (first, second) = tokio::join!(put("one\n"), put("other\n"));
+        // What stays is a few bytes.
+        let _ = self.store.delete(&path).await;
+        let unsafe_because = |reason: &str| {
+            let (lake, reason) = (self.location(), reason.to_owned());
+            Err(TableError::UnsafeStore { lake, reason })
+        };
+        let exists =
+            |e: &object_store::Error| matches!(e, object_store::Error::AlreadyExists { .. });
+        match (first, second) {
+            (Ok(_), Ok(_)) => unsafe_because(
+                "two writers created one object and both were told that they did, so that a commit \
+                 could be lost to another (the store ignores `If-None-Match`)",
+            ),
+            (Err(a), Err(b)) if exists(&a) && exists(&b) => unsafe_because(
+                "two writers created one object and both were told that it was there before",
+            ),
+            (Ok(_), Err(e)) | (Err(e), Ok(_)) if exists(&e) => Ok(()),
+            (Err(object_store::Error::NotImplemented { .. }), _)
+            | (_, Err(object_store::Error::NotImplemented { .. })) => {
+                unsafe_because("it cannot create an object only if it is not there")
+            }
+            (Err(e), _) | (_, Err(e)) => Err(TableError::store(format!("writing {path}"), e)),
+        }
+    }
+
     /// Is there a `lake.json`? One of a later format is refused. A folder's was read when it was opened.
     pub(crate) async fn is_marked(&self) -> Result<bool> {
         if !self.is_remote() {
@@ -491,6 +552,11 @@ impl LogStoreFactory for LogStores {
     }
 }
 
+/// Of a commit, from the lake's root.
+pub(crate) fn commit_path(table: &str, version: u64) -> String {
+    format!("{table}/_delta_log/{version:020}.json")
+}
+
 fn tables_in_folder(folder: &Path) -> Result<Vec<String>> {
     let failed = |e| TableError::io(format!("listing {}", folder.display()), e);
     let entries = match std::fs::read_dir(folder) {
@@ -517,7 +583,7 @@ fn folder_has_table(folder: &Path, name: &str) -> bool {
         .is_ok_and(|mut entries| entries.any(is_commit))
 }
 
-fn is_commit_name(name: &str) -> bool {
+pub(crate) fn is_commit_name(name: &str) -> bool {
     let digits = name.split('.').next().unwrap_or_default();
     digits.len() == 20
         && digits.bytes().all(|b| b.is_ascii_digit())

@@ -30,6 +30,7 @@ mod index;
 mod lake;
 mod load;
 mod lock;
+mod log_reader;
 mod maintain;
 mod primary_key;
 mod reindex;
@@ -59,7 +60,7 @@ pub use uplake_domain::{
 pub use uplake_index::{Selection, WordMatcher, key_of_f64, key_of_i64};
 pub use uplake_objectio::{StorageOptions, Store, StoreError, WarmOptions, Warmed, conformance};
 pub use vacuum::{VacuumSummary, vacuum};
-pub use warm::warm;
+pub use warm::{footer_guess, preload, warm};
 pub use write_stream::{StreamWriter, WriteKind};
 
 mod write_stream;

@@ -65,7 +65,9 @@ impl Lake {
     ///
     /// In a folder it waits while a vacuum runs.
     pub(crate) async fn lock_for_writing(&self, table: &str) -> Result<TableLock> {
-        self.initialise().await?;
+        let (initialised, promised) = tokio::join!(self.initialise(), self.check_promise());
+        promised?;
+        initialised?;
         if let Place::Folder(folder) = self.place() {
             return lock_file(folder.clone(), table.to_owned(), std::fs::File::lock_shared).await;
         }

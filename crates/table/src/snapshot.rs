@@ -13,12 +13,14 @@ use deltalake_core::kernel::EagerSnapshot;
 use deltalake_core::logstore::LogStoreRef;
 use deltalake_core::{DeltaTable, DeltaTableBuilder, DeltaTableError};
 use futures::TryStreamExt;
+use object_store::ObjectStore;
 use object_store::path::Path;
 
 use crate::error::{Result, TableError};
 use crate::id_domain::{self, IdDomainSpec, id_column, id_field};
 use crate::index::{self, IndexSpec, parse_property};
-use crate::lake::{AsOf, CommitStamp, Lake};
+use crate::lake::{AsOf, CommitStamp, Lake, commit_path};
+use crate::log_reader::LogReader;
 
 /// Table property: the columns rows are sorted by inside each file, comma separated.
 pub(crate) const CLUSTER_BY: &str = "uplake.clusterBy";
@@ -135,11 +137,21 @@ pub struct Commit {
 }
 
 impl Snapshot {
-    pub(crate) async fn load(lake: &Lake, table: &str, as_of: &AsOf) -> Result<Self> {
+    /// Reads the log, through `log` if there is one.
+    pub(crate) async fn load(
+        lake: &Lake,
+        table: &str,
+        as_of: &AsOf,
+        log: Option<&Arc<LogReader>>,
+    ) -> Result<Self> {
         let delta = |e| TableError::delta(table, e);
+        let store: Arc<dyn ObjectStore> = match log {
+            Some(log) => Arc::<LogReader>::clone(log),
+            None => Arc::clone(lake.store()),
+        };
         let builder = DeltaTableBuilder::from_url(lake.table_url(table)?)
             .map_err(delta)?
-            .with_storage_backend(Arc::clone(lake.store()), lake.table_url(table)?);
+            .with_storage_backend(store, lake.table_url(table)?);
         let builder = match as_of {
             AsOf::Latest => builder,
             AsOf::Version(version) => builder.with_version(*version),
@@ -154,18 +166,29 @@ impl Snapshot {
         if let AsOf::TimestampMillis(asked) = as_of {
             check_not_before(table, &loaded, *asked)?;
         }
-        Self::of(lake, table, loaded).await
+        Self::of(lake, table, loaded, log).await
     }
 
-    async fn of(lake: &Lake, table: &str, delta: DeltaTable) -> Result<Self> {
+    async fn of(
+        lake: &Lake,
+        table: &str,
+        delta: DeltaTable,
+        log: Option<&Arc<LogReader>>,
+    ) -> Result<Self> {
         let state = delta.snapshot().map_err(|e| TableError::delta(table, e))?.snapshot().clone();
         check_features(table, &state)?;
         let prefix = lake.table_prefix(table)?;
         let log_store = delta.log_store();
-        let (files, stamp) = futures::try_join!(
-            data_files(table, &state, &log_store, &prefix),
-            lake.commit_stamp(table, delta.version().unwrap_or_default())
-        )?;
+        let version = delta.version().unwrap_or_default();
+        let commit = lake.path_of(&commit_path(table, version))?;
+        let stamp = async {
+            match log.and_then(|log| log.listed(&commit)) {
+                Some(listed) => Ok(Some(CommitStamp::of(&listed))),
+                None => lake.commit_stamp(table, version).await,
+            }
+        };
+        let (files, stamp) =
+            futures::try_join!(data_files(table, &state, &log_store, &prefix), stamp)?;
         let cluster_by = state
             .metadata()
             .configuration()

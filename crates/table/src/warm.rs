@@ -17,8 +17,12 @@ use crate::load::on_thread;
 use crate::maintain::StoreFile;
 use crate::snapshot::{DataFile, Snapshot};
 
-/// Readers take so many bytes from a file's end for its footer.
-const FOOTER_GUESS_BYTES: u64 = 512 << 10;
+/// The end of a file that is read for its footer and page indexes: one part in so many of it, …
+const FOOTER_SHARE: u64 = 512;
+/// … at least so many bytes, …
+const LEAST_FOOTER_BYTES: u64 = 64 << 10;
+/// … and at most.
+const MOST_FOOTER_BYTES: u64 = 512 << 10;
 /// Footers read at once.
 const FOOTERS_AT_ONCE: usize = 8;
 
@@ -57,23 +61,53 @@ pub async fn warm(
     let mut items: Vec<Warm> =
         futures::stream::iter(footers).buffered(FOOTERS_AT_ONCE).try_collect().await?;
     if !table.indexes().is_empty() {
-        let index = |file: &DataFile| Warm { path: file.index_path.clone(), ranges: None };
+        let index =
+            |file: &DataFile| Warm { path: file.index_path.clone(), ranges: None, size: None };
         items.extend(files.iter().map(index));
     }
     Ok(lake.storage().warm(items, options, progress).await)
 }
 
+/// Brings footers and indexes of `files` into the cache of the lake's store: what every query of them
+/// reads first. Nothing that is cached is pushed out, and nothing is asked about what is there.
+pub async fn preload(
+    lake: &Lake,
+    table: &Snapshot,
+    files: &[DataFile],
+    options: WarmOptions,
+) -> Warmed {
+    let mut items = Vec::new();
+    for file in files {
+        let footer = file.size.saturating_sub(footer_guess(file.size))..file.size;
+        let path = file.store_path.clone();
+        items.push(Warm { path, ranges: Some(vec![footer]), size: Some(file.size) });
+        if !table.indexes().is_empty() {
+            items.push(Warm { path: file.index_path.clone(), ranges: None, size: None });
+        }
+    }
+    lake.storage().warm(items, options, |_| {}).await
+}
+
+/// Bytes to read from the end of a data file of `size` bytes for its footer and page indexes: enough
+/// for nearly all, and far from all of the file.
+pub fn footer_guess(size: u64) -> u64 {
+    (size / FOOTER_SHARE).clamp(LEAST_FOOTER_BYTES, MOST_FOOTER_BYTES)
+}
+
 /// What to read of a data file.
 async fn data_item(lake: Lake, file: DataFile, columns: Option<Arc<Vec<String>>>) -> Result<Warm> {
     let path = file.store_path.clone();
-    let Some(columns) = columns else { return Ok(Warm { path, ranges: None }) };
+    let Some(columns) = columns else {
+        return Ok(Warm { path, ranges: None, size: Some(file.size) });
+    };
     let runtime = Handle::current();
     on_thread(move || {
         let chunks = StoreFile::new(lake.storage(), &file, &runtime);
         let footer = ParquetMetaDataReader::new().parse_and_finish(&chunks);
         let footer =
             footer.map_err(|e| TableError::Parquet { file: file.path.clone(), source: e })?;
-        Ok(Warm { path, ranges: Some(ranges(&footer, file.size, &columns)) })
+        let ranges = Some(ranges(&footer, file.size, &columns));
+        Ok(Warm { path, ranges, size: Some(file.size) })
     })
     .await
 }
@@ -90,7 +124,7 @@ fn ranges(footer: &ParquetMetaData, size: u64, columns: &[String]) -> Vec<Range<
             ranges.push(start..start + length);
         }
     }
-    ranges.push(data_end.min(size.saturating_sub(FOOTER_GUESS_BYTES))..size);
+    ranges.push(data_end.min(size.saturating_sub(footer_guess(size)))..size);
     merged(ranges)
 }
 

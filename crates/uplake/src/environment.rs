@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use uplake_engine::{Session, SessionOptions};
-use uplake_table::{AsOf, Lake};
+use uplake_table::{AsOf, DataFile, Lake, WarmOptions, preload};
 
 use crate::LakeArgs;
 
@@ -147,6 +147,21 @@ pub struct Limits {
 /// `30s`, `500ms`, `2m`; 0 is no limit.
 pub fn parse_timeout(text: &str) -> Result<Duration, String> {
     Ok(uplake_engine::parse_timeout(text)?.unwrap_or_default())
+}
+
+/// After a load or a compaction: footers and indexes of what is new go into this machine's disk cache,
+/// where the next command finds them. `since`: when the command began, milliseconds since 1970, UTC.
+pub async fn preload_new(lake: &Lake, table: &str, since: i64) {
+    let options = lake.storage().options();
+    if !lake.is_remote() || !options.preload_new || options.disk_cache.0 == 0 {
+        return;
+    }
+    // The table is written; whatever fails here is read when it is asked for.
+    if let Ok(newest) = lake.snapshot(table, &AsOf::Latest).await {
+        let is_new = |file: &&DataFile| file.modified_millis >= since;
+        let files: Vec<DataFile> = newest.files().iter().filter(is_new).cloned().collect();
+        preload(lake, &newest, &files, WarmOptions::default()).await;
+    }
 }
 
 /// Opens the lake and a session on it.

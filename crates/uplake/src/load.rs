@@ -145,6 +145,9 @@ pub async fn run(args: LoadArgs) -> Result<()> {
     let result = load(&lake, &args.table, &files, &options, &progress).await;
     display.stop().await;
     let summary = result?;
+    if summary.version.is_some() {
+        environment::preload_new(&lake, &args.table, options.now_millis).await;
+    }
     if !args.quiet {
         eprintln!(
             "{}",

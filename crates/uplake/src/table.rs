@@ -116,6 +116,9 @@ pub async fn run(args: TableArgs) -> Result<()> {
             let base = lake.snapshot(&table, &AsOf::Latest).await?;
             let options = CompactOptions { threads: threads(&args.lake), now_millis: now_millis() };
             let summary = compact(&lake, &base, &options).await?;
+            if summary.version.is_some() {
+                environment::preload_new(&lake, &table, options.now_millis).await;
+            }
             match summary.version {
                 None => println!("nothing to compact in {table}"),
                 Some(version) => println!(

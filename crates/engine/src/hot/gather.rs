@@ -12,7 +12,6 @@ use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::object_store::path::Path;
 use datafusion::object_store::{ObjectStore, ObjectStoreExt};
 use datafusion::parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use datafusion::parquet::arrow::async_reader::AsyncFileReader;
@@ -27,6 +26,8 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use uplake_table::Selection;
+
+use crate::ahead::read_ranges;
 
 use super::compact::{compact, is_long_text, picked, piece};
 use super::sieve::{Sieve, select};
@@ -262,7 +263,7 @@ impl Gather {
         };
         let reader = StoreReader {
             store: Arc::clone(&self.store),
-            path: file.object_meta.location.clone(),
+            file: file.clone(),
             metadata: Arc::clone(metadata),
         };
         let names = fields.iter().map(|f| f.name().as_str());
@@ -312,13 +313,13 @@ fn chunk_of(file: &PartitionedFile, row_group: usize, field: &FieldRef) -> Chunk
 /// A file of the store whose footer is known.
 struct StoreReader {
     store: Arc<dyn ObjectStore>,
-    path: Path,
+    file: PartitionedFile,
     metadata: Arc<ParquetMetaData>,
 }
 
 impl AsyncFileReader for StoreReader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
-        let read = self.store.get_range(&self.path, range);
+        let read = self.store.get_range(&self.file.object_meta.location, range);
         read.map(|r| r.map_err(|e| ParquetError::External(Box::new(e)))).boxed()
     }
 
@@ -327,7 +328,7 @@ impl AsyncFileReader for StoreReader {
         ranges: Vec<Range<u64>>,
     ) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
         async move {
-            let read = self.store.get_ranges(&self.path, &ranges).await;
+            let read = read_ranges(&self.store, &self.file, &ranges, true).await;
             read.map_err(|e| ParquetError::External(Box::new(e)))
         }
         .boxed()
@@ -340,6 +341,26 @@ impl AsyncFileReader for StoreReader {
         let metadata = Arc::clone(&self.metadata);
         async move { Ok(metadata) }.boxed()
     }
+}
+
+/// [`wanted_rows`] as ranges.
+pub(crate) fn group_rows(
+    file: &PartitionedFile,
+    metadata: &ParquetMetaData,
+    rows: &Selection,
+) -> Vec<(usize, Vec<Range<usize>>)> {
+    let ranges = |rows: Vec<u32>| {
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for row in rows.into_iter().map(|row| row as usize) {
+            match ranges.last_mut() {
+                Some(last) if last.end == row => last.end += 1,
+                _ => ranges.push(row..row + 1),
+            }
+        }
+        ranges
+    };
+    let wanted = wanted_rows(file, metadata, rows).into_iter();
+    wanted.map(|(group, rows)| (group, ranges(rows))).collect()
 }
 
 /// The rows to read, by row group: those groups whose start lies in the file's range, which is how

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use datafusion::arrow::array::ArrayRef;
 use datafusion::object_store::path::Path;
 
-pub(crate) use gather::{Gather, Picked};
+pub(crate) use gather::{Gather, Picked, group_rows};
 pub(crate) use pruned::pruned;
 pub(crate) use sieve::Sieve;
 

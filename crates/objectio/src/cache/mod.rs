@@ -9,7 +9,7 @@
 //!   forgets and the read begins again.
 //! - Whatever goes wrong with the cache, the read goes to the store.
 //! - Only objects that never change are kept: their names end as the settings say, and they lie
-//!   outside of `_delta_log`.
+//!   outside of `_delta_log`. What lies there is kept for readers who name the version they want.
 
 mod disk;
 mod extents;
@@ -235,6 +235,20 @@ impl Cache {
             }
         }
         self.ranges.read(path, ranges, &GetOptions::default()).await
+    }
+
+    /// Reads `ranges` of this version, which may be of an object that the cache does not take by its
+    /// name; `None` if the store has another one.
+    pub(crate) async fn read_version(
+        self: &Arc<Self>,
+        meta: &ObjectMeta,
+        ranges: &[Range<u64>],
+    ) -> Result<Option<Vec<Bytes>>> {
+        // What is known of another version is forgotten.
+        self.extents.lock().object(&meta.location, meta);
+        let read = self.read(&meta.location, ranges, Admit::Usual).await?;
+        let is_it = read.meta.is_some_and(|found| is_same_version(&found, meta));
+        Ok(is_it.then_some(read.bytes))
     }
 
     /// The version that is known, and where each range's parts are; `None` if a range lies outside

@@ -314,7 +314,8 @@ fn slice(group: &Group, buffer: &Bytes, range: &Range<u64>) -> Bytes {
 pub(crate) fn is_same_version(a: &ObjectMeta, b: &ObjectMeta) -> bool {
     a.size == b.size
         && match (&a.e_tag, &b.e_tag) {
-            (Some(a), Some(b)) => a == b,
+            // Some providers leave the quotes out in listings.
+            (Some(a), Some(b)) => a.trim_matches('"') == b.trim_matches('"'),
             _ => a.last_modified == b.last_modified,
         }
 }

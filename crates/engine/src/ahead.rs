@@ -1,0 +1,536 @@
+//! Reading ahead: what a scan of a bucket will ask for is fetched before it asks.
+//!
+//! DataFusion's scan reads a file's footer, then columns, then decodes, then asks for the next row group
+//! or file: one round trip after the other. An [`Ahead`] begins when the scan does. It fetches the
+//! footers of the next files at once, asks their indexes, and from what these say fetches the columns'
+//! bytes of the next row groups, as far as its room goes; readers find them under way or there.
+//!
+//! ```text
+//! files ─► footers, answers of indexes (up to FOOTERS_AHEAD files before the readers)
+//!             └─► byte ranges of row groups, one piece each ─► fetched while there is room
+//!                                                                  └─► the file's reader takes them
+//! ```
+//!
+//! # Invariants
+//! - Only speed: a reader gets from here the bytes of the ranges it asks for, or reads them itself. A fetch
+//!   that fails is none.
+//! - Bounded: [`ROOM_BYTES`] and the session's memory; what does not fit in is not fetched ahead.
+//! - Nobody waits for room: a reader that is faster reads for itself.
+//! - Dropping the scan ends it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use datafusion::common::Result;
+use datafusion::common::runtime::{JoinSet, SpawnedTask};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::physical_plan::parquet::{
+    ParquetFileMetrics, ParquetFileReaderFactory,
+};
+use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::object_store::path::Path;
+use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::parquet::arrow::arrow_reader::{ArrowReaderOptions, RowSelection};
+use datafusion::parquet::arrow::async_reader::AsyncFileReader;
+use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
+use datafusion::parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
+use futures::future::{BoxFuture, Shared};
+use futures::{FutureExt, StreamExt};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
+use uplake_table::footer_guess;
+
+/// Bytes fetched ahead of all readers of a scan, at most. A line of 10 Gbit/s brings them in 50 ms.
+const ROOM_BYTES: usize = 64 << 20;
+/// Of the session's memory, likewise.
+const ROOM_SHARE: usize = 16;
+/// Room is given out in units of so many bytes.
+const UNIT: usize = 1 << 10;
+/// Footers fetched at once; the store has a limit of its own.
+const FOOTERS_AT_ONCE: usize = 32;
+/// Files whose footers are fetched before a reader opens them.
+const FOOTERS_AHEAD: usize = 128;
+/// Columns of rows that a condition may still leave out are fetched with the condition's own if they are
+/// at most so many bytes: that takes about as long as asking again.
+const SMALL_BYTES: u64 = 2 << 20;
+/// A file's footer and page indexes, if possible with one request.
+pub(crate) async fn read_footer(
+    store: &dyn ObjectStore,
+    file: &ObjectMeta,
+    kept: &Arc<FileMetadataCache>,
+    pages: Option<PageIndexPolicy>,
+) -> Result<Arc<ParquetMetaData>> {
+    DFParquetMetadata::new(store, file)
+        .with_file_metadata_cache(Some(Arc::clone(kept)))
+        .with_metadata_size_hint(Some(footer_guess(file.size) as usize))
+        .with_page_index_policy(pages)
+        .fetch_metadata()
+        .await
+}
+
+/// What a scan will ask of one row group.
+pub(crate) struct Wanted {
+    pub row_group: usize,
+    /// Rows of it that are not ruled out.
+    pub rows: Vec<Range<usize>>,
+    /// Columns that are read of all these rows, and those that are read of fewer.
+    pub columns: Arc<[HashSet<String>; 2]>,
+}
+
+/// Decides what of a file will be read: the part that knows the query.
+pub(crate) trait Plan: Send + Sync {
+    /// The row groups of a file, in the order they are read.
+    fn wanted<'a>(
+        &'a self,
+        file: &'a PartitionedFile,
+        footer: &'a Arc<ParquetMetaData>,
+    ) -> BoxFuture<'a, Result<Vec<Wanted>>>;
+}
+
+/// A scan's files, fetched ahead.
+pub(crate) struct Ahead {
+    work: Arc<Work>,
+    _tasks: JoinSet<()>,
+}
+
+struct Work {
+    store: Arc<dyn ObjectStore>,
+    kept_footers: Arc<FileMetadataCache>,
+    plan: Arc<dyn Plan>,
+    files: Vec<(PartitionedFile, Arc<FileAhead>)>,
+    by_name: HashMap<(Path, i64), usize>,
+    /// Files that readers opened so far.
+    opened: watch::Sender<usize>,
+    room: Arc<Semaphore>,
+    room_units: usize,
+    memory: MemoryReservation,
+}
+
+/// What is fetched of one file.
+#[derive(Debug, Default)]
+pub(crate) struct FileAhead {
+    footer: OnceCell<Arc<ParquetMetaData>>,
+    pieces: Mutex<Pieces>,
+}
+
+#[derive(Debug, Default)]
+struct Pieces {
+    /// By row group.
+    pieces: VecDeque<Piece>,
+    /// The row group that its reader is at; `None` if it was not opened yet.
+    at: Option<usize>,
+    /// Offsets at which row groups begin.
+    starts: Vec<u64>,
+    is_closed: bool,
+}
+
+type Fetched = Option<Arc<Vec<Bytes>>>;
+
+/// Bytes of one row group, there or under way.
+#[derive(Debug)]
+struct Piece {
+    row_group: usize,
+    /// In order, apart from each other.
+    ranges: Arc<[Range<u64>]>,
+    fetched: Shared<BoxFuture<'static, Fetched>>,
+    /// Bytes that the reader has not asked for yet.
+    left: u64,
+    _task: SpawnedTask<()>,
+    _room: OwnedSemaphorePermit,
+    _memory: MemoryReservation,
+}
+
+/// Marks a file as opened by its reader, which is done with it when the last copy is dropped.
+#[derive(Debug)]
+pub(crate) struct Opened(Arc<FileAhead>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let mut pieces = self.0.lock();
+        pieces.is_closed = true;
+        pieces.pieces.clear();
+    }
+}
+
+impl fmt::Debug for Ahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ahead").field("files", &self.work.files.len()).finish_non_exhaustive()
+    }
+}
+
+impl Ahead {
+    /// Begins to fetch for `files`, in the order they will be read. Must be called by a task.
+    pub fn start(
+        files: Vec<PartitionedFile>,
+        plan: Arc<dyn Plan>,
+        store: Arc<dyn ObjectStore>,
+        kept_footers: Arc<FileMetadataCache>,
+        pool: &Arc<dyn MemoryPool>,
+        memory_bytes: usize,
+    ) -> Self {
+        let name = |(at, file): (usize, &PartitionedFile)| (name_of(file), at);
+        let by_name = files.iter().enumerate().map(name).collect();
+        let room_units = ROOM_BYTES.min(memory_bytes / ROOM_SHARE) / UNIT;
+        let work = Arc::new(Work {
+            store,
+            kept_footers,
+            plan,
+            files: files.into_iter().map(|file| (file, Arc::default())).collect(),
+            by_name,
+            opened: watch::channel(0).0,
+            room: Arc::new(Semaphore::new(room_units)),
+            room_units,
+            memory: MemoryConsumer::new("read ahead").register(pool),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&work).fetch_footers());
+        tasks.spawn(Arc::clone(&work).fetch_pieces());
+        Self { work, _tasks: tasks }
+    }
+
+    /// A reader is about to open the file: the same file, so that it finds what was fetched.
+    pub fn open(&self, mut file: PartitionedFile) -> PartitionedFile {
+        if let Some(at) = self.work.by_name.get(&name_of(&file)) {
+            self.work.opened.send_modify(|opened| *opened += 1);
+            file.extensions.insert(Opened(Arc::clone(&self.work.files[*at].1)));
+        }
+        file
+    }
+
+    /// The footer of one of the files.
+    pub async fn footer(&self, file: &PartitionedFile) -> Result<Arc<ParquetMetaData>> {
+        match self.work.by_name.get(&name_of(file)) {
+            Some(at) => self.work.footer(*at).await,
+            None => {
+                let (store, kept) = (self.work.store.as_ref(), &self.work.kept_footers);
+                read_footer(store, &file.object_meta, kept, None).await
+            }
+        }
+    }
+}
+
+/// What tells parts of one file from each other, too.
+fn name_of(file: &PartitionedFile) -> (Path, i64) {
+    (file.object_meta.location.clone(), file.range.as_ref().map_or(-1, |range| range.start))
+}
+
+impl Work {
+    async fn footer(&self, at: usize) -> Result<Arc<ParquetMetaData>> {
+        let (file, ahead) = &self.files[at];
+        let read = || read_footer(self.store.as_ref(), &file.object_meta, &self.kept_footers, None);
+        ahead.footer.get_or_try_init(read).await.cloned()
+    }
+
+    async fn fetch_footers(self: Arc<Self>) {
+        let fetch = |at: usize| {
+            let (work, mut opened) = (Arc::clone(&self), self.opened.subscribe());
+            async move {
+                if opened.wait_for(|opened| at < opened + FOOTERS_AHEAD).await.is_ok() {
+                    // Its reader will say what is wrong.
+                    let _ = work.footer(at).await;
+                }
+            }
+        };
+        futures::stream::iter(0..self.files.len())
+            .for_each_concurrent(FOOTERS_AT_ONCE, fetch)
+            .await;
+    }
+
+    async fn fetch_pieces(self: Arc<Self>) {
+        // Indexes are asked some files ahead, too.
+        let plans = futures::stream::iter(0..self.files.len()).map(|at| {
+            let work = Arc::clone(&self);
+            SpawnedTask::spawn(async move {
+                let mut opened = work.opened.subscribe();
+                let near = opened.wait_for(|opened| at < opened + FOOTERS_AHEAD).await;
+                near.ok()?;
+                let footer = work.footer(at).await.ok()?;
+                let wanted = work.plan.wanted(&work.files[at].0, &footer).await.ok()?;
+                Some((at, footer, wanted))
+            })
+        });
+        let mut plans = plans.buffered(FOOTERS_AT_ONCE);
+        while let Some(planned) = plans.next().await {
+            let Ok(Some((at, footer, wanted))) = planned else { continue };
+            let (file, ahead) = &self.files[at];
+            ahead.lock().starts =
+                (0..footer.num_row_groups()).map(|group| start_of(&footer, group)).collect();
+            for wanted in wanted {
+                let ranges = wanted.ranges(&footer);
+                let bytes = ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+                let units = (bytes as usize).div_ceil(UNIT);
+                if bytes == 0 || units > self.room_units || ahead.is_past(wanted.row_group) {
+                    continue;
+                }
+                let room = Arc::clone(&self.room).acquire_many_owned(units as u32).await;
+                let Ok(room) = room else { return };
+                let memory = self.memory.new_empty();
+                if memory.try_grow(bytes as usize).is_err() {
+                    continue;
+                }
+                let path = file.object_meta.location.clone();
+                ahead.begin(&self.store, path, wanted.row_group, ranges, room, memory);
+            }
+        }
+    }
+}
+
+fn start_of(footer: &ParquetMetaData, group: usize) -> u64 {
+    footer.row_group(group).columns().iter().map(|column| column.byte_range().0).min().unwrap_or(0)
+}
+
+impl Wanted {
+    /// The bytes to fetch, in order.
+    fn ranges(&self, footer: &ParquetMetaData) -> Vec<Range<u64>> {
+        let [first, later] = self.columns.as_ref();
+        let (mut ranges, mut rest) = (Vec::new(), Vec::new());
+        let group = footer.row_group(self.row_group);
+        let rows = usize::try_from(group.num_rows()).unwrap_or_default();
+        let is_all = matches!(self.rows.as_slice(), [one] if *one == (0..rows));
+        let selection = RowSelection::from_consecutive_ranges(self.rows.iter().cloned(), rows);
+        let pages = footer.offset_index().and_then(|index| index.get(self.row_group));
+        for (at, column) in group.columns().iter().enumerate() {
+            let root = column.column_path().parts().first().map(String::as_str).unwrap_or_default();
+            let ranges = match (first.contains(root), later.contains(root)) {
+                (true, _) => &mut ranges,
+                (_, true) => &mut rest,
+                _ => continue,
+            };
+            let (start, length) = column.byte_range();
+            match pages.and_then(|pages| pages.get(at)).filter(|_| !is_all) {
+                Some(pages) => {
+                    let pages = pages.page_locations();
+                    let data = pages.first().map_or(start, |page| page.offset.unsigned_abs());
+                    if data > start {
+                        ranges.push(start..data);
+                    }
+                    ranges.extend(selection.scan_ranges(pages));
+                }
+                None => ranges.push(start..start + length),
+            }
+        }
+        if first.is_empty() || rest.iter().map(|r| r.end - r.start).sum::<u64>() <= SMALL_BYTES {
+            ranges.append(&mut rest);
+        }
+        ranges.retain(|range| !range.is_empty());
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges
+    }
+}
+
+impl FileAhead {
+    fn lock(&self) -> MutexGuard<'_, Pieces> {
+        // Nothing below panics half-way through a change.
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is the reader at this row group already, or done?
+    fn is_past(&self, row_group: usize) -> bool {
+        let pieces = self.lock();
+        pieces.is_closed || pieces.at.is_some_and(|at| at >= row_group)
+    }
+
+    fn begin(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        path: Path,
+        row_group: usize,
+        ranges: Vec<Range<u64>>,
+        room: OwnedSemaphorePermit,
+        memory: MemoryReservation,
+    ) {
+        let mut pieces = self.lock();
+        if pieces.is_closed || pieces.at.is_some_and(|at| at >= row_group) {
+            return;
+        }
+        let ranges: Arc<[Range<u64>]> = ranges.into();
+        let (store, wanted) = (Arc::clone(store), Arc::clone(&ranges));
+        let fetched = async move {
+            let read = store.get_ranges(&path, &wanted).await.ok()?;
+            Some(Arc::new(read))
+        };
+        let fetched = fetched.boxed().shared();
+        let task = fetched.clone().map(drop);
+        pieces.pieces.push_back(Piece {
+            row_group,
+            left: ranges.iter().map(|range| range.end - range.start).sum(),
+            ranges,
+            fetched,
+            _task: SpawnedTask::spawn(task),
+            _room: room,
+            _memory: memory,
+        });
+    }
+
+    /// Those of `ranges` that were fetched ahead. `moves`: the reader has gone on to their row group.
+    async fn take(&self, ranges: &[Range<u64>], moves: bool) -> Vec<Option<Bytes>> {
+        let mut found: Vec<Option<(Shared<BoxFuture<'static, Fetched>>, usize, Range<usize>)>> =
+            Vec::with_capacity(ranges.len());
+        // Those that are done with are dropped without the lock.
+        let mut done = Vec::new();
+        {
+            let mut pieces = self.lock();
+            if let Some(first) = ranges.first().filter(|_| moves) {
+                let group = pieces.starts.partition_point(|start| *start <= first.start);
+                let group = group.saturating_sub(1);
+                pieces.at = Some(pieces.at.map_or(group, |at| at.max(group)));
+                while pieces.pieces.front().is_some_and(|piece| piece.row_group < group) {
+                    done.extend(pieces.pieces.pop_front());
+                }
+            }
+            for range in ranges {
+                let hit = pieces.pieces.iter_mut().find_map(|piece| piece.find(range));
+                found.push(hit);
+            }
+            for piece in std::mem::take(&mut pieces.pieces) {
+                match piece.left {
+                    0 => done.push(piece),
+                    _ => pieces.pieces.push_back(piece),
+                }
+            }
+        }
+        let mut taken = Vec::with_capacity(found.len());
+        for hit in found {
+            taken.push(match hit {
+                None => None,
+                Some((fetched, at, within)) => {
+                    let bytes = fetched.await.and_then(|parts| parts.get(at).cloned());
+                    bytes.filter(|bytes| within.end <= bytes.len()).map(|bytes| bytes.slice(within))
+                }
+            });
+        }
+        drop(done);
+        taken
+    }
+}
+
+impl Piece {
+    /// Which of its ranges holds `range`, and where.
+    fn find(
+        &mut self,
+        range: &Range<u64>,
+    ) -> Option<(Shared<BoxFuture<'static, Fetched>>, usize, Range<usize>)> {
+        let at = self.ranges.partition_point(|piece| piece.start <= range.start).checked_sub(1)?;
+        let whole = &self.ranges[at];
+        if range.end > whole.end {
+            return None;
+        }
+        self.left = self.left.saturating_sub(range.end - range.start);
+        let start = (range.start - whole.start) as usize;
+        let within = start..start + (range.end - range.start) as usize;
+        Some((self.fetched.clone(), at, within))
+    }
+}
+
+/// Ranges of a file, from what was fetched ahead and from the store.
+pub(crate) async fn read_ranges(
+    store: &Arc<dyn ObjectStore>,
+    file: &PartitionedFile,
+    ranges: &[Range<u64>],
+    moves: bool,
+) -> datafusion::object_store::Result<Vec<Bytes>> {
+    let path = &file.object_meta.location;
+    let Some(opened) = file.extensions.get::<Opened>() else {
+        return store.get_ranges(path, ranges).await;
+    };
+    let mut taken = opened.0.take(ranges, moves).await;
+    let missing = || taken.iter().enumerate().filter(|(_, found)| found.is_none());
+    let numbers: Vec<usize> = missing().map(|(at, _)| at).collect();
+    if !numbers.is_empty() {
+        let wanted: Vec<Range<u64>> = numbers.iter().map(|at| ranges[*at].clone()).collect();
+        let read = store.get_ranges(path, &wanted).await?;
+        for (at, bytes) in numbers.into_iter().zip(read) {
+            taken[at] = Some(bytes);
+        }
+    }
+    Ok(taken.into_iter().flatten().collect())
+}
+
+/// Makes readers that take what was fetched ahead.
+#[derive(Debug)]
+pub(crate) struct AheadReaders {
+    pub store: Arc<dyn ObjectStore>,
+    pub kept_footers: Arc<FileMetadataCache>,
+}
+
+impl ParquetFileReaderFactory for AheadReaders {
+    fn create_reader(
+        &self,
+        partition: usize,
+        file: PartitionedFile,
+        _: Option<usize>,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<Box<dyn AsyncFileReader + Send>> {
+        let metrics =
+            ParquetFileMetrics::new(partition, file.object_meta.location.as_ref(), metrics);
+        let (store, kept_footers) = (Arc::clone(&self.store), Arc::clone(&self.kept_footers));
+        Ok(Box::new(AheadReader { store, kept_footers, file, metrics }))
+    }
+}
+
+struct AheadReader {
+    store: Arc<dyn ObjectStore>,
+    kept_footers: Arc<FileMetadataCache>,
+    file: PartitionedFile,
+    metrics: ParquetFileMetrics,
+}
+
+impl AheadReader {
+    fn count(&self, bytes: u64) {
+        let counter: &Count = &self.metrics.bytes_scanned;
+        counter.add(bytes as usize);
+    }
+}
+
+fn external(error: datafusion::object_store::Error) -> ParquetError {
+    ParquetError::External(Box::new(error))
+}
+
+impl AsyncFileReader for AheadReader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
+        self.count(range.end - range.start);
+        async move {
+            let ranges = [range];
+            let read = read_ranges(&self.store, &self.file, &ranges, false).await;
+            let bytes = read.map_err(external)?.into_iter().next();
+            bytes.ok_or_else(|| ParquetError::EOF("a range without bytes".into()))
+        }
+        .boxed()
+    }
+
+    fn get_byte_ranges(
+        &mut self,
+        ranges: Vec<Range<u64>>,
+    ) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
+        self.count(ranges.iter().map(|range| range.end - range.start).sum());
+        async move { read_ranges(&self.store, &self.file, &ranges, true).await.map_err(external) }
+            .boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, ParquetResult<Arc<ParquetMetaData>>> {
+        let pages = options.map(ArrowReaderOptions::column_index_policy);
+        async move {
+            let file = &self.file.object_meta;
+            let read = read_footer(self.store.as_ref(), file, &self.kept_footers, pages).await;
+            read.map_err(|e| ParquetError::General(format!("the footer of {}: {e}", file.location)))
+        }
+        .boxed()
+    }
+}
+
+impl Drop for AheadReader {
+    /// As DataFusion's own reader does.
+    fn drop(&mut self) {
+        let ratio = &self.metrics.scan_efficiency_ratio;
+        ratio.add_part(self.metrics.bytes_scanned.value());
+        ratio.set_total(self.file.object_meta.size as usize);
+    }
+}
