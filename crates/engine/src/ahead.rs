@@ -130,6 +130,8 @@ struct Pieces {
 }
 
 type Fetched = Option<Arc<Vec<Bytes>>>;
+/// What holds a range, which of its ranges, and where in that.
+type Hit = (Shared<BoxFuture<'static, Fetched>>, usize, Range<usize>);
 
 /// Bytes of one row group, there or under way.
 #[derive(Debug)]
@@ -369,8 +371,7 @@ impl FileAhead {
 
     /// Those of `ranges` that were fetched ahead. `moves`: the reader has gone on to their row group.
     async fn take(&self, ranges: &[Range<u64>], moves: bool) -> Vec<Option<Bytes>> {
-        let mut found: Vec<Option<(Shared<BoxFuture<'static, Fetched>>, usize, Range<usize>)>> =
-            Vec::with_capacity(ranges.len());
+        let mut found: Vec<Option<Hit>> = Vec::with_capacity(ranges.len());
         // Those that are done with are dropped without the lock.
         let mut done = Vec::new();
         {
@@ -411,10 +412,7 @@ impl FileAhead {
 
 impl Piece {
     /// Which of its ranges holds `range`, and where.
-    fn find(
-        &mut self,
-        range: &Range<u64>,
-    ) -> Option<(Shared<BoxFuture<'static, Fetched>>, usize, Range<usize>)> {
+    fn find(&mut self, range: &Range<u64>) -> Option<Hit> {
         let at = self.ranges.partition_point(|piece| piece.start <= range.start).checked_sub(1)?;
         let whole = &self.ranges[at];
         if range.end > whole.end {

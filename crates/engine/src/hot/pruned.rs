@@ -44,7 +44,7 @@ pub(crate) fn pruned(
         let is_long = |condition: &Arc<dyn PhysicalExpr>| {
             condition.downcast_ref::<InListExpr>().is_some_and(|list| list.len() > LONG_LIST)
         };
-        let short = split_conjunction(&predicate).into_iter().filter(|c| !is_long(*c));
+        let short = split_conjunction(&predicate).into_iter().filter(|c| !is_long(c));
         let predicate = conjunction(short.cloned().collect::<Vec<_>>());
         // A column that is not in the file would be taken for one of NULLs.
         let partition = table.table_partition_cols().iter().map(|field| field.name().as_str());
