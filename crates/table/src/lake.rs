@@ -471,36 +471,34 @@ impl Lake {
         if !self.is_remote() {
             return Ok(());
         }
-        self.state.keeps_promise.get_or_try_init(|| self.race_twice()).await.copied()
+        self.state.keeps_promise.get_or_try_init(|| self.create_twice()).await.copied()
     }
 
-    async fn race_twice(&self) -> Result<()> {
+    async fn create_twice(&self) -> Result<()> {
         let path = self.path_of(&format!("_uplake/probe-{}", uuid::Uuid::new_v4().simple()))?;
-        let put =
-            |text: &'static str| self.store.put_opts(&path, text.into(), PutMode::Create.into());
-        let (first, second) = tokio::join!(put("one\n"), put("other\n"));
-        // What stays is a few bytes.
-        let _ = self.store.delete(&path).await;
-        let unsafe_because = |reason: &str| {
+        let put = || self.store.put_opts(&path, "is it there?\n".into(), PutMode::Create.into());
+        let refuse = |reason: &str| {
             let (lake, reason) = (self.location(), reason.to_owned());
             Err(TableError::UnsafeStore { lake, reason })
         };
-        let exists =
-            |e: &object_store::Error| matches!(e, object_store::Error::AlreadyExists { .. });
-        match (first, second) {
-            (Ok(_), Ok(_)) => unsafe_because(
+        let failed = |e| TableError::store(format!("writing {path}"), e);
+        match put().await {
+            Ok(_) => {}
+            Err(object_store::Error::NotImplemented { .. }) => {
+                return refuse("it cannot create an object only if it is not there");
+            }
+            Err(e) => return Err(failed(e)),
+        }
+        let again = put().await;
+        // What stays is a few bytes.
+        let _ = self.store.delete(&path).await;
+        match again {
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(()),
+            Err(e) => Err(failed(e)),
+            Ok(_) => refuse(
                 "two writers created one object and both were told that they did, so that a commit \
                  could be lost to another (the store ignores `If-None-Match`)",
             ),
-            (Err(a), Err(b)) if exists(&a) && exists(&b) => unsafe_because(
-                "two writers created one object and both were told that it was there before",
-            ),
-            (Ok(_), Err(e)) | (Err(e), Ok(_)) if exists(&e) => Ok(()),
-            (Err(object_store::Error::NotImplemented { .. }), _)
-            | (_, Err(object_store::Error::NotImplemented { .. })) => {
-                unsafe_because("it cannot create an object only if it is not there")
-            }
-            (Err(e), _) | (_, Err(e)) => Err(TableError::store(format!("writing {path}"), e)),
         }
     }
 
