@@ -1,7 +1,7 @@
 //! The memory that all queries of a session share.
 //!
 //! A consumer that can spill may take what is free until four fifths are taken, and always its even
-//! share of them; the last fifth is for those that cannot spill, such as the merge of spilled runs.
+//! share of them, or its first batch, because one that holds nothing has nothing to spill; the last fifth is for those that cannot spill, such as the merge of spilled runs.
 //! A sort's merge counts half, and never more than the last fifth, and may go a quarter over the limit:
 //! DataFusion counts every batch once when it is sorted or read back and again while it is merged, and a
 //! batch that shares its strings' buffers with others counts all of them. And small requests of those that
@@ -106,7 +106,8 @@ impl SharedPool {
                 let for_spilling = self.limit / 5 * 4;
                 let share = for_spilling / state.spilling_consumers.max(1);
                 let total = total.saturating_add(more);
-                total <= for_spilling || held + more <= share && total <= self.limit
+                let may = held == 0 || held + more <= share;
+                total <= for_spilling || may && total <= self.limit
             }
         }
     }
@@ -201,6 +202,9 @@ mod tests {
         // Past four fifths only up to the share of 80.
         assert!(pool.fits(&state(10, 800), Kind::Spilling, 0, 80));
         assert!(!pool.fits(&state(10, 800), Kind::Spilling, 10, 80));
+        // One that holds nothing cannot spill.
+        assert!(pool.fits(&state(10, 800), Kind::Spilling, 0, 90));
+        assert!(!pool.fits(&state(10, 950), Kind::Spilling, 0, 90));
         // The last fifth is for those that cannot spill, and the limit is for all.
         assert!(pool.fits(&state(10, 800), Kind::Fixed, 0, 200));
         assert!(!pool.fits(&state(10, 950), Kind::Spilling, 0, 80));

@@ -125,7 +125,7 @@ struct Act {
 }
 
 /// What is left of statements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     usage: Usage,
     tasks: usize,
@@ -148,7 +148,6 @@ pub struct Ground {
     session: Session,
     report: MomentsQuery,
     rows: Vec<InputFile>,
-    at_rest: Held,
 }
 
 /// SplitMix64.
@@ -215,13 +214,11 @@ impl Ground {
         let report = Experiment::parse(DEFINITION, "t.toml").unwrap();
         let report = plan(&report, &[], None).unwrap();
         let rows = expand_inputs(&[csv.to_str().unwrap().to_owned()]).unwrap();
-        let at_rest = Held { usage: Usage::default(), tasks: 0, threads: 0, locked: false };
-        let mut ground = Self { folder, session, report, rows, at_rest };
-        let tasks = |ground: &Self| ground.held().tasks;
-        while tasks(&ground) > 0 {
+        let ground = Self { folder, session, report, rows };
+        // Threads of what made the tables come to their ends.
+        while ground.held() != Held::default() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        ground.at_rest = ground.held();
         ground
     }
 
@@ -258,7 +255,7 @@ impl Ground {
         let mut last = None;
         loop {
             let held = self.held();
-            if held == self.at_rest {
+            if held == Held::default() {
                 break;
             }
             last = Some(held);
