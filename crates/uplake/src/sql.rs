@@ -40,7 +40,7 @@ pub struct SqlArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "file"])]
     batch: Option<PathBuf>,
     /// Queries of a batch that run at once; default: the number of threads
-    #[arg(long, value_name = "N", requires = "batch")]
+    #[arg(long, value_name = "N", requires = "batch", conflicts_with_all = ["command", "file"])]
     at_once: Option<usize>,
     /// How to write rows
     #[arg(long, value_enum, default_value = "table")]
