@@ -166,6 +166,9 @@ const ODD: &[&str] = &[
 fn lines(batches: &[RecordBatch]) -> Vec<String> {
     let row = |batch: &RecordBatch, row: usize| {
         let cell = |column| array_value_to_string(column, row).unwrap();
+        // What rounding leaves of zero has either sign, as rows come in either order.
+        let cell =
+            |column| Some(cell(column)).filter(|text| text != "-0.0").unwrap_or("0.0".into());
         batch.columns().iter().map(|c| cell(c)).collect::<Vec<_>>().join(" | ")
     };
     batches.iter().flat_map(|batch| (0..batch.num_rows()).map(|n| row(batch, n))).collect()
