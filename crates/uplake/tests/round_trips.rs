@@ -77,7 +77,8 @@ fn count(asked: &[Asked], method: &str, part: &str) -> usize {
 
 fn counter(explained: &str, name: &str) -> u64 {
     let row = explained.lines().find(|line| line.contains("Storage")).expect("a row of the store");
-    let text = row.split_whitespace().find_map(|part| part.trim_matches('"').strip_prefix(name));
+    let mut parts = row.split([' ', ',', '"']);
+    let text = parts.find_map(|part| part.strip_prefix(name));
     text.map_or(0, |number| number.parse().expect("a number"))
 }
 
