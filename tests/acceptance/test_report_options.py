@@ -458,6 +458,9 @@ def test_several_reports_are_those_made_one_by_one(lake, shop, tmp_path):
     assert json.loads(together.out) == alone, "each is what it is by itself"
     assert "experiment `wrong`" in together.err and "colour" in together.err, together.err
     assert "1 of 3 reports could not be made" in together.err, together.err
+    (tmp_path / "unreadable.toml").write_text("name = ")
+    some = lake.run("report", tmp_path / "unreadable.toml", paths["all"], *options, "json", code=1)
+    assert json.loads(some.out) == alone[:1] and "unreadable.toml" in some.err, some
     both = [paths["all"], paths["german"]]
     rows = list(csv.DictReader(io.StringIO(lake.run("report", *both, *options, "csv").out)))
     assert {row["experiment"] for row in rows} == {"all", "german"}

@@ -58,6 +58,7 @@ const FOOTERS_AHEAD: usize = 128;
 /// Columns of rows that a condition may still leave out are fetched with the condition's own if they are
 /// at most so many bytes: that takes about as long as asking again.
 const SMALL_BYTES: u64 = 2 << 20;
+
 /// A file's footer and page indexes, if possible with one request.
 pub(crate) async fn read_footer(
     store: &dyn ObjectStore,

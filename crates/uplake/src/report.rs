@@ -117,15 +117,26 @@ async fn report(args: ReportArgs) -> Result<()> {
     }
     let limits = Limits { timeout: args.timeout, at_once: None };
     let session = session(&args.lake, as_of, limits)?;
+    // One that fails is named; the others are still wanted.
+    let told = |name: &str, error: anyhow::Error| match several {
+        true => {
+            eprintln!("error: {name}: {}", error_text(&error));
+            Ok(())
+        }
+        false => Err(error),
+    };
     let mut asked = Vec::with_capacity(args.experiments.len());
     for name in &args.experiments {
-        asked.push(Asked::new(session.lake(), name, &args).await?);
+        match Asked::new(session.lake(), name, &args).await {
+            Ok(one) => asked.push(one),
+            Err(error) => told(name, error)?,
+        }
     }
     if args.show_sql {
         for asked in &asked {
             println!("{}", session.moments_sql(&asked.query)?);
         }
-        return Ok(());
+        return all_made(&args, asked.len());
     }
     if several && let Some(folder) = &args.output {
         create_folder(folder, &asked)?;
@@ -140,17 +151,19 @@ async fn report(args: ReportArgs) -> Result<()> {
                 }
                 made.push(report);
             }
-            // The others are still wanted.
-            Err(error) if several => eprintln!("error: {}", error_text(&error)),
-            Err(error) => return Err(error),
+            Err(error) => told(&asked.name, error)?,
         }
     }
     session.take_warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     session.lake().storage().flush_cache().await;
     write_reports(&args, &made, several)?;
-    match asked.len() - made.len() {
+    all_made(&args, made.len())
+}
+
+fn all_made(args: &ReportArgs, made: usize) -> Result<()> {
+    match args.experiments.len() - made {
         0 => Ok(()),
-        failed => bail!("{failed} of {} reports could not be made", asked.len()),
+        failed => bail!("{failed} of {} reports could not be made", args.experiments.len()),
     }
 }
 

@@ -251,18 +251,16 @@ impl Session {
         let plan = self.definition_plan(&pass.sql()).await?;
         let Some(plan) = key_first(kind, plan, false)? else { return Ok(None) };
         let mut tasks = JoinSet::new();
-        for (number, stream) in self.run_partitions(&plan, false).await?.into_iter().enumerate() {
+        for stream in self.run_partitions(&plan, false).await? {
             let runs = Runs::new(Arc::clone(&pass), Arc::clone(keys), Arc::clone(members));
-            let memory = self.memory("runs of rows");
-            tasks.spawn(async move { Ok((number, find_runs(stream, runs, memory).await?)) });
+            tasks.spawn(find_runs(stream, runs, self.memory("runs of rows")));
         }
-        let mut parts = Vec::with_capacity(tasks.len());
+        let (mut parts, mut memory) = (Vec::new(), Vec::new());
         while let Some(part) = tasks.join_next().await {
-            parts.push(joined(part)?);
+            let (runs, held) = joined(part)?;
+            parts.push(runs);
+            memory.push(held);
         }
-        parts.sort_by_key(|(number, _)| *number);
-        let (parts, mut memory): (Vec<Runs>, Vec<_>) =
-            parts.into_iter().map(|(_, part)| part).unzip();
         let order = self.memory("runs of rows");
         reserve(&order, 2 * size_of::<u32>() * (members.ids() + members.members.len()))?;
         memory.push(order);
@@ -273,29 +271,24 @@ impl Session {
     async fn count_users(&self, scanned: Arc<Scanned>) -> Result<Vec<MomentsTable>> {
         let mut tasks = JoinSet::new();
         let next = Arc::new(AtomicUsize::new(0));
-        for number in 0..self.budget.threads {
+        for _ in 0..self.budget.threads {
             let (next, end) = (Arc::clone(&next), scanned.members.ids());
             let mut users = Users::new(Arc::clone(&scanned));
             tasks.spawn(async move {
                 loop {
                     let from = next.fetch_add(IDS_AT_A_TIME, Ordering::Relaxed);
                     if from >= end {
-                        return Ok((number, users.collects));
+                        return Ok(users.collects);
                     }
                     users.add(from..end.min(from + IDS_AT_A_TIME))?;
                     tokio::task::yield_now().await;
                 }
             });
         }
-        let mut parts = Vec::with_capacity(tasks.len());
-        while let Some(part) = tasks.join_next().await {
-            parts.push(joined(part)?);
-        }
-        parts.sort_by_key(|(number, _)| *number);
         let mut whole: Vec<Collect> =
             scanned.layouts.iter().map(|layout| Collect::new(Arc::clone(layout))).collect();
-        for (_, part) in parts {
-            for (whole, part) in whole.iter_mut().zip(part) {
+        while let Some(part) = tasks.join_next().await {
+            for (whole, part) in whole.iter_mut().zip(joined(part)?) {
                 whole.merge(part)?;
             }
         }
