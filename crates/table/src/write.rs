@@ -403,9 +403,6 @@ impl TableWriter {
         let sink = writer.inner_mut();
         sink.finish().map_err(|e| TableError::io(format!("writing {relative}"), e))?;
         let (size, crc32) = (sink.bytes, sink.hasher.clone().finalize());
-        if let Some(index) = index {
-            self.put_index(&relative, index.finish(&relative, size)?)?;
-        }
         let mut tags = HashMap::from([(CRC32_TAG.to_owned(), Some(format!("{crc32:08x}")))]);
         if let Some(ids) = self.ids.tag() {
             tags.insert(IDS_TAG.to_owned(), Some(ids));
@@ -421,8 +418,12 @@ impl TableWriter {
             ..Add::default()
         };
         self.bytes_written.fetch_add(size, Ordering::Relaxed);
+        // Remembered before its index is there: without one, who failed still knows what to delete.
         self.lock().done.push(add);
-        Ok(())
+        match index {
+            Some(index) => self.put_index(&relative, index.finish(&relative, size)?),
+            None => Ok(()),
+        }
     }
 }
 
@@ -731,7 +732,7 @@ fn distinct_share(values: &ArrayRef) -> f64 {
     distinct.len() as f64 / values.len().max(1) as f64
 }
 
-/// Bytes of a file on their way to the store, a part at a time.
+/// Bytes of a file on their way to the store, a part at a time. For threads outside the async runtime.
 pub(crate) struct UploadSink {
     /// Until it is complete.
     upload: Option<Box<dyn MultipartUpload>>,
@@ -763,10 +764,18 @@ impl UploadSink {
 }
 
 impl Drop for UploadSink {
-    /// The parts of a file that nobody completes cost money in a bucket.
+    /// The parts of a file that nobody completes take room on a disk and cost money in a bucket: who
+    /// hears of the error finds them gone, even if the process ends right after.
     fn drop(&mut self) {
         if let Some(mut upload) = self.upload.take() {
-            self.runtime.spawn(async move { upload.abort().await });
+            let (done, wait) = std::sync::mpsc::channel();
+            self.runtime.spawn(async move {
+                // An error leaves garbage, which is allowed.
+                let _ = upload.abort().await;
+                let _ = done.send(());
+            });
+            // A runtime that is shutting down drops the task and with it the sender.
+            let _ = wait.recv();
         }
     }
 }
@@ -784,5 +793,49 @@ impl Write for UploadSink {
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use object_store::{PutPayload, PutResult, UploadPart};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct SlowToAbort(Arc<AtomicBool>);
+
+    #[async_trait::async_trait]
+    impl MultipartUpload for SlowToAbort {
+        fn put_part(&mut self, _: PutPayload) -> UploadPart {
+            unreachable!("nothing is sent")
+        }
+
+        async fn complete(&mut self) -> object_store::Result<PutResult> {
+            unreachable!("it is given up")
+        }
+
+        async fn abort(&mut self) -> object_store::Result<()> {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            self.0.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_file_given_up_is_gone_when_its_writer_is() {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let gone = Arc::new(AtomicBool::new(false));
+        let sink = UploadSink {
+            upload: Some(Box::new(SlowToAbort(Arc::clone(&gone)))),
+            buffer: Vec::new(),
+            runtime: runtime.handle().clone(),
+            bytes: 0,
+            hasher: crc32fast::Hasher::new(),
+        };
+        drop(sink);
+        assert!(gone.load(Ordering::Relaxed));
     }
 }
