@@ -285,7 +285,7 @@ def main():
     if asked.way == "s3":
         server = s3.start()
         if server is None:
-            sys.exit("moto is missing: pip install -r tests/requirements.txt")
+            sys.exit("no S3 server: make s3-server, or pip install -r tests/requirements.txt")
         global ENVIRONMENT
         ENVIRONMENT = s3.environment(server)
     paths = asked.files or sorted(pathlib.Path(__file__).parent.glob("*.slt"))

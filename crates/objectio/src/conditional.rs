@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::counters::count;
 use crate::dice::Dice;
-use crate::error::StoreError;
+use crate::error::{StoreError, unreached};
 
 /// Letters only: Azure takes nothing else for names of metadata.
 const TOKEN: &str = "uplakewrite";
@@ -163,15 +163,19 @@ fn attribute() -> Attribute {
 
 /// Errors that another attempt cannot change and that no success hides behind.
 fn is_final(error: &Error) -> bool {
-    matches!(
-        error,
+    match error {
         Error::PermissionDenied { .. }
-            | Error::Unauthenticated { .. }
-            | Error::NotSupported { .. }
-            | Error::NotImplemented { .. }
-            | Error::InvalidPath { .. }
-            | Error::NotFound { .. }
-    )
+        | Error::Unauthenticated { .. }
+        | Error::NotSupported { .. }
+        | Error::NotImplemented { .. }
+        | Error::InvalidPath { .. }
+        | Error::NotFound { .. } => true,
+        // A request that the store found wrong: another region, a clock that is late.
+        Error::Generic { source, .. } => {
+            source.to_string().contains("status code: 400") || unreached(source.as_ref()).is_some()
+        }
+        _ => false,
+    }
 }
 
 /// Whether the store says that the condition does not hold, and not just that writers met.

@@ -35,6 +35,17 @@ pub enum StoreError {
         /// What the client said.
         source: Error,
     },
+    /// No connection could be made: the request was not sent.
+    #[error("no connection to {host}")]
+    Unreached {
+        /// Name and port.
+        host: String,
+        /// Nobody has ever answered there, and waiting longer does not help: a typing mistake, a
+        /// certificate that nobody here trusts, a store that is not running.
+        is_hopeless: bool,
+        /// What the network, DNS or TLS said.
+        source: std::io::Error,
+    },
     /// A body ended early although the answer said success.
     #[error("{path}: {got} of {wanted} bytes arrived; the store sent a short body")]
     Short {
@@ -120,12 +131,24 @@ impl From<StoreError> for Error {
     }
 }
 
+/// Was the request never sent, because no connection could be made? Then: is that hopeless?
+///
+/// Only connections of ours say so; what the stock client did before its last attempt is unknown.
+pub(crate) fn unreached(error: &(dyn std::error::Error + 'static)) -> Option<bool> {
+    let mut chain = std::iter::successors(Some(error), |error| error.source());
+    chain.find_map(|error| match error.downcast_ref() {
+        Some(StoreError::Unreached { is_hopeless, .. }) => Some(*is_hopeless),
+        _ => None,
+    })
+}
+
 /// Whether another attempt of a *read* may succeed.
 ///
 /// Everything that names its reason is final; what is left is transport, overload and bodies that
 /// came out wrong. `object_store` keeps the type of a bad range private, hence the look at its text.
 pub(crate) fn is_transient(error: &Error) -> bool {
     match error {
+        Error::Generic { source, .. } if unreached(source.as_ref()) == Some(true) => false,
         Error::Generic { source, .. } => {
             let text = source.to_string();
             !(text.contains("Wanted range starting at")

@@ -69,7 +69,8 @@ fn cloud(
     macro_rules! build {
         ($builder:ty, $prefix:literal) => {{
             let mut builder = <$builder>::new().with_url(url);
-            for (key, value) in &options.provider {
+            // A setting has several names; the last value counts, whatever it is called.
+            for (key, value) in options.provider.iter().chain(&options.provider_environment) {
                 match read_key(key, $prefix)? {
                     Some(key) => builder = builder.with_config(key, value),
                     None => {}

@@ -165,6 +165,9 @@ pub struct StorageOptions {
     /// Settings of the provider by its usual names without prefix or with it: `region`, `endpoint`,
     /// `access_key_id`, `aws_session_token`, `google_service_account`, `azure_storage_account_key`, ….
     pub provider: BTreeMap<String, String>,
+    /// The same from the environment, which wins.
+    #[serde(skip)]
+    pub provider_environment: BTreeMap<String, String>,
     /// Seed of jitter and choice; for tests.
     #[serde(skip)]
     pub seed: Option<u64>,
@@ -196,6 +199,7 @@ impl Default for StorageOptions {
             addresses: BTreeMap::new(),
             prices: Prices::default(),
             provider: BTreeMap::new(),
+            provider_environment: BTreeMap::new(),
             seed: None,
         }
     }
@@ -221,7 +225,7 @@ impl StorageOptions {
     ) -> Result<Self, StoreError> {
         for (name, value) in variables {
             if PROVIDER_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
-                self.provider.insert(name.to_ascii_lowercase(), value);
+                self.provider_environment.insert(name.to_ascii_lowercase(), value);
             } else if let Some(key) = name.strip_prefix(OUR_PREFIX) {
                 self.set(&key.to_ascii_lowercase(), &value)?;
             } else if ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"]
@@ -355,7 +359,7 @@ mod tests {
                 pair("HOME", "x"),
             ])
             .expect("valid");
-        assert_eq!(options.provider["aws_region"], "us-east-1");
+        assert_eq!(options.provider_environment["aws_region"], "us-east-1");
         assert_eq!(options.disk_cache, ByteSize(2 << 30));
         assert!(options.connections);
         let proxied = StorageOptions::default().with_environment([pair("https_proxy", "http://p")]);

@@ -768,7 +768,7 @@ impl Drop for UploadSink {
     /// hears of the error finds them gone, even if the process ends right after.
     fn drop(&mut self) {
         if let Some(mut upload) = self.upload.take() {
-            let (done, wait) = std::sync::mpsc::channel();
+            let (done, wait) = std::sync::mpsc::sync_channel(1);
             self.runtime.spawn(async move {
                 // An error leaves garbage, which is allowed.
                 let _ = upload.abort().await;

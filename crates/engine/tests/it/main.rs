@@ -11,6 +11,7 @@ mod domains;
 mod dropped;
 mod indexes;
 mod moments;
+mod preload;
 mod queue;
 mod ranked;
 mod units;

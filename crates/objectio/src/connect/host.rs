@@ -6,6 +6,7 @@
 //! - Idle connections per address are bounded, and so is their age.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -30,6 +31,9 @@ const MOST_IDLE: usize = 128;
 /// swallows packets costs no more.
 const SECOND_DIAL: Duration = Duration::from_millis(250);
 const DNS_TIMEOUT: Duration = Duration::from_secs(5);
+/// A host that nobody has ever answered at is given up after this: a store that is starting is there by
+/// then, and a typing mistake is told soon.
+const FIRST_CONNECTION: Duration = Duration::from_secs(3);
 
 /// A name and port we send requests to.
 #[derive(Debug)]
@@ -44,6 +48,9 @@ pub(super) struct Host {
     dice: Dice,
     state: Mutex<State>,
     is_asking: AtomicBool,
+    /// When it was first wanted.
+    begun: Duration,
+    was_reached: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +105,12 @@ impl Drop for Hold {
     }
 }
 
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name, self.port)
+    }
+}
+
 impl Host {
     pub(super) fn new(
         name: &str,
@@ -109,6 +122,7 @@ impl Host {
         dice: Dice,
     ) -> Arc<Self> {
         Arc::new(Self {
+            begun: clock.now(),
             name: name.to_owned(),
             port,
             tls,
@@ -118,6 +132,7 @@ impl Host {
             dice,
             state: Mutex::default(),
             is_asking: AtomicBool::new(false),
+            was_reached: AtomicBool::new(false),
         })
     }
 
@@ -172,7 +187,20 @@ impl Host {
 
     async fn dial(&self, address: SocketAddr) -> io::Result<Sender> {
         count(|c| &c.connects, 1);
-        dial(address, self.tls.then_some(self.name.as_str())).await
+        let dialled = dial(address, self.tls.then_some(self.name.as_str())).await;
+        if dialled.is_ok() {
+            self.was_reached.store(true, Ordering::Relaxed);
+        }
+        dialled
+    }
+
+    /// Does it make no sense to try again after `error`?
+    pub(super) fn is_hopeless(&self, error: &io::Error) -> bool {
+        if self.was_reached.load(Ordering::Relaxed) {
+            return false;
+        }
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        tls.is_some() || self.clock.now().saturating_sub(self.begun) >= FIRST_CONNECTION
     }
 
     fn choose(self: &Arc<Self>, trace: &Trace, careful: bool) -> io::Result<Hold> {

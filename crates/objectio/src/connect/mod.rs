@@ -177,16 +177,31 @@ impl Kind {
 struct Failed {
     /// The request cannot have reached the store.
     unsent: bool,
+    /// Another attempt fails as well.
+    is_hopeless: bool,
     error: HttpError,
 }
 
 impl Failed {
-    fn unsent(error: io::Error) -> Self {
-        Self { unsent: true, error: HttpError::new(HttpErrorKind::Connect, error) }
+    /// A request that cannot be sent, whoever would be there to take it.
+    fn refused(error: io::Error) -> Self {
+        let error = HttpError::new(HttpErrorKind::Connect, error);
+        Self { unsent: true, is_hopeless: true, error }
+    }
+
+    fn unreached(host: &Host, source: io::Error) -> Self {
+        let is_hopeless = host.is_hopeless(&source);
+        let error = StoreError::Unreached { host: host.to_string(), is_hopeless, source };
+        let error = HttpError::new(HttpErrorKind::Connect, error);
+        Self { unsent: true, is_hopeless, error }
     }
 
     fn sent(kind: HttpErrorKind, error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self { unsent: false, error: HttpError::new(kind, error) }
+        Self::broken(HttpError::new(kind, error))
+    }
+
+    fn broken(error: HttpError) -> Self {
+        Self { unsent: false, is_hopeless: false, error }
     }
 }
 
@@ -250,9 +265,9 @@ impl HttpService for Service {
                         return Ok(response);
                     }
                 },
-                Err(Failed { unsent, error }) => {
+                Err(Failed { unsent, is_hopeless, error }) => {
                     let may = unsent || (!kind.once && piece.is_none());
-                    if !may || is_late || failures >= most {
+                    if !may || is_hopeless || is_late || failures >= most {
                         return Err(error);
                     }
                     failures += 1;
@@ -331,7 +346,7 @@ impl Service {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();
-        let body = body.bytes().await.map_err(|error| Failed { unsent: false, error })?;
+        let body = body.bytes().await.map_err(Failed::broken)?;
         if kind.check_body && parts.status == StatusCode::OK {
             let head = &body[..body.len().min(MOST_CHECKED_BODY)];
             let text = String::from_utf8_lossy(head);
@@ -351,12 +366,12 @@ impl Service {
         trace: &Trace,
     ) -> Result<HttpResponse, Failed> {
         let uri = request.uri();
-        let host = self.host(uri).map_err(Failed::unsent)?;
+        let host = self.host(uri).map_err(Failed::refused)?;
         let mut outgoing = http::Request::new(request.body().clone());
         *outgoing.method_mut() = request.method().clone();
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         *outgoing.uri_mut() = Uri::try_from(path)
-            .map_err(|error| Failed::unsent(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+            .map_err(|error| Failed::refused(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
         *outgoing.headers_mut() = request.headers().clone();
         let headers = outgoing.headers_mut();
         let authority = uri.authority().map_or("", |authority| authority.as_str());
@@ -369,8 +384,9 @@ impl Service {
         let len = request.body().content_length() as u64;
         let careful = kind.once || len > 0;
         loop {
+            let connected = host.connect(trace, careful).await;
             let (mut hold, mut sender) =
-                host.connect(trace, careful).await.map_err(Failed::unsent)?;
+                connected.map_err(|error| Failed::unreached(&host, error))?;
             // An idle connection may be about to be closed; then it never becomes ready.
             if sender.ready().await.is_err() {
                 continue;
