@@ -14,7 +14,7 @@ export CARGO_TARGET_DIR
 UPLAKE := $(CARGO_TARGET_DIR)/release/uplake
 VENV ?= $(CARGO_TARGET_DIR)/venv
 # Where make s3-server puts it; one on PATH does as well.
-S3_SERVER := $(CARGO_TARGET_DIR)/bin/versitygw
+S3_SERVER := $(abspath $(CARGO_TARGET_DIR))/bin/versitygw
 S3_SERVER_VERSION := v1.8.0
 
 need = @command -v $(1) >/dev/null || { echo "missing: $(1). Install it: $(2)" >&2; exit 1; }
