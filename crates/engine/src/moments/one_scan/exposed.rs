@@ -98,10 +98,7 @@ impl Exposed {
         for (row, id) in numbers.iter().copied().enumerate().filter(|(_, id)| *id != NOBODY) {
             let time = if times.is_valid(row) { times.value(row) } else { NEVER };
             let variant = variants.value(row);
-            if self.places.len() <= id as usize {
-                self.places.resize((id as usize + 1).next_multiple_of(1 << 12), NONE);
-            }
-            let place = self.places[id as usize];
+            let place = *self.place(id);
             if place == NONE {
                 self.places[id as usize] = self.users.len() as u32;
                 let variant = self.names.number(variant);
@@ -132,6 +129,55 @@ impl Exposed {
             }
         }
         Ok(())
+    }
+
+    /// Takes in users of other rows.
+    pub fn merge(&mut self, other: Self) {
+        if self.users.is_empty() {
+            *self = other;
+            return;
+        }
+        let names: Vec<u32> =
+            other.names.texts.iter().map(|text| self.names.number(text)).collect();
+        let name = |number: u32| names[number as usize];
+        for (theirs, user) in other.users.iter().enumerate() {
+            let (first, last) = (name(user.first), name(user.last));
+            let values = other.dimensions.iter().map(|values| name(values[theirs]));
+            let place = *self.place(user.id);
+            if place == NONE {
+                *self.place(user.id) = self.users.len() as u32;
+                self.users.push(User { first, last, ..*user });
+                self.dimensions.iter_mut().zip(values).for_each(|(known, value)| known.push(value));
+                continue;
+            }
+            let place = place as usize;
+            let mine = &mut self.users[place];
+            let text = |number: u32| self.names.text(number);
+            if text(first) < text(mine.first) {
+                mine.first = first;
+            }
+            if text(last) > text(mine.last) {
+                mine.last = last;
+            }
+            if user.time > mine.time {
+                continue;
+            }
+            let earlier = user.time < mine.time;
+            mine.time = user.time;
+            for (known, value) in self.dimensions.iter_mut().zip(values) {
+                if earlier || text(value) < text(known[place]) {
+                    known[place] = value;
+                }
+            }
+        }
+    }
+
+    /// Where an id's place is kept.
+    fn place(&mut self, id: u32) -> &mut u32 {
+        if self.places.len() <= id as usize {
+            self.places.resize((id as usize + 1).next_multiple_of(1 << 12), NONE);
+        }
+        &mut self.places[id as usize]
     }
 
     /// First and last variant of a user by name.

@@ -30,6 +30,7 @@ mod users;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, DataFusionError};
 use datafusion::execution::SendableRecordBatchStream;
@@ -133,7 +134,7 @@ impl Session {
             .zip(questions)
             .map(|(sql, question)| Arc::new(Layout::new(sql, question.caps.clone())))
             .collect();
-        let keys = Arc::new(Held::new(Keys::new(kind), self.memory("users' keys")));
+        let keys = Arc::new(SharedKeys::new(Keys::new(kind), self.memory("users' keys")));
         let asked = sql.iter().zip(&layouts);
         let asked = asked.map(|(sql, layout)| self.exposed(kind, &keys, sql, layout));
         let mut asked = futures::stream::iter(asked).buffered(self.budget.threads);
@@ -145,7 +146,7 @@ impl Session {
             held.push(memory);
         }
         drop(asked);
-        let (keys, memory) = Held::into_inner(keys)?;
+        let (keys, memory) = SharedKeys::into_inner(keys)?;
         held.push(memory);
         let of_members = self.memory("exposed users");
         reserve(&of_members, Members::bytes_of(&exposed))?;
@@ -183,33 +184,33 @@ impl Session {
     async fn exposed(
         &self,
         kind: &KeyKind,
-        keys: &Arc<Held<Keys>>,
+        keys: &Arc<SharedKeys>,
         sql: &Sql<'_>,
         layout: &Arc<Layout>,
     ) -> Result<Option<(Exposed, MemoryReservation)>> {
         let plan = self.definition_plan(&sql.exposure_rows()).await?;
         let with_text = layout.query.assignment.is_some();
         let Some(plan) = key_first(kind, plan, with_text)? else { return Ok(None) };
-        let memory = self.memory("exposed users");
-        let exposed = Arc::new(Held::new(Exposed::new(layout), memory));
         let mut tasks = JoinSet::new();
         for mut stream in self.run_partitions(&plan, false).await? {
-            let (keys, exposed) = (Arc::clone(keys), Arc::clone(&exposed));
-            let layout = Arc::clone(layout);
+            let (keys, layout) = (Arc::clone(keys), Arc::clone(layout));
+            let memory = self.memory("exposed users");
             tasks.spawn(async move {
+                let mut exposed = Exposed::new(&layout);
                 while let Some(batch) = stream.try_next().await? {
-                    let give = |keys: &mut Keys| keys.give(batch.column(0));
-                    let numbers = keys.change(give, Keys::bytes)?;
-                    let add = |users: &mut Exposed| users.add(&batch, &numbers, &layout);
-                    exposed.change(add, Exposed::bytes)?;
+                    let numbers = keys.give(batch.column(0))?;
+                    exposed.add(&batch, &numbers, &layout)?;
+                    reserve(&memory, exposed.bytes())?;
                 }
-                Ok::<_, EngineError>(())
+                Ok::<_, EngineError>((exposed, memory))
             });
         }
-        while let Some(done) = tasks.join_next().await {
-            joined(done)?;
+        let (mut exposed, memory) = (Exposed::new(layout), self.memory("exposed users"));
+        while let Some(part) = tasks.join_next().await {
+            let (part, _memory) = joined(part)?;
+            exposed.merge(part);
+            reserve(&memory, exposed.bytes())?;
         }
-        let (exposed, memory) = Held::into_inner(exposed)?;
         let exposed = exposed.finished();
         reserve(&memory, exposed.bytes())?;
         Ok(Some((exposed, memory)))
@@ -331,33 +332,30 @@ fn key_first(kind: &KeyKind, plan: LogicalPlan, with_text: bool) -> Result<Optio
     Ok(Some(LogicalPlanBuilder::from(plan).project(columns)?.build()?))
 }
 
-/// Something that several tasks fill, and the memory it is in.
-struct Held<T> {
-    value: Mutex<T>,
+/// Keys that several tasks number, and the memory they are in.
+struct SharedKeys {
+    keys: Mutex<Keys>,
     memory: MemoryReservation,
 }
 
-impl<T> Held<T> {
-    fn new(value: T, memory: MemoryReservation) -> Self {
-        Self { value: Mutex::new(value), memory }
+impl SharedKeys {
+    fn new(keys: Keys, memory: MemoryReservation) -> Self {
+        Self { keys: Mutex::new(keys), memory }
     }
 
-    fn change<A>(
-        &self,
-        change: impl FnOnce(&mut T) -> Result<A>,
-        bytes: impl Fn(&T) -> usize,
-    ) -> Result<A> {
-        let mut value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = change(&mut value)?;
-        reserve(&self.memory, bytes(&value))?;
-        Ok(answer)
+    /// See [`Keys::give`].
+    fn give(&self, column: &ArrayRef) -> Result<Vec<u32>> {
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = keys.give(column)?;
+        reserve(&self.memory, keys.bytes())?;
+        Ok(numbers)
     }
 
     /// When all tasks are done.
-    fn into_inner(held: Arc<Self>) -> Result<(T, MemoryReservation)> {
-        let held = Arc::into_inner(held);
-        let held = held.ok_or_else(|| EngineError::Execution("a task is not done".into()))?;
-        Ok((held.value.into_inner().unwrap_or_else(PoisonError::into_inner), held.memory))
+    fn into_inner(shared: Arc<Self>) -> Result<(Keys, MemoryReservation)> {
+        let shared = Arc::into_inner(shared);
+        let shared = shared.ok_or_else(|| EngineError::Execution("a task is not done".into()))?;
+        Ok((shared.keys.into_inner().unwrap_or_else(PoisonError::into_inner), shared.memory))
     }
 }
 
