@@ -286,3 +286,81 @@ impl Members {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Row = (u32, i64, &'static str, &'static str);
+
+    /// Of one row.
+    fn exposed((id, time, variant, value): Row) -> Exposed {
+        let mut names = Names::default();
+        let (variant, value) = (names.number(variant), names.number(value));
+        let user = User { id, time, first: variant, last: variant, assigned: NONE };
+        let mut one = Exposed {
+            places: Vec::new(),
+            users: vec![user],
+            dimensions: vec![vec![value]],
+            names,
+            with_key: false,
+        };
+        *one.place(id) = 0;
+        one
+    }
+
+    /// Of each id: first and last variant, first time, and the least value of that time.
+    fn by_id(exposed: &Exposed) -> Vec<(u32, &str, &str, i64, &str)> {
+        let mut found: Vec<_> = exposed
+            .users
+            .iter()
+            .zip(&exposed.dimensions[0])
+            .map(|(user, value)| {
+                let (first, last) = exposed.variants(user);
+                (user.id, first, last, user.time, exposed.name(*value as usize))
+            })
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn users_of_parts_are_users_of_all_rows() {
+        let mut random = 7u64;
+        let mut below = |limit: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) as usize % limit
+        };
+        for _ in 0..300 {
+            let rows: Vec<Row> = (0..1 + below(40))
+                .map(|_| {
+                    let time = [NEVER, 3, 2, 1][below(4)];
+                    (below(6) as u32, time, ["b", "a", "c"][below(3)], ["z", "x", "y"][below(3)])
+                })
+                .collect();
+            let mut parts: Vec<Option<Exposed>> = (0..3).map(|_| None).collect();
+            for row in &rows {
+                match &mut parts[below(3)] {
+                    Some(part) => part.merge(exposed(*row)),
+                    part => *part = Some(exposed(*row)),
+                }
+            }
+            let whole = parts.into_iter().flatten().reduce(|mut whole, part| {
+                whole.merge(part);
+                whole
+            });
+            let mut expected = Vec::new();
+            for id in 0..6 {
+                let of_id = || rows.iter().filter(move |row| row.0 == id);
+                let Some(time) = of_id().map(|row| row.1).min() else { continue };
+                let variants = || of_id().map(|row| row.2);
+                let value = of_id().filter(|row| row.1 == time).map(|row| row.3).min();
+                let (first, last) = (variants().min(), variants().max());
+                let row = first.zip(last).zip(value).expect("there is a row");
+                let ((first, last), value) = row;
+                expected.push((id, first, last, time, value));
+            }
+            assert_eq!(by_id(&whole.expect("a row")), expected, "{rows:?}");
+        }
+    }
+}
