@@ -5,8 +5,8 @@
 
 DATA is a folder of `uplake generate`, or with --ssb one of bench/ssb.py. The server simulates S3 on a
 usual day on loopback: 20 ms to the first byte at the median, 1 % of the requests 150-800 ms later,
-70 MB/s a connection, 8 addresses. Every run is a process of its own, which runs the statement twice:
-`cold` and `again`. The stock stack is the Python package deltalake: DataFusion and object_store's own
+70 MB/s a connection, 8 addresses. Every run is a process of its own, which runs the statement once and
+`again`. The stock stack is the Python package deltalake: DataFusion and object_store's own
 S3 client, reading the same tables; its time is from opening the tables to the last row. The ways
 alternate; medians are printed, in seconds.
 """
@@ -34,9 +34,10 @@ import sys, time
 from deltalake import DeltaTable, QueryBuilder
 sql, tables = sys.stdin.read(), sys.argv[1].split(",")
 options = dict(part.split("=", 1) for part in sys.argv[2:])
+query = None
 for _ in range(2):
     started = time.perf_counter()
-    if not _:
+    if query is None:
         query = QueryBuilder()
         for table in tables:
             if table in sql:
