@@ -170,9 +170,12 @@ fn is_final(error: &Error) -> bool {
         | Error::NotImplemented { .. }
         | Error::InvalidPath { .. }
         | Error::NotFound { .. } => true,
-        // A request that the store found wrong: another region, a clock that is late.
+        // A request that the store found wrong, such as one for another region; but one that did not
+        // arrive in time may be made again.
         Error::Generic { source, .. } => {
-            source.to_string().contains("status code: 400") || unreached(source.as_ref()).is_some()
+            let text = source.to_string();
+            let is_wrong = text.contains("status code: 400") && !text.contains("RequestTimeout");
+            is_wrong || unreached(source.as_ref()).is_some()
         }
         _ => false,
     }

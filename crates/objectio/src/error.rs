@@ -36,7 +36,10 @@ pub enum StoreError {
         source: Error,
     },
     /// No connection could be made: the request was not sent.
-    #[error("no connection to {host}")]
+    #[error(
+        "no connection to {host}; check the endpoint and the network, and set SSL_CERT_FILE for a \
+         certificate authority of your own"
+    )]
     Unreached {
         /// Name and port.
         host: String,

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
 use arrow::compute::{SortOptions, concat_batches, interleave_record_batch, take_record_batch};
@@ -49,6 +50,8 @@ const PAGE_ROWS: usize = 20_000;
 const FILE_BUFFER_BYTES: usize = 1 << 30;
 /// An upload part. Larger than the 5 MiB that S3 demands, small enough to overlap with encoding.
 const PART_BYTES: usize = 8 << 20;
+/// Longest wait until the parts of a file that was given up are deleted.
+const ABORT_TIME: Duration = Duration::from_secs(5);
 /// Strings longer than this on average are compressed hard and not tried as a dictionary.
 const LONG_STRING_BYTES: usize = 32;
 /// A page of long text: what has to be decompressed for one row of it. With pages of 1 MiB that was a
@@ -765,7 +768,8 @@ impl UploadSink {
 
 impl Drop for UploadSink {
     /// The parts of a file that nobody completes take room on a disk and cost money in a bucket: who
-    /// hears of the error finds them gone, even if the process ends right after.
+    /// hears of the error finds them gone, even if the process ends right after. A store that does not
+    /// answer keeps nobody waiting for long.
     fn drop(&mut self) {
         if let Some(mut upload) = self.upload.take() {
             let (done, wait) = std::sync::mpsc::sync_channel(1);
@@ -775,7 +779,7 @@ impl Drop for UploadSink {
                 let _ = done.send(());
             });
             // A runtime that is shutting down drops the task and with it the sender.
-            let _ = wait.recv();
+            let _ = wait.recv_timeout(ABORT_TIME);
         }
     }
 }
@@ -798,8 +802,6 @@ impl Write for UploadSink {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use object_store::{PutPayload, PutResult, UploadPart};
 
     use super::*;

@@ -117,10 +117,10 @@ async fn report(args: ReportArgs) -> Result<()> {
     }
     let limits = Limits { timeout: args.timeout, at_once: None };
     let session = session(&args.lake, as_of, limits)?;
-    // One that fails is named; the others are still wanted.
-    let told = |name: &str, error: anyhow::Error| match several {
+    // The others are still wanted.
+    let told = |error: anyhow::Error| match several {
         true => {
-            eprintln!("error: {name}: {}", error_text(&error));
+            eprintln!("error: {}", error_text(&error));
             Ok(())
         }
         false => Err(error),
@@ -129,7 +129,7 @@ async fn report(args: ReportArgs) -> Result<()> {
     for name in &args.experiments {
         match Asked::new(session.lake(), name, &args).await {
             Ok(one) => asked.push(one),
-            Err(error) => told(name, error)?,
+            Err(error) => told(error)?,
         }
     }
     if args.show_sql {
@@ -151,7 +151,7 @@ async fn report(args: ReportArgs) -> Result<()> {
                 }
                 made.push(report);
             }
-            Err(error) => told(&asked.name, error)?,
+            Err(error) => told(error)?,
         }
     }
     session.take_warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));

@@ -145,7 +145,7 @@ impl Exposed {
             let values = other.dimensions.iter().map(|values| name(values[theirs]));
             let place = *self.place(user.id);
             if place == NONE {
-                *self.place(user.id) = self.users.len() as u32;
+                self.places[user.id as usize] = self.users.len() as u32;
                 self.users.push(User { first, last, ..*user });
                 self.dimensions.iter_mut().zip(values).for_each(|(known, value)| known.push(value));
                 continue;
