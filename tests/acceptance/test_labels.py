@@ -78,7 +78,7 @@ def processes_racing_with_one_label_load_it_once(lake, folder, fresh):
         options = ["--label", "x", *(["--partition-by", "day"] if fresh else [])]
         racers = [lake.start("load", table, path, *options) for _ in range(4)]
         results = [_finish(r) for r in racers]
-        assert [code for code, _ in results] == [0] * 4, results
+        assert [err for code, err in results if code] == []
         assert sum("is loaded already" in err for _, err in results) == 3, results
         assert lake.count(table) == (20_000 if fresh else 40_000)
         lake.run("table", "check", table)
@@ -98,7 +98,7 @@ def processes_loading_different_files_at_once_all_succeed(lake, folder, fresh):
             want.append(parts[0])
         racers = [lake.start("load", table, p, *(["--cluster-by", "user_id,ts"] if fresh else [])) for p in paths]
         results = [_finish(r) for r in racers]
-        assert [code for code, _ in results] == [0] * 6, results
+        assert [err for code, err in results if code] == []
         assert_same(lake.same_as_deltalake(table), rows_of(pa.concat_tables(want)), "six loads at once")
 
 
@@ -124,7 +124,7 @@ def new_columns_of_two_loads_at_once_are_both_added(lake, folder):
             write_parquet(folder / f"{name}.parquet", pa.table({"k": [1], name: [name]}))
         racers = [lake.start("load", table, folder / f"{n}.parquet", "--allow-new-columns") for n in "ab"]
         results = [_finish(r) for r in racers]
-        assert [code for code, _ in results] == [0, 0], results
+        assert [err for code, err in results if code] == []
         got = lake.json(f"select k, a, b from {table}")
         assert sorted(map(str, got)) == sorted(map(str, [
             {"k": 0, "a": None, "b": None}, {"k": 1, "a": "a", "b": None}, {"k": 1, "a": None, "b": "b"}]))
@@ -147,7 +147,7 @@ def loads_during_a_compaction_are_kept(lake, folder):
         path = write_parquet(folder / f"m{attempt}.parquet", more)
         racers = [lake.start("table", "compact", "t"), lake.start("load", "t", path)]
         results = [_finish(r) for r in racers]
-        assert [code for code, _ in results] == [0, 0], results
+        assert [err for code, err in results if code] == []
         want.append(more)
         assert_same(lake.rows("select * from t"), rows_of(pa.concat_tables(want)), f"attempt {attempt}")
     lake.same_as_deltalake("t")

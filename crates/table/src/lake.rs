@@ -441,20 +441,17 @@ impl Lake {
     }
 
     /// Makes the folder and `_uplake/lake.json` if they are not there.
+    ///
+    /// The file appears whole or not at all: others open the lake meanwhile.
     pub(crate) async fn initialise(&self) -> Result<()> {
-        let mark = format!("{{\"format\": {LAKE_FORMAT}}}\n");
-        if let Place::Folder(folder) = &self.place {
-            let file = folder.join(LAKE_FILE);
-            if file.exists() {
-                return Ok(());
-            }
-            return std::fs::create_dir_all(folder.join("_uplake"))
-                .and_then(|()| std::fs::write(&file, mark))
-                .map_err(|e| TableError::io(format!("creating the lake {}", folder.display()), e));
-        }
-        if self.is_marked().await? {
+        let marked = match &self.place {
+            Place::Folder(folder) => folder.join(LAKE_FILE).exists(),
+            Place::Url(_) => self.is_marked().await?,
+        };
+        if marked {
             return Ok(());
         }
+        let mark = format!("{{\"format\": {LAKE_FORMAT}}}\n");
         let path = self.path_of(LAKE_FILE)?;
         match self.store.put_opts(&path, mark.into(), PutMode::Create.into()).await {
             Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => Ok(()),
@@ -669,5 +666,26 @@ mod tests {
         std::fs::write(dir.path().join("_uplake/lake.json"), "{\"format\": 99}").unwrap();
         let error = Lake::open(dir.path().to_str().unwrap()).unwrap_err();
         assert!(matches!(error, TableError::TooNew { found: 99, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_lake_that_others_make_opens_at_any_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let lakes: Vec<_> = (0..200).map(|i| dir.path().join(format!("lake {i}"))).collect();
+        let start = std::sync::Barrier::new(4);
+        let make_all = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let make = |lake: &PathBuf| {
+                start.wait();
+                let lake = Lake::open(lake.to_str().unwrap()).map_err(|e| e.to_string())?;
+                runtime.block_on(lake.initialise()).map_err(|e| e.to_string())
+            };
+            lakes.iter().filter_map(|lake| make(lake).err()).collect::<Vec<_>>()
+        };
+        let errors: Vec<String> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(make_all)).collect();
+            threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+        });
+        assert_eq!(errors, Vec::<String>::new());
     }
 }
