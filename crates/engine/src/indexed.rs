@@ -62,6 +62,7 @@ use uplake_table::{
 use crate::ahead::{Ahead, Plan, Wanted, read_footer};
 use crate::hot::{Chunk, ColumnCache, Gather, Picked, Sieve, group_rows, pruned};
 use crate::question::{join_question, question};
+use crate::repair::Repairs;
 use crate::warnings::Warnings;
 
 /// Rows to which a condition could be applied in the time that skipping to a run takes.
@@ -82,6 +83,7 @@ pub(crate) struct Indexes {
     pub metadata: Arc<FileMetadataCache>,
     pub columns: Arc<ColumnCache>,
     pub warnings: Arc<Warnings>,
+    pub repairs: Arc<Repairs>,
     pub files: Arc<HashMap<Path, DataFile>>,
     /// The session's memory, if files are so far away that they are worth reading ahead.
     pub ahead: Option<(Arc<dyn MemoryPool>, usize)>,
@@ -93,6 +95,7 @@ pub(crate) struct IndexUse {
     pub cache: Arc<IndexCache>,
     pub columns: Arc<ColumnCache>,
     pub warnings: Arc<Warnings>,
+    pub repairs: Arc<Repairs>,
 }
 
 /// [`ParquetSource`] with an [`Indexes`] before it.
@@ -690,11 +693,11 @@ impl Scan {
         self.count(name, 1);
         if fallback.is_fault() {
             let table = &self.source.indexes.table;
+            let repair = self.source.indexes.repairs.ask(table, file, fallback);
             self.source.indexes.warnings.add(
                 table,
                 &format!(
-                    "table {table}: {} was read without its index ({fallback}); mend it with: \
-                     uplake table reindex {table}",
+                    "table {table}: {} was read without its index ({fallback}); {repair}",
                     file.path
                 ),
             );

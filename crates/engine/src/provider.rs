@@ -254,7 +254,7 @@ impl LakeTable {
     /// The indexes of the table's files, if there are any, and what the session keeps of data files;
     /// `None` if it uses neither.
     fn indexes(&self, state: &dyn Session) -> Option<Arc<Indexes>> {
-        let IndexUse { cache, columns, warnings } =
+        let IndexUse { cache, columns, warnings, repairs } =
             state.config().get_extension::<IndexUse>()?.as_ref().clone();
         let specs = self.snapshot.indexes();
         let by_path = || {
@@ -275,6 +275,7 @@ impl LakeTable {
             columns,
             metadata: state.runtime_env().cache_manager.get_file_metadata_cache(),
             warnings,
+            repairs,
             files: Arc::clone(self.by_path.get_or_init(by_path)),
             ahead,
         }))

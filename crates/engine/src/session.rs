@@ -51,6 +51,7 @@ use crate::indexed::IndexUse;
 use crate::join_ids::JoinIds;
 use crate::match_words::MatchWords;
 use crate::pool::SharedPool;
+use crate::repair::Repairs;
 use crate::settings::Settings;
 use crate::statement::{self, Statement, with_lower_case};
 use crate::storage::{self, QueryStore};
@@ -132,6 +133,7 @@ pub struct Session {
     pub(crate) budget: Budget,
     use_indexes: bool,
     warnings: Arc<Warnings>,
+    pub(crate) repairs: Arc<Repairs>,
     pub(crate) id_sets: Arc<IdSets>,
     pub(crate) admission: Arc<Admission>,
     /// Columns by which there were too many groups for arrays.
@@ -177,6 +179,7 @@ impl Session {
         };
         let catalog = Arc::new(LakeCatalog::new(lake.clone(), options.as_of.clone()));
         let warnings = Arc::new(Warnings::default());
+        let repairs = Arc::new(Repairs::default());
         let settings = Settings { timeout: options.timeout };
         let config = session_config(options.threads, &budget);
         let mut config = config.with_option_extension(settings);
@@ -184,8 +187,9 @@ impl Session {
         if options.use_indexes {
             let cache = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
             let cache = Arc::new(cache.over(lake.storage()));
-            let warnings = Arc::clone(&warnings);
-            config = config.with_extension(Arc::new(IndexUse { cache, columns, warnings }));
+            let (warnings, repairs) = (Arc::clone(&warnings), Arc::clone(&repairs));
+            let in_use = IndexUse { cache, columns, warnings, repairs };
+            config = config.with_extension(Arc::new(in_use));
         }
         let mut state = SessionStateBuilder::new()
             .with_config(config)
@@ -208,6 +212,7 @@ impl Session {
             budget,
             use_indexes,
             warnings,
+            repairs,
             id_sets,
             admission,
             too_many_groups,
@@ -258,6 +263,7 @@ impl Session {
             budget: self.budget.clone(),
             use_indexes: self.use_indexes,
             warnings: Arc::clone(&self.warnings),
+            repairs: Arc::clone(&self.repairs),
             id_sets: Arc::clone(&self.id_sets),
             admission: Arc::clone(&self.admission),
             too_many_groups: Arc::clone(&self.too_many_groups),

@@ -51,7 +51,7 @@ pub use lake::{AsOf, Lake, check_table_name};
 pub use load::{LoadOptions, LoadSummary, OnError, load};
 pub use maintain::{CheckFinding, CheckReport, CompactOptions, CompactSummary, check, compact};
 pub use primary_key::OnConflict;
-pub use reindex::{ReindexOptions, ReindexSummary, reindex};
+pub use reindex::{ReindexOptions, ReindexSummary, reindex, repair_index};
 pub use schema::{parse_schema, parse_type, stored_type, type_name};
 pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
 pub use uplake_domain::{

@@ -102,6 +102,23 @@ async fn reindex_locked(
     .await
 }
 
+/// Gives one data file of the table the index that it should have, if it lacks it.
+///
+/// Takes no lock: of a file that is removed meanwhile it leaves an index that the next vacuum removes.
+///
+/// # Errors
+/// What keeps the data from being read or the index from being written.
+pub async fn repair_index(lake: &Lake, table: &Snapshot, file: &DataFile) -> Result<()> {
+    let specs = wanted(table, &ReindexOptions::default())?;
+    if specs.is_empty() {
+        return Ok(());
+    }
+    let (store, file) = (Arc::clone(lake.storage()), file.clone());
+    let (schema, runtime) = (SchemaRef::clone(table.schema()), Handle::current());
+    let work = Work { store, runtime, schema, specs, rebuild: false };
+    on_thread(move || work.file(&file).map(drop)).await
+}
+
 fn wanted(base: &Snapshot, options: &ReindexOptions) -> Result<Vec<IndexSpec>> {
     let mut specs = base.declared_indexes().to_vec();
     for spec in &options.drop {

@@ -216,7 +216,7 @@ async fn interactive(session: &Session, args: &SqlArgs) -> Result<()> {
     );
     let config = Config::builder().max_history_size(HISTORY_LINES)?.auto_add_history(true).build();
     // Ends with the shell.
-    let _preload = session.preload();
+    let (_preload, _repair) = (session.preload(), session.repair_indexes());
     let mut editor: Editor<SqlHelper, FileHistory> = Editor::with_config(config)?;
     editor.set_helper(Some(SqlHelper { tables: Vec::new() }));
     let history = history_path();

@@ -14,6 +14,7 @@ mod moments;
 mod preload;
 mod queue;
 mod ranked;
+mod repair;
 mod units;
 
 use std::sync::Arc;

@@ -129,6 +129,11 @@ impl Fallback {
     pub fn is_fault(&self) -> bool {
         !matches!(self, Self::Vague)
     }
+
+    /// May it be repaired unasked? What a newer version wrote may not.
+    pub fn is_ours_to_mend(&self) -> bool {
+        self.is_fault() && !matches!(self, Self::Broken(IndexError::TooNew { .. }))
+    }
 }
 
 impl fmt::Display for Fallback {
