@@ -18,7 +18,7 @@
 //! - Nobody waits for room: a reader that is faster reads for itself.
 //! - Dropping the scan ends it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -122,10 +122,11 @@ pub(crate) struct FileAhead {
 #[derive(Debug, Default)]
 struct Pieces {
     /// By row group.
-    pieces: VecDeque<Piece>,
-    /// The row group that its reader is at; `None` if it was not opened yet.
-    at: Option<usize>,
-    /// Offsets at which row groups begin.
+    pieces: Vec<Piece>,
+    /// Where its reader has been so far, the last one is where it is now: a byte of each row group. They
+    /// come in the file's order, or in another if the query wants the first rows of an order.
+    been: Vec<u64>,
+    /// Offsets at which row groups begin; none before the footer is read.
     starts: Vec<u64>,
     is_closed: bool,
 }
@@ -332,10 +333,8 @@ impl FileAhead {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is the reader at this row group already, or done?
     fn is_past(&self, row_group: usize) -> bool {
-        let pieces = self.lock();
-        pieces.is_closed || pieces.at.is_some_and(|at| at >= row_group)
+        self.lock().is_past(row_group)
     }
 
     fn begin(
@@ -348,7 +347,7 @@ impl FileAhead {
         memory: MemoryReservation,
     ) {
         let mut pieces = self.lock();
-        if pieces.is_closed || pieces.at.is_some_and(|at| at >= row_group) {
+        if pieces.is_past(row_group) {
             return;
         }
         let ranges: Arc<[Range<u64>]> = ranges.into();
@@ -359,7 +358,7 @@ impl FileAhead {
         };
         let fetched = fetched.boxed().shared();
         let task = fetched.clone().map(drop);
-        pieces.pieces.push_back(Piece {
+        pieces.pieces.push(Piece {
             row_group,
             left: ranges.iter().map(|range| range.end - range.start).sum(),
             ranges,
@@ -378,23 +377,13 @@ impl FileAhead {
         {
             let mut pieces = self.lock();
             if let Some(first) = ranges.first().filter(|_| moves) {
-                let group = pieces.starts.partition_point(|start| *start <= first.start);
-                let group = group.saturating_sub(1);
-                pieces.at = Some(pieces.at.map_or(group, |at| at.max(group)));
-                while pieces.pieces.front().is_some_and(|piece| piece.row_group < group) {
-                    done.extend(pieces.pieces.pop_front());
-                }
+                done.extend(pieces.move_to(first.start));
             }
             for range in ranges {
                 let hit = pieces.pieces.iter_mut().find_map(|piece| piece.find(range));
                 found.push(hit);
             }
-            for piece in std::mem::take(&mut pieces.pieces) {
-                match piece.left {
-                    0 => done.push(piece),
-                    _ => pieces.pieces.push_back(piece),
-                }
-            }
+            done.extend(pieces.pieces.extract_if(.., |piece| piece.left == 0));
         }
         let mut taken = Vec::with_capacity(found.len());
         for hit in found {
@@ -408,6 +397,30 @@ impl FileAhead {
         }
         drop(done);
         taken
+    }
+}
+
+impl Pieces {
+    /// The row group of a byte; `None` before the footer is read.
+    fn group_of(&self, byte: u64) -> Option<usize> {
+        self.starts.partition_point(|start| *start <= byte).checked_sub(1)
+    }
+
+    /// Is the reader at this row group already, or done with it?
+    fn is_past(&self, row_group: usize) -> bool {
+        self.is_closed || self.been.iter().any(|at| self.group_of(*at) == Some(row_group))
+    }
+
+    /// The reader is at this byte now; what was fetched of row groups that it left.
+    fn move_to(&mut self, byte: u64) -> Vec<Piece> {
+        let now = self.group_of(byte);
+        if now.is_some() && self.been.last().and_then(|at| self.group_of(*at)) == now {
+            return Vec::new();
+        }
+        let left: Vec<_> = self.been.iter().map(|at| self.group_of(*at)).collect();
+        self.been.push(byte);
+        let is_left = |group| group != now && left.contains(&group);
+        self.pieces.extract_if(.., |piece| is_left(Some(piece.row_group))).collect()
     }
 }
 
@@ -531,5 +544,66 @@ impl Drop for AheadReader {
         let ratio = &self.metrics.scan_efficiency_ratio;
         ratio.add_part(self.metrics.bytes_scanned.value());
         ratio.set_total(self.file.object_meta.size as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::memory_pool::UnboundedMemoryPool;
+    use datafusion::object_store::ObjectStoreExt;
+    use datafusion::object_store::memory::InMemory;
+
+    use super::*;
+
+    /// A file of three row groups of 100 bytes, nothing of which is fetched yet.
+    async fn file() -> (FileAhead, Arc<dyn ObjectStore>) {
+        let store = InMemory::new();
+        let bytes: Vec<u8> = (0..300u32).map(|n| (n % 251) as u8).collect();
+        store.put(&Path::from("f"), bytes.into()).await.unwrap();
+        (FileAhead::default(), Arc::new(store))
+    }
+
+    fn read_footer_of(ahead: &FileAhead) {
+        ahead.lock().starts = vec![0, 100, 200];
+    }
+
+    fn fetch(ahead: &FileAhead, store: &Arc<dyn ObjectStore>, row_group: usize) {
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let start = 100 * row_group as u64;
+        let ranges = vec![start..start + 60, start + 70..start + 100];
+        let memory = MemoryConsumer::new("test").register(&pool);
+        ahead.begin(store, Path::from("f"), row_group, ranges, room, memory);
+    }
+
+    fn kept(ahead: &FileAhead) -> Vec<usize> {
+        ahead.lock().pieces.iter().map(|piece| piece.row_group).collect()
+    }
+
+    #[tokio::test]
+    async fn row_groups_may_be_read_in_any_order() {
+        let (ahead, store) = file().await;
+        read_footer_of(&ahead);
+        (0..3).for_each(|group| fetch(&ahead, &store, group));
+        let found = ahead.take(&[210..212, 290..291], true).await;
+        assert_eq!(found, [Some(vec![210, 211].into()), Some(vec![39].into())]);
+        assert_eq!(kept(&ahead), [0, 1, 2]);
+        assert_eq!(ahead.take(&[0..2], true).await, [Some(vec![0, 1].into())]);
+        assert_eq!(kept(&ahead), [0, 1], "the last one was left");
+        fetch(&ahead, &store, 2);
+        assert_eq!(kept(&ahead), [0, 1], "it is not fetched again");
+        let rest = ahead.take(&[2..60, 70..100], true).await;
+        assert!(rest.iter().all(Option::is_some));
+        assert_eq!(kept(&ahead), [1], "all of it was taken");
+        assert_eq!(ahead.take(&[160..170], true).await, [None], "what was not fetched");
+    }
+
+    #[tokio::test]
+    async fn a_row_group_that_is_read_before_the_footer_is_there_is_not_fetched() {
+        let (ahead, store) = file().await;
+        assert_eq!(ahead.take(&[130..140], true).await, [None]);
+        read_footer_of(&ahead);
+        (0..3).for_each(|group| fetch(&ahead, &store, group));
+        assert_eq!(kept(&ahead), [0, 2]);
     }
 }

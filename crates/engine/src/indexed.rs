@@ -736,8 +736,7 @@ impl Plan for Scan {
         footer: &'a Arc<ParquetMetaData>,
     ) -> BoxFuture<'a, Result<Vec<Wanted>>> {
         async move {
-            let dynamic = |c: &Arc<dyn PhysicalExpr>| c.is::<DynamicFilterPhysicalExpr>();
-            if !self.source.indexes.specs.is_empty() && self.conditions.iter().any(dynamic) {
+            if self.conditions.iter().any(|c| self.may_ask_later(c)) {
                 // What a join will ask is not known yet, and may leave out nearly everything.
                 return Ok(Vec::new());
             }
@@ -770,6 +769,17 @@ impl Plan for Scan {
 }
 
 impl Scan {
+    /// May this become a question while the query runs, see [`join_question`]? What joins on several
+    /// columns and the first rows of an order say never does.
+    fn may_ask_later(&self, condition: &Arc<dyn PhysicalExpr>) -> bool {
+        let specs = &self.source.indexes.specs;
+        let is_indexed = |c: &Column| specs.iter().any(|spec| spec.column == c.name());
+        let columns = collect_columns(condition);
+        condition.is::<DynamicFilterPhysicalExpr>()
+            && columns.len() == 1
+            && columns.iter().any(is_indexed)
+    }
+
     /// Columns of the file that are read first, and those that are read of the rows that are left.
     fn columns_by_turn(&self, answer: &FileAnswer) -> [HashSet<String>; 2] {
         let schema = self.source.inner.table_schema().file_schema();
