@@ -128,6 +128,7 @@ def main():
     options.add_argument("--days", type=int, default=7)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--queries", help="some of them, with commas")
+    options.add_argument("--storage", action="append", default=[], help="a setting for the bucket: KEY=VALUE")
     asked = options.parse_args()
     asked.uplake = str(pathlib.Path(asked.uplake).resolve())
     work = Ssb(asked.data) if asked.ssb else Xab(asked.data, asked.days)
@@ -153,8 +154,9 @@ def run(asked, work, folder, env):
             subprocess.run(command, env=env, check=True, capture_output=True)
         print(f"loads into {'the bucket' if lake == LAKE else 'a folder'}: {time.perf_counter() - began:.1f} s", flush=True)
     disk = ("--storage", "disk_cache=20GiB")
+    settings = [part for setting in asked.storage for part in ("--storage", setting)]
     ways = {
-        "bucket": lambda sql: uplake(asked, env, LAKE, sql),
+        "bucket": lambda sql: uplake(asked, env, LAKE, sql, *settings),
         "disk": lambda sql: uplake(asked, env, LAKE, sql, *disk),
         "folder": lambda sql: uplake(asked, env, folder / "lake", sql),
         "stock": lambda sql: stock(env, sql, work.layout),

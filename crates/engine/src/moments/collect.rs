@@ -259,6 +259,8 @@ struct Room {
 pub(super) struct Collect {
     layout: Arc<Layout>,
     local_days: LocalDays,
+    /// Clusters, and users if there is no dimension: otherwise a user has one value of each, and in the
+    /// end the cells of one dimension, put together, are everyone's.
     total: Cells,
     /// Per dimension.
     slices: Vec<Slices>,
@@ -334,7 +336,10 @@ impl Collect {
         if layout.is_clustered() {
             self.add_to_cluster(&layout, who, &path);
         } else {
-            self.add_unit(&layout, who.variant, &path, 1);
+            self.add_path(&layout, who.variant, &path);
+            if who.dimensions.is_empty() {
+                self.total.add(who.variant, &self.room.grouped, 1);
+            }
             for (slices, place) in self.slices.iter_mut().zip(who.dimensions) {
                 slices.cells[*place].add(who.variant, &self.room.grouped, 1);
             }
@@ -407,11 +412,10 @@ impl Collect {
         self.last_day = self.last_day.max(Some(day));
     }
 
-    /// Adds a unit of randomness to the cells of everyone.
-    fn add_unit(&mut self, layout: &Layout, variant: usize, path: &Path, users: u64) {
+    /// Adds a unit of randomness to the days, and groups its last numbers.
+    fn add_path(&mut self, layout: &Layout, variant: usize, path: &Path) {
         let Room { grouped, old, new, .. } = &mut self.room;
         grouped.fill(&layout.query, path.last());
-        self.total.add(variant, grouped, users);
         if layout.times.days.is_none() {
             return;
         }
@@ -494,7 +498,8 @@ impl Collect {
         let width = sums.len();
         let end = path.numbers.len() - width;
         path.numbers[end..].copy_from_slice(&open.all.numbers());
-        self.add_unit(&layout, open.variant, &path, open.all.users);
+        self.add_path(&layout, open.variant, &path);
+        self.total.add(open.variant, &self.room.grouped, open.all.users);
         for ((dimension, place), added) in open.slices {
             let cells = &mut self.slices[dimension].cells[place];
             self.room.grouped.fill(&layout.query, &added.numbers());
@@ -534,6 +539,11 @@ impl Collect {
         let query = &self.layout.query;
         let days = self.day_cells();
         let active_users = self.active_users();
+        if !self.layout.is_clustered()
+            && let Some(values) = self.slices.first()
+        {
+            values.cells.iter().for_each(|cells| self.total.merge(cells));
+        }
         let mut cells: Vec<Cell> = self.total.into_cells(None).collect();
         for (dimension, Slices { places, cells: values }) in self.slices.into_iter().enumerate() {
             let mut values: Vec<Option<Cells>> = values.into_iter().map(Some).collect();

@@ -1,6 +1,6 @@
 //! Who is exposed: per experiment its users, per user their experiments.
 
-use datafusion::arrow::array::{Array, AsArray, RecordBatch, StringViewArray};
+use datafusion::arrow::array::{Array, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch, StringViewArray};
 use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 
 use datafusion::common::HashMap;
@@ -12,6 +12,8 @@ use crate::moments::collect::Layout;
 use crate::moments::decode::as_type;
 
 const NONE: u32 = u32::MAX;
+/// Names that are found without hashing.
+const RECENT: usize = 256;
 /// The time of an exposure without one: later than every other.
 const NEVER: i64 = i64::MAX;
 
@@ -47,10 +49,18 @@ pub(super) struct Exposed {
     with_key: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Names {
     texts: Vec<String>,
     numbers: HashMap<String, u32>,
+    /// Short texts asked for lately, as they are in arrays, by some of their bits.
+    recent: [(u128, u32); RECENT],
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { texts: Vec::new(), numbers: HashMap::default(), recent: [(0, 0); RECENT] }
+    }
 }
 
 impl Names {
@@ -61,6 +71,23 @@ impl Names {
         let number = self.texts.len() as u32;
         self.texts.push(text.to_owned());
         self.numbers.insert(text.to_owned(), number);
+        number
+    }
+
+    /// The number of a row's text; names come again and again.
+    fn number_of(&mut self, texts: &StringViewArray, row: usize) -> u32 {
+        let view = texts.views()[row];
+        // The bytes of a short text follow its length; a view of 0 is empty text, or no entry yet.
+        let is_whole = view as u32 <= MAX_INLINE_VIEW_LEN && view != 0;
+        let mixed = ((view >> 32) as u64 ^ (view >> 64) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let at = (mixed >> 32) as usize % RECENT;
+        if is_whole && self.recent[at].0 == view {
+            return self.recent[at].1;
+        }
+        let number = self.number(texts.value(row));
+        if is_whole {
+            self.recent[at] = (view, number);
+        }
         number
     }
 
@@ -101,12 +128,12 @@ impl Exposed {
             let place = *self.place(id);
             if place == NONE {
                 self.places[id as usize] = self.users.len() as u32;
-                let variant = self.names.number(variant);
+                let variant = self.names.number_of(&variants, row);
                 let assigned = keys.as_ref().and_then(|keys| layout.assigned(keys.value(row)));
                 let assigned = assigned.map_or(NONE, |arm| arm as u32);
                 self.users.push(User { id, time, first: variant, last: variant, assigned });
                 for (known, values) in self.dimensions.iter_mut().zip(&dimensions) {
-                    known.push(self.names.number(values.value(row)));
+                    known.push(self.names.number_of(values, row));
                 }
                 continue;
             }
@@ -124,7 +151,7 @@ impl Exposed {
             for (known, values) in self.dimensions.iter_mut().zip(&dimensions) {
                 let (known, value) = (&mut known[place as usize], values.value(row));
                 if earlier || value < self.names.text(*known) {
-                    *known = self.names.number(value);
+                    *known = self.names.number_of(values, row);
                 }
             }
         }

@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{Column, DataFusionError};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -59,6 +60,9 @@ use users::{Scanned, Users};
 const KEY_TEXT: &str = "__up_key";
 /// Ids that a thread takes at a time.
 const IDS_AT_A_TIME: usize = 1 << 12;
+/// Experiments whose users are looked for at once: while one waits for its plan or its last part,
+/// another keeps a thread busy.
+const EXPERIMENTS_A_THREAD: usize = 2;
 
 /// An experiment that can be answered with others.
 pub(super) struct Question<'a> {
@@ -137,7 +141,8 @@ impl Session {
         let keys = Arc::new(SharedKeys::new(Keys::new(kind), self.memory("users' keys")));
         let asked = sql.iter().zip(&layouts);
         let asked = asked.map(|(sql, layout)| self.exposed(kind, &keys, sql, layout));
-        let mut asked = futures::stream::iter(asked).buffered(self.budget.threads);
+        let mut asked =
+            futures::stream::iter(asked).buffered(EXPERIMENTS_A_THREAD * self.budget.threads);
         let mut held = Vec::new();
         let mut exposed = Vec::with_capacity(sql.len());
         while let Some(found) = asked.try_next().await? {
@@ -167,8 +172,9 @@ impl Session {
         let mut found = Vec::with_capacity(passes.len());
         for pass in passes {
             let scanned = self.scan(kind, Arc::new(pass), &keys, &members).await?;
-            let Some((runs, memory)) = scanned else { return Ok(None) };
-            found.push(runs);
+            let Some((pass, parts)) = scanned else { return Ok(None) };
+            let (parts, memory): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+            found.push((pass, parts));
             held.extend(memory);
         }
         let scanned = Scanned { layouts, exposed, members, passes: found, asides };
@@ -208,7 +214,12 @@ impl Session {
         let (mut exposed, memory) = (Exposed::new(layout), self.memory("exposed users"));
         while let Some(part) = tasks.join_next().await {
             let (part, _memory) = joined(part)?;
-            exposed.merge(part);
+            // Elsewhere, so that the next experiments are planned meanwhile.
+            let merged = SpawnedTask::spawn(async move {
+                exposed.merge(part);
+                exposed
+            });
+            exposed = joined(merged.join().await.map(Ok))?;
             reserve(&memory, exposed.bytes())?;
         }
         let exposed = exposed.finished();
@@ -241,14 +252,14 @@ impl Session {
         Ok(Some((aside, memory)))
     }
 
-    /// The runs of a pass, and the memory they are in.
+    /// The runs of a pass, as each thread found them, and the memory they are in.
     async fn scan(
         &self,
         kind: &KeyKind,
         pass: Arc<Pass>,
         keys: &Arc<Keys>,
         members: &Arc<Members>,
-    ) -> Result<Option<((Arc<Pass>, Found), Vec<MemoryReservation>)>> {
+    ) -> Result<Option<(Arc<Pass>, Vec<(Found, MemoryReservation)>)>> {
         let plan = self.definition_plan(&pass.sql()).await?;
         let Some(plan) = key_first(kind, plan, false)? else { return Ok(None) };
         let mut tasks = JoinSet::new();
@@ -256,16 +267,12 @@ impl Session {
             let runs = Runs::new(Arc::clone(&pass), Arc::clone(keys), Arc::clone(members));
             tasks.spawn(find_runs(stream, runs, self.memory("runs of rows")));
         }
-        let (mut parts, mut memory) = (Vec::new(), Vec::new());
+        let mut parts = Vec::new();
         while let Some(part) = tasks.join_next().await {
-            let (runs, held) = joined(part)?;
-            parts.push(runs);
-            memory.push(held);
+            let Some(part) = joined(part)? else { return Ok(None) };
+            parts.push(part);
         }
-        let order = self.memory("runs of rows");
-        reserve(&order, 2 * size_of::<u32>() * (members.ids() + members.members.len()))?;
-        memory.push(order);
-        Ok(Found::of(parts, members).map(|found| ((pass, found), memory)))
+        Ok(Some((pass, parts)))
     }
 
     /// Cells of all users. Every thread takes the next ids that nobody has; no sum depends on who.
@@ -297,16 +304,18 @@ impl Session {
     }
 }
 
+/// What a thread found, and the memory it is in; `None` for too much.
 async fn find_runs(
     mut stream: SendableRecordBatchStream,
     mut runs: Runs,
     memory: MemoryReservation,
-) -> Result<(Runs, MemoryReservation)> {
+) -> Result<Option<(Found, MemoryReservation)>> {
     while let Some(batch) = stream.try_next().await? {
         runs.add(&batch)?;
         reserve(&memory, runs.bytes())?;
     }
-    Ok((runs, memory))
+    reserve(&memory, runs.bytes())?;
+    Ok(runs.finish().map(|found| (found, memory)))
 }
 
 /// The plan with what its first column, a key, is told apart by; `with_text`: and the key as text

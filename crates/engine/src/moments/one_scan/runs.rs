@@ -10,6 +10,7 @@
 //! Where rows are sorted by user and time a run is a user's day, and a report of many experiments adds
 //! each row once. Rows in any other order give the same answer from more runs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray, Float64Array, PrimitiveArray, RecordBatch};
@@ -51,35 +52,22 @@ pub(super) struct Item {
     pub lost: f64,
 }
 
-/// Some runs, column by column.
+/// Some runs and their items.
 #[derive(Debug, Default)]
 pub(super) struct Block {
     pub runs: Vec<Run>,
-    values: Vec<u16>,
-    sums: Vec<f64>,
-    lost: Vec<f64>,
+    items: Vec<Item>,
 }
 
 impl Block {
-    fn push(&mut self, item: Item) {
-        self.values.push(item.value);
-        self.sums.push(item.sum);
-        self.lost.push(item.lost);
-    }
-
     /// The items of a run.
-    pub fn items(&self, run: usize) -> impl Iterator<Item = Item> {
-        let end = self.runs.get(run + 1).map_or(self.values.len(), |next| next.start as usize);
-        (self.runs[run].start as usize..end).map(|at| Item {
-            value: self.values[at],
-            sum: self.sums[at],
-            lost: self.lost[at],
-        })
+    pub fn items(&self, run: usize) -> &[Item] {
+        let end = self.runs.get(run + 1).map_or(self.items.len(), |next| next.start as usize);
+        &self.items[self.runs[run].start as usize..end]
     }
 
     fn bytes(&self) -> usize {
-        self.runs.capacity() * size_of::<Run>()
-            + self.values.capacity() * (size_of::<u16>() + 2 * size_of::<f64>())
+        self.runs.capacity() * size_of::<Run>() + self.items.capacity() * size_of::<Item>()
     }
 }
 
@@ -99,7 +87,7 @@ impl Log {
             self.full_bytes += full.bytes();
             self.full.push(full);
         }
-        let start = self.open.values.len() as u32;
+        let start = self.open.items.len() as u32;
         self.open.runs.push(Run { start, ..run });
         &mut self.open
     }
@@ -114,7 +102,7 @@ impl Log {
     }
 }
 
-/// Runs of all threads, found by key.
+/// Runs of one thread, found by key.
 #[derive(Debug)]
 pub(super) struct ByKey {
     blocks: Vec<Block>,
@@ -158,34 +146,31 @@ impl ByKey {
         })
     }
 
+    /// Reads a little of each run of some keys. They lie far apart in memory, and none of these reads
+    /// waits for another, so that all together take little longer than one; whoever reads them in
+    /// turn afterwards finds them in the processor's cache. What is returned means nothing.
+    pub fn touch(&self, keys: Range<usize>) -> usize {
+        let runs = self.starts[keys.start] as usize..self.starts[keys.end] as usize;
+        let read = |at: &u32| {
+            let at = *at as usize;
+            self.blocks[at / BLOCK_RUNS].items(at % BLOCK_RUNS).first().map_or(0, |i| i.value)
+        };
+        self.order[runs].iter().map(|at| usize::from(read(at))).sum()
+    }
+
     /// Bytes that this takes besides the blocks.
     pub fn order_bytes(runs: usize, keys: usize) -> usize {
         (runs + keys + 1) * size_of::<u32>()
     }
 }
 
-/// What all threads found in one pass.
+/// What one thread found in a pass.
 #[derive(Debug)]
 pub(super) struct Found {
     /// By id.
     pub whole: ByKey,
     /// By member.
     pub partial: ByKey,
-}
-
-impl Found {
-    /// `None` for too many runs.
-    pub fn of(parts: Vec<Runs>, members: &Members) -> Option<Self> {
-        let (mut whole, mut partial) = (Vec::new(), Vec::new());
-        for part in parts {
-            whole.append(&mut part.whole.into_blocks());
-            partial.append(&mut part.partial.into_blocks());
-        }
-        Some(Self {
-            whole: ByKey::of(whole, members.ids())?,
-            partial: ByKey::of(partial, members.members.len())?,
-        })
-    }
 }
 
 /// A run of the batch at hand.
@@ -260,11 +245,19 @@ impl Runs {
 
     /// Bytes held, and those of the order that is made of them in the end.
     pub fn bytes(&self) -> usize {
-        let log = |log: &Log| {
+        let log = |log: &Log, keys: usize| {
             let runs = log.full.len() * BLOCK_RUNS + log.open.runs.len();
-            log.bytes() + ByKey::order_bytes(runs, 0)
+            log.bytes() + ByKey::order_bytes(runs, keys)
         };
-        log(&self.whole) + log(&self.partial)
+        log(&self.whole, self.members.ids()) + log(&self.partial, self.members.members.len())
+    }
+
+    /// What was found, by key; `None` for too many runs.
+    pub fn finish(self) -> Option<Found> {
+        Some(Found {
+            whole: ByKey::of(self.whole.into_blocks(), self.members.ids())?,
+            partial: ByKey::of(self.partial.into_blocks(), self.members.members.len())?,
+        })
     }
 
     /// Takes in rows: key, time if the pass has one, values.
@@ -405,7 +398,7 @@ fn add_to(sum: &mut Sum, kind: ValueKind, value: f64) {
 fn push_sums(block: &mut Block, sums: &[Sum]) {
     for (value, sum) in sums.iter().enumerate() {
         if sum.sum != 0.0 || sum.lost != 0.0 {
-            block.push(Item { value: value as u16, sum: sum.sum, lost: sum.lost });
+            block.items.push(Item { value: value as u16, sum: sum.sum, lost: sum.lost });
         }
     }
 }
@@ -423,7 +416,7 @@ mod tests {
             let run = Run { key: of(number) as u32, day: 0, first: 0, last: 0, start: 0, group: 0 };
             let block = log.begin(run);
             for value in 0..number % 3 {
-                block.push(Item { value: value as u16, sum: number as f64, lost: 0.5 });
+                block.items.push(Item { value: value as u16, sum: number as f64, lost: 0.5 });
             }
         }
         let found = ByKey::of(log.into_blocks(), keys).unwrap();
@@ -433,8 +426,8 @@ mod tests {
             for (block, place) in found.of_key(key) {
                 let number = numbers.next().unwrap();
                 assert_eq!(block.runs[place].key as usize, key);
-                let items: Vec<(u16, f64)> =
-                    block.items(place).map(|item| (item.value, item.sum)).collect();
+                let items = block.items(place).iter().map(|item| (item.value, item.sum));
+                let items: Vec<(u16, f64)> = items.collect();
                 let expected: Vec<(u16, f64)> =
                     (0..number % 3).map(|value| (value as u16, number as f64)).collect();
                 assert_eq!(items, expected, "run {number}");

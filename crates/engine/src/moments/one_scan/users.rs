@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::aside::Aside;
-use super::exposed::{Exposed, Members};
+use super::exposed::{Exposed, Member, Members};
 use super::passes::{Group, Pass, Use};
 use super::runs::{Found, Item};
 use crate::error::Result;
@@ -13,15 +13,36 @@ use crate::local_day::LocalDays;
 use crate::moments::collect::{Change, Collect, Layout, UserRow, Who, without_rows};
 
 pub(super) const NOWHERE: usize = usize::MAX;
+/// Ids that are touched together; what is read of them fits into a second-level cache.
+const IDS_TOUCHED: usize = 32;
 
 /// Everything that users are put together from.
 pub(super) struct Scanned {
     pub layouts: Vec<Arc<Layout>>,
     pub exposed: Vec<Exposed>,
     pub members: Arc<Members>,
-    pub passes: Vec<(Arc<Pass>, Found)>,
+    /// Per pass what its threads found.
+    pub passes: Vec<(Arc<Pass>, Vec<Found>)>,
     /// Per experiment.
     pub asides: Vec<Vec<Aside>>,
+}
+
+impl Scanned {
+    /// See [`ByKey::touch`](super::runs::ByKey::touch).
+    fn touch(&self, ids: Range<usize>) -> usize {
+        let members = self.members.range(ids.start).start..self.members.range(ids.end - 1).end;
+        let of_member = |member: &Member| {
+            let exposed = &self.exposed[member.experiment as usize];
+            let place = member.place as usize;
+            exposed.users[place].id as usize + exposed.dimensions(place).sum::<usize>()
+        };
+        let of_members: usize = self.members.members[members.clone()].iter().map(of_member).sum();
+        let found = self.passes.iter().flat_map(|(_, parts)| parts);
+        let of_runs = |found: &Found| {
+            found.whole.touch(ids.clone()).wrapping_add(found.partial.touch(members.clone()))
+        };
+        found.map(of_runs).fold(of_members, usize::wrapping_add)
+    }
 }
 
 /// What a part of all users comes to, for every experiment.
@@ -60,7 +81,10 @@ impl Users {
     pub fn add(&mut self, ids: Range<usize>) -> Result<()> {
         let scanned = Arc::clone(&self.scanned);
         let mut dimensions = Vec::new();
-        for id in ids {
+        for id in ids.clone() {
+            if (id - ids.start).is_multiple_of(IDS_TOUCHED) {
+                std::hint::black_box(scanned.touch(id..ids.end.min(id + IDS_TOUCHED)));
+            }
             for number in scanned.members.range(id) {
                 let member = &scanned.members.members[number];
                 let (experiment, place) = (member.experiment as usize, member.place as usize);
@@ -72,8 +96,10 @@ impl Users {
                 self.user.known.clone_from(&self.without_rows[experiment]);
                 self.user.changes.clear();
                 self.user.active.clear();
-                for (pass, found) in &scanned.passes {
-                    self.read(&pass.groups[experiment], found, id, number, member.time());
+                for (pass, parts) in &scanned.passes {
+                    for found in parts {
+                        self.read(&pass.groups[experiment], found, id, number, member.time());
+                    }
                 }
                 for aside in &scanned.asides[experiment] {
                     aside.read(place, &mut self.local_days[experiment], &mut self.user);
@@ -109,18 +135,18 @@ impl Users {
             for (block, place) in found.whole.of_key(id) {
                 let run = &block.runs[place];
                 if run.first >= low && run.last < high {
-                    block.items(place).for_each(|item| self.take(group, run.day, item));
+                    block.items(place).iter().for_each(|item| self.take(group, run.day, item));
                 }
             }
         }
         for (block, place) in found.partial.of_key(member) {
             let run = &block.runs[place];
             let group = &groups[run.group as usize];
-            block.items(place).for_each(|item| self.take(group, run.day, item));
+            block.items(place).iter().for_each(|item| self.take(group, run.day, item));
         }
     }
 
-    fn take(&mut self, group: &Group, day: i32, item: Item) {
+    fn take(&mut self, group: &Group, day: i32, item: &Item) {
         let uses = group.uses.get(usize::from(item.value)).map_or(&[][..], Vec::as_slice);
         let sum = Sum::of(item.sum, item.lost);
         for feeds in uses {
