@@ -2,7 +2,9 @@
 
 import json
 import os
+import pty
 import shutil
+import time
 
 import deltalake
 import pyarrow as pa
@@ -109,6 +111,27 @@ def an_unreadable_index_is_noticed(lake, folder):
     next(iter(index_files(lake, "t").values())).chmod(0)
     found, warnings = _answer(lake)
     assert found == expected and warnings
+
+
+def a_shell_builds_a_missing_index_again(lake, folder):
+    expected = _three_files(lake, folder)
+    path = next(iter(index_files(lake, "t").values()))
+    whole = path.read_bytes()
+    path.unlink()
+    keyboard, terminal = pty.openpty()
+    shell = lake.start("sql", stdin=terminal)
+    os.close(terminal)
+    os.write(keyboard, f"{QUERIES[0]};\n".encode())
+    deadline = time.monotonic() + support.TIMEOUT_SECONDS
+    while not path.exists():
+        assert time.monotonic() < deadline, "nothing was built"
+        time.sleep(0.01)
+    os.write(keyboard, b"\\q\n")
+    _, err = shell.communicate(timeout=support.TIMEOUT_SECONDS)
+    os.close(keyboard)
+    assert shell.returncode == 0 and "it is being built again" in err.decode(), err
+    assert path.read_bytes() == whole
+    assert _answer(lake) == (expected, [])
 
 
 def a_folder_in_place_of_an_index_is_named_until_it_is_removed(lake, folder):
