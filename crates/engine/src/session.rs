@@ -78,8 +78,8 @@ const SHARED_SIDE_ROWS: usize = 16 << 20;
 /// Statements that compute at once, for each thread: when one waits for a file or has a step on one
 /// thread, another uses the core. More of them take longer, all together (docs/BENCHMARKS.md).
 const STATEMENTS_PER_THREAD: usize = 2;
-/// Footers and page indexes kept: a 20-column file's are about 100 KiB.
-const METADATA_CACHE_BYTES: usize = 256 << 20;
+/// Of the memory budget, footers and page indexes kept: a 20-column file's are about 100 KiB.
+const METADATA_CACHE_SHARE: usize = 32;
 
 /// What a session may use.
 #[derive(Clone)]
@@ -169,7 +169,7 @@ impl Session {
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(pool)
             .with_disk_manager_builder(disk)
-            .with_metadata_cache_limit(METADATA_CACHE_BYTES)
+            .with_metadata_cache_limit(options.memory_bytes / METADATA_CACHE_SHARE)
             .build_arc()?;
         storage::register(&runtime, &lake);
         let budget = Budget {
