@@ -333,6 +333,7 @@ impl FileAhead {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// See [`Pieces::is_past`].
     fn is_past(&self, row_group: usize) -> bool {
         self.lock().is_past(row_group)
     }
