@@ -451,6 +451,12 @@ impl Lake {
         if marked {
             return Ok(());
         }
+        if let Place::Folder(folder) = &self.place {
+            // The store would make the folder, too, but says less clearly why it cannot.
+            std::fs::create_dir_all(folder.join("_uplake")).map_err(|e| {
+                TableError::io(format!("creating the lake {}", folder.display()), e)
+            })?;
+        }
         let mark = format!("{{\"format\": {LAKE_FORMAT}}}\n");
         let path = self.path_of(LAKE_FILE)?;
         match self.store.put_opts(&path, mark.into(), PutMode::Create.into()).await {
