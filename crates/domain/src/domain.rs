@@ -285,6 +285,12 @@ impl Domain {
         self.seed
     }
 
+    /// Are all ids up to this one known here, without damage that [`Domain::refresh`] would mend?
+    #[must_use]
+    pub fn has_ids_to(&self, id: u32) -> bool {
+        !self.is_damaged.load(Relaxed) && self.read().next_id() > id
+    }
+
     /// How many keys are known here.
     #[must_use]
     pub fn keys(&self) -> u64 {

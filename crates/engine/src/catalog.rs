@@ -1,20 +1,28 @@
 //! The lake as DataFusion's catalog: a name becomes a snapshot when a statement is planned.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result as DfResult};
+use futures::future::{Either, join_all, select, try_join_all};
 use tokio::sync::mpsc::Sender;
-use uplake_table::{AsOf, Lake, TableError};
+use uplake_table::{AsOf, Lake, Snapshot, TableError};
 
 use crate::provider::LakeTable;
 use crate::statement::split_version;
 
 /// Snapshots kept so that a statement on an unchanged table does not read its log again.
 const CACHED_TABLES: usize = 256;
+
+tokio::task_local! {
+    /// Tables that the statement of this task takes for unchanged. See [`Belief`].
+    static BELIEVED: HashMap<String, Arc<LakeTable>>;
+}
 
 /// The tables of one lake.
 #[derive(Debug)]
@@ -32,11 +40,37 @@ pub(crate) struct LakeCatalog {
     listener: Mutex<Option<Sender<Arc<LakeTable>>>>,
 }
 
+/// Before the first statement.
+const NEVER: u64 = 0;
+
 /// A snapshot and when it was last found to be the newest, in statements begun.
 #[derive(Clone, Debug)]
 struct Cached {
     table: Arc<LakeTable>,
     checked: u64,
+}
+
+/// Tables as they were last seen, and the question whether they still are, which takes a round trip.
+///
+/// A belief is one statement's: another one that looks at the same time asks for itself.
+pub(crate) struct Belief {
+    tables: HashMap<String, Arc<LakeTable>>,
+    /// Names of tables that have changed.
+    changed: SpawnedTask<uplake_table::Result<Vec<String>>>,
+}
+
+impl Belief {
+    fn new(lake: &Lake, tables: HashMap<String, Arc<LakeTable>>) -> Self {
+        let (lake, asked) = (lake.clone(), tables.clone());
+        let changed = SpawnedTask::spawn(async move {
+            let look = asked.iter().map(async |(name, table)| {
+                let is_latest = lake.is_latest(table.snapshot()).await;
+                is_latest.map(|is_latest| (!is_latest).then(|| name.clone()))
+            });
+            try_join_all(look).await.map(|changed| changed.into_iter().flatten().collect())
+        });
+        Self { tables, changed }
+    }
 }
 
 impl LakeCatalog {
@@ -55,12 +89,12 @@ impl LakeCatalog {
     /// The same lake with `tables` kept at the versions they have now. Names that are no tables of
     /// the lake are left out.
     pub async fn pin(&self, tables: &[String]) -> uplake_table::Result<Self> {
+        let names = tables.iter().map(|name| name.trim_matches('"'));
+        let now = names.filter(|name| split_version(name).1.is_none());
         let mut pinned = HashMap::new();
-        for name in tables {
-            let exact = self.exact_name(name.trim_matches('"')).await?;
-            if self.lake.has_table(&exact).await? {
-                pinned.insert(exact.clone(), self.load(&exact).await?);
-            }
+        for table in join_all(now.map(|name| self.find(name))).await {
+            let Some(table) = table? else { continue };
+            pinned.insert(table.snapshot().table().to_owned(), table);
         }
         Ok(Self { pinned, ..Self::new(self.lake.clone(), self.as_of.clone()) })
     }
@@ -83,6 +117,64 @@ impl LakeCatalog {
     /// A statement begins: from now on snapshots are looked at again, once.
     pub fn begin_statement(&self) {
         self.statements.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The tables of those names as they were last seen, if looking again takes a round trip. Names
+    /// that have not been seen are left out.
+    pub async fn believe(&self, names: impl Iterator<Item = &str>) -> Option<Belief> {
+        if !self.lake.is_remote() || self.is_historic() {
+            return None;
+        }
+        let mut tables = HashMap::new();
+        for name in names.filter(|name| !self.pinned.contains_key(*name)) {
+            let seen = {
+                let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+                cache.get(name).map(|cached| Arc::clone(&cached.table))
+            };
+            let table = match seen {
+                Some(table) => table,
+                None => match self.lake.remembered_snapshot(name).await {
+                    Some(snapshot) => self.keep(name, snapshot, NEVER),
+                    None => continue,
+                },
+            };
+            tables.insert(name.to_owned(), table);
+        }
+        (!tables.is_empty()).then(|| Belief::new(&self.lake, tables))
+    }
+
+    /// What `work` comes to with tables as they are believed to be; `None` once they are known to have
+    /// changed, and then they are read anew from now on.
+    pub async fn during<F: Future>(&self, belief: Belief, work: F) -> Option<F::Output> {
+        let Belief { tables, mut changed } = belief;
+        let work = pin!(BELIEVED.scope(tables.clone(), work));
+        let (done, rest, changed) = match select(work, &mut changed).await {
+            Either::Left((answer, changed)) => (Some(answer), None, changed.await),
+            Either::Right((changed, work)) => (None, Some(work), changed),
+        };
+        match changed {
+            Ok(Ok(changed)) if changed.is_empty() => match rest {
+                Some(work) => Some(work.await),
+                None => done,
+            },
+            Ok(Ok(changed)) => {
+                let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+                for name in changed {
+                    let is_it = |now: &Cached| Arc::ptr_eq(&now.table, &tables[&name]);
+                    if cache.get(&name).is_some_and(is_it) {
+                        cache.remove(&name);
+                    }
+                }
+                None
+            }
+            // Whoever asks again hears why.
+            _ => None,
+        }
+    }
+
+    /// This session has changed a table.
+    pub fn forget(&self, table: &str) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).remove(table);
     }
 
     /// Reads the names of all tables, which DataFusion asks for where nobody can wait.
@@ -113,6 +205,11 @@ impl LakeCatalog {
         if let Some(pinned) = pinned(asked) {
             return Ok(Some(pinned));
         }
+        if as_of == AsOf::Latest
+            && let Ok(Some(believed)) = BELIEVED.try_with(|tables| tables.get(asked).cloned())
+        {
+            return Ok(Some(believed));
+        }
         if let Some(hit) = self.cached(asked, &as_of).await? {
             return Ok(Some(hit));
         }
@@ -132,20 +229,26 @@ impl LakeCatalog {
             }
             snapshot => (asked.to_owned(), snapshot?),
         };
-        let loaded = Arc::new(LakeTable::new(self.lake.clone(), snapshot));
+        if as_of == AsOf::Latest {
+            return Ok(Some(self.keep(&table, snapshot, checked)));
+        }
+        Ok(Some(Arc::new(LakeTable::new(self.lake.clone(), snapshot))))
+    }
+
+    /// Keeps a newest snapshot.
+    fn keep(&self, name: &str, snapshot: Snapshot, checked: u64) -> Arc<LakeTable> {
+        let table = Arc::new(LakeTable::new(self.lake.clone(), snapshot));
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.len() >= CACHED_TABLES {
             cache.clear();
         }
-        if as_of == AsOf::Latest {
-            let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(listener) = listener.as_ref() {
-                // A full queue costs speed alone.
-                let _ = listener.try_send(Arc::clone(&loaded));
-            }
-            cache.insert(table, Cached { table: Arc::clone(&loaded), checked });
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(listener) = listener.as_ref() {
+            // A full queue costs speed alone.
+            let _ = listener.try_send(Arc::clone(&table));
         }
-        Ok(Some(loaded))
+        cache.insert(name.to_owned(), Cached { table: Arc::clone(&table), checked });
+        table
     }
 
     /// The table of that name, or the only one that differs from it in case alone.

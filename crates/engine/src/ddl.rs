@@ -97,7 +97,9 @@ impl Session {
             }
             LogicalPlan::Dml(dml) if dml.op == WriteOp::Delete => {
                 let name = self.own_table(&dml.table_name).await?;
-                self.delete(&name, &dml.input).await
+                let deleted = self.delete(&name, &dml.input).await;
+                self.catalog.forget(&name);
+                deleted
             }
             LogicalPlan::Dml(dml) => {
                 let name = self.own_table(&dml.table_name).await?;
@@ -105,7 +107,9 @@ impl Session {
                     return Err(EngineError::statement(format!("{} is not supported", dml.op)));
                 }
                 let stream = self.run_query(LogicalPlan::Dml(dml)).await?;
-                let rows = first_count(&stream.try_collect::<Vec<_>>().await?);
+                let written = stream.try_collect::<Vec<_>>().await;
+                self.catalog.forget(&name);
+                let rows = first_count(&written?);
                 Ok(done(format!("inserted {rows} rows into {name}"), Some(rows)))
             }
             LogicalPlan::Statement(_) => {

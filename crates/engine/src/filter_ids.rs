@@ -25,24 +25,24 @@ enum KeyList<'a> {
     Set(&'a InIdSet),
 }
 
-/// The domains whose ids the plan's conditions could use.
-pub(crate) fn wanted_domains(plan: &LogicalPlan) -> Result<HashSet<String>> {
-    let mut names = HashSet::new();
+/// The domains and logs whose ids the plan's conditions could use.
+pub(crate) fn wanted_sources(plan: &LogicalPlan) -> Result<HashSet<String>> {
+    let mut sources = HashSet::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::Filter(filter) = node {
             for part in split_conjunction(&filter.predicate) {
                 let Some((key, _)) = compared_keys(part) else { continue };
                 if let Ok(Some(found)) = with_ids(&filter.input, key) {
-                    names.extend(found.source.split(':').next().map(str::to_owned));
+                    sources.insert(found.source);
                 }
             }
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(names)
+    Ok(sources)
 }
 
-/// The plan with ids in place of keys in its conditions.
+/// The plan with ids in place of keys in its conditions; domains by source.
 pub(crate) fn filter_ids(
     plan: LogicalPlan,
     domains: &HashMap<String, Arc<Domain>>,
@@ -89,14 +89,13 @@ fn filtered(
     Ok(Some(LogicalPlan::Projection(Projection::try_new(columns, filter)?)))
 }
 
-/// The condition on ids; `None` if the domain is not the one that the files' ids are from.
+/// The condition on ids; `None` without the domain that the files' ids are from.
 fn condition(
     found: &WithIds,
     keys: &KeyList<'_>,
     domains: &HashMap<String, Arc<Domain>>,
 ) -> Option<Expr> {
-    let (name, log) = found.source.split_once(':')?;
-    let domain = domains.get(name).filter(|d| format!("{:032x}", d.identity()) == log)?;
+    let domain = domains.get(&found.source)?;
     let column = Expr::Column(found.ids.clone());
     // A dictionary that turns out damaged is mended when it is opened next; keys need none.
     let look_up = |keys: &[&str]| -> Option<Vec<i32>> {

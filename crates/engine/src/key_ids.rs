@@ -11,8 +11,10 @@
 //! - Ids are used only if all files of the table have them from one log; then two rows have the same
 //!   id exactly if they have the same key, and NULL if it is NULL.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Column, Result};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::logical_plan::builder::project;
@@ -33,6 +35,25 @@ pub(crate) struct WithIds {
     pub source: String,
     /// Do the table's files have an index of the keys?
     pub indexed: bool,
+}
+
+/// The highest id in the plan's tables, by domain and log; `None` where files do not say.
+pub(crate) fn highest_ids(plan: &LogicalPlan) -> Result<HashMap<String, Option<u32>>> {
+    let mut highest = HashMap::new();
+    plan.apply_with_subqueries(|node| {
+        let LogicalPlan::TableScan(scan) = node else { return Ok(TreeNodeRecursion::Continue) };
+        let Ok(provider) = source_as_provider(&scan.source) else {
+            return Ok(TreeNodeRecursion::Continue);
+        };
+        if let Some(table) = provider.downcast_ref::<LakeTable>() {
+            for (source, id) in table.highest_ids() {
+                let known = highest.entry(source).or_insert(id);
+                *known = known.zip(id).map(|(known, id)| known.max(id));
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(highest)
 }
 
 /// `plan` with the ids of `key`; `None` if there are none or they cannot be had there.

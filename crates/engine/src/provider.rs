@@ -19,7 +19,7 @@ use datafusion::arrow::array::{
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::cast::as_boolean_array;
+use datafusion::common::cast::{as_boolean_array, as_int32_array};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNode;
@@ -48,7 +48,7 @@ use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
-use uplake_table::{DataFile, Lake, OnConflict, Snapshot, StreamWriter, WriteKind};
+use uplake_table::{DataFile, Lake, OnConflict, Snapshot, StreamWriter, WriteKind, id_column};
 
 use crate::ahead::AheadReaders;
 use crate::id_set::InIdSet;
@@ -147,6 +147,23 @@ impl LakeTable {
             by_path,
             on_conflict: OnConflict::Replace,
         }
+    }
+
+    /// The highest id in each column of ids, by domain and log; `None` where a file does not say.
+    pub fn highest_ids(&self) -> HashMap<String, Option<u32>> {
+        let mut highest = HashMap::new();
+        for spec in self.snapshot.id_domains() {
+            let Some(source) = self.snapshot.ids_of(&spec.column) else { continue };
+            let wider = self.with_ids();
+            let ids = wider.bounds().max.get(&id_column(&spec.column).to_lowercase());
+            let ids =
+                ids.and_then(|ids| as_int32_array(ids).ok()).filter(|ids| ids.null_count() == 0);
+            let most = ids.and_then(|ids| ids.values().iter().max());
+            let most = most.and_then(|id| u32::try_from(*id).ok());
+            let known = highest.entry(source.to_owned()).or_insert(most);
+            *known = known.zip(most).map(|(known, most)| known.max(most));
+        }
+        highest
     }
 
     pub fn snapshot(&self) -> &Snapshot {

@@ -32,9 +32,9 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream, execute_stream_partitioned};
 use datafusion::prelude::SessionConfig;
-use futures::future::try_join_all;
+use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
-use uplake_table::{AsOf, IndexCache, Lake};
+use uplake_table::{AsOf, Domain, IndexCache, Lake};
 
 use crate::admission::Admission;
 use crate::catalog::LakeCatalog;
@@ -42,13 +42,14 @@ use crate::count_ids::count_ids;
 use crate::dense::{self, DenseAggregateExec, DenseAggregates};
 use crate::domain_functions;
 use crate::error::{EngineError, Result};
-use crate::filter_ids::{filter_ids, wanted_domains};
+use crate::filter_ids::{self, filter_ids};
 use crate::hot::ColumnCache;
 use crate::id_keys;
 use crate::id_set::Mark;
 use crate::id_sets::IdSets;
 use crate::indexed::IndexUse;
 use crate::join_ids::JoinIds;
+use crate::key_ids::highest_ids;
 use crate::match_words::MatchWords;
 use crate::pool::SharedPool;
 use crate::repair::Repairs;
@@ -277,6 +278,19 @@ impl Session {
         if let Some(answer) = self.run_own(statement).await? {
             return Ok(answer);
         }
+        if statement.only_asks() {
+            let references = self.context.state().resolve_table_references(&statement.parsed)?;
+            // An error, too, can come from what a table was.
+            if let Some(belief) = self.catalog.believe(references.iter().map(|r| r.table())).await
+                && let Some(answer) = self.catalog.during(belief, self.answer(statement)).await
+            {
+                return answer;
+            }
+        }
+        self.answer(statement).await
+    }
+
+    async fn answer(&self, statement: &Statement) -> Result<Answer> {
         let plan = self.plan(statement).await?;
         match self.run_plan(plan).await? {
             Answer::Rows { schema, stream } => {
@@ -364,9 +378,11 @@ impl Session {
     ) -> Result<HashMap<String, String>> {
         let mut columns = HashMap::new();
         let references = self.context.state().resolve_table_references(parsed)?;
-        // All at once: in a bucket each is some round trips.
+        // All at once: in a bucket each is some round trips. All to their ends, because one that is
+        // dropped while the log is read leaves a thread that panics.
         let find = references.iter().map(|reference| self.catalog.find(reference.table()));
-        for table in try_join_all(find).await?.into_iter().flatten() {
+        for table in join_all(find).await {
+            let Some(table) = table? else { continue };
             for field in table.snapshot().schema().fields() {
                 let lower = field.name().to_lowercase();
                 if lower != *field.name() {
@@ -436,13 +452,8 @@ impl Session {
             return Ok(state.optimize(&plan)?);
         }
         let mut plan = count_ids(plan)?;
-        let mut domains = HashMap::new();
-        for name in wanted_domains(&plan)? {
-            // A domain that cannot be read makes the statement slower, no more.
-            if let Ok(domain) = self.lake.domain(&name).await {
-                domains.insert(name, domain);
-            }
-        }
+        // A domain that cannot be read makes the statement slower, no more.
+        let domains = self.domains_of(filter_ids::wanted_sources(&plan)?, &plan).await?;
         if !domains.is_empty() {
             plan = filter_ids(plan, &domains)?;
         }
@@ -451,18 +462,34 @@ impl Session {
         if sources.is_empty() {
             return Ok(optimized);
         }
+        let wanted = sources.len();
+        let domains = self.domains_of(sources, &plan).await?;
+        if domains.len() < wanted {
+            // The keys are in the data files, too.
+            return self.without_ids(state, &plan);
+        }
+        Ok(id_keys::resolve(optimized, &domains)?)
+    }
+
+    /// The domains and logs of that name that can be read, with every id that the plan's tables have.
+    async fn domains_of(
+        &self,
+        sources: HashSet<String>,
+        plan: &LogicalPlan,
+    ) -> Result<HashMap<String, Arc<Domain>>> {
+        if sources.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let highest = highest_ids(plan)?;
         let mut domains = HashMap::new();
         for source in sources {
             let Some((name, log)) = source.split_once(':') else { continue };
-            match self.lake.domain(name).await {
-                Ok(domain) if format!("{:032x}", domain.identity()) == log => {
-                    domains.insert(source, domain);
-                }
-                // The keys are in the data files, too.
-                _ => return self.without_ids(state, &plan),
+            let highest = highest.get(&source).copied().flatten();
+            if let Ok(domain) = self.lake.domain_with_ids(name, log, highest).await {
+                domains.extend(domain.map(|domain| (source, domain)));
             }
         }
-        Ok(id_keys::resolve(optimized, &domains)?)
+        Ok(domains)
     }
 
     /// The plan with keys compared where ids could be.

@@ -50,6 +50,20 @@ pub struct Statement {
     pub(crate) ignores_conflicts: bool,
 }
 
+impl Statement {
+    /// Does it change nothing, so that it may be begun twice?
+    pub(crate) fn only_asks(&self) -> bool {
+        let is_query = |statement: &ast::Statement| matches!(statement, ast::Statement::Query(_));
+        let parsed = match &self.parsed {
+            DfStatement::Explain(explain) => explain.statement.as_ref(),
+            parsed => parsed,
+        };
+        self.id_set.is_none()
+            && self.warm.is_none()
+            && matches!(parsed, DfStatement::Statement(inner) if is_query(inner))
+    }
+}
+
 /// A statement about a stored set of ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum IdSetStatement {

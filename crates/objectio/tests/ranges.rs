@@ -162,6 +162,21 @@ fn the_first_stalled_answer_costs_the_first_delay_and_not_a_timeout() {
 }
 
 #[test]
+fn that_there_is_no_object_is_believed_of_whoever_answers_first() {
+    let slow = Weather { tail: 1.0, tail_ms: 700.0..701.0, ..Weather::FAIR };
+    let (clock, faulty, store) = open(slow, &options());
+    let path = Path::from("missing");
+    let turning = async {
+        clock.sleep(Duration::from_millis(50)).await;
+        faulty.weather.lock().tail = 0.0;
+    };
+    let (head, ()) = clock.run(futures::future::join(store.head(&path), turning));
+    assert!(matches!(head, Err(object_store::Error::NotFound { .. })), "{head:?}");
+    assert_eq!(clock.now().as_millis(), 220);
+    assert_eq!((faulty.requests(), store.counts().hedges), (2, 1));
+}
+
+#[test]
 fn without_hedges_a_stall_is_given_up_after_its_timeout() {
     let options = StorageOptions { hedge_budget: 0.0, ..options() };
     let (clock, faulty, store) = open(Weather { stall: 1.0, ..Weather::FAIR }, &options);

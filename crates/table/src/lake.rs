@@ -304,7 +304,16 @@ impl Lake {
                 Some(has) => has,
                 None => self.has_table(name).await?,
             };
-            return if has { loaded } else { Err(self.no_such_table(name).await?) };
+            if !has {
+                return Err(self.no_such_table(name).await?);
+            }
+            let loaded = loaded?;
+            if *as_of == AsOf::Latest
+                && let Some(listed) = log.whole_listing().await
+            {
+                self.remember(name, &listed);
+            }
+            return Ok(loaded);
         }
         if !self.has_table(name).await? {
             return Err(self.no_such_table(name).await?);
@@ -323,13 +332,15 @@ impl Lake {
     /// Is there no newer commit than this snapshot's?
     ///
     /// # Errors
-    /// [`TableError::Io`] or [`TableError::Store`] if the log cannot be looked at.
+    /// [`TableError::Io`] or [`TableError::Store`] if the log cannot be looked at, and those of a lake of
+    /// a later format.
     pub async fn is_latest(&self, snapshot: &Snapshot) -> Result<bool> {
         let (table, version) = (snapshot.table(), snapshot.version());
         // A dropped and remade table starts again at 0, so this snapshot's own commit must be there.
-        let (next, this) = futures::try_join!(
+        let (next, this, _) = futures::try_join!(
             self.commit_stamp(table, version + 1),
-            self.commit_stamp(table, version)
+            self.commit_stamp(table, version),
+            self.is_marked()
         )?;
         Ok(next.is_none() && this.is_some() && this.as_ref() == snapshot.stamp())
     }

@@ -34,6 +34,7 @@ mod log_reader;
 mod maintain;
 mod primary_key;
 mod reindex;
+mod remembered;
 mod schema;
 mod snapshot;
 mod stats;

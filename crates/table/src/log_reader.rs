@@ -30,6 +30,7 @@ use uplake_objectio::Store;
 
 use crate::lake::is_commit_name;
 
+const LAST_CHECKPOINT: &str = "_last_checkpoint";
 /// Objects in one page of a listing: looking at more would take another request.
 const PAGE: usize = 1000;
 
@@ -41,6 +42,8 @@ pub(crate) struct LogReader {
     first_page: Shared<BoxFuture<'static, FirstPage>>,
     /// The versions of commits and checkpoints that were listed.
     listed: Arc<Listed>,
+    /// Is the listing one of another time?
+    is_remembered: bool,
 }
 
 type Listed = Mutex<HashMap<Path, ObjectMeta>>;
@@ -59,7 +62,29 @@ impl LogReader {
     /// For the log in the folder `log`.
     pub(crate) fn new(store: &Arc<Store>, log: Path) -> Arc<Self> {
         let first_page = first_page(Arc::clone(store), log.clone()).boxed().shared();
-        Arc::new(Self { store: Arc::clone(store), log, first_page, listed: Arc::default() })
+        Self::over(store, log, first_page, false)
+    }
+
+    /// The same with what [`LogReader::whole_listing`] was at another time.
+    pub(crate) fn remembered(store: &Arc<Store>, log: Path, objects: Vec<ObjectMeta>) -> Arc<Self> {
+        let page = Some(Arc::new(Page { objects, is_all: true }));
+        Self::over(store, log, futures::future::ready(page).boxed().shared(), true)
+    }
+
+    fn over(
+        store: &Arc<Store>,
+        log: Path,
+        first_page: Shared<BoxFuture<'static, FirstPage>>,
+        is_remembered: bool,
+    ) -> Arc<Self> {
+        let (store, listed) = (Arc::clone(store), Arc::default());
+        Arc::new(Self { store, log, first_page, listed, is_remembered })
+    }
+
+    /// All objects of the log; `None` if it could not be listed, or there are too many.
+    pub(crate) async fn whole_listing(&self) -> Option<Vec<ObjectMeta>> {
+        let page = self.first_page.clone().await?;
+        page.is_all.then(|| page.objects.clone())
     }
 
     /// Is there a commit, so that this is a table? `None` if the log could not be listed.
@@ -137,6 +162,11 @@ impl fmt::Display for LogReader {
 #[async_trait]
 impl ObjectStore for LogReader {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if self.is_remembered && location.filename() == Some(LAST_CHECKPOINT) {
+            // It only says where to begin to list, and all is listed.
+            let source = "the listing is a remembered one".into();
+            return Err(object_store::Error::NotFound { path: location.to_string(), source });
+        }
         match self.read(location, &options).await? {
             Some(read) => Ok(read),
             None => self.store.get_opts(location, options).await,

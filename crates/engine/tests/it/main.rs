@@ -9,6 +9,7 @@ mod budget;
 mod days;
 mod domains;
 mod dropped;
+mod fresh;
 mod indexes;
 mod moments;
 mod preload;
@@ -17,10 +18,12 @@ mod ranked;
 mod repair;
 mod units;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use uplake_engine::{Session, SessionOptions};
-use uplake_table::{AsOf, Lake};
+use uplake_faulty_s3::Server;
+use uplake_table::{AsOf, Lake, StorageOptions, Store};
 
 /// A session on a fresh lake in `folder`, with this much memory. The clock ticks one second a call from
 /// 2026-11-01, so that commits have different times.
@@ -41,6 +44,23 @@ fn options(memory_bytes: usize, threads: usize) -> SessionOptions {
         timeout: None,
         clock: Arc::new(move || ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) * 1000),
     }
+}
+
+/// A session on a lake in a simulated bucket. `local`: where its machine keeps what it knows of the lake.
+fn bucket_session(server: &Server, storage: StorageOptions, local: Option<PathBuf>) -> Session {
+    // Without hedges the number of requests does not depend on the machine's load.
+    let mut storage = StorageOptions { hedge_budget: 0.0, ..storage };
+    for (key, value) in [
+        ("endpoint", server.endpoint().as_str()),
+        ("allow_http", "true"),
+        ("region", "us-east-1"),
+        ("access_key_id", "anybody"),
+        ("secret_access_key", "anything"),
+    ] {
+        storage.provider.insert(key.to_owned(), value.to_owned());
+    }
+    let lake = Lake::over(Store::open("s3://bucket/lake", &storage).unwrap()).unwrap();
+    Session::new(lake.with_cache(local, None), &options(256 << 20, 2)).unwrap()
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {

@@ -4,28 +4,16 @@ use std::time::{Duration, Instant};
 
 use uplake_engine::Session;
 use uplake_faulty_s3::{Faults, Server};
-use uplake_table::{Lake, StorageOptions, Store};
+use uplake_table::StorageOptions;
 
-use crate::{block_on, options};
+use crate::{block_on, bucket_session};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A session of a machine of its own.
 fn session(server: &Server, preload: bool, preload_new: bool) -> Session {
-    // Without hedges the number of requests does not depend on the machine's load.
-    let mut storage =
-        StorageOptions { hedge_budget: 0.0, preload, preload_new, ..StorageOptions::default() };
-    for (key, value) in [
-        ("endpoint", server.endpoint().as_str()),
-        ("allow_http", "true"),
-        ("region", "us-east-1"),
-        ("access_key_id", "anybody"),
-        ("secret_access_key", "anything"),
-    ] {
-        storage.provider.insert(key.to_owned(), value.to_owned());
-    }
-    let lake = Lake::over(Store::open("s3://bucket/lake", &storage).unwrap()).unwrap();
-    Session::new(lake, &options(256 << 20, 2)).unwrap()
+    let storage = StorageOptions { preload, preload_new, ..StorageOptions::default() };
+    bucket_session(server, storage, None)
 }
 
 /// GETs of data files and of indexes since the last call.

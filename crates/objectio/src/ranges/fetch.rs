@@ -188,7 +188,7 @@ impl Ranges {
             let Some(delay) = self.pace.delay(request.len) else { return first.await };
             match select(first, self.clock.sleep(delay)).await {
                 Either::Left((fetched, _)) => {
-                    if fetched.is_ok() {
+                    if is_answer(&fetched) {
                         self.pace.record(request.len, self.clock.now() - begun);
                     }
                     return fetched;
@@ -202,17 +202,19 @@ impl Ranges {
                         let hedged = self.clock.now();
                         let second = pin!(self.attempt(request, &mut other));
                         match select(first, second).await {
-                            Either::Left((Ok(fetched), _)) => Ok((fetched, false)),
-                            Either::Right((Ok(fetched), _)) => {
+                            Either::Left((answer, _)) if is_answer(&answer) => {
+                                answer.map(|fetched| (fetched, false))
+                            }
+                            Either::Right((answer, _)) if is_answer(&answer) => {
                                 let now = self.clock.now();
                                 self.pace.record(request.len, now - hedged);
-                                Ok((fetched, true))
+                                answer.map(|fetched| (fetched, true))
                             }
-                            Either::Left((Err(error), second)) => {
-                                second.await.map(|fetched| (fetched, true)).map_err(|_| error)
+                            Either::Left((_, second)) => {
+                                second.await.map(|fetched| (fetched, true))
                             }
-                            Either::Right((Err(error), first)) => {
-                                first.await.map(|fetched| (fetched, false)).map_err(|_| error)
+                            Either::Right((_, first)) => {
+                                first.await.map(|fetched| (fetched, false))
                             }
                         }
                     }
@@ -282,6 +284,12 @@ impl Ranges {
 }
 
 /// `range` of an object of `size` bytes, as a store answers it: cut at the end.
+/// Is it what any other request would say, too?
+fn is_answer(outcome: &Result<Fetched>) -> bool {
+    use object_store::Error::{NotFound, NotModified, Precondition};
+    matches!(outcome, Ok(_) | Err(NotFound { .. } | NotModified { .. } | Precondition { .. }))
+}
+
 fn wanted(range: Option<&GetRange>, size: u64) -> Range<u64> {
     match range {
         None => 0..size,

@@ -20,6 +20,11 @@ const SMALLEST_CLASS_BITS: u32 = 16;
 /// With one of 8 addresses dead the first call then waits 200 ms and not a time-out.
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 const FIRST_BYTES_PER_MS: u64 = 20_000;
+/// From this many samples on, before there are enough: this many times their median, which with S3's
+/// spread one healthy request in 1,000 exceeds, and at least so long.
+const FEW_SAMPLES: usize = 8;
+const MEDIANS: f64 = 3.0;
+const SHORTEST_DELAY_BY_FEW: Duration = Duration::from_millis(60);
 /// A hedge waits this much longer than the p95. With S3's spread (sigma 0.35 of a lognormal) 1.1
 /// leaves 2.8 % of healthy requests above it, so that with 1 % of tail the budget is kept.
 const MARGIN: f64 = 1.1;
@@ -68,7 +73,8 @@ impl Pace {
         let mut state = self.state.lock();
         let class = &mut state.classes[class_of(len)];
         if class.samples.len() < MIN_SAMPLES {
-            return Some(FIRST_DELAY + Duration::from_millis(len / FIRST_BYTES_PER_MS));
+            let guess = FIRST_DELAY + Duration::from_millis(len / FIRST_BYTES_PER_MS);
+            return Some(class.few().map_or(guess, |few| guess.min(few)));
         }
         let p95 = f64::from(class.p95());
         Some(Duration::from_secs_f64(p95 * MARGIN).max(SHORTEST_DELAY))
@@ -111,6 +117,14 @@ impl Class {
             self.next = (self.next + 1) % SAMPLES;
         }
         self.stale += 1;
+    }
+
+    /// The delay after a few requests.
+    fn few(&self) -> Option<Duration> {
+        let mut sorted = self.samples.clone();
+        sorted.sort_by(f32::total_cmp);
+        let median = sorted.get(sorted.len() / 2).filter(|_| sorted.len() >= FEW_SAMPLES)?;
+        Some(Duration::from_secs_f64(f64::from(*median) * MEDIANS).max(SHORTEST_DELAY_BY_FEW))
     }
 
     fn p95(&mut self) -> f32 {
@@ -161,6 +175,22 @@ mod tests {
         let delay = pace.delay(1000).expect("hedging is on");
         assert!(delay > 104 * MS && delay < 107 * MS, "{delay:?}"); // 1.1 x 96 ms
         assert_eq!(pace.delay(1 << 20), Some(200 * MS + 52 * MS), "another class knows nothing");
+    }
+
+    #[test]
+    fn a_few_requests_say_what_is_far_too_slow() {
+        let pace = Pace::new(0.05);
+        for i in 0..7 {
+            pace.record(1000, (20 + i) * MS);
+        }
+        assert_eq!(pace.delay(1000), Some(200 * MS), "seven say nothing");
+        pace.record(1000, 500 * MS);
+        let delay = pace.delay(1000).expect("hedging is on");
+        assert!(delay > 71 * MS && delay < 73 * MS, "{delay:?}"); // 3 x 24 ms
+        for _ in 0..8 {
+            pace.record(1000, MS);
+        }
+        assert_eq!(pace.delay(1000), Some(60 * MS), "a loaded machine is not a slow store");
     }
 
     #[test]

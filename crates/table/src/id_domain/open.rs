@@ -67,20 +67,47 @@ impl Lake {
     /// [`TableError::Domain`].
     pub async fn domain(&self, name: &str) -> Result<Arc<Domain>> {
         let mut open = self.domains().open.lock().await;
-        if let Some(domain) = open.get(name) {
+        if let Some(domain) = open.get(name).cloned() {
+            drop(open);
             match domain.refresh().await {
-                Ok(()) => return Ok(Arc::clone(domain)),
+                Ok(()) => return Ok(domain),
                 // Deleted and made anew by somebody: this one is of no use any more.
                 Err(DomainError::Replaced { .. } | DomainError::Missing { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
+            open = self.domains().open.lock().await;
+            match open.get(name).cloned() {
+                Some(other) if !Arc::ptr_eq(&other, &domain) => return Ok(other),
+                _ => drop(open.remove(name)),
+            }
         }
-        open.remove(name);
         let (store, root) = (Arc::clone(self.store()), self.root().clone());
         let (folder, options) = (self.domain_folder(name), self.domain_options(name));
         let domain = Domain::open(store, &root, name, folder, options).await?;
         open.insert(name.to_owned(), Arc::clone(&domain));
         Ok(domain)
+    }
+
+    /// The domain of that name and log (32 hexadecimal digits) with its ids up to `highest`; `None` if
+    /// the domain's log is another one. No request if this process knows them; without `highest` the
+    /// log is read to its end.
+    ///
+    /// # Errors
+    /// As [`Lake::domain`].
+    pub async fn domain_with_ids(
+        &self,
+        name: &str,
+        log: &str,
+        highest: Option<u32>,
+    ) -> Result<Option<Arc<Domain>>> {
+        let is_it = |domain: &Arc<Domain>| format!("{:032x}", domain.identity()) == log;
+        if let Some(highest) = highest {
+            let open = self.domains().open.lock().await;
+            if let Some(domain) = open.get(name).filter(|d| is_it(d) && d.has_ids_to(highest)) {
+                return Ok(Some(Arc::clone(domain)));
+            }
+        }
+        Ok(Some(self.domain(name).await?).filter(is_it))
     }
 
     /// The same for those who give ids: the domain is made if it does not exist.
@@ -114,12 +141,17 @@ impl Lake {
 
     /// Where the dictionary of a domain is kept on this machine.
     pub fn domain_folder(&self, name: &str) -> Option<PathBuf> {
+        Some(self.local_folder()?.join("domains").join(name))
+    }
+
+    /// Where this machine keeps what it knows of the lake, if it does.
+    pub(crate) fn local_folder(&self) -> Option<PathBuf> {
         let lake = match self.place() {
             Place::Folder(folder) => hash(folder.as_os_str().as_encoded_bytes()),
             Place::Url(url) => hash(url.as_str().as_bytes()),
         };
         let lake = format!("{lake:016x}");
-        Some(self.domains().cache.as_ref()?.join(lake).join("domains").join(name))
+        Some(self.domains().cache.as_ref()?.join(lake))
     }
 
     fn domain_options(&self, name: &str) -> Options {
