@@ -7,6 +7,8 @@ the scripts beside them). Without that folder the small table below, copied from
 import csv
 import json
 import math
+import os
+import re
 import subprocess
 
 import pytest
@@ -232,3 +234,88 @@ def the_demo_finds_what_was_planted(tmp_path):
     refused = subprocess.run([support.BINARY, "demo", str(other)], capture_output=True, text=True)
     assert refused.returncode == 1 and "not a demo" in refused.stderr
     assert (other / "precious").read_text() == "x"
+
+
+REMEMBERED = """
+name = "remembered"
+start = "2026-11-01"
+end = "2026-12-01"
+[exposures]
+table = "exposures"
+user = "user_id"
+variant = "variant"
+time = "ts"
+[[variant]]
+name = "a"
+share = 0.5
+control = true
+[[variant]]
+name = "b"
+share = 0.5
+[[metric]]
+name = "spend"
+type = "mean"
+table = "events"
+value = "amount"
+where = "event = 'buy'"
+cuped = { pre = "7 days" }
+[[metric]]
+name = "buys"
+type = "count"
+table = "events"
+where = "event = 'buy'"
+"""
+
+
+def what_is_remembered_changes_nothing_but_the_files_that_are_read(lake, folder, tmp_path):
+    """Day after day, with late rows, a deletion and a compaction, against the same without remembering."""
+    random = support.seeded("remembered")
+    environment = {**os.environ, "UPLAKE_CACHE": str(tmp_path / "cache")}
+
+    def day(number, users):
+        start = f"2026-11-{number:02}T"
+        moment = lambda: start + f"{random.randrange(24):02}:{random.randrange(60):02}:{random.randrange(60):02}Z"
+        rows = [
+            {"user_id": f"u{random.randrange(users)}", "ts": moment(), "event": random.choice(["view", "buy"]),
+             "amount": round(random.random() * 30, 2)}
+            for _ in range(600)
+        ]
+        path = folder / f"events{number}-{random.random()}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        lake.load("events", path, "--id-domain", "user_id=users", "--cluster-by", "user_id,ts")
+        exposed = [
+            {"user_id": f"u{user}", "ts": moment(), "variant": "ab"[user % 2]}
+            for user in random.sample(range(users), users // 5)
+        ]
+        path = folder / f"exposures{number}-{random.random()}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in exposed))
+        lake.load("exposures", path, "--id-domain", "user_id=users")
+
+    definition = folder / "remembered.toml"
+    definition.write_text(REMEMBERED)
+
+    def check(what):
+        plain = lake.run("report", definition, "--format", "json", env=environment).out
+        asked = lake.run("report", definition, "--format", "json", "--remember", env=environment)
+        assert asked.out == plain, what
+        by_sql = lake.run("report", definition, "--format", "json", "--no-index", env=environment).out
+        assert asked.out == by_sql, what
+        used, made = re.search(r"remembered: (\d+) data files before, (\d+) now", asked.err).groups()
+        return int(used), int(made)
+
+    for number in range(3, 7):
+        day(number, 200)
+    assert check("first") == (0, 4)
+    assert check("again") == (4, 0)
+    day(7, 220)
+    assert check("the next day") == (4, 1)
+    # Late: users are exposed before rows that were added up as one.
+    day(5, 220)
+    used, made = check("a late day")
+    assert used + made == 6 and made >= 1, (used, made)
+    assert check("and again") == (6, 0)
+    lake.run("table", "compact", "events")
+    assert check("after a compaction") == (0, 1)
+    lake.run("sql", "-c", "DELETE FROM events WHERE amount > 29")
+    assert check("after a deletion") == (0, 1)
+    assert check("in the end") == (1, 0)

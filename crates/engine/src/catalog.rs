@@ -20,8 +20,16 @@ use crate::statement::split_version;
 const CACHED_TABLES: usize = 256;
 
 tokio::task_local! {
-    /// Tables that the statement of this task takes for unchanged. See [`Belief`].
+    /// What names mean to the statement of this task, whatever they mean to others: tables that it
+    /// takes for unchanged (see [`Belief`]), or parts of tables (see [`with_table`]).
     static BELIEVED: HashMap<String, Arc<LakeTable>>;
+}
+
+/// Does `work`, to which the table's name means `table`.
+pub(crate) async fn with_table<F: Future>(table: Arc<LakeTable>, work: F) -> F::Output {
+    let name = table.snapshot().table().to_owned();
+    let names = HashMap::from([(name.to_lowercase(), Arc::clone(&table)), (name, table)]);
+    BELIEVED.scope(names, work).await
 }
 
 /// The tables of one lake.
@@ -201,14 +209,14 @@ impl LakeCatalog {
         let (asked, version) = split_version(name);
         let pinned = |table: &str| self.pinned.get(table).filter(|_| version.is_none()).cloned();
         let as_of = version.clone().unwrap_or_else(|| self.as_of.clone());
+        if version.is_none()
+            && let Ok(Some(table)) = BELIEVED.try_with(|tables| tables.get(asked).cloned())
+        {
+            return Ok(Some(table));
+        }
         // A snapshot that is still the newest says that the table is there, too.
         if let Some(pinned) = pinned(asked) {
             return Ok(Some(pinned));
-        }
-        if as_of == AsOf::Latest
-            && let Ok(Some(believed)) = BELIEVED.try_with(|tables| tables.get(asked).cloned())
-        {
-            return Ok(Some(believed));
         }
         if let Some(hit) = self.cached(asked, &as_of).await? {
             return Ok(Some(hit));

@@ -14,10 +14,13 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{
-    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array,
+    new_null_array,
 };
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
-use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{
+    DataType, FieldRef, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType,
+};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::cast::{as_boolean_array, as_int32_array};
 use datafusion::common::pruning::PruningStatistics;
@@ -149,6 +152,39 @@ impl LakeTable {
         }
     }
 
+    /// The same table as if it had only these of its files.
+    pub fn only(&self, files: Vec<DataFile>) -> Arc<Self> {
+        Arc::new(Self::with_files(self.lake.clone(), self.snapshot.clone(), files))
+    }
+
+    /// Per file the first and the last of a column's times, in microseconds since 1970 as SQL sees
+    /// them; `None` where nobody knows them or a time is missing.
+    pub fn times(&self, column: &str) -> Vec<Option<(i64, i64)>> {
+        let unknown = || vec![None; self.files.len()];
+        let (bounds, name) = (self.bounds(), column.trim_matches('"').to_lowercase());
+        let as_micros = |values: &ArrayRef| {
+            let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+            let values = cast_with_options(values, &micros, &CastOptions::default()).ok()?;
+            Some(values.as_primitive_opt::<TimestampMicrosecondType>()?.clone())
+        };
+        let (Some(first), Some(last), Some(nulls)) = (
+            bounds.min.get(&name).and_then(as_micros),
+            bounds.max.get(&name).and_then(as_micros),
+            bounds.nulls.get(&name),
+        ) else {
+            return unknown();
+        };
+        let known =
+            |file: &usize| first.is_valid(*file) && last.is_valid(*file) && nulls.is_valid(*file);
+        (0..self.files.len())
+            .map(|file| {
+                let has_all = known(&file) && nulls.value(file) == 0;
+                // Finer than microseconds, a time lies after what the cast leaves of it.
+                has_all.then(|| (first.value(file), last.value(file).saturating_add(1)))
+            })
+            .collect()
+    }
+
     /// The highest id in each column of ids, by domain and log; `None` where a file does not say.
     pub fn highest_ids(&self) -> HashMap<String, Option<u32>> {
         let mut highest = HashMap::new();
@@ -168,6 +204,10 @@ impl LakeTable {
 
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    pub fn files(&self) -> &[DataFile] {
+        &self.files
     }
 
     /// Tells the rows of this table from those of any other table or version that is in use; `None` if

@@ -51,6 +51,7 @@ use crate::indexed::IndexUse;
 use crate::join_ids::JoinIds;
 use crate::key_ids::highest_ids;
 use crate::match_words::MatchWords;
+use crate::moments::Shelf;
 use crate::pool::SharedPool;
 use crate::repair::Repairs;
 use crate::settings::Settings;
@@ -137,6 +138,8 @@ pub struct Session {
     pub(crate) repairs: Arc<Repairs>,
     pub(crate) id_sets: Arc<IdSets>,
     pub(crate) admission: Arc<Admission>,
+    /// Where what files add up to is remembered.
+    pub(crate) shelf: Option<Arc<Shelf>>,
     /// Columns by which there were too many groups for arrays.
     too_many_groups: Arc<Mutex<HashSet<String>>>,
 }
@@ -216,8 +219,29 @@ impl Session {
             repairs,
             id_sets,
             admission,
+            shelf: None,
             too_many_groups,
         })
+    }
+
+    /// This session, which remembers on this machine what data files add up to in reports, so that the
+    /// next report of the same metrics reads only files that are new. The same session if the machine
+    /// keeps nothing of this lake, or without indexes.
+    #[must_use]
+    pub fn remembering(self) -> Self {
+        let folder = self.lake.local_folder().filter(|_| self.use_indexes);
+        let shelf = folder.map(|folder| Arc::new(Shelf::new(folder.join("runs"))));
+        Self { shelf, ..self }
+    }
+
+    /// Data files that reports of this session did not read because what they add up to was remembered,
+    /// and files of which it is remembered since.
+    pub fn remembered(&self) -> (u64, u64) {
+        self.shelf.as_ref().map_or((0, 0), |shelf| shelf.counts())
+    }
+
+    pub(crate) fn warn(&self, about: &str, message: &str) {
+        self.warnings.add(about, message);
     }
 
     /// The lake.
@@ -267,6 +291,7 @@ impl Session {
             repairs: Arc::clone(&self.repairs),
             id_sets: Arc::clone(&self.id_sets),
             admission: Arc::clone(&self.admission),
+            shelf: self.shelf.clone(),
             too_many_groups: Arc::clone(&self.too_many_groups),
         };
         Ok((pinned, versions))

@@ -45,6 +45,10 @@ pub struct ReportArgs {
     /// What the report may take, waiting included: 30s, 500ms, 2m; 0 is no limit
     #[arg(long, env = "UPLAKE_TIMEOUT", value_parser = parse_timeout)]
     timeout: Option<Duration>,
+    /// Remember on this machine what data files add up to, so that the next report of these metrics
+    /// reads only new ones
+    #[arg(long)]
+    remember: bool,
     /// Print the SQL that the report runs instead of running it
     #[arg(long)]
     show_sql: bool,
@@ -116,7 +120,10 @@ async fn report(args: ReportArgs) -> Result<()> {
         bail!("several pages need a folder to go to: add --output FOLDER");
     }
     let limits = Limits { timeout: args.timeout, at_once: None };
-    let session = session(&args.lake, as_of, limits)?;
+    let mut session = session(&args.lake, as_of, limits)?;
+    if args.remember {
+        session = session.remembering();
+    }
     // The others are still wanted.
     let told = |error: anyhow::Error| match several {
         true => {
@@ -155,6 +162,10 @@ async fn report(args: ReportArgs) -> Result<()> {
         }
     }
     session.take_warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    if args.remember {
+        let (used, made) = session.remembered();
+        eprintln!("remembered: {used} data files before, {made} now");
+    }
     session.lake().storage().flush_cache().await;
     write_reports(&args, &made, several)?;
     all_made(&args, made.len())

@@ -37,6 +37,7 @@ use crate::error::{EngineError, Result};
 use crate::session::Session;
 use crate::statement;
 use collect::{Collect, Layout};
+pub(crate) use one_scan::Shelf;
 use one_scan::{KeyKind, Question};
 use sql::Sql;
 use time::Times;

@@ -145,7 +145,7 @@ impl Lake {
     }
 
     /// Where this machine keeps what it knows of the lake, if it does.
-    pub(crate) fn local_folder(&self) -> Option<PathBuf> {
+    pub fn local_folder(&self) -> Option<PathBuf> {
         let lake = match self.place() {
             Place::Folder(folder) => hash(folder.as_os_str().as_encoded_bytes()),
             Place::Url(url) => hash(url.as_str().as_bytes()),

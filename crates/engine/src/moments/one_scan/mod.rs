@@ -9,8 +9,7 @@
 //! ```
 //!
 //! Cost grows with rows, and with users in experiments; not with rows times metrics times experiments:
-//! a run of rows is added up once, and only rows around a user's first exposure (or another bound that
-//! lies within a run) are looked at for one experiment alone.
+//! a run of rows is added up once.
 //!
 //! # Invariants
 //! - The answer is the SQL path's, byte for byte: the same sums in 106 bits, rounded at the same places.
@@ -22,6 +21,7 @@ mod aside;
 mod exposed;
 mod keys;
 mod passes;
+mod remembered;
 mod runs;
 #[cfg(test)]
 mod tests;
@@ -45,6 +45,7 @@ use uplake_experiment::query::{MomentsQuery, MomentsTable};
 use super::collect::{Collect, Layout};
 use super::sql::{Source, Sql};
 use super::time::Times;
+use crate::catalog::with_table;
 use crate::error::{EngineError, Result};
 use crate::key_ids::with_ids;
 use crate::session::Session;
@@ -53,6 +54,8 @@ use exposed::{Exposed, Members};
 pub(super) use keys::KeyKind;
 use keys::Keys;
 use passes::{Pass, passes};
+use remembered::ByFile;
+pub(crate) use remembered::Shelf;
 use runs::{Found, Runs};
 use users::{Scanned, Users};
 
@@ -260,14 +263,22 @@ impl Session {
         keys: &Arc<Keys>,
         members: &Arc<Members>,
     ) -> Result<Option<(Arc<Pass>, Vec<(Found, MemoryReservation)>)>> {
-        let plan = self.definition_plan(&pass.sql()).await?;
+        let sql = pass.sql();
+        let (mut parts, plan) = match self.by_file(kind, &pass, keys, members).await? {
+            Some(ByFile { found, others }) if others.files().is_empty() => {
+                return Ok(Some((pass, found)));
+            }
+            Some(ByFile { found, others }) => {
+                (found, with_table(others, self.definition_plan(&sql)).await?)
+            }
+            None => (Vec::new(), self.definition_plan(&sql).await?),
+        };
         let Some(plan) = key_first(kind, plan, false)? else { return Ok(None) };
         let mut tasks = JoinSet::new();
         for stream in self.run_partitions(&plan, false).await? {
             let runs = Runs::new(Arc::clone(&pass), Arc::clone(keys), Arc::clone(members));
             tasks.spawn(find_runs(stream, runs, self.memory("runs of rows")));
         }
-        let mut parts = Vec::new();
         while let Some(part) = tasks.join_next().await {
             let Some(part) = joined(part)? else { return Ok(None) };
             parts.push(part);

@@ -258,10 +258,8 @@ impl Pass {
 
     /// The statement: user, time if there is one, values.
     pub fn sql(&self) -> String {
-        let mut select = format!("SELECT {} AS {USER}", self.user);
         let mut conditions = Vec::new();
         if let Some(time) = self.time.as_deref().map(as_timestamp) {
-            let _ = write!(select, ", {time} AS {TIME}");
             let literal =
                 |micros| chrono::DateTime::from_timestamp_micros(micros).map(timestamp_literal);
             if let Some(start) = literal(self.start).filter(|_| self.start > i64::MIN) {
@@ -270,6 +268,19 @@ impl Pass {
             if let Some(end) = literal(self.end).filter(|_| self.end < i64::MAX) {
                 conditions.push(format!("{time} < {end}"));
             }
+        }
+        self.sql_where(conditions)
+    }
+
+    /// The same of rows of all times.
+    pub fn sql_of_all_times(&self) -> String {
+        self.sql_where(Vec::new())
+    }
+
+    fn sql_where(&self, mut conditions: Vec<String>) -> String {
+        let mut select = format!("SELECT {} AS {USER}", self.user);
+        if let Some(time) = self.time.as_deref().map(as_timestamp) {
+            let _ = write!(select, ", {time} AS {TIME}");
         }
         for (number, value) in self.values.iter().enumerate() {
             let _ = write!(select, ",\n  {} AS v{number}", value.sql);
@@ -282,6 +293,21 @@ impl Pass {
             some => format!("\nWHERE {}", some.join(" AND ")),
         };
         format!("{select}\nFROM {}{conditions}", self.table)
+    }
+
+    /// Do rows between these times all matter by their time? `None`: nobody knows the times.
+    pub fn takes_all_of(&self, times: Option<(i64, i64)>) -> bool {
+        match times {
+            _ if self.time.is_none() || (self.start, self.end) == (i64::MIN, i64::MAX) => true,
+            Some((first, last)) => first >= self.start && last < self.end,
+            None => false,
+        }
+    }
+
+    /// What tells the runs of one pass from those of another.
+    pub fn identity(&self) -> String {
+        let kinds: Vec<ValueKind> = self.values.iter().map(|value| value.kind).collect();
+        format!("{} {} {kinds:?}\n{}", self.zone, self.by_day, self.sql_of_all_times())
     }
 }
 

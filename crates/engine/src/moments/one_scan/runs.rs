@@ -1,14 +1,13 @@
 //! Rows to runs: what neighbouring rows of one user and day add up to.
 //!
 //! ```text
-//! users, times, values ─► runs ─┬─► whole: id, day, times from to, sums      counts for every experiment
-//!                             │                                            whose bounds it lies within
-//!                             └─► partial: member, day, sums of the rows within the bounds
-//!                                 of one experiment that begin or end inside the run
+//! users, times, values ─► runs: id, day, times from to, sums
 //! ```
 //!
-//! Where rows are sorted by user and time a run is a user's day, and a report of many experiments adds
-//! each row once. Rows in any other order give the same answer from more runs.
+//! A run ends where rows begin or cease to count for any of the user's experiments, such as at a first
+//! exposure, so it counts for an experiment as a whole or not at all. Where rows are sorted by user and
+//! time a run is a user's day or a part of it, and a report of many experiments adds each row once.
+//! Rows in any other order give the same answer from more runs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,20 +27,17 @@ use crate::moments::decode::doubles;
 const BLOCK_RUNS: usize = 1 << 13;
 const NO_RUN: u32 = u32::MAX;
 
-/// Some rows of one user, or of one user in one experiment.
-#[derive(Debug, Clone, Copy)]
+/// Some rows of one user.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Run {
-    /// The id, or the member.
-    pub key: u32,
+    pub id: u32,
     /// Since 1970, local; 0 if nobody asks.
     pub day: i32,
-    /// Times of the first and the last row; of partial runs nobody asks.
+    /// Times of the first and the last row; whenever one counts the other does.
     pub first: i64,
     pub last: i64,
     /// Into the block's items; they end where the next run's start.
     start: u32,
-    /// Of a partial run, the group whose bounds these rows lie within.
-    pub group: u16,
 }
 
 /// What a run adds to one value. Items that add nothing are left out.
@@ -73,7 +69,7 @@ impl Block {
 
 /// Runs in the order in which they were found.
 #[derive(Debug, Default)]
-struct Log {
+pub(super) struct Log {
     full: Vec<Block>,
     open: Block,
     full_bytes: usize,
@@ -92,8 +88,24 @@ impl Log {
         &mut self.open
     }
 
-    fn bytes(&self) -> usize {
+    pub fn push(&mut self, run: Run, items: impl IntoIterator<Item = Item>) {
+        self.begin(run).items.extend(items);
+    }
+
+    /// Runs and their items.
+    pub fn runs(&self) -> impl Iterator<Item = (&Run, &[Item])> {
+        let blocks = self.full.iter().chain([&self.open]);
+        blocks.flat_map(|block| {
+            block.runs.iter().enumerate().map(|(place, run)| (run, block.items(place)))
+        })
+    }
+
+    pub fn bytes(&self) -> usize {
         self.full_bytes + self.open.bytes()
+    }
+
+    fn count(&self) -> usize {
+        self.full.len() * BLOCK_RUNS + self.open.runs.len()
     }
 
     fn into_blocks(mut self) -> Vec<Block> {
@@ -102,24 +114,34 @@ impl Log {
     }
 }
 
-/// Runs of one thread, found by key.
+/// Runs of one thread, found by id.
 #[derive(Debug)]
-pub(super) struct ByKey {
+pub(super) struct Found {
     blocks: Vec<Block>,
-    /// By key, where its runs start in `order`; one more at the end.
+    /// By id, where its runs start in `order`; one more at the end.
     starts: Vec<u32>,
     /// Block and place.
     order: Vec<u32>,
 }
 
-impl ByKey {
+impl Found {
+    /// Of several logs, by ids below `ids`; `None` for too many runs.
+    pub fn of_logs(logs: Vec<Log>, ids: usize) -> Option<Self> {
+        Self::of(logs.into_iter().flat_map(Log::into_blocks).collect(), ids)
+    }
+
+    /// Bytes that [`Self::of_logs`] takes besides the logs.
+    pub fn bytes_besides(logs: &[Log], ids: usize) -> usize {
+        Self::order_bytes(logs.iter().map(Log::count).sum(), ids)
+    }
+
     /// `None` for more runs than can be told apart (4 thousand million).
-    fn of(blocks: Vec<Block>, keys: usize) -> Option<Self> {
+    fn of(blocks: Vec<Block>, ids: usize) -> Option<Self> {
         let runs: usize = blocks.iter().map(|block| block.runs.len()).sum();
         u32::try_from(blocks.len() * BLOCK_RUNS).ok()?;
-        let mut starts = vec![0u32; keys + 1];
+        let mut starts = vec![0u32; ids + 1];
         for run in blocks.iter().flat_map(|block| &block.runs) {
-            starts[run.key as usize] += 1;
+            starts[run.id as usize] += 1;
         }
         let mut end = 0;
         for start in &mut starts {
@@ -129,7 +151,7 @@ impl ByKey {
         let mut order = vec![0u32; runs];
         for (number, block) in blocks.iter().enumerate().rev() {
             for (place, run) in block.runs.iter().enumerate().rev() {
-                let start = &mut starts[run.key as usize];
+                let start = &mut starts[run.id as usize];
                 *start -= 1;
                 order[*start as usize] = (number * BLOCK_RUNS + place) as u32;
             }
@@ -137,20 +159,20 @@ impl ByKey {
         Some(Self { blocks, starts, order })
     }
 
-    /// The runs of a key: blocks and places in them.
-    pub fn of_key(&self, key: usize) -> impl Iterator<Item = (&Block, usize)> {
-        let runs = self.starts[key] as usize..self.starts[key + 1] as usize;
+    /// The runs of an id: blocks and places in them.
+    pub fn of_id(&self, id: usize) -> impl Iterator<Item = (&Block, usize)> {
+        let runs = self.starts[id] as usize..self.starts[id + 1] as usize;
         self.order[runs].iter().map(|at| {
             let at = *at as usize;
             (&self.blocks[at / BLOCK_RUNS], at % BLOCK_RUNS)
         })
     }
 
-    /// Reads a little of each run of some keys. They lie far apart in memory, and none of these reads
+    /// Reads a little of each run of some ids. They lie far apart in memory, and none of these reads
     /// waits for another, so that all together take little longer than one; whoever reads them in
     /// turn afterwards finds them in the processor's cache. What is returned means nothing.
-    pub fn touch(&self, keys: Range<usize>) -> usize {
-        let runs = self.starts[keys.start] as usize..self.starts[keys.end] as usize;
+    pub fn touch(&self, ids: Range<usize>) -> usize {
+        let runs = self.starts[ids.start] as usize..self.starts[ids.end] as usize;
         let read = |at: &u32| {
             let at = *at as usize;
             self.blocks[at / BLOCK_RUNS].items(at % BLOCK_RUNS).first().map_or(0, |i| i.value)
@@ -159,18 +181,9 @@ impl ByKey {
     }
 
     /// Bytes that this takes besides the blocks.
-    pub fn order_bytes(runs: usize, keys: usize) -> usize {
-        (runs + keys + 1) * size_of::<u32>()
+    fn order_bytes(runs: usize, ids: usize) -> usize {
+        (runs + ids + 1) * size_of::<u32>()
     }
-}
-
-/// What one thread found in a pass.
-#[derive(Debug)]
-pub(super) struct Found {
-    /// By id.
-    pub whole: ByKey,
-    /// By member.
-    pub partial: ByKey,
 }
 
 /// A run of the batch at hand.
@@ -182,16 +195,43 @@ struct Here {
     day: i32,
     first: i64,
     last: i64,
+    counts: bool,
 }
 
-/// An experiment whose bounds begin or end within a run.
+/// Where the run goes on: rows of this id and day whose times lie between these.
 #[derive(Debug, Clone, Copy)]
-struct Cut {
-    run: usize,
-    member: u32,
-    group: u16,
-    low: i64,
-    high: i64,
+struct Open {
+    id: u32,
+    day: i32,
+    from: i64,
+    to: i64,
+    /// Do they count for anybody?
+    counts: bool,
+}
+
+impl Open {
+    /// Nothing goes on.
+    const NOTHING: Self = Self { id: NOBODY, day: 0, from: 0, to: 0, counts: false };
+
+    /// Around a row: up to where rows begin or cease to count, or to one of the `cuts`.
+    fn around(id: u32, day: i32, time: i64, bounds: &[(i64, i64)], cuts: &[(u32, i64)]) -> Self {
+        let (from, to) = match time {
+            NO_TIME => (NO_TIME, NO_TIME + 1),
+            _ => (NO_TIME + 1, i64::MAX),
+        };
+        let mut open = Self { id, day, from, to, counts: false };
+        let mut cut = |at: i64| {
+            if at <= time {
+                open.from = open.from.max(at);
+            } else {
+                open.to = open.to.min(at);
+            }
+        };
+        cuts.iter().for_each(|(_, at)| cut(*at));
+        bounds.iter().flat_map(|(low, high)| [*low, *high]).for_each(cut);
+        open.counts = bounds.iter().any(|(low, high)| (*low..*high).contains(&time));
+        open
+    }
 }
 
 /// The runs that one thread finds.
@@ -200,13 +240,19 @@ pub(super) struct Runs {
     keys: Arc<Keys>,
     members: Arc<Members>,
     days: LocalDays,
-    whole: Log,
-    partial: Log,
+    /// Runs that count for somebody.
+    log: Log,
+    /// The others, if somebody wants them.
+    others: Option<Log>,
+    /// Ids and times at which runs end, too; sorted.
+    cuts: Arc<Vec<(u32, i64)>>,
+    /// When rows of this id count for its experiments.
+    bounds: Vec<(i64, i64)>,
+    bounds_of: u32,
     // Room for one batch.
     ids: Vec<u32>,
     here: Vec<Here>,
-    cuts: Vec<Cut>,
-    /// By row, the run that counts as a whole.
+    /// By row, the run it is in.
     run_of: Vec<u32>,
     sums: Vec<Sum>,
 }
@@ -233,31 +279,56 @@ impl Runs {
             pass,
             keys,
             members,
+            log: Log::default(),
+            others: None,
+            cuts: Arc::default(),
+            bounds: Vec::new(),
+            bounds_of: NOBODY,
             ids: Vec::new(),
-            whole: Log::default(),
-            partial: Log::default(),
             here: Vec::new(),
-            cuts: Vec::new(),
             run_of: Vec::new(),
             sums: Vec::new(),
         }
     }
 
-    /// Bytes held, and those of the order that is made of them in the end.
-    pub fn bytes(&self) -> usize {
-        let log = |log: &Log, keys: usize| {
-            let runs = log.full.len() * BLOCK_RUNS + log.open.runs.len();
-            log.bytes() + ByKey::order_bytes(runs, keys)
-        };
-        log(&self.whole, self.members.ids()) + log(&self.partial, self.members.members.len())
+    /// With the runs of users and times that count for nobody, too. `cuts`: ids and times at which runs
+    /// end besides, sorted.
+    pub fn of_everyone(self, cuts: Arc<Vec<(u32, i64)>>) -> Self {
+        Self { others: Some(Log::default()), cuts, ..self }
     }
 
-    /// What was found, by key; `None` for too many runs.
+    /// Bytes held, and those of the order that is made of them in the end.
+    pub fn bytes(&self) -> usize {
+        let others = self.others.as_ref().map_or(0, Log::bytes);
+        self.log.bytes() + others + Found::order_bytes(self.log.count(), self.members.ids())
+    }
+
+    /// Runs that count for somebody, and the others.
+    pub fn into_logs(self) -> (Log, Log) {
+        (self.log, self.others.unwrap_or_default())
+    }
+
+    /// Takes in a run of another time, if it counts for anybody; false if rows of it count and others
+    /// do not.
+    pub fn add_run(&mut self, run: Run, items: &[Item]) -> bool {
+        self.find_bounds(run.id);
+        let mut counts = false;
+        for (low, high) in &self.bounds {
+            let within = run.first >= *low && run.last < *high;
+            if !within && run.last >= *low && run.first < *high {
+                return false;
+            }
+            counts |= within;
+        }
+        if counts {
+            self.log.push(run, items.iter().copied());
+        }
+        true
+    }
+
+    /// What was found, by id; `None` for too many runs.
     pub fn finish(self) -> Option<Found> {
-        Some(Found {
-            whole: ByKey::of(self.whole.into_blocks(), self.members.ids())?,
-            partial: ByKey::of(self.partial.into_blocks(), self.members.members.len())?,
-        })
+        Found::of(self.log.into_blocks(), self.members.ids())
     }
 
     /// Takes in rows: key, time if the pass has one, values.
@@ -270,17 +341,21 @@ impl Runs {
             values: values.collect::<Result<_>>()?,
         };
         self.find_runs(&rows);
-        self.find_bounds();
-        self.add_whole(&rows);
-        self.add_partial(&rows);
+        self.add_up(&rows);
         Ok(())
     }
 
-    /// Neighbours of the same id and day, of ids that are exposed.
+    /// Neighbours of one id and day that count for the same experiments, if they do for any or everyone
+    /// is wanted.
     fn find_runs(&mut self, rows: &Rows<'_>) {
         self.here.clear();
-        for (row, id) in self.ids.iter().copied().enumerate() {
+        self.run_of.clear();
+        let everyone = self.others.is_some();
+        let mut open = Open::NOTHING;
+        for row in 0..self.ids.len() {
+            let id = self.ids[row];
             if id == NOBODY {
+                open = Open::NOTHING;
                 continue;
             }
             let time = rows.time(row);
@@ -288,46 +363,44 @@ impl Runs {
                 true if time != NO_TIME => self.days.day(time).unwrap_or(i32::MIN),
                 _ => 0,
             };
-            if let Some(run) = self.here.last_mut()
-                && (run.to, run.id, run.day) == (row, id, day)
-                && (run.first == NO_TIME) == (time == NO_TIME)
+            if (open.id, open.day) != (id, day) || !(open.from..open.to).contains(&time) {
+                self.find_bounds(id);
+                let cuts = &self.cuts[self.cuts.partition_point(|(of, _)| *of < id)..];
+                let cuts = &cuts[..cuts.partition_point(|(of, _)| *of == id)];
+                open = Open::around(id, day, time, &self.bounds, cuts);
+                if open.counts || everyone {
+                    let (first, last, counts) = (time, time, open.counts);
+                    self.here.push(Here { from: row, to: row, id, day, first, last, counts });
+                }
+            }
+            if (open.counts || everyone)
+                && let Some(run) = self.here.last_mut()
             {
                 run.to = row + 1;
                 run.first = run.first.min(time);
                 run.last = run.last.max(time);
-                continue;
-            }
-            if !self.members.range(id as usize).is_empty() {
-                let (first, last) = (time, time);
-                self.here.push(Here { from: row, to: row + 1, id, day, first, last });
             }
         }
-    }
-
-    /// Which runs count as a whole for anybody, and which are cut by somebody's bounds.
-    fn find_bounds(&mut self) {
-        self.cuts.clear();
-        self.run_of.clear();
         for (number, run) in self.here.iter().enumerate() {
-            let mut whole = false;
-            for member in self.members.range(run.id as usize) {
-                let of = &self.members.members[member];
-                for (group, uses) in self.pass.groups[of.experiment as usize].iter().enumerate() {
-                    let Some((low, high)) = uses.when.bounds(of.time()) else { continue };
-                    if run.first >= low && run.last < high {
-                        whole = true;
-                    } else if run.last >= low && run.first < high {
-                        let (member, group) = (member as u32, group as u16);
-                        self.cuts.push(Cut { run: number, member, group, low, high });
-                    }
-                }
-            }
             self.run_of.resize(run.from, NO_RUN);
-            self.run_of.resize(run.to, if whole { number as u32 } else { NO_RUN });
+            self.run_of.resize(run.to, number as u32);
         }
     }
 
-    fn add_whole(&mut self, rows: &Rows<'_>) {
+    fn find_bounds(&mut self, id: u32) {
+        if self.bounds_of == id {
+            return;
+        }
+        self.bounds_of = id;
+        self.bounds.clear();
+        for member in &self.members.members[self.members.range(id as usize)] {
+            let groups = &self.pass.groups[member.experiment as usize];
+            self.bounds.extend(groups.iter().filter_map(|uses| uses.when.bounds(member.time())));
+        }
+    }
+
+    /// The values of each run.
+    fn add_up(&mut self, rows: &Rows<'_>) {
         let width = self.pass.values.len();
         self.sums.clear();
         self.sums.resize(self.here.len() * width, Sum::default());
@@ -346,43 +419,13 @@ impl Runs {
             }
         }
         for (number, run) in self.here.iter().enumerate() {
-            if self.run_of[run.from] == NO_RUN {
-                continue;
-            }
-            let run = Run {
-                key: run.id,
-                day: run.day,
-                first: run.first,
-                last: run.last,
-                start: 0,
-                group: 0,
+            let log = match (&mut self.others, run.counts) {
+                (Some(others), false) => others,
+                _ => &mut self.log,
             };
-            let block = self.whole.begin(run);
+            let Here { id, day, first, last, .. } = *run;
+            let block = log.begin(Run { id, day, first, last, start: 0 });
             push_sums(block, &self.sums[number * width..(number + 1) * width]);
-        }
-    }
-
-    fn add_partial(&mut self, rows: &Rows<'_>) {
-        let width = self.pass.values.len();
-        for cut in &self.cuts {
-            let here = self.here[cut.run];
-            self.sums.clear();
-            self.sums.resize(width, Sum::default());
-            for row in here.from..here.to {
-                if !(cut.low..cut.high).contains(&rows.time(row)) {
-                    continue;
-                }
-                for (number, values) in rows.values.iter().enumerate() {
-                    if values.is_valid(row) {
-                        let kind = self.pass.values[number].kind;
-                        add_to(&mut self.sums[number], kind, values.value(row));
-                    }
-                }
-            }
-            let (first, last, start) = (NO_TIME, NO_TIME, 0);
-            let (key, day, group) = (cut.member, here.day, cut.group);
-            let block = self.partial.begin(Run { key, day, first, last, start, group });
-            push_sums(block, &self.sums);
         }
     }
 }
@@ -408,24 +451,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_found_by_key_with_their_items() {
+    fn runs_are_found_by_id_with_their_items() {
         let mut log = Log::default();
-        let keys = 1000;
-        let of = |number: usize| (number * 7919) % keys;
+        let ids = 1000;
+        let of = |number: usize| (number * 7919) % ids;
         for number in 0..3 * BLOCK_RUNS + 5 {
-            let run = Run { key: of(number) as u32, day: 0, first: 0, last: 0, start: 0, group: 0 };
+            let run = Run { id: of(number) as u32, ..Run::default() };
             let block = log.begin(run);
             for value in 0..number % 3 {
                 block.items.push(Item { value: value as u16, sum: number as f64, lost: 0.5 });
             }
         }
-        let found = ByKey::of(log.into_blocks(), keys).unwrap();
+        let found = Found::of(log.into_blocks(), ids).unwrap();
         let mut seen = 0;
-        for key in 0..keys {
-            let mut numbers = (0..3 * BLOCK_RUNS + 5).filter(|number| of(*number) == key);
-            for (block, place) in found.of_key(key) {
+        for id in 0..ids {
+            let mut numbers = (0..3 * BLOCK_RUNS + 5).filter(|number| of(*number) == id);
+            for (block, place) in found.of_id(id) {
                 let number = numbers.next().unwrap();
-                assert_eq!(block.runs[place].key as usize, key);
+                assert_eq!(block.runs[place].id as usize, id);
                 let items = block.items(place).iter().map(|item| (item.value, item.sum));
                 let items: Vec<(u16, f64)> = items.collect();
                 let expected: Vec<(u16, f64)> =

@@ -13,6 +13,7 @@ use crate::session::{Session, SessionOptions};
 
 fn session(folder: &std::path::Path, memory_bytes: usize, threads: usize) -> Session {
     let lake = Lake::open(folder.to_str().unwrap()).unwrap();
+    let lake = lake.with_cache(Some(folder.join("cache")), None);
     let clock = Arc::new(|| 1_793_491_200_000);
     let options = SessionOptions {
         memory_bytes,
@@ -287,6 +288,138 @@ fn one_scan_says_what_sql_says(keys: &[(&str, &str)], kind: fn(&KeyKind) -> bool
         for (number, (table, expected)) in together.iter().zip(&expected).enumerate() {
             assert_same(table, expected, &format!("{number} of all, {threads} threads"));
         }
+    }
+}
+
+/// Files of runs.
+fn shelf(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let lakes = std::fs::read_dir(folder.join("cache")).unwrap();
+    let runs = lakes.map(|lake| lake.unwrap().path().join("runs"));
+    let files = runs.flat_map(|runs| std::fs::read_dir(runs).into_iter().flatten());
+    files.map(|file| file.unwrap().path()).collect()
+}
+
+#[test]
+fn what_is_remembered_says_what_rows_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut tables = IDS.to_vec();
+    // Every row has a time.
+    tables.push(("value % 83 = 1", "value % 83 = 99"));
+    fill(&session(folder, 1 << 30, 2), &tables);
+    let wide = ("PERIOD", "start = \"2026-10-01\"\nend = \"2026-12-01\"");
+    let mut queries = vec![
+        query(&[wide, TIMED, CUPED]),
+        query(&[wide, TIMED, ("WINDOW", "window = { from = \"2 days\", to = \"5 days\" }")]),
+    ];
+    queries.extend(experiments());
+    let run = |sql: &str| block_on(session(folder, 1 << 30, 2).query(sql)).map(drop).unwrap();
+    let expected = || -> Vec<Vec<String>> {
+        let sql = session(folder, 1 << 30, 2);
+        queries.iter().map(|query| said(&block_on(sql.moments_by_sql(query)).unwrap())).collect()
+    };
+    // Two experiments alone and all together; files that were remembered, and that are since.
+    let check = |expected: &[Vec<String>], threads: usize, what: &str| {
+        let session = session(folder, 1 << 30, threads).remembering();
+        let is_ids = |kind: &KeyKind| matches!(kind, KeyKind::Ids(_));
+        for (number, query) in queries.iter().enumerate().take(2) {
+            let alone = in_one_scan(&session, is_ids, std::slice::from_ref(query));
+            assert_same(&alone[0], &expected[number], &format!("{number} alone, {what}"));
+        }
+        let together = in_one_scan(&session, is_ids, &queries);
+        for (number, table) in together.iter().enumerate() {
+            assert_same(table, &expected[number], &format!("{number} of all, {what}"));
+        }
+        session.remembered()
+    };
+    let now = expected();
+    let (used, made) = check(&now, 2, "first");
+    // The table of one metric is the same in both that are alone.
+    assert!(used <= 2 && made > 12, "{used} {made}");
+    let all = used + made;
+    for threads in [1, 2, 5] {
+        assert_eq!(check(&now, threads, "again"), (all, 0), "{threads} threads");
+    }
+
+    // Experiments that differ in first exposures take turns.
+    let session_of_one = || session(folder, 1 << 30, 2).remembering();
+    let ours = ("EXPOSED", "time = \"ts\"\nwhere = \"plan = 'p0'\"");
+    let theirs = ("EXPOSED", "time = \"ts\"\nwhere = \"plan <> 'p0'\"");
+    let mut read = Vec::new();
+    for turn in [ours, theirs, ours, theirs] {
+        let (session, mut query) = (session_of_one(), query(&[wide, turn, CUPED]));
+        // Without days a run is all that a file has of a user.
+        query.days = false;
+        let expected = said(&block_on(session.moments_by_sql(&query)).unwrap());
+        let is_ids = |kind: &KeyKind| matches!(kind, KeyKind::Ids(_));
+        let answer = in_one_scan(&session, is_ids, std::slice::from_ref(&query));
+        assert_same(&answer[0], &expected, turn.1);
+        read.push(session.remembered().1);
+    }
+    assert!(
+        read[0] > 0 && read[1] > 0 && read[2..] == [0, 0],
+        "each is remembered beside the other: {read:?}"
+    );
+
+    // Rows of late days, and users that are exposed after all rows there are.
+    run(
+        "INSERT INTO events SELECT user_id, ts + INTERVAL '3 days', event, amount, n FROM events WHERE n % 5 = 0",
+    );
+    run(
+        "INSERT INTO exposures SELECT 0, concat('new', CAST(value AS VARCHAR)), 'a', TIMESTAMP '2026-11-30 10:00:00', 'DE', 'p1' FROM generate_series(1, 40) AS s(value)",
+    );
+    let now = expected();
+    let (used, made) = check(&now, 2, "after new rows");
+    assert!(used >= all && made >= 3, "{used} {made} of {all}");
+
+    // A first exposure that lies between rows that were added up together.
+    run(
+        "INSERT INTO exposures SELECT exp, user_id, variant, ts - INTERVAL '3 days', country, plan FROM exposures WHERE ts IS NOT NULL AND variant IN ('a', 'b')",
+    );
+    let now = expected();
+    check(&now, 2, "after earlier exposures");
+    assert_eq!(check(&now, 2, "after that").1, 0);
+
+    run("DELETE FROM events WHERE n % 7 = 2");
+    let now = expected();
+    let (used, made) = check(&now, 2, "after a deletion");
+    assert!(used > 0 && made > 0, "{used} {made}");
+
+    let places = [0, 9, 40, 333, 5000];
+    for (number, file) in shelf(folder).into_iter().enumerate() {
+        let mut bytes = std::fs::read(&file).unwrap();
+        let place = places[number % places.len()].min(bytes.len() - 1);
+        bytes[place] ^= 4;
+        std::fs::write(&file, &bytes[..bytes.len() - number % 2]).unwrap();
+    }
+    let (used, made) = check(&now, 2, "with damaged files");
+    // Again only what was kept again.
+    assert!(used <= 2 && made > 0, "{used} {made}");
+
+    let runs = shelf(folder)[0].parent().unwrap().to_owned();
+    std::fs::remove_dir_all(&runs).unwrap();
+    std::fs::write(&runs, "no folder").unwrap();
+    assert_eq!(check(&now, 2, "without a folder"), (0, 0));
+}
+
+#[test]
+fn what_changes_by_itself_is_not_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), 1 << 30, 2).remembering();
+    fill(&session, IDS);
+    block_on(session.query("CREATE ID SET some AS SELECT user_id FROM events WHERE n < 99"))
+        .unwrap();
+    for changing in [
+        "event = 'buy' AND ts < now()",
+        "event = 'buy' AND random() < 2",
+        "user_id IN ID SET some",
+        "id_of('users', user_id) > 3",
+    ] {
+        let query = query(&[("PERIOD", ""), TIMED, ("event = 'buy'", changing)]);
+        let answer = block_on(session.moments_together(&[&query])).pop().unwrap().unwrap();
+        assert_same(&answer, &said(&block_on(session.moments_by_sql(&query)).unwrap()), changing);
+        // Metrics of the other table are.
+        assert_eq!(session.remembered().1, 2, "{changing}");
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Scanned {
 }
 
 impl Scanned {
-    /// See [`ByKey::touch`](super::runs::ByKey::touch).
+    /// See [`Found::touch`].
     fn touch(&self, ids: Range<usize>) -> usize {
         let members = self.members.range(ids.start).start..self.members.range(ids.end - 1).end;
         let of_member = |member: &Member| {
@@ -36,12 +36,9 @@ impl Scanned {
             let place = member.place as usize;
             exposed.users[place].id as usize + exposed.dimensions(place).sum::<usize>()
         };
-        let of_members: usize = self.members.members[members.clone()].iter().map(of_member).sum();
+        let of_members: usize = self.members.members[members].iter().map(of_member).sum();
         let found = self.passes.iter().flat_map(|(_, parts)| parts);
-        let of_runs = |found: &Found| {
-            found.whole.touch(ids.clone()).wrapping_add(found.partial.touch(members.clone()))
-        };
-        found.map(of_runs).fold(of_members, usize::wrapping_add)
+        found.map(|found| found.touch(ids.clone())).fold(of_members, usize::wrapping_add)
     }
 }
 
@@ -85,8 +82,7 @@ impl Users {
             if (id - ids.start).is_multiple_of(IDS_TOUCHED) {
                 std::hint::black_box(scanned.touch(id..ids.end.min(id + IDS_TOUCHED)));
             }
-            for number in scanned.members.range(id) {
-                let member = &scanned.members.members[number];
+            for member in &scanned.members.members[scanned.members.range(id)] {
                 let (experiment, place) = (member.experiment as usize, member.place as usize);
                 let exposed = &scanned.exposed[experiment];
                 let user = &exposed.users[place];
@@ -98,7 +94,7 @@ impl Users {
                 self.user.active.clear();
                 for (pass, parts) in &scanned.passes {
                     for found in parts {
-                        self.read(&pass.groups[experiment], found, id, number, member.time());
+                        self.read(&pass.groups[experiment], found, id, member.time());
                     }
                 }
                 for aside in &scanned.asides[experiment] {
@@ -122,27 +118,15 @@ impl Users {
     }
 
     /// Reads the runs of one pass for one experiment of a user.
-    fn read(
-        &mut self,
-        groups: &[Group],
-        found: &Found,
-        id: usize,
-        member: usize,
-        time: Option<i64>,
-    ) {
+    fn read(&mut self, groups: &[Group], found: &Found, id: usize, time: Option<i64>) {
         for group in groups {
             let Some((low, high)) = group.when.bounds(time) else { continue };
-            for (block, place) in found.whole.of_key(id) {
+            for (block, place) in found.of_id(id) {
                 let run = &block.runs[place];
-                if run.first >= low && run.last < high {
+                if (low..high).contains(&run.first) {
                     block.items(place).iter().for_each(|item| self.take(group, run.day, item));
                 }
             }
-        }
-        for (block, place) in found.partial.of_key(member) {
-            let run = &block.runs[place];
-            let group = &groups[run.group as usize];
-            block.items(place).iter().for_each(|item| self.take(group, run.day, item));
         }
     }
 
