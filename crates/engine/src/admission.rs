@@ -33,7 +33,8 @@ pub enum Class {
     /// Somebody looks at the screen.
     #[default]
     Interactive,
-    /// One of many; all of them together count.
+    /// One of many; all of them together count. Those of a [`Session::batch`](crate::Session::batch)
+    /// leave a quarter of the memory to others.
     Batch,
 }
 

@@ -1,6 +1,6 @@
 //! The lake as DataFusion's catalog: a name becomes a snapshot when a statement is planned.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,10 +65,18 @@ pub(crate) struct Belief {
     tables: HashMap<String, Arc<LakeTable>>,
     /// Names of tables that have changed.
     changed: SpawnedTask<uplake_table::Result<Vec<String>>>,
+    /// Domains of tables that this process has not seen, which it opens meanwhile: a round trip, too.
+    _domains: Vec<SpawnedTask<()>>,
 }
 
 impl Belief {
-    fn new(lake: &Lake, tables: HashMap<String, Arc<LakeTable>>) -> Self {
+    fn new(lake: &Lake, tables: HashMap<String, Arc<LakeTable>>, domains: HashSet<String>) -> Self {
+        let open = |name: String| {
+            let lake = lake.clone();
+            // Whoever needs it hears of trouble.
+            SpawnedTask::spawn(async move { drop(lake.domain(&name).await) })
+        };
+        let _domains = domains.into_iter().map(open).collect();
         let (lake, asked) = (lake.clone(), tables.clone());
         let changed = SpawnedTask::spawn(async move {
             let look = asked.iter().map(async |(name, table)| {
@@ -77,7 +85,7 @@ impl Belief {
             });
             try_join_all(look).await.map(|changed| changed.into_iter().flatten().collect())
         });
-        Self { tables, changed }
+        Self { tables, changed, _domains }
     }
 }
 
@@ -133,7 +141,7 @@ impl LakeCatalog {
         if !self.lake.is_remote() || self.is_historic() {
             return None;
         }
-        let mut tables = HashMap::new();
+        let (mut tables, mut domains) = (HashMap::new(), HashSet::new());
         for name in names.filter(|name| !self.pinned.contains_key(*name)) {
             let seen = {
                 let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,19 +150,23 @@ impl LakeCatalog {
             let table = match seen {
                 Some(table) => table,
                 None => match self.lake.remembered_snapshot(name).await {
-                    Some(snapshot) => self.keep(name, snapshot, NEVER),
+                    Some(snapshot) => {
+                        domains
+                            .extend(snapshot.id_domains().iter().map(|spec| spec.domain.clone()));
+                        self.keep(name, snapshot, NEVER)
+                    }
                     None => continue,
                 },
             };
             tables.insert(name.to_owned(), table);
         }
-        (!tables.is_empty()).then(|| Belief::new(&self.lake, tables))
+        (!tables.is_empty()).then(|| Belief::new(&self.lake, tables, domains))
     }
 
     /// What `work` comes to with tables as they are believed to be; `None` once they are known to have
     /// changed, and then they are read anew from now on.
     pub async fn during<F: Future>(&self, belief: Belief, work: F) -> Option<F::Output> {
-        let Belief { tables, mut changed } = belief;
+        let Belief { tables, mut changed, _domains } = belief;
         let work = pin!(BELIEVED.scope(tables.clone(), work));
         let (done, rest, changed) = match select(work, &mut changed).await {
             Either::Left((answer, changed)) => (Some(answer), None, changed.await),

@@ -189,6 +189,100 @@ impl MemoryPool for SharedPool {
     }
 }
 
+/// The part of a pool that statements of one class may take together, so that others find the rest free.
+/// Merges and what deals out rows are counted by the pool alone.
+#[derive(Debug)]
+pub(crate) struct ClassPool {
+    pool: Arc<dyn MemoryPool>,
+    limit: usize,
+    taken: Mutex<usize>,
+}
+
+impl ClassPool {
+    pub fn new(pool: Arc<dyn MemoryPool>, limit: usize) -> Self {
+        Self { pool, limit, taken: Mutex::default() }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, usize> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counts(reservation: &MemoryReservation) -> bool {
+        matches!(Kind::of(reservation.consumer()), Kind::Spilling | Kind::Fixed)
+    }
+
+    /// May one that holds `held` take `more` when so much is taken? As in [`SharedPool`], what holds
+    /// nothing has nothing to spill, and a few rows more do not make a join fail.
+    fn fits(&self, taken: usize, held: usize, more: usize) -> bool {
+        let overdraft = held == 0 || more <= self.limit / 64;
+        let limit = if overdraft { self.limit + self.limit / 10 } else { self.limit };
+        taken.saturating_add(more) <= limit
+    }
+}
+
+impl fmt::Display for ClassPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "class({} of {})", human_readable_size(self.limit), self.pool)
+    }
+}
+
+impl MemoryPool for ClassPool {
+    fn name(&self) -> &'static str {
+        "class"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.pool.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.pool.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        if Self::counts(reservation) {
+            *self.taken() += additional;
+        }
+        self.pool.grow(reservation, additional);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        if Self::counts(reservation) {
+            let mut taken = self.taken();
+            *taken = taken.saturating_sub(shrink);
+        }
+        self.pool.shrink(reservation, shrink);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        if !Self::counts(reservation) {
+            return self.pool.try_grow(reservation, additional);
+        }
+        let mut taken = self.taken();
+        if !self.fits(*taken, reservation.size(), additional) {
+            return Err(DataFusionError::ResourcesExhausted(format!(
+                "{} asked for {} on top of {}, with {} of {} taken by statements of its class",
+                reservation.consumer().name(),
+                human_readable_size(additional),
+                human_readable_size(reservation.size()),
+                human_readable_size(*taken),
+                human_readable_size(self.limit),
+            )));
+        }
+        self.pool.try_grow(reservation, additional)?;
+        *taken += additional;
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        self.pool.reserved()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.limit)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,5 +314,30 @@ mod tests {
         // Small requests may overdraw.
         assert!(pool.fits(&merging(800, 900), Kind::Fixed, 0, 15));
         assert!(!pool.fits(&merging(900, 900), Kind::Fixed, 0, 15));
+    }
+    #[test]
+    fn a_class_leaves_the_rest_to_others() {
+        let whole: Arc<dyn MemoryPool> =
+            Arc::new(SharedPool::new(64_000, Arc::new(ColumnCache::new(0))));
+        let class: Arc<dyn MemoryPool> = Arc::new(ClassPool::new(Arc::clone(&whole), 32_000));
+        let of = |pool, name: &str| MemoryConsumer::new(name).register(pool);
+        let (first, second) = (of(&class, "first"), of(&class, "second"));
+        first.try_grow(30_000).unwrap();
+        second.try_grow(3_000).unwrap();
+        assert!(second.try_grow(3_000).is_err(), "32,000 are for this class");
+        second.try_grow(500).unwrap();
+        let other = of(&whole, "other");
+        other.try_grow(30_000).unwrap();
+        assert!(
+            first.try_grow(400).is_ok() && other.try_grow(2_000).is_err(),
+            "64,000 are for all"
+        );
+        drop(first);
+        second.try_grow(20_000).unwrap();
+        let rows = of(&class, "RepartitionExec[1]");
+        rows.try_grow(50_000).unwrap();
+        drop((second, rows, other));
+        assert_eq!((whole.reserved(), class.reserved()), (0, 0));
+        of(&class, "all").try_grow(32_000).unwrap();
     }
 }

@@ -20,7 +20,7 @@ use datafusion::common::{DataFusionError, TableReference};
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateDefaults};
 use datafusion::logical_expr::LogicalPlan;
@@ -52,7 +52,7 @@ use crate::join_ids::JoinIds;
 use crate::key_ids::highest_ids;
 use crate::match_words::MatchWords;
 use crate::moments::Shelf;
-use crate::pool::SharedPool;
+use crate::pool::{ClassPool, SharedPool};
 use crate::repair::Repairs;
 use crate::settings::Settings;
 use crate::statement::{self, Statement, with_lower_case};
@@ -281,7 +281,25 @@ impl Session {
             .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
             .build();
         let versions = catalog.pins();
-        let pinned = Self {
+        let pinned = self.over(state, catalog)?;
+        Ok((pinned, versions))
+    }
+
+    /// This session, whose statements together take at most `limit` bytes of the memory.
+    pub(crate) fn with_share(&self, limit: usize) -> Result<Self> {
+        let env = self.context.runtime_env();
+        let memory_pool = Arc::new(ClassPool::new(Arc::clone(&env.memory_pool), limit));
+        let runtime = RuntimeEnv { memory_pool, ..env.as_ref().clone() };
+        let state = SessionStateBuilder::new_from_existing(self.context.state())
+            .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
+            .with_runtime_env(Arc::new(runtime))
+            .build();
+        self.over(state, Arc::clone(&self.catalog))
+    }
+
+    /// A session of the same lake and memory.
+    fn over(&self, state: SessionState, catalog: Arc<LakeCatalog>) -> Result<Self> {
+        Ok(Self {
             context: context(state, &catalog)?,
             lake: self.lake.clone(),
             catalog,
@@ -293,8 +311,7 @@ impl Session {
             admission: Arc::clone(&self.admission),
             shelf: self.shelf.clone(),
             too_many_groups: Arc::clone(&self.too_many_groups),
-        };
-        Ok((pinned, versions))
+        })
     }
 
     /// Runs one statement now, whoever else computes.

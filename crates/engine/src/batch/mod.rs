@@ -72,6 +72,9 @@ pub struct BatchSummary {
 
 /// The answers of a batch, in the order in which they come.
 pub struct Batch {
+    /// With all of the memory, for statements that run alone.
+    whole: Arc<Session>,
+    /// With the part that statements of a batch may take.
     session: Arc<Session>,
     summary: BatchSummary,
     at_once: usize,
@@ -153,23 +156,30 @@ impl Session {
             }
             tables = good;
         }
-        let session = Arc::new(self.pinned(&tables).await?.0);
-        let mut batch = Batch::new(session, statements.len(), options);
+        let whole = self.pinned(&tables).await?.0;
+        let session = whole.with_share(self.budget.memory_bytes / 4 * 3)?;
+        let mut batch = Batch::new(Arc::new(whole), Arc::new(session), statements.len(), options);
         batch.start(statements).await;
         Ok(batch)
     }
 }
 
 impl Batch {
-    fn new(session: Arc<Session>, statements: usize, options: BatchOptions) -> Self {
+    fn new(
+        whole: Arc<Session>,
+        session: Arc<Session>,
+        statements: usize,
+        options: BatchOptions,
+    ) -> Self {
         let memory = session.budget.memory_bytes;
-        let pool = Arc::clone(&session.context.runtime_env().memory_pool);
+        let pool = Arc::clone(&whole.context.runtime_env().memory_pool);
         let rooms = Rooms {
             kept: Room::new(memory / KEPT_SHARE, &pool),
             answers: Room::new(memory / ANSWERS_SHARE, &pool),
         };
         Self {
             at_once: options.at_once.unwrap_or(session.budget.threads).max(1),
+            whole,
             session,
             summary: BatchSummary { statements, ..BatchSummary::default() },
             rooms,
@@ -281,7 +291,8 @@ impl Batch {
             let Some(mut work) = next else { return };
             work.alone = alone;
             let numbers = work.numbers.clone();
-            let (session, rooms) = (Arc::clone(&self.session), self.rooms.clone());
+            let session = Arc::clone(if alone { &self.whole } else { &self.session });
+            let rooms = self.rooms.clone();
             let one_thread = self.summary.different >= MANY * self.session.budget.threads;
             let handle = self.tasks.spawn(async move {
                 let one_thread = one_thread && !work.alone;
