@@ -96,9 +96,17 @@ async fn the_log_is_read_once_and_its_commits_are_kept() {
     assert_eq!(count(&asked, "GET", "lake.json"), 1);
     let (again, asked) = bucket.sql("reader", SUM);
     assert_eq!(first, again);
-    assert_eq!((log(&asked, "GET"), log(&asked, "HEAD")), (2, 0), "commits are kept: {asked:#?}");
+    // Is the last commit still that one, and is there no next?
+    let what = "the list and the commits are kept";
+    assert_eq!((log(&asked, "GET"), log(&asked, "HEAD")), (0, 2), "{what}: {asked:#?}");
     assert_eq!(count(&asked, "GET", ".parquet"), 0, "and so are the files");
     assert_eq!(asked.len(), 3, "{asked:#?}");
+
+    bucket.load("t", &[]);
+    let (more, asked) = bucket.sql("reader", SUM);
+    assert_ne!(more, first);
+    let looks = (log(&asked, "GET"), log(&asked, "HEAD"));
+    assert_eq!(looks, (3, 2), "there is a next; then as at first, with one commit: {asked:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
