@@ -163,8 +163,13 @@ async fn report(args: ReportArgs) -> Result<()> {
     }
     session.take_warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     if args.remember {
-        let (used, made) = session.remembered();
-        eprintln!("remembered: {used} data files before, {made} now");
+        match session.remembered() {
+            (0, 0) => eprintln!(
+                "remembered: nothing; it takes users with an id domain, a period that covers whole \
+                 files, and metrics that never change by themselves (see docs/experiments.md)"
+            ),
+            (used, made) => eprintln!("remembered: {used} data files before, {made} now"),
+        }
     }
     session.lake().storage().flush_cache().await;
     write_reports(&args, &made, several)?;

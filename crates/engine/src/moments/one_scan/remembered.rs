@@ -141,10 +141,8 @@ impl Shelf {
     }
 
     fn path(&self, key: &str) -> PathBuf {
-        // FNV-1a. Keys that share a name push each other out, no more.
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325, step);
-        self.folder.join(format!("{hash:016x}"))
+        // Keys that share a name push each other out, no more.
+        self.folder.join(format!("{:08x}-{:x}", crc32fast::hash(key.as_bytes()), key.len()))
     }
 }
 
@@ -281,7 +279,11 @@ impl Session {
         });
         let (parts, saved) = joined(kept.join().await.map(Ok))?;
         if let Err(error) = saved {
-            let message = format!("runs of rows cannot be kept for the next report: {error}");
+            let folder = shelf.folder.display();
+            let message = format!(
+                "nothing can be remembered for the next report in {folder} ({error}); \
+                 UPLAKE_CACHE names another folder"
+            );
             self.warn("runs", &message);
         }
         let counting = parts.into_iter().map(|((log, others), memory)| {
