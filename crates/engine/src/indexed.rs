@@ -507,7 +507,7 @@ impl Scan {
             .plan_file(file)
     }
 
-    /// The rows from decoded columns, if they are few and their columns are asked for again.
+    /// The rows from decoded columns, if their columns are asked for again.
     async fn pick(
         &self,
         file: &PartitionedFile,
@@ -524,19 +524,31 @@ impl Scan {
             true => left.map(|(condition, _)| Arc::clone(condition)).collect(),
             false => Vec::new(),
         };
-        let gather = Arc::new(Gather::new(
+        let gather = Gather::new(
             Arc::clone(&self.source.indexes.columns),
             Arc::clone(&self.store),
             self.source.inner.table_schema(),
             &left,
             projection,
             self.batch_rows,
-        )?);
-        if gather.reads_columns() && rows.cardinality() > answer.total / PICKED_SHARE {
-            return Ok(None);
-        }
+        )?;
         let metadata = self.metadata(file).await?;
-        let picked = gather.pick(file, &metadata, rows).await?;
+        let few = rows.cardinality() <= answer.total / PICKED_SHARE;
+        let picked = if few || !gather.reads_columns() {
+            Arc::new(gather).pick(file, &metadata, rows).await?
+        } else {
+            // Many rows are read like those of a whole file.
+            let table = inner.table_schema();
+            let mut read = projection.column_indices();
+            read.extend(left.iter().flat_map(collect_columns).map(|column| column.index()));
+            if !self.may_keep() || !has_types(&metadata, table, &read) {
+                return Ok(None);
+            }
+            let sieves = gather.sieves(&left)?.into();
+            let gather = gather.with_sieves(sieves, || self.counter("hot_rows_skipped"));
+            let wanted = group_rows(file, &metadata, rows);
+            Arc::new(gather).scan(file, &metadata, wanted, false).await?
+        };
         if picked.is_some() {
             self.count("hot_files", 1);
         }

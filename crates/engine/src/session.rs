@@ -39,7 +39,7 @@ use uplake_table::{AsOf, Domain, IndexCache, Lake};
 use crate::admission::Admission;
 use crate::catalog::LakeCatalog;
 use crate::count_ids::count_ids;
-use crate::dense::{self, DenseAggregateExec, DenseAggregates};
+use crate::dense::{self, DenseAggregateExec, DenseAggregates, LookupJoins, TextTests};
 use crate::domain_functions;
 use crate::error::{EngineError, Result};
 use crate::filter_ids::{self, filter_ids};
@@ -579,7 +579,10 @@ impl Session {
         plan: LogicalPlan,
         state: SessionState,
     ) -> Result<SendableRecordBatchStream> {
-        let joins = contains(physical.as_ref(), |plan| plan.is::<HashJoinExec>());
+        let joins = contains(physical.as_ref(), |plan| {
+            plan.is::<HashJoinExec>()
+                || plan.downcast_ref::<DenseAggregateExec>().is_some_and(DenseAggregateExec::joins)
+        });
         let others =
             |plan: &dyn ExecutionPlan| plan.is::<SortExec>() || plan.is::<DenseAggregateExec>();
         if !joins && !contains(physical.as_ref(), others) {
@@ -641,7 +644,7 @@ fn without_arrays(state: SessionState) -> SessionState {
         .build()
 }
 
-/// DataFusion's rules, and [`DenseAggregates`] among them.
+/// DataFusion's rules, and those of [`dense`] among them.
 fn physical_rules(
     too_many_groups: Option<&Arc<Mutex<HashSet<String>>>>,
 ) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
@@ -649,6 +652,10 @@ fn physical_rules(
     let place = rules.iter().position(|rule| rule.name() == dense::PLACE);
     if let (Some(too_many), Some(place)) = (too_many_groups, place) {
         rules.insert(place, Arc::new(DenseAggregates { too_many: Arc::clone(too_many) }));
+        // Once scans know of joins, and before the plan is checked.
+        let last = rules.len().saturating_sub(1);
+        rules.insert(last, Arc::new(LookupJoins));
+        rules.insert(last + 1, Arc::new(TextTests));
     }
     rules
 }

@@ -1,21 +1,29 @@
-//! The operator: every thread its own groups, merged as threads come to an end.
+//! The operator: every thread its own groups, merged when all have come to their ends.
+//!
+//! Groups by ids are in as many parts as there are threads, by ranges of ids, so that they are merged
+//! and handed out by all threads, too. Files are sorted by ids: a batch is mostly of one part.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch};
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, RecordBatch};
+use datafusion::arrow::compute::{filter, filter_record_batch};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Int32Type, Schema, SchemaRef, UInt32Type};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, Statistics};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
 };
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
 };
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -25,31 +33,61 @@ use datafusion::physical_plan::{
 };
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryFutureExt};
+use tokio::task::JoinError;
 
 use super::keys::Keys;
+use super::lookup::{Lookup, NOBODY, NONE, Seen, Side};
+use super::rows::Rows;
 use super::sums::{Plan, Slot};
-use super::too_many;
+use super::{too_many, with_columns};
 
+/// Columns of a lookup's other side have numbers from here on, see
+/// [`DenseAggregateExec::input_expressions`].
+pub(super) const SIDE_COLUMNS: usize = 1 << 20;
+/// Ids of which all groups are in one part: a file's batch has a tenth of them.
+const IDS_TOGETHER: u32 = 1 << 14;
+/// Batches in more pieces than this are not sorted by ids, and are taken apart by copying.
+const PIECES_MAX: usize = 8;
 /// Bytes by which a thread's groups grow before it asks for more.
 const MEMORY_STEP: usize = 1 << 20;
 
 /// `GROUP BY` of an id or of columns of few values.
 #[derive(Debug)]
 pub(crate) struct DenseAggregateExec {
-    what: What,
-    input: Arc<dyn ExecutionPlan>,
+    pub(super) what: What,
+    pub(super) input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     run: Mutex<Run>,
 }
 
 #[derive(Clone, Debug)]
-struct What {
-    schema: SchemaRef,
-    columns: Vec<Arc<dyn PhysicalExpr>>,
-    types: Vec<DataType>,
-    one_id: bool,
-    sums: Vec<Plan>,
+pub(super) struct What {
+    pub schema: SchemaRef,
+    pub columns: Vec<Group>,
+    /// Of the columns that are not [`Group::Side`].
+    pub types: Vec<DataType>,
+    pub one_id: bool,
+    pub sums: Vec<Plan>,
+    /// The rows are joined first.
+    pub lookup: Option<Lookup>,
+}
+
+/// What rows are grouped by.
+#[derive(Clone, Debug)]
+pub(super) enum Group {
+    Row(Arc<dyn PhysicalExpr>),
+    /// Of [`Lookup::groups`].
+    Side(usize),
+}
+
+impl Group {
+    pub fn expression(&self) -> Option<&Arc<dyn PhysicalExpr>> {
+        match self {
+            Self::Row(expr) => Some(expr),
+            Self::Side(_) => None,
+        }
+    }
 }
 
 impl What {
@@ -61,10 +99,29 @@ impl What {
     fn group_names(&self) -> String {
         self.names(0, self.columns.len())
     }
+
+    fn keys(&self) -> Keys {
+        let mut types = self.types.clone();
+        if self.lookup.is_some() && !self.one_id {
+            // The group of the other side.
+            types.push(DataType::UInt32);
+        }
+        Keys::new(&types, self.one_id)
+    }
+
+    /// What is computed of rows.
+    pub fn expressions(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        let lookup = self.lookup.iter().flat_map(|lookup| &lookup.condition);
+        let groups = self.columns.iter().filter_map(Group::expression);
+        groups.chain(self.sums.iter().flat_map(Plan::expressions)).chain(lookup)
+    }
 }
 
+/// The other side of a lookup, once it is read.
+type SideRead = Shared<BoxFuture<'static, Result<Arc<Side>, Arc<DataFusionError>>>>;
+
 /// All groups, once every thread has come to its end.
-type Whole = Shared<BoxFuture<'static, Result<RecordBatch, Arc<DataFusionError>>>>;
+type Whole = Shared<BoxFuture<'static, Result<Arc<[RecordBatch]>, Arc<DataFusionError>>>>;
 
 /// The answer while there are partitions that have not asked for it.
 #[derive(Debug, Default)]
@@ -83,8 +140,24 @@ impl DenseAggregateExec {
         one_id: bool,
         sums: Vec<Plan>,
     ) -> Self {
-        let schema = plan.schema();
-        Self::over(What { schema, columns, types, one_id, sums }, Arc::clone(input))
+        let (schema, lookup) = (plan.schema(), None);
+        let columns = columns.into_iter().map(Group::Row).collect();
+        Self::over(What { schema, columns, types, one_id, sums, lookup }, Arc::clone(input))
+    }
+
+    /// Does it look up what a join would have?
+    pub fn joins(&self) -> bool {
+        self.what.lookup.is_some()
+    }
+
+    /// Does that join hand out rows that no row of the input was joined with?
+    pub fn is_outer(&self) -> bool {
+        self.what.lookup.as_ref().is_some_and(|lookup| lookup.outer)
+    }
+
+    /// Is it by one id, of which no two rows that it hands out have the same?
+    pub fn is_by_id(&self) -> bool {
+        self.what.one_id
     }
 
     /// What the rows are grouped by.
@@ -92,7 +165,72 @@ impl DenseAggregateExec {
         self.what.group_names()
     }
 
-    fn over(what: What, input: Arc<dyn ExecutionPlan>) -> Self {
+    /// What is computed of rows, over the columns of the input, and of the other side from
+    /// [`SIDE_COLUMNS`] on; the last is the key that is looked up.
+    pub(super) fn input_expressions(&self) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
+        let expressions = self.what.expressions();
+        let Some(lookup) = &self.what.lookup else { return Ok(expressions.cloned().collect()) };
+        let (schema, of_input) = (self.input.schema(), &lookup.input_columns);
+        let below = |column: &Column| match of_input.get(column.index()) {
+            Some(below) => Column::new(schema.field(*below).name(), *below),
+            None => Column::new(column.name(), SIDE_COLUMNS + column.index() - of_input.len()),
+        };
+        let mut found: Vec<Arc<dyn PhysicalExpr>> =
+            expressions.map(|expr| with_columns(expr, below)).collect::<Result<_>>()?;
+        found.push(Arc::new(lookup.key.clone()));
+        Ok(found)
+    }
+
+    /// The same over other columns: `expressions` are those of [`Self::input_expressions`], over
+    /// `input`.
+    pub(super) fn over_other_columns(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        mut expressions: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Self> {
+        let mut what = self.what.clone();
+        if let Some(lookup) = &mut what.lookup {
+            let key = expressions.pop();
+            if let Some(key) = key.as_ref().and_then(|key| key.downcast_ref::<Column>()) {
+                lookup.key = key.clone();
+            }
+            let used: BTreeSet<usize> =
+                expressions.iter().flat_map(collect_columns).map(|c| c.index()).collect();
+            let of_input: Vec<usize> = used.into_iter().filter(|c| *c < SIDE_COLUMNS).collect();
+            let of_side = &lookup.schema.fields()[lookup.input_columns.len()..];
+            let schema = input.schema();
+            let fields = of_input.iter().map(|column| schema.field(*column).clone());
+            let fields = fields.map(|field| Arc::new(field.with_nullable(true)));
+            let fields: Vec<FieldRef> = fields.chain(of_side.iter().cloned()).collect();
+            let joined = Arc::new(Schema::new(fields));
+            let place = |column: &Column| {
+                let at = match column.index().checked_sub(SIDE_COLUMNS) {
+                    Some(of_side) => of_input.len() + of_side,
+                    None => of_input.partition_point(|used| *used < column.index()),
+                };
+                Column::new(joined.field(at).name(), at)
+            };
+            for expr in &mut expressions {
+                *expr = with_columns(expr, place)?;
+            }
+            (lookup.input_columns, lookup.schema) = (of_input, joined);
+        }
+        let mut expressions = expressions.into_iter();
+        let missing = || DataFusionError::Internal("an aggregate has too few expressions".into());
+        let mut next = |_: &Arc<dyn PhysicalExpr>| expressions.next().ok_or_else(missing);
+        for group in &mut what.columns {
+            if let Group::Row(expr) = group {
+                *expr = next(expr)?;
+            }
+        }
+        what.sums = what.sums.iter().map(|sum| sum.map(&mut next)).collect::<Result<_>>()?;
+        if let Some(condition) = what.lookup.as_mut().and_then(|lookup| lookup.condition.as_mut()) {
+            *condition = next(condition)?;
+        }
+        Ok(Self::over(what, input))
+    }
+
+    pub(super) fn over(what: What, input: Arc<dyn ExecutionPlan>) -> Self {
         let partitions = input.output_partitioning().partition_count();
         let properties = PlanProperties::new(
             EquivalenceProperties::new(Arc::clone(&what.schema)),
@@ -125,30 +263,183 @@ impl DenseAggregateExec {
     }
 
     fn start(&self, context: &Arc<TaskContext>) -> Result<Whole> {
-        let meeting: Arc<Mutex<Option<Groups>>> = Arc::default();
         let groups = MetricBuilder::new(&self.metrics).global_counter("groups");
+        let side = match &self.what.lookup {
+            Some(lookup) => Some(self.read_side(lookup, context)?),
+            None => None,
+        };
+        let partitions = self.input.output_partitioning().partition_count();
+        let parts = if self.what.one_id { partitions } else { 1 };
         let mut threads = Vec::new();
-        for partition in 0..self.input.output_partitioning().partition_count() {
+        for partition in 0..partitions {
             let input = self.input.execute(partition, Arc::clone(context))?;
-            let consumer = MemoryConsumer::new("DenseAggregate").register(context.memory_pool());
             let baseline = BaselineMetrics::new(&self.metrics, partition);
-            let grouped = Groups::new(self.what.clone(), consumer)?;
-            let meeting = Arc::clone(&meeting);
-            threads.push(SpawnedTask::spawn(grouped.take_all(input, baseline, meeting)));
+            let memory = || MemoryConsumer::new("DenseAggregate").register(context.memory_pool());
+            let grouped = (0..parts).map(|_| Groups::new(self.what.clone(), memory()));
+            let grouped = Parts { parts: grouped.collect::<Result<_>>()?, seen: Seen::default() };
+            let side = side.clone();
+            threads.push(SpawnedTask::spawn(grouped.take_all(side, input, baseline)));
         }
-        let what = self.what.clone();
+        let batch_rows = context.session_config().batch_size();
         let whole = async move {
+            let mut seen = Seen::default();
+            let mut of_threads: Vec<Vec<Groups>> = (0..parts).map(|_| Vec::new()).collect();
             for thread in threads {
-                thread.join().await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??;
+                let found = ended(thread.join().await)?;
+                seen.merge(&found.seen);
+                let each = of_threads.iter_mut().zip(found.parts);
+                each.for_each(|(part, groups)| part.push(groups));
             }
-            let last = meeting.lock().unwrap_or_else(PoisonError::into_inner).take();
-            match last {
-                Some(last) => last.finish(&groups),
-                None => Ok(RecordBatch::new_empty(what.schema)),
+            let seen = Arc::new(seen);
+            let merged = of_threads.into_iter().enumerate().map(|(part, groups)| {
+                let seen = Arc::clone(&seen);
+                let of_part = move |id: Option<i32>| part_of(id, parts) == part;
+                SpawnedTask::spawn(async move { Groups::whole(groups, &seen, of_part, batch_rows) })
+            });
+            let merged: Vec<_> = merged.collect();
+            let mut batches = Vec::with_capacity(parts);
+            for part in merged {
+                let batch = ended(part.join().await)?;
+                groups.add(batch.num_rows());
+                batches.push(batch);
             }
+            Ok(batches.into())
         };
         Ok(whole.map_err(Arc::new).boxed().shared())
     }
+
+    fn read_side(&self, lookup: &Lookup, context: &Arc<TaskContext>) -> Result<SideRead> {
+        let rows = lookup.side.execute(0, Arc::clone(context))?;
+        let memory = MemoryConsumer::new("DenseLookup").register(context.memory_pool());
+        let (lookup, context) = (lookup.clone(), Arc::clone(context));
+        let read = Side::read(lookup, rows, memory, context, self.what.group_names());
+        let counter = MetricBuilder::new(&self.metrics).global_counter("lookup_rows");
+        let side = async move {
+            let side = read.await?;
+            counter.add(side.len());
+            Ok::<_, DataFusionError>(Arc::new(side))
+        };
+        Ok(side.map_err(Arc::new).boxed().shared())
+    }
+}
+
+fn ended<T>(joined: Result<Result<T>, JoinError>) -> Result<T> {
+    joined.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
+}
+
+/// The part that the group of an id is in.
+fn part_of(id: Option<i32>, parts: usize) -> usize {
+    id.map_or(0, |id| (id as u32 / IDS_TOGETHER) as usize % parts)
+}
+
+/// What a thread has seen.
+struct Parts {
+    parts: Vec<Groups>,
+    /// Of the other side of an outer join.
+    seen: Seen,
+}
+
+impl Parts {
+    async fn take_all(
+        mut self,
+        side: Option<SideRead>,
+        mut input: SendableRecordBatchStream,
+        baseline: BaselineMetrics,
+    ) -> Result<Self> {
+        let side = match side {
+            Some(side) => Some(side.await.map_err(DataFusionError::Shared)?),
+            None => None,
+        };
+        self.parts.iter_mut().for_each(|groups| groups.side.clone_from(&side));
+        let mut rows = Rows::default();
+        while let Some(batch) = input.next().await {
+            let _timer = baseline.elapsed_compute().timer();
+            let batch = batch?;
+            match &side {
+                Some(side) => {
+                    let joined = side.join(&batch)?;
+                    if side.is_outer() {
+                        self.seen.add(&joined.partners);
+                    }
+                    self.add(&joined.batch, Some(&joined.partners), &mut rows)?;
+                }
+                None => self.add(&batch, None, &mut rows)?,
+            }
+        }
+        Ok(self)
+    }
+
+    /// Adds rows to the parts that their groups are in.
+    fn add(
+        &mut self,
+        batch: &RecordBatch,
+        partners: Option<&[u32]>,
+        rows: &mut Rows,
+    ) -> Result<()> {
+        let count = self.parts.len();
+        let Some(first) = self.parts.first_mut() else { return Ok(()) };
+        if count == 1 || batch.num_rows() == 0 {
+            return first.add(batch, partners, rows);
+        }
+        let ids = first.columns(batch)?;
+        let ids = ids[0].as_primitive::<Int32Type>();
+        let pieces = pieces_of(ids, partners, count);
+        if pieces.len() <= PIECES_MAX {
+            for (part, range) in pieces {
+                let piece = batch.slice(range.start, range.len());
+                let partners = partners.map(|partners| &partners[range.clone()]);
+                self.parts[part].add(&piece, partners, rows)?;
+            }
+            return Ok(());
+        }
+        for (part, groups) in self.parts.iter_mut().enumerate() {
+            let here = || pieces.iter().filter(|(of_piece, _)| *of_piece == part);
+            let numbers = || here().flat_map(|(_, range)| range.clone());
+            let mut mask = vec![false; batch.num_rows()];
+            here().for_each(|(_, range)| mask[range.clone()].fill(true));
+            let piece = filter_record_batch(batch, &BooleanArray::from(mask))?;
+            let partners: Option<Vec<u32>> =
+                partners.map(|partners| numbers().map(|row| partners[row]).collect());
+            groups.add(&piece, partners.as_deref(), rows)?;
+        }
+        Ok(())
+    }
+}
+
+/// Ranges of rows that are in one part. Those without a partner are where the row before them is: every
+/// part has a group that is not handed out.
+fn pieces_of(
+    ids: &Int32Array,
+    partners: Option<&[u32]>,
+    parts: usize,
+) -> Vec<(usize, Range<usize>)> {
+    let mut pieces: Vec<(usize, Range<usize>)> = Vec::new();
+    let (values, nulls) = (ids.values(), ids.nulls());
+    let mut together = None;
+    for (row, id) in values.iter().enumerate() {
+        if partners.is_some_and(|partners| partners[row] == NONE) {
+            continue;
+        }
+        let id = Some(*id).filter(|_| nulls.is_none_or(|nulls| nulls.is_valid(row)));
+        let here = id.map(|id| id as u32 / IDS_TOGETHER);
+        if together == Some(here) {
+            continue;
+        }
+        together = Some(here);
+        let part = part_of(id, parts);
+        match pieces.last_mut() {
+            None => pieces.push((part, 0..ids.len())),
+            Some((same, _)) if *same == part => {}
+            Some((_, range)) => {
+                range.end = row;
+                pieces.push((part, row..ids.len()));
+            }
+        }
+    }
+    if pieces.is_empty() {
+        pieces.push((0, 0..ids.len()));
+    }
+    pieces
 }
 
 /// The groups of the rows that one thread, or several, have seen.
@@ -158,62 +449,43 @@ struct Groups {
     slots: Vec<Slot>,
     /// Of each group.
     rows: Vec<i64>,
+    side: Option<Arc<Side>>,
     memory: MemoryReservation,
 }
 
 impl Groups {
     fn new(what: What, memory: MemoryReservation) -> Result<Self> {
         let slots = what.sums.iter().map(Plan::start).collect::<Result<_>>()?;
-        let keys = Keys::new(&what.types, what.one_id);
-        Ok(Self { what, keys, slots, rows: Vec::new(), memory })
+        let keys = what.keys();
+        Ok(Self { what, keys, slots, rows: Vec::new(), side: None, memory })
     }
 
-    /// Groups all of `input`, then merges with the threads that have come to their ends before.
-    async fn take_all(
-        mut self,
-        mut input: SendableRecordBatchStream,
-        baseline: BaselineMetrics,
-        meeting: Arc<Mutex<Option<Self>>>,
+    fn columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let columns = self.what.columns.iter().filter_map(Group::expression);
+        columns.map(|column| column.evaluate(batch)?.into_array(batch.num_rows())).collect()
+    }
+
+    /// Adds rows; joined ones with their `partners`.
+    fn add(
+        &mut self,
+        batch: &RecordBatch,
+        partners: Option<&[u32]>,
+        rows: &mut Rows,
     ) -> Result<()> {
-        let mut groups = Vec::new();
-        while let Some(batch) = input.next().await {
-            let _timer = baseline.elapsed_compute().timer();
-            self.add(&batch?, &mut groups)?;
+        let mut columns = self.columns(batch)?;
+        if let (Some(side), Some(partners), false) = (&self.side, partners, self.what.one_id) {
+            columns.push(side.groups(partners));
         }
-        drop(input);
-        let _timer = baseline.elapsed_compute().timer();
-        let lock = || meeting.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let mut waiting = lock();
-            let Some(mut other) = waiting.take() else {
-                *waiting = Some(self);
-                return Ok(());
-            };
-            drop(waiting);
-            // The larger one takes in the smaller.
-            if other.keys.len() > self.keys.len() {
-                std::mem::swap(&mut self, &mut other);
-            }
-            self.merge(other)?;
-        }
-    }
-
-    fn add(&mut self, batch: &RecordBatch, groups: &mut Vec<usize>) -> Result<()> {
-        let columns: Vec<ArrayRef> = self
-            .what
-            .columns
-            .iter()
-            .map(|column| column.evaluate(batch)?.into_array(batch.num_rows()))
-            .collect::<Result<_>>()?;
-        self.keys.find(&columns, groups)?;
+        // What columns of few values say of partners is in the last of them.
+        rows.find(&mut self.keys, &columns, partners.filter(|_| self.what.one_id))?;
         if self.keys.is_too_long() {
             return Err(too_many(&self.what.group_names()));
         }
         let count = self.keys.len();
         self.rows.resize(count, 0);
-        groups.iter().for_each(|group| self.rows[*group] += 1);
+        rows.add_to_each(&mut self.rows, 1);
         for slot in &mut self.slots {
-            slot.add(batch, groups, count)?;
+            slot.add(batch, rows, count)?;
         }
         self.account()
     }
@@ -230,7 +502,7 @@ impl Groups {
 
     fn merge(&mut self, other: Self) -> Result<()> {
         let mut groups = Vec::new();
-        self.keys.find(&other.keys.values()?, &mut groups)?;
+        self.keys.merge(&other.keys, &mut groups)?;
         let count = self.keys.len();
         self.rows.resize(count, 0);
         other.rows.iter().zip(&groups).for_each(|(more, group)| self.rows[*group] += more);
@@ -240,11 +512,63 @@ impl Groups {
         self.account()
     }
 
-    fn finish(self, groups: &Count) -> Result<RecordBatch> {
-        groups.add(self.keys.len());
-        let mut columns = self.keys.values()?;
+    /// The groups of all threads. `seen`: rows of a lookup's other side that have had a partner;
+    /// `is_here`: are those of an id in this part?
+    fn whole(
+        mut of_threads: Vec<Self>,
+        seen: &Seen,
+        is_here: impl Fn(Option<i32>) -> bool,
+        batch_rows: usize,
+    ) -> Result<RecordBatch> {
+        // The largest takes in the others.
+        of_threads.sort_by_key(|groups| groups.keys.len());
+        let nothing = || DataFusionError::Internal("an aggregate has no threads".into());
+        let mut whole = of_threads.pop().ok_or_else(nothing)?;
+        for other in of_threads {
+            whole.merge(other)?;
+        }
+        if let Some(side) = whole.side.clone().filter(|side| side.is_outer()) {
+            let mut rows = Rows::default();
+            for from in (0..side.len()).step_by(batch_rows.max(1)) {
+                if let Some(joined) = side.unseen(seen, &is_here, from, batch_rows)? {
+                    whole.add(&joined.batch, Some(&joined.partners), &mut rows)?;
+                }
+            }
+        }
+        whole.finish()
+    }
+
+    fn finish(self) -> Result<RecordBatch> {
+        let nobody = self.keys.nobody();
+        let mut values = self.keys.values()?;
+        let mut joined = None;
+        if let (Some(side), false) = (&self.side, self.what.one_id) {
+            let last = values.pop();
+            joined = last.map(|of_side| (Arc::clone(side), of_side));
+        }
+        let mut values = values.into_iter();
+        let mut columns = Vec::with_capacity(self.what.schema.fields().len());
+        for column in &self.what.columns {
+            let from_rows = || DataFusionError::Internal("a group has too few columns".into());
+            columns.push(match (column, &joined) {
+                (Group::Side(column), Some((side, of_side))) => side.values(*column, of_side)?,
+                _ => values.next().ok_or_else(from_rows)?,
+            });
+        }
         for slot in self.slots {
             columns.push(slot.finish(&self.rows)?);
+        }
+        let count = self.rows.len();
+        let kept: Option<BooleanArray> = match (nobody, joined) {
+            (Some(nobody), _) => Some((0..count).map(|at| Some(at != nobody)).collect()),
+            (None, Some((_, of_side))) => {
+                let of_side = of_side.as_primitive::<UInt32Type>().values();
+                Some(of_side.iter().map(|group| Some(*group != NOBODY)).collect())
+            }
+            (None, None) => None,
+        };
+        if let Some(kept) = kept {
+            columns = columns.iter().map(|c| filter(c, &kept)).collect::<Result<_, _>>()?;
         }
         Ok(RecordBatch::try_new(self.what.schema, columns)?)
     }
@@ -253,7 +577,11 @@ impl Groups {
 impl DisplayAs for DenseAggregateExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let aggregates = self.what.names(self.what.columns.len(), self.what.schema.fields().len());
-        write!(f, "DenseAggregateExec: gby=[{}], aggr=[{aggregates}]", self.group_names())
+        write!(f, "DenseAggregateExec: gby=[{}], aggr=[{aggregates}]", self.group_names())?;
+        match &self.what.lookup {
+            Some(lookup) => write!(f, ", {lookup}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -267,16 +595,20 @@ impl ExecutionPlan for DenseAggregateExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
+        let side = self.what.lookup.as_ref().map(|lookup| &lookup.side);
+        std::iter::once(&self.input).chain(side).collect()
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        let wanted = self.what.lookup.as_ref().and_then(|lookup| lookup.wanted.as_ref());
+        wanted.map(|wanted| Arc::clone(&wanted.filter)).into_iter().collect()
     }
 
     fn apply_expressions(
         &self,
         visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        let expressions =
-            self.what.columns.iter().chain(self.what.sums.iter().flat_map(Plan::expressions));
-        for expr in expressions {
+        for expr in self.what.expressions() {
             if visit(expr)? == TreeNodeRecursion::Stop {
                 return Ok(TreeNodeRecursion::Stop);
             }
@@ -289,10 +621,13 @@ impl ExecutionPlan for DenseAggregateExec {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = children
-            .pop()
-            .ok_or_else(|| DataFusionError::Internal("an aggregate has one input".into()))?;
-        Ok(Arc::new(Self::over(self.what.clone(), input)))
+        let mut what = self.what.clone();
+        let missing = || DataFusionError::Internal("an aggregate has one input".into());
+        if let Some(lookup) = &mut what.lookup {
+            lookup.side = children.pop().ok_or_else(missing)?;
+        }
+        let input = children.pop().ok_or_else(missing)?;
+        Ok(Arc::new(Self::over(what, input)))
     }
 
     fn with_new_children(
@@ -318,11 +653,15 @@ impl ExecutionPlan for DenseAggregateExec {
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let batches = async move {
             let whole = whole.await.map_err(DataFusionError::Shared)?;
-            let share = whole.num_rows().div_ceil(parts);
-            let start = (share * partition).min(whole.num_rows());
-            let end = (start + share).min(whole.num_rows());
-            let pieces = (start..end).step_by(rows.max(1)).map(move |from| {
-                let piece = whole.slice(from, rows.min(end - from));
+            let mut pieces = Vec::new();
+            for batch in whole.iter() {
+                let share = batch.num_rows().div_ceil(parts);
+                let start = (share * partition).min(batch.num_rows());
+                let end = (start + share).min(batch.num_rows());
+                let piece = |from: usize| batch.slice(from, rows.min(end - from));
+                pieces.extend((start..end).step_by(rows.max(1)).map(piece));
+            }
+            let pieces = pieces.into_iter().map(move |piece| {
                 baseline.record_output(piece.num_rows());
                 Ok(piece)
             });
@@ -340,7 +679,7 @@ impl ExecutionPlan for DenseAggregateExec {
     }
 
     fn child_stats_requests(&self, _: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(None)]
+        vec![ChildStats::At(None); self.children().len()]
     }
 
     fn statistics_from_inputs(

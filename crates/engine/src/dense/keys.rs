@@ -11,8 +11,10 @@ use datafusion::arrow::array::{
     StringViewArray,
 };
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Date32Type, Int32Type, Int64Type};
+use datafusion::arrow::datatypes::{DataType, Date32Type, Int32Type, Int64Type, UInt32Type};
 use datafusion::common::{HashMap, Result};
+
+use super::lookup::NONE;
 
 /// Ids of a page of [`IdKeys`], as a power of two.
 const PAGE_SHIFT: u32 = 14;
@@ -57,7 +59,7 @@ impl Keys {
     /// Groups there are.
     pub fn len(&self) -> usize {
         match self {
-            Self::Id(keys) => keys.ids.len(),
+            Self::Id(keys) => keys.len(),
             Self::Few(keys) => keys.count,
         }
     }
@@ -70,6 +72,44 @@ impl Keys {
             Self::Few(keys) => keys.find(columns, groups)?,
         }
         Ok(())
+    }
+
+    /// [`Self::find`] of joined rows: those without a partner have a group of their own, which is
+    /// [`Self::nobody`]. Groups by columns of few values have it by a column of its own.
+    pub fn find_joined(
+        &mut self,
+        columns: &[ArrayRef],
+        partners: &[u32],
+        groups: &mut Vec<usize>,
+    ) -> Result<()> {
+        match self {
+            Self::Id(keys) => {
+                groups.clear();
+                keys.find_joined(columns[0].as_primitive::<Int32Type>(), partners, groups);
+                Ok(())
+            }
+            Self::Few(_) => self.find(columns, groups),
+        }
+    }
+
+    /// The groups here of another's groups, in their order.
+    pub fn merge(&mut self, other: &Self, groups: &mut Vec<usize>) -> Result<()> {
+        match (self, other) {
+            (Self::Id(keys), Self::Id(other)) => {
+                groups.clear();
+                keys.merge(other, groups);
+                Ok(())
+            }
+            (keys, other) => keys.find(&other.values()?, groups),
+        }
+    }
+
+    /// The group by ids that rows without a partner are in.
+    pub fn nobody(&self) -> Option<usize> {
+        match self {
+            Self::Id(keys) => keys.nobody,
+            Self::Few(_) => None,
+        }
     }
 
     /// Are there more groups, or values of a column, than arrays are good for?
@@ -100,10 +140,7 @@ impl Keys {
     /// Bytes.
     pub fn size(&self) -> usize {
         match self {
-            Self::Id(keys) => {
-                keys.pages.iter().flatten().count() * PAGE * size_of::<u32>()
-                    + keys.ids.capacity() * size_of::<i32>()
-            }
+            Self::Id(keys) => keys.size(),
             Self::Few(keys) => {
                 keys.groups.capacity() * size_of::<u32>()
                     + keys.columns.iter().map(|codes| codes.bytes).sum::<usize>()
@@ -120,10 +157,22 @@ pub(super) struct IdKeys {
     pages: Vec<Option<Box<[u32; PAGE]>>>,
     ids: Vec<i32>,
     null: Option<usize>,
+    /// The group of rows that are not joined.
+    nobody: Option<usize>,
 }
 
 impl IdKeys {
-    fn find(&mut self, ids: &Int32Array, groups: &mut Vec<usize>) {
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> usize {
+        self.pages.iter().flatten().count() * PAGE * size_of::<u32>()
+            + self.ids.capacity() * size_of::<i32>()
+    }
+
+    pub fn find(&mut self, ids: &Int32Array, groups: &mut Vec<usize>) {
         if ids.null_count() == 0 {
             groups.extend(ids.values().iter().map(|id| self.group(*id)));
             return;
@@ -131,13 +180,65 @@ impl IdKeys {
         for id in ids {
             let group = match id {
                 Some(id) => self.group(id),
-                None => *self.null.get_or_insert_with(|| {
-                    self.ids.push(0);
-                    self.ids.len() - 1
-                }),
+                None => self.null_group(),
             };
             groups.push(group);
         }
+    }
+
+    fn find_joined(&mut self, ids: &Int32Array, partners: &[u32], groups: &mut Vec<usize>) {
+        let (values, nulls) = (ids.values(), ids.nulls());
+        for (row, partner) in partners.iter().enumerate() {
+            groups.push(if *partner == NONE {
+                self.nobody_group()
+            } else if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                self.null_group()
+            } else {
+                self.group(values[row])
+            });
+        }
+    }
+
+    fn merge(&mut self, other: &Self, groups: &mut Vec<usize>) {
+        for (group, id) in other.ids.iter().enumerate() {
+            groups.push(if Some(group) == other.null {
+                self.null_group()
+            } else if Some(group) == other.nobody {
+                self.nobody_group()
+            } else {
+                self.group(*id)
+            });
+        }
+    }
+
+    /// The group of each id that has one, or [`NONE`]; and how many have.
+    pub fn look_up(&self, ids: &Int32Array) -> (Vec<u32>, usize) {
+        let place = |id: i32| {
+            let id = id as u32;
+            let page = self.pages.get((id >> PAGE_SHIFT) as usize).and_then(Option::as_ref);
+            page.map_or(NONE, |page| page[id as usize % PAGE].wrapping_sub(1))
+        };
+        let mut found: Vec<u32> = ids.values().iter().map(|id| place(*id)).collect();
+        if let Some(nulls) = ids.nulls() {
+            let rows = found.iter_mut().zip(nulls).filter(|(_, valid)| !valid);
+            rows.for_each(|(place, _)| *place = NONE);
+        }
+        let matched = found.iter().map(|place| usize::from(*place != NONE)).sum();
+        (found, matched)
+    }
+
+    fn null_group(&mut self) -> usize {
+        *self.null.get_or_insert_with(|| {
+            self.ids.push(0);
+            self.ids.len() - 1
+        })
+    }
+
+    fn nobody_group(&mut self) -> usize {
+        *self.nobody.get_or_insert_with(|| {
+            self.ids.push(0);
+            self.ids.len() - 1
+        })
     }
 
     fn group(&mut self, id: i32) -> usize {
@@ -156,13 +257,12 @@ impl IdKeys {
     }
 
     fn values(&self) -> Int32Array {
-        match self.null {
-            None => Int32Array::from(self.ids.clone()),
-            Some(null) => {
-                let id = |(group, id): (usize, &i32)| (group != null).then_some(*id);
-                self.ids.iter().enumerate().map(id).collect()
-            }
+        if self.null.is_none() && self.nobody.is_none() {
+            return Int32Array::from(self.ids.clone());
         }
+        let no_id = [self.null, self.nobody];
+        let id = |(group, id): (usize, &i32)| (!no_id.contains(&Some(group))).then_some(*id);
+        self.ids.iter().enumerate().map(id).collect()
     }
 }
 
@@ -302,6 +402,7 @@ impl Codes {
             DataType::Int32 => self.find_numbers(column.as_primitive::<Int32Type>(), codes),
             DataType::Date32 => self.find_numbers(column.as_primitive::<Date32Type>(), codes),
             DataType::Int64 => self.find_numbers(column.as_primitive::<Int64Type>(), codes),
+            DataType::UInt32 => self.find_numbers(column.as_primitive::<UInt32Type>(), codes),
             _ => {
                 let wide = cast(column, &DataType::Int64)?;
                 self.find_numbers(wide.as_primitive::<Int64Type>(), codes);

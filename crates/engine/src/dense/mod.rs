@@ -10,8 +10,12 @@
 //!   the plan without this.
 
 mod exec;
+mod joins;
 mod keys;
+mod lookup;
+mod rows;
 mod sums;
+mod text_tests;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +24,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, Result};
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -28,8 +33,11 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use uplake_table::ID_PREFIX;
 
 pub(crate) use exec::DenseAggregateExec;
+pub(crate) use joins::LookupJoins;
 use keys::Keys;
+pub(crate) use lookup::AmongIds;
 use sums::Plan;
+pub(crate) use text_tests::TextTests;
 
 /// The rule that puts [`DenseAggregateExec`] in place of aggregates it can do. It must come before
 /// partitions are chosen.
@@ -103,6 +111,24 @@ fn dense(node: &Arc<dyn ExecutionPlan>) -> Option<DenseAggregateExec> {
         .map(|(function, filter)| Plan::new(function, filter.as_ref(), &schema))
         .collect();
     Some(DenseAggregateExec::new(node, first.input(), columns, types?, ids == 1, sums?))
+}
+
+/// Does it compare two values, and nothing else?
+fn compares(op: &Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+/// The expression with every column written as `column` says.
+fn with_columns(
+    expr: &Arc<dyn PhysicalExpr>,
+    column: impl Fn(&Column) -> Column,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let changed = Arc::clone(expr).transform_up(|part| match part.downcast_ref::<Column>() {
+        Some(found) => Ok(Transformed::yes(Arc::new(column(found)) as _)),
+        None => Ok(Transformed::no(part)),
+    })?;
+    Ok(changed.data)
 }
 
 /// The error of a plan that is better run without arrays; memory is not the reason.

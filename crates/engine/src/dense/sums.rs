@@ -19,6 +19,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{CaseExpr, Column, Literal};
 
+use super::rows::Rows;
+
 /// What an aggregate adds up, known before a row is seen.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -86,6 +88,18 @@ impl Plan {
         self.arguments.iter().chain(&self.condition)
     }
 
+    /// The same of other rows: `change` says how an expression is written there.
+    pub fn map(
+        &self,
+        mut change: impl FnMut(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Self> {
+        Ok(Self {
+            arguments: self.arguments.iter().map(&mut change).collect::<Result<_>>()?,
+            condition: self.condition.as_ref().map(&mut change).transpose()?,
+            ..self.clone()
+        })
+    }
+
     pub fn start(&self) -> Result<Slot> {
         let values = match self.what {
             What::Count => Values::Count,
@@ -135,8 +149,8 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Adds rows; `groups` has the group of each, of `count` there are.
-    pub fn add(&mut self, batch: &RecordBatch, groups: &[usize], count: usize) -> Result<()> {
+    /// Adds rows, which are in groups of `count` there are.
+    pub fn add(&mut self, batch: &RecordBatch, rows: &mut Rows, count: usize) -> Result<()> {
         let condition = match &self.plan.condition {
             None => None,
             Some(condition) => Some(condition.evaluate(batch)?.into_array(batch.num_rows())?),
@@ -149,13 +163,13 @@ impl Slot {
                 .iter()
                 .map(|argument| argument.evaluate(batch)?.into_array(batch.num_rows()))
                 .collect::<Result<_>>()?;
-            return accumulator.update_batch(&arguments, groups, condition.as_ref(), count);
+            return accumulator.update_batch(&arguments, rows.groups(), condition.as_ref(), count);
         }
         self.missing.resize(count, 0);
         let argument = &self.plan.arguments[0];
         if let Some(literal) = argument.downcast_ref::<Literal>() {
             let value = literal.value().clone();
-            self.add_literal(&value, groups, count, condition.as_ref());
+            self.add_literal(&value, rows, count, condition.as_ref());
             return Ok(());
         }
         let argument = argument.evaluate(batch)?.into_array(batch.num_rows())?;
@@ -164,13 +178,13 @@ impl Slot {
             Values::Numbers(sums) => {
                 sums.resize(count, 0.0);
                 let values = argument.as_primitive::<Float64Type>();
-                add(values.values(), &argument, groups, condition, sums, |sum, x| *sum += x);
+                add(values.values(), &argument, rows, condition, sums, |sum, x| *sum += x);
             }
             Values::Whole(sums) => {
                 sums.resize(count, 0);
                 let values = argument.as_primitive::<Int64Type>();
                 let plus = |sum: &mut i64, x: i64| *sum = sum.wrapping_add(x);
-                add(values.values(), &argument, groups, condition, sums, plus);
+                add(values.values(), &argument, rows, condition, sums, plus);
             }
             Values::Count | Values::Other(_) => {}
         }
@@ -181,48 +195,48 @@ impl Slot {
             (Some(condition), Some(valid), false) => condition.values() & valid.inner(),
             (Some(condition), Some(valid), true) => &!condition.values() | valid.inner(),
         };
-        self.leave_out(&counts, groups);
+        self.leave_out(&counts, rows);
         Ok(())
     }
 
     /// Rows for which `counts` is false do not count.
-    fn leave_out(&mut self, counts: &BooleanBuffer, groups: &[usize]) {
+    fn leave_out(&mut self, counts: &BooleanBuffer, rows: &Rows) {
         let missing = &mut self.missing;
-        for (groups, word) in groups.chunks(64).zip(counts.bit_chunks().iter_padded()) {
-            for (bit, group) in groups.iter().enumerate() {
-                missing[*group] += (!word >> bit & 1) as i64;
-            }
+        if counts.count_set_bits() * 2 < rows.len() {
+            rows.add_to_each(missing, 1);
+            rows.each_of(counts, |_, group| missing[group] -= 1);
+        } else {
+            rows.each_of(&!counts, |_, group| missing[group] += 1);
         }
     }
 
     fn add_literal(
         &mut self,
         value: &ScalarValue,
-        groups: &[usize],
+        rows: &mut Rows,
         count: usize,
         condition: Option<&BooleanArray>,
     ) {
         let bits = condition.map(BooleanArray::values);
+        let plus = |sum: &mut i64, x: i64| *sum = sum.wrapping_add(x);
         match (&mut self.values, value) {
             (Values::Numbers(sums), ScalarValue::Float64(x)) => {
                 sums.resize(count, 0.0);
-                let ones = vec![x.unwrap_or_default(); groups.len()];
-                each(&ones, groups, bits, |_, group, x| sums[group] += x);
+                let ones = vec![x.unwrap_or_default(); rows.len()];
+                add_wanted(&ones, rows, bits, sums, |sum, x| *sum += x);
             }
             (Values::Whole(sums), ScalarValue::Int64(x)) => {
                 sums.resize(count, 0);
-                let ones = vec![x.unwrap_or_default(); groups.len()];
-                each(&ones, groups, bits, |_, group, x| sums[group] = sums[group].wrapping_add(x));
+                let ones = vec![x.unwrap_or_default(); rows.len()];
+                add_wanted(&ones, rows, bits, sums, plus);
             }
             _ => {}
         }
         match (!value.is_null(), self.plan.else_zero, bits) {
             (true, true, _) | (true, _, None) => {}
-            (false, true, Some(bits)) => self.leave_out(&!bits, groups),
-            (true, false, Some(bits)) => self.leave_out(bits, groups),
-            (false, false, _) | (false, _, None) => {
-                groups.iter().for_each(|group| self.missing[*group] += 1);
-            }
+            (false, true, Some(bits)) => self.leave_out(&!bits, rows),
+            (true, false, Some(bits)) => self.leave_out(bits, rows),
+            (false, false, _) | (false, _, None) => rows.add_to_each(&mut self.missing, 1),
         }
     }
 
@@ -289,6 +303,8 @@ fn true_only(condition: &BooleanArray) -> BooleanArray {
     }
 }
 
+/// Of so many rows at most one is wanted if the others are passed over.
+const FEW_WANTED: usize = 8;
 /// Sums of so few groups are kept four times over, so that a sum need not wait for the one before.
 const FEW_SUMS: usize = 64;
 const COPIES: usize = 4;
@@ -297,18 +313,49 @@ const COPIES: usize = 4;
 fn add<T: Copy + Default>(
     values: &[T],
     argument: &ArrayRef,
-    groups: &[usize],
+    rows: &mut Rows,
     condition: Option<&BooleanArray>,
     sums: &mut [T],
     plus: impl Fn(&mut T, T),
 ) {
     let wanted = wanted(argument, condition);
+    add_wanted(values, rows, wanted.as_ref(), sums, plus);
+}
+
+fn add_wanted<T: Copy + Default>(
+    values: &[T],
+    rows: &mut Rows,
+    wanted: Option<&BooleanBuffer>,
+    sums: &mut [T],
+    plus: impl Fn(&mut T, T),
+) {
+    if let Some(wanted) = wanted
+        && wanted.count_set_bits() * FEW_WANTED < rows.len()
+    {
+        return rows.each_of(wanted, |row, group| plus(&mut sums[group], values[row]));
+    }
+    if let Some(runs) = rows.runs() {
+        let mut start = 0;
+        for run in runs {
+            let mut sum = T::default();
+            match wanted {
+                None => values[start..run.end].iter().for_each(|x| plus(&mut sum, *x)),
+                Some(wanted) => (start..run.end).for_each(|row| {
+                    plus(&mut sum, if wanted.value(row) { values[row] } else { T::default() });
+                }),
+            }
+            plus(&mut sums[run.group], sum);
+            start = run.end;
+        }
+        return;
+    }
+    let groups = rows.groups();
     if sums.len() > FEW_SUMS {
-        each(values, groups, wanted.as_ref(), |_, group, x| plus(&mut sums[group], x));
+        each(values, groups, wanted, |_, group, x| plus(&mut sums[group], x));
         return;
     }
     let mut copies = [T::default(); FEW_SUMS * COPIES];
-    each(values, groups, wanted.as_ref(), |row, group, x| {
+    each(values, groups, wanted, |row, group, x| {
         plus(&mut copies[group * COPIES + row % COPIES], x);
     });
     for (sum, copies) in sums.iter_mut().zip(copies.chunks(COPIES)) {

@@ -1,12 +1,13 @@
-//! Columns as they are kept: text of few different values as small numbers.
+//! Columns as they are kept: text of few different values as small numbers, other text end to end.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, DictionaryArray, MutableArrayData, PrimitiveArray, StringViewArray,
-    StringViewBuilder, UInt32Array, make_array,
+    Array, ArrayRef, AsArray, DictionaryArray, MutableArrayData, PrimitiveArray, StringArray,
+    StringViewArray, StringViewBuilder, UInt32Array, make_array,
 };
-use datafusion::arrow::compute::take;
+use datafusion::arrow::buffer::{Buffer, OffsetBuffer};
+use datafusion::arrow::compute::{cast, take};
 use datafusion::arrow::datatypes::{ArrowDictionaryKeyType, DataType, UInt8Type, UInt16Type};
 use datafusion::common::{HashMap, Result};
 
@@ -14,7 +15,7 @@ use datafusion::common::{HashMap, Result};
 /// refers to them, and counts as if it had them to itself.
 const LONG_VALUES_BYTES: usize = 64 << 10;
 
-/// The same values in less memory, if they are text of few different values.
+/// The same values in less memory, if they are text.
 pub(super) fn compact(values: &ArrayRef) -> ArrayRef {
     let Some(texts) = values.as_string_view_opt() else { return Arc::clone(values) };
     // Parquet's dictionary gives equal text in a row group equal views.
@@ -35,14 +36,14 @@ pub(super) fn compact(values: &ArrayRef) -> ArrayRef {
             }),
         };
         if code > u32::from(u16::MAX) {
-            return Arc::clone(values);
+            return end_to_end(texts).unwrap_or_else(|| Arc::clone(values));
         }
         last = Some((*view, code));
         numbers.push(Some(code));
     }
     let long = |row: &usize| Some(texts.value(*row).len()).filter(|bytes| *bytes > 12);
     if rows.iter().filter_map(long).sum::<usize>() > LONG_VALUES_BYTES {
-        return Arc::clone(values);
+        return end_to_end(texts).unwrap_or_else(|| Arc::clone(values));
     }
     let mut different = StringViewBuilder::new();
     rows.iter().for_each(|row| different.append_value(texts.value(*row)));
@@ -63,9 +64,19 @@ fn dictionary<K: ArrowDictionaryKeyType>(
     Some(Arc::new(DictionaryArray::try_new(numbers, Arc::new(values)).ok()?))
 }
 
-/// Is this text that [`compact`] could not make smaller?
-pub(super) fn is_long_text(values: &ArrayRef) -> bool {
-    values.data_type() == &DataType::Utf8View
+/// Text without room between, so that words can be looked for in all of it at once.
+fn end_to_end(texts: &StringViewArray) -> Option<ArrayRef> {
+    let valid = |row: usize| texts.is_valid(row);
+    let length = |row: usize| if valid(row) { texts.views()[row] as u32 as usize } else { 0 };
+    let total: usize = (0..texts.len()).map(length).sum();
+    i32::try_from(total).ok()?;
+    let mut bytes = Vec::with_capacity(total);
+    for row in (0..texts.len()).filter(|row| valid(*row)) {
+        bytes.extend_from_slice(texts.value(row).as_bytes());
+    }
+    let offsets = OffsetBuffer::from_lengths((0..texts.len()).map(length));
+    let whole = StringArray::try_new(offsets, Buffer::from(bytes), texts.nulls().cloned());
+    Some(Arc::new(whole.ok()?))
 }
 
 /// Rows of a kept column, of the type that the table has, in memory of their own: operators that
@@ -77,13 +88,14 @@ pub(super) fn piece(values: &ArrayRef, from: usize, rows: usize) -> Result<Array
     let data = values.to_data();
     let mut copy = MutableArrayData::new(vec![&data], false, rows);
     copy.try_extend(0, from, from + rows)?;
-    Ok(make_array(copy.freeze()))
+    as_in_table(make_array(copy.freeze()))
 }
 
 /// Kept values as the table has them.
 fn as_in_table(kept: ArrayRef) -> Result<ArrayRef> {
     match kept.as_any_dictionary_opt() {
         Some(texts) => Ok(take(texts.values().as_ref(), texts.keys(), None)?),
+        None if kept.data_type() == &DataType::Utf8 => Ok(cast(&kept, &DataType::Utf8View)?),
         None => Ok(kept),
     }
 }
@@ -117,17 +129,22 @@ mod tests {
         let numbers: ArrayRef =
             Arc::new((0..5000).map(|n| (n % 7 > 0).then_some(n)).collect::<Int64Array>());
         let columns = [
-            (texts(5000, 4, false), true),
-            (texts(5000, 1, true), true),
-            (texts(5000, 300, true), true),
-            (texts(5000, 4000, true), false),
-            (Arc::new(StringViewArray::from(vec!["x"; 5000])) as ArrayRef, true),
-            (numbers, false),
+            (texts(5000, 4, false), 3),
+            (texts(5000, 1, true), 3),
+            (texts(5000, 300, true), 3),
+            (texts(5000, 4000, true), 1),
+            (Arc::new(StringViewArray::from(vec!["x"; 5000])) as ArrayRef, 3),
+            (numbers, 0),
         ];
         for (values, smaller) in columns {
             let kept = compact(&values);
-            assert_eq!(matches!(kept.data_type(), DataType::Dictionary(..)), smaller);
-            assert!(!smaller || kept.get_array_memory_size() * 3 < values.get_array_memory_size());
+            let is_as = match kept.data_type() {
+                DataType::Dictionary(..) => 3,
+                DataType::Utf8 => 1,
+                _ => 0,
+            };
+            assert_eq!(is_as, smaller);
+            assert!(kept.get_array_memory_size() * smaller <= values.get_array_memory_size());
             for (from, rows) in [(0, 5000), (17, 1), (4000, 1000), (300, 0)] {
                 assert_eq!(&piece(&kept, from, rows).unwrap(), &values.slice(from, rows));
             }

@@ -8,7 +8,7 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array,
 };
 use datafusion::arrow::compute::filter_record_batch;
-use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::table_schema::TableSchema;
@@ -19,6 +19,7 @@ use datafusion::parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
 use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_plan::metrics::Count;
@@ -29,9 +30,13 @@ use uplake_table::Selection;
 
 use crate::ahead::read_ranges;
 
-use super::compact::{compact, is_long_text, picked, piece};
+use super::asked::Asked;
+use super::compact::{compact, picked, piece};
 use super::sieve::{Sieve, select};
 use super::{Chunk, ColumnCache};
+
+/// Text of more bytes a row is long: it is not kept as numbers.
+const LONG_TEXT_BYTES: usize = 12;
 
 /// What a scan wants of files, and how to get it from decoded columns.
 pub(crate) struct Gather {
@@ -146,7 +151,7 @@ impl Gather {
             return Ok(None);
         }
         let wanted = wanted.into_iter().map(|(group, rows)| (group, Rows::Numbers(rows)));
-        self.at_hand(file, metadata, wanted.collect(), false).await
+        self.at_hand(file, metadata, wanted.collect()).await
     }
 
     /// As [`Self::pick`], for ranges of rows: `wanted` has those of each row group. `few`: the scan
@@ -158,24 +163,29 @@ impl Gather {
         wanted: Vec<(usize, Vec<Range<usize>>)>,
         few: bool,
     ) -> Result<Option<Vec<Picked>>> {
-        let (mut chunks, mut bytes) = (Vec::new(), 0);
+        let (mut chunks, mut bytes, mut long) = (Vec::new(), 0, false);
         for (group, ranges) in &wanted {
             let rows = metadata.row_group(*group).num_rows().unsigned_abs();
             let cost = ranges.iter().map(|range| range.len() as u64).sum();
             for field in self.file_fields() {
-                bytes += rows as usize * field.data_type().primitive_width().unwrap_or(2);
-                chunks.push((chunk_of(file, *group, field), cost, rows));
+                let chunk = chunk_of(file, *group, field);
+                if !self.cache.keeps(&chunk) {
+                    let (kept, is_long) = kept_bytes(metadata, *group, field);
+                    bytes += kept;
+                    long |= is_long;
+                }
+                chunks.push((chunk, cost, rows));
             }
         }
         let worth = match few {
             true => self.cache.keeps_all(&chunks),
-            false => self.cache.worth_scanning(&chunks, bytes),
+            false => self.cache.worth_scanning(&chunks, bytes, long),
         };
         if !worth {
             return Ok(None);
         }
         let wanted = wanted.into_iter().map(|(group, ranges)| (group, Rows::Ranges(ranges)));
-        self.at_hand(file, metadata, wanted.collect(), true).await
+        self.at_hand(file, metadata, wanted.collect()).await
     }
 
     /// The columns of row groups, decoded now if they are not kept.
@@ -184,7 +194,6 @@ impl Gather {
         file: &PartitionedFile,
         metadata: &Arc<ParquetMetaData>,
         wanted: Vec<(usize, Rows)>,
-        whole: bool,
     ) -> Result<Option<Vec<Picked>>> {
         let chunk = |row_group: usize, field: &FieldRef| chunk_of(file, row_group, field);
         let mut picked = Vec::with_capacity(wanted.len());
@@ -220,12 +229,8 @@ impl Gather {
                     },
                 };
                 if fresh.is_some() {
-                    if whole && is_long_text(&values) {
-                        self.cache.is_too_long(chunk);
-                    } else {
-                        let bytes = values.get_array_memory_size();
-                        self.cache.keep(chunk, Arc::clone(&values), bytes);
-                    }
+                    let bytes = values.get_array_memory_size();
+                    self.cache.keep(chunk, Arc::clone(&values), bytes);
                 }
                 columns.push(Values::Decoded(values));
             }
@@ -279,6 +284,75 @@ impl Gather {
         let column = |f: &FieldRef| batch.column_by_name(f.name()).map(compact);
         Ok(fields.iter().map(column).collect())
     }
+}
+
+/// How the columns of a row group become the query's.
+struct Layout {
+    /// Which of the fields are put beside each row, and questions about others.
+    plain: Vec<usize>,
+    asked: Vec<Asked>,
+    /// Of both.
+    schema: SchemaRef,
+    conditions: Vec<Arc<dyn PhysicalExpr>>,
+    projection: Vec<Arc<dyn PhysicalExpr>>,
+    output: SchemaRef,
+}
+
+impl Layout {
+    fn new(gather: &Gather, columns: &[Values]) -> Result<Self> {
+        let kept = |column: usize| match &columns[column] {
+            Values::Decoded(values) => Some(values),
+            Values::Same(_) => None,
+        };
+        let ask = |expr| Asked::new(expr, &gather.fields, kept);
+        let answers: Vec<Option<Asked>> = gather.projection.iter().map(ask).collect();
+        let rest = gather.projection.iter().zip(&answers).filter(|(_, asked)| asked.is_none());
+        let by_row = gather.conditions.iter().chain(rest.map(|(expr, _)| expr));
+        let mut plain: Vec<usize> =
+            by_row.flat_map(collect_columns).map(|column| column.index()).collect();
+        plain.sort_unstable();
+        plain.dedup();
+        let mut fields: Vec<FieldRef> =
+            plain.iter().map(|column| Arc::clone(&gather.fields[*column])).collect();
+        let mut asked: Vec<Asked> = Vec::new();
+        let mut outputs = Vec::new();
+        for (expr, answers) in gather.projection.iter().zip(answers) {
+            outputs.push(match answers {
+                None => Arc::clone(expr),
+                Some(answers) => {
+                    let name = format!("__asked_{}", asked.len());
+                    asked.push(answers);
+                    fields.push(Arc::new(Field::new(&name, DataType::Boolean, true)));
+                    Arc::new(Column::new(&name, fields.len() - 1)) as _
+                }
+            });
+        }
+        let schema = Arc::new(Schema::new(fields));
+        let over = |e: &Arc<dyn PhysicalExpr>| reassign_expr_columns(Arc::clone(e), &schema);
+        Ok(Self {
+            conditions: gather.conditions.iter().map(over).collect::<Result<_>>()?,
+            projection: outputs.iter().map(over).collect::<Result<_>>()?,
+            output: Arc::clone(&gather.output),
+            plain,
+            asked,
+            schema,
+        })
+    }
+
+    fn batch(&self, columns: &[Values], part: &Part) -> Result<RecordBatch> {
+        let of_rows = self.plain.iter().map(|column| match (&columns[*column], part) {
+            (Values::Decoded(values), Part::Numbers(rows)) => picked(values, rows),
+            (Values::Decoded(values), Part::Piece(from, rows)) => piece(values, *from, *rows),
+            (Values::Same(value), part) => value.to_array_of_size(part.rows()),
+        });
+        let of_values = self.asked.iter().map(|asked| match part {
+            Part::Numbers(rows) => Ok(asked.picked(rows)),
+            Part::Piece(from, rows) => Ok(asked.piece(*from, *rows)),
+        });
+        let options = RecordBatchOptions::new().with_row_count(Some(part.rows()));
+        let columns = of_rows.chain(of_values).collect::<Result<Vec<_>>>()?;
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
+    }
 
     fn project(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let columns = self
@@ -308,6 +382,18 @@ impl Gather {
 fn chunk_of(file: &PartitionedFile, row_group: usize, field: &FieldRef) -> Chunk {
     let (file, column) = (file.object_meta.location.clone(), field.name().clone());
     Chunk { file, row_group, column }
+}
+
+/// About the bytes that a column of a row group takes when it is kept, and whether it is long text.
+fn kept_bytes(metadata: &ParquetMetaData, row_group: usize, field: &FieldRef) -> (usize, bool) {
+    let group = metadata.row_group(row_group);
+    let rows = usize::try_from(group.num_rows()).unwrap_or_default();
+    if let Some(width) = field.data_type().primitive_width() {
+        return (rows * width, false);
+    }
+    let column = group.columns().iter().find(|c| c.column_path().string() == *field.name());
+    let bytes = column.map_or(0, |c| usize::try_from(c.uncompressed_size()).unwrap_or_default());
+    (bytes.max(2 * rows), bytes > LONG_TEXT_BYTES * rows)
 }
 
 /// A file of the store whose footer is known.
@@ -343,33 +429,13 @@ impl AsyncFileReader for StoreReader {
     }
 }
 
-/// [`wanted_rows`] as ranges.
+/// The rows to read, by row group, as ranges: those groups whose start lies in the file's range, which
+/// is how the Parquet scan shares a file out.
 pub(crate) fn group_rows(
     file: &PartitionedFile,
     metadata: &ParquetMetaData,
     rows: &Selection,
 ) -> Vec<(usize, Vec<Range<usize>>)> {
-    let ranges = |rows: Vec<u32>| {
-        let mut ranges: Vec<Range<usize>> = Vec::new();
-        for row in rows.into_iter().map(|row| row as usize) {
-            match ranges.last_mut() {
-                Some(last) if last.end == row => last.end += 1,
-                _ => ranges.push(row..row + 1),
-            }
-        }
-        ranges
-    };
-    let wanted = wanted_rows(file, metadata, rows).into_iter();
-    wanted.map(|(group, rows)| (group, ranges(rows))).collect()
-}
-
-/// The rows to read, by row group: those groups whose start lies in the file's range, which is how
-/// the Parquet scan shares a file out.
-fn wanted_rows(
-    file: &PartitionedFile,
-    metadata: &ParquetMetaData,
-    rows: &Selection,
-) -> Vec<(usize, Vec<u32>)> {
     let mut wanted = Vec::new();
     let mut first = 0u64;
     let mut runs = rows.runs();
@@ -389,13 +455,24 @@ fn wanted_rows(
             if low >= end {
                 break;
             }
-            here.extend((low..high).map(|row| (row - start) as u32));
+            here.push((low - start) as usize..(high - start) as usize);
         }
         if !here.is_empty() {
             wanted.push((number, here));
         }
     }
     wanted
+}
+
+/// [`group_rows`] one by one.
+fn wanted_rows(
+    file: &PartitionedFile,
+    metadata: &ParquetMetaData,
+    rows: &Selection,
+) -> Vec<(usize, Vec<u32>)> {
+    let rows_of = |ranges: Vec<Range<usize>>| ranges.into_iter().flatten().map(|row| row as u32);
+    let wanted = group_rows(file, metadata, rows).into_iter();
+    wanted.map(|(group, ranges)| (group, rows_of(ranges).collect())).collect()
 }
 
 /// The rows of the pages of a column that hold any of `rows`; `None` without a page index.
@@ -426,7 +503,10 @@ impl Picked {
     pub fn into_stream(self) -> BoxStream<'static, Result<RecordBatch>> {
         let Self { gather, rows, columns } = self;
         let batch_rows = gather.batch_rows.max(1);
-        let schema = Arc::new(Schema::new(gather.fields.clone()));
+        let layout = match Layout::new(&gather, &columns) {
+            Ok(layout) => layout,
+            Err(error) => return futures::stream::iter([Err(error)]).boxed(),
+        };
         let columns: Arc<[Values]> = columns.into();
         let parts: Box<dyn Iterator<Item = Result<Part>> + Send> = match rows {
             Rows::Numbers(rows) => {
@@ -454,21 +534,8 @@ impl Picked {
         };
         futures::stream::iter(parts)
             .map(move |part| {
-                let part = part?;
-                let picked = columns
-                    .iter()
-                    .map(|values| match (values, &part) {
-                        (Values::Decoded(values), Part::Numbers(rows)) => picked(values, rows),
-                        (Values::Decoded(values), Part::Piece(from, rows)) => {
-                            piece(values, *from, *rows)
-                        }
-                        (Values::Same(value), part) => value.to_array_of_size(part.rows()),
-                    })
-                    .collect::<Result<Vec<_>>>()?;
-                let options = RecordBatchOptions::new().with_row_count(Some(part.rows()));
-                let batch =
-                    RecordBatch::try_new_with_options(Arc::clone(&schema), picked, &options)?;
-                gather.project(&gather.apply(batch)?)
+                let batch = layout.batch(&columns, &part?)?;
+                layout.project(&layout.apply(batch)?)
             })
             .boxed()
     }

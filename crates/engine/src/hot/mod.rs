@@ -6,18 +6,20 @@
 //! from memory.
 //!
 //! Scans of whole files go the same way: what two of them have decoded is kept, and later ones hand out
-//! pieces of it. Text of few different values is kept as small numbers and a list of the values.
+//! pieces of it. Text of few different values is kept as small numbers and a list of the values, other
+//! text end to end, where words can be looked for in all of it at once.
 //!
 //! # Invariants
 //! - Data files never change, so what is kept of one is right as long as it is kept.
 //! - Queries come first: when they need memory, columns are let go ([`ColumnCache::let_go`]).
 
+mod asked;
 mod compact;
 mod gather;
 mod pruned;
 mod sieve;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +32,8 @@ pub(crate) use sieve::Sieve;
 
 /// Chunks whose cost so far is remembered.
 const REMEMBERED: usize = 100_000;
+/// Of the limit, what may be taken when long text comes to be kept.
+const LONG_TEXT_SHARE: usize = 2;
 /// A chunk that was not used while the others were used so often may go for what scans read.
 const SCANS_UNUSED: u64 = 8;
 
@@ -52,8 +56,6 @@ struct State {
     kept: HashMap<Chunk, Kept>,
     /// Rows decoded of chunks that are not kept.
     spent: HashMap<Chunk, u64>,
-    /// Chunks that whole scans do not keep: text that is long and always different.
-    too_long: HashSet<Chunk>,
     bytes: usize,
     clock: u64,
 }
@@ -93,28 +95,27 @@ impl ColumnCache {
         if state.spent.len() > REMEMBERED {
             state.spent.clear();
         }
-        let mut worth = true;
+        let (mut spent_before, mut all_rows) = (0, 0);
         for (chunk, cost, rows) in chunks {
             if state.kept.contains_key(chunk) {
                 continue;
             }
             let spent = state.spent.entry(chunk.clone()).or_default();
-            worth &= *spent >= *rows;
+            spent_before += *spent;
+            all_rows += rows;
             *spent += cost;
         }
-        worth
+        spent_before >= all_rows
     }
 
-    /// [`Self::worth_keeping`] for a scan of whole chunks, with the bytes of each: also says no if there
-    /// is no room without letting go of what is in use.
-    pub fn worth_scanning(&self, chunks: &[(Chunk, u64, u64)], bytes: usize) -> bool {
+    /// [`Self::worth_keeping`] for a scan of whole chunks, with the bytes of all: also says no if there
+    /// is no room without letting go of what is in use. `long`: is there long text among them? It takes
+    /// as much memory as many other columns, so it must leave room.
+    pub fn worth_scanning(&self, chunks: &[(Chunk, u64, u64)], bytes: usize, long: bool) -> bool {
         {
-            let mut state = self.lock();
-            if state.too_long.len() > REMEMBERED {
-                state.too_long.clear();
-            }
-            if chunks.iter().any(|(chunk, ..)| state.too_long.contains(chunk)) {
-                return false;
+            let state = self.lock();
+            if long && state.bytes + bytes > self.limit_bytes / LONG_TEXT_SHARE {
+                return chunks.iter().all(|(chunk, ..)| state.kept.contains_key(chunk));
             }
             if state.bytes + bytes > self.limit_bytes {
                 let since = state.clock.saturating_sub(SCANS_UNUSED * state.kept.len() as u64);
@@ -128,15 +129,15 @@ impl ColumnCache {
         self.worth_keeping(chunks)
     }
 
+    /// Is this chunk kept?
+    pub fn keeps(&self, chunk: &Chunk) -> bool {
+        self.lock().kept.contains_key(chunk)
+    }
+
     /// Are all of these chunks kept?
     pub fn keeps_all(&self, chunks: &[(Chunk, u64, u64)]) -> bool {
         let state = self.lock();
         chunks.iter().all(|(chunk, ..)| state.kept.contains_key(chunk))
-    }
-
-    /// Whole scans need not try this chunk again.
-    pub fn is_too_long(&self, chunk: Chunk) {
-        self.lock().too_long.insert(chunk);
     }
 
     /// A kept chunk.

@@ -3,7 +3,8 @@
 //! A join tells the scan of its large side which keys there are on the small one. A list of whole numbers
 //! becomes a bitmap; of a longer one the join's own table is asked. A row whose key is not there would be
 //! dropped by the join, so it is not handed out. Likewise for conditions on one column: where text is
-//! kept as numbers, each different value is asked about once.
+//! kept as numbers, each different value is asked about once; in text that is kept end to end, the word
+//! of a `LIKE '%word%'` is looked for in all of a piece at once.
 //!
 //! # Invariants
 //! - Only speed depends on it: the join looks every key up again, the filter asks every row again.
@@ -14,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, RecordBatch, UInt32Array,
-    new_null_array,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, RecordBatch, StringArray,
+    UInt32Array, new_null_array,
 };
 use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{
@@ -24,12 +25,15 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::common::{Result, ScalarValue};
 use datafusion::physical_expr::expressions::{
-    Column, DynamicFilterPhysicalExpr, InListExpr, Literal,
+    Column, DynamicFilterPhysicalExpr, InListExpr, LikeExpr, Literal,
 };
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::joins::HashTableLookupExpr;
+use memchr::memmem::Finder;
+
+use crate::dense::AmongIds;
 
 /// Bits of the longest bitmap: 4 MiB, which the second-level caches of a few cores hold.
 const BITS_MAX: i128 = 1 << 25;
@@ -47,11 +51,12 @@ pub(crate) struct Sieve {
 
 enum Passes {
     /// The keys of a join's small side.
-    Bitmap { least: i64, bits: Vec<u64> },
+    Bitmap { least: i64, bits: Arc<[u64]> },
     /// A condition.
     If(Condition),
-    /// A condition on text, for columns that are kept as numbers.
-    Text(Condition, Mutex<Option<Codes>>),
+    /// A condition on text, for columns that are kept as numbers; and the word of `LIKE '%word%'`, for
+    /// those that are kept end to end.
+    Text(Condition, Mutex<Option<Codes>>, Option<Box<Finder<'static>>>),
 }
 
 /// A condition on a column that has the schema to itself.
@@ -101,20 +106,29 @@ impl Sieve {
             };
             let current = filter.current()?;
             for part in split_conjunction(&current) {
-                found.extend(Self::of_list(part, fields).or_else(|| Self::of_table(part, fields)));
+                let ids = Self::of_ids(part, fields).or_else(|| Self::of_list(part, fields));
+                found.extend(ids.or_else(|| Self::of_table(part, fields)));
             }
         }
         // The fastest go first.
         found.sort_by_key(|one| match one.passes {
-            Passes::Text(..) => 0,
+            Passes::Text(_, _, None) => 0,
             Passes::Bitmap { .. } => 1,
             Passes::If(_) => 2,
+            Passes::Text(_, _, Some(_)) => 3,
         });
         Ok(found)
     }
 
     fn new(column: usize, passes: Passes) -> Self {
         Self { column, passes, asked: AtomicUsize::new(0), kept: AtomicUsize::new(0) }
+    }
+
+    fn of_ids(condition: &Arc<dyn PhysicalExpr>, fields: &[FieldRef]) -> Option<Self> {
+        let among = condition.downcast_ref::<AmongIds>()?;
+        let name = among.children()[0].downcast_ref::<Column>()?.name();
+        let column = fields.iter().position(|field| field.name() == name)?;
+        Some(Self::new(column, Passes::Bitmap { least: 0, bits: Arc::clone(among.bits()) }))
     }
 
     fn of_list(condition: &Arc<dyn PhysicalExpr>, fields: &[FieldRef]) -> Option<Self> {
@@ -139,7 +153,7 @@ impl Sieve {
             let bit = key.wrapping_sub(least) as usize;
             bits[bit / 64] |= 1 << (bit % 64);
         }
-        Some(Self::new(column, Passes::Bitmap { least, bits }))
+        Some(Self::new(column, Passes::Bitmap { least, bits: bits.into() }))
     }
 
     fn of_table(condition: &Arc<dyn PhysicalExpr>, fields: &[FieldRef]) -> Option<Self> {
@@ -156,7 +170,8 @@ impl Sieve {
         let (column, condition) = on_one_column(condition, fields)?;
         match fields[column].data_type() {
             DataType::Utf8View => {
-                Some(Self::new(column, Passes::Text(condition, Mutex::default())))
+                let word = word_of(&condition.holds);
+                Some(Self::new(column, Passes::Text(condition, Mutex::default(), word)))
             }
             kind if kind.is_primitive() => Some(Self::new(column, Passes::If(condition))),
             _ => None,
@@ -184,9 +199,11 @@ impl Sieve {
                     rows.retain(|_| at.next().is_none_or(|at| holds(&held, at)));
                 }
             }
-            Passes::Text(condition, last) => {
+            Passes::Text(condition, last, word) => {
                 if let Some(codes) = known_codes(condition, last, values) {
                     retain_codes(&codes, values, rows);
+                } else if let (Some(word), Some(texts)) = (word, values.as_string_opt::<i32>()) {
+                    retain_with(word, texts, rows);
                 }
             }
         }
@@ -221,6 +238,59 @@ fn known_codes(
         *last = condition.codes(values);
     }
     last.clone()
+}
+
+/// The word of `column LIKE '%word%'`.
+fn word_of(condition: &Arc<dyn PhysicalExpr>) -> Option<Box<Finder<'static>>> {
+    let like = condition.downcast_ref::<LikeExpr>()?;
+    if like.negated() || like.case_insensitive() || !like.expr().is::<Column>() {
+        return None;
+    }
+    let pattern = like.pattern().downcast_ref::<Literal>()?.value().try_as_str()??;
+    let word = pattern.strip_prefix('%')?.strip_suffix('%')?;
+    let is_plain = !word.is_empty() && !word.contains(['%', '_', '\\']);
+    is_plain.then(|| Box::new(Finder::new(word).into_owned()))
+}
+
+/// The row, from `first` to `last`, whose text `place` is in: mostly it is near the first.
+fn row_at(offsets: &[i32], first: usize, last: usize, place: usize) -> usize {
+    let ends = |row: usize| offsets[row + 1] as usize <= place;
+    let (mut low, mut step) = (first, 1);
+    while low + step <= last && ends(low + step - 1) {
+        low += step;
+        step *= 2;
+    }
+    let high = (low + step).min(last + 1);
+    low + offsets[low + 1..=high].partition_point(|start| *start as usize <= place)
+}
+
+/// Keeps those of `rows` whose text has the word.
+fn retain_with(word: &Finder, texts: &StringArray, rows: &mut Vec<u32>) {
+    let (Some(first), Some(last)) = (rows.first().copied(), rows.last().copied()) else { return };
+    if (last - first) as usize + 1 > rows.len() {
+        let has =
+            |row: usize| texts.is_valid(row) && word.find(texts.value(row).as_bytes()).is_some();
+        rows.retain(|row| has(*row as usize));
+        return;
+    }
+    rows.clear();
+    let (offsets, bytes) = (texts.value_offsets(), texts.value_data());
+    let end = offsets[last as usize + 1] as usize;
+    let (mut row, mut at) = (first as usize, offsets[first as usize] as usize);
+    while let Some(found) = word.find(&bytes[at..end]) {
+        let place = at + found;
+        row = row_at(offsets, row, last as usize, place);
+        let row_end = offsets[row + 1] as usize;
+        if place + word.needle().len() > row_end {
+            // Half in one text and half in the next.
+            at = place + 1;
+            continue;
+        }
+        if texts.is_valid(row) {
+            rows.push(row as u32);
+        }
+        at = row_end;
+    }
 }
 
 fn retain_codes(codes: &Codes, column: &ArrayRef, rows: &mut Vec<u32>) {
@@ -327,12 +397,10 @@ pub(crate) fn select<'v>(
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::{
-        Float64Array, Int32Array, StringArray, StringViewArray, UInt32Array,
-    };
+    use datafusion::arrow::array::{Float64Array, Int32Array, StringViewArray, UInt32Array};
     use datafusion::arrow::datatypes::{Field, Schema};
     use datafusion::logical_expr::Operator;
-    use datafusion::physical_expr::expressions::{binary, cast, col, in_list, is_null, lit};
+    use datafusion::physical_expr::expressions::{binary, cast, col, in_list, is_null, like, lit};
 
     use super::super::compact::compact;
     use super::*;
@@ -386,6 +454,64 @@ mod tests {
         let failing = binary(number, Operator::Gt, lit(1), &schema).unwrap();
         let sieve = Sieve::of_filter(&failing, &[field]).unwrap();
         check(&sieve, kept, 0..5, &[0, 1, 2, 3, 4]);
+    }
+
+    /// Words at every place, over borders, in empty text and in what a NULL hides.
+    #[test]
+    fn words_are_found_in_text_that_is_kept_end_to_end() {
+        let texts = [
+            Some("ab"),
+            Some("a"),
+            Some("ba"),
+            Some(""),
+            None,
+            Some("xxab"),
+            Some("abab"),
+            Some("b"),
+            Some("aab"),
+            Some("a"),
+            Some(""),
+            Some("b"),
+            None,
+            Some("ab"),
+        ];
+        let kept: ArrayRef = Arc::new(StringArray::from(texts.to_vec()));
+        let hidden = StringArray::new(
+            kept.as_string::<i32>().offsets().clone(),
+            kept.as_string::<i32>().values().clone(),
+            Some(
+                (0..texts.len())
+                    .map(|row| row != 5 && texts[row].is_some())
+                    .collect::<Vec<_>>()
+                    .into(),
+            ),
+        );
+        let field = Arc::new(Field::new("t", DataType::Utf8View, true));
+        let schema = Schema::new(vec![Arc::clone(&field)]);
+        let column = col("t", &schema).unwrap();
+        for pattern in ["%ab%", "%b%", "%xxab%", "%abab%", "%ba%", "%c%"] {
+            let literal = lit(ScalarValue::Utf8View(Some(pattern.into())));
+            let condition = like(false, false, column.clone(), literal, &schema).unwrap();
+            let sieve = Sieve::of_filter(&condition, &[Arc::clone(&field)]).unwrap();
+            let word = pattern.trim_matches('%');
+            let has = |row: &u32| texts[*row as usize].is_some_and(|text| text.contains(word));
+            for range in [0..14, 3..9, 5..6, 12..14] {
+                let all = range.start as u32..range.end as u32;
+                let expected: Vec<u32> = all.clone().filter(has).collect();
+                check(&sieve, Arc::clone(&kept), range.clone(), &expected);
+                let visible: Vec<u32> = expected.iter().copied().filter(|row| *row != 5).collect();
+                check(&sieve, Arc::new(hidden.clone()), range, &visible);
+                let mut some: Vec<u32> = all.filter(|row| row % 3 != 1).collect();
+                sieve.retain(&kept, &mut some).unwrap();
+                let expected = expected.into_iter().filter(|row| row % 3 != 1);
+                assert_eq!(some, expected.collect::<Vec<_>>());
+            }
+        }
+        for pattern in ["ab%", "%a_b%", "%", "%%", "%a%b%"] {
+            let literal = lit(ScalarValue::Utf8View(Some(pattern.into())));
+            let condition = like(false, false, column.clone(), literal, &schema).unwrap();
+            assert!(word_of(&condition).is_none(), "{pattern}");
+        }
     }
 
     #[test]

@@ -89,6 +89,36 @@ fn questions() -> Vec<String> {
         "SELECT count(*), count(u.user_id), count(e.user_id) FROM u FULL JOIN events e ON e.user_id = u.user_id",
         "SELECT count(*) FROM u WHERE user_id NOT IN (SELECT user_id FROM events WHERE user_id IS NOT NULL)",
         "SELECT e.user_id, u.user_id FROM events e JOIN u ON e.user_id = u.user_id AND e.n < 90",
+        // Conditions on both sides, of the join and after it.
+        "SELECT u.variant, e.event, count(*), sum(e.n - u.t), min(u.t), max(e.event) FROM events e
+           JOIN u ON e.user_id = u.user_id AND e.n >= u.t GROUP BY 1, 2",
+        "SELECT e.dt, count(*), avg(CASE WHEN u.variant = 1 THEN e.value END), min(u.variant) FROM events e
+           JOIN u ON e.user_id = u.user_id WHERE e.n > u.t * 2 AND e.small <> 1 GROUP BY e.dt",
+        "SELECT u.variant, u.t % 3, count(*), sum(e.value) FROM events e JOIN u ON e.user_id = u.user_id
+           WHERE e.event LIKE '%pay%' OR e.event IS NULL GROUP BY 1, 2",
+        "SELECT u.t, u.variant, count(*), count(DISTINCT e.event) FROM events e JOIN u USING (user_id)
+           WHERE u.t < 400 AND e.event IN ('pay', 'click') GROUP BY 1, 2",
+        "SELECT e.user_id, count(*), sum(CASE WHEN e.event <> 'pay' THEN 1 ELSE 0 END), max(u.t) FROM events e
+           JOIN u ON e.user_id = u.user_id GROUP BY e.user_id",
+        "SELECT u.user_id, count(e.n), sum(e.value), min(u.t) FROM u LEFT JOIN events e
+           ON e.user_id = u.user_id AND e.n > u.t + 12000 GROUP BY u.user_id",
+        "SELECT u.variant, count(*), count(e.n), sum(CASE WHEN e.event IN ('pay', 'click') THEN e.value END),
+           count(CASE WHEN NOT e.event = 'pay' THEN 1 END), sum(CASE WHEN e.event IS NULL THEN u.t ELSE 0 END)
+           FROM u LEFT JOIN events e ON e.user_id = u.user_id GROUP BY u.variant",
+        "SELECT u.variant, window_funnel(100, e.n, e.event = 'click', e.event = 'pay') AS level
+           FROM events e JOIN u ON e.user_id = u.user_id GROUP BY u.variant",
+        // Few partners, and none.
+        "SELECT e.dt, v.variant, count(*), sum(e.n) FROM events e JOIN (SELECT * FROM u WHERE t < 60) v
+           ON e.user_id = v.user_id GROUP BY 1, 2",
+        "SELECT e.dt, v.variant, count(*) FROM events e JOIN (SELECT * FROM u WHERE t < 0) v
+           ON e.user_id = v.user_id GROUP BY 1, 2",
+        "SELECT v.user_id, count(e.n) FROM (SELECT * FROM u WHERE t < 60) v LEFT JOIN events e
+           ON e.user_id = v.user_id GROUP BY v.user_id",
+        // What fails for rows that the join drops.
+        "SELECT e.dt, sum(CAST(substr(e.user_id, 13) AS BIGINT)) FROM events e
+           JOIN (SELECT * FROM u WHERE user_id LIKE 'user number%') v ON e.user_id = v.user_id GROUP BY e.dt",
+        "SELECT v.variant, sum(100 / (e.n - v.t)) FROM events e JOIN u v ON e.user_id = v.user_id AND e.n <> v.t
+           GROUP BY v.variant",
     ] {
         questions.push(format!("WITH {FIRST} {body}"));
     }
@@ -166,6 +196,12 @@ fn plans_say_that_arrays_and_ids_are_used() {
     let joined =
         format!("WITH {FIRST} SELECT count(*) FROM events e JOIN u ON e.user_id = u.user_id");
     assert!(plan(&joined).contains("on=[(__id_user_id@"), "{}", plan(&joined));
+    let sums = plan(&format!(
+        "WITH {FIRST} SELECT e.dt, u.variant, sum(CASE WHEN e.event = 'pay' THEN e.value ELSE 0.0 END)
+           FROM events e JOIN u ON e.user_id = u.user_id WHERE e.n >= u.t GROUP BY 1, 2"
+    ));
+    assert!(sums.contains("join=[__id_user_id@") && !sums.contains("HashJoinExec"), "{sums}");
+    assert!(sums.contains("= pay as __test_0"), "{sums}");
     let day = plan("SELECT n FROM events WHERE dt = DATE '2026-11-02'");
     assert!(!day.contains("FilterExec"), "{day}");
     let sql = "SELECT sum(n) FROM events";

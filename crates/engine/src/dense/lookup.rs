@@ -1,0 +1,406 @@
+//! A join with rows of which each id has one, done where the joined rows are grouped.
+//!
+//! ```text
+//! GROUP BY dt, variant                   GROUP BY dt, variant  ◄── an array: id ─► row of u
+//!   Join on id                   ─►        events
+//!     u: one row for each id
+//!     events
+//! ```
+//!
+//! The join would copy every column of every row that has a partner. Here rows stay where they were
+//! read; one without a partner is added to a group that is not handed out. If many have none, the others
+//! are copied first.
+//!
+//! # Invariants
+//! - What can fail is computed of joined rows only.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Int32Array, RecordBatch, RecordBatchOptions,
+    UInt32Array, new_null_array,
+};
+use datafusion::arrow::compute::{concat_batches, filter, filter_record_batch, take};
+use datafusion::arrow::datatypes::{DataType, Int32Type, Schema, SchemaRef, UInt32Type};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{ColumnarValue, Operator};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, Column, DynamicFilterPhysicalExpr, InListExpr, lit,
+};
+use datafusion::physical_plan::ExecutionPlan;
+use futures::StreamExt;
+
+use super::keys::{IdKeys, Keys};
+use super::too_many;
+
+/// Stands for no row of the other side.
+pub(super) const NONE: u32 = u32::MAX;
+/// The group that rows without a partner have because of it.
+pub(super) const NOBODY: u32 = 0;
+
+/// What a join would have done.
+#[derive(Clone, Debug)]
+pub(super) struct Lookup {
+    /// The other side: one row for each id, all in its first partition.
+    pub side: Arc<dyn ExecutionPlan>,
+    /// The ids, in the rows that are grouped and in the other side.
+    pub key: Column,
+    pub side_key: usize,
+    /// The columns of joined rows: these of the input, then those of the other side. Each can be NULL.
+    pub input_columns: Vec<usize>,
+    pub side_columns: Vec<usize>,
+    pub schema: SchemaRef,
+    /// Of the other side's columns, those that rows are grouped by.
+    pub groups: Vec<usize>,
+    /// What a row and its partner must satisfy to be joined.
+    pub condition: Option<Arc<dyn PhysicalExpr>>,
+    /// Are rows of the other side without a partner handed out, too?
+    pub outer: bool,
+    /// May everything be computed of rows without a partner?
+    pub is_safe: bool,
+    /// What a scan below wants to hear of the ids.
+    pub wanted: Option<Wanted>,
+}
+
+/// What a join tells a scan while it runs.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// The ids as the join had them.
+    pub key: Column,
+    pub schema: SchemaRef,
+    /// A [`DynamicFilterPhysicalExpr`].
+    pub filter: Arc<dyn PhysicalExpr>,
+}
+
+/// The other side, in memory.
+pub(super) struct Side {
+    lookup: Lookup,
+    ids: ArrayRef,
+    places: IdKeys,
+    /// The columns that joined rows have.
+    columns: Vec<ArrayRef>,
+    /// Per row and one its group by [`Lookup::groups`] and one; and the groups' values.
+    groups: Vec<u32>,
+    values: Vec<ArrayRef>,
+    _memory: MemoryReservation,
+}
+
+/// Rows, and of each its row of the other side or [`NONE`].
+pub(super) struct Joined {
+    pub batch: RecordBatch,
+    pub partners: Vec<u32>,
+}
+
+impl Side {
+    /// Reads it all and tells the input's scan about it. `names`: what rows are grouped by.
+    pub async fn read(
+        lookup: Lookup,
+        mut rows: SendableRecordBatchStream,
+        memory: MemoryReservation,
+        context: Arc<TaskContext>,
+        names: String,
+    ) -> Result<Self> {
+        let mut batches = Vec::new();
+        while let Some(batch) = rows.next().await {
+            let batch = batch?;
+            // Pieces of one batch do not count as all of it each.
+            let bytes = |column: &ArrayRef| column.to_data().get_slice_memory_size();
+            memory.try_grow(batch.columns().iter().map(bytes).sum::<Result<usize, _>>()?)?;
+            batches.push(batch);
+        }
+        drop(rows);
+        let all = concat_batches(&lookup.side.schema(), &batches)?;
+        drop(batches);
+        let ids = Arc::clone(all.column(lookup.side_key));
+        let (mut places, mut found) = (IdKeys::default(), Vec::with_capacity(all.num_rows()));
+        places.find(ids.as_primitive::<Int32Type>(), &mut found);
+        if places.len() != all.num_rows() {
+            return Err(DataFusionError::Internal("a side of a lookup has an id twice".into()));
+        }
+        let group_columns: Vec<ArrayRef> =
+            lookup.groups.iter().map(|column| Arc::clone(all.column(*column))).collect();
+        let (mut groups, mut values) = (vec![NOBODY + 1; all.num_rows() + 1], Vec::new());
+        if !group_columns.is_empty() {
+            let types: Vec<DataType> =
+                group_columns.iter().map(|column| column.data_type().clone()).collect();
+            let mut keys = Keys::new(&types, false);
+            keys.find(&group_columns, &mut found)?;
+            if keys.is_too_long() {
+                return Err(too_many(&names));
+            }
+            groups[1..].iter_mut().zip(&found).for_each(|(to, group)| *to = *group as u32 + 1);
+            values = keys.values()?;
+        }
+        groups[0] = NOBODY;
+        let columns: Vec<ArrayRef> =
+            lookup.side_columns.iter().map(|column| Arc::clone(all.column(*column))).collect();
+        let bytes = columns.iter().chain([&ids]).map(|c| c.get_array_memory_size()).sum::<usize>();
+        memory.try_resize(bytes + places.size() + groups.len() * size_of::<u32>())?;
+        let side = Self { lookup, ids, places, columns, groups, values, _memory: memory };
+        side.tell(&context)?;
+        Ok(side)
+    }
+
+    /// Tells the scan which ids have a partner.
+    fn tell(&self, context: &TaskContext) -> Result<()> {
+        let Some(Wanted { key, schema, filter }) = &self.lookup.wanted else { return Ok(()) };
+        let Some(filter) = filter.downcast_ref::<DynamicFilterPhysicalExpr>() else {
+            return Ok(());
+        };
+        let ids = self.ids.as_primitive::<Int32Type>();
+        let key: Arc<dyn PhysicalExpr> = Arc::new(key.clone());
+        let compare = |operator, bound: i32| -> Arc<dyn PhysicalExpr> {
+            Arc::new(BinaryExpr::new(Arc::clone(&key), operator, lit(bound)))
+        };
+        let and = |left, right| -> Arc<dyn PhysicalExpr> {
+            Arc::new(BinaryExpr::new(left, Operator::And, right))
+        };
+        let there = || ids.iter().flatten();
+        let known = match (there().min(), there().max()) {
+            (Some(least), Some(most)) => {
+                let bounds = and(compare(Operator::GtEq, least), compare(Operator::LtEq, most));
+                let options = &context.session_config().options().optimizer;
+                let few = options.hash_join_inlist_pushdown_max_distinct_values;
+                let among: Arc<dyn PhysicalExpr> = if ids.len() <= few {
+                    let list = Arc::new(there().collect::<Int32Array>());
+                    Arc::new(InListExpr::try_new_from_array(key.clone(), list, false, schema)?)
+                } else {
+                    Arc::new(AmongIds::new(key.clone(), there()))
+                };
+                and(bounds, among)
+            }
+            _ => lit(false),
+        };
+        filter.update(known)?;
+        filter.mark_complete();
+        Ok(())
+    }
+
+    /// Joins rows of the input.
+    pub fn join(&self, batch: &RecordBatch) -> Result<Joined> {
+        let keys = batch.column(self.lookup.key.index()).as_primitive::<Int32Type>();
+        let (mut partners, matched) = self.places.look_up(keys);
+        let few = |matched: usize| {
+            matched < batch.num_rows() && (!self.lookup.is_safe || matched * 4 < partners.len() * 3)
+        };
+        let columns = self.lookup.input_columns.iter().map(|column| batch.column(*column));
+        let mut columns: Vec<ArrayRef> = columns.cloned().collect();
+        if few(matched) {
+            let mask = BooleanArray::from_iter(partners.iter().map(|p| Some(*p != NONE)));
+            columns = columns.iter().map(|c| filter(c, &mask)).collect::<Result<_, _>>()?;
+            partners.retain(|partner| *partner != NONE);
+        }
+        let batch = self.rows(columns, &partners)?;
+        self.apply(Joined { batch, partners })
+    }
+
+    /// Rows that do not satisfy the condition have no partner.
+    fn apply(&self, mut joined: Joined) -> Result<Joined> {
+        let Some(condition) = &self.lookup.condition else { return Ok(joined) };
+        let rows = joined.batch.num_rows();
+        let held = condition.evaluate(&joined.batch)?.into_array(rows)?;
+        let held = held.as_boolean();
+        let mut matched = 0;
+        for (row, partner) in joined.partners.iter_mut().enumerate() {
+            if held.is_null(row) || !held.value(row) {
+                *partner = NONE;
+            }
+            matched += usize::from(*partner != NONE);
+        }
+        if matched < rows && (!self.lookup.is_safe || matched * 4 < rows * 3) {
+            let mask = BooleanArray::from_iter(joined.partners.iter().map(|p| Some(*p != NONE)));
+            joined.batch = filter_record_batch(&joined.batch, &mask)?;
+            joined.partners.retain(|partner| *partner != NONE);
+        }
+        Ok(joined)
+    }
+
+    /// Rows of this side that are not among `seen`, joined with nothing; those whose ids `is_wanted`.
+    pub fn unseen(
+        &self,
+        seen: &Seen,
+        is_wanted: impl Fn(Option<i32>) -> bool,
+        from: usize,
+        rows: usize,
+    ) -> Result<Option<Joined>> {
+        let end = (from + rows).min(self.ids.len());
+        let ids = self.ids.as_primitive::<Int32Type>();
+        let wanted = |row: &usize| is_wanted(ids.is_valid(*row).then(|| ids.value(*row)));
+        let unseen = (from..end).filter(|row| !seen.has(*row)).filter(wanted);
+        let partners: Vec<u32> = unseen.map(|row| row as u32).collect();
+        if partners.is_empty() {
+            return Ok(None);
+        }
+        let fields = self.lookup.schema.fields().iter().take(self.lookup.input_columns.len());
+        let nothing =
+            fields.map(|field| new_null_array(field.data_type(), partners.len())).collect();
+        let batch = self.rows(nothing, &partners)?;
+        Ok(Some(Joined { batch, partners }))
+    }
+
+    /// Are rows of this side without a partner handed out, too?
+    pub fn is_outer(&self) -> bool {
+        self.lookup.outer
+    }
+
+    /// Rows of this side.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Columns of the input beside those of this side.
+    fn rows(&self, mut columns: Vec<ArrayRef>, partners: &[u32]) -> Result<RecordBatch> {
+        if !self.columns.is_empty() {
+            let indices: UInt32Array =
+                partners.iter().map(|partner| (*partner != NONE).then_some(*partner)).collect();
+            for column in &self.columns {
+                columns.push(take(column, &indices, None)?);
+            }
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(partners.len()));
+        let schema = Arc::clone(&self.lookup.schema);
+        Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    }
+
+    /// The group that each row has because of its partner, or [`NOBODY`].
+    pub fn groups(&self, partners: &[u32]) -> ArrayRef {
+        // After NONE comes 0.
+        let group = |partner: &u32| self.groups[partner.wrapping_add(1) as usize];
+        let groups: Vec<u32> = partners.iter().map(group).collect();
+        Arc::new(UInt32Array::from(groups))
+    }
+
+    /// The column of this side, of those that rows are grouped by, in each of `groups`.
+    pub fn values(&self, column: usize, groups: &ArrayRef) -> Result<ArrayRef> {
+        let groups = groups.as_primitive::<UInt32Type>().values();
+        let places: UInt32Array = groups.iter().map(|group| group.checked_sub(1)).collect();
+        Ok(take(&self.values[column], &places, None)?)
+    }
+}
+
+impl fmt::Display for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.outer { "left join" } else { "join" };
+        write!(f, "{kind}=[{}]", self.key)?;
+        match &self.condition {
+            Some(condition) => write!(f, ", if={condition}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Rows of the other side that have had a partner.
+#[derive(Default)]
+pub(super) struct Seen(Vec<u64>);
+
+impl Seen {
+    pub fn add(&mut self, partners: &[u32]) {
+        for partner in partners.iter().filter(|partner| **partner != NONE) {
+            let word = *partner as usize / 64;
+            if self.0.len() <= word {
+                self.0.resize((word + 1).next_power_of_two(), 0);
+            }
+            self.0[word] |= 1 << (partner % 64);
+        }
+    }
+
+    fn has(&self, row: usize) -> bool {
+        self.0.get(row / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(mine, other)| *mine |= other);
+    }
+}
+
+/// Is an id one of a set? Too many for a list of literals.
+#[derive(Debug)]
+pub(crate) struct AmongIds {
+    id: Arc<dyn PhysicalExpr>,
+    bits: Arc<[u64]>,
+}
+
+impl AmongIds {
+    fn new(id: Arc<dyn PhysicalExpr>, ids: impl Iterator<Item = i32>) -> Self {
+        let mut bits: Vec<u64> = Vec::new();
+        for id in ids.filter_map(|id| usize::try_from(id).ok()) {
+            if bits.len() <= id / 64 {
+                bits.resize((id / 64 + 1).next_power_of_two(), 0);
+            }
+            bits[id / 64] |= 1 << (id % 64);
+        }
+        Self { id, bits: bits.into() }
+    }
+
+    /// The ids, as bits from zero.
+    pub fn bits(&self) -> &Arc<[u64]> {
+        &self.bits
+    }
+}
+
+impl PartialEq for AmongIds {
+    fn eq(&self, other: &Self) -> bool {
+        self.id.eq(&other.id) && Arc::ptr_eq(&self.bits, &other.bits)
+    }
+}
+
+impl Eq for AmongIds {}
+
+impl Hash for AmongIds {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+        (self.bits.as_ptr() as usize).hash(state);
+    }
+}
+
+impl fmt::Display for AmongIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids: u32 = self.bits.iter().map(|word| word.count_ones()).sum();
+        write!(f, "{} IN ({ids} ids)", self.id)
+    }
+}
+
+impl PhysicalExpr for AmongIds {
+    fn data_type(&self, _: &Schema) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn nullable(&self, schema: &Schema) -> Result<bool> {
+        self.id.nullable(schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        let ids = self.id.evaluate(batch)?.into_array(batch.num_rows())?;
+        let has = |id: i32| {
+            let id = usize::try_from(id).unwrap_or(usize::MAX);
+            self.bits.get(id / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
+        };
+        let found: BooleanArray =
+            ids.as_primitive::<Int32Type>().iter().map(|id| id.map(has)).collect();
+        Ok(ColumnarValue::Array(Arc::new(found)))
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.id]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let id = children.pop().unwrap_or_else(|| Arc::clone(&self.id));
+        Ok(Arc::new(Self { id, bits: Arc::clone(&self.bits) }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
