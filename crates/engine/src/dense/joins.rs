@@ -184,6 +184,15 @@ fn lookup(mut found: Expressions, join: &HashJoinExec) -> Result<Option<DenseAgg
         let schema = join.join_schema();
         found.map(|column| Ok(plain(schema, columns[column.index()])))?;
     }
+    // Rows without a partner have the key alone, and are in the part that it says.
+    let by_key = || {
+        let group = found.what.columns.first().and_then(Group::expression);
+        let column = group.and_then(|expr| expr.downcast_ref::<Column>());
+        column.is_some_and(|column| column.index() == side_key.index())
+    };
+    if outer && found.what.one_id && !by_key() {
+        return Ok(None);
+    }
     if let Some(filter) = join.filter() {
         let at = |column: &Column| {
             let found = &filter.column_indices()[column.index()];

@@ -195,7 +195,7 @@ mod tests {
             }
             let rows = ids.len();
             let texts: StringViewArray =
-                ids.iter().map(|id| id.map(|id| format!("text number {}", id % 3))).collect();
+                ids.iter().map(|id| id.map(|id| format!("text {}", id % 3))).collect();
             let ids: ArrayRef = Arc::new(Int32Array::from(ids));
             let days: ArrayRef = Arc::new(Date32Array::from(vec![7; rows]));
             let few: [ArrayRef; 2] = [days, Arc::new(texts)];

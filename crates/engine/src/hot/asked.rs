@@ -102,6 +102,7 @@ impl Asked {
 mod tests {
     use datafusion::arrow::array::{StringViewArray, StringViewBuilder};
     use datafusion::arrow::datatypes::Field;
+    use datafusion::common::ScalarValue;
     use datafusion::logical_expr::Operator;
     use datafusion::physical_expr::expressions::{binary, cast, col, is_null, lit};
 
@@ -124,10 +125,11 @@ mod tests {
         let field: FieldRef = Arc::new(Field::new("t", DataType::Utf8View, true));
         let schema = Arc::new(Schema::new(vec![Arc::clone(&field)]));
         let column = col("t", &schema).unwrap();
-        let seven = binary(column.clone(), Operator::Eq, lit("7"), &schema).unwrap();
+        let three = lit(ScalarValue::Utf8View(Some("3".into())));
+        let three = binary(column.clone(), Operator::Eq, three, &schema).unwrap();
         for (different, expr) in [3, 300]
             .into_iter()
-            .flat_map(|n| [(n, seven.clone()), (n, is_null(column.clone()).unwrap())])
+            .flat_map(|n| [(n, three.clone()), (n, is_null(column.clone()).unwrap())])
         {
             let plain = text(different);
             let kept = compact(&plain);
@@ -155,7 +157,8 @@ mod tests {
         let number = cast(column.clone(), &schema, DataType::Int32).unwrap();
         assert!(!asked(&binary(number, Operator::Gt, lit(0), &schema).unwrap(), &kept));
         assert!(!asked(&column, &kept));
-        let a = binary(column, Operator::Eq, lit("a"), &schema).unwrap();
+        let a = lit(ScalarValue::Utf8View(Some("a".into())));
+        let a = binary(column, Operator::Eq, a, &schema).unwrap();
         assert!(asked(&a, &kept) && !asked(&a, &texts));
     }
 }

@@ -107,6 +107,8 @@ fn questions() -> Vec<String> {
            FROM u LEFT JOIN events e ON e.user_id = u.user_id GROUP BY u.variant",
         "SELECT u.variant, window_funnel(100, e.n, e.event = 'click', e.event = 'pay') AS level
            FROM events e JOIN u ON e.user_id = u.user_id GROUP BY u.variant",
+        "SELECT e.user_id, count(*), sum(u.t), max(e.n) FROM u LEFT JOIN events e
+           ON e.user_id = u.user_id GROUP BY e.user_id",
         // Few partners, and none.
         "SELECT e.dt, v.variant, count(*), sum(e.n) FROM events e JOIN (SELECT * FROM u WHERE t < 60) v
            ON e.user_id = v.user_id GROUP BY 1, 2",
