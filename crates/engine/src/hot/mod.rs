@@ -1,7 +1,7 @@
 //! Decoded columns of data files, kept in memory that queries do not need.
 //!
 //! Taking rows out of a Parquet file costs as much as reading all pages they lie in, again for every
-//! query. When queries have decoded as much of a column as the whole of it, it is decoded once more
+//! query. When queries have decoded as many rows of some columns as there are, these are decoded once more
 //! and kept, so that all together never cost more than twice what was needed; rows are then picked
 //! from memory.
 //!
