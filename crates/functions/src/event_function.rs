@@ -9,6 +9,7 @@
 //! - A partial state is the times of a group, then its masks, in native byte order: it stays on
 //!   the machine.
 
+use std::any::Any;
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -315,12 +316,35 @@ fn raw_times(times: &ArrayRef) -> Result<ScalarBuffer<i64>> {
     Ok(times.as_primitive::<Int64Type>().values().clone())
 }
 
-impl<M: Mask> Groups<M> {
-    fn take(&mut self, emit_to: EmitTo) -> ByGroup<M> {
-        let out = self.log.take(emit_to, self.groups);
-        self.groups -= out.starts.len() - 1;
-        out
+/// Adds the rows of another accumulator of the same call, whose group `g` is `groups[g]` here, of `count`
+/// there are; `false` if these are not accumulators of this module. A partial state would be all rows
+/// once more.
+pub fn absorb(
+    accumulator: &mut dyn GroupsAccumulator,
+    other: &mut dyn GroupsAccumulator,
+    groups: &[usize],
+    count: usize,
+) -> bool {
+    fn of<M: Mask>(accumulator: &mut dyn GroupsAccumulator) -> Option<&mut Groups<M>> {
+        (accumulator as &mut dyn Any).downcast_mut()
     }
+    fn try_absorb<M: Mask>(
+        mine: &mut Groups<M>,
+        other: &mut Groups<M>,
+        groups: &[usize],
+        count: usize,
+    ) {
+        mine.groups = count;
+        mine.log.absorb(std::mem::take(&mut other.log), groups);
+    }
+    if let (Some(mine), Some(other)) = (of::<u8>(accumulator), of::<u8>(other)) {
+        try_absorb(mine, other, groups, count);
+    } else if let (Some(mine), Some(other)) = (of::<u32>(accumulator), of::<u32>(other)) {
+        try_absorb(mine, other, groups, count);
+    } else {
+        return false;
+    }
+    true
 }
 
 /// Calls `see` with the sorted rows of each group. `ties`: the order of rows of one time matters.
@@ -377,14 +401,15 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        let mut groups = self.take(emit_to);
-        let mut answers = Vec::with_capacity(groups.starts.len() - 1);
+        let mut answers = Vec::with_capacity(self.groups);
         let ties = !matches!(self.question, Question::Funnel(_));
-        each_group(&mut groups, ties, |times, masks| {
-            answers.push(match &self.question {
-                Question::Funnel(funnel) => funnel.level(times, masks) as i64,
-                Question::Match(pattern) => i64::from(pattern.matches(times, masks)),
-                Question::Count(pattern) => pattern.count(times, masks),
+        self.groups -= self.log.take(emit_to, self.groups, |groups| {
+            each_group(groups, ties, |times, masks| {
+                answers.push(match &self.question {
+                    Question::Funnel(funnel) => funnel.level(times, masks) as i64,
+                    Question::Match(pattern) => i64::from(pattern.matches(times, masks)),
+                    Question::Count(pattern) => pattern.count(times, masks),
+                });
             });
         });
         Ok(match self.question {
@@ -399,17 +424,16 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        let groups = self.take(emit_to);
-        let row_bytes = size_of::<i64>() + M::BYTES;
-        let mut bytes = Vec::with_capacity(groups.times.len() * row_bytes);
-        let mut offsets = vec![0];
-        for pair in groups.starts.windows(2) {
-            bytes.extend_from_slice(groups.times[pair[0]..pair[1]].to_byte_slice());
-            for mask in &groups.masks[pair[0]..pair[1]] {
-                bytes.extend_from_slice(&mask.bits().to_le_bytes()[..M::BYTES]);
+        let (mut bytes, mut offsets) = (Vec::new(), vec![0]);
+        self.groups -= self.log.take(emit_to, self.groups, |groups| {
+            for pair in groups.starts.windows(2) {
+                bytes.extend_from_slice(groups.times[pair[0]..pair[1]].to_byte_slice());
+                for mask in &groups.masks[pair[0]..pair[1]] {
+                    bytes.extend_from_slice(&mask.bits().to_le_bytes()[..M::BYTES]);
+                }
+                offsets.push(bytes.len() as i64);
             }
-            offsets.push(bytes.len() as i64);
-        }
+        });
         let offsets = OffsetBuffer::new(offsets.into());
         Ok(vec![Arc::new(LargeBinaryArray::try_new(offsets, Buffer::from_vec(bytes), None)?)])
     }
@@ -485,12 +509,18 @@ mod tests {
             let rows = 1 + random.below((group_of.len() - at) as u64) as usize;
             let part: Vec<ArrayRef> = values.iter().map(|v| v.slice(at, rows)).collect();
             let (of, filter) = (&group_of[at..at + rows], filter.slice(at, rows));
-            let (state, of) = if random.below(2) == 0 {
-                (last.convert_to_state(&part, Some(&filter)).unwrap(), of.to_vec())
-            } else {
-                let mut partial = groups::<M>(question);
+            let mut partial = groups::<M>(question);
+            let how = random.below(3);
+            if how > 0 {
                 partial.update_batch(&part, of, Some(&filter), 3).unwrap();
-                (partial.state(EmitTo::All).unwrap(), (0..3).collect())
+            }
+            let (state, of) = match how {
+                0 => (last.convert_to_state(&part, Some(&filter)).unwrap(), of.to_vec()),
+                1 => (partial.state(EmitTo::All).unwrap(), (0..3).collect()),
+                _ => {
+                    assert!(absorb(&mut last, &mut partial, &[0, 1, 2], 3));
+                    (Vec::new(), Vec::new())
+                }
             };
             last.merge_batch(&state, &of, 3).unwrap();
             at += rows;

@@ -35,6 +35,7 @@ mod window_funnel;
 
 use datafusion_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
+pub use event_function::absorb;
 pub use single::Single;
 
 /// All aggregate functions.
