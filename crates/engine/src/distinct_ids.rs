@@ -24,6 +24,8 @@ const CHUNK_SHIFT: u32 = 16;
 const CHUNK_WORDS: usize = (1 << CHUNK_SHIFT) / 64;
 /// More ids of a chunk than these are smaller as bits.
 const FEW_MAX: usize = CHUNK_WORDS * 8 / size_of::<u16>();
+/// So many ids of a chunk need no order.
+const UNTIDY_MIN: usize = 32;
 
 /// The function. It takes a column of ids: INT, not negative.
 pub(crate) fn distinct_ids() -> AggregateUDF {
@@ -76,11 +78,43 @@ impl AggregateUDFImpl for DistinctIds {
     }
 }
 
-/// Ids of one chunk: in order while they are few, one bit for each when that is smaller.
+/// Ids of one chunk: two bytes each while they are few, one bit for each when that is smaller.
 #[derive(Debug)]
 enum Chunk {
-    Few(Vec<u16>),
+    Few(Few),
     Bits(Box<[u64; CHUNK_WORDS]>),
+}
+
+/// Ids as they come, put in order when half of them are not.
+#[derive(Debug, Default)]
+struct Few {
+    ids: Vec<u16>,
+    /// The first are in order, and each is there once.
+    in_order: usize,
+}
+
+impl Few {
+    fn push(&mut self, low: u16) {
+        // Rows are often sorted by id.
+        if self.in_order == self.ids.len() && self.ids.last().is_none_or(|last| *last < low) {
+            self.in_order += 1;
+        }
+        self.ids.push(low);
+    }
+
+    fn is_untidy(&self) -> bool {
+        self.ids.len() - self.in_order > self.in_order.max(UNTIDY_MIN)
+    }
+
+    fn tidy(&mut self) -> &[u16] {
+        if self.in_order < self.ids.len() {
+            // The stable sort knows what is in order already.
+            self.ids.sort();
+            self.ids.dedup();
+            self.in_order = self.ids.len();
+        }
+        &self.ids
+    }
 }
 
 impl Chunk {
@@ -88,13 +122,8 @@ impl Chunk {
         match self {
             Self::Bits(bits) => bits[usize::from(low) / 64] |= 1 << (low % 64),
             Self::Few(few) => {
-                // Rows are often sorted by id.
-                if few.last().is_none_or(|last| *last < low) {
-                    few.push(low);
-                } else if let Err(place) = few.binary_search(&low) {
-                    few.insert(place, low);
-                }
-                if few.len() > FEW_MAX {
+                few.push(low);
+                if (few.is_untidy() || few.in_order > FEW_MAX) && few.tidy().len() > FEW_MAX {
                     self.make_bits();
                 }
             }
@@ -104,7 +133,7 @@ impl Chunk {
     fn make_bits(&mut self) -> &mut [u64; CHUNK_WORDS] {
         if let Self::Few(few) = self {
             let mut bits = Box::new([0; CHUNK_WORDS]);
-            few.iter().for_each(|low| bits[usize::from(*low) / 64] |= 1 << (low % 64));
+            few.ids.iter().for_each(|low| bits[usize::from(*low) / 64] |= 1 << (low % 64));
             *self = Self::Bits(bits);
         }
         match self {
@@ -113,16 +142,16 @@ impl Chunk {
         }
     }
 
-    fn count(&self) -> u64 {
+    fn count(&mut self) -> u64 {
         match self {
-            Self::Few(few) => few.len() as u64,
+            Self::Few(few) => few.tidy().len() as u64,
             Self::Bits(bits) => bits.iter().map(|word| u64::from(word.count_ones())).sum(),
         }
     }
 
     fn size(&self) -> usize {
         match self {
-            Self::Few(few) => few.capacity() * size_of::<u16>(),
+            Self::Few(few) => few.ids.capacity() * size_of::<u16>(),
             Self::Bits(_) => CHUNK_WORDS * 8,
         }
     }
@@ -140,7 +169,7 @@ impl Ids {
         if self.chunks.len() <= number {
             self.chunks.resize_with(number + 1, || None);
         }
-        self.chunks[number].get_or_insert_with(|| Chunk::Few(Vec::new()))
+        self.chunks[number].get_or_insert_with(|| Chunk::Few(Few::default()))
     }
 
     fn insert(&mut self, id: i32) {
@@ -151,19 +180,20 @@ impl Ids {
         }
     }
 
-    fn count(&self) -> u64 {
-        self.chunks.iter().flatten().map(Chunk::count).sum()
+    fn count(&mut self) -> u64 {
+        self.chunks.iter_mut().flatten().map(Chunk::count).sum()
     }
 
     /// Chunk numbers, each with how many ids and the ids, or with no number and the bits; all
     /// little-endian.
-    fn to_bytes(&self) -> Vec<u8> {
+    fn to_bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for (number, chunk) in self.chunks.iter().enumerate() {
+        for (number, chunk) in self.chunks.iter_mut().enumerate() {
             let Some(chunk) = chunk else { continue };
             bytes.extend_from_slice(&(number as u32).to_le_bytes());
             match chunk {
                 Chunk::Few(few) => {
+                    let few = few.tidy();
                     bytes.extend_from_slice(&(few.len() as u32).to_le_bytes());
                     few.iter().for_each(|low| bytes.extend_from_slice(&low.to_le_bytes()));
                 }
@@ -265,13 +295,13 @@ impl GroupsAccumulator for Groups {
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        let groups = emit_to.take_needed(&mut self.groups);
-        Ok(Arc::new(groups.iter().map(|ids| ids.count() as i64).collect::<Int64Array>()))
+        let mut groups = emit_to.take_needed(&mut self.groups);
+        Ok(Arc::new(groups.iter_mut().map(|ids| ids.count() as i64).collect::<Int64Array>()))
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        let groups = emit_to.take_needed(&mut self.groups);
-        let states = groups.iter().map(Ids::to_bytes);
+        let mut groups = emit_to.take_needed(&mut self.groups);
+        let states = groups.iter_mut().map(Ids::to_bytes);
         Ok(vec![Arc::new(LargeBinaryArray::from_iter_values(states))])
     }
 
@@ -329,7 +359,7 @@ mod tests {
     #[test]
     fn ids_are_counted_once_and_sets_merge() {
         let mut a = set([0, 0, 5, 70_000, 5, i32::MAX]);
-        let b = set([5, 6, 0]);
+        let mut b = set([5, 6, 0]);
         assert_eq!((a.count(), b.count()), (4, 3));
         a.merge(&b.to_bytes()).unwrap();
         assert_eq!(a.count(), 5);

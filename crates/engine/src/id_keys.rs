@@ -11,7 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, LargeStringArray, StringViewArray};
+use datafusion::arrow::buffer::{Buffer, OffsetBuffer};
 use datafusion::arrow::datatypes::{DataType, Int32Type};
 use datafusion::common::{Column, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -127,16 +128,16 @@ fn keys(domain: &Domain, ids: &ArrayRef) -> Result<ArrayRef> {
     // No key has this id, which stands for NULL.
     let numbers: Vec<u32> =
         ids.iter().map(|id| id.and_then(|id| u32::try_from(id).ok()).unwrap_or(u32::MAX)).collect();
-    let mut keys = StringViewBuilder::with_capacity(ids.len());
+    // End to end, because all of it is checked at once: a key at a time takes longer than to find it.
+    let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(ids.len() + 1));
+    ends.push(0);
     let (mut row, mut missing) = (0, None);
     let each = |key: Option<&[u8]>| {
-        match key.map(std::str::from_utf8) {
-            Some(Ok(text)) => keys.append_value(text),
-            _ => {
-                missing = missing.or(ids.is_valid(row).then_some(row));
-                keys.append_null();
-            }
+        match key {
+            Some(key) => bytes.extend_from_slice(key),
+            None => missing = missing.or(ids.is_valid(row).then_some(row)),
         }
+        ends.push(bytes.len() as i64);
         row += 1;
     };
     domain.try_keys_of(&numbers, each).map_err(unreadable)?;
@@ -146,5 +147,7 @@ fn keys(domain: &Domain, ids: &ArrayRef) -> Result<ArrayRef> {
             ids.value(row)
         )));
     }
-    Ok(Arc::new(keys.finish()))
+    let ends = OffsetBuffer::new(ends.into());
+    let keys = LargeStringArray::try_new(ends, Buffer::from(bytes), ids.nulls().cloned())?;
+    Ok(Arc::new(StringViewArray::from(&keys)))
 }
