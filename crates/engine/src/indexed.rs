@@ -28,7 +28,10 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{
     ParquetRowSelection, transform_schema_to_view,
 };
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
+use datafusion::datasource::physical_plan::{
+    FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
+};
+use datafusion::datasource::source::DataSource;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::execution::memory_pool::MemoryPool;
@@ -112,6 +115,8 @@ pub(crate) struct IndexedSource {
     ahead: Arc<OnceLock<Ahead>>,
     /// Are conditions applied by the scan, and by nobody else?
     applies: bool,
+    /// See [`lent`].
+    lends: bool,
 }
 
 type Asked = Mutex<HashMap<Path, Arc<tokio::sync::OnceCell<Arc<FileAnswer>>>>>;
@@ -119,7 +124,7 @@ type Asked = Mutex<HashMap<Path, Arc<tokio::sync::OnceCell<Arc<FileAnswer>>>>>;
 impl IndexedSource {
     pub fn new(inner: ParquetSource, indexes: Arc<Indexes>, store: Arc<dyn ObjectStore>) -> Self {
         let (batch_rows, asked, ahead) = (DEFAULT_BATCH_ROWS, Arc::default(), Arc::default());
-        Self { inner, indexes, store, batch_rows, asked, ahead, applies: false }
+        Self { inner, indexes, store, batch_rows, asked, ahead, applies: false, lends: false }
     }
 
     /// Begins to read ahead, once for all partitions.
@@ -149,7 +154,7 @@ impl IndexedSource {
             DataFusionError::Internal("a Parquet source became something else".into())
         })?;
         let source = Self::new(inner.clone(), Arc::clone(&self.indexes), Arc::clone(&self.store));
-        Ok(Self { applies: self.applies, ..source })
+        Ok(Self { applies: self.applies, lends: self.lends, ..source })
     }
 }
 
@@ -321,6 +326,16 @@ impl FileSource for IndexedSource {
     ) -> Result<TreeNodeRecursion> {
         self.inner.apply_expressions(f)
     }
+}
+
+/// The same scan, for one that keeps no row of it: pieces of kept columns are handed out as they are.
+/// They refer to all of the column, and who keeps one counts all of it.
+pub(crate) fn lent(scan: Arc<dyn DataSource>) -> Arc<dyn DataSource> {
+    let config = scan.downcast_ref::<FileScanConfig>();
+    let source = config.and_then(|c| c.file_source().downcast_ref::<IndexedSource>());
+    let (Some(config), Some(source)) = (config, source) else { return scan };
+    let source = Arc::new(IndexedSource { lends: true, ..source.clone() });
+    Arc::new(FileScanConfigBuilder::from(config.clone()).with_source(source).build())
 }
 
 /// The files of a scan in the order in which its partitions will open them.
@@ -531,6 +546,7 @@ impl Scan {
             &left,
             projection,
             self.batch_rows,
+            self.source.lends,
         )?;
         let metadata = self.metadata(file).await?;
         let few = rows.cardinality() <= answer.total / PICKED_SHARE;
@@ -574,6 +590,7 @@ impl Scan {
             conditions,
             projection,
             self.batch_rows,
+            self.source.lends,
         )?;
         let sieves = self.sieves(&gather)?;
         let skipped = || self.counter("hot_rows_skipped");

@@ -2,6 +2,8 @@
 //!
 //! A consumer that can spill may take what is free until four fifths are taken, and always its even
 //! share of them, or its first batch, because one that holds nothing has nothing to spill; the last fifth is for those that cannot spill, such as the merge of spilled runs.
+//! Groups in arrays may take what is free until half is taken: they cannot spill, but their statement can
+//! begin again with groups that do, and what has handed out rows beside them cannot.
 //! A sort's merge counts half, and never more than the last fifth, and may go a quarter over the limit:
 //! DataFusion counts every batch once when it is sorted or read back and again while it is merged, and a
 //! batch that shares its strings' buffers with others counts all of them. And small requests of those that
@@ -25,10 +27,12 @@ use datafusion::execution::memory_pool::{
 
 use crate::hot::ColumnCache;
 
-/// What DataFusion calls the merge of a sort, before its partition: `ExternalSorterMerge[1]`.
-const MERGE: &str = "ExternalSorterMerge";
+/// What DataFusion calls the merges of a sort, before their partition: `ExternalSorterMerge[1]`.
+const MERGES: [&str; 2] = ["ExternalSorterMerge", "SortPreservingMergeExec"];
 /// And what deals rows out to partitions: `RepartitionExec[1]`.
 const REPARTITION: &str = "RepartitionExec";
+/// The name of groups in arrays.
+pub(crate) const ARRAYS: &str = "DenseAggregate";
 
 /// A pool of so many bytes.
 #[derive(Debug)]
@@ -56,6 +60,8 @@ enum Kind {
     Merge,
     /// Spill, and perhaps wait for itself forever.
     Repartition,
+    /// Fail, and the statement begins again with groups that spill.
+    Arrays,
     /// Fail.
     Fixed,
 }
@@ -66,8 +72,10 @@ impl Kind {
             Self::Repartition
         } else if consumer.can_spill() {
             Self::Spilling
-        } else if consumer.name().starts_with(MERGE) {
+        } else if MERGES.iter().any(|merge| consumer.name().starts_with(merge)) {
             Self::Merge
+        } else if consumer.name() == ARRAYS {
+            Self::Arrays
         } else {
             Self::Fixed
         }
@@ -98,6 +106,7 @@ impl SharedPool {
                 let merging = (state.merging.saturating_add(more)) / 2;
                 state.taken.saturating_add(merging) <= self.limit + self.limit / 4
             }
+            Kind::Arrays => total.saturating_add(more) <= self.limit / 2,
             Kind::Fixed => {
                 let overdraft = if more <= self.limit / 64 { self.limit / 10 } else { 0 };
                 total.saturating_add(more) <= self.limit + overdraft
@@ -116,7 +125,7 @@ impl SharedPool {
     fn account<'s>(state: &'s mut State, consumer: &MemoryConsumer) -> &'s mut usize {
         match Kind::of(consumer) {
             Kind::Merge => &mut state.merging,
-            Kind::Fixed | Kind::Spilling | Kind::Repartition => &mut state.taken,
+            _ => &mut state.taken,
         }
     }
 }
@@ -208,7 +217,7 @@ impl ClassPool {
     }
 
     fn counts(reservation: &MemoryReservation) -> bool {
-        matches!(Kind::of(reservation.consumer()), Kind::Spilling | Kind::Fixed)
+        !matches!(Kind::of(reservation.consumer()), Kind::Merge | Kind::Repartition)
     }
 
     /// May one that holds `held` take `more` when so much is taken? As in [`SharedPool`], what holds
@@ -309,12 +318,16 @@ mod tests {
         assert!(!pool.fits(&merging(800, 0), Kind::Merge, 0, 902));
         assert!(pool.fits(&merging(800, 900), Kind::Fixed, 0, 0));
         assert!(!pool.fits(&merging(800, 900), Kind::Fixed, 0, 16));
+        // Arrays leave half to those that cannot begin again.
+        assert!(pool.fits(&state(0, 300), Kind::Arrays, 300, 200));
+        assert!(!pool.fits(&state(0, 300), Kind::Arrays, 300, 201));
         // Queues between partitions must not spill.
         assert!(pool.fits(&merging(1000, 900), Kind::Repartition, 0, 500));
         // Small requests may overdraw.
         assert!(pool.fits(&merging(800, 900), Kind::Fixed, 0, 15));
         assert!(!pool.fits(&merging(900, 900), Kind::Fixed, 0, 15));
     }
+
     #[test]
     fn a_class_leaves_the_rest_to_others() {
         let whole: Arc<dyn MemoryPool> =

@@ -649,14 +649,15 @@ fn physical_rules(
     too_many_groups: Option<&Arc<Mutex<HashSet<String>>>>,
 ) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
-    let place = rules.iter().position(|rule| rule.name() == dense::PLACE);
-    if let (Some(too_many), Some(place)) = (too_many_groups, place) {
-        rules.insert(place, Arc::new(DenseAggregates { too_many: Arc::clone(too_many) }));
-        // Once scans know of joins, and before the plan is checked.
-        let last = rules.len().saturating_sub(1);
-        rules.insert(last, Arc::new(LookupJoins));
-        rules.insert(last + 1, Arc::new(TextTests));
-    }
+    let Some(too_many) = too_many_groups.cloned() else { return rules };
+    let mut before = |name: &str, rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| {
+        if let Some(place) = rules.iter().position(|rule| rule.name() == name) {
+            rules.insert(place, rule);
+        }
+    };
+    before(dense::PLACE, Arc::new(DenseAggregates { too_many }));
+    before(dense::LAST_PLACE, Arc::new(LookupJoins));
+    before(dense::LAST_PLACE, Arc::new(TextTests));
     rules
 }
 

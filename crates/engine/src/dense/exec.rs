@@ -40,6 +40,7 @@ use super::lookup::{Lookup, NOBODY, NONE, Seen, Side};
 use super::rows::Rows;
 use super::sums::{Plan, Slot};
 use super::{too_many, with_columns};
+use crate::pool::ARRAYS;
 
 /// Columns of a lookup's other side have numbers from here on, see
 /// [`DenseAggregateExec::input_expressions`].
@@ -65,7 +66,7 @@ pub(crate) struct DenseAggregateExec {
 pub(super) struct What {
     pub schema: SchemaRef,
     pub columns: Vec<Group>,
-    /// Of the columns that are not [`Group::Side`].
+    /// Of the columns that are [`Group::Row`], and of an id.
     pub types: Vec<DataType>,
     pub one_id: bool,
     pub sums: Vec<Plan>,
@@ -79,13 +80,15 @@ pub(super) enum Group {
     Row(Arc<dyn PhysicalExpr>),
     /// Of [`Lookup::groups`].
     Side(usize),
+    /// [`Lookup::key`].
+    Key,
 }
 
 impl Group {
     pub fn expression(&self) -> Option<&Arc<dyn PhysicalExpr>> {
         match self {
             Self::Row(expr) => Some(expr),
-            Self::Side(_) => None,
+            Self::Side(_) | Self::Key => None,
         }
     }
 }
@@ -153,6 +156,11 @@ impl DenseAggregateExec {
     /// Does that join hand out rows that no row of the input was joined with?
     pub fn is_outer(&self) -> bool {
         self.what.lookup.as_ref().is_some_and(|lookup| lookup.outer)
+    }
+
+    /// Are the rows that it sees of no use to it later?
+    pub fn forgets_rows(&self) -> bool {
+        self.what.sums.iter().all(Plan::forgets_rows)
     }
 
     /// Is it by one id, of which no two rows that it hands out have the same?
@@ -274,7 +282,7 @@ impl DenseAggregateExec {
         for partition in 0..partitions {
             let input = self.input.execute(partition, Arc::clone(context))?;
             let baseline = BaselineMetrics::new(&self.metrics, partition);
-            let memory = || MemoryConsumer::new("DenseAggregate").register(context.memory_pool());
+            let memory = || MemoryConsumer::new(ARRAYS).register(context.memory_pool());
             let grouped = (0..parts).map(|_| Groups::new(self.what.clone(), memory()));
             let grouped = Parts { parts: grouped.collect::<Result<_>>()?, seen: Seen::default() };
             let side = side.clone();
@@ -291,10 +299,9 @@ impl DenseAggregateExec {
                 each.for_each(|(part, groups)| part.push(groups));
             }
             let seen = Arc::new(seen);
-            let merged = of_threads.into_iter().enumerate().map(|(part, groups)| {
+            let merged = of_threads.into_iter().map(|groups| {
                 let seen = Arc::clone(&seen);
-                let of_part = move |id: Option<i32>| part_of(id, parts) == part;
-                SpawnedTask::spawn(async move { Groups::whole(groups, &seen, of_part, batch_rows) })
+                SpawnedTask::spawn(async move { Groups::whole(groups, &seen, batch_rows) })
             });
             let merged: Vec<_> = merged.collect();
             let mut batches = Vec::with_capacity(parts);
@@ -327,15 +334,10 @@ fn ended<T>(joined: Result<Result<T>, JoinError>) -> Result<T> {
     joined.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
 }
 
-/// The part that the group of an id is in.
-fn part_of(id: Option<i32>, parts: usize) -> usize {
-    id.map_or(0, |id| (id as u32 / IDS_TOGETHER) as usize % parts)
-}
-
 /// What a thread has seen.
 struct Parts {
     parts: Vec<Groups>,
-    /// Of the other side of an outer join.
+    /// Of the other side of an outer join, unless its rows are the groups.
     seen: Seen,
 }
 
@@ -350,7 +352,13 @@ impl Parts {
             Some(side) => Some(side.await.map_err(DataFusionError::Shared)?),
             None => None,
         };
-        self.parts.iter_mut().for_each(|groups| groups.side.clone_from(&side));
+        if let Some(side) = &side {
+            let share = side.len().div_ceil(self.parts.len().max(1));
+            for (part, groups) in self.parts.iter_mut().enumerate() {
+                let end = |part: usize| (part * share).min(side.len());
+                groups.look_up_in(Arc::clone(side), end(part)..end(part + 1));
+            }
+        }
         let mut rows = Rows::default();
         while let Some(batch) = input.next().await {
             let _timer = baseline.elapsed_compute().timer();
@@ -358,7 +366,7 @@ impl Parts {
             match &side {
                 Some(side) => {
                     let joined = side.join(&batch)?;
-                    if side.is_outer() {
+                    if side.is_outer() && !side.is_by_key() {
                         self.seen.add(&joined.partners);
                     }
                     self.add(&joined.batch, Some(&joined.partners), &mut rows)?;
@@ -381,9 +389,14 @@ impl Parts {
         if count == 1 || batch.num_rows() == 0 {
             return first.add(batch, partners, rows);
         }
-        let ids = first.columns(batch)?;
-        let ids = ids[0].as_primitive::<Int32Type>();
-        let pieces = pieces_of(ids, partners, count);
+        let columns = first.columns(batch, partners)?;
+        let pieces = match columns[0].as_primitive_opt::<Int32Type>() {
+            Some(ids) => pieces_of_ids(ids, count),
+            None => {
+                let share = first.partners.len().max(1);
+                pieces_of_partners(columns[0].as_primitive::<UInt32Type>().values(), share, count)
+            }
+        };
         if pieces.len() <= PIECES_MAX {
             for (part, range) in pieces {
                 let piece = batch.slice(range.start, range.len());
@@ -406,38 +419,51 @@ impl Parts {
     }
 }
 
-/// Ranges of rows that are in one part. Those without a partner are where the row before them is: every
-/// part has a group that is not handed out.
-fn pieces_of(
-    ids: &Int32Array,
-    partners: Option<&[u32]>,
-    parts: usize,
+/// Ranges of rows that are in one part. Rows without an id are in the first.
+fn pieces_of_ids(ids: &Int32Array, parts: usize) -> Vec<(usize, Range<usize>)> {
+    let together = |row: usize| ids.is_valid(row).then(|| ids.value(row) as u32 / IDS_TOGETHER);
+    pieces_of(ids.len(), together, |ids| ids.map_or(0, |ids| ids as usize % parts))
+}
+
+/// The same of rows of the other side, of which `share` are together. Those without a partner are where
+/// the row before them is: every part has a group that is not handed out.
+fn pieces_of_partners(partners: &[u32], share: usize, parts: usize) -> Vec<(usize, Range<usize>)> {
+    let mut last = 0..0;
+    let mut part = 0;
+    let together = |row: usize| {
+        let partner = partners[row];
+        if partner != NONE && !last.contains(&(partner as usize)) {
+            part = (partner as usize / share).min(parts - 1);
+            last = part * share..(part + 1) * share;
+        }
+        part
+    };
+    pieces_of(partners.len(), together, |part| part)
+}
+
+/// Ranges of rows that are in one part: all that are `together` are.
+fn pieces_of<T: PartialEq + Copy>(
+    rows: usize,
+    mut together: impl FnMut(usize) -> T,
+    part_of: impl Fn(T) -> usize,
 ) -> Vec<(usize, Range<usize>)> {
     let mut pieces: Vec<(usize, Range<usize>)> = Vec::new();
-    let (values, nulls) = (ids.values(), ids.nulls());
-    let mut together = None;
-    for (row, id) in values.iter().enumerate() {
-        if partners.is_some_and(|partners| partners[row] == NONE) {
+    let mut before = None;
+    for row in 0..rows {
+        let here = together(row);
+        if before == Some(here) {
             continue;
         }
-        let id = Some(*id).filter(|_| nulls.is_none_or(|nulls| nulls.is_valid(row)));
-        let here = id.map(|id| id as u32 / IDS_TOGETHER);
-        if together == Some(here) {
-            continue;
-        }
-        together = Some(here);
-        let part = part_of(id, parts);
+        before = Some(here);
+        let part = part_of(here);
         match pieces.last_mut() {
-            None => pieces.push((part, 0..ids.len())),
+            None => pieces.push((part, 0..rows)),
             Some((same, _)) if *same == part => {}
             Some((_, range)) => {
                 range.end = row;
-                pieces.push((part, row..ids.len()));
+                pieces.push((part, row..rows));
             }
         }
-    }
-    if pieces.is_empty() {
-        pieces.push((0, 0..ids.len()));
     }
     pieces
 }
@@ -450,6 +476,8 @@ struct Groups {
     /// Of each group.
     rows: Vec<i64>,
     side: Option<Arc<Side>>,
+    /// Rows of the other side whose groups are here.
+    partners: Range<usize>,
     memory: MemoryReservation,
 }
 
@@ -457,12 +485,26 @@ impl Groups {
     fn new(what: What, memory: MemoryReservation) -> Result<Self> {
         let slots = what.sums.iter().map(Plan::start).collect::<Result<_>>()?;
         let keys = what.keys();
-        Ok(Self { what, keys, slots, rows: Vec::new(), side: None, memory })
+        Ok(Self { what, keys, slots, rows: Vec::new(), side: None, partners: 0..0, memory })
     }
 
-    fn columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let columns = self.what.columns.iter().filter_map(Group::expression);
-        columns.map(|column| column.evaluate(batch)?.into_array(batch.num_rows())).collect()
+    fn look_up_in(&mut self, side: Arc<Side>, partners: Range<usize>) {
+        if side.is_by_key() {
+            self.keys = side.keys(partners.clone());
+        }
+        self.partners = partners;
+        self.side = Some(side);
+    }
+
+    /// What rows are grouped by.
+    fn columns(&self, batch: &RecordBatch, partners: Option<&[u32]>) -> Result<Vec<ArrayRef>> {
+        let of_rows = self.what.columns.iter().filter_map(Group::expression);
+        let of_rows = of_rows.map(|column| column.evaluate(batch)?.into_array(batch.num_rows()));
+        let mut columns = of_rows.collect::<Result<Vec<_>>>()?;
+        if let (Some(side), Some(partners)) = (&self.side, partners) {
+            columns.push(side.groups(partners));
+        }
+        Ok(columns)
     }
 
     /// Adds rows; joined ones with their `partners`.
@@ -472,12 +514,8 @@ impl Groups {
         partners: Option<&[u32]>,
         rows: &mut Rows,
     ) -> Result<()> {
-        let mut columns = self.columns(batch)?;
-        if let (Some(side), Some(partners), false) = (&self.side, partners, self.what.one_id) {
-            columns.push(side.groups(partners));
-        }
-        // What columns of few values say of partners is in the last of them.
-        rows.find(&mut self.keys, &columns, partners.filter(|_| self.what.one_id))?;
+        let columns = self.columns(batch, partners)?;
+        rows.find(&mut self.keys, &columns)?;
         if self.keys.is_too_long() {
             return Err(too_many(&self.what.group_names()));
         }
@@ -501,6 +539,9 @@ impl Groups {
     }
 
     fn merge(&mut self, other: Self) -> Result<()> {
+        if other.rows.is_empty() {
+            return Ok(());
+        }
         let mut groups = Vec::new();
         self.keys.merge(&other.keys, &mut groups)?;
         let count = self.keys.len();
@@ -512,14 +553,9 @@ impl Groups {
         self.account()
     }
 
-    /// The groups of all threads. `seen`: rows of a lookup's other side that have had a partner;
-    /// `is_here`: are those of an id in this part?
-    fn whole(
-        mut of_threads: Vec<Self>,
-        seen: &Seen,
-        is_here: impl Fn(Option<i32>) -> bool,
-        batch_rows: usize,
-    ) -> Result<RecordBatch> {
+    /// The groups of all threads. `seen`: rows of a lookup's other side that have had a partner, if they
+    /// are not the groups.
+    fn whole(mut of_threads: Vec<Self>, seen: &Seen, batch_rows: usize) -> Result<RecordBatch> {
         // The largest takes in the others.
         of_threads.sort_by_key(|groups| groups.keys.len());
         let nothing = || DataFusionError::Internal("an aggregate has no threads".into());
@@ -529,8 +565,15 @@ impl Groups {
         }
         if let Some(side) = whole.side.clone().filter(|side| side.is_outer()) {
             let mut rows = Rows::default();
-            for from in (0..side.len()).step_by(batch_rows.max(1)) {
-                if let Some(joined) = side.unseen(seen, &is_here, from, batch_rows)? {
+            let Range { start, end } = whole.partners;
+            for from in (start..end).step_by(batch_rows.max(1)) {
+                let rows_of = &whole.rows;
+                let is_seen = |row: usize| match side.is_by_key() {
+                    true => rows_of.get(row - start).is_some_and(|rows| *rows > 0),
+                    false => seen.has(row),
+                };
+                let unseen = side.unseen(from..(from + batch_rows).min(end), is_seen)?;
+                if let Some(joined) = unseen {
                     whole.add(&joined.batch, Some(&joined.partners), &mut rows)?;
                 }
             }
@@ -539,12 +582,15 @@ impl Groups {
     }
 
     fn finish(self) -> Result<RecordBatch> {
-        let nobody = self.keys.nobody();
         let mut values = self.keys.values()?;
-        let mut joined = None;
-        if let (Some(side), false) = (&self.side, self.what.one_id) {
-            let last = values.pop();
-            joined = last.map(|of_side| (Arc::clone(side), of_side));
+        let (mut joined, mut rows) = (None, self.rows.as_slice());
+        if let Some(side) = &self.side {
+            if side.is_by_key() {
+                // The last group is that of rows without a partner; there are none if no row came.
+                rows = rows.get(..self.partners.len()).unwrap_or_default();
+            } else {
+                joined = values.pop().map(|of_side| (Arc::clone(side), of_side));
+            }
         }
         let mut values = values.into_iter();
         let mut columns = Vec::with_capacity(self.what.schema.fields().len());
@@ -556,12 +602,18 @@ impl Groups {
             });
         }
         for slot in self.slots {
-            columns.push(slot.finish(&self.rows)?);
+            let of_key = |place: usize| match &self.side {
+                Some(side) => Ok(side.of_key(place, self.partners.clone())),
+                None => Err(DataFusionError::Internal("a group has no other side".into())),
+            };
+            columns.push(slot.finish(&self.rows, of_key)?);
         }
-        let count = self.rows.len();
-        let kept: Option<BooleanArray> = match (nobody, joined) {
-            (Some(nobody), _) => Some((0..count).map(|at| Some(at != nobody)).collect()),
-            (None, Some((_, of_side))) => {
+        let kept: Option<BooleanArray> = match (self.side, joined) {
+            (Some(_), None) => {
+                columns.iter_mut().for_each(|column| *column = column.slice(0, rows.len()));
+                rows.contains(&0).then(|| rows.iter().map(|rows| Some(*rows > 0)).collect())
+            }
+            (_, Some((_, of_side))) => {
                 let of_side = of_side.as_primitive::<UInt32Type>().values();
                 Some(of_side.iter().map(|group| Some(*group != NOBODY)).collect())
             }

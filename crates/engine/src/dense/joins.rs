@@ -28,10 +28,10 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use uplake_table::ID_PREFIX;
 
-use super::compares;
 use super::exec::{DenseAggregateExec, Group, What};
 use super::keys::Keys;
 use super::lookup::{Lookup, Wanted};
+use super::{compares, rewritten};
 
 /// Parts of expressions, once those of projections are written where they are used; with more a join
 /// stays where it is.
@@ -55,14 +55,10 @@ impl PhysicalOptimizerRule for LookupJoins {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let replaced = plan.transform_up(|node| {
-            let joined = node.downcast_ref::<DenseAggregateExec>().map(joined).transpose()?;
-            Ok(match joined.flatten() {
-                Some(aggregate) => Transformed::yes(Arc::new(aggregate) as _),
-                None => Transformed::no(node),
-            })
-        })?;
-        Ok(replaced.data)
+        rewritten(plan, |node| match node.downcast_ref::<DenseAggregateExec>() {
+            Some(aggregate) => joined(aggregate),
+            None => Ok(None),
+        })
     }
 }
 
@@ -184,14 +180,15 @@ fn lookup(mut found: Expressions, join: &HashJoinExec) -> Result<Option<DenseAgg
         let schema = join.join_schema();
         found.map(|column| Ok(plain(schema, columns[column.index()])))?;
     }
-    // Rows without a partner have the key alone, and are in the part that it says.
-    let by_key = || {
+    if found.what.one_id {
         let group = found.what.columns.first().and_then(Group::expression);
-        let column = group.and_then(|expr| expr.downcast_ref::<Column>());
-        column.is_some_and(|column| column.index() == side_key.index())
-    };
-    if outer && found.what.one_id && !by_key() {
-        return Ok(None);
+        let column = group.and_then(|expr| expr.downcast_ref::<Column>()).map(Column::index);
+        // Rows that an outer join adds have the other side's key alone.
+        let of_rows = (!outer).then_some(left.fields().len() + key.index());
+        if column.is_none_or(|column| column != side_key.index() && Some(column) != of_rows) {
+            return Ok(None);
+        }
+        found.what.columns = vec![Group::Key];
     }
     if let Some(filter) = join.filter() {
         let at = |column: &Column| {
@@ -218,6 +215,16 @@ fn lookup(mut found: Expressions, join: &HashJoinExec) -> Result<Option<DenseAgg
         }
     }
     found.what.types = types;
+    let mut of_key = Vec::new();
+    if found.what.one_id {
+        for sum in &mut found.what.sums {
+            let column = sum.one_of(join.join_schema());
+            if let Some(column) = column.filter(|column| *column < left.fields().len()) {
+                *sum = sum.of_key(of_key.len());
+                of_key.push(column);
+            }
+        }
+    }
     let used: BTreeSet<usize> =
         found.all().flat_map(collect_columns).map(|column| column.index()).collect();
     let (of_side, of_input): (Vec<usize>, Vec<usize>) =
@@ -241,7 +248,9 @@ fn lookup(mut found: Expressions, join: &HashJoinExec) -> Result<Option<DenseAgg
         input_columns: of_input.iter().map(|column| column - left.fields().len()).collect(),
         side_columns: of_side,
         schema,
+        by_key: what.one_id,
         groups,
+        of_key,
         condition: (!conditions.is_empty()).then(|| conjunction(conditions)),
         outer,
         is_safe,

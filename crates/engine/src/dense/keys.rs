@@ -1,14 +1,16 @@
 //! The group of each row, found by arrays.
 //!
-//! One column of ids: the group's number stands in an array at the place of the id. Several columns
-//! of few values: each value has a small code, and a table of codes gives the group.
+//! One column of ids: the group's number stands in an array at the place of the id. The id that rows were
+//! joined on: the group is the row of the other side. Several columns of few values: each value has a
+//! small code, and a table of codes gives the group.
 
 use std::mem::size_of;
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, Int32Array, Int64Array, PrimitiveArray,
-    StringViewArray,
+    StringViewArray, UInt32Array,
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Date32Type, Int32Type, Int64Type, UInt32Type};
@@ -29,6 +31,7 @@ const TABLE_MAX: usize = 1 << 20;
 /// Groups by one column of ids or by several of few values.
 pub(super) enum Keys {
     Id(IdKeys),
+    Partner(PartnerKeys),
     Few(FewKeys),
 }
 
@@ -60,62 +63,39 @@ impl Keys {
     pub fn len(&self) -> usize {
         match self {
             Self::Id(keys) => keys.len(),
+            Self::Partner(keys) => keys.rows.len() + 1,
             Self::Few(keys) => keys.count,
         }
     }
 
-    /// Puts the group of each row into `groups`.
+    /// Puts the group of each row into `groups`. `columns`: what rows are grouped by, or the row of the
+    /// other side that each was joined with.
     pub fn find(&mut self, columns: &[ArrayRef], groups: &mut Vec<usize>) -> Result<()> {
         groups.clear();
         match self {
             Self::Id(keys) => keys.find(columns[0].as_primitive::<Int32Type>(), groups),
+            Self::Partner(keys) => keys.find(columns[0].as_primitive::<UInt32Type>(), groups),
             Self::Few(keys) => keys.find(columns, groups)?,
         }
         Ok(())
     }
 
-    /// [`Self::find`] of joined rows: those without a partner have a group of their own, which is
-    /// [`Self::nobody`]. Groups by columns of few values have it by a column of its own.
-    pub fn find_joined(
-        &mut self,
-        columns: &[ArrayRef],
-        partners: &[u32],
-        groups: &mut Vec<usize>,
-    ) -> Result<()> {
-        match self {
-            Self::Id(keys) => {
-                groups.clear();
-                keys.find_joined(columns[0].as_primitive::<Int32Type>(), partners, groups);
-                Ok(())
-            }
-            Self::Few(_) => self.find(columns, groups),
-        }
-    }
-
     /// The groups here of another's groups, in their order.
     pub fn merge(&mut self, other: &Self, groups: &mut Vec<usize>) -> Result<()> {
-        match (self, other) {
-            (Self::Id(keys), Self::Id(other)) => {
+        match other {
+            Self::Partner(_) => {
                 groups.clear();
-                keys.merge(other, groups);
+                groups.extend(0..other.len());
                 Ok(())
             }
-            (keys, other) => keys.find(&other.values()?, groups),
-        }
-    }
-
-    /// The group by ids that rows without a partner are in.
-    pub fn nobody(&self) -> Option<usize> {
-        match self {
-            Self::Id(keys) => keys.nobody,
-            Self::Few(_) => None,
+            other => self.find(&other.values()?, groups),
         }
     }
 
     /// Are there more groups, or values of a column, than arrays are good for?
     pub fn is_too_long(&self) -> bool {
         match self {
-            Self::Id(_) => false,
+            Self::Id(_) | Self::Partner(_) => false,
             Self::Few(keys) => {
                 let values = keys.columns.iter().map(|codes| codes.count as usize);
                 values.chain([keys.count]).any(|count| count > FEW_GROUPS)
@@ -123,10 +103,12 @@ impl Keys {
         }
     }
 
-    /// The columns' values of all groups, in the order of the groups.
+    /// The columns' values of all groups, in the order of the groups; without that of rows that were not
+    /// joined.
     pub fn values(&self) -> Result<Vec<ArrayRef>> {
         match self {
             Self::Id(keys) => Ok(vec![Arc::new(keys.values())]),
+            Self::Partner(keys) => Ok(vec![keys.ids.slice(keys.rows.start, keys.rows.len())]),
             Self::Few(keys) => {
                 let width = keys.columns.len();
                 let values = |(at, codes): (usize, &Codes)| {
@@ -141,6 +123,7 @@ impl Keys {
     pub fn size(&self) -> usize {
         match self {
             Self::Id(keys) => keys.size(),
+            Self::Partner(_) => 0,
             Self::Few(keys) => {
                 keys.groups.capacity() * size_of::<u32>()
                     + keys.columns.iter().map(|codes| codes.bytes).sum::<usize>()
@@ -157,8 +140,6 @@ pub(super) struct IdKeys {
     pages: Vec<Option<Box<[u32; PAGE]>>>,
     ids: Vec<i32>,
     null: Option<usize>,
-    /// The group of rows that are not joined.
-    nobody: Option<usize>,
 }
 
 impl IdKeys {
@@ -186,31 +167,6 @@ impl IdKeys {
         }
     }
 
-    fn find_joined(&mut self, ids: &Int32Array, partners: &[u32], groups: &mut Vec<usize>) {
-        let (values, nulls) = (ids.values(), ids.nulls());
-        for (row, partner) in partners.iter().enumerate() {
-            groups.push(if *partner == NONE {
-                self.nobody_group()
-            } else if nulls.is_some_and(|nulls| nulls.is_null(row)) {
-                self.null_group()
-            } else {
-                self.group(values[row])
-            });
-        }
-    }
-
-    fn merge(&mut self, other: &Self, groups: &mut Vec<usize>) {
-        for (group, id) in other.ids.iter().enumerate() {
-            groups.push(if Some(group) == other.null {
-                self.null_group()
-            } else if Some(group) == other.nobody {
-                self.nobody_group()
-            } else {
-                self.group(*id)
-            });
-        }
-    }
-
     /// The group of each id that has one, or [`NONE`]; and how many have.
     pub fn look_up(&self, ids: &Int32Array) -> (Vec<u32>, usize) {
         let place = |id: i32| {
@@ -234,13 +190,6 @@ impl IdKeys {
         })
     }
 
-    fn nobody_group(&mut self) -> usize {
-        *self.nobody.get_or_insert_with(|| {
-            self.ids.push(0);
-            self.ids.len() - 1
-        })
-    }
-
     fn group(&mut self, id: i32) -> usize {
         let id = id as u32;
         let page = (id >> PAGE_SHIFT) as usize;
@@ -257,12 +206,28 @@ impl IdKeys {
     }
 
     fn values(&self) -> Int32Array {
-        if self.null.is_none() && self.nobody.is_none() {
+        if self.null.is_none() {
             return Int32Array::from(self.ids.clone());
         }
-        let no_id = [self.null, self.nobody];
-        let id = |(group, id): (usize, &i32)| (!no_id.contains(&Some(group))).then_some(*id);
+        let id = |(group, id): (usize, &i32)| (Some(group) != self.null).then_some(*id);
         self.ids.iter().enumerate().map(id).collect()
+    }
+}
+
+/// Groups by the id that rows were joined on, for some rows of the other side: each is a group, and after
+/// them comes one for rows that were not joined.
+pub(super) struct PartnerKeys {
+    pub rows: Range<usize>,
+    /// Of all rows of the other side.
+    pub ids: ArrayRef,
+}
+
+impl PartnerKeys {
+    fn find(&self, partners: &UInt32Array, groups: &mut Vec<usize>) {
+        // Rows without a partner have the largest number.
+        let (start, nobody) = (self.rows.start, self.rows.len());
+        let group = |partner: &u32| (*partner as usize).wrapping_sub(start).min(nobody);
+        groups.extend(partners.values().iter().map(group));
     }
 }
 
@@ -576,6 +541,17 @@ mod tests {
             check(&mut keys, &[Arc::new(Int32Array::from(ids))], &mut seen);
         }
         assert_eq!(keys.len(), 6);
+    }
+
+    #[test]
+    fn rows_of_the_other_side_are_groups() {
+        let ids: ArrayRef = Arc::new(Int32Array::from(vec![Some(9), None, Some(4), Some(7)]));
+        let mut keys = Keys::Partner(PartnerKeys { rows: 1..3, ids: Arc::clone(&ids) });
+        let partners: ArrayRef = Arc::new(UInt32Array::from(vec![2, NONE, 1, 2]));
+        let mut groups = Vec::new();
+        keys.find(&[partners], &mut groups).unwrap();
+        assert_eq!((groups, keys.len()), (vec![1, 2, 0, 1], 3));
+        assert_eq!(keys.values().unwrap(), [ids.slice(1, 2)]);
     }
 
     #[test]

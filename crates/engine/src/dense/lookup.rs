@@ -9,13 +9,15 @@
 //!
 //! The join would copy every column of every row that has a partner. Here rows stay where they were
 //! read; one without a partner is added to a group that is not handed out. If many have none, the others
-//! are copied first.
+//! are copied first. Rows grouped by the id itself have the row of `u` as their group, and what all of a
+//! group have from it is not looked at row by row.
 //!
 //! # Invariants
 //! - What can fail is computed of joined rows only.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -35,7 +37,7 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 
-use super::keys::{IdKeys, Keys};
+use super::keys::{IdKeys, Keys, PartnerKeys};
 use super::too_many;
 
 /// Stands for no row of the other side.
@@ -55,8 +57,12 @@ pub(super) struct Lookup {
     pub input_columns: Vec<usize>,
     pub side_columns: Vec<usize>,
     pub schema: SchemaRef,
+    /// Are rows grouped by the key, and nothing else?
+    pub by_key: bool,
     /// Of the other side's columns, those that rows are grouped by.
     pub groups: Vec<usize>,
+    /// And those that all rows of a group have from it, where rows are grouped by the key.
+    pub of_key: Vec<usize>,
     /// What a row and its partner must satisfy to be joined.
     pub condition: Option<Arc<dyn PhysicalExpr>>,
     /// Are rows of the other side without a partner handed out, too?
@@ -82,12 +88,13 @@ pub(super) struct Side {
     lookup: Lookup,
     ids: ArrayRef,
     places: IdKeys,
-    /// The columns that joined rows have.
+    /// The columns that joined rows have, and those by [`Lookup::of_key`].
     columns: Vec<ArrayRef>,
+    of_key: Vec<ArrayRef>,
     /// Per row and one its group by [`Lookup::groups`] and one; and the groups' values.
     groups: Vec<u32>,
     values: Vec<ArrayRef>,
-    _memory: MemoryReservation,
+    memory: MemoryReservation,
 }
 
 /// Rows, and of each its row of the other side or [`NONE`].
@@ -137,11 +144,14 @@ impl Side {
             values = keys.values()?;
         }
         groups[0] = NOBODY;
-        let columns: Vec<ArrayRef> =
-            lookup.side_columns.iter().map(|column| Arc::clone(all.column(*column))).collect();
-        let bytes = columns.iter().chain([&ids]).map(|c| c.get_array_memory_size()).sum::<usize>();
+        let of = |columns: &[usize]| -> Vec<ArrayRef> {
+            columns.iter().map(|column| Arc::clone(all.column(*column))).collect()
+        };
+        let (columns, of_key) = (of(&lookup.side_columns), of(&lookup.of_key));
+        let kept = columns.iter().chain(&of_key).chain([&ids]);
+        let bytes = kept.map(|c| c.get_array_memory_size()).sum::<usize>();
         memory.try_resize(bytes + places.size() + groups.len() * size_of::<u32>())?;
-        let side = Self { lookup, ids, places, columns, groups, values, _memory: memory };
+        let side = Self { lookup, ids, places, columns, of_key, groups, values, memory };
         side.tell(&context)?;
         Ok(side)
     }
@@ -170,7 +180,9 @@ impl Side {
                     let list = Arc::new(there().collect::<Int32Array>());
                     Arc::new(InListExpr::try_new_from_array(key.clone(), list, false, schema)?)
                 } else {
-                    Arc::new(AmongIds::new(key.clone(), there()))
+                    let among = AmongIds::new(key.clone(), there());
+                    self.memory.try_grow(size_of_val(among.bits().as_ref()))?;
+                    Arc::new(among)
                 };
                 and(bounds, among)
             }
@@ -185,13 +197,10 @@ impl Side {
     pub fn join(&self, batch: &RecordBatch) -> Result<Joined> {
         let keys = batch.column(self.lookup.key.index()).as_primitive::<Int32Type>();
         let (mut partners, matched) = self.places.look_up(keys);
-        let few = |matched: usize| {
-            matched < batch.num_rows() && (!self.lookup.is_safe || matched * 4 < partners.len() * 3)
-        };
         let columns = self.lookup.input_columns.iter().map(|column| batch.column(*column));
         let mut columns: Vec<ArrayRef> = columns.cloned().collect();
-        if few(matched) {
-            let mask = BooleanArray::from_iter(partners.iter().map(|p| Some(*p != NONE)));
+        if self.must_copy(matched, partners.len()) {
+            let mask = have_partners(&partners);
             columns = columns.iter().map(|c| filter(c, &mask)).collect::<Result<_, _>>()?;
             partners.retain(|partner| *partner != NONE);
         }
@@ -212,27 +221,25 @@ impl Side {
             }
             matched += usize::from(*partner != NONE);
         }
-        if matched < rows && (!self.lookup.is_safe || matched * 4 < rows * 3) {
-            let mask = BooleanArray::from_iter(joined.partners.iter().map(|p| Some(*p != NONE)));
-            joined.batch = filter_record_batch(&joined.batch, &mask)?;
+        if self.must_copy(matched, rows) {
+            joined.batch = filter_record_batch(&joined.batch, &have_partners(&joined.partners))?;
             joined.partners.retain(|partner| *partner != NONE);
         }
         Ok(joined)
     }
 
-    /// Rows of this side that are not among `seen`, joined with nothing; those whose ids `is_wanted`.
+    /// Must those of `rows` that have a partner be copied, because others may not be computed or are many?
+    fn must_copy(&self, matched: usize, rows: usize) -> bool {
+        matched < rows && (!self.lookup.is_safe || matched * 4 < rows * 3)
+    }
+
+    /// Rows of this side joined with nothing: of `rows` those without a partner.
     pub fn unseen(
         &self,
-        seen: &Seen,
-        is_wanted: impl Fn(Option<i32>) -> bool,
-        from: usize,
-        rows: usize,
+        rows: Range<usize>,
+        is_seen: impl Fn(usize) -> bool,
     ) -> Result<Option<Joined>> {
-        let end = (from + rows).min(self.ids.len());
-        let ids = self.ids.as_primitive::<Int32Type>();
-        let wanted = |row: &usize| is_wanted(ids.is_valid(*row).then(|| ids.value(*row)));
-        let unseen = (from..end).filter(|row| !seen.has(*row)).filter(wanted);
-        let partners: Vec<u32> = unseen.map(|row| row as u32).collect();
+        let partners: Vec<u32> = rows.filter(|row| !is_seen(*row)).map(|row| row as u32).collect();
         if partners.is_empty() {
             return Ok(None);
         }
@@ -243,9 +250,24 @@ impl Side {
         Ok(Some(Joined { batch, partners }))
     }
 
+    /// The groups of `rows` of this side, where rows are grouped by the key.
+    pub fn keys(&self, rows: Range<usize>) -> Keys {
+        Keys::Partner(PartnerKeys { rows, ids: Arc::clone(&self.ids) })
+    }
+
+    /// A column by [`Lookup::of_key`] in each of those groups.
+    pub fn of_key(&self, column: usize, rows: Range<usize>) -> ArrayRef {
+        self.of_key[column].slice(rows.start, rows.len())
+    }
+
     /// Are rows of this side without a partner handed out, too?
     pub fn is_outer(&self) -> bool {
         self.lookup.outer
+    }
+
+    /// Are its rows the groups?
+    pub fn is_by_key(&self) -> bool {
+        self.lookup.by_key
     }
 
     /// Rows of this side.
@@ -253,11 +275,12 @@ impl Side {
         self.ids.len()
     }
 
-    /// Columns of the input beside those of this side.
+    /// Columns of the input beside those of this side; nobody looks at these where there is no partner.
     fn rows(&self, mut columns: Vec<ArrayRef>, partners: &[u32]) -> Result<RecordBatch> {
         if !self.columns.is_empty() {
-            let indices: UInt32Array =
-                partners.iter().map(|partner| (*partner != NONE).then_some(*partner)).collect();
+            // Any row will do then: most of the rows have a partner, so there is one.
+            let place = |partner: &u32| if *partner == NONE { 0 } else { *partner };
+            let indices = UInt32Array::from(partners.iter().map(place).collect::<Vec<u32>>());
             for column in &self.columns {
                 columns.push(take(column, &indices, None)?);
             }
@@ -267,8 +290,12 @@ impl Side {
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
     }
 
-    /// The group that each row has because of its partner, or [`NOBODY`].
+    /// The group that each row has because of its partner, or [`NOBODY`]; where rows are grouped by the
+    /// key, the partner.
     pub fn groups(&self, partners: &[u32]) -> ArrayRef {
+        if self.lookup.by_key {
+            return Arc::new(UInt32Array::from(partners.to_vec()));
+        }
         // After NONE comes 0.
         let group = |partner: &u32| self.groups[partner.wrapping_add(1) as usize];
         let groups: Vec<u32> = partners.iter().map(group).collect();
@@ -281,6 +308,10 @@ impl Side {
         let places: UInt32Array = groups.iter().map(|group| group.checked_sub(1)).collect();
         Ok(take(&self.values[column], &places, None)?)
     }
+}
+
+fn have_partners(partners: &[u32]) -> BooleanArray {
+    partners.iter().map(|partner| Some(*partner != NONE)).collect()
 }
 
 impl fmt::Display for Lookup {
@@ -309,7 +340,7 @@ impl Seen {
         }
     }
 
-    fn has(&self, row: usize) -> bool {
+    pub fn has(&self, row: usize) -> bool {
         self.0.get(row / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct DenseAggregates {
 
 /// The rule before which [`DenseAggregates`] has its place.
 pub(crate) const PLACE: &str = "EnsureRequirements";
+/// That of [`LookupJoins`] and then [`TextTests`]: scans know of joins by then.
+pub(crate) const LAST_PLACE: &str = "SanityCheckPlan";
 
 impl PhysicalOptimizerRule for DenseAggregates {
     fn name(&self) -> &'static str {
@@ -65,14 +67,23 @@ impl PhysicalOptimizerRule for DenseAggregates {
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let too_many = self.too_many.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let replaced = plan.transform_up(|node| match dense(&node) {
-            Some(dense) if !too_many.contains(&dense.group_names()) => {
-                Ok(Transformed::yes(Arc::new(dense) as _))
-            }
-            _ => Ok(Transformed::no(node)),
-        })?;
-        Ok(replaced.data)
+        let fits = |dense: &DenseAggregateExec| !too_many.contains(&dense.group_names());
+        rewritten(plan, |node| Ok(dense(node).filter(fits)))
     }
+}
+
+/// The plan with an aggregate in place of every node for which there is one, from below.
+fn rewritten(
+    plan: Arc<dyn ExecutionPlan>,
+    aggregate: impl Fn(&Arc<dyn ExecutionPlan>) -> Result<Option<DenseAggregateExec>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let replaced = plan.transform_up(|node| {
+        Ok(match aggregate(&node)? {
+            Some(aggregate) => Transformed::yes(Arc::new(aggregate) as _),
+            None => Transformed::no(node),
+        })
+    })?;
+    Ok(replaced.data)
 }
 
 /// The same aggregate with groups in arrays.

@@ -33,40 +33,25 @@ pub(super) struct Run {
 }
 
 impl Rows {
-    /// Finds the groups of rows by `columns`. `partners`: of joined rows, see [`Keys::find_joined`].
-    pub fn find(
-        &mut self,
-        keys: &mut Keys,
-        columns: &[ArrayRef],
-        partners: Option<&[u32]>,
-    ) -> Result<()> {
+    /// Finds the groups of rows by `columns`, see [`Keys::find`].
+    pub fn find(&mut self, keys: &mut Keys, columns: &[ArrayRef]) -> Result<()> {
         self.count = columns.first().map_or(0, |column| column.len());
         self.groups.clear();
         self.runs.clear();
-        let mut find = |columns: &[ArrayRef], partners: Option<&[u32]>, groups: &mut Vec<usize>| {
-            match partners {
-                Some(partners) => keys.find_joined(columns, partners, groups),
-                None => keys.find(columns, groups),
-            }
-        };
-        let Some(starts) = self.starts(columns, partners) else {
-            return find(columns, partners, &mut self.groups);
+        let Some(starts) = self.starts(columns) else {
+            return keys.find(columns, &mut self.groups);
         };
         let firsts = UInt32Array::from(starts);
         let alike = columns.iter().map(|column| take(column, &firsts, None));
-        let alike: Vec<ArrayRef> = alike.collect::<Result<_, _>>()?;
-        let firsts = firsts.values();
-        let of_runs: Option<Vec<u32>> =
-            partners.map(|partners| firsts.iter().map(|first| partners[*first as usize]).collect());
-        find(&alike, of_runs.as_deref(), &mut self.of_runs)?;
-        let ends = firsts.iter().skip(1).map(|end| *end as usize).chain([self.count]);
+        keys.find(&alike.collect::<Result<Vec<_>, _>>()?, &mut self.of_runs)?;
+        let ends = firsts.values().iter().skip(1).map(|end| *end as usize).chain([self.count]);
         let runs = ends.zip(&self.of_runs).map(|(end, group)| Run { end, group: *group });
         self.runs.extend(runs);
         Ok(())
     }
 
     /// Where runs begin, if they are long.
-    fn starts(&mut self, columns: &[ArrayRef], partners: Option<&[u32]>) -> Option<Vec<u32>> {
+    fn starts(&mut self, columns: &[ArrayRef]) -> Option<Vec<u32>> {
         if self.count < RUN_ROWS {
             return None;
         }
@@ -83,9 +68,6 @@ impl Rows {
                 }
                 _ => return None
             );
-        }
-        if let Some(partners) = partners {
-            changes_of(partners, None, &mut self.changes);
         }
         let runs: usize = self.changes.iter().map(|change| usize::from(*change)).sum();
         if runs * RUN_ROWS > self.count {
@@ -170,6 +152,7 @@ mod tests {
 
     use datafusion::arrow::array::{Date32Array, Int32Array, StringViewArray};
 
+    use super::super::keys::PartnerKeys;
     use super::*;
 
     /// Groups by runs are the groups row by row, whatever the lengths of runs.
@@ -200,20 +183,19 @@ mod tests {
             let days: ArrayRef = Arc::new(Date32Array::from(vec![7; rows]));
             let few: [ArrayRef; 2] = [days, Arc::new(texts)];
             let by_id = [Arc::clone(&ids)];
-            for (columns, partners) in
-                [(&by_id[..], None), (&by_id[..], Some(&partners)), (&few[..], None)]
-            {
+            let by_partner: [ArrayRef; 1] = [Arc::new(UInt32Array::from(partners))];
+            for columns in [&by_id[..], &by_partner[..], &few[..]] {
                 let types: Vec<DataType> = columns.iter().map(|c| c.data_type().clone()).collect();
-                let keys = || Keys::new(&types, columns.len() == 1);
-                let (mut by_row, mut expected) = (keys(), Vec::new());
-                match partners {
-                    Some(partners) => {
-                        by_row.find_joined(columns, partners, &mut expected).unwrap();
+                let keys = || match types.as_slice() {
+                    [DataType::UInt32] => {
+                        Keys::Partner(PartnerKeys { rows: 0..40, ids: Arc::clone(&ids) })
                     }
-                    None => by_row.find(columns, &mut expected).unwrap(),
-                }
+                    types => Keys::new(types, types.len() == 1),
+                };
+                let (mut by_row, mut expected) = (keys(), Vec::new());
+                by_row.find(columns, &mut expected).unwrap();
                 let mut found = Rows::default();
-                found.find(&mut keys(), columns, partners.map(Vec::as_slice)).unwrap();
+                found.find(&mut keys(), columns).unwrap();
                 assert!(longest < 300 || found.runs().is_some());
                 let wanted = BooleanBuffer::collect_bool(rows, |row| row % 7 == 3);
                 let mut counts = vec![0; 50];

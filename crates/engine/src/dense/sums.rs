@@ -12,14 +12,20 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch,
 };
 use datafusion::arrow::buffer::BooleanBuffer;
-use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
+use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type, Schema};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{CaseExpr, Column, Literal};
 
+use uplake_functions::absorb;
+
 use super::rows::Rows;
+
+/// Functions that take numbers out of rows, and keep no part of a column.
+const FORGETFUL: [&str; 6] =
+    ["distinct_ids", "max", "min", "sequence_count", "sequence_match", "window_funnel"];
 
 /// What an aggregate adds up, known before a row is seen.
 #[derive(Clone, Debug)]
@@ -40,6 +46,8 @@ enum What {
     Sum,
     Mean,
     SumWhole,
+    /// What all rows of a group have, see [`Plan::of_key`].
+    OfKey(usize),
     Other,
 }
 
@@ -48,7 +56,7 @@ impl Plan {
     pub fn new(
         function: &Arc<AggregateFunctionExpr>,
         filter: Option<&Arc<dyn PhysicalExpr>>,
-        schema: &datafusion::arrow::datatypes::Schema,
+        schema: &Schema,
     ) -> Option<Self> {
         if !function.order_bys().is_empty() || !function.groups_accumulator_supported() {
             return None;
@@ -84,6 +92,29 @@ impl Plan {
         Some(plan)
     }
 
+    /// The column of which this is the least or the largest value, and no other: if all rows of a group
+    /// have the same value, it is that.
+    pub fn one_of(&self, schema: &Schema) -> Option<usize> {
+        let [argument] = self.arguments.as_slice() else { return None };
+        let column = argument.downcast_ref::<Column>()?;
+        let is_one = self.what == What::Other
+            && self.condition.is_none()
+            && ["min", "max"].contains(&self.function.fun().name())
+            && self.function.field().data_type() == schema.field(column.index()).data_type();
+        is_one.then(|| column.index())
+    }
+
+    /// The same, where all rows of a group have the value that stands at `place` of
+    /// [`Lookup::of_key`](super::lookup::Lookup::of_key).
+    pub fn of_key(&self, place: usize) -> Self {
+        Self { what: What::OfKey(place), arguments: Vec::new(), ..self.clone() }
+    }
+
+    /// Are the rows that it sees of no use to it later? An array of values, for one, keeps them.
+    pub fn forgets_rows(&self) -> bool {
+        self.what != What::Other || FORGETFUL.contains(&self.function.fun().name())
+    }
+
     pub fn expressions(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
         self.arguments.iter().chain(&self.condition)
     }
@@ -105,6 +136,7 @@ impl Plan {
             What::Count => Values::Count,
             What::Sum | What::Mean => Values::Numbers(Vec::new()),
             What::SumWhole => Values::Whole(Vec::new()),
+            What::OfKey(place) => Values::OfKey(place),
             What::Other => Values::Other(self.function.create_groups_accumulator()?),
         };
         Ok(Slot { plan: self.clone(), values, missing: Vec::new() })
@@ -137,6 +169,7 @@ enum Values {
     Count,
     Numbers(Vec<f64>),
     Whole(Vec<i64>),
+    OfKey(usize),
     Other(Box<dyn GroupsAccumulator>),
 }
 
@@ -151,6 +184,9 @@ pub(super) struct Slot {
 impl Slot {
     /// Adds rows, which are in groups of `count` there are.
     pub fn add(&mut self, batch: &RecordBatch, rows: &mut Rows, count: usize) -> Result<()> {
+        if self.is_of_key() {
+            return Ok(());
+        }
         let condition = match &self.plan.condition {
             None => None,
             Some(condition) => Some(condition.evaluate(batch)?.into_array(batch.num_rows())?),
@@ -186,7 +222,7 @@ impl Slot {
                 let plus = |sum: &mut i64, x: i64| *sum = sum.wrapping_add(x);
                 add(values.values(), &argument, rows, condition, sums, plus);
             }
-            Values::Count | Values::Other(_) => {}
+            Values::Count | Values::OfKey(_) | Values::Other(_) => {}
         }
         let counts = match (condition, argument.nulls(), else_zero) {
             (_, None, true) | (None, None, _) => return Ok(()),
@@ -240,10 +276,20 @@ impl Slot {
         }
     }
 
+    fn is_of_key(&self) -> bool {
+        matches!(self.values, Values::OfKey(_))
+    }
+
     /// Adds another thread's, whose groups are `groups` here, of `count` there are.
     pub fn merge(&mut self, other: Self, groups: &[usize], count: usize) -> Result<()> {
+        if self.is_of_key() {
+            return Ok(());
+        }
         match (&mut self.values, other.values) {
             (Values::Other(mine), Values::Other(mut other)) => {
+                if absorb(mine.as_mut(), other.as_mut(), groups, count) {
+                    return Ok(());
+                }
                 let states = other.state(EmitTo::All)?;
                 return mine.merge_batch(&states, groups, count);
             }
@@ -263,11 +309,17 @@ impl Slot {
         Ok(())
     }
 
-    /// The aggregate of every group. `rows`: rows of each.
-    pub fn finish(self, rows: &[i64]) -> Result<ArrayRef> {
+    /// The aggregate of every group. `rows`: rows of each; `of_key`: the values at a place, by
+    /// [`Plan::of_key`].
+    pub fn finish(
+        self,
+        rows: &[i64],
+        of_key: impl Fn(usize) -> Result<ArrayRef>,
+    ) -> Result<ArrayRef> {
         let counts = || rows.iter().zip(&self.missing).map(|(rows, missing)| rows - missing);
         Ok(match self.values {
             Values::Other(mut accumulator) => accumulator.evaluate(EmitTo::All)?,
+            Values::OfKey(place) => of_key(place)?,
             Values::Count => Arc::new(counts().collect::<Int64Array>()),
             Values::Whole(sums) => {
                 let sum = |(sum, count): (i64, i64)| (count > 0).then_some(sum);
@@ -286,7 +338,7 @@ impl Slot {
     /// Bytes.
     pub fn size(&self) -> usize {
         let values = match &self.values {
-            Values::Count => 0,
+            Values::Count | Values::OfKey(_) => 0,
             Values::Numbers(sums) => sums.capacity() * size_of::<f64>(),
             Values::Whole(sums) => sums.capacity() * size_of::<i64>(),
             Values::Other(accumulator) => accumulator.size(),

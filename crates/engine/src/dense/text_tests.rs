@@ -1,4 +1,4 @@
-//! What an aggregate asks of text is asked by the scan.
+//! What an aggregate asks of text is asked by the scan, which lends it the rest of its columns.
 //!
 //! ```text
 //! sum(CASE WHEN event = 'pay' …)         sum(CASE WHEN __test_0 …)
@@ -34,7 +34,8 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 
 use super::exec::{DenseAggregateExec, SIDE_COLUMNS};
-use super::{compares, with_columns};
+use super::{compares, rewritten, with_columns};
+use crate::indexed::lent;
 
 /// The rule. It comes after all that moves columns.
 #[derive(Debug, Default)]
@@ -54,14 +55,10 @@ impl PhysicalOptimizerRule for TextTests {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let replaced = plan.transform_up(|node| {
-            let asked = node.downcast_ref::<DenseAggregateExec>().map(asked_below).transpose()?;
-            Ok(match asked.flatten() {
-                Some(aggregate) => Transformed::yes(Arc::new(aggregate) as _),
-                None => Transformed::no(node),
-            })
-        })?;
-        Ok(replaced.data)
+        rewritten(plan, |node| match node.downcast_ref::<DenseAggregateExec>() {
+            Some(aggregate) => asked_below(aggregate),
+            None => Ok(None),
+        })
     }
 }
 
@@ -98,9 +95,6 @@ fn asked_below(aggregate: &DenseAggregateExec) -> Result<Option<DenseAggregateEx
     if aggregate.is_outer() {
         tests.retain(is_null_of_null);
     }
-    if tests.is_empty() {
-        return Ok(None);
-    }
     // What is left of the scan's columns, and the tests after them.
     let replaced = |expr: &Arc<dyn PhysicalExpr>| {
         let place = |test: &Arc<dyn PhysicalExpr>| tests.iter().position(|other| other == test);
@@ -132,9 +126,12 @@ fn asked_below(aggregate: &DenseAggregateExec) -> Result<Option<DenseAggregateEx
         }
     };
     let projection = ProjectionExprs::new(used.iter().map(column));
-    let Some(source) = scan.data_source().try_swapping_with_projection(&projection)? else {
+    let Some(mut source) = scan.data_source().try_swapping_with_projection(&projection)? else {
         return Ok(None);
     };
+    if aggregate.forgets_rows() {
+        source = lent(source);
+    }
     let mut input: Arc<dyn ExecutionPlan> = Arc::new(DataSourceExec::new(source));
     let schema = input.schema();
     let place = |column: usize| used.partition_point(|used| *used < column);

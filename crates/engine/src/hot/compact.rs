@@ -79,10 +79,10 @@ fn end_to_end(texts: &StringViewArray) -> Option<ArrayRef> {
     Some(Arc::new(whole.ok()?))
 }
 
-/// Rows of a kept column, of the type that the table has, in memory of their own: operators that
-/// keep a piece count all memory that it refers to.
-pub(super) fn piece(values: &ArrayRef, from: usize, rows: usize) -> Result<ArrayRef> {
-    if values.as_any_dictionary_opt().is_some() {
+/// Rows of a kept column, of the type that the table has, in memory of their own unless they are `lent`:
+/// operators that keep a piece count all memory that it refers to.
+pub(super) fn piece(values: &ArrayRef, from: usize, rows: usize, lent: bool) -> Result<ArrayRef> {
+    if lent || values.as_any_dictionary_opt().is_some() {
         return as_in_table(values.slice(from, rows));
     }
     let data = values.to_data();
@@ -146,7 +146,10 @@ mod tests {
             assert_eq!(is_as, smaller);
             assert!(kept.get_array_memory_size() * smaller <= values.get_array_memory_size());
             for (from, rows) in [(0, 5000), (17, 1), (4000, 1000), (300, 0)] {
-                assert_eq!(&piece(&kept, from, rows).unwrap(), &values.slice(from, rows));
+                for lent in [false, true] {
+                    let piece = piece(&kept, from, rows, lent).unwrap();
+                    assert_eq!(&piece, &values.slice(from, rows));
+                }
             }
             let rows = UInt32Array::from(vec![4999, 3, 3, 0]);
             assert_eq!(&picked(&kept, &rows).unwrap(), &take(&values, &rows, None).unwrap());

@@ -50,6 +50,8 @@ pub(crate) struct Gather {
     projection: Vec<Arc<dyn PhysicalExpr>>,
     output: SchemaRef,
     batch_rows: usize,
+    /// Does nobody keep what is handed out?
+    lends: bool,
     /// What joins and filters would drop, and the rows that went because of it.
     sieves: Option<(Arc<[Sieve]>, Count)>,
 }
@@ -75,7 +77,8 @@ enum Values {
 }
 
 impl Gather {
-    /// `conditions` and `projection` are over `table`'s columns; NULL is no row.
+    /// `conditions` and `projection` are over `table`'s columns; NULL is no row. `lends`: see
+    /// [`lent`](crate::indexed::lent).
     pub fn new(
         cache: Arc<ColumnCache>,
         store: Arc<dyn ObjectStore>,
@@ -83,6 +86,7 @@ impl Gather {
         conditions: &[Arc<dyn PhysicalExpr>],
         projection: &ProjectionExprs,
         batch_rows: usize,
+        lends: bool,
     ) -> Result<Self> {
         let all = table.table_schema();
         let mut used: Vec<usize> = projection.column_indices();
@@ -103,6 +107,7 @@ impl Gather {
             output: Arc::new(projection.project_schema(all)?),
             fields,
             batch_rows,
+            lends,
             sieves: None,
         })
     }
@@ -296,6 +301,7 @@ struct Layout {
     conditions: Vec<Arc<dyn PhysicalExpr>>,
     projection: Vec<Arc<dyn PhysicalExpr>>,
     output: SchemaRef,
+    lends: bool,
 }
 
 impl Layout {
@@ -333,6 +339,7 @@ impl Layout {
             conditions: gather.conditions.iter().map(over).collect::<Result<_>>()?,
             projection: outputs.iter().map(over).collect::<Result<_>>()?,
             output: Arc::clone(&gather.output),
+            lends: gather.lends,
             plain,
             asked,
             schema,
@@ -342,7 +349,9 @@ impl Layout {
     fn batch(&self, columns: &[Values], part: &Part) -> Result<RecordBatch> {
         let of_rows = self.plain.iter().map(|column| match (&columns[*column], part) {
             (Values::Decoded(values), Part::Numbers(rows)) => picked(values, rows),
-            (Values::Decoded(values), Part::Piece(from, rows)) => piece(values, *from, *rows),
+            (Values::Decoded(values), Part::Piece(from, rows)) => {
+                piece(values, *from, *rows, self.lends)
+            }
             (Values::Same(value), part) => value.to_array_of_size(part.rows()),
         });
         let of_values = self.asked.iter().map(|asked| match part {
