@@ -186,7 +186,7 @@ impl Ids {
 
     /// Chunk numbers, each with how many ids and the ids, or with no number and the bits; all
     /// little-endian.
-    fn to_bytes(&mut self) -> Vec<u8> {
+    fn encode(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (number, chunk) in self.chunks.iter_mut().enumerate() {
             let Some(chunk) = chunk else { continue };
@@ -206,7 +206,7 @@ impl Ids {
         bytes
     }
 
-    /// Adds what [`Ids::to_bytes`] wrote.
+    /// Adds what [`Ids::encode`] wrote.
     fn merge(&mut self, mut bytes: &[u8]) -> Result<()> {
         let cut = || DataFusionError::Internal("a set of ids is cut off".into());
         let number = |bytes: &mut &[u8]| {
@@ -301,7 +301,7 @@ impl GroupsAccumulator for Groups {
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
         let mut groups = emit_to.take_needed(&mut self.groups);
-        let states = groups.iter_mut().map(Ids::to_bytes);
+        let states = groups.iter_mut().map(Ids::encode);
         Ok(vec![Arc::new(LargeBinaryArray::from_iter_values(states))])
     }
 
@@ -332,7 +332,7 @@ impl GroupsAccumulator for Groups {
             if ids.is_valid(row) && passes(filter, row) {
                 set.insert(ids.value(row));
             }
-            states.append_value(set.to_bytes());
+            states.append_value(set.encode());
         }
         Ok(vec![Arc::new(states.finish())])
     }
@@ -361,7 +361,7 @@ mod tests {
         let mut a = set([0, 0, 5, 70_000, 5, i32::MAX]);
         let mut b = set([5, 6, 0]);
         assert_eq!((a.count(), b.count()), (4, 3));
-        a.merge(&b.to_bytes()).unwrap();
+        a.merge(&b.encode()).unwrap();
         assert_eq!(a.count(), 5);
         a.merge(&[]).unwrap();
         assert!(a.merge(&[1, 2, 3]).is_err());
@@ -381,8 +381,8 @@ mod tests {
                 ((0..count).map(|_| next()).collect(), (0..count).map(|_| next()).collect());
             let expected: BTreeSet<i32> = left.iter().chain(&right).copied().collect();
             let (mut merged, mut other) = (set(left.clone()), set(right.clone()));
-            other.merge(&merged.to_bytes()).unwrap();
-            merged.merge(&set(right).to_bytes()).unwrap();
+            other.merge(&merged.encode()).unwrap();
+            merged.merge(&set(right).encode()).unwrap();
             assert_eq!(merged.count(), expected.len() as u64);
             assert_eq!(other.count(), expected.len() as u64);
         }
