@@ -54,6 +54,7 @@ mod literals;
 mod local_day;
 mod match_words;
 mod moments;
+mod plans;
 mod pool;
 mod preload;
 mod provider;

@@ -52,7 +52,9 @@ use crate::join_ids::JoinIds;
 use crate::key_ids::highest_ids;
 use crate::match_words::MatchWords;
 use crate::moments::Shelf;
+use crate::plans::{self, Plans, Prepared};
 use crate::pool::{ClassPool, SharedPool};
+use crate::provider::LakeTable;
 use crate::repair::Repairs;
 use crate::settings::Settings;
 use crate::statement::{self, Statement, with_lower_case};
@@ -142,6 +144,7 @@ pub struct Session {
     pub(crate) shelf: Option<Arc<Shelf>>,
     /// Columns by which there were too many groups for arrays.
     too_many_groups: Arc<Mutex<HashSet<String>>>,
+    pub(crate) plans: Plans,
 }
 
 /// What a statement gives back.
@@ -221,6 +224,7 @@ impl Session {
             admission,
             shelf: None,
             too_many_groups,
+            plans: Plans::default(),
         })
     }
 
@@ -311,6 +315,7 @@ impl Session {
             admission: Arc::clone(&self.admission),
             shelf: self.shelf.clone(),
             too_many_groups: Arc::clone(&self.too_many_groups),
+            plans: Plans::default(),
         })
     }
 
@@ -333,14 +338,53 @@ impl Session {
     }
 
     async fn answer(&self, statement: &Statement) -> Result<Answer> {
-        let plan = self.plan(statement).await?;
-        match self.run_plan(plan).await? {
+        let answer = match plans::may_be_kept(statement) {
+            true => self.ask(statement).await?,
+            false => {
+                // It may set how plans are made.
+                if !statement.only_asks() {
+                    self.plans.forget();
+                }
+                self.run_plan(self.plan(statement).await?).await?
+            }
+        };
+        match answer {
             Answer::Rows { schema, stream } => {
                 let schema = self.spell(statement, &schema).await?;
                 Ok(Answer::Rows { stream: with_schema(stream, Arc::clone(&schema)), schema })
             }
             done @ Answer::Done { .. } => Ok(done),
         }
+    }
+
+    /// A query's answer, by the plan that it had before if nothing has changed.
+    async fn ask(&self, statement: &Statement) -> Result<Answer> {
+        let tables = self.tables_of(&statement.parsed).await?;
+        let seen = plans::identities(&tables);
+        let known = seen.as_ref().and_then(|seen| self.plans.of(&statement.text, seen));
+        let (state, _) = self.query_state();
+        let prepared = match known {
+            Some(prepared) => prepared,
+            None => {
+                let plan = self.parsed_plan(statement).await?;
+                let decided = match &seen {
+                    Some(seen) => plans::is_decided(&plan, seen)?,
+                    None => false,
+                };
+                let plan = self.resolved(plan, statement).await?;
+                if !decided {
+                    return self.run_plan(plan).await;
+                }
+                let prepared = self.prepared(&state, plan).await?;
+                if prepared.whole {
+                    self.plans.keep(&statement.text, &tables, &prepared);
+                }
+                prepared
+            }
+        };
+        let plan = self.with_keys(&state, prepared).await?;
+        let stream = self.run_optimized(plan, state).await?;
+        Ok(Answer::Rows { schema: stream.schema(), stream })
     }
 
     /// Runs a text of statements and returns the rows of the last one.
@@ -359,6 +403,12 @@ impl Session {
     }
 
     pub(crate) async fn plan(&self, statement: &Statement) -> Result<LogicalPlan> {
+        let plan = self.parsed_plan(statement).await?;
+        self.resolved(plan, statement).await
+    }
+
+    /// What the text says.
+    async fn parsed_plan(&self, statement: &Statement) -> Result<LogicalPlan> {
         let exact = self.mixed_case_columns(&statement.parsed).await?;
         let parsed = if exact.is_empty() {
             statement.parsed.clone()
@@ -374,7 +424,11 @@ impl Session {
             Ok(plan) => plan,
             Err(error) => return Err(self.explain(error).await),
         };
-        let plan = if statement.ignores_conflicts { self.ignoring_conflicts(plan)? } else { plan };
+        if statement.ignores_conflicts { self.ignoring_conflicts(plan) } else { Ok(plan) }
+    }
+
+    /// The plan with the sets of ids and the domains that it names.
+    async fn resolved(&self, plan: LogicalPlan, statement: &Statement) -> Result<LogicalPlan> {
         let plan = self.resolve_id_sets(plan, statement).await?;
         self.resolve_domains(plan).await
     }
@@ -419,12 +473,7 @@ impl Session {
         parsed: &datafusion::sql::parser::Statement,
     ) -> Result<HashMap<String, String>> {
         let mut columns = HashMap::new();
-        let references = self.context.state().resolve_table_references(parsed)?;
-        // All at once: in a bucket each is some round trips. All to their ends, because one that is
-        // dropped while the log is read leaves a thread that panics.
-        let find = references.iter().map(|reference| self.catalog.find(reference.table()));
-        for table in join_all(find).await {
-            let Some(table) = table? else { continue };
+        for (_, table) in self.tables_of(parsed).await? {
             for field in table.snapshot().schema().fields() {
                 let lower = field.name().to_lowercase();
                 if lower != *field.name() {
@@ -433,6 +482,23 @@ impl Session {
             }
         }
         Ok(columns)
+    }
+
+    /// The lake's tables that a statement names, by the names that it has for them.
+    async fn tables_of(
+        &self,
+        parsed: &datafusion::sql::parser::Statement,
+    ) -> Result<Vec<(String, Arc<LakeTable>)>> {
+        let references = self.context.state().resolve_table_references(parsed)?;
+        // All at once: in a bucket each is some round trips. All to their ends, because one that is
+        // dropped while the log is read leaves a thread that panics.
+        let find = references.iter().map(|reference| self.catalog.find(reference.table()));
+        let found = references.iter().zip(join_all(find).await);
+        let named = found.filter_map(|(reference, table)| {
+            let name = reference.table().to_owned();
+            Some(table.transpose()?.map(|table| (name, table)))
+        });
+        Ok(named.collect::<Result<_, _>>()?)
     }
 
     /// A missing table's message names the tables there are.
@@ -490,25 +556,38 @@ impl Session {
         state: &SessionState,
         plan: LogicalPlan,
     ) -> Result<LogicalPlan> {
+        let prepared = self.prepared(state, plan).await?;
+        self.with_keys(state, prepared).await
+    }
+
+    /// That plan, which still has to be told the domains that it takes keys from.
+    async fn prepared(&self, state: &SessionState, plan: LogicalPlan) -> Result<Prepared> {
         if !self.use_indexes {
-            return Ok(state.optimize(&plan)?);
+            return Ok(Prepared { optimized: state.optimize(&plan)?, before: plan, whole: true });
         }
-        let mut plan = count_ids(plan)?;
+        let mut before = count_ids(plan)?;
+        let sources = filter_ids::wanted_sources(&before)?;
+        let wanted = sources.len();
         // A domain that cannot be read makes the statement slower, no more.
-        let domains = self.domains_of(filter_ids::wanted_sources(&plan)?, &plan).await?;
+        let domains = self.domains_of(sources, &before).await?;
         if !domains.is_empty() {
-            plan = filter_ids(plan, &domains)?;
+            before = filter_ids(before, &domains)?;
         }
-        let optimized = state.optimize(&plan)?;
+        let whole = domains.len() == wanted;
+        Ok(Prepared { optimized: state.optimize(&before)?, before, whole })
+    }
+
+    async fn with_keys(&self, state: &SessionState, prepared: Prepared) -> Result<LogicalPlan> {
+        let Prepared { optimized, before, .. } = prepared;
         let sources = id_keys::wanted_sources(&optimized)?;
         if sources.is_empty() {
             return Ok(optimized);
         }
         let wanted = sources.len();
-        let domains = self.domains_of(sources, &plan).await?;
+        let domains = self.domains_of(sources, &before).await?;
         if domains.len() < wanted {
             // The keys are in the data files, too.
-            return self.without_ids(state, &plan);
+            return self.without_ids(state, &before);
         }
         Ok(id_keys::resolve(optimized, &domains)?)
     }

@@ -12,6 +12,7 @@ mod dropped;
 mod fresh;
 mod indexes;
 mod moments;
+mod plans;
 mod preload;
 mod queue;
 mod ranked;
