@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, RecordBatch};
 use datafusion::arrow::compute::{filter, filter_record_batch};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Int32Type, Schema, SchemaRef, UInt32Type};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, Statistics};
@@ -21,6 +22,9 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildFilterDescription, FilterDescription, FilterPushdownPhase,
 };
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
@@ -278,18 +282,19 @@ impl DenseAggregateExec {
         };
         let partitions = self.input.output_partitioning().partition_count();
         let parts = if self.what.one_id { partitions } else { 1 };
-        let mut threads = Vec::new();
+        let mut work = Vec::new();
         for partition in 0..partitions {
             let input = self.input.execute(partition, Arc::clone(context))?;
             let baseline = BaselineMetrics::new(&self.metrics, partition);
             let memory = || MemoryConsumer::new(ARRAYS).register(context.memory_pool());
             let grouped = (0..parts).map(|_| Groups::new(self.what.clone(), memory()));
             let grouped = Parts { parts: grouped.collect::<Result<_>>()?, seen: Seen::default() };
-            let side = side.clone();
-            threads.push(SpawnedTask::spawn(grouped.take_all(side, input, baseline)));
+            work.push(grouped.take_all(side.clone(), input, baseline));
         }
         let batch_rows = context.session_config().batch_size();
         let whole = async move {
+            // Not before somebody asks: a join above may first say which ids it wants.
+            let threads: Vec<_> = work.into_iter().map(SpawnedTask::spawn).collect();
             let mut seen = Seen::default();
             let mut of_threads: Vec<Vec<Groups>> = (0..parts).map(|_| Vec::new()).collect();
             for thread in threads {
@@ -649,6 +654,31 @@ impl ExecutionPlan for DenseAggregateExec {
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         let side = self.what.lookup.as_ref().map(|lookup| &lookup.side);
         std::iter::once(&self.input).chain(side).collect()
+    }
+
+    /// What says which groups are wanted says which rows are.
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        let below = self.input.schema();
+        let is_same = |(at, group): (usize, &Group)| {
+            let column = group.expression()?.downcast_ref::<Column>()?;
+            // Columns are told by their names there.
+            let name = self.what.schema.field(at).name();
+            let place = below.index_of(name).ok().filter(|_| column.name() == name);
+            (place == Some(column.index())).then_some(at)
+        };
+        if self.joins() {
+            return Ok(FilterDescription::all_unsupported(&filters, &self.children()));
+        }
+        let columns = self.what.columns.iter().enumerate().filter_map(is_same).collect();
+        let input = &self.input;
+        let wanted =
+            ChildFilterDescription::from_child_with_allowed_indices(&filters, columns, input)?;
+        Ok(FilterDescription::new().with_child(wanted))
     }
 
     fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {

@@ -178,15 +178,18 @@ impl Sieve {
         }
     }
 
-    /// Does it drop a quarter of the rows, as far as is known?
-    fn is_worth_it(&self) -> bool {
+    /// Does it drop a quarter of the rows, as far as is known? `picked`: some are dropped already, so the
+    /// others are copied anyway. Then a sixteenth is enough for a look into a table.
+    fn is_worth_it(&self, picked: bool) -> bool {
+        let looks = matches!(self.passes, Passes::Bitmap { .. } | Passes::Text(_, _, None));
         let asked = self.asked.load(Ordering::Relaxed);
-        asked < TRIED_ROWS || self.kept.load(Ordering::Relaxed) < asked / 4 * 3
+        let enough = if picked && looks { asked / 16 * 15 } else { asked / 4 * 3 };
+        asked < TRIED_ROWS || self.kept.load(Ordering::Relaxed) < enough
     }
 
     /// Keeps those of `rows` whose key is there, or all.
-    fn retain(&self, values: &ArrayRef, rows: &mut Vec<u32>) -> Result<()> {
-        if !self.is_worth_it() || rows.is_empty() {
+    fn retain(&self, values: &ArrayRef, picked: bool, rows: &mut Vec<u32>) -> Result<()> {
+        if !self.is_worth_it(picked) || rows.is_empty() {
             return Ok(());
         }
         self.asked.fetch_add(rows.len(), Ordering::Relaxed);
@@ -388,7 +391,8 @@ pub(crate) fn select<'v>(
     let mut rows: Vec<u32> = (range.start as u32..range.end as u32).collect();
     for one in sieves {
         if let Some(values) = column(one.column) {
-            one.retain(values, &mut rows)?;
+            let picked = rows.len() < range.len();
+            one.retain(values, picked, &mut rows)?;
         }
     }
     found.append(&mut rows);
@@ -502,7 +506,7 @@ mod tests {
                 let visible: Vec<u32> = expected.iter().copied().filter(|row| *row != 5).collect();
                 check(&sieve, Arc::new(hidden.clone()), range, &visible);
                 let mut some: Vec<u32> = all.filter(|row| row % 3 != 1).collect();
-                sieve.retain(&kept, &mut some).unwrap();
+                sieve.retain(&kept, false, &mut some).unwrap();
                 let expected = expected.into_iter().filter(|row| row % 3 != 1);
                 assert_eq!(some, expected.collect::<Vec<_>>());
             }
@@ -531,8 +535,18 @@ mod tests {
         let rows = TRIED_ROWS + 1;
         let few: ArrayRef = Arc::new(Int32Array::from(vec![1; rows]));
         check(&one, few, 0..rows, &(0..rows as u32).collect::<Vec<_>>());
-        assert!(!one.is_worth_it());
+        assert!(!one.is_worth_it(false) && !one.is_worth_it(true));
         check(&one, Arc::new(Int32Array::from(vec![2])), 0..1, &[0]);
+    }
+
+    #[test]
+    fn a_tenth_is_worth_dropping_where_rows_are_copied_anyway() {
+        let one = members(&[Some(1)], false).unwrap();
+        let tenth = |row| if row % 10 == 0 { 2 } else { 1 };
+        let rows: ArrayRef = Arc::new((0..TRIED_ROWS as i32).map(tenth).collect::<Int32Array>());
+        let mut all = (0..TRIED_ROWS as u32).collect();
+        one.retain(&rows, false, &mut all).unwrap();
+        assert!(!one.is_worth_it(false) && one.is_worth_it(true));
     }
 
     #[test]
