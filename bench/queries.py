@@ -8,7 +8,7 @@ version 0.1 has to show its ratios, not to win. Equal answers are not a goal but
 
 cold    a fresh process, from its start (peers: from opening the store) to the last row
 hot     one process that runs the statement once and then up to five times more: best, median
-memory  peak resident memory of the hot process
+memory  peak resident memory of either process
 
 The page cache is warm throughout. Every answer is compared with DuckDB's of the same run; a
 difference is printed and the program ends with status 1.
@@ -213,7 +213,12 @@ def attempt(measurement):
 
 def cold(stores, engine, sql, cap):
     answer = stores.run(engine, sql, 0, cap)
-    return {"cold": answer["first"], "rows": answer["rows"], "columns": answer.get("columns")}
+    return {
+        "cold": answer["first"],
+        "cold_peak_bytes": answer["peak_bytes"],
+        "rows": answer["rows"],
+        "columns": answer.get("columns"),
+    }
 
 
 def hot(stores, engine, sql, repeats, cap):
@@ -313,11 +318,11 @@ def range_table(cells, engines):
     for query, days in pairs:
         of = lambda field: [show(cells[query, days, engine], field) for engine in engines]
         verdict = [ratio(cells, query, days, engines), agreement(cells, query, days, engines)]
-        hot.append([query.upper(), *of("best"), *of("median"), *verdict])
-        cold.append([query.upper(), *of("cold"), *of("peak_bytes")])
+        hot.append([query.upper(), *of("best"), *of("median"), *of("peak_bytes"), *verdict])
+        cold.append([query.upper(), *of("cold"), *of("cold_peak_bytes")])
     columns = lambda *names: [f"{engine} {name}" for name in names for engine in engines]
     return (
-        measure.table(["hot", *columns("best s", "median s"), "uplake / best peer", "answers"], hot)
+        measure.table(["hot", *columns("best s", "median s", "MiB"), "uplake / best peer", "answers"], hot)
         + "\n"
         + measure.table(["cold", *columns("s", "MiB")], cold)
     )
@@ -328,7 +333,7 @@ def show(cell, field):
         return "failed"
     if field not in cell:
         return "> cap"
-    return f"{cell[field] / measure.MIB:.0f}" if field == "peak_bytes" else f"{cell[field]:.3f}"
+    return f"{cell[field] / measure.MIB:.0f}" if field.endswith("peak_bytes") else f"{cell[field]:.3f}"
 
 
 def ratio(cells, query, days, engines):
