@@ -6,6 +6,7 @@
 //!   domains, sets of ids), and nothing that is no table of the lake.
 
 use std::collections::HashMap;
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::Result;
@@ -31,10 +32,8 @@ pub(crate) struct Prepared {
     pub whole: bool,
 }
 
-/// Which rows each of a query's tables has, by the name in its text.
-pub(crate) type Tables = Vec<(String, RowsOf)>;
-/// See [`LakeTable::rows_of`].
-type RowsOf = (String, u64, usize);
+/// A query's tables by the names in its text: one that is unchanged is the same one.
+pub(crate) type Tables = Vec<(String, Arc<LakeTable>)>;
 
 /// Plans by their texts.
 #[derive(Default)]
@@ -43,31 +42,26 @@ pub(crate) struct Plans(Mutex<HashMap<String, Known>>);
 struct Known {
     plan: Prepared,
     tables: Tables,
-    /// As long as they are here, others have other places in memory.
-    _snapshots: Vec<Arc<LakeTable>>,
 }
 
 impl Plans {
     /// The plan of a query about these tables.
     pub fn of(&self, text: &str, tables: &Tables) -> Option<Prepared> {
         let known = self.lock();
-        known.get(text).filter(|known| known.tables == *tables).map(|known| known.plan.clone())
+        known.get(text).filter(|known| are_same(&known.tables, tables)).map(|k| k.plan.clone())
     }
 
-    pub fn keep(&self, text: &str, found: &[(String, Arc<LakeTable>)], plan: &Prepared) {
-        let Some(tables) = identities(found) else { return };
-        let now: HashMap<&str, &RowsOf> =
-            tables.iter().map(|(n, rows)| (n.as_str(), rows)).collect();
+    pub fn keep(&self, text: &str, tables: Tables, plan: Prepared) {
         let mut known = self.lock();
         // Old snapshots are not kept for plans that nobody can use.
-        let is_new =
-            |(name, rows): &(String, RowsOf)| now.get(name.as_str()).is_none_or(|now| *now == rows);
-        known.retain(|_, known| known.tables.iter().all(is_new));
+        let is_old = |(name, table): &(String, Arc<LakeTable>)| {
+            tables.iter().any(|(named, now)| named == name && !Arc::ptr_eq(now, table))
+        };
+        known.retain(|_, known| !known.tables.iter().any(is_old));
         if known.len() >= KEPT {
             known.clear();
         }
-        let _snapshots = found.iter().map(|(_, table)| Arc::clone(table)).collect();
-        known.insert(text.to_owned(), Known { plan: plan.clone(), tables, _snapshots });
+        known.insert(text.to_owned(), Known { plan, tables });
     }
 
     /// Forgets all: how plans are made may have changed.
@@ -80,9 +74,11 @@ impl Plans {
     }
 }
 
-/// `None` if one of them is a part of a table.
-pub(crate) fn identities(tables: &[(String, Arc<LakeTable>)]) -> Option<Tables> {
-    tables.iter().map(|(name, table)| Some((name.clone(), table.rows_of()?))).collect()
+fn are_same(tables: &Tables, others: &Tables) -> bool {
+    let is_same = |((name, table), (other, now)): (&(String, _), &(String, _))| {
+        name == other && Arc::ptr_eq(table, now)
+    };
+    tables.len() == others.len() && tables.iter().zip(others).all(is_same)
 }
 
 /// Can the statement's plan be kept, as far as its text says?
@@ -95,8 +91,8 @@ pub(crate) fn is_decided(plan: &LogicalPlan, tables: &Tables) -> Result<bool> {
     let is_known = |node: &LogicalPlan| match node {
         LogicalPlan::TableScan(scan) => {
             let Ok(provider) = source_as_provider(&scan.source) else { return false };
-            let rows = provider.downcast_ref::<LakeTable>().and_then(LakeTable::rows_of);
-            rows.is_some_and(|rows| tables.iter().any(|(_, known)| *known == rows))
+            let table = provider.downcast_ref::<LakeTable>();
+            table.is_some_and(|table| tables.iter().any(|(_, known)| ptr::eq(&**known, table)))
         }
         LogicalPlan::Explain(_)
         | LogicalPlan::Analyze(_)
@@ -171,9 +167,10 @@ mod tests {
             run(sql);
         }
         assert_eq!(kept(), ["SELECT 1", of_t, of_other]);
-        let known = session.plans.lock().get(of_t).unwrap().tables.clone();
-        assert!(session.plans.of(of_t, &known).is_some());
-        assert!(session.plans.of(of_t, &vec![("t".into(), ("t".into(), 0, 0))]).is_none());
+        let tables = session.plans.lock().get(of_t).unwrap().tables.clone();
+        assert!(session.plans.of(of_t, &tables).is_some());
+        let other = session.plans.lock().get(of_other).unwrap().tables[0].1.clone();
+        assert!(session.plans.of(of_t, &vec![("t".into(), other)]).is_none());
         run("INSERT INTO t VALUES (3)");
         assert!(kept().is_empty());
     }

@@ -54,7 +54,6 @@ use crate::match_words::MatchWords;
 use crate::moments::Shelf;
 use crate::plans::{self, Plans, Prepared};
 use crate::pool::{ClassPool, SharedPool};
-use crate::provider::LakeTable;
 use crate::repair::Repairs;
 use crate::settings::Settings;
 use crate::statement::{self, Statement, with_lower_case};
@@ -326,7 +325,7 @@ impl Session {
             return Ok(answer);
         }
         if statement.only_asks() {
-            let references = self.context.state().resolve_table_references(&statement.parsed)?;
+            let references = self.references(&statement.parsed)?;
             // An error, too, can come from what a table was.
             if let Some(belief) = self.catalog.believe(references.iter().map(|r| r.table())).await
                 && let Some(answer) = self.catalog.during(belief, self.answer(statement)).await
@@ -338,15 +337,13 @@ impl Session {
     }
 
     async fn answer(&self, statement: &Statement) -> Result<Answer> {
+        if !statement.only_asks() {
+            // It may set how plans are made.
+            self.plans.forget();
+        }
         let answer = match plans::may_be_kept(statement) {
             true => self.ask(statement).await?,
-            false => {
-                // It may set how plans are made.
-                if !statement.only_asks() {
-                    self.plans.forget();
-                }
-                self.run_plan(self.plan(statement).await?).await?
-            }
+            false => self.run_plan(self.plan(statement).await?).await?,
         };
         match answer {
             Answer::Rows { schema, stream } => {
@@ -360,24 +357,19 @@ impl Session {
     /// A query's answer, by the plan that it had before if nothing has changed.
     async fn ask(&self, statement: &Statement) -> Result<Answer> {
         let tables = self.tables_of(&statement.parsed).await?;
-        let seen = plans::identities(&tables);
-        let known = seen.as_ref().and_then(|seen| self.plans.of(&statement.text, seen));
         let (state, _) = self.query_state();
-        let prepared = match known {
+        let prepared = match self.plans.of(&statement.text, &tables) {
             Some(prepared) => prepared,
             None => {
                 let plan = self.parsed_plan(statement).await?;
-                let decided = match &seen {
-                    Some(seen) => plans::is_decided(&plan, seen)?,
-                    None => false,
-                };
+                let decided = plans::is_decided(&plan, &tables)?;
                 let plan = self.resolved(plan, statement).await?;
                 if !decided {
                     return self.run_plan(plan).await;
                 }
                 let prepared = self.prepared(&state, plan).await?;
                 if prepared.whole {
-                    self.plans.keep(&statement.text, &tables, &prepared);
+                    self.plans.keep(&statement.text, tables, prepared.clone());
                 }
                 prepared
             }
@@ -415,12 +407,11 @@ impl Session {
         } else {
             with_lower_case(statement, &exact.values().cloned().collect())?
         };
-        let state = self.context.state();
         let about_all = |r: &TableReference| r.schema() == Some(INFORMATION_SCHEMA);
-        if state.resolve_table_references(&parsed)?.iter().any(about_all) {
+        if self.references(&parsed)?.iter().any(about_all) {
             self.catalog.read_names().await?;
         }
-        let plan = match state.statement_to_plan(parsed).await {
+        let plan = match self.context.state().statement_to_plan(parsed).await {
             Ok(plan) => plan,
             Err(error) => return Err(self.explain(error).await),
         };
@@ -488,8 +479,8 @@ impl Session {
     async fn tables_of(
         &self,
         parsed: &datafusion::sql::parser::Statement,
-    ) -> Result<Vec<(String, Arc<LakeTable>)>> {
-        let references = self.context.state().resolve_table_references(parsed)?;
+    ) -> Result<plans::Tables> {
+        let references = self.references(parsed)?;
         // All at once: in a bucket each is some round trips. All to their ends, because one that is
         // dropped while the log is read leaves a thread that panics.
         let find = references.iter().map(|reference| self.catalog.find(reference.table()));
@@ -499,6 +490,14 @@ impl Session {
             Some(table.transpose()?.map(|table| (name, table)))
         });
         Ok(named.collect::<Result<_, _>>()?)
+    }
+
+    /// The names of tables in a statement.
+    fn references(
+        &self,
+        parsed: &datafusion::sql::parser::Statement,
+    ) -> Result<Vec<TableReference>> {
+        Ok(self.context.state_ref().read().resolve_table_references(parsed)?)
     }
 
     /// A missing table's message names the tables there are.

@@ -663,6 +663,9 @@ impl ExecutionPlan for DenseAggregateExec {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         _: &ConfigOptions,
     ) -> Result<FilterDescription> {
+        if self.joins() {
+            return Ok(FilterDescription::all_unsupported(&filters, &self.children()));
+        }
         let below = self.input.schema();
         let is_same = |(at, group): (usize, &Group)| {
             let column = group.expression()?.downcast_ref::<Column>()?;
@@ -671,9 +674,6 @@ impl ExecutionPlan for DenseAggregateExec {
             let place = below.index_of(name).ok().filter(|_| column.name() == name);
             (place == Some(column.index())).then_some(at)
         };
-        if self.joins() {
-            return Ok(FilterDescription::all_unsupported(&filters, &self.children()));
-        }
         let columns = self.what.columns.iter().enumerate().filter_map(is_same).collect();
         let input = &self.input;
         let wanted =
