@@ -26,6 +26,10 @@ const CHUNK_WORDS: usize = (1 << CHUNK_SHIFT) / 64;
 const FEW_MAX: usize = CHUNK_WORDS * 8 / size_of::<u16>();
 /// So many ids of a chunk need no order.
 const UNTIDY_MIN: usize = 32;
+/// More ids of a chunk than these are bits as well while there is room: a bit is set without sorting.
+const SOME: usize = 64;
+/// That room, in chunks: 32 MiB.
+const EARLY_BITS: usize = 4096;
 
 /// The function. It takes a column of ids: INT, not negative.
 pub(crate) fn distinct_ids() -> AggregateUDF {
@@ -118,12 +122,17 @@ impl Few {
 }
 
 impl Chunk {
-    fn insert(&mut self, low: u16) {
+    /// `room`: chunks that may become bits early.
+    fn insert(&mut self, low: u16, room: &mut usize) {
         match self {
             Self::Bits(bits) => bits[usize::from(low) / 64] |= 1 << (low % 64),
             Self::Few(few) => {
                 few.push(low);
-                if (few.is_untidy() || few.in_order > FEW_MAX) && few.tidy().len() > FEW_MAX {
+                if few.ids.len() > SOME && *room > 0 {
+                    *room -= 1;
+                    self.make_bits();
+                } else if (few.is_untidy() || few.in_order > FEW_MAX) && few.tidy().len() > FEW_MAX
+                {
                     self.make_bits();
                 }
             }
@@ -172,11 +181,11 @@ impl Ids {
         self.chunks[number].get_or_insert_with(|| Chunk::Few(Few::default()))
     }
 
-    fn insert(&mut self, id: i32) {
+    fn insert(&mut self, id: i32, room: &mut usize) {
         // Rows are often sorted by id: a user's other rows change nothing.
         if self.last != Some(id) {
             self.last = Some(id);
-            self.chunk((id as u32 >> CHUNK_SHIFT) as usize).insert(id as u16);
+            self.chunk((id as u32 >> CHUNK_SHIFT) as usize).insert(id as u16, room);
         }
     }
 
@@ -207,7 +216,7 @@ impl Ids {
     }
 
     /// Adds what [`Ids::encode`] wrote.
-    fn merge(&mut self, mut bytes: &[u8]) -> Result<()> {
+    fn merge(&mut self, mut bytes: &[u8], room: &mut usize) -> Result<()> {
         let cut = || DataFusionError::Internal("a set of ids is cut off".into());
         let number = |bytes: &mut &[u8]| {
             let (number, rest) = bytes.split_first_chunk::<4>().ok_or_else(cut)?;
@@ -229,7 +238,7 @@ impl Ids {
                 part.as_chunks::<2>()
                     .0
                     .iter()
-                    .for_each(|low| chunk.insert(u16::from_le_bytes(*low)));
+                    .for_each(|low| chunk.insert(u16::from_le_bytes(*low), room));
             }
         }
         Ok(())
@@ -241,14 +250,22 @@ impl Ids {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Groups {
     groups: Vec<Ids>,
+    /// Chunks that may become bits early.
+    room: usize,
     /// As of the last time it was measured.
     bytes: usize,
     /// Chunks there were then, and rows since.
     chunks: usize,
     rows: usize,
+}
+
+impl Default for Groups {
+    fn default() -> Self {
+        Self { groups: Vec::new(), room: EARLY_BITS, bytes: 0, chunks: 0, rows: 0 }
+    }
 }
 
 impl Groups {
@@ -281,12 +298,12 @@ impl GroupsAccumulator for Groups {
         let ids = values[0].as_primitive::<Int32Type>();
         if ids.null_count() == 0 && filter.is_none() {
             for (id, group) in ids.values().iter().zip(group_indices) {
-                self.groups[*group].insert(*id);
+                self.groups[*group].insert(*id, &mut self.room);
             }
         } else {
             for (row, group) in group_indices.iter().enumerate() {
                 if ids.is_valid(row) && passes(filter, row) {
-                    self.groups[*group].insert(ids.value(row));
+                    self.groups[*group].insert(ids.value(row), &mut self.room);
                 }
             }
         }
@@ -314,7 +331,7 @@ impl GroupsAccumulator for Groups {
         self.resize(total_num_groups);
         let Some(states) = states.first() else { return Ok(()) };
         for (state, group) in states.as_binary::<i64>().iter().zip(group_indices) {
-            self.groups[*group].merge(state.unwrap_or_default())?;
+            self.groups[*group].merge(state.unwrap_or_default(), &mut self.room)?;
         }
         self.measure(group_indices.len() * CHUNK_WORDS);
         Ok(())
@@ -330,7 +347,7 @@ impl GroupsAccumulator for Groups {
         for row in 0..ids.len() {
             let mut set = Ids::default();
             if ids.is_valid(row) && passes(filter, row) {
-                set.insert(ids.value(row));
+                set.insert(ids.value(row), &mut 0);
             }
             states.append_value(set.encode());
         }
@@ -350,22 +367,22 @@ mod tests {
 
     use super::*;
 
-    fn set(ids: impl IntoIterator<Item = i32>) -> Ids {
+    fn set(ids: impl IntoIterator<Item = i32>, mut room: usize) -> Ids {
         let mut set = Ids::default();
-        ids.into_iter().for_each(|id| set.insert(id));
+        ids.into_iter().for_each(|id| set.insert(id, &mut room));
         set
     }
 
     #[test]
     fn ids_are_counted_once_and_sets_merge() {
-        let mut a = set([0, 0, 5, 70_000, 5, i32::MAX]);
-        let mut b = set([5, 6, 0]);
+        let mut a = set([0, 0, 5, 70_000, 5, i32::MAX], 0);
+        let mut b = set([5, 6, 0], 0);
         assert_eq!((a.count(), b.count()), (4, 3));
-        a.merge(&b.encode()).unwrap();
+        a.merge(&b.encode(), &mut 0).unwrap();
         assert_eq!(a.count(), 5);
-        a.merge(&[]).unwrap();
-        assert!(a.merge(&[1, 2, 3]).is_err());
-        assert!(a.merge(&[1, 0, 0, 0, 9, 0, 0, 0, 1]).is_err());
+        a.merge(&[], &mut 0).unwrap();
+        assert!(a.merge(&[1, 2, 3], &mut 0).is_err());
+        assert!(a.merge(&[1, 0, 0, 0, 9, 0, 0, 0, 1], &mut 0).is_err());
         assert_eq!(Ids::default().count(), 0);
     }
 
@@ -380,11 +397,13 @@ mod tests {
             let (left, right): (Vec<i32>, Vec<i32>) =
                 ((0..count).map(|_| next()).collect(), (0..count).map(|_| next()).collect());
             let expected: BTreeSet<i32> = left.iter().chain(&right).copied().collect();
-            let (mut merged, mut other) = (set(left.clone()), set(right.clone()));
-            other.merge(&merged.encode()).unwrap();
-            merged.merge(&set(right).encode()).unwrap();
-            assert_eq!(merged.count(), expected.len() as u64);
-            assert_eq!(other.count(), expected.len() as u64);
+            for room in [0, 1, EARLY_BITS] {
+                let (mut merged, mut other) = (set(left.clone(), room), set(right.clone(), 0));
+                other.merge(&merged.encode(), &mut 0).unwrap();
+                merged.merge(&set(right.clone(), room).encode(), &mut 1).unwrap();
+                assert_eq!(merged.count(), expected.len() as u64);
+                assert_eq!(other.count(), expected.len() as u64);
+            }
         }
     }
 

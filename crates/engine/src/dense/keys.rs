@@ -254,21 +254,25 @@ impl FewKeys {
         for (pairs, next) in self.pairs.iter_mut().zip(rest) {
             let mut last = (u32::MAX, u32::MAX, 0);
             for (code, next) in whole.iter_mut().zip(next) {
+                if let Some(known) = pairs.known(*code, *next) {
+                    *code = known;
+                    continue;
+                }
                 if (last.0, last.1) != (*code, *next) {
-                    last = (*code, *next, pairs.code(*code, *next));
+                    last = (*code, *next, pairs.new_code(*code, *next));
                 }
                 *code = last.2;
             }
         }
-        for (row, group) in whole.iter().enumerate() {
+        groups.extend(whole.iter().enumerate().map(|(row, group)| {
             let group = *group as usize;
             // Codes are given in the order of their first rows.
             if group == self.count {
                 self.groups.extend(codes.iter().map(|of_column| of_column[row]));
                 self.count += 1;
             }
-            groups.push(group);
-        }
+            group
+        }));
         Ok(())
     }
 }
@@ -284,17 +288,14 @@ struct Pairs {
 }
 
 impl Pairs {
-    fn code(&mut self, left: u32, right: u32) -> u32 {
+    /// The code of a pair that is in the table.
+    fn known(&self, left: u32, right: u32) -> Option<u32> {
         let place = ((left as usize) << self.shift) | right as usize;
-        if right >> self.shift == 0
-            && let Some(&code) = self.table.get(place)
-            && code > 0
-        {
-            return code - 1;
-        }
-        self.new_code(left, right)
+        let code = self.table.get(place).filter(|_| right >> self.shift == 0)?;
+        code.checked_sub(1)
     }
 
+    /// The code of another pair.
     fn new_code(&mut self, left: u32, right: u32) -> u32 {
         if let Some(code) = self.others.get(&(left, right)) {
             return *code;
@@ -382,12 +383,18 @@ impl Codes {
         codes: &mut Vec<u32>,
     ) {
         let mut last: Option<(i64, u32)> = None;
-        let mut code = |codes: &mut Self, value: i64| match last {
-            Some((same, code)) if same == value => code,
-            _ => {
-                let code = codes.number_code(value);
-                last = Some((value, code));
-                code
+        let mut code = |codes: &mut Self, value: i64| {
+            // Looked up without asking whether it is the last one: that is hard to foresee.
+            if let Some(code) = codes.direct.get(value as usize).filter(|code| **code > 0) {
+                return code - 1;
+            }
+            match last {
+                Some((same, code)) if same == value => code,
+                _ => {
+                    let code = codes.number_code(value);
+                    last = Some((value, code));
+                    code
+                }
             }
         };
         if values.null_count() == 0 {

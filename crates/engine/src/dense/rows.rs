@@ -13,6 +13,8 @@ use super::keys::Keys;
 
 /// Runs are worth it if they have so many rows.
 const RUN_ROWS: usize = 3;
+/// The first rows of a batch say whether others are looked at.
+const SAMPLE_ROWS: usize = 256;
 
 /// Reused from batch to batch.
 #[derive(Default)]
@@ -55,21 +57,11 @@ impl Rows {
         if self.count < RUN_ROWS {
             return None;
         }
-        self.changes.clear();
-        self.changes.resize(self.count, 0);
-        self.changes[0] = 1;
-        for column in columns {
-            let column = column.as_ref();
-            downcast_primitive_array!(
-                column => changes_of(column.values(), column.nulls(), &mut self.changes),
-                DataType::Utf8View => {
-                    let texts = column.as_string_view();
-                    changes_of(texts.views(), texts.nulls(), &mut self.changes);
-                }
-                _ => return None
-            );
+        let sample = self.count.min(SAMPLE_ROWS);
+        if self.runs_of_first(sample, columns)? * RUN_ROWS > sample {
+            return None;
         }
-        let runs: usize = self.changes.iter().map(|change| usize::from(*change)).sum();
+        let runs = self.runs_of_first(self.count, columns)?;
         if runs * RUN_ROWS > self.count {
             return None;
         }
@@ -81,6 +73,27 @@ impl Rows {
         }
         starts.truncate(runs);
         Some(starts)
+    }
+
+    /// How many runs the first rows are in; marks where they begin.
+    fn runs_of_first(&mut self, rows: usize, columns: &[ArrayRef]) -> Option<usize> {
+        self.changes.clear();
+        self.changes.resize(rows, 0);
+        self.changes[0] = 1;
+        for column in columns {
+            let column = &column.slice(0, rows);
+            downcast_primitive_array!(
+                column => changes_of(column.values(), column.nulls(), &mut self.changes),
+                DataType::Utf8View => {
+                    let texts = column.as_string_view();
+                    changes_of(texts.views(), texts.nulls(), &mut self.changes);
+                }
+                _ => return None
+            );
+        }
+        // Bytes are added at once as long as their sum is one.
+        let few = self.changes.chunks(usize::from(u8::MAX));
+        Some(few.map(|few| usize::from(few.iter().sum::<u8>())).sum())
     }
 
     /// Rows there are.
