@@ -78,6 +78,9 @@ const JOIN_LOOKUP_BYTES: usize = 64 << 20;
 /// where it was read. Ids are looked up in an array then, and the other side is often 10 times as long.
 const SHARED_SIDE_BYTES: usize = 256 << 20;
 const SHARED_SIDE_ROWS: usize = 16 << 20;
+/// Whole numbers are looked up in an array instead of hashed if one in so many is there: 128 bytes of the
+/// array for each, most of which nobody touches. Ids of some users are among those of all.
+const ARRAY_DENSITY: f64 = 1.0 / 32.0;
 /// Statements that compute at once, for each thread: when one waits for a file or has a step on one
 /// thread, another uses the core. More of them take longer, all together (docs/BENCHMARKS.md).
 const STATEMENTS_PER_THREAD: usize = 2;
@@ -790,6 +793,7 @@ fn session_config(threads: usize, budget: &Budget) -> SessionConfig {
     let shared = SHARED_SIDE_BYTES.min(budget.memory_bytes / 8);
     options.optimizer.hash_join_single_partition_threshold = shared;
     options.optimizer.hash_join_single_partition_threshold_rows = SHARED_SIDE_ROWS;
+    options.execution.perfect_hash_join_min_key_density = ARRAY_DENSITY;
     // DataFusion 55.2 prunes by what min() and max() have seen so far, but forgets an aggregate that has
     // seen only NULLs: min(a), max(b) lost files and gave wrong answers.
     options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, RecordBatch};
-use datafusion::arrow::compute::{filter, filter_record_batch};
+use datafusion::arrow::compute::{filter, filter_record_batch, take};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Int32Type, Schema, SchemaRef, UInt32Type};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::runtime::SpawnedTask;
@@ -626,6 +626,9 @@ impl Groups {
         };
         if let Some(kept) = kept {
             columns = columns.iter().map(|c| filter(c, &kept)).collect::<Result<_, _>>()?;
+        }
+        if let Some(order) = self.keys.in_order() {
+            columns = columns.iter().map(|c| take(c, &order, None)).collect::<Result<_, _>>()?;
         }
         Ok(RecordBatch::try_new(self.what.schema, columns)?)
     }

@@ -119,6 +119,15 @@ impl Keys {
         }
     }
 
+    /// The groups by their ids, if they came in another order: whoever looks them up for rows that are
+    /// sorted by id finds neighbours beside each other then.
+    pub fn in_order(&self) -> Option<UInt32Array> {
+        match self {
+            Self::Id(keys) => keys.in_order(),
+            Self::Partner(_) | Self::Few(_) => None,
+        }
+    }
+
     /// Bytes.
     pub fn size(&self) -> usize {
         match self {
@@ -203,6 +212,19 @@ impl IdKeys {
             *group = self.ids.len() as u32;
         }
         *group as usize - 1
+    }
+
+    /// See [`Keys::in_order`]; NULL comes last.
+    fn in_order(&self) -> Option<UInt32Array> {
+        if self.null.is_none() && self.ids.is_sorted() {
+            return None;
+        }
+        let mut order = Vec::with_capacity(self.ids.len());
+        for page in self.pages.iter().flatten() {
+            order.extend(page.iter().filter(|group| **group > 0).map(|group| group - 1));
+        }
+        order.extend(self.null.map(|group| group as u32));
+        Some(UInt32Array::from(order))
     }
 
     fn values(&self) -> Int32Array {
@@ -509,6 +531,7 @@ mod tests {
     use std::collections::HashMap as StdMap;
 
     use datafusion::arrow::array::{BooleanArray, Date32Array, Int8Array};
+    use datafusion::arrow::compute::take;
 
     use super::*;
 
@@ -548,6 +571,13 @@ mod tests {
             check(&mut keys, &[Arc::new(Int32Array::from(ids))], &mut seen);
         }
         assert_eq!(keys.len(), 6);
+        let order = keys.in_order().unwrap();
+        let by_id = take(&keys.values().unwrap()[0], &order, None).unwrap();
+        let expected = [Some(0), Some(1), Some(5), Some(70_000), Some(i32::MAX), None];
+        assert_eq!(by_id.as_primitive::<Int32Type>(), &Int32Array::from(expected.to_vec()));
+        let mut sorted = Keys::new(&[DataType::Int32], true);
+        sorted.find(&[Arc::new(Int32Array::from(vec![3, 3, 7]))], &mut Vec::new()).unwrap();
+        assert!(sorted.in_order().is_none());
     }
 
     #[test]

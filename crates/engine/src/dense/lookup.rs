@@ -24,7 +24,8 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Int32Array, RecordBatch, RecordBatchOptions,
     UInt32Array, new_null_array,
 };
-use datafusion::arrow::compute::{concat_batches, filter, filter_record_batch, take};
+use datafusion::arrow::buffer::BooleanBuffer;
+use datafusion::arrow::compute::{FilterBuilder, concat_batches, filter_record_batch, take};
 use datafusion::arrow::datatypes::{DataType, Int32Type, Schema, SchemaRef, UInt32Type};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::MemoryReservation;
@@ -38,6 +39,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 
 use super::keys::{IdKeys, Keys, PartnerKeys};
+use super::sums::true_only;
 use super::too_many;
 
 /// Stands for no row of the other side.
@@ -200,9 +202,9 @@ impl Side {
         let columns = self.lookup.input_columns.iter().map(|column| batch.column(*column));
         let mut columns: Vec<ArrayRef> = columns.cloned().collect();
         if self.must_copy(matched, partners.len()) {
-            let mask = have_partners(&partners);
-            columns = columns.iter().map(|c| filter(c, &mask)).collect::<Result<_, _>>()?;
-            partners.retain(|partner| *partner != NONE);
+            let joined = FilterBuilder::new(&have_partners(&partners)).optimize().build();
+            columns = columns.iter().map(|c| joined.filter(c)).collect::<Result<_, _>>()?;
+            drop_nobody(&mut partners);
         }
         let batch = self.rows(columns, &partners)?;
         self.apply(Joined { batch, partners })
@@ -213,24 +215,22 @@ impl Side {
         let Some(condition) = &self.lookup.condition else { return Ok(joined) };
         let rows = joined.batch.num_rows();
         let held = condition.evaluate(&joined.batch)?.into_array(rows)?;
-        let held = held.as_boolean();
+        let held = true_only(held.as_boolean());
         let mut matched = 0;
-        for (row, partner) in joined.partners.iter_mut().enumerate() {
-            if held.is_null(row) || !held.value(row) {
-                *partner = NONE;
-            }
+        for (partner, held) in joined.partners.iter_mut().zip(&held) {
+            *partner = if held { *partner } else { NONE };
             matched += usize::from(*partner != NONE);
         }
         if self.must_copy(matched, rows) {
             joined.batch = filter_record_batch(&joined.batch, &have_partners(&joined.partners))?;
-            joined.partners.retain(|partner| *partner != NONE);
+            drop_nobody(&mut joined.partners);
         }
         Ok(joined)
     }
 
     /// Must those of `rows` that have a partner be copied, because others may not be computed or are many?
     fn must_copy(&self, matched: usize, rows: usize) -> bool {
-        matched < rows && (!self.lookup.is_safe || matched * 4 < rows * 3)
+        matched < rows && (!self.lookup.is_safe || matched * 2 < rows)
     }
 
     /// Rows of this side joined with nothing: of `rows` those without a partner.
@@ -311,7 +311,18 @@ impl Side {
 }
 
 fn have_partners(partners: &[u32]) -> BooleanArray {
-    partners.iter().map(|partner| Some(*partner != NONE)).collect()
+    BooleanBuffer::collect_bool(partners.len(), |row| partners[row] != NONE).into()
+}
+
+/// Leaves out rows without a partner. Without a branch: which ones have none is hard to foresee.
+fn drop_nobody(partners: &mut Vec<u32>) {
+    let mut kept = 0;
+    for row in 0..partners.len() {
+        let partner = partners[row];
+        partners[kept] = partner;
+        kept += usize::from(partner != NONE);
+    }
+    partners.truncate(kept);
 }
 
 impl fmt::Display for Lookup {

@@ -37,6 +37,7 @@ pub(crate) use joins::LookupJoins;
 use keys::Keys;
 pub(crate) use lookup::AmongIds;
 use sums::Plan;
+pub(crate) use sums::true_only;
 pub(crate) use text_tests::TextTests;
 
 /// The rule that puts [`DenseAggregateExec`] in place of aggregates it can do. It must come before

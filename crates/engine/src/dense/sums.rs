@@ -191,7 +191,7 @@ impl Slot {
             None => None,
             Some(condition) => Some(condition.evaluate(batch)?.into_array(batch.num_rows())?),
         };
-        let condition = condition.as_ref().map(|condition| true_only(condition.as_boolean()));
+        let condition = condition.as_ref().map(|c| BooleanArray::from(true_only(c.as_boolean())));
         if let Values::Other(accumulator) = &mut self.values {
             let arguments: Vec<ArrayRef> = self
                 .plan
@@ -347,11 +347,11 @@ impl Slot {
     }
 }
 
-/// False where it was NULL.
-fn true_only(condition: &BooleanArray) -> BooleanArray {
+/// Where it is true; where it is NULL it is not.
+pub(crate) fn true_only(condition: &BooleanArray) -> BooleanBuffer {
     match condition.nulls() {
-        None => condition.clone(),
-        Some(valid) => BooleanArray::new(condition.values() & valid.inner(), None),
+        None => condition.values().clone(),
+        Some(valid) => condition.values() & valid.inner(),
     }
 }
 

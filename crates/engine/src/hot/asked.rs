@@ -7,7 +7,9 @@ use datafusion::arrow::array::{
     UInt32Array, new_null_array,
 };
 use datafusion::arrow::buffer::{BooleanBuffer, NullBuffer};
+use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, UInt8Type, UInt16Type};
+use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
@@ -58,44 +60,46 @@ impl Asked {
 
     /// The answers of a range of rows.
     pub fn piece(&self, from: usize, rows: usize) -> ArrayRef {
-        self.each(rows, |row| from + row)
-    }
-
-    /// The answers of rows by number.
-    pub fn picked(&self, rows: &UInt32Array) -> ArrayRef {
-        let numbers = rows.values();
-        self.each(numbers.len(), |row| numbers[row] as usize)
-    }
-
-    fn each(&self, rows: usize, place: impl Fn(usize) -> usize) -> ArrayRef {
-        let keys = self.column.as_any_dictionary().keys();
+        let keys = self.column.as_any_dictionary().keys().slice(from, rows);
         match keys.data_type() {
-            DataType::UInt8 => self.of(keys.as_primitive::<UInt8Type>(), rows, place),
-            _ => self.of(keys.as_primitive::<UInt16Type>(), rows, place),
+            DataType::UInt8 => self.of(keys.as_primitive::<UInt8Type>()),
+            _ => self.of(keys.as_primitive::<UInt16Type>()),
         }
     }
 
-    fn of<T: ArrowPrimitiveType<Native: Into<usize>>>(
-        &self,
-        keys: &PrimitiveArray<T>,
-        rows: usize,
-        place: impl Fn(usize) -> usize,
-    ) -> ArrayRef {
-        let (numbers, nulls) = (keys.values(), keys.nulls());
-        let answer = |row: usize| {
-            let at = place(row);
-            match nulls {
-                // The number of a NULL means nothing.
-                Some(nulls) if nulls.is_null(at) => self.null,
-                _ => self.answers[numbers[at].into()],
-            }
-        };
-        let yes = BooleanBuffer::collect_bool(rows, |row| answer(row) == 1);
-        let valid = self
-            .may_be_null
-            .then(|| NullBuffer::new(BooleanBuffer::collect_bool(rows, |row| answer(row) != 2)));
+    /// The answers of rows by number.
+    pub fn picked(&self, rows: &UInt32Array) -> Result<ArrayRef> {
+        let keys = take(self.column.as_any_dictionary().keys(), rows, None)?;
+        Ok(match keys.data_type() {
+            DataType::UInt8 => self.of(keys.as_primitive::<UInt8Type>()),
+            _ => self.of(keys.as_primitive::<UInt16Type>()),
+        })
+    }
+
+    fn of<T: ArrowPrimitiveType<Native: Into<usize>>>(&self, keys: &PrimitiveArray<T>) -> ArrayRef {
+        // The number of a NULL means nothing, and may be none.
+        let answer = |number: usize| self.answers.get(number).copied().unwrap_or(self.null);
+        let mut answers: Vec<u8> = keys.values().iter().map(|n| answer((*n).into())).collect();
+        if let Some(nulls) = keys.nulls().filter(|nulls| nulls.null_count() > 0) {
+            (!nulls.inner()).set_indices().for_each(|row| answers[row] = self.null);
+        }
+        let yes = bits(&answers, |answer| answer == 1);
+        let valid = self.may_be_null.then(|| NullBuffer::new(bits(&answers, |answer| answer != 2)));
         Arc::new(BooleanArray::new(yes, valid))
     }
+}
+
+fn bits(answers: &[u8], is_set: impl Fn(u8) -> bool) -> BooleanBuffer {
+    let byte = |answers: &[u8]| {
+        let bits = answers.iter().enumerate().map(|(bit, answer)| u8::from(is_set(*answer)) << bit);
+        bits.fold(0, |byte, bit| byte | bit)
+    };
+    let (whole, rest) = answers.as_chunks::<8>();
+    let mut bytes: Vec<u8> = whole.iter().map(|answers| byte(answers)).collect();
+    if !rest.is_empty() {
+        bytes.push(byte(rest));
+    }
+    BooleanBuffer::new(bytes.into(), 0, answers.len())
 }
 
 #[cfg(test)]
@@ -127,7 +131,7 @@ mod tests {
         let column = col("t", &schema).unwrap();
         let three = lit(ScalarValue::Utf8View(Some("3".into())));
         let three = binary(column.clone(), Operator::Eq, three, &schema).unwrap();
-        for (different, expr) in [3, 300]
+        for (different, expr) in [0, 3, 300]
             .into_iter()
             .flat_map(|n| [(n, three.clone()), (n, is_null(column.clone()).unwrap())])
         {
@@ -140,7 +144,7 @@ mod tests {
             assert_eq!(&asked.piece(70, 900), &expected.slice(70, 900));
             let rows = UInt32Array::from(vec![1999, 0, 7, 7]);
             let picked = datafusion::arrow::compute::take(&expected, &rows, None).unwrap();
-            assert_eq!(&asked.picked(&rows), &picked);
+            assert_eq!(&asked.picked(&rows).unwrap(), &picked);
         }
     }
 

@@ -355,7 +355,7 @@ impl Layout {
             (Values::Same(value), part) => value.to_array_of_size(part.rows()),
         });
         let of_values = self.asked.iter().map(|asked| match part {
-            Part::Numbers(rows) => Ok(asked.picked(rows)),
+            Part::Numbers(rows) => asked.picked(rows),
             Part::Piece(from, rows) => Ok(asked.piece(*from, *rows)),
         });
         let options = RecordBatchOptions::new().with_row_count(Some(part.rows()));

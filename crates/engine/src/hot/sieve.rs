@@ -33,7 +33,7 @@ use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::joins::HashTableLookupExpr;
 use memchr::memmem::Finder;
 
-use crate::dense::AmongIds;
+use crate::dense::{AmongIds, true_only};
 
 /// Bits of the longest bitmap: 4 MiB, which the second-level caches of a few cores hold.
 const BITS_MAX: i128 = 1 << 25;
@@ -85,14 +85,9 @@ impl Condition {
     fn codes(&self, values: &ArrayRef) -> Option<Codes> {
         let held = self.evaluate(Arc::clone(values))?;
         let null = self.evaluate(new_null_array(values.data_type(), 1))?;
-        let pass = (0..held.len()).map(|at| holds(&held, at)).collect();
-        Some(Codes { values: Arc::clone(values), pass, null: holds(&null, 0) })
+        let (pass, null) = (true_only(&held).iter().collect(), true_only(&null).value(0));
+        Some(Codes { values: Arc::clone(values), pass, null })
     }
-}
-
-/// NULL is no.
-fn holds(held: &BooleanArray, at: usize) -> bool {
-    held.is_valid(at) && held.value(at)
 }
 
 impl Sieve {
@@ -196,10 +191,14 @@ impl Sieve {
         match &self.passes {
             Passes::Bitmap { least, bits } => retain_bits(*least, bits, values, rows),
             Passes::If(condition) => {
-                let taken = take(values.as_ref(), &UInt32Array::from(rows.clone()), None)?;
-                if let Some(held) = condition.evaluate(taken) {
-                    let mut at = 0..;
-                    rows.retain(|_| at.next().is_none_or(|at| holds(&held, at)));
+                let (first, last) = (rows[0] as usize, rows[rows.len() - 1] as usize);
+                let asked = match last - first + 1 == rows.len() {
+                    true => values.slice(first, rows.len()),
+                    false => take(values.as_ref(), &UInt32Array::from(rows.clone()), None)?,
+                };
+                if let Some(held) = condition.evaluate(asked) {
+                    let held = true_only(&held);
+                    keep_where(rows, |at, _| held.value(at));
                 }
             }
             Passes::Text(condition, last, word) => {
@@ -311,17 +310,24 @@ where
 {
     let keys = keys.as_primitive::<T>();
     let (numbers, nulls) = (keys.values(), keys.nulls());
+    keep_where(rows, |_, row| {
+        let number: u64 = numbers[row].into();
+        // The number of a NULL means nothing.
+        match nulls {
+            Some(nulls) if nulls.is_null(row) => codes.null,
+            _ => codes.pass[number as usize],
+        }
+    });
+}
+
+/// Keeps those of `rows` of which `passes` says so, given their places in `rows` and the rows. Without a
+/// branch: whether a row stays is as good as random.
+fn keep_where(rows: &mut Vec<u32>, passes: impl Fn(usize, usize) -> bool) {
     let mut kept = 0;
     for at in 0..rows.len() {
         let row = rows[at];
         rows[kept] = row;
-        let number: u64 = numbers[row as usize].into();
-        // The number of a NULL means nothing.
-        let pass = match nulls {
-            Some(nulls) if nulls.is_null(row as usize) => codes.null,
-            _ => codes.pass[number as usize],
-        };
-        kept += usize::from(pass);
+        kept += usize::from(passes(at, row as usize));
     }
     rows.truncate(kept);
 }
@@ -354,14 +360,7 @@ fn retain_bits_of<T: ArrowPrimitiveType>(
         let bit = key.wrapping_sub(least) as u64;
         bits.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 == 1)
     };
-    // Without a branch: whether a row stays is as good as random.
-    let mut kept = 0;
-    for at in 0..rows.len() {
-        let row = rows[at];
-        rows[kept] = row;
-        kept += usize::from(holds(keys[row as usize].into()));
-    }
-    rows.truncate(kept);
+    keep_where(rows, |_, row| holds(keys[row].into()));
     if let Some(nulls) = nulls {
         rows.retain(|row| nulls.is_valid(*row as usize));
     }
