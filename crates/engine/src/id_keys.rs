@@ -53,6 +53,11 @@ fn function(source: &str, domain: Option<Arc<Domain>>) -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(KeysOfIds { source: source.to_owned(), domain, signature }))
 }
 
+/// Is it the function that looks up keys?
+pub(crate) fn looks_up_keys(function: &ScalarUDF) -> bool {
+    function.inner().downcast_ref::<KeysOfIds>().is_some()
+}
+
 /// The keys of a column of ids.
 pub(crate) fn keys_of(source: &str, ids: Column) -> Expr {
     let call = ScalarFunction::new_udf(function(source, None), vec![Expr::Column(ids)]);

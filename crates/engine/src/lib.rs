@@ -65,6 +65,7 @@ mod session;
 mod settings;
 mod statement;
 mod storage;
+mod top_candidates;
 mod warm;
 mod warnings;
 

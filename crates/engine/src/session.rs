@@ -58,6 +58,7 @@ use crate::repair::Repairs;
 use crate::settings::Settings;
 use crate::statement::{self, Statement, with_lower_case};
 use crate::storage::{self, QueryStore};
+use crate::top_candidates::TopCandidates;
 use crate::warnings::Warnings;
 
 /// Name of the catalog and schema that hold the lake's tables.
@@ -739,6 +740,7 @@ fn physical_rules(
     before(dense::PLACE, Arc::new(DenseAggregates { too_many }));
     before(dense::LAST_PLACE, Arc::new(LookupJoins));
     before(dense::LAST_PLACE, Arc::new(TextTests));
+    before(dense::LAST_PLACE, Arc::new(TopCandidates));
     rules
 }
 

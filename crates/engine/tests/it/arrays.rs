@@ -36,6 +36,15 @@ fn questions() -> Vec<String> {
         // Groups by ids, with keys that are looked at and keys that are not.
         "SELECT user_id, count(*), sum(value), avg(value), min(n), max(event) FROM events GROUP BY user_id",
         "SELECT user_id FROM events GROUP BY user_id ORDER BY user_id DESC NULLS LAST LIMIT 7",
+        // The first users by something else, of which many are level.
+        "SELECT user_id, count(*) AS c, sum(value) FROM events GROUP BY user_id ORDER BY c DESC, user_id LIMIT 20",
+        "SELECT user_id, sum(value) AS v FROM events GROUP BY user_id ORDER BY v, user_id DESC LIMIT 3 OFFSET 2",
+        "SELECT user_id, sum(value) AS v FROM events GROUP BY user_id
+           ORDER BY v DESC NULLS FIRST, count(*), user_id LIMIT 300",
+        "SELECT user_id, max(small) AS m FROM events GROUP BY user_id ORDER BY m NULLS FIRST, user_id LIMIT 4",
+        "SELECT upper(user_id) AS k, avg(value) AS v FROM events GROUP BY user_id
+           ORDER BY round(avg(value), 1) DESC, k LIMIT 1",
+        "SELECT user_id, max(event) AS m FROM events GROUP BY user_id ORDER BY m DESC, user_id LIMIT 5",
         "SELECT upper(user_id), c FROM (SELECT user_id, count(*) AS c FROM events GROUP BY 1) WHERE c > 8",
         "SELECT c, count(*) FROM (SELECT user_id, count(*) AS c FROM events GROUP BY 1) GROUP BY c",
         "SELECT DISTINCT user_id FROM exposures WHERE user_id LIKE '%9'",
@@ -205,6 +214,12 @@ fn plans_say_that_arrays_and_ids_are_used() {
     let users = plan("SELECT user_id, count(*) FROM events GROUP BY user_id");
     assert!(users.contains("DenseAggregateExec: gby=[__id_user_id]"), "{users}");
     assert!(users.contains("keys_of_ids(__id_user_id"), "{users}");
+    let first = |by: &str, rows: &str| {
+        let groups = "SELECT user_id, count(*) AS c, max(event) AS m FROM events GROUP BY user_id";
+        plan(&format!("{groups} ORDER BY {by}, user_id LIMIT {rows}")).contains("TopCandidatesExec")
+    };
+    assert!(first("c DESC", "20") && first("c NULLS FIRST", "1024"));
+    assert!(!first("c", "1025") && !first("m", "20") && !first("user_id", "20"));
     let unseen = plan("SELECT count(*) FROM (SELECT user_id FROM events GROUP BY user_id)");
     assert!(!unseen.contains("keys_of_ids"), "{unseen}");
     let joined =
