@@ -49,6 +49,7 @@ mod id_set;
 mod id_sets;
 mod indexed;
 mod join_ids;
+mod kept_sides;
 mod key_ids;
 mod literals;
 mod local_day;

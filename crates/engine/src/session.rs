@@ -49,6 +49,7 @@ use crate::id_set::Mark;
 use crate::id_sets::IdSets;
 use crate::indexed::IndexUse;
 use crate::join_ids::JoinIds;
+use crate::kept_sides::{KeepSides, Planner, Sides};
 use crate::key_ids::highest_ids;
 use crate::match_words::MatchWords;
 use crate::moments::Shelf;
@@ -79,9 +80,9 @@ const JOIN_LOOKUP_BYTES: usize = 64 << 20;
 /// where it was read. Ids are looked up in an array then, and the other side is often 10 times as long.
 const SHARED_SIDE_BYTES: usize = 256 << 20;
 const SHARED_SIDE_ROWS: usize = 16 << 20;
-/// Whole numbers are looked up in an array instead of hashed if one in so many is there: 128 bytes of the
-/// array for each, most of which nobody touches. Ids of some users are among those of all.
-const ARRAY_DENSITY: f64 = 1.0 / 32.0;
+/// Whole numbers are looked up in an array instead of hashed if one in so many is there: 64 bytes of the
+/// array for each, about twice what it takes to hash it. Ids of some users are among those of all.
+const ARRAY_DENSITY: f64 = 1.0 / 16.0;
 /// Statements that compute at once, for each thread: when one waits for a file or has a step on one
 /// thread, another uses the core. More of them take longer, all together (docs/BENCHMARKS.md).
 const STATEMENTS_PER_THREAD: usize = 2;
@@ -148,6 +149,7 @@ pub struct Session {
     /// Columns by which there were too many groups for arrays.
     too_many_groups: Arc<Mutex<HashSet<String>>>,
     pub(crate) plans: Plans,
+    sides: Sides,
 }
 
 /// What a statement gives back.
@@ -198,6 +200,7 @@ impl Session {
             let cache = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
             let cache = Arc::new(cache.over(lake.storage()));
             let (warnings, repairs) = (Arc::clone(&warnings), Arc::clone(&repairs));
+            let columns = Arc::clone(&columns);
             let in_use = IndexUse { cache, columns, warnings, repairs };
             config = config.with_extension(Arc::new(in_use));
         }
@@ -210,6 +213,7 @@ impl Session {
             .with_window_functions(window_functions());
         if options.use_indexes {
             state = state.with_optimizer_rule(Arc::new(JoinIds));
+            state = state.with_query_planner(Arc::new(Planner(columns)));
             state = state.with_physical_optimizer_rules(physical_rules(Some(&too_many_groups)));
         }
         let state = state.build();
@@ -228,6 +232,7 @@ impl Session {
             shelf: None,
             too_many_groups,
             plans: Plans::default(),
+            sides: Sides::default(),
         })
     }
 
@@ -319,6 +324,7 @@ impl Session {
             shelf: self.shelf.clone(),
             too_many_groups: Arc::clone(&self.too_many_groups),
             plans: Plans::default(),
+            sides: Sides::default(),
         })
     }
 
@@ -344,6 +350,7 @@ impl Session {
         if !statement.only_asks() {
             // It may set how plans are made.
             self.plans.forget();
+            self.sides.forget();
         }
         let answer = match plans::may_be_kept(statement) {
             true => self.ask(statement).await?,
@@ -371,8 +378,9 @@ impl Session {
                 if !decided {
                     return self.run_plan(plan).await;
                 }
-                let prepared = self.prepared(&state, plan).await?;
-                if prepared.whole {
+                let mut prepared = self.prepared(&state, plan).await?;
+                if prepared.whole && self.use_indexes {
+                    prepared.optimized = self.sides.marked(prepared.optimized)?;
                     self.plans.keep(&statement.text, tables, prepared.clone());
                 }
                 prepared
@@ -726,21 +734,23 @@ fn without_arrays(state: SessionState) -> SessionState {
         .build()
 }
 
-/// DataFusion's rules, and those of [`dense`] among them.
+/// DataFusion's rules, and ours among them; without groups in arrays if nobody says which are too many.
 fn physical_rules(
     too_many_groups: Option<&Arc<Mutex<HashSet<String>>>>,
 ) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
-    let Some(too_many) = too_many_groups.cloned() else { return rules };
     let mut before = |name: &str, rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| {
         if let Some(place) = rules.iter().position(|rule| rule.name() == name) {
             rules.insert(place, rule);
         }
     };
-    before(dense::PLACE, Arc::new(DenseAggregates { too_many }));
-    before(dense::LAST_PLACE, Arc::new(LookupJoins));
-    before(dense::LAST_PLACE, Arc::new(TextTests));
-    before(dense::LAST_PLACE, Arc::new(TopCandidates));
+    before(dense::PLACE, Arc::new(KeepSides));
+    if let Some(too_many) = too_many_groups.cloned() {
+        before(dense::PLACE, Arc::new(DenseAggregates { too_many }));
+        before(dense::LAST_PLACE, Arc::new(LookupJoins));
+        before(dense::LAST_PLACE, Arc::new(TextTests));
+        before(dense::LAST_PLACE, Arc::new(TopCandidates));
+    }
     rules
 }
 

@@ -32,6 +32,7 @@ use super::exec::{DenseAggregateExec, Group, What};
 use super::keys::Keys;
 use super::lookup::{Lookup, Wanted};
 use super::{compares, rewritten};
+use crate::kept_sides::KeptSideExec;
 
 /// Parts of expressions, once those of projections are written where they are used; with more a join
 /// stays where it is.
@@ -276,7 +277,9 @@ fn has_one_row_each(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
         let below = filter.projection().as_ref().map_or(column, |columns| columns[column]);
         return has_one_row_each(filter.input(), below);
     }
-    let same = plan.is::<CoalescePartitionsExec>() || plan.is::<CooperativeExec>();
+    let same = plan.is::<CoalescePartitionsExec>()
+        || plan.is::<CooperativeExec>()
+        || plan.is::<KeptSideExec>();
     same && plan.children().iter().all(|child| has_one_row_each(child, column))
 }
 

@@ -45,6 +45,14 @@ pub(crate) struct Chunk {
     pub column: String,
 }
 
+impl Chunk {
+    /// In place of a chunk, the rows of a [side](crate::kept_sides) in so many partitions: no data file
+    /// has an empty path.
+    pub fn of_side(number: u64, partitions: usize) -> Self {
+        Self { file: Path::default(), row_group: partitions, column: number.to_string() }
+    }
+}
+
 /// Decoded chunks, the least recently used let go first.
 pub(crate) struct ColumnCache {
     limit_bytes: usize,
@@ -81,6 +89,10 @@ impl ColumnCache {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing below panics half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn limit_bytes(&self) -> usize {
+        self.limit_bytes
     }
 
     /// Bytes kept.

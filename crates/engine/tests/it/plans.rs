@@ -34,6 +34,7 @@ fn a_statement_asked_again_sees_what_has_changed() {
             "SELECT who, count(*) AS n FROM t GROUP BY who ORDER BY who",
             "SELECT count(*) AS n FROM t WHERE who IN ID SET some",
             "SELECT count(*) AS n FROM T JOIN other ON t.who = other.who",
+            "SELECT k, count(*) AS n FROM t JOIN (SELECT who FROM other GROUP BY who) o ON t.who = o.who GROUP BY k ORDER BY k",
             "SELECT max(k) AS k FROM t VERSION AS OF 0",
             "SELECT (SELECT count(*) FROM other) AS n, count(*) AS m FROM t",
         ],
