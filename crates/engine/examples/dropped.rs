@@ -33,9 +33,11 @@ fn main() -> std::io::Result<()> {
         };
         let late = outcomes.iter().filter(|outcome| outcome.gone_after > FLOOR).count();
         let spilled = outcomes.iter().filter(|outcome| outcome.spilled).count();
+        let refused = outcomes.iter().filter(|outcome| outcome.refused).count();
         println!(
-            "{moments} moments in {:.0} s, {spilled} of them while spilling; gone after p50 {:.1}, \
-             p99 {:.1}, p99.9 {:.1}, at most {:.1} ms; {late} later than 100 ms",
+            "{moments} moments in {:.0} s, {spilled} of them while spilling, {refused} with too little \
+             memory; gone after p50 {:.1}, p99 {:.1}, p99.9 {:.1}, at most {:.1} ms; {late} later than \
+             100 ms",
             begun.elapsed().as_secs_f64(),
             at(0.5),
             at(0.99),

@@ -486,32 +486,17 @@ impl ExecutionPlan for KeptSideExec {
 mod tests {
     use datafusion::arrow::array::ArrayRef;
     use datafusion::arrow::util::pretty::pretty_format_batches;
-    use uplake_table::{AsOf, Lake};
 
     use super::*;
     use crate::indexed::IndexUse;
-    use crate::session::{Session, SessionOptions};
-
-    fn session(folder: &std::path::Path, use_indexes: bool) -> Session {
-        let options = SessionOptions {
-            memory_bytes: 256 << 20,
-            threads: 2,
-            as_of: AsOf::Latest,
-            spill_folder: None,
-            use_indexes,
-            at_once: None,
-            timeout: None,
-            clock: Arc::new(|| 1_793_491_200_000),
-        };
-        Session::new(Lake::open(folder.to_str().unwrap()).unwrap(), &options).unwrap()
-    }
+    use crate::session::{Session, for_tests};
 
     /// Rows are taken from memory when they are asked for again, by other statements, too; not when the
     /// table has changed.
     #[test]
     fn a_side_is_found_once() {
         let folder = tempfile::tempdir().unwrap();
-        let (known, plain) = (session(folder.path(), true), session(folder.path(), false));
+        let (known, plain) = (for_tests(folder.path(), true), for_tests(folder.path(), false));
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let run = |session: &Session, sql: &str| {
             let rows =

@@ -132,26 +132,12 @@ pub(crate) fn is_decided(plan: &LogicalPlan, tables: &Tables) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use uplake_table::{AsOf, Lake};
-
-    use super::*;
-    use crate::session::{Session, SessionOptions};
+    use crate::session::for_tests;
 
     #[test]
     fn plans_are_kept_while_they_are_right() {
         let folder = tempfile::tempdir().unwrap();
-        let lake = Lake::open(folder.path().to_str().unwrap()).unwrap();
-        let options = SessionOptions {
-            memory_bytes: 64 << 20,
-            threads: 2,
-            as_of: AsOf::Latest,
-            spill_folder: None,
-            use_indexes: true,
-            at_once: None,
-            timeout: None,
-            clock: Arc::new(|| 1_793_491_200_000),
-        };
-        let session = Session::new(lake, &options).unwrap();
+        let session = for_tests(folder.path(), true);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let run = |sql: &str| runtime.block_on(session.query(sql)).unwrap();
         let kept = || {

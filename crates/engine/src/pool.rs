@@ -3,7 +3,8 @@
 //! A consumer that can spill may take what is free until four fifths are taken, and always its even
 //! share of them, or its first batch, because one that holds nothing has nothing to spill; the last fifth is for those that cannot spill, such as the merge of spilled runs.
 //! Groups in arrays may take what is free until half is taken: they cannot spill, but their statement can
-//! begin again with groups that do, and what has handed out rows beside them cannot.
+//! begin again with groups that do, and what has handed out rows beside them cannot. Few groups may overdraw
+//! as below: those of a UNION's last part begin when rows of its first are handed out.
 //! A sort's merge counts half, and never more than the last fifth, and may go a quarter over the limit:
 //! DataFusion counts every batch once when it is sorted or read back and again while it is merged, and a
 //! batch that shares its strings' buffers with others counts all of them. And small requests of those that
@@ -106,7 +107,11 @@ impl SharedPool {
                 let merging = (state.merging.saturating_add(more)) / 2;
                 state.taken.saturating_add(merging) <= self.limit + self.limit / 4
             }
-            Kind::Arrays => total.saturating_add(more) <= self.limit / 2,
+            Kind::Arrays => {
+                let is_small = held.saturating_add(more) <= self.limit / 32;
+                let limit = if is_small { self.limit + self.limit / 10 } else { self.limit / 2 };
+                total.saturating_add(more) <= limit
+            }
             Kind::Fixed => {
                 let overdraft = if more <= self.limit / 64 { self.limit / 10 } else { 0 };
                 total.saturating_add(more) <= self.limit + overdraft
@@ -321,6 +326,10 @@ mod tests {
         // Arrays leave half to those that cannot begin again.
         assert!(pool.fits(&state(0, 300), Kind::Arrays, 300, 200));
         assert!(!pool.fits(&state(0, 300), Kind::Arrays, 300, 201));
+        // A few groups need no such room.
+        assert!(pool.fits(&state(0, 1069), Kind::Arrays, 0, 31));
+        assert!(!pool.fits(&state(0, 1070), Kind::Arrays, 0, 31));
+        assert!(!pool.fits(&state(0, 600), Kind::Arrays, 31, 31));
         // Queues between partitions must not spill.
         assert!(pool.fits(&merging(1000, 900), Kind::Repartition, 0, 500));
         // Small requests may overdraw.

@@ -811,3 +811,19 @@ fn session_config(threads: usize, budget: &Budget) -> SessionConfig {
     options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     config
 }
+
+/// A session for unit tests: two threads, 256 MiB, and a clock that stands still.
+#[cfg(test)]
+pub(crate) fn for_tests(folder: &std::path::Path, use_indexes: bool) -> Session {
+    let options = SessionOptions {
+        memory_bytes: 256 << 20,
+        threads: 2,
+        as_of: AsOf::Latest,
+        spill_folder: None,
+        use_indexes,
+        at_once: None,
+        timeout: None,
+        clock: Arc::new(|| 1_793_491_200_000),
+    };
+    Session::new(Lake::open(folder.to_str().unwrap()).unwrap(), &options).unwrap()
+}

@@ -103,6 +103,8 @@ pub(super) enum Recipe {
 pub(super) struct Kept {
     pub part: PartId,
     pub schema: SchemaRef,
+    /// The column that has a value once at most.
+    key: Option<usize>,
     /// Of what is read, with the names of `schema`.
     rows: OnceCell<Option<Arc<Rows>>>,
     recipe: Mutex<Option<Recipe>>,
@@ -115,8 +117,8 @@ impl fmt::Debug for Kept {
 }
 
 impl Kept {
-    pub fn new(part: PartId, schema: SchemaRef, recipe: Recipe) -> Self {
-        Self { part, schema, rows: OnceCell::new(), recipe: Mutex::new(Some(recipe)) }
+    pub fn new(part: PartId, schema: SchemaRef, key: Option<usize>, recipe: Recipe) -> Self {
+        Self { part, schema, key, rows: OnceCell::new(), recipe: Mutex::new(Some(recipe)) }
     }
 
     /// The rows, computed now if nobody did; `None` if they cannot be had. Whoever waits may stop: another
@@ -426,6 +428,7 @@ impl TableProvider for KeptRows {
         let source = KeptSource {
             rows: Arc::clone(rows),
             schema,
+            key: self.0.key.and_then(|key| columns.iter().position(|column| *column == key)),
             columns,
             // One thread reads all of it if a statement has no more.
             whole: state.config().target_partitions() == 1,
@@ -439,8 +442,16 @@ impl TableProvider for KeptRows {
 struct KeptSource {
     rows: Arc<Rows>,
     schema: SchemaRef,
+    /// See [`Kept`].
+    key: Option<usize>,
     columns: Vec<usize>,
     whole: bool,
+}
+
+/// Has a scan of what is kept at most one row for each value of a column?
+pub(crate) fn has_one_row_each(scan: &DataSourceExec, column: usize) -> bool {
+    let source = scan.data_source().downcast_ref::<KeptSource>();
+    source.is_some_and(|source| source.key == Some(column))
 }
 
 impl DataSource for KeptSource {

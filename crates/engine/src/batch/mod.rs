@@ -39,6 +39,7 @@ use crate::admission::Class;
 use crate::error::{EngineError, Result};
 use crate::session::{Answer, Session, with_schema};
 use crate::statement::{IdSetStatement, Statement};
+pub(crate) use kept::has_one_row_each;
 use kept::{Kept, Room, Space};
 
 /// Of the memory budget, what kept rows may take.
@@ -552,4 +553,64 @@ async fn short(
         batches.push(batch);
     }
     Ok(Outcome::Rows { schema, batches, space: Arc::new(space) })
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::physical_plan::displayable;
+
+    use super::*;
+    use crate::session::for_tests;
+    use crate::statement::parse;
+
+    /// What is kept has ids, and one row for each where it is grouped by them: joins with it are
+    /// look-ups where rows are grouped, as they are without a batch.
+    #[test]
+    fn joins_with_what_is_kept_are_look_ups() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = Arc::new(for_tests(folder.path(), true));
+        let of_events =
+            "WITH u AS (SELECT user_id, min(variant) AS variant FROM x GROUP BY user_id)
+             SELECT variant, sum(n) FROM e JOIN u ON e.user_id = u.user_id WHERE k = 1 GROUP BY 1";
+        let of_users = "WITH u AS (SELECT user_id, min(variant) AS variant FROM x GROUP BY user_id)
+             SELECT variant, avg(n) FROM (
+               SELECT u.user_id, min(u.variant) AS variant, sum(n) AS n FROM u
+               LEFT JOIN (SELECT user_id, n FROM e WHERE k = 2) e ON e.user_id = u.user_id
+               GROUP BY u.user_id) GROUP BY 1";
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            session
+                .query(
+                    "CREATE TABLE e (user_id TEXT, k INT, n BIGINT) CLUSTERED BY (user_id) ID DOMAINS (user_id users);
+                     CREATE TABLE x (user_id TEXT, variant INT) CLUSTERED BY (user_id) ID DOMAINS (user_id users);
+                     INSERT INTO e SELECT concat('u', CAST(value % 900 AS TEXT)), value % 5, value FROM generate_series(1, 9000) AS s(value);
+                     INSERT INTO x SELECT concat('u', CAST(value % 400 AS TEXT)), value % 2 FROM generate_series(1, 500) AS s(value)",
+                )
+                .await
+                .unwrap();
+            let mut plans = Vec::new();
+            for sql in [of_events, of_users] {
+                match planned_one(&session, &parse(sql).unwrap()[0]).await.unwrap() {
+                    Task::Query { plan, .. } => plans.push(plan),
+                    Task::Look => panic!("{sql} is a query"),
+                }
+            }
+            let (rewritten, _) = plan::share(&plans.iter().collect::<Vec<_>>());
+            let whole = Arc::clone(&session.context.runtime_env().memory_pool);
+            let room = Room::new(64 << 20, &whole);
+            let (mut state, _) = session.query_state();
+            state.config_mut().options_mut().execution.target_partitions = 1;
+            for rewritten in rewritten {
+                let rewritten = rewritten.unwrap();
+                for kept in &rewritten.reads {
+                    kept.rows(&session, &room).await.unwrap();
+                }
+                let planner = Arc::clone(state.query_planner());
+                let physical = planner.create_physical_plan(&rewritten.plan, &state).await.unwrap();
+                let shown = displayable(physical.as_ref()).indent(false).to_string();
+                assert!(shown.contains("kept rows="), "{shown}");
+                assert!(!shown.contains("HashJoinExec"), "{shown}");
+            }
+        });
+    }
 }

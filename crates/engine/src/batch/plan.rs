@@ -19,10 +19,10 @@ use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{
     Aggregate, Expr, Filter, Join, JoinConstraint, LogicalPlan, Projection, TableScanBuilder,
 };
-use uplake_table::id_column;
+use uplake_table::{ID_PREFIX, id_column};
 
 use super::kept::{Kept, KeptRows, Recipe, Together};
-use super::parts::{Kind, LEFT, Made, Names, PartId, Parts, RIGHT, Seen, names_in};
+use super::parts::{Kind, LEFT, Made, Names, PartId, Parts, RIGHT, Seen, is_id, names_in};
 use crate::provider::LakeTable;
 
 /// Conditions that one reading of a scan applies: each costs a look at every row.
@@ -274,7 +274,19 @@ impl Sharing {
             Some(together) => Recipe::Together(Arc::clone(together)),
             None => Recipe::Plan { plan, reads },
         };
-        Ok(Arc::new(Kept::new(part, Arc::new(Schema::new(fields)), recipe)))
+        let key = self.key_of(part).and_then(|key| names.iter().position(|name| *name == key));
+        Ok(Arc::new(Kept::new(part, Arc::new(Schema::new(fields)), key, recipe)))
+    }
+
+    /// The column that has a value once at most in a part.
+    fn key_of(&mut self, part: PartId) -> Option<String> {
+        match &self.parts.all[part].kind {
+            Kind::Filter { input, .. } => self.key_of(*input),
+            Kind::Group { by, .. } if by.len() == 1 => {
+                names_in(&self.parts.column(part, Made::Key(0))).pop_first()
+            }
+            _ => None,
+        }
     }
 
     /// Says to each reading what it reads and for whom.
@@ -452,10 +464,8 @@ impl Sharing {
         }
         let mut keys = Vec::new();
         for (number, (l, r)) in on.iter().enumerate() {
-            let names = [format!("{LEFT}key{number}"), format!("{RIGHT}key{number}")];
-            shown[0].push(l.clone().alias(&names[0]));
-            shown[1].push(r.clone().alias(&names[1]));
-            keys.push((column(&names[0]), column(&names[1])));
+            let l = key(&mut shown[0], l, LEFT, number);
+            keys.push((l, key(&mut shown[1], r, RIGHT, number)));
         }
         for name in filter.iter().flat_map(names_in) {
             let (side, inner) = match (name.strip_prefix(LEFT), name.strip_prefix(RIGHT)) {
@@ -532,6 +542,20 @@ impl Sharing {
         }
         plan.with_new_exprs(plan.expressions(), inputs).map(Some)
     }
+}
+
+/// The column of a side that has the key: one that is shown, or one more.
+fn key(shown: &mut Vec<Expr>, key: &Expr, side: char, number: usize) -> Expr {
+    let same = shown.iter().find_map(|shown| match shown {
+        Expr::Alias(alias) if *alias.expr == *key => Some(&alias.name),
+        _ => None,
+    });
+    if let Some(name) = same {
+        return column(name);
+    }
+    let name = format!("{}{side}key{number}", if is_id(key) { ID_PREFIX } else { "" });
+    shown.push(key.clone().alias(&name));
+    column(&name)
 }
 
 fn project(plan: LogicalPlan, columns: Vec<Expr>) -> Result<LogicalPlan> {

@@ -26,12 +26,14 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion_datasource::source::DataSourceExec;
 use uplake_table::ID_PREFIX;
 
 use super::exec::{DenseAggregateExec, Group, What};
 use super::keys::Keys;
 use super::lookup::{Lookup, Wanted};
 use super::{compares, rewritten};
+use crate::batch;
 use crate::kept_sides::KeptSideExec;
 
 /// Parts of expressions, once those of projections are written where they are used; with more a join
@@ -276,6 +278,9 @@ fn has_one_row_each(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         let below = filter.projection().as_ref().map_or(column, |columns| columns[column]);
         return has_one_row_each(filter.input(), below);
+    }
+    if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
+        return batch::has_one_row_each(scan, column);
     }
     let same = plan.is::<CoalescePartitionsExec>()
         || plan.is::<CooperativeExec>()

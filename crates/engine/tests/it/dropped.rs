@@ -140,6 +140,8 @@ pub struct Outcome {
     /// What stayed longest, if something stayed at all.
     last: Option<Held>,
     pub spilled: bool,
+    /// Had one of the statements to stop for want of memory?
+    pub refused: bool,
 }
 
 /// A lake and a session on it.
@@ -234,19 +236,22 @@ impl Ground {
     /// Runs up to three statements at once, each to its moment, and waits until nothing is left.
     ///
     /// # Panics
-    /// If something stays, and if a statement fails otherwise than by its time-out or a conflict.
+    /// If something stays, and if a statement fails otherwise than by its time-out, a conflict or the
+    /// little memory.
     pub async fn one(&self, seed: u64) -> Outcome {
         let mut dice = Dice(seed);
         let acts: Vec<Act> = (0..=dice.below(3)).map(|_| dice.act()).collect();
         let what = || format!("seed {seed}: {acts:?}");
         let done = join_all(acts.iter().map(|act| self.to_its_moment(*act))).await;
         let over = Instant::now();
+        let refused = done.iter().any(|result| matches!(result, Err(EngineError::Limit { .. })));
         for result in &done {
             // Two that delete the same rows are in conflict.
             let expected = matches!(
                 result,
                 Ok(_)
                     | Err(EngineError::TimedOut { .. })
+                    | Err(EngineError::Limit { .. })
                     | Err(EngineError::Table(TableError::Conflict { .. }))
             );
             assert!(expected, "{}: {result:?}", what());
@@ -264,7 +269,7 @@ impl Ground {
         }
         let gone_after = over.elapsed();
         self.tidy().await;
-        Outcome { what: what(), gone_after, last, spilled }
+        Outcome { what: what(), gone_after, last, spilled, refused }
     }
 
     async fn to_its_moment(&self, act: Act) -> Result<bool, EngineError> {
@@ -393,7 +398,9 @@ fn nothing_is_left_of_statements_stopped_at_any_moment() {
         let ground = Ground::new().await;
         let mut spilled = 0;
         for seed in 0..120 {
-            spilled += usize::from(ground.one(seed).await.spilled);
+            let outcome = ground.one(seed).await;
+            spilled += usize::from(outcome.spilled);
+            assert!(!outcome.refused, "{}", outcome.what);
         }
         println!("{spilled} moments were in the middle of spilling");
         // And the lake is as good as before.
