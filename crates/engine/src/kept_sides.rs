@@ -58,7 +58,7 @@ const KNOWN: usize = 256;
 /// Of what the cache may hold, what one side may.
 const SIDE_SHARE: usize = 8;
 
-/// The sides that a session's statements have had.
+/// The sides that statements have had, of all sessions with one [`ColumnCache`].
 #[derive(Default)]
 pub(crate) struct Sides(Mutex<State>);
 
@@ -534,6 +534,11 @@ mod tests {
         let others = ask("count(*)", "WHERE variant = 1");
         assert_eq!(run(&known, &others), run(&plain, &others));
         assert!(kept(2).is_some());
+        // A session of older snapshots has the same memory, and sides of its own.
+        let (pinned, _) = runtime.block_on(known.pinned(&["x".into(), "e".into()])).unwrap();
+        let few = ask("count(*)", "WHERE variant = 0");
+        assert_eq!(run(&pinned, &few), run(&plain, &few));
+        assert_eq!(run(&pinned, &sums), expected);
         // What is kept is what is read.
         let rows = cache.get(&chunk).unwrap();
         let nobody = rows.as_list::<i32>().values().slice(0, 0);

@@ -149,7 +149,8 @@ pub struct Session {
     /// Columns by which there were too many groups for arrays.
     too_many_groups: Arc<Mutex<HashSet<String>>>,
     pub(crate) plans: Plans,
-    sides: Sides,
+    /// Of all sessions that keep columns together.
+    sides: Arc<Sides>,
 }
 
 /// What a statement gives back.
@@ -232,7 +233,7 @@ impl Session {
             shelf: None,
             too_many_groups,
             plans: Plans::default(),
-            sides: Sides::default(),
+            sides: Arc::default(),
         })
     }
 
@@ -324,7 +325,7 @@ impl Session {
             shelf: self.shelf.clone(),
             too_many_groups: Arc::clone(&self.too_many_groups),
             plans: Plans::default(),
-            sides: Sides::default(),
+            sides: Arc::clone(&self.sides),
         })
     }
 
