@@ -1,6 +1,6 @@
 //! `window_funnel`, `sequence_match` and `sequence_count` as aggregates.
 //!
-//! They keep a user's rows in a log ([`crate::event_log`]), 9 bytes and their group, and look at
+//! They keep a user's rows in a log ([`crate::event_log`]), 9 bytes and their runs, and look at
 //! them in the order of time when they are asked. Rows without a condition that holds are not
 //! kept, unless the mode is `strict_order`.
 //!
@@ -31,7 +31,7 @@ use datafusion_expr::{
 };
 
 use crate::arguments::{constants, no_distinct};
-use crate::event_log::{ByGroup, EventLog, Mask};
+use crate::event_log::{ByGroup, EventLog, Mask, RowRun, row_runs};
 use crate::sequence::{Pattern, order};
 use crate::single::Single;
 use crate::time::{span, span_type, ticks, time_type};
@@ -373,15 +373,37 @@ fn each_group<M: Mask>(groups: &mut ByGroup<M>, ties: bool, mut see: impl FnMut(
     }
 }
 
-impl<M: Mask> GroupsAccumulator for Groups<M> {
-    fn update_batch(
+/// What [`GroupsAccumulator::update_batch`] does, of rows that are in the groups of `runs`, `count` in all;
+/// `false` if this is not an accumulator of this module. Spares writing out the group of each row.
+///
+/// # Errors
+/// Those of `update_batch`.
+pub fn update_runs(
+    accumulator: &mut dyn GroupsAccumulator,
+    values: &[ArrayRef],
+    runs: &[RowRun],
+    count: usize,
+) -> Result<bool> {
+    let accumulator: &mut dyn Any = accumulator;
+    if let Some(groups) = accumulator.downcast_mut::<Groups<u8>>() {
+        groups.update(values, runs, None, count)?;
+    } else if let Some(groups) = accumulator.downcast_mut::<Groups<u32>>() {
+        groups.update(values, runs, None, count)?;
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+impl<M: Mask> Groups<M> {
+    fn update(
         &mut self,
         values: &[ArrayRef],
-        group_indices: &[usize],
+        runs: &[RowRun],
         filter: Option<&BooleanArray>,
-        total_num_groups: usize,
+        count: usize,
     ) -> Result<()> {
-        self.groups = total_num_groups;
+        self.groups = count;
         let values = &values[self.leading..];
         let times = raw_times(&values[0])?;
         let masks = masks_of::<M>(&values[1..], times.len());
@@ -391,13 +413,39 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
             (Some(valid), Some(filter)) => Some(&valid & &filter),
             (valid, filter) => valid.or(filter),
         };
-        for (row, mask) in masks.into_iter().enumerate() {
-            let wanted = self.keep_all || mask.bits() != 0;
-            if wanted && kept.as_ref().is_none_or(|kept| kept.value(row)) {
-                self.log.push(group_indices[row] as u32, times[row], mask);
+        if kept.is_none() && (self.keep_all || masks.iter().all(|mask| mask.bits() != 0)) {
+            self.log.extend(runs, &times, &masks);
+            return Ok(());
+        }
+        let is_wanted = |row: usize| {
+            (self.keep_all || masks[row].bits() != 0)
+                && kept.as_ref().is_none_or(|kept| kept.value(row))
+        };
+        let (mut wanted, mut left, mut row) = (Vec::new(), Vec::new(), 0);
+        for RowRun { end, group } in runs.iter().copied() {
+            let before = wanted.len();
+            wanted.extend((row..end).filter(|row| is_wanted(*row)));
+            row = end;
+            if wanted.len() > before {
+                left.push(RowRun { end: wanted.len(), group });
             }
         }
+        let times: Vec<i64> = wanted.iter().map(|row| times[*row]).collect();
+        let masks: Vec<M> = wanted.iter().map(|row| masks[*row]).collect();
+        self.log.extend(&left, &times, &masks);
         Ok(())
+    }
+}
+
+impl<M: Mask> GroupsAccumulator for Groups<M> {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        filter: Option<&BooleanArray>,
+        total_num_groups: usize,
+    ) -> Result<()> {
+        self.update(values, &row_runs(group_indices), filter, total_num_groups)
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
@@ -454,15 +502,16 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
             if rows * row_bytes != state.len() {
                 return exec_err!("a partial state of a funnel is cut off");
             }
-            let (times, masks) = state.split_at(rows * size_of::<i64>());
-            let rows =
-                times.chunks_exact(8).zip(masks.chunks_exact(M::BYTES)).map(|(time, mask)| {
-                    let (mut raw, mut bits) = ([0; 8], [0; 4]);
-                    raw.copy_from_slice(time);
-                    bits[..M::BYTES].copy_from_slice(mask);
-                    (i64::from_ne_bytes(raw), M::from_bits(u32::from_le_bytes(bits)))
-                });
-            self.log.extend(*group as u32, rows);
+            let (raw_times, raw_masks) = state.split_at(rows * size_of::<i64>());
+            let (mut times, mut masks) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+            for (time, mask) in raw_times.chunks_exact(8).zip(raw_masks.chunks_exact(M::BYTES)) {
+                let (mut raw, mut bits) = ([0; 8], [0; 4]);
+                raw.copy_from_slice(time);
+                bits[..M::BYTES].copy_from_slice(mask);
+                times.push(i64::from_ne_bytes(raw));
+                masks.push(M::from_bits(u32::from_le_bytes(bits)));
+            }
+            self.log.extend(&[RowRun { end: rows, group: *group }], &times, &masks);
         }
         Ok(())
     }

@@ -35,7 +35,8 @@ mod window_funnel;
 
 use datafusion_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
-pub use event_function::absorb;
+pub use event_function::{absorb, update_runs};
+pub use event_log::RowRun;
 pub use single::Single;
 
 /// All aggregate functions.

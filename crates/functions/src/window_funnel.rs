@@ -64,6 +64,10 @@ impl Funnel {
     /// The steps passed. `times`: sorted; `masks`: a bit per step, the first lowest; 0 for a row
     /// without a condition, which only `strict_order` looks at.
     pub fn level<M: Mask>(&self, times: &[i64], masks: &[M]) -> usize {
+        let each_later = times.is_sorted_by(|a, b| a < b);
+        if each_later && self.mode == Mode::Default && times.first() != Some(&NEVER) {
+            return self.level_of_single(times, masks);
+        }
         let mut chains = Chains { latest: [0; CONDITIONS_MAX], reached: 0, window: self.window };
         let mut row = 0;
         while row < times.len() && chains.reached < self.steps {
@@ -87,7 +91,28 @@ impl Funnel {
         }
         chains.reached
     }
+
+    /// The same in the default mode, of rows of different times: without a branch, because which step comes
+    /// next is hard to foresee.
+    fn level_of_single<M: Mask>(&self, times: &[i64], masks: &[M]) -> usize {
+        // Until when the step after can be passed; in front of them all that of the first step: always.
+        let mut until = [NEVER; CONDITIONS_MAX + 1];
+        for (time, mask) in times.iter().zip(masks) {
+            until[0] = time.saturating_add(self.window);
+            let mut bits = mask.bits();
+            while bits != 0 {
+                let step = bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let before = until[step];
+                until[step + 1] = if *time <= before { before } else { until[step + 1] };
+            }
+        }
+        until[1..=self.steps].iter().take_while(|until| **until != NEVER).count()
+    }
 }
+
+/// Before all times but itself.
+const NEVER: i64 = i64::MIN;
 
 /// What is known of the chains so far.
 struct Chains {

@@ -426,8 +426,13 @@ impl Parts {
 
 /// Ranges of rows that are in one part. Rows without an id are in the first.
 fn pieces_of_ids(ids: &Int32Array, parts: usize) -> Vec<(usize, Range<usize>)> {
-    let together = |row: usize| ids.is_valid(row).then(|| ids.value(row) as u32 / IDS_TOGETHER);
-    pieces_of(ids.len(), together, |ids| ids.map_or(0, |ids| ids as usize % parts))
+    let (values, nulls) = (ids.values(), ids.nulls());
+    let of_id = |row: usize| values[row] as u32 / IDS_TOGETHER;
+    let Some(nulls) = nulls else {
+        return pieces_of(values.len(), of_id, |ids| ids as usize % parts);
+    };
+    let together = |row: usize| nulls.is_valid(row).then(|| of_id(row));
+    pieces_of(values.len(), together, |ids| ids.map_or(0, |ids| ids as usize % parts))
 }
 
 /// The same of rows of the other side, of which `share` are together. Those without a partner are where
@@ -488,7 +493,7 @@ struct Groups {
 
 impl Groups {
     fn new(what: What, memory: MemoryReservation) -> Result<Self> {
-        let slots = what.sums.iter().map(Plan::start).collect::<Result<_>>()?;
+        let slots = Plan::start_all(&what.sums)?;
         let keys = what.keys();
         Ok(Self { what, keys, slots, rows: Vec::new(), side: None, partners: 0..0, memory })
     }
@@ -606,12 +611,13 @@ impl Groups {
                 _ => values.next().ok_or_else(from_rows)?,
             });
         }
-        for slot in self.slots {
+        let sums: Vec<_> = self.slots.iter().map(|slot| slot.sums_of_other(&self.slots)).collect();
+        for (slot, sums) in self.slots.into_iter().zip(sums) {
             let of_key = |place: usize| match &self.side {
                 Some(side) => Ok(side.of_key(place, self.partners.clone())),
                 None => Err(DataFusionError::Internal("a group has no other side".into())),
             };
-            columns.push(slot.finish(&self.rows, of_key)?);
+            columns.push(slot.with_sums(sums).finish(&self.rows, of_key)?);
         }
         let kept: Option<BooleanArray> = match (self.side, joined) {
             (Some(_), None) => {

@@ -8,11 +8,14 @@ use datafusion::arrow::buffer::{BooleanBuffer, NullBuffer};
 use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
+use uplake_functions::RowRun;
 
 use super::keys::Keys;
 
 /// Runs are worth it if they have so many rows.
 const RUN_ROWS: usize = 3;
+/// So many bytes of at most 1 add up to a byte.
+const ADDED_TOGETHER: usize = 240;
 /// The first rows of a batch say whether others are looked at.
 const SAMPLE_ROWS: usize = 256;
 
@@ -22,16 +25,9 @@ pub(super) struct Rows {
     count: usize,
     /// Of each row; of runs they are written out when somebody asks.
     groups: Vec<usize>,
-    runs: Vec<Run>,
+    runs: Vec<RowRun>,
     changes: Vec<u8>,
     of_runs: Vec<usize>,
-}
-
-/// Rows from the end of the run before to `end`.
-#[derive(Clone, Copy)]
-pub(super) struct Run {
-    pub end: usize,
-    pub group: usize,
 }
 
 impl Rows {
@@ -47,7 +43,7 @@ impl Rows {
         let alike = columns.iter().map(|column| take(column, &firsts, None));
         keys.find(&alike.collect::<Result<Vec<_>, _>>()?, &mut self.of_runs)?;
         let ends = firsts.values().iter().skip(1).map(|end| *end as usize).chain([self.count]);
-        let runs = ends.zip(&self.of_runs).map(|(end, group)| Run { end, group: *group });
+        let runs = ends.zip(&self.of_runs).map(|(end, group)| RowRun { end, group: *group });
         self.runs.extend(runs);
         Ok(())
     }
@@ -92,7 +88,7 @@ impl Rows {
             );
         }
         // Bytes are added at once as long as their sum is one.
-        let few = self.changes.chunks(usize::from(u8::MAX));
+        let few = self.changes.chunks(ADDED_TOGETHER);
         Some(few.map(|few| usize::from(few.iter().sum::<u8>())).sum())
     }
 
@@ -102,7 +98,7 @@ impl Rows {
     }
 
     /// Runs, if rows are in runs.
-    pub fn runs(&self) -> Option<&[Run]> {
+    pub fn runs(&self) -> Option<&[RowRun]> {
         (!self.runs.is_empty()).then_some(&self.runs)
     }
 
@@ -151,11 +147,14 @@ impl Rows {
 
 /// Marks rows that are not like the one before.
 fn changes_of<T: PartialEq>(values: &[T], nulls: Option<&NullBuffer>, changes: &mut [u8]) {
-    let pairs = values.iter().zip(values.iter().skip(1));
-    changes[1..].iter_mut().zip(pairs).for_each(|(change, (a, b))| *change |= u8::from(a != b));
+    let ([_, changes @ ..], [_, later @ ..]) = (changes, values) else { return };
+    // Slices of one length: several are compared at once.
+    for ((change, a), b) in changes.iter_mut().zip(&values[..later.len()]).zip(later) {
+        *change |= u8::from(a != b);
+    }
     if let Some(nulls) = nulls {
         let pairs = nulls.iter().zip(nulls.iter().skip(1));
-        changes[1..].iter_mut().zip(pairs).for_each(|(change, (a, b))| *change |= u8::from(a != b));
+        changes.iter_mut().zip(pairs).for_each(|(change, (a, b))| *change |= u8::from(a != b));
     }
 }
 

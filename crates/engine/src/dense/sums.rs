@@ -17,9 +17,9 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{CaseExpr, Column, Literal};
+use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, Column, Literal};
 
-use uplake_functions::absorb;
+use uplake_functions::{absorb, update_runs};
 
 use super::rows::Rows;
 
@@ -38,6 +38,8 @@ pub(super) struct Plan {
     condition: Option<Arc<dyn PhysicalExpr>>,
     /// Do the other rows count as 0?
     else_zero: bool,
+    /// Is the argument a cast of a whole number of at most 32 bits? 2^32 of them add up exactly.
+    of_short: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,6 +70,7 @@ impl Plan {
             arguments,
             condition: filter.cloned(),
             else_zero: false,
+            of_short: false,
         };
         if function.is_distinct() {
             return Some(plan);
@@ -82,6 +85,11 @@ impl Plan {
             ("sum", DataType::Int64, DataType::Int64) => What::SumWhole,
             _ => return Some(plan),
         };
+        let short = |inner: &Arc<dyn PhysicalExpr>| {
+            let data_type = inner.data_type(schema);
+            data_type.is_ok_and(|t| t.is_integer() && t.primitive_width().is_some_and(|w| w <= 4))
+        };
+        plan.of_short = inner_of_cast(argument).is_some_and(short);
         if filter.is_none()
             && let Some((condition, value, else_zero)) = simple_case(argument)
         {
@@ -131,7 +139,7 @@ impl Plan {
         })
     }
 
-    pub fn start(&self) -> Result<Slot> {
+    fn start(&self) -> Result<Slot> {
         let values = match self.what {
             What::Count => Values::Count,
             What::Sum | What::Mean => Values::Numbers(Vec::new()),
@@ -141,6 +149,39 @@ impl Plan {
         };
         Ok(Slot { plan: self.clone(), values, missing: Vec::new() })
     }
+
+    /// One for each, in order. A mean whose terms another adds up takes the other's sums.
+    pub fn start_all(plans: &[Self]) -> Result<Vec<Slot>> {
+        let start = |plan: &Self| {
+            let mut slot = plan.start()?;
+            if let Some(other) = plans.iter().position(|other| plan.is_mean_of(other)) {
+                slot.values = Values::SumsOf(other);
+                // Only its NULLs are asked for.
+                if let Some(inner) = inner_of_cast(&plan.arguments[0]).filter(|_| plan.of_short) {
+                    slot.plan.arguments = vec![Arc::clone(inner)];
+                }
+            }
+            Ok(slot)
+        };
+        plans.iter().map(start).collect()
+    }
+
+    /// Is this the mean of what `sum` adds up?
+    fn is_mean_of(&self, sum: &Self) -> bool {
+        let same = match sum.what {
+            What::Sum => self.arguments == sum.arguments,
+            What::SumWhole => {
+                let inner = |plan: &Self| inner_of_cast(&plan.arguments[0]).cloned();
+                self.of_short && sum.of_short && inner(self) == inner(sum)
+            }
+            _ => false,
+        };
+        self.what == What::Mean && same && self.condition == sum.condition
+    }
+}
+
+fn inner_of_cast(expr: &Arc<dyn PhysicalExpr>) -> Option<&Arc<dyn PhysicalExpr>> {
+    expr.downcast_ref::<CastExpr>().map(CastExpr::expr)
 }
 
 /// A condition, a value, and whether rows without the condition count as 0.
@@ -169,6 +210,8 @@ enum Values {
     Count,
     Numbers(Vec<f64>),
     Whole(Vec<i64>),
+    /// Those of the slot of this number.
+    SumsOf(usize),
     OfKey(usize),
     Other(Box<dyn GroupsAccumulator>),
 }
@@ -199,6 +242,11 @@ impl Slot {
                 .iter()
                 .map(|argument| argument.evaluate(batch)?.into_array(batch.num_rows()))
                 .collect::<Result<_>>()?;
+            if let (Some(runs), None) = (rows.runs(), &condition)
+                && update_runs(accumulator.as_mut(), &arguments, runs, count)?
+            {
+                return Ok(());
+            }
             return accumulator.update_batch(&arguments, rows.groups(), condition.as_ref(), count);
         }
         self.missing.resize(count, 0);
@@ -222,7 +270,7 @@ impl Slot {
                 let plus = |sum: &mut i64, x: i64| *sum = sum.wrapping_add(x);
                 add(values.values(), &argument, rows, condition, sums, plus);
             }
-            Values::Count | Values::OfKey(_) | Values::Other(_) => {}
+            Values::Count | Values::SumsOf(_) | Values::OfKey(_) | Values::Other(_) => {}
         }
         let counts = match (condition, argument.nulls(), else_zero) {
             (_, None, true) | (None, None, _) => return Ok(()),
@@ -309,6 +357,21 @@ impl Slot {
         Ok(())
     }
 
+    /// The sums that it takes from another of these.
+    pub fn sums_of_other(&self, slots: &[Self]) -> Option<Vec<f64>> {
+        let Values::SumsOf(other) = self.values else { return None };
+        match &slots[other].values {
+            Values::Numbers(sums) => Some(sums.clone()),
+            Values::Whole(sums) => Some(sums.iter().map(|sum| *sum as f64).collect()),
+            _ => None,
+        }
+    }
+
+    pub fn with_sums(mut self, sums: Option<Vec<f64>>) -> Self {
+        self.values = sums.map_or(self.values, Values::Numbers);
+        self
+    }
+
     /// The aggregate of every group. `rows`: rows of each; `of_key`: the values at a place, by
     /// [`Plan::of_key`].
     pub fn finish(
@@ -320,7 +383,7 @@ impl Slot {
         Ok(match self.values {
             Values::Other(mut accumulator) => accumulator.evaluate(EmitTo::All)?,
             Values::OfKey(place) => of_key(place)?,
-            Values::Count => Arc::new(counts().collect::<Int64Array>()),
+            Values::Count | Values::SumsOf(_) => Arc::new(counts().collect::<Int64Array>()),
             Values::Whole(sums) => {
                 let sum = |(sum, count): (i64, i64)| (count > 0).then_some(sum);
                 Arc::new(sums.into_iter().zip(counts()).map(sum).collect::<Int64Array>())
@@ -338,7 +401,7 @@ impl Slot {
     /// Bytes.
     pub fn size(&self) -> usize {
         let values = match &self.values {
-            Values::Count | Values::OfKey(_) => 0,
+            Values::Count | Values::SumsOf(_) | Values::OfKey(_) => 0,
             Values::Numbers(sums) => sums.capacity() * size_of::<f64>(),
             Values::Whole(sums) => sums.capacity() * size_of::<i64>(),
             Values::Other(accumulator) => accumulator.size(),

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray, RecordBatch,
-    UInt32Array, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array, new_null_array,
 };
 use datafusion::arrow::buffer::{BooleanBuffer, NullBuffer};
 use datafusion::arrow::compute::take;
@@ -60,44 +59,53 @@ impl Asked {
 
     /// The answers of a range of rows.
     pub fn piece(&self, from: usize, rows: usize) -> ArrayRef {
-        let keys = self.column.as_any_dictionary().keys().slice(from, rows);
-        match keys.data_type() {
-            DataType::UInt8 => self.of(keys.as_primitive::<UInt8Type>()),
-            _ => self.of(keys.as_primitive::<UInt16Type>()),
-        }
+        self.of(&self.column.as_any_dictionary().keys().slice(from, rows))
     }
 
     /// The answers of rows by number.
     pub fn picked(&self, rows: &UInt32Array) -> Result<ArrayRef> {
-        let keys = take(self.column.as_any_dictionary().keys(), rows, None)?;
-        Ok(match keys.data_type() {
-            DataType::UInt8 => self.of(keys.as_primitive::<UInt8Type>()),
-            _ => self.of(keys.as_primitive::<UInt16Type>()),
-        })
+        Ok(self.of(&take(self.column.as_any_dictionary().keys(), rows, None)?))
     }
 
-    fn of<T: ArrowPrimitiveType<Native: Into<usize>>>(&self, keys: &PrimitiveArray<T>) -> ArrayRef {
+    fn of(&self, keys: &ArrayRef) -> ArrayRef {
         // The number of a NULL means nothing, and may be none.
         let answer = |number: usize| self.answers.get(number).copied().unwrap_or(self.null);
-        let mut answers: Vec<u8> = keys.values().iter().map(|n| answer((*n).into())).collect();
+        let mut answers: Vec<u8> = match keys.data_type() {
+            DataType::UInt8 => {
+                let all: [u8; 1 << 8] = std::array::from_fn(answer);
+                let numbers = keys.as_primitive::<UInt8Type>().values();
+                numbers.iter().map(|number| all[usize::from(*number)]).collect()
+            }
+            _ => {
+                let numbers = keys.as_primitive::<UInt16Type>().values();
+                numbers.iter().map(|number| answer(usize::from(*number))).collect()
+            }
+        };
         if let Some(nulls) = keys.nulls().filter(|nulls| nulls.null_count() > 0) {
             (!nulls.inner()).set_indices().for_each(|row| answers[row] = self.null);
         }
-        let yes = bits(&answers, |answer| answer == 1);
-        let valid = self.may_be_null.then(|| NullBuffer::new(bits(&answers, |answer| answer != 2)));
-        Arc::new(BooleanArray::new(yes, valid))
+        let valid = self.may_be_null.then(|| {
+            let valid = bits(&answers, |answer| u8::from(answer != 2));
+            // Below a NULL stands no.
+            answers.iter_mut().for_each(|answer| *answer &= 1);
+            NullBuffer::new(valid)
+        });
+        Arc::new(BooleanArray::new(bits(&answers, |answer| answer), valid))
     }
 }
 
-fn bits(answers: &[u8], is_set: impl Fn(u8) -> bool) -> BooleanBuffer {
-    let byte = |answers: &[u8]| {
-        let bits = answers.iter().enumerate().map(|(bit, answer)| u8::from(is_set(*answer)) << bit);
-        bits.fold(0, |byte, bit| byte | bit)
-    };
+/// A bit for each answer; `bit` is 0 or 1.
+fn bits(answers: &[u8], bit: impl Fn(u8) -> u8) -> BooleanBuffer {
+    // Moves the lowest bit of byte `n` to bit `56 + n`.
+    const TO_TOP: u64 = 0x0102_0408_1020_4080;
+    let byte =
+        |answers: [u8; 8]| (u64::from_le_bytes(answers.map(&bit)).wrapping_mul(TO_TOP) >> 56) as u8;
     let (whole, rest) = answers.as_chunks::<8>();
-    let mut bytes: Vec<u8> = whole.iter().map(|answers| byte(answers)).collect();
+    let mut bytes: Vec<u8> = whole.iter().map(|answers| byte(*answers)).collect();
     if !rest.is_empty() {
-        bytes.push(byte(rest));
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        bytes.push(byte(last));
     }
     BooleanBuffer::new(bytes.into(), 0, answers.len())
 }

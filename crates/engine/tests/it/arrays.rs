@@ -66,6 +66,11 @@ fn questions() -> Vec<String> {
            sum(CASE WHEN value > 9999 THEN value ELSE 0.0 END) FROM events GROUP BY event",
         "SELECT event, sum(value) FILTER (WHERE small > 0), count(*) FILTER (WHERE small IS NULL),
            sum(n) FILTER (WHERE value IS NULL) FROM events GROUP BY event",
+        // Means of what others add up.
+        "SELECT event, sum(CASE WHEN small > 0 THEN value ELSE 0.0 END), avg(CASE WHEN small > 0 THEN value END),
+           avg(CASE WHEN small > 0 THEN value ELSE 0.0 END), avg(value), sum(small), avg(small),
+           avg(small) FILTER (WHERE n > 900), sum(small) FILTER (WHERE n > 900), avg(n), sum(n),
+           avg(small) FILTER (WHERE n < 0), sum(small) FILTER (WHERE n < 0) FROM events GROUP BY event",
         "SELECT event, count(*) FROM events WHERE n < 0 GROUP BY event",
         // Names that columns of ids have, for what are none.
         "SELECT __id_a, count(*) FROM (SELECT upper(event) AS __id_a FROM events) GROUP BY __id_a",
@@ -103,6 +108,9 @@ fn questions() -> Vec<String> {
            JOIN u ON e.user_id = u.user_id AND e.n >= u.t GROUP BY 1, 2",
         "SELECT e.dt, count(*), avg(CASE WHEN u.variant = 1 THEN e.value END), min(u.variant) FROM events e
            JOIN u ON e.user_id = u.user_id WHERE e.n > u.t * 2 AND e.small <> 1 GROUP BY e.dt",
+        "SELECT e.dt, u.variant, sum(CASE WHEN e.event = 'pay' THEN e.value ELSE 0.0 END), sum(e.small),
+           avg(CASE WHEN e.event = 'pay' THEN e.value END), avg(e.small) FROM events e
+           JOIN u ON e.user_id = u.user_id GROUP BY e.dt, u.variant",
         "SELECT u.variant, u.t % 3, count(*), sum(e.value) FROM events e JOIN u ON e.user_id = u.user_id
            WHERE e.event LIKE '%pay%' OR e.event IS NULL GROUP BY 1, 2",
         "SELECT u.t, u.variant, count(*), count(DISTINCT e.event) FROM events e JOIN u USING (user_id)
