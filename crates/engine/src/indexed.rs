@@ -42,7 +42,7 @@ use datafusion::parquet::arrow::arrow_reader::RowSelection;
 use datafusion::parquet::arrow::parquet_to_arrow_schema;
 use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, Column, DynamicFilterPhysicalExpr, InListExpr, lit,
+    BinaryExpr, Column, DynamicFilterPhysicalExpr, InListExpr, Literal, lit,
 };
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::collect_columns;
@@ -596,6 +596,13 @@ impl Scan {
         let skipped = || self.counter("hot_rows_skipped");
         let gather = Arc::new(gather.with_sieves(sieves, skipped));
         let metadata = self.metadata(file).await?;
+        let ids: Vec<_> = conditions.iter().filter(|c| names_constant_ids(c)).cloned().collect();
+        if !ids.is_empty()
+            && let Some(picked) = gather.named(file, &metadata, &ids)
+        {
+            self.count("hot_files", 1);
+            return Ok(Some(picked));
+        }
         let predicate = inner.filter();
         let mut read: Vec<usize> = projection.column_indices();
         read.extend(predicate.iter().flat_map(collect_columns).map(|column| column.index()));
@@ -604,7 +611,10 @@ impl Scan {
         }
         let wanted = pruned(file, &metadata, inner.table_schema(), predicate.as_ref())?;
         let few = self.conditions.iter().any(names_ids);
-        let picked = gather.scan(file, &metadata, wanted, few).await?;
+        let mut picked = gather.scan(file, &metadata, wanted.clone(), few).await?;
+        if picked.is_none() && !ids.is_empty() {
+            picked = gather.name(file, &metadata, &ids, &wanted).await?;
+        }
         if picked.is_some() {
             self.count("hot_files", 1);
         }
@@ -836,6 +846,14 @@ fn names_ids(condition: &Arc<dyn PhysicalExpr>) -> bool {
     condition
         .downcast_ref::<BinaryExpr>()
         .is_some_and(|comparison| *comparison.op() == Operator::Eq && is_id(comparison.left()))
+}
+
+/// Is it such a condition, and compares it ids with constants only?
+fn names_constant_ids(condition: &Arc<dyn PhysicalExpr>) -> bool {
+    let constant = |expr: &Arc<dyn PhysicalExpr>| expr.is::<Literal>();
+    let list = condition.downcast_ref::<InListExpr>().map(|list| list.list().iter().all(constant));
+    let equal = condition.downcast_ref::<BinaryExpr>().map(|equal| constant(equal.right()));
+    names_ids(condition) && list.or(equal).unwrap_or_default()
 }
 
 /// Has a file these of the table's columns, with the types that the table has?

@@ -7,17 +7,20 @@ use bytes::Bytes;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array,
 };
+use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectStore, ObjectStoreExt};
-use datafusion::parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use datafusion::parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, RowSelection,
+};
 use datafusion::parquet::arrow::async_reader::AsyncFileReader;
 use datafusion::parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
-use datafusion::parquet::file::metadata::ParquetMetaData;
+use datafusion::parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
@@ -29,11 +32,12 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use uplake_table::Selection;
 
 use crate::ahead::read_ranges;
+use crate::dense::true_only;
 
 use super::asked::Asked;
 use super::compact::{compact, picked, piece};
 use super::sieve::{Sieve, select};
-use super::{Chunk, ColumnCache};
+use super::{Chunk, ColumnCache, Named, Question};
 
 /// Text of more bytes a row is long: it is not kept as numbers.
 const LONG_TEXT_BYTES: usize = 12;
@@ -193,6 +197,115 @@ impl Gather {
         self.at_hand(file, metadata, wanted.collect()).await
     }
 
+    /// The rows of `file` that `ids`, some of the conditions, name, if they are kept with all columns.
+    pub fn named(
+        self: &Arc<Self>,
+        file: &PartitionedFile,
+        metadata: &ParquetMetaData,
+        ids: &[Arc<dyn PhysicalExpr>],
+    ) -> Option<Vec<Picked>> {
+        let question = question(file, ids);
+        let mut picked = Vec::new();
+        for row_group in groups_of(file, metadata) {
+            let named = self.cache.named(&question(Some(row_group)))?;
+            picked.extend(self.of_named(file, &named)?);
+        }
+        Some(picked)
+    }
+
+    /// The same, looked for in the ranges of each row group that `wanted` has, and kept from the second
+    /// time on. `None` if this is the first, or if the file does not have the columns as the table does.
+    pub async fn name(
+        self: &Arc<Self>,
+        file: &PartitionedFile,
+        metadata: &Arc<ParquetMetaData>,
+        ids: &[Arc<dyn PhysicalExpr>],
+        wanted: &[(usize, Vec<Range<usize>>)],
+    ) -> Result<Option<Vec<Picked>>> {
+        let question = question(file, ids);
+        if self.cache.named(&question(None)).is_none() {
+            self.cache.keep_named(question(None), Arc::default());
+            return Ok(None);
+        }
+        let mut picked = Vec::new();
+        for row_group in groups_of(file, metadata) {
+            let question = question(Some(row_group));
+            let (mut rows, mut columns) = (Vec::new(), Vec::new());
+            if let Some(named) = self.cache.named(&question) {
+                (rows, columns) = (named.rows.clone(), named.columns.clone());
+            } else if let Some((_, ranges)) = wanted.iter().find(|(group, _)| *group == row_group) {
+                let Some(found) = self.rows_with(file, metadata, row_group, ids, ranges).await?
+                else {
+                    return Ok(None);
+                };
+                rows = found;
+            }
+            let has = |f: &FieldRef| columns.iter().any(|(name, _)| name == f.name());
+            let missing: Vec<FieldRef> = self.file_fields().filter(|f| !has(f)).cloned().collect();
+            if !rows.is_empty() && !missing.is_empty() {
+                let each = rows.iter().map(|row| *row as usize..*row as usize + 1);
+                let decoded = self.decode_some(file, metadata, row_group, &missing, each).await?;
+                let Some(decoded) = decoded else { return Ok(None) };
+                columns.extend(missing.iter().map(|f| f.name().clone()).zip(decoded));
+            }
+            let named = Arc::new(Named { rows, columns });
+            self.cache.keep_named(question, Arc::clone(&named));
+            match self.of_named(file, &named) {
+                Some(of_group) => picked.extend(of_group),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(picked))
+    }
+
+    /// Rows that are kept, as the scan reads them: none or one lot; `None` without one of the columns.
+    fn of_named(self: &Arc<Self>, file: &PartitionedFile, named: &Named) -> Option<Option<Picked>> {
+        if named.rows.is_empty() {
+            return Some(None);
+        }
+        let partition = self.table.table_partition_cols();
+        let value = |field: &FieldRef| match partition.iter().position(|p| p.name() == field.name())
+        {
+            Some(at) => Some(Values::Same(file.partition_values[at].clone())),
+            None => named.column(field.name()).map(|values| Values::Decoded(Arc::clone(values))),
+        };
+        let columns = self.fields.iter().map(value).collect::<Option<Vec<_>>>()?;
+        let rows = Rows::Ranges(std::iter::once(0..named.rows.len()).collect());
+        Some(Some(Picked { gather: Arc::clone(self), rows, columns }))
+    }
+
+    /// The numbers of rows in these ranges of a row group for which all of `conditions` hold.
+    async fn rows_with(
+        &self,
+        file: &PartitionedFile,
+        metadata: &Arc<ParquetMetaData>,
+        row_group: usize,
+        conditions: &[Arc<dyn PhysicalExpr>],
+        ranges: &[Range<usize>],
+    ) -> Result<Option<Vec<u32>>> {
+        let used: Vec<_> = conditions.iter().flat_map(collect_columns).collect();
+        let is_used = |f: &&FieldRef| used.iter().any(|column| column.name() == f.name());
+        let fields: Vec<FieldRef> = self.fields.iter().filter(is_used).cloned().collect();
+        let read = ranges.iter().cloned();
+        let Some(columns) = self.decode_some(file, metadata, row_group, &fields, read).await?
+        else {
+            return Ok(None);
+        };
+        let schema = Arc::new(Schema::new(fields));
+        let columns = columns.iter().map(|c| piece(c, 0, c.len(), false));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns.collect::<Result<_>>()?)?;
+        let mut rows: Vec<u32> = ranges.iter().cloned().flatten().map(|row| row as u32).collect();
+        let mut held = BooleanBuffer::new_set(batch.num_rows());
+        for condition in conditions {
+            let condition = reassign_expr_columns(Arc::clone(condition), &schema)?;
+            let holds = condition.evaluate(&batch)?.into_array(batch.num_rows())?;
+            held = &held & &true_only(holds.as_boolean());
+        }
+        let mut held = held.iter();
+        rows.retain(|_| held.next().unwrap_or_default());
+        Ok(Some(rows))
+    }
+
     /// The columns of row groups, decoded now if they are not kept.
     async fn at_hand(
         self: &Arc<Self>,
@@ -252,6 +365,19 @@ impl Gather {
         row_group: usize,
         fields: &[FieldRef],
     ) -> Result<Option<Vec<ArrayRef>>> {
+        let rows = usize::try_from(metadata.row_group(row_group).num_rows()).unwrap_or_default();
+        self.decode_some(file, metadata, row_group, fields, std::iter::once(0..rows)).await
+    }
+
+    /// The same of some rows, of which there must be one.
+    async fn decode_some(
+        &self,
+        file: &PartitionedFile,
+        metadata: &Arc<ParquetMetaData>,
+        row_group: usize,
+        fields: &[FieldRef],
+        rows: impl Iterator<Item = Range<usize>>,
+    ) -> Result<Option<Vec<ArrayRef>>> {
         let options = ArrowReaderOptions::new();
         let found = ArrowReaderMetadata::try_new(Arc::clone(metadata), options.clone())?;
         // The table's types where it has the column: text as views, which are not copied.
@@ -278,12 +404,17 @@ impl Gather {
         };
         let names = fields.iter().map(|f| f.name().as_str());
         let mask = ProjectionMask::columns(metadata.file_metadata().schema_descr(), names);
-        let rows = usize::try_from(metadata.row_group(row_group).num_rows()).unwrap_or_default();
-        let stream = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, read_as)
+        let all = usize::try_from(metadata.row_group(row_group).num_rows()).unwrap_or_default();
+        let selected = RowSelection::from_consecutive_ranges(rows, all);
+        let rows = selected.row_count();
+        let mut stream = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, read_as)
             .with_projection(mask)
             .with_row_groups(vec![row_group])
-            .with_batch_size(rows.max(1))
-            .build()?;
+            .with_batch_size(rows.max(1));
+        if rows < all {
+            stream = stream.with_row_selection(selected);
+        }
+        let stream = stream.build()?;
         let batches: Vec<RecordBatch> = stream.try_collect().await?;
         let [batch] = batches.as_slice() else { return Ok(None) };
         let column = |f: &FieldRef| batch.column_by_name(f.name()).map(compact);
@@ -388,6 +519,17 @@ impl Layout {
     }
 }
 
+/// What is asked of the row groups of a file, and of the file.
+fn question(
+    file: &PartitionedFile,
+    ids: &[Arc<dyn PhysicalExpr>],
+) -> impl Fn(Option<usize>) -> Question + use<> {
+    let conditions: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    let conditions: Arc<str> = conditions.join(" AND ").into();
+    let file = file.object_meta.location.clone();
+    move |row_group| Question { file: file.clone(), row_group, conditions: Arc::clone(&conditions) }
+}
+
 fn chunk_of(file: &PartitionedFile, row_group: usize, field: &FieldRef) -> Chunk {
     let (file, column) = (file.object_meta.location.clone(), field.name().clone());
     Chunk { file, row_group, column }
@@ -452,9 +594,7 @@ pub(crate) fn group_rows(
         let end = first + u64::try_from(group.num_rows()).unwrap_or_default();
         let start = first;
         first = end;
-        let column = group.column(0);
-        let offset = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
-        if file.range.as_ref().is_some_and(|range| !range.contains(offset)) {
+        if !is_in_range(file, group) {
             continue;
         }
         runs.skip_to(u32::try_from(start).unwrap_or(u32::MAX));
@@ -471,6 +611,22 @@ pub(crate) fn group_rows(
         }
     }
     wanted
+}
+
+/// Does the row group start in the file's range?
+fn is_in_range(file: &PartitionedFile, group: &RowGroupMetaData) -> bool {
+    let column = group.column(0);
+    let offset = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+    file.range.as_ref().is_none_or(|range| range.contains(offset))
+}
+
+/// The row groups that start in the file's range.
+fn groups_of<'m>(
+    file: &'m PartitionedFile,
+    metadata: &'m ParquetMetaData,
+) -> impl Iterator<Item = usize> + 'm {
+    let groups = metadata.row_groups().iter().enumerate();
+    groups.filter(|(_, group)| is_in_range(file, group)).map(|(number, _)| number)
 }
 
 /// [`group_rows`] one by one.

@@ -16,6 +16,7 @@
 mod asked;
 mod compact;
 mod gather;
+mod named;
 mod pruned;
 mod sieve;
 
@@ -27,6 +28,7 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::object_store::path::Path;
 
 pub(crate) use gather::{Gather, Picked, group_rows};
+use named::{Generations, Named, Question};
 pub(crate) use pruned::pruned;
 pub(crate) use sieve::Sieve;
 
@@ -34,6 +36,8 @@ pub(crate) use sieve::Sieve;
 const REMEMBERED: usize = 100_000;
 /// Of the limit, what may be taken when long text comes to be kept.
 const LONG_TEXT_SHARE: usize = 2;
+/// Of the limit, what rows that conditions name may take beside it.
+const NAMED_SHARE: usize = 32;
 /// A chunk that was not used while the others were used so often may go for what scans read.
 const SCANS_UNUSED: u64 = 8;
 
@@ -57,6 +61,7 @@ impl Chunk {
 pub(crate) struct ColumnCache {
     limit_bytes: usize,
     state: Mutex<State>,
+    named: Mutex<Generations>,
 }
 
 #[derive(Default)]
@@ -83,7 +88,7 @@ impl fmt::Debug for ColumnCache {
 impl ColumnCache {
     /// A cache of at most so many bytes.
     pub fn new(limit_bytes: usize) -> Self {
-        Self { limit_bytes, state: Mutex::default() }
+        Self { limit_bytes, state: Mutex::default(), named: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -95,9 +100,23 @@ impl ColumnCache {
         self.limit_bytes
     }
 
+    fn lock_named(&self) -> MutexGuard<'_, Generations> {
+        // Nor does anything there.
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Bytes kept.
     pub fn bytes(&self) -> usize {
-        self.lock().bytes
+        self.lock().bytes + self.lock_named().bytes()
+    }
+
+    /// The rows that conditions name, if they are kept.
+    fn named(&self, question: &Question) -> Option<Arc<Named>> {
+        self.lock_named().get(question, self.limit_bytes / NAMED_SHARE)
+    }
+
+    fn keep_named(&self, question: Question, named: Arc<Named>) {
+        self.lock_named().keep(question, named, self.limit_bytes / NAMED_SHARE);
     }
 
     /// Is it time to keep these chunks, or are they kept? Each comes with the rows that are to be
@@ -181,7 +200,10 @@ impl ColumnCache {
 
     /// Lets go of so many bytes, or of all there are.
     pub fn let_go(&self, bytes: usize) {
-        self.lock().let_go(bytes);
+        if bytes > 0 {
+            let named = self.lock_named().clear();
+            self.lock().let_go(bytes.saturating_sub(named));
+        }
     }
 }
 

@@ -249,6 +249,49 @@ fn plans_say_that_arrays_and_ids_are_used() {
     assert!(analyzed.contains("hot_files="), "{analyzed}");
 }
 
+/// What is asked about the same users again reads no file, and is what a new session says.
+#[test]
+fn users_that_are_asked_about_again_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let known = session(folder.path(), 1 << 30, 2);
+    block_on(known.query(DATA)).unwrap();
+    let one = "FROM events WHERE user_id = 'user number 17'";
+    let some =
+        "FROM events WHERE user_id IN ('user number 17', 'user number 18', 'late 3', 'nobody')";
+    let questions = [
+        format!("SELECT dt, n, event {one}"),
+        format!("SELECT dt, n, value, small, user_id {one} ORDER BY value DESC"),
+        format!("SELECT count(*), max(small) {one} AND event = 'click'"),
+        format!("SELECT count(*) {one}"),
+        format!("SELECT n {one} AND dt = DATE '2026-11-03'"),
+        format!("SELECT user_id, count(*), sum(value) {some} GROUP BY user_id"),
+        format!("SELECT user_id, n, event {some} AND n > 9000 AND user_id <> 'user number 18'"),
+        format!("SELECT n, event {one} AND user_id IN ('user number 17', 'user number 18')"),
+        format!("SELECT event {one} ORDER BY n LIMIT 2"),
+        "SELECT count(n) FROM events WHERE user_id = 'nobody'".to_owned(),
+    ];
+    let compare = || {
+        for sql in questions.iter().chain(questions.iter().rev()) {
+            let expected = rows(&session(folder.path(), 1 << 30, 1), sql);
+            for _ in 0..3 {
+                assert_eq!(rows(&known, sql), expected, "{sql}");
+            }
+        }
+    };
+    compare();
+    let analyzed = rows(&known, &format!("EXPLAIN ANALYZE {}", questions[1])).concat();
+    assert!(analyzed.contains("hot_files=") && !analyzed.contains("bytes_scanned="), "{analyzed}");
+    for change in [
+        "DELETE FROM events WHERE user_id = 'user number 17' AND n % 3 = 0",
+        "INSERT INTO events VALUES (DATE '2026-11-03', 'user number 17', 77, 'pay', 0.5, 1),
+           (DATE '2026-11-09', 'nobody', 78, NULL, NULL, NULL)",
+        "DELETE FROM events",
+    ] {
+        block_on(known.query(change)).unwrap();
+        compare();
+    }
+}
+
 /// Rows of kept columns that a join would drop are not handed out, and the answer is the same. A group
 /// that it would drop is not made.
 #[test]
