@@ -611,9 +611,12 @@ impl Scan {
         }
         let wanted = pruned(file, &metadata, inner.table_schema(), predicate.as_ref())?;
         let few = self.conditions.iter().any(names_ids);
-        let mut picked = gather.scan(file, &metadata, wanted.clone(), few).await?;
+        let mut picked = gather.scan(file, &metadata, wanted, few).await?;
         if picked.is_none() && !ids.is_empty() {
-            picked = gather.name(file, &metadata, &ids, &wanted).await?;
+            // Not what other conditions rule out: others may ask for the rest.
+            let predicate = conjunction(ids.iter().cloned());
+            let wanted = || pruned(file, &metadata, inner.table_schema(), Some(&predicate));
+            picked = gather.name(file, &metadata, &ids, wanted).await?;
         }
         if picked.is_some() {
             self.count("hot_files", 1);

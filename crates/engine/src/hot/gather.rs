@@ -214,41 +214,42 @@ impl Gather {
     }
 
     /// The same, looked for in the ranges of each row group that `wanted` has, and kept from the second
-    /// time on. `None` if this is the first, or if the file does not have the columns as the table does.
+    /// time on. `wanted` has all rows that `ids` name, whatever else is asked. `None` if this is the first
+    /// time, or if the file does not have the columns as the table does.
     pub async fn name(
         self: &Arc<Self>,
         file: &PartitionedFile,
         metadata: &Arc<ParquetMetaData>,
         ids: &[Arc<dyn PhysicalExpr>],
-        wanted: &[(usize, Vec<Range<usize>>)],
+        wanted: impl FnOnce() -> Result<Vec<(usize, Vec<Range<usize>>)>>,
     ) -> Result<Option<Vec<Picked>>> {
         let question = question(file, ids);
         if self.cache.named(&question(None)).is_none() {
             self.cache.keep_named(question(None), Arc::default());
             return Ok(None);
         }
+        let wanted = wanted()?;
         let mut picked = Vec::new();
         for row_group in groups_of(file, metadata) {
             let question = question(Some(row_group));
-            let (mut rows, mut columns) = (Vec::new(), Vec::new());
-            if let Some(named) = self.cache.named(&question) {
-                (rows, columns) = (named.rows.clone(), named.columns.clone());
-            } else if let Some((_, ranges)) = wanted.iter().find(|(group, _)| *group == row_group) {
-                let Some(found) = self.rows_with(file, metadata, row_group, ids, ranges).await?
-                else {
-                    return Ok(None);
-                };
-                rows = found;
+            let kept = self.cache.named(&question);
+            let mut named = kept.as_deref().cloned().unwrap_or_default();
+            let ranges = wanted.iter().find(|(group, _)| *group == row_group);
+            if let (None, Some((_, ranges))) = (kept, ranges) {
+                match self.rows_with(file, metadata, row_group, ids, ranges).await? {
+                    Some(rows) => named.rows = rows,
+                    None => return Ok(None),
+                }
             }
-            let has = |f: &FieldRef| columns.iter().any(|(name, _)| name == f.name());
-            let missing: Vec<FieldRef> = self.file_fields().filter(|f| !has(f)).cloned().collect();
-            if !rows.is_empty() && !missing.is_empty() {
-                let each = rows.iter().map(|row| *row as usize..*row as usize + 1);
+            let missing = self.file_fields().filter(|field| named.column(field).is_none());
+            let missing: Vec<FieldRef> = missing.cloned().collect();
+            if !named.rows.is_empty() && !missing.is_empty() {
+                let each = named.rows.iter().map(|row| *row as usize..*row as usize + 1);
                 let decoded = self.decode_some(file, metadata, row_group, &missing, each).await?;
                 let Some(decoded) = decoded else { return Ok(None) };
-                columns.extend(missing.iter().map(|f| f.name().clone()).zip(decoded));
+                named.columns.extend(missing.into_iter().zip(decoded));
             }
-            let named = Arc::new(Named { rows, columns });
+            let named = Arc::new(named);
             self.cache.keep_named(question, Arc::clone(&named));
             match self.of_named(file, &named) {
                 Some(of_group) => picked.extend(of_group),
@@ -267,7 +268,7 @@ impl Gather {
         let value = |field: &FieldRef| match partition.iter().position(|p| p.name() == field.name())
         {
             Some(at) => Some(Values::Same(file.partition_values[at].clone())),
-            None => named.column(field.name()).map(|values| Values::Decoded(Arc::clone(values))),
+            None => named.column(field).map(|values| Values::Decoded(Arc::clone(values))),
         };
         let columns = self.fields.iter().map(value).collect::<Option<Vec<_>>>()?;
         let rows = Rows::Ranges(std::iter::once(0..named.rows.len()).collect());

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::datatypes::{Field, FieldRef};
 use datafusion::object_store::path::Path;
 
 /// About what an entry takes beside its rows.
@@ -28,22 +29,24 @@ pub(super) struct Question {
 }
 
 /// The rows of a row group that conditions name.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Named {
     /// Their numbers, in order.
     pub rows: Vec<u32>,
-    /// Of columns that somebody read, by name.
-    pub columns: Vec<(String, ArrayRef)>,
+    /// Of columns that somebody read.
+    pub columns: Vec<(FieldRef, ArrayRef)>,
 }
 
 impl Named {
-    pub fn column(&self, name: &str) -> Option<&ArrayRef> {
-        self.columns.iter().find(|(of, _)| of == name).map(|(_, values)| values)
+    /// The values of a column, if they are kept with the type that it has.
+    pub fn column(&self, field: &Field) -> Option<&ArrayRef> {
+        let is_same = |of: &Field| of.name() == field.name() && of.data_type() == field.data_type();
+        self.columns.iter().find(|(of, _)| is_same(of)).map(|(_, values)| values)
     }
 
     fn bytes(&self) -> usize {
-        let column = |(name, values): &(String, ArrayRef)| {
-            name.len() + ENTRY_BYTES / 4 + values.get_array_memory_size()
+        let column = |(field, values): &(FieldRef, ArrayRef)| {
+            field.name().len() + ENTRY_BYTES / 4 + values.get_array_memory_size()
         };
         let columns: usize = self.columns.iter().map(column).sum();
         ENTRY_BYTES + self.rows.len() * size_of::<u32>() + columns
@@ -112,6 +115,7 @@ impl Generations {
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::array::Int32Array;
+    use datafusion::arrow::datatypes::DataType;
 
     use super::*;
 
@@ -121,7 +125,16 @@ mod tests {
 
     fn named(rows: usize) -> Arc<Named> {
         let values: ArrayRef = Arc::new(Int32Array::from(vec![7; rows]));
-        Arc::new(Named { rows: vec![3; rows], columns: vec![("c".into(), values)] })
+        let field = Arc::new(Field::new("c", DataType::Int32, true));
+        Arc::new(Named { rows: vec![3; rows], columns: vec![(field, values)] })
+    }
+
+    #[test]
+    fn a_column_whose_type_has_changed_is_another() {
+        let kept = named(2);
+        let of = |name: &str, data_type| kept.column(&Field::new(name, data_type, false)).is_some();
+        assert!(of("c", DataType::Int32));
+        assert!(!of("c", DataType::Int64) && !of("d", DataType::Int32));
     }
 
     #[test]

@@ -255,6 +255,12 @@ fn users_that_are_asked_about_again_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let known = session(folder.path(), 1 << 30, 2);
     block_on(known.query(DATA)).unwrap();
+    // A condition beside the id rules out pages that have rows of his.
+    let pages =
+        "CREATE TABLE pages (user_id TEXT, n BIGINT) CLUSTERED BY (n) ID DOMAINS (user_id users);
+        INSERT INTO pages SELECT concat('user number ', CAST(value % 50 AS VARCHAR)), value
+          FROM generate_series(1, 120000) AS s(value)";
+    block_on(known.query(pages)).unwrap();
     let one = "FROM events WHERE user_id = 'user number 17'";
     let some =
         "FROM events WHERE user_id IN ('user number 17', 'user number 18', 'late 3', 'nobody')";
@@ -269,6 +275,11 @@ fn users_that_are_asked_about_again_are_kept() {
         format!("SELECT n, event {one} AND user_id IN ('user number 17', 'user number 18')"),
         format!("SELECT event {one} ORDER BY n LIMIT 2"),
         "SELECT count(n) FROM events WHERE user_id = 'nobody'".to_owned(),
+        "SELECT count(*), sum(n) FROM pages WHERE user_id = 'user number 7' AND n < 9000"
+            .to_owned(),
+        "SELECT count(*), sum(n) FROM pages WHERE user_id = 'user number 7'".to_owned(),
+        "SELECT count(*), min(n) FROM pages WHERE user_id = 'user number 7' AND n > 100000"
+            .to_owned(),
     ];
     let compare = || {
         for sql in questions.iter().chain(questions.iter().rev()) {
