@@ -17,7 +17,7 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array,
     new_null_array,
 };
-use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::compute::{BatchCoalescer, CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{
     DataType, FieldRef, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType,
 };
@@ -712,6 +712,9 @@ impl DataSink for InsertSink {
     }
 }
 
+/// Rows that are written at once: a cross join hands out a few at a time.
+const WRITTEN_ROWS: usize = 8192;
+
 /// Writes a stream to its end and commits it; on an error nothing is committed.
 pub(crate) async fn write_stream(
     mut writer: StreamWriter,
@@ -720,18 +723,31 @@ pub(crate) async fn write_stream(
     kind: WriteKind,
 ) -> Result<u64> {
     let mut rows = 0;
-    while let Some(batch) = data.next().await {
-        let stored = batch.and_then(|batch| stored_batch(&batch, schema));
-        let written = match stored {
-            Ok(batch) => {
-                rows += batch.num_rows() as u64;
-                writer.write(batch).await.map_err(external)
+    let mut small = BatchCoalescer::new(Arc::clone(schema), WRITTEN_ROWS)
+        .with_biggest_coalesce_batch_size(Some(WRITTEN_ROWS / 2));
+    loop {
+        let batch = data.next().await;
+        let is_last = batch.is_none();
+        let written = async {
+            match batch {
+                Some(batch) => {
+                    let batch = stored_batch(&batch?, schema)?;
+                    rows += batch.num_rows() as u64;
+                    small.push_batch(batch)?;
+                }
+                None => small.finish_buffered_batch()?,
             }
-            Err(error) => Err(error),
+            while let Some(batch) = small.next_completed_batch() {
+                writer.write(batch).await.map_err(external)?;
+            }
+            Ok(())
         };
-        if let Err(error) = written {
+        if let Err(error) = written.await {
             writer.abort().await;
             return Err(error);
+        }
+        if is_last {
+            break;
         }
     }
     writer.commit(kind).await.map_err(external)?;
