@@ -4,38 +4,48 @@
 //! them in the order of time when they are asked. Rows without a condition that holds are not
 //! kept, unless the mode is `strict_order`.
 //!
+//! A plan may give them the conditions as one number of each row ([`EventBits`]), which is asked once for
+//! each value where they are all about one column of few values.
+//!
+//! Where rows are known to come in the order of time ([`expect_order`]), a funnel needs no log.
+//!
 //! # Invariants
 //! - Constant arguments (window, mode, pattern) are read once when a statement is planned.
 //! - A partial state is the times of a group, then its masks, in native byte order: it stays on
 //!   the machine.
 
 use std::any::Any;
+use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, LargeBinaryArray,
+    Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, LargeBinaryArray, RecordBatch,
+    UInt8Array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::cast;
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, FieldRef, Int64Type, ToByteSlice};
-use datafusion_common::{Result, ScalarValue, exec_err, plan_err};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Field, FieldRef, Int64Type, Schema, ToByteSlice, UInt8Type,
+};
+use datafusion_common::{Result, ScalarValue, exec_err, internal_err, plan_err, resources_err};
 use datafusion_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion_expr::function::{
     AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs,
 };
 use datafusion_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, Signature,
-    Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, EmitTo, Expr, GroupsAccumulator,
+    Signature, Volatility,
 };
+use datafusion_physical_expr::PhysicalExpr;
 
 use crate::arguments::{constants, no_distinct};
 use crate::event_log::{ByGroup, EventLog, Mask, RowRun, row_runs};
 use crate::sequence::{Pattern, order};
 use crate::single::Single;
 use crate::time::{span, span_type, ticks, time_type};
-use crate::window_funnel::{CONDITIONS_MAX, Funnel, Mode};
+use crate::window_funnel::{CONDITIONS_MAX, Funnel, Mode, Ongoing};
 
 /// Conditions that fit a mask of one byte.
 const NARROW_CONDITIONS: usize = 8;
@@ -145,6 +155,7 @@ impl EventGroups {
             keep_all,
             groups: 0,
             log: EventLog::default(),
+            ongoing: None,
             mask: PhantomData,
         }
     }
@@ -288,6 +299,8 @@ struct Groups<M> {
     keep_all: bool,
     groups: usize,
     log: EventLog<M>,
+    /// In place of the log, if rows come in the order of time.
+    ongoing: Option<Ongoing>,
     mask: PhantomData<M>,
 }
 
@@ -300,6 +313,74 @@ fn masks_of<M: Mask>(conditions: &[ArrayRef], rows: usize) -> Vec<M> {
         }
     }
     masks
+}
+
+/// The conditions of an event function as one number: the first is bit 0, and so on to the eighth.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct EventBits {
+    conditions: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl EventBits {
+    /// The arguments of a function of this module with its conditions as one number of each row. `None` if
+    /// it is not such a function, still has its constants, or has more conditions than fit.
+    pub fn in_arguments(
+        function: &AggregateUDF,
+        arguments: &[Arc<dyn PhysicalExpr>],
+    ) -> Option<Vec<Arc<dyn PhysicalExpr>>> {
+        let function = function.inner().downcast_ref::<EventFunction>()?;
+        let (time, conditions) = arguments.split_first()?;
+        if function.question.is_none() || conditions.len() > NARROW_CONDITIONS {
+            return None;
+        }
+        let bits = Self { conditions: conditions.to_vec() };
+        Some(vec![Arc::clone(time), Arc::new(bits)])
+    }
+
+    /// What the bits are of.
+    pub fn conditions(&self) -> &[Arc<dyn PhysicalExpr>] {
+        &self.conditions
+    }
+}
+
+impl fmt::Display for EventBits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let conditions: Vec<String> = self.conditions.iter().map(ToString::to_string).collect();
+        write!(f, "bits({})", conditions.join(", "))
+    }
+}
+
+impl PhysicalExpr for EventBits {
+    fn data_type(&self, _: &Schema) -> Result<DataType> {
+        Ok(DataType::UInt8)
+    }
+
+    fn nullable(&self, _: &Schema) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        let rows = batch.num_rows();
+        let held = |condition: &Arc<dyn PhysicalExpr>| condition.evaluate(batch)?.into_array(rows);
+        let held = self.conditions.iter().map(held).collect::<Result<Vec<_>>>()?;
+        let bits = UInt8Array::from(masks_of::<u8>(&held, rows));
+        Ok(ColumnarValue::Array(Arc::new(bits)))
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        self.conditions.iter().collect()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        conditions: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        Ok(Arc::new(Self { conditions }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
 /// Where a condition is true: not NULL and not false.
@@ -316,6 +397,42 @@ fn raw_times(times: &ArrayRef) -> Result<ScalarBuffer<i64>> {
     Ok(times.as_primitive::<Int64Type>().values().clone())
 }
 
+fn of<M: Mask>(accumulator: &mut dyn GroupsAccumulator) -> Option<&mut Groups<M>> {
+    (accumulator as &mut dyn Any).downcast_mut()
+}
+
+/// The time by which a function of this module orders rows, given its arguments.
+pub fn time_of<'a>(
+    function: &AggregateUDF,
+    arguments: &'a [Arc<dyn PhysicalExpr>],
+) -> Option<&'a Arc<dyn PhysicalExpr>> {
+    let function = function.inner().downcast_ref::<EventFunction>()?;
+    arguments.first().filter(|_| function.question.is_some())
+}
+
+/// The message of the error that rows make which break the promise of [`expect_order`].
+pub const NOT_IN_ORDER: &str = "the rows of a group are not in the order of time";
+
+/// Promises that the rows of each group will come in the order of time, and that partial states are not
+/// asked for. Does nothing to other functions than those of this module, and where rows are needed anyway.
+pub fn expect_order(accumulator: &mut dyn GroupsAccumulator) {
+    fn expect<M: Mask>(groups: &mut Groups<M>) {
+        if let Question::Funnel(funnel) = groups.question {
+            groups.ongoing = Ongoing::new(funnel);
+        }
+    }
+    if let Some(groups) = of::<u8>(accumulator) {
+        expect(groups);
+    } else if let Some(groups) = of::<u32>(accumulator) {
+        expect(groups);
+    }
+}
+
+fn is_ongoing(accumulator: &mut dyn GroupsAccumulator) -> bool {
+    let narrow = of::<u8>(accumulator).is_some_and(|groups| groups.ongoing.is_some());
+    narrow || of::<u32>(accumulator).is_some_and(|groups| groups.ongoing.is_some())
+}
+
 /// Adds the rows of another accumulator of the same call, whose group `g` is `groups[g]` here, of `count`
 /// there are; `false` if these are not accumulators of this module. A partial state would be all rows
 /// once more.
@@ -325,9 +442,6 @@ pub fn absorb(
     groups: &[usize],
     count: usize,
 ) -> bool {
-    fn of<M: Mask>(accumulator: &mut dyn GroupsAccumulator) -> Option<&mut Groups<M>> {
-        (accumulator as &mut dyn Any).downcast_mut()
-    }
     fn try_absorb<M: Mask>(
         mine: &mut Groups<M>,
         other: &mut Groups<M>,
@@ -336,6 +450,9 @@ pub fn absorb(
     ) {
         mine.groups = count;
         mine.log.absorb(std::mem::take(&mut other.log), groups);
+    }
+    if is_ongoing(accumulator) || is_ongoing(other) {
+        return false;
     }
     if let (Some(mine), Some(other)) = (of::<u8>(accumulator), of::<u8>(other)) {
         try_absorb(mine, other, groups, count);
@@ -384,10 +501,9 @@ pub fn update_runs(
     runs: &[RowRun],
     count: usize,
 ) -> Result<bool> {
-    let accumulator: &mut dyn Any = accumulator;
-    if let Some(groups) = accumulator.downcast_mut::<Groups<u8>>() {
+    if let Some(groups) = of::<u8>(accumulator) {
         groups.update(values, runs, None, count)?;
-    } else if let Some(groups) = accumulator.downcast_mut::<Groups<u32>>() {
+    } else if let Some(groups) = of::<u32>(accumulator) {
         groups.update(values, runs, None, count)?;
     } else {
         return Ok(false);
@@ -406,16 +522,19 @@ impl<M: Mask> Groups<M> {
         self.groups = count;
         let values = &values[self.leading..];
         let times = raw_times(&values[0])?;
-        let masks = masks_of::<M>(&values[1..], times.len());
+        let masks: Vec<M> = match values[1].as_primitive_opt::<UInt8Type>() {
+            Some(bits) => bits.values().iter().map(|bits| M::from_bits(u32::from(*bits))).collect(),
+            None => masks_of(&values[1..], times.len()),
+        };
         // Neither a row without a time nor one that FILTER leaves out.
         let valid = values[0].nulls().map(|valid| valid.inner().clone());
         let kept = match (valid, filter.map(holds)) {
             (Some(valid), Some(filter)) => Some(&valid & &filter),
             (valid, filter) => valid.or(filter),
         };
-        if kept.is_none() && (self.keep_all || masks.iter().all(|mask| mask.bits() != 0)) {
-            self.log.extend(runs, &times, &masks);
-            return Ok(());
+        let is_any_mask_well = self.keep_all || self.ongoing.is_some();
+        if kept.is_none() && (is_any_mask_well || masks.iter().all(|mask| mask.bits() != 0)) {
+            return self.add(runs, &times, &masks);
         }
         let is_wanted = |row: usize| {
             (self.keep_all || masks[row].bits() != 0)
@@ -432,7 +551,18 @@ impl<M: Mask> Groups<M> {
         }
         let times: Vec<i64> = wanted.iter().map(|row| times[*row]).collect();
         let masks: Vec<M> = wanted.iter().map(|row| masks[*row]).collect();
-        self.log.extend(&left, &times, &masks);
+        self.add(&left, &times, &masks)
+    }
+
+    fn add(&mut self, runs: &[RowRun], times: &[i64], masks: &[M]) -> Result<()> {
+        match &mut self.ongoing {
+            None => self.log.extend(runs, times, masks),
+            Some(ongoing) => {
+                if !ongoing.add(runs, times, masks, self.groups) {
+                    return resources_err!("{NOT_IN_ORDER}");
+                }
+            }
+        }
         Ok(())
     }
 }
@@ -449,6 +579,11 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        if let Some(ongoing) = &mut self.ongoing {
+            let levels = ongoing.take(emit_to, self.groups);
+            self.groups -= levels.len();
+            return Ok(Arc::new(levels.into_iter().map(|n| n as i32).collect::<Int32Array>()));
+        }
         let mut answers = Vec::with_capacity(self.groups);
         let ties = !matches!(self.question, Question::Funnel(_));
         self.groups -= self.log.take(emit_to, self.groups, |groups| {
@@ -472,6 +607,9 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        if self.ongoing.is_some() {
+            return internal_err!("a funnel of rows in order was asked for its rows");
+        }
         let (mut bytes, mut offsets) = (Vec::new(), vec![0]);
         self.groups -= self.log.take(emit_to, self.groups, |groups| {
             for pair in groups.starts.windows(2) {
@@ -492,6 +630,9 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
         group_indices: &[usize],
         total_num_groups: usize,
     ) -> Result<()> {
+        if self.ongoing.is_some() {
+            return internal_err!("a funnel of rows in order was given others' rows");
+        }
         self.groups = total_num_groups;
         let Some(states) = values.first() else { return Ok(()) };
         let states = states.as_binary::<i64>();
@@ -522,14 +663,15 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
         filter: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
         let rows = values[0].len();
+        let question = self.question.clone();
         let mut each =
-            Self { question: self.question.clone(), log: EventLog::default(), groups: 0, ..*self };
+            Self { question, log: EventLog::default(), ongoing: None, groups: 0, ..*self };
         each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
         each.state(EmitTo::All)
     }
 
     fn size(&self) -> usize {
-        self.log.size()
+        self.log.size() + self.ongoing.as_ref().map_or(0, Ongoing::size)
     }
 }
 

@@ -17,11 +17,15 @@
 //! - Of all chains that reach a step, the one with the latest start can go on the longest, so one
 //!   start per step is all there is to remember.
 //!
+//! - [`Ongoing`] is the same, of rows that come in the order of time.
+//!
 //! # Source
 //! ClickHouse's `windowFunnel` (26.9). `strict_increase` differs where ClickHouse forgets an
 //! earlier event of a step for a later one: `A@1 B@2 B@3 C@3` is 3 here and 2 there.
 
-use crate::event_log::Mask;
+use datafusion_expr::EmitTo;
+
+use crate::event_log::{Mask, RowRun};
 
 /// Conditions that a function takes at most: a bit each.
 pub(crate) const CONDITIONS_MAX: usize = 32;
@@ -66,7 +70,7 @@ impl Funnel {
     pub fn level<M: Mask>(&self, times: &[i64], masks: &[M]) -> usize {
         let each_later = times.is_sorted_by(|a, b| a < b);
         if each_later && self.mode == Mode::Default && times.first() != Some(&NEVER) {
-            return self.level_of_single(times, masks);
+            return self.level_of_different_times(times, masks);
         }
         let mut chains = Chains { latest: [0; CONDITIONS_MAX], reached: 0, window: self.window };
         let mut row = 0;
@@ -94,7 +98,7 @@ impl Funnel {
 
     /// The same in the default mode, of rows of different times: without a branch, because which step comes
     /// next is hard to foresee.
-    fn level_of_single<M: Mask>(&self, times: &[i64], masks: &[M]) -> usize {
+    fn level_of_different_times<M: Mask>(&self, times: &[i64], masks: &[M]) -> usize {
         // Until when the step after can be passed; in front of them all that of the first step: always.
         let mut until = [NEVER; CONDITIONS_MAX + 1];
         for (time, mask) in times.iter().zip(masks) {
@@ -113,6 +117,106 @@ impl Funnel {
 
 /// Before all times but itself.
 const NEVER: i64 = i64::MIN;
+
+/// The funnels of many groups whose rows come in the order of time: a few numbers for each group, and no
+/// rows. The bits of a group's last time are kept until a later time comes, because rows of one time are
+/// taken together.
+#[derive(Debug)]
+pub(crate) struct Ongoing {
+    funnel: Funnel,
+    /// For each group, until when the step after each step can be passed, in front of them a place for that
+    /// of the first; then its last time.
+    states: Vec<i64>,
+    /// For each group, the bits of its last time.
+    bits: Vec<u32>,
+}
+
+impl Ongoing {
+    /// `None` in a mode that looks at single rows of one time.
+    pub fn new(funnel: Funnel) -> Option<Self> {
+        let looks_at_rows = matches!(funnel.mode, Mode::StrictOrder | Mode::StrictDedup);
+        (!looks_at_rows).then(|| Self { funnel, states: Vec::new(), bits: Vec::new() })
+    }
+
+    fn width(&self) -> usize {
+        self.funnel.steps + 2
+    }
+
+    /// Adds rows in the groups of `runs`, of which there are `groups`; `false` if they are not in the order
+    /// of time, after which nothing more can be asked.
+    #[must_use]
+    pub fn add<M: Mask>(
+        &mut self,
+        runs: &[RowRun],
+        times: &[i64],
+        masks: &[M],
+        groups: usize,
+    ) -> bool {
+        let (width, funnel) = (self.width(), self.funnel);
+        self.states.resize(groups * width, NEVER);
+        self.bits.resize(groups, 0);
+        let mut from = 0;
+        for RowRun { end, group } in runs.iter().copied() {
+            let state = &mut self.states[group * width..(group + 1) * width];
+            let (until, last) = state.split_at_mut(width - 1);
+            let (mut last_time, mut bits) = (last[0], self.bits[group]);
+            for (time, mask) in times[from..end].iter().zip(&masks[from..end]) {
+                if *time > last_time {
+                    funnel.pass(until, bits, last_time);
+                    (last_time, bits) = (*time, mask.bits());
+                } else if *time == last_time && *time != NEVER {
+                    bits |= mask.bits();
+                } else {
+                    return false;
+                }
+            }
+            (last[0], self.bits[group], from) = (last_time, bits, end);
+        }
+        true
+    }
+
+    /// The steps passed by each group that is emitted, of so many; the others move down.
+    pub fn take(&mut self, emit_to: EmitTo, groups: usize) -> Vec<usize> {
+        let width = self.width();
+        self.states.resize(groups * width, NEVER);
+        self.bits.resize(groups, 0);
+        let emitted = match emit_to {
+            EmitTo::All => groups,
+            EmitTo::First(first) => first,
+        };
+        let mut levels = Vec::with_capacity(emitted);
+        for (state, bits) in self.states.chunks_exact_mut(width).zip(&self.bits).take(emitted) {
+            let (until, last) = state.split_at_mut(width - 1);
+            self.funnel.pass(until, *bits, last[0]);
+            levels.push(until[1..].iter().take_while(|until| **until != NEVER).count());
+        }
+        self.states.drain(..emitted * width);
+        self.bits.drain(..emitted);
+        levels
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> usize {
+        self.states.capacity() * size_of::<i64>() + self.bits.capacity() * size_of::<u32>()
+    }
+}
+
+impl Funnel {
+    /// Takes the events of one time. `until`: as in [`Ongoing`].
+    fn pass(&self, until: &mut [i64], mut bits: u32, time: i64) {
+        until[0] = time.saturating_add(self.window);
+        while bits != 0 {
+            let step = match self.mode {
+                // The last step first, so that no event follows another of the same time.
+                Mode::StrictIncrease => 31 - bits.leading_zeros(),
+                _ => bits.trailing_zeros(),
+            };
+            bits &= !(1 << step);
+            let (step, before) = (step as usize, until[step as usize]);
+            until[step + 1] = if time <= before { before } else { until[step + 1] };
+        }
+    }
+}
 
 /// What is known of the chains so far.
 struct Chains {
@@ -262,12 +366,54 @@ mod tests {
             rows.sort_by_key(|row| row.0);
             let (times, masks): (Vec<i64>, Vec<u32>) = rows.iter().copied().unzip();
             let level = funnel.level(&times, &masks);
+            if let Some(ongoing) = Ongoing::new(funnel) {
+                assert_eq!(level_as_they_come(ongoing, &times, &masks, &mut random), level);
+            }
             assert_eq!(level, model(events, funnel), "seed {seed}: {funnel:?} {rows:?}");
             levels[mode][level] += 1;
         }
         for of_mode in levels {
             assert!(of_mode[..5].iter().all(|count| *count > 20), "cases too easy: {levels:?}");
         }
+    }
+
+    /// The rows of one group among others, by and by.
+    fn level_as_they_come(
+        mut ongoing: Ongoing,
+        times: &[i64],
+        masks: &[u32],
+        random: &mut Random,
+    ) -> usize {
+        let mut from = 0;
+        let mut others = 0;
+        while from < times.len() {
+            let rows = 1 + random.below((times.len() - from) as u64) as usize;
+            let here = from..from + rows;
+            let run = |group| [RowRun { end: rows, group }];
+            assert!(ongoing.add(&run(1), &times[here.clone()], &masks[here], others + 2));
+            others += random.below(3) as usize;
+            assert!(ongoing.add(&run(0), &vec![from as i64; rows], &vec![1u32; rows], others + 2));
+            from += rows;
+        }
+        let first = ongoing.take(EmitTo::First(1), others + 2);
+        assert_eq!(first, [usize::from(from > 0)]);
+        ongoing.take(EmitTo::All, others + 1)[0]
+    }
+
+    #[test]
+    fn rows_that_do_not_come_in_the_order_of_time_are_noticed() {
+        let funnel = Funnel { window: 5, mode: Mode::Default, steps: 2 };
+        let run = |group| [RowRun { end: 2, group }];
+        let ongoing = || Ongoing::new(funnel).unwrap();
+        assert!(ongoing().add(&run(0), &[3, 3], &[1u8, 2], 1));
+        assert!(!ongoing().add(&run(0), &[3, 2], &[1u8, 2], 1));
+        assert!(!ongoing().add(&run(0), &[i64::MIN, 2], &[1u8, 2], 1));
+        let mut later = ongoing();
+        assert!(later.add(&run(0), &[3, 4], &[1u8, 2], 1));
+        assert!(later.add(&run(1), &[1, 2], &[1u8, 2], 2));
+        assert!(!later.add(&run(0), &[3, 4], &[1u8, 2], 2));
+        assert!(Ongoing::new(Funnel { mode: Mode::StrictOrder, ..funnel }).is_none());
+        assert!(Ongoing::new(Funnel { mode: Mode::StrictDedup, ..funnel }).is_none());
     }
 
     #[test]
