@@ -64,6 +64,7 @@ use uplake_table::{
 
 use crate::ahead::{Ahead, Plan, Wanted, read_footer};
 use crate::hot::{Chunk, ColumnCache, Gather, Picked, Sieve, group_rows, pruned};
+use crate::id_ranges::IdRange;
 use crate::question::{join_question, question};
 use crate::repair::Repairs;
 use crate::warnings::Warnings;
@@ -130,8 +131,9 @@ impl IndexedSource {
     /// Begins to read ahead, once for all partitions.
     fn read_ahead(&self, config: &FileScanConfig, scan: impl FnOnce(Self) -> Scan) {
         let Some((pool, memory_bytes)) = &self.indexes.ahead else { return };
-        // A limit reads few rows.
-        if config.limit.is_some() || tokio::runtime::Handle::try_current().is_err() {
+        // A limit reads few rows; by ranges, kept columns are read.
+        let by_ranges = config.file_groups.iter().flat_map(|group| group.iter()).any(has_range);
+        if by_ranges || config.limit.is_some() || tokio::runtime::Handle::try_current().is_err() {
             return;
         }
         self.ahead.get_or_init(|| {
@@ -146,6 +148,35 @@ impl IndexedSource {
                 *memory_bytes,
             )
         });
+    }
+
+    /// The table.
+    pub fn table(&self) -> &str {
+        &self.indexes.table
+    }
+
+    /// Are neither its indexes asked nor few ids wanted, as far as is known before it runs?
+    pub fn reads_many(&self) -> bool {
+        let conditions = self.inner.filter();
+        let mut conditions = conditions.iter().flat_map(|p| split_conjunction(p));
+        !conditions.any(|c| names_ids(c) || question(c, &self.indexes.specs).is_some())
+    }
+
+    /// Are the columns that it reads kept, as far as the first row group of a file says?
+    pub fn keeps(&self, file: &PartitionedFile) -> bool {
+        let of_file = self.inner.table_schema().file_schema().fields();
+        let mut read =
+            self.inner.projection().map_or_else(Vec::new, ProjectionExprs::column_indices);
+        if let Some(predicate) = self.inner.filter().filter(|_| self.applies) {
+            read.extend(collect_columns(&predicate).iter().map(|column| column.index()));
+        }
+        let columns = read.iter().filter_map(|column| of_file.get(*column));
+        let chunk = |column: &str| Chunk {
+            file: file.object_meta.location.clone(),
+            row_group: 0,
+            column: column.to_owned(),
+        };
+        columns.into_iter().all(|field| self.indexes.columns.keeps(&chunk(field.name())))
     }
 
     /// Around what DataFusion made of the inner source.
@@ -338,6 +369,10 @@ pub(crate) fn lent(scan: Arc<dyn DataSource>) -> Arc<dyn DataSource> {
     Arc::new(FileScanConfigBuilder::from(config.clone()).with_source(source).build())
 }
 
+fn has_range(file: &PartitionedFile) -> bool {
+    file.extensions.get::<IdRange>().is_some()
+}
+
 /// The files of a scan in the order in which its partitions will open them.
 fn in_order(config: &FileScanConfig, source: &IndexedSource) -> Vec<PartitionedFile> {
     let groups = &config.file_groups;
@@ -425,7 +460,7 @@ impl MorselPlanner for IndexedPlanner {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
         let Self { scan, file } = *self;
         Ok(Some(MorselPlan::new().with_pending_planner(async move {
-            let answer = match scan.asks() {
+            let answer = match scan.asks() && !has_range(&file) {
                 true => scan.ask(&file).await?,
                 false => Arc::new(FileAnswer::everything()),
             };
@@ -596,6 +631,17 @@ impl Scan {
         let skipped = || self.counter("hot_rows_skipped");
         let gather = Arc::new(gather.with_sieves(sieves, skipped));
         let metadata = self.metadata(file).await?;
+        let predicate = inner.filter();
+        let mut read: Vec<usize> = projection.column_indices();
+        read.extend(predicate.iter().flat_map(collect_columns).map(|column| column.index()));
+        if let Some(range) = file.extensions.get::<IdRange>() {
+            if !has_types(&metadata, inner.table_schema(), &read) {
+                return Err(range.failed());
+            }
+            let picked = gather.scan_range(file, &metadata, range).await?;
+            self.count("hot_files", 1);
+            return Ok(Some(picked));
+        }
         let ids: Vec<_> = conditions.iter().filter(|c| names_constant_ids(c)).cloned().collect();
         if !ids.is_empty()
             && let Some(picked) = gather.named(file, &metadata, &ids)
@@ -603,9 +649,6 @@ impl Scan {
             self.count("hot_files", 1);
             return Ok(Some(picked));
         }
-        let predicate = inner.filter();
-        let mut read: Vec<usize> = projection.column_indices();
-        read.extend(predicate.iter().flat_map(collect_columns).map(|column| column.index()));
         if !gather.reads_columns() || !has_types(&metadata, inner.table_schema(), &read) {
             return Ok(None);
         }

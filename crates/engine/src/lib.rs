@@ -45,6 +45,7 @@ mod filter_ids;
 mod funnel;
 mod hot;
 mod id_keys;
+mod id_ranges;
 mod id_set;
 mod id_sets;
 mod indexed;

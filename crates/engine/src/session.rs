@@ -39,7 +39,7 @@ use uplake_table::{AsOf, Domain, IndexCache, Lake};
 use crate::admission::Admission;
 use crate::catalog::LakeCatalog;
 use crate::count_ids::count_ids;
-use crate::dense::{self, DenseAggregateExec, DenseAggregates, LookupJoins, TextTests};
+use crate::dense::{self, DenseAggregateExec, DenseAggregates, IdRanges, LookupJoins, TextTests};
 use crate::domain_functions;
 use crate::error::{EngineError, Result};
 use crate::filter_ids::{self, filter_ids};
@@ -659,9 +659,9 @@ impl Session {
         }
     }
 
-    /// A hash join keeps one side in memory, groups in arrays stay there, and every partition of a sort
-    /// needs room to merge. If that is too much, the same query runs again: with joins and groups that
-    /// spill, or sorting on one partition. Nothing has been handed out by then, because such a plan reads
+    /// A hash join keeps one side in memory, groups in arrays stay there, every partition of a sort needs
+    /// room to merge, and files may not be in the order of ids that groups by ranges need. If so, the same
+    /// query runs again: with joins and groups that spill, or sorting on one partition. Nothing has been handed out by then, because such a plan reads
     /// its input before it answers.
     async fn retry_with_less(
         &self,
@@ -747,9 +747,10 @@ fn physical_rules(
     };
     before(dense::PLACE, Arc::new(KeepSides));
     if let Some(too_many) = too_many_groups.cloned() {
-        before(dense::PLACE, Arc::new(DenseAggregates { too_many }));
+        before(dense::PLACE, Arc::new(DenseAggregates { too_many: Arc::clone(&too_many) }));
         before(dense::LAST_PLACE, Arc::new(LookupJoins));
         before(dense::LAST_PLACE, Arc::new(TextTests));
+        before(dense::LAST_PLACE, Arc::new(IdRanges { failed: too_many }));
         before(dense::LAST_PLACE, Arc::new(TopCandidates));
     }
     rules

@@ -1,11 +1,13 @@
 //! The operator: every thread its own groups, merged when all have come to their ends.
 //!
 //! Groups by ids are in as many parts as there are threads, by ranges of ids, so that they are merged
-//! and handed out by all threads, too. Files are sorted by ids: a batch is mostly of one part.
+//! and handed out by all threads, too. Files are sorted by ids: a batch is mostly of one part. Where the
+//! input itself comes by ranges of ids ([`Ranges`]), each is grouped by one thread, and nothing is merged.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, RecordBatch};
@@ -27,7 +29,7 @@ use datafusion::physical_plan::filter_pushdown::{
     ChildFilterDescription, FilterDescription, FilterPushdownPhase,
 };
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
 };
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -38,11 +40,12 @@ use datafusion::physical_plan::{
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryFutureExt};
 use tokio::task::JoinError;
+use uplake_functions::NOT_IN_ORDER;
 
 use super::keys::Keys;
 use super::lookup::{Lookup, NOBODY, NONE, Seen, Side};
 use super::rows::Rows;
-use super::sums::{Plan, Slot};
+use super::sums::{Held, Plan, Slot};
 use super::{too_many, with_columns};
 use crate::pool::ARRAYS;
 
@@ -76,6 +79,18 @@ pub(super) struct What {
     pub sums: Vec<Plan>,
     /// The rows are joined first.
     pub lookup: Option<Lookup>,
+    /// Each partition of the input has other ids.
+    pub ranges: Option<Ranges>,
+}
+
+/// Partitions of an input that have different ids, each id's rows in the order of time, see
+/// [`crate::id_ranges`]. Each thread groups one after the other.
+#[derive(Clone, Debug)]
+pub(super) struct Ranges {
+    pub count: usize,
+    pub threads: usize,
+    /// See [`crate::id_ranges::ByRanges::name`].
+    pub name: Arc<str>,
 }
 
 /// What rows are grouped by.
@@ -147,9 +162,9 @@ impl DenseAggregateExec {
         one_id: bool,
         sums: Vec<Plan>,
     ) -> Self {
-        let (schema, lookup) = (plan.schema(), None);
+        let (schema, lookup, ranges) = (plan.schema(), None, None);
         let columns = columns.into_iter().map(Group::Row).collect();
-        Self::over(What { schema, columns, types, one_id, sums, lookup }, Arc::clone(input))
+        Self::over(What { schema, columns, types, one_id, sums, lookup, ranges }, Arc::clone(input))
     }
 
     /// Does it look up what a join would have?
@@ -243,7 +258,10 @@ impl DenseAggregateExec {
     }
 
     pub(super) fn over(what: What, input: Arc<dyn ExecutionPlan>) -> Self {
-        let partitions = input.output_partitioning().partition_count();
+        let partitions = match &what.ranges {
+            Some(ranges) => ranges.threads,
+            None => input.output_partitioning().partition_count(),
+        };
         let properties = PlanProperties::new(
             EquivalenceProperties::new(Arc::clone(&what.schema)),
             Partitioning::UnknownPartitioning(partitions),
@@ -276,6 +294,9 @@ impl DenseAggregateExec {
 
     fn start(&self, context: &Arc<TaskContext>) -> Result<Whole> {
         let groups = MetricBuilder::new(&self.metrics).global_counter("groups");
+        if let Some(ranges) = &self.what.ranges {
+            return Ok(self.start_ranges(ranges, context, groups));
+        }
         let side = match &self.what.lookup {
             Some(lookup) => Some(self.read_side(lookup, context)?),
             None => None,
@@ -320,6 +341,30 @@ impl DenseAggregateExec {
         Ok(whole.map_err(Arc::new).boxed().shared())
     }
 
+    fn start_ranges(&self, ranges: &Ranges, context: &Arc<TaskContext>, groups: Count) -> Whole {
+        let next = Arc::new(AtomicUsize::new(0));
+        let thread = |number: usize| {
+            let thread = OfRanges {
+                what: self.what.clone(),
+                input: Arc::clone(&self.input),
+                context: Arc::clone(context),
+                baseline: BaselineMetrics::new(&self.metrics, number),
+            };
+            thread.take_all(Arc::clone(&next), ranges.clone())
+        };
+        let work: Vec<_> = (0..ranges.threads).map(thread).collect();
+        let whole = async move {
+            let threads: Vec<_> = work.into_iter().map(SpawnedTask::spawn).collect();
+            let mut batches = Vec::new();
+            for thread in threads {
+                batches.extend(ended(thread.join().await)?);
+            }
+            groups.add(batches.iter().map(RecordBatch::num_rows).sum());
+            Ok(batches.into())
+        };
+        whole.map_err(Arc::new).boxed().shared()
+    }
+
     fn read_side(&self, lookup: &Lookup, context: &Arc<TaskContext>) -> Result<SideRead> {
         let rows = lookup.side.execute(0, Arc::clone(context))?;
         let memory = MemoryConsumer::new("DenseLookup").register(context.memory_pool());
@@ -337,6 +382,52 @@ impl DenseAggregateExec {
 
 fn ended<T>(joined: Result<Result<T>, JoinError>) -> Result<T> {
     joined.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
+}
+
+/// A thread that takes one range after the other.
+struct OfRanges {
+    what: What,
+    input: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    baseline: BaselineMetrics,
+}
+
+impl OfRanges {
+    /// The groups of each range that was not taken by another thread: `next` is the next one.
+    async fn take_all(self, next: Arc<AtomicUsize>, ranges: Ranges) -> Result<Vec<RecordBatch>> {
+        let mut batches = Vec::new();
+        loop {
+            let range = next.fetch_add(1, Ordering::Relaxed);
+            if range >= ranges.count {
+                return Ok(batches);
+            }
+            let groups = self.take(range).await.map_err(|error| match error.find_root() {
+                DataFusionError::ResourcesExhausted(message)
+                    if message.starts_with(NOT_IN_ORDER) =>
+                {
+                    too_many(&ranges.name)
+                }
+                _ => error,
+            })?;
+            if groups.num_rows() > 0 {
+                batches.push(groups);
+            }
+        }
+    }
+
+    async fn take(&self, range: usize) -> Result<RecordBatch> {
+        let memory = MemoryConsumer::new(ARRAYS).register(self.context.memory_pool());
+        let mut groups = Groups::new(self.what.clone(), memory)?;
+        groups.slots.iter_mut().for_each(Slot::expect_order);
+        let mut rows = Rows::default();
+        let mut input = self.input.execute(range, Arc::clone(&self.context))?;
+        while let Some(batch) = input.next().await {
+            let _timer = self.baseline.elapsed_compute().timer();
+            groups.add(&batch?, None, &mut rows)?;
+        }
+        let _timer = self.baseline.elapsed_compute().timer();
+        groups.finish()
+    }
 }
 
 /// What a thread has seen.
@@ -438,12 +529,22 @@ fn pieces_of_ids(ids: &Int32Array, parts: usize) -> Vec<(usize, Range<usize>)> {
 /// The same of rows of the other side, of which `share` are together. Those without a partner are where
 /// the row before them is: every part has a group that is not handed out.
 fn pieces_of_partners(partners: &[u32], share: usize, parts: usize) -> Vec<(usize, Range<usize>)> {
+    // Mostly all are in one part. After NONE comes 0.
+    let bounds = |(least, after): (u32, u32), partner: &u32| {
+        (least.min(*partner), after.max(partner.wrapping_add(1)))
+    };
+    let (least, after) = partners.iter().fold((NONE, 0), bounds);
+    let part_of = |partner: u32| (partner as usize / share).min(parts - 1);
+    if after == 0 || part_of(least) == part_of(after - 1) {
+        let part = if after == 0 { 0 } else { part_of(least) };
+        return vec![(part, 0..partners.len())];
+    }
     let mut last = 0..0;
     let mut part = 0;
     let together = |row: usize| {
         let partner = partners[row];
         if partner != NONE && !last.contains(&(partner as usize)) {
-            part = (partner as usize / share).min(parts - 1);
+            part = part_of(partner);
             last = part * share..(part + 1) * share;
         }
         part
@@ -532,8 +633,9 @@ impl Groups {
         let count = self.keys.len();
         self.rows.resize(count, 0);
         rows.add_to_each(&mut self.rows, 1);
+        let mut held = Held::default();
         for slot in &mut self.slots {
-            slot.add(batch, rows, count)?;
+            slot.add(batch, rows, &mut held, count)?;
         }
         self.account()
     }
@@ -617,7 +719,7 @@ impl Groups {
                 Some(side) => Ok(side.of_key(place, self.partners.clone())),
                 None => Err(DataFusionError::Internal("a group has no other side".into())),
             };
-            columns.push(slot.with_sums(sums).finish(&self.rows, of_key)?);
+            columns.push(slot.finish(&self.rows, sums, of_key)?);
         }
         let kept: Option<BooleanArray> = match (self.side, joined) {
             (Some(_), None) => {
@@ -644,9 +746,10 @@ impl DisplayAs for DenseAggregateExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let aggregates = self.what.names(self.what.columns.len(), self.what.schema.fields().len());
         write!(f, "DenseAggregateExec: gby=[{}], aggr=[{aggregates}]", self.group_names())?;
-        match &self.what.lookup {
-            Some(lookup) => write!(f, ", {lookup}"),
-            None => Ok(()),
+        match (&self.what.lookup, &self.what.ranges) {
+            (Some(lookup), _) => write!(f, ", {lookup}"),
+            (None, Some(ranges)) => write!(f, ", ranges={}", ranges.count),
+            (None, None) => Ok(()),
         }
     }
 }

@@ -178,12 +178,19 @@ impl IdKeys {
 
     /// The group of each id that has one, or [`NONE`]; and how many have.
     pub fn look_up(&self, ids: &Int32Array) -> (Vec<u32>, usize) {
-        let place = |id: i32| {
-            let id = id as u32;
-            let page = self.pages.get((id >> PAGE_SHIFT) as usize).and_then(Option::as_ref);
-            page.map_or(NONE, |page| page[id as usize % PAGE].wrapping_sub(1))
+        let page = |id: u32| self.pages.get((id >> PAGE_SHIFT) as usize).and_then(Option::as_ref);
+        let in_page = |page: &[u32; PAGE], id: u32| page[id as usize % PAGE].wrapping_sub(1);
+        let values = ids.values();
+        let first = values.first().map_or(0, |id| *id as u32);
+        // Files are sorted by ids: mostly all are in one page.
+        let differ = values.iter().fold(0, |differ, id| differ | (*id as u32 ^ first));
+        let mut found: Vec<u32> = match page(first).filter(|_| differ >> PAGE_SHIFT == 0) {
+            Some(page) => values.iter().map(|id| in_page(page, *id as u32)).collect(),
+            None => {
+                let place = |id: u32| page(id).map_or(NONE, |page| in_page(page, id));
+                values.iter().map(|id| place(*id as u32)).collect()
+            }
         };
-        let mut found: Vec<u32> = ids.values().iter().map(|id| place(*id)).collect();
         if let Some(nulls) = ids.nulls() {
             let rows = found.iter_mut().zip(nulls).filter(|(_, valid)| !valid);
             rows.for_each(|(place, _)| *place = NONE);

@@ -13,6 +13,7 @@ mod exec;
 mod joins;
 mod keys;
 mod lookup;
+mod ranges;
 mod rows;
 mod sums;
 mod text_tests;
@@ -36,6 +37,7 @@ pub(crate) use exec::DenseAggregateExec;
 pub(crate) use joins::LookupJoins;
 use keys::Keys;
 pub(crate) use lookup::AmongIds;
+pub(crate) use ranges::IdRanges;
 use sums::Plan;
 pub(crate) use sums::true_only;
 pub(crate) use text_tests::TextTests;
@@ -50,7 +52,7 @@ pub(crate) struct DenseAggregates {
 
 /// The rule before which [`DenseAggregates`] has its place.
 pub(crate) const PLACE: &str = "EnsureRequirements";
-/// That of [`LookupJoins`] and then [`TextTests`]: scans know of joins by then.
+/// That of [`LookupJoins`], [`TextTests`] and [`IdRanges`]: scans know of joins by then.
 pub(crate) const LAST_PLACE: &str = "SanityCheckPlan";
 
 impl PhysicalOptimizerRule for DenseAggregates {
@@ -144,15 +146,15 @@ fn with_columns(
 }
 
 /// The error of a plan that is better run without arrays; memory is not the reason.
-const TOO_MANY_GROUPS: &str = "too many groups for arrays";
+const NOT_FOR_ARRAYS: &str = "groups that are not for arrays";
 
-/// `columns`: what the rows are grouped by.
-fn too_many(columns: &str) -> DataFusionError {
-    DataFusionError::ResourcesExhausted(format!("{TOO_MANY_GROUPS}: {columns}"))
+/// `columns`: what the rows are grouped by, or what else is not to be tried again.
+pub(crate) fn too_many(columns: &str) -> DataFusionError {
+    DataFusionError::ResourcesExhausted(format!("{NOT_FOR_ARRAYS}: {columns}"))
 }
 
 /// The columns of [`too_many`], if an error is that.
 pub(crate) fn too_many_by(error: &DataFusionError) -> Option<String> {
     let DataFusionError::ResourcesExhausted(message) = error.find_root() else { return None };
-    message.strip_prefix(TOO_MANY_GROUPS)?.strip_prefix(": ").map(str::to_owned)
+    message.strip_prefix(NOT_FOR_ARRAYS)?.strip_prefix(": ").map(str::to_owned)
 }

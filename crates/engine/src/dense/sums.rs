@@ -13,15 +13,16 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type, Schema};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, Column, Literal};
+use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 
-use uplake_functions::{absorb, update_runs};
+use uplake_functions::{EventBits, RowRun, absorb, expect_order, time_of, update_runs};
 
 use super::rows::Rows;
+use super::text_tests::asks;
 
 /// Functions that take numbers out of rows, and keep no part of a column.
 const FORGETFUL: [&str; 6] =
@@ -64,6 +65,7 @@ impl Plan {
             return None;
         }
         let arguments = function.expressions();
+        let arguments = EventBits::in_arguments(function.fun(), &arguments).unwrap_or(arguments);
         let mut plan = Self {
             what: What::Other,
             function: Arc::clone(function),
@@ -121,6 +123,11 @@ impl Plan {
     /// Are the rows that it sees of no use to it later? An array of values, for one, keeps them.
     pub fn forgets_rows(&self) -> bool {
         self.what != What::Other || FORGETFUL.contains(&self.function.fun().name())
+    }
+
+    /// The time by which it orders rows.
+    pub fn time(&self) -> Option<&Arc<dyn PhysicalExpr>> {
+        time_of(self.function.fun(), &self.arguments)
     }
 
     pub fn expressions(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
@@ -216,6 +223,42 @@ enum Values {
     Other(Box<dyn GroupsAccumulator>),
 }
 
+/// Where parts of conditions hold in a batch: aggregates have parts in common.
+#[derive(Default)]
+pub(super) struct Held(Vec<(Arc<dyn PhysicalExpr>, BooleanBuffer)>);
+
+impl Held {
+    /// Where a condition holds, and is not NULL. If no part of it can fail or say something else when it is
+    /// asked again, its parts are looked at one by one.
+    fn of(
+        &mut self,
+        condition: &Arc<dyn PhysicalExpr>,
+        batch: &RecordBatch,
+    ) -> Result<BooleanBuffer> {
+        let evaluate = |expr: &Arc<dyn PhysicalExpr>| -> Result<BooleanBuffer> {
+            let held = expr.evaluate(batch)?.into_array(batch.num_rows())?;
+            Ok(true_only(held.as_boolean()))
+        };
+        let parts = split_conjunction(condition);
+        if !parts.iter().all(|part| part.is::<Column>() || asks(part)) {
+            return evaluate(condition);
+        }
+        let mut all: Option<BooleanBuffer> = None;
+        for part in parts {
+            let held = match self.0.iter().find(|(known, _)| known == part) {
+                Some((_, held)) => held.clone(),
+                None => {
+                    let held = evaluate(part)?;
+                    self.0.push((Arc::clone(part), held.clone()));
+                    held
+                }
+            };
+            all = Some(all.map_or_else(|| held.clone(), |all| &all & &held));
+        }
+        Ok(all.unwrap_or_else(|| BooleanBuffer::new_set(batch.num_rows())))
+    }
+}
+
 /// One aggregate of all groups.
 pub(super) struct Slot {
     plan: Plan,
@@ -225,16 +268,26 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Adds rows, which are in groups of `count` there are.
-    pub fn add(&mut self, batch: &RecordBatch, rows: &mut Rows, count: usize) -> Result<()> {
+    /// The rows of each group will come in the order of time, and nothing will be merged.
+    pub fn expect_order(&mut self) {
+        if let Values::Other(accumulator) = &mut self.values {
+            expect_order(accumulator.as_mut());
+        }
+    }
+
+    /// Adds rows, which are in groups of `count` there are. `held`: of this batch.
+    pub fn add(
+        &mut self,
+        batch: &RecordBatch,
+        rows: &mut Rows,
+        held: &mut Held,
+        count: usize,
+    ) -> Result<()> {
         if self.is_of_key() {
             return Ok(());
         }
-        let condition = match &self.plan.condition {
-            None => None,
-            Some(condition) => Some(condition.evaluate(batch)?.into_array(batch.num_rows())?),
-        };
-        let condition = condition.as_ref().map(|c| BooleanArray::from(true_only(c.as_boolean())));
+        let condition = self.plan.condition.as_ref().map(|condition| held.of(condition, batch));
+        let condition = condition.transpose()?.map(BooleanArray::from);
         if let Values::Other(accumulator) = &mut self.values {
             let arguments: Vec<ArrayRef> = self
                 .plan
@@ -306,13 +359,26 @@ impl Slot {
         match (&mut self.values, value) {
             (Values::Numbers(sums), ScalarValue::Float64(x)) => {
                 sums.resize(count, 0.0);
-                let ones = vec![x.unwrap_or_default(); rows.len()];
-                add_wanted(&ones, rows, bits, sums, |sum, x| *sum += x);
+                let x = x.unwrap_or_default();
+                // A whole number added up so often is exact.
+                if let (Some(runs), Some(bits), true) = (rows.runs(), bits, is_small_whole(x)) {
+                    count_in_runs(bits, runs, |group, n| sums[group] += x * n as f64);
+                } else {
+                    let ones = vec![x; rows.len()];
+                    add_wanted(&ones, rows, bits, sums, |sum, x| *sum += x);
+                }
             }
             (Values::Whole(sums), ScalarValue::Int64(x)) => {
                 sums.resize(count, 0);
-                let ones = vec![x.unwrap_or_default(); rows.len()];
-                add_wanted(&ones, rows, bits, sums, plus);
+                let x = x.unwrap_or_default();
+                if let (Some(runs), Some(bits)) = (rows.runs(), bits) {
+                    let add =
+                        |group: usize, n: usize| plus(&mut sums[group], x.wrapping_mul(n as i64));
+                    count_in_runs(bits, runs, add);
+                } else {
+                    let ones = vec![x; rows.len()];
+                    add_wanted(&ones, rows, bits, sums, plus);
+                }
             }
             _ => {}
         }
@@ -357,7 +423,7 @@ impl Slot {
         Ok(())
     }
 
-    /// The sums that it takes from another of these.
+    /// The sums that it takes from another of these, for [`Self::finish`].
     pub fn sums_of_other(&self, slots: &[Self]) -> Option<Vec<f64>> {
         let Values::SumsOf(other) = self.values else { return None };
         match &slots[other].values {
@@ -367,23 +433,24 @@ impl Slot {
         }
     }
 
-    pub fn with_sums(mut self, sums: Option<Vec<f64>>) -> Self {
-        self.values = sums.map_or(self.values, Values::Numbers);
-        self
-    }
-
-    /// The aggregate of every group. `rows`: rows of each; `of_key`: the values at a place, by
-    /// [`Plan::of_key`].
+    /// The aggregate of every group. `rows`: rows of each; `sums`: those of another slot, if it takes them;
+    /// `of_key`: the values at a place, by [`Plan::of_key`].
     pub fn finish(
         self,
         rows: &[i64],
+        sums: Option<Vec<f64>>,
         of_key: impl Fn(usize) -> Result<ArrayRef>,
     ) -> Result<ArrayRef> {
         let counts = || rows.iter().zip(&self.missing).map(|(rows, missing)| rows - missing);
-        Ok(match self.values {
+        let values = match (self.values, sums) {
+            (Values::SumsOf(_), Some(sums)) => Values::Numbers(sums),
+            (values, _) => values,
+        };
+        Ok(match values {
             Values::Other(mut accumulator) => accumulator.evaluate(EmitTo::All)?,
             Values::OfKey(place) => of_key(place)?,
-            Values::Count | Values::SumsOf(_) => Arc::new(counts().collect::<Int64Array>()),
+            Values::Count => Arc::new(counts().collect::<Int64Array>()),
+            Values::SumsOf(other) => return internal_err!("a mean without the sums of {other}"),
             Values::Whole(sums) => {
                 let sum = |(sum, count): (i64, i64)| (count > 0).then_some(sum);
                 Arc::new(sums.into_iter().zip(counts()).map(sum).collect::<Int64Array>())
@@ -475,6 +542,36 @@ fn add_wanted<T: Copy + Default>(
     });
     for (sum, copies) in sums.iter_mut().zip(copies.chunks(COPIES)) {
         copies.iter().for_each(|copy| plus(sum, *copy));
+    }
+}
+
+/// Are any so many of it, up to the rows of a batch, exactly what they are one by one?
+fn is_small_whole(x: f64) -> bool {
+    x.fract() == 0.0 && x.abs() < (1u64 << 20) as f64
+}
+
+/// Calls `add` with the group of each run and the rows of it that are wanted.
+fn count_in_runs(wanted: &BooleanBuffer, runs: &[RowRun], mut add: impl FnMut(usize, usize)) {
+    let words: Vec<u64> = wanted.bit_chunks().iter_padded().collect();
+    let mut before = 0;
+    // Of all words before each.
+    let counts: Vec<usize> = words
+        .iter()
+        .map(|word| {
+            let here = before;
+            before += word.count_ones() as usize;
+            here
+        })
+        .collect();
+    let until = |row: usize| match words.get(row / 64) {
+        Some(word) => counts[row / 64] + (word & ((1 << (row % 64)) - 1)).count_ones() as usize,
+        None => before,
+    };
+    let mut last = 0;
+    for run in runs {
+        let now = until(run.end);
+        add(run.group, now - last);
+        last = now;
     }
 }
 

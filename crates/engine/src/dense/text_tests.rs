@@ -32,6 +32,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use uplake_functions::EventBits;
 
 use super::exec::{DenseAggregateExec, SIDE_COLUMNS};
 use super::{compares, rewritten, with_columns};
@@ -89,8 +90,9 @@ fn asked_below(aggregate: &DenseAggregateExec) -> Result<Option<DenseAggregateEx
     };
     let schema = scan.schema();
     let mut tests: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
+    let asks_bits = !aggregate.is_outer();
     for expr in expressions.iter().chain(&conditions) {
-        find_tests(expr, &schema, &mut tests)?;
+        find_tests(expr, &schema, asks_bits, &mut tests)?;
     }
     if aggregate.is_outer() {
         tests.retain(is_null_of_null);
@@ -161,14 +163,15 @@ fn moved(
     })
 }
 
-/// Adds the largest parts that are questions about one column of text.
+/// Adds the largest parts that are questions about one column of text; with `asks_bits` some at once, too.
 fn find_tests(
     expr: &Arc<dyn PhysicalExpr>,
     schema: &Schema,
+    asks_bits: bool,
     tests: &mut Vec<Arc<dyn PhysicalExpr>>,
 ) -> Result<()> {
     expr.apply(|part| {
-        if !is_test(part, schema) {
+        if !is_test(part, schema, asks_bits) {
             return Ok(TreeNodeRecursion::Continue);
         }
         if !tests.contains(part) {
@@ -179,13 +182,16 @@ fn find_tests(
     Ok(())
 }
 
-fn is_test(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+fn is_test(expr: &Arc<dyn PhysicalExpr>, schema: &Schema, asks_bits: bool) -> bool {
     let columns = collect_columns(expr);
     let mut columns = columns.iter();
     let (Some(column), None) = (columns.next(), columns.next()) else { return false };
     column.index() < SIDE_COLUMNS
         && schema.field(column.index()).data_type() == &DataType::Utf8View
-        && asks(expr)
+        && match expr.downcast_ref::<EventBits>() {
+            Some(bits) => asks_bits && bits.conditions().iter().all(asks),
+            None => asks(expr),
+        }
 }
 
 /// Is the answer NULL where there is no text?
@@ -197,8 +203,8 @@ fn is_null_of_null(test: &Arc<dyn PhysicalExpr>) -> bool {
     answer.and_then(|answer| answer.into_array(1).ok()).is_some_and(|answer| answer.is_null(0))
 }
 
-/// Is this true, false or NULL, for any text?
-fn asks(expr: &Arc<dyn PhysicalExpr>) -> bool {
+/// Is this true, false or NULL, for any values?
+pub(super) fn asks(expr: &Arc<dyn PhysicalExpr>) -> bool {
     let is_plain = |expr: &Arc<dyn PhysicalExpr>| expr.is::<Column>() || expr.is::<Literal>();
     if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
         return match binary.op() {

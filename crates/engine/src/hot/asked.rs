@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt8Array, new_null_array,
 };
 use datafusion::arrow::buffer::{BooleanBuffer, NullBuffer};
-use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, UInt8Type, UInt16Type};
-use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
@@ -16,12 +14,24 @@ use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 /// What an expression says of each value of a column that is kept as numbers.
 #[derive(Clone)]
 pub(super) struct Asked {
-    column: ArrayRef,
-    /// By number; 2 is NULL.
+    /// Among the fields that are read.
+    pub column: usize,
+    /// By number; for each number of 8 bits there is one.
     answers: Arc<[u8]>,
     /// Of NULL.
     null: u8,
-    may_be_null: bool,
+    kind: Kind,
+}
+
+/// What answers are.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// No or yes.
+    Boolean,
+    /// Or 2, which is NULL.
+    Nullable,
+    /// Numbers as they are.
+    Number,
 }
 
 impl Asked {
@@ -41,42 +51,43 @@ impl Asked {
         let different = column_values.as_any_dictionary_opt()?.values();
         let schema = Arc::new(Schema::new(vec![Arc::clone(&fields[column])]));
         let expr = reassign_expr_columns(Arc::clone(expr), &schema).ok()?;
-        let ask = |values: ArrayRef| -> Option<Vec<u8>> {
+        let ask = |values: ArrayRef| -> Option<ArrayRef> {
             let rows = values.len();
             let batch = RecordBatch::try_new(Arc::clone(&schema), vec![values]).ok()?;
-            let said = expr.evaluate(&batch).ok()?.into_array(rows).ok()?;
-            let said = said.as_boolean_opt()?;
-            let answer = |answer: Option<bool>| answer.map_or(2, u8::from);
-            Some(said.iter().map(answer).collect())
+            expr.evaluate(&batch).ok()?.into_array(rows).ok()
         };
-        let answers = ask(Arc::clone(different))?;
-        let null = ask(new_null_array(different.data_type(), 1))?.first().copied()?;
+        let (said, of_null) =
+            (ask(Arc::clone(different))?, ask(new_null_array(different.data_type(), 1))?);
+        let (mut answers, null) = (answers_of(&said)?, *answers_of(&of_null)?.first()?);
         let has_nulls = column_values.null_count() > 0;
-        let may_be_null = answers.contains(&2) || (has_nulls && null == 2);
-        let column = Arc::clone(column_values);
-        Some(Self { column, answers: answers.into(), null, may_be_null })
+        let kind = match said.data_type() {
+            DataType::UInt8 => Kind::Number,
+            _ if answers.contains(&2) || (has_nulls && null == 2) => Kind::Nullable,
+            _ => Kind::Boolean,
+        };
+        answers.resize(answers.len().max(1 << 8), null);
+        Some(Self { column, answers: answers.into(), null, kind })
     }
 
-    /// The answers of a range of rows.
-    pub fn piece(&self, from: usize, rows: usize) -> ArrayRef {
-        self.of(&self.column.as_any_dictionary().keys().slice(from, rows))
+    /// The type of the answers.
+    pub fn data_type(&self) -> DataType {
+        match self.kind {
+            Kind::Boolean | Kind::Nullable => DataType::Boolean,
+            Kind::Number => DataType::UInt8,
+        }
     }
 
-    /// The answers of rows by number.
-    pub fn picked(&self, rows: &UInt32Array) -> Result<ArrayRef> {
-        Ok(self.of(&take(self.column.as_any_dictionary().keys(), rows, None)?))
-    }
-
-    fn of(&self, keys: &ArrayRef) -> ArrayRef {
-        // The number of a NULL means nothing, and may be none.
-        let answer = |number: usize| self.answers.get(number).copied().unwrap_or(self.null);
-        let mut answers: Vec<u8> = match keys.data_type() {
-            DataType::UInt8 => {
-                let all: [u8; 1 << 8] = std::array::from_fn(answer);
+    /// The answers of rows whose values have these numbers.
+    pub fn of(&self, keys: &dyn Array) -> ArrayRef {
+        let answers = &*self.answers;
+        let mut answers: Vec<u8> = match (keys.data_type(), answers.first_chunk::<{ 1 << 8 }>()) {
+            (DataType::UInt8, Some(answers)) => {
                 let numbers = keys.as_primitive::<UInt8Type>().values();
-                numbers.iter().map(|number| all[usize::from(*number)]).collect()
+                numbers.iter().map(|number| answers[usize::from(*number)]).collect()
             }
             _ => {
+                // The number of a NULL means nothing, and may be none.
+                let answer = |number: usize| answers.get(number).copied().unwrap_or(self.null);
                 let numbers = keys.as_primitive::<UInt16Type>().values();
                 numbers.iter().map(|number| answer(usize::from(*number))).collect()
             }
@@ -84,22 +95,34 @@ impl Asked {
         if let Some(nulls) = keys.nulls().filter(|nulls| nulls.null_count() > 0) {
             (!nulls.inner()).set_indices().for_each(|row| answers[row] = self.null);
         }
-        let valid = self.may_be_null.then(|| {
-            let valid = bits(&answers, |answer| u8::from(answer != 2));
-            // Below a NULL stands no.
-            answers.iter_mut().for_each(|answer| *answer &= 1);
-            NullBuffer::new(valid)
-        });
-        Arc::new(BooleanArray::new(bits(&answers, |answer| answer), valid))
+        let valid = match self.kind {
+            Kind::Number => return Arc::new(UInt8Array::from(answers)),
+            Kind::Boolean => None,
+            // Of no and yes the second bit is not set.
+            Kind::Nullable => Some(NullBuffer::new(bits(&answers, |answers| !(answers >> 1)))),
+        };
+        Arc::new(BooleanArray::new(bits(&answers, |answers| answers), valid))
     }
 }
 
-/// A bit for each answer; `bit` is 0 or 1.
-fn bits(answers: &[u8], bit: impl Fn(u8) -> u8) -> BooleanBuffer {
+/// Answers by [`Kind`]; `None` if they are of no such kind.
+fn answers_of(said: &ArrayRef) -> Option<Vec<u8>> {
+    if let Some(numbers) = said.as_primitive_opt::<UInt8Type>() {
+        return (numbers.null_count() == 0).then(|| numbers.values().to_vec());
+    }
+    let answer = |answer: Option<bool>| answer.map_or(2, u8::from);
+    Some(said.as_boolean_opt()?.iter().map(answer).collect())
+}
+
+/// A bit for each answer: the lowest of its byte in what `of_eight` makes of eight answers.
+fn bits(answers: &[u8], of_eight: impl Fn(u64) -> u64) -> BooleanBuffer {
+    const LOWEST: u64 = 0x0101_0101_0101_0101;
     // Moves the lowest bit of byte `n` to bit `56 + n`.
     const TO_TOP: u64 = 0x0102_0408_1020_4080;
-    let byte =
-        |answers: [u8; 8]| (u64::from_le_bytes(answers.map(&bit)).wrapping_mul(TO_TOP) >> 56) as u8;
+    let byte = |answers: [u8; 8]| {
+        let lowest = of_eight(u64::from_le_bytes(answers)) & LOWEST;
+        (lowest.wrapping_mul(TO_TOP) >> 56) as u8
+    };
     let (whole, rest) = answers.as_chunks::<8>();
     let mut bytes: Vec<u8> = whole.iter().map(|answers| byte(*answers)).collect();
     if !rest.is_empty() {
@@ -139,20 +162,20 @@ mod tests {
         let column = col("t", &schema).unwrap();
         let three = lit(ScalarValue::Utf8View(Some("3".into())));
         let three = binary(column.clone(), Operator::Eq, three, &schema).unwrap();
-        for (different, expr) in [0, 3, 300]
-            .into_iter()
-            .flat_map(|n| [(n, three.clone()), (n, is_null(column.clone()).unwrap())])
+        let number = cast(is_null(column.clone()).unwrap(), &schema, DataType::UInt8).unwrap();
+        let questions = [three, is_null(column).unwrap(), number];
+        for (different, expr) in
+            [0, 3, 300].iter().flat_map(|n| questions.iter().map(move |q| (*n, q)))
         {
             let plain = text(different);
             let kept = compact(&plain);
-            let asked = Asked::new(&expr, &[Arc::clone(&field)], |_| Some(&kept)).unwrap();
+            let asked = Asked::new(expr, &[Arc::clone(&field)], |_| Some(&kept)).unwrap();
             let batch = RecordBatch::try_new(Arc::clone(&schema), vec![plain]).unwrap();
             let expected = expr.evaluate(&batch).unwrap().into_array(2000).unwrap();
-            assert_eq!(&asked.piece(0, 2000), &expected);
-            assert_eq!(&asked.piece(70, 900), &expected.slice(70, 900));
-            let rows = UInt32Array::from(vec![1999, 0, 7, 7]);
-            let picked = datafusion::arrow::compute::take(&expected, &rows, None).unwrap();
-            assert_eq!(&asked.picked(&rows).unwrap(), &picked);
+            let keys = kept.as_any_dictionary().keys();
+            assert_eq!(&asked.of(keys), &expected);
+            assert_eq!(&asked.of(&keys.slice(70, 900)), &expected.slice(70, 900));
+            assert_eq!(asked.data_type(), *expected.data_type());
         }
     }
 

@@ -8,9 +8,9 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array,
 };
 use datafusion::arrow::buffer::BooleanBuffer;
-use datafusion::arrow::compute::filter_record_batch;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
-use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::arrow::compute::{filter_record_batch, take};
+use datafusion::arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectStore, ObjectStoreExt};
@@ -33,6 +33,7 @@ use uplake_table::Selection;
 
 use crate::ahead::read_ranges;
 use crate::dense::true_only;
+use crate::id_ranges::IdRange;
 
 use super::asked::Asked;
 use super::compact::{compact, picked, piece};
@@ -197,6 +198,34 @@ impl Gather {
         self.at_hand(file, metadata, wanted.collect()).await
     }
 
+    /// The rows of `file` whose ids are in a range.
+    ///
+    /// # Errors
+    /// If the columns are not kept and there is no room for them, or if the rows are not in the order of ids.
+    pub async fn scan_range(
+        self: &Arc<Self>,
+        file: &PartitionedFile,
+        metadata: &Arc<ParquetMetaData>,
+        range: &IdRange,
+    ) -> Result<Vec<Picked>> {
+        let all = metadata.row_groups().iter().enumerate().map(|(number, group)| {
+            let rows = usize::try_from(group.num_rows()).unwrap_or_default();
+            (number, std::iter::once(0..rows).collect())
+        });
+        let all = self.scan(file, metadata, all.collect(), false).await?;
+        let mut picked = all.ok_or_else(|| range.failed())?;
+        let ids = self.fields.iter().position(|field| *field.name() == *range.column);
+        for of_group in &mut picked {
+            let rows = match ids.map(|ids| &of_group.columns[ids]) {
+                Some(Values::Decoded(ids)) => range.rows(ids),
+                _ => None,
+            };
+            let rows = rows.ok_or_else(|| range.failed())?;
+            of_group.rows = Rows::Ranges(std::iter::once(rows).collect());
+        }
+        Ok(picked)
+    }
+
     /// The rows of `file` that `ids`, some of the conditions, name, if they are kept with all columns.
     pub fn named(
         self: &Arc<Self>,
@@ -208,7 +237,9 @@ impl Gather {
         let mut picked = Vec::new();
         for row_group in groups_of(file, metadata) {
             let named = self.cache.named(&question(Some(row_group)))?;
-            picked.extend(self.of_named(file, &named)?);
+            if !named.rows.is_empty() {
+                picked.push(self.of_named(file, &named)?);
+            }
         }
         Some(picked)
     }
@@ -251,19 +282,16 @@ impl Gather {
             }
             let named = Arc::new(named);
             self.cache.keep_named(question, Arc::clone(&named));
-            match self.of_named(file, &named) {
-                Some(of_group) => picked.extend(of_group),
-                None => return Ok(None),
+            if !named.rows.is_empty() {
+                let Some(of_group) = self.of_named(file, &named) else { return Ok(None) };
+                picked.push(of_group);
             }
         }
         Ok(Some(picked))
     }
 
-    /// Rows that are kept, as the scan reads them: none or one lot; `None` without one of the columns.
-    fn of_named(self: &Arc<Self>, file: &PartitionedFile, named: &Named) -> Option<Option<Picked>> {
-        if named.rows.is_empty() {
-            return Some(None);
-        }
+    /// Rows that are kept, as the scan reads them; `None` without one of the columns.
+    fn of_named(self: &Arc<Self>, file: &PartitionedFile, named: &Named) -> Option<Picked> {
         let partition = self.table.table_partition_cols();
         let value = |field: &FieldRef| match partition.iter().position(|p| p.name() == field.name())
         {
@@ -272,7 +300,7 @@ impl Gather {
         };
         let columns = self.fields.iter().map(value).collect::<Option<Vec<_>>>()?;
         let rows = Rows::Ranges(std::iter::once(0..named.rows.len()).collect());
-        Some(Some(Picked { gather: Arc::clone(self), rows, columns }))
+        Some(Picked { gather: Arc::clone(self), rows, columns })
     }
 
     /// The numbers of rows in these ranges of a row group for which all of `conditions` hold.
@@ -459,8 +487,8 @@ impl Layout {
                 None => Arc::clone(expr),
                 Some(answers) => {
                     let name = format!("__asked_{}", asked.len());
+                    fields.push(Arc::new(Field::new(&name, answers.data_type(), true)));
                     asked.push(answers);
-                    fields.push(Arc::new(Field::new(&name, DataType::Boolean, true)));
                     Arc::new(Column::new(&name, fields.len() - 1)) as _
                 }
             });
@@ -486,9 +514,24 @@ impl Layout {
             }
             (Values::Same(value), part) => value.to_array_of_size(part.rows()),
         });
-        let of_values = self.asked.iter().map(|asked| match part {
-            Part::Numbers(rows) => asked.picked(rows),
-            Part::Piece(from, rows) => Ok(asked.piece(*from, *rows)),
+        // The numbers of a column's values are taken once for all that is asked of it.
+        let mut keys: Vec<(usize, ArrayRef)> = Vec::new();
+        let of_values = self.asked.iter().map(|asked| {
+            let known = keys.iter().find(|(column, _)| *column == asked.column);
+            let keys_of_rows = match (known, &columns[asked.column]) {
+                (Some((_, keys)), _) => Arc::clone(keys),
+                (None, Values::Decoded(values)) => {
+                    let all = values.as_any_dictionary().keys();
+                    let found = match part {
+                        Part::Numbers(rows) => take(all, rows, None)?,
+                        Part::Piece(from, rows) => all.slice(*from, *rows),
+                    };
+                    keys.push((asked.column, Arc::clone(&found)));
+                    found
+                }
+                (None, Values::Same(_)) => return internal_err!("a question without a column"),
+            };
+            Ok(asked.of(&keys_of_rows))
         });
         let options = RecordBatchOptions::new().with_row_count(Some(part.rows()));
         let columns = of_rows.chain(of_values).collect::<Result<Vec<_>>>()?;
