@@ -20,7 +20,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
-use uplake_functions::Single;
+use uplake_functions::{Single, no_distinct};
 
 use crate::exact_sum::{Sum, passes};
 
@@ -57,7 +57,8 @@ impl AggregateUDFImpl for DailySums {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(Single(Groups::new(args.exprs.len() - 1))))
+        no_distinct(&args, self.name())?;
+        Ok(Box::new(Single::new(Groups::new(args.exprs.len() - 1))))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
@@ -73,6 +74,7 @@ impl AggregateUDFImpl for DailySums {
         &self,
         args: AccumulatorArgs,
     ) -> Result<Box<dyn GroupsAccumulator>> {
+        no_distinct(&args, self.name())?;
         Ok(Box::new(Groups::new(args.exprs.len() - 1)))
     }
 }

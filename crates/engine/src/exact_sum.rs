@@ -18,7 +18,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
-use uplake_functions::Single;
+use uplake_functions::{Single, no_distinct};
 
 /// The function, to be registered with a session.
 pub(crate) fn exact_sum() -> AggregateUDF {
@@ -45,7 +45,8 @@ impl AggregateUDFImpl for ExactSum {
         Ok(DataType::Float64)
     }
 
-    fn accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        no_distinct(&args, self.name())?;
         Ok(Box::<Single<Groups>>::default())
     }
 
@@ -60,7 +61,11 @@ impl AggregateUDFImpl for ExactSum {
         true
     }
 
-    fn create_groups_accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        no_distinct(&args, self.name())?;
         Ok(Box::<Groups>::default())
     }
 }

@@ -25,7 +25,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
-use uplake_functions::Single;
+use uplake_functions::{Single, no_distinct};
 
 use crate::exact_sum::passes;
 
@@ -70,7 +70,8 @@ impl AggregateUDFImpl for Funnel {
         Ok(DataType::List(Arc::new(Field::new_list_field(TIME, false))))
     }
 
-    fn accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        no_distinct(&args, self.name())?;
         Ok(Box::<Single<Groups>>::default())
     }
 
@@ -83,7 +84,11 @@ impl AggregateUDFImpl for Funnel {
         true
     }
 
-    fn create_groups_accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        no_distinct(&args, self.name())?;
         Ok(Box::<Groups>::default())
     }
 }

@@ -18,7 +18,11 @@ pub(crate) fn constants(
     (0..count).map(literal).collect()
 }
 
-pub(crate) fn no_distinct(args: &AccumulatorArgs, name: &str) -> Result<()> {
+/// The aggregate `name` is not asked for different values alone.
+///
+/// # Errors
+/// If it is: planning, which says so.
+pub fn no_distinct(args: &AccumulatorArgs, name: &str) -> Result<()> {
     if args.is_distinct { plan_err!("{name} takes no DISTINCT") } else { Ok(()) }
 }
 

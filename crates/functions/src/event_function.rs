@@ -235,9 +235,9 @@ impl AggregateUDFImpl for EventFunction {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let groups = self.groups(&args)?;
         Ok(if groups.is_narrow() {
-            Box::new(Single(groups.of::<u8>()))
+            Box::new(Single::new(groups.of::<u8>()))
         } else {
-            Box::new(Single(groups.of::<u32>()))
+            Box::new(Single::new(groups.of::<u32>()))
         })
     }
 

@@ -102,7 +102,7 @@ impl<F: Function> AggregateUDFImpl for FoldFunction<F> {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         no_distinct(&args, self.name())?;
-        Ok(Box::new(Single(Groups::new(self.function.fold(&args)?))))
+        Ok(Box::new(Single::new(Groups::new(self.function.fold(&args)?))))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {

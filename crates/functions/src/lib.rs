@@ -35,6 +35,7 @@ mod window_funnel;
 
 use datafusion_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
+pub use arguments::no_distinct;
 pub use event_function::{EventBits, NOT_IN_ORDER, absorb, expect_order, time_of, update_runs};
 pub use event_log::RowRun;
 pub use single::Single;

@@ -4,31 +4,60 @@ use arrow::array::ArrayRef;
 use datafusion_common::{Result, ScalarValue};
 use datafusion_expr::{Accumulator, EmitTo, GroupsAccumulator};
 
-/// Gives the only group of a [`GroupsAccumulator`].
+/// Gives the only group of a [`GroupsAccumulator`], as often as it is asked: a window asks after each row.
 #[derive(Debug, Default)]
-pub struct Single<G>(pub G);
+pub struct Single<G> {
+    groups: G,
+    /// The state, while it is not in the group.
+    kept: Option<Vec<ArrayRef>>,
+}
+
+impl<G: GroupsAccumulator> Single<G> {
+    /// The group that `groups` will have.
+    pub fn new(groups: G) -> Self {
+        Self { groups, kept: None }
+    }
+
+    /// Makes the group whole.
+    fn group(&mut self) -> Result<&mut G> {
+        if let Some(state) = self.kept.take() {
+            self.groups.merge_batch(&state, &[0], 1)?;
+        }
+        Ok(&mut self.groups)
+    }
+
+    /// What the group has seen; it may be nothing. The group is gone then.
+    fn whole_state(&mut self) -> Result<Vec<ArrayRef>> {
+        let group = self.group()?;
+        group.merge_batch(&[], &[], 1)?;
+        group.state(EmitTo::All)
+    }
+}
 
 impl<G: GroupsAccumulator + std::fmt::Debug + Sync> Accumulator for Single<G> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.0.update_batch(values, &vec![0; values[0].len()], None, 1)
+        self.group()?.update_batch(values, &vec![0; values[0].len()], None, 1)
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        self.0.merge_batch(&[], &[], 1)?;
-        ScalarValue::try_from_array(&self.0.evaluate(EmitTo::All)?, 0)
+        // A group that has been evaluated is gone.
+        let state = self.whole_state()?;
+        self.groups.merge_batch(&state, &[0], 1)?;
+        self.kept = Some(state);
+        ScalarValue::try_from_array(&self.groups.evaluate(EmitTo::All)?, 0)
     }
 
     fn size(&self) -> usize {
-        self.0.size()
+        let kept = self.kept.iter().flatten().map(|array| array.get_array_memory_size());
+        self.groups.size() + kept.sum::<usize>()
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.0.merge_batch(&[], &[], 1)?;
-        let state = self.0.state(EmitTo::All)?;
+        let state = self.whole_state()?;
         state.iter().map(|array| ScalarValue::try_from_array(array, 0)).collect()
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.0.merge_batch(states, &vec![0; states[0].len()], 1)
+        self.group()?.merge_batch(states, &vec![0; states[0].len()], 1)
     }
 }

@@ -10,10 +10,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, UInt64Array};
 use arrow::buffer::NullBuffer;
-use arrow::compute::{SortOptions, take};
-use arrow::datatypes::DataType;
+use arrow::compute::{SortOptions, cast, take};
+use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use arrow::row::{RowConverter, Rows, SortField};
 use datafusion_common::{Result, plan_err};
 use datafusion_expr::AggregateUDF;
@@ -95,7 +95,7 @@ impl Fold for Least {
 
     fn columns(&self, values: &[ArrayRef]) -> Result<Self::Columns> {
         let converter = RowConverter::new(self.fields.clone())?;
-        let rows = converter.convert_columns(&[Arc::clone(&values[1]), Arc::clone(&values[0])])?;
+        let rows = converter.convert_columns(&[plain(&values[1])?, Arc::clone(&values[0])])?;
         let (value, key) = (values[0].logical_nulls(), values[1].logical_nulls());
         Ok((rows, NullBuffer::union(value.as_ref(), key.as_ref())))
     }
@@ -143,6 +143,24 @@ impl Fold for Least {
     fn heap_bytes(state: &Self::State) -> usize {
         state.as_ref().map_or(0, Vec::capacity)
     }
+}
+
+/// Numbers with one NaN and one 0: rows are compared by their bits, in which a sign would come first.
+fn plain(keys: &ArrayRef) -> Result<ArrayRef> {
+    Ok(match keys.data_type() {
+        DataType::Float64 => {
+            let plain = |key: f64| if key.is_nan() { f64::NAN } else { key + 0.0 };
+            let plain: Float64Array = keys.as_primitive::<Float64Type>().unary(plain);
+            Arc::new(plain)
+        }
+        DataType::Float32 => {
+            let plain = |key: f32| if key.is_nan() { f32::NAN } else { key + 0.0 };
+            let plain: Float32Array = keys.as_primitive::<Float32Type>().unary(plain);
+            Arc::new(plain)
+        }
+        DataType::Float16 => plain(&cast(keys, &DataType::Float32)?)?,
+        _ => Arc::clone(keys),
+    })
 }
 
 #[cfg(test)]

@@ -7,10 +7,11 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Int64Array, LargeBinaryArray, UInt64Array,
 };
 use arrow::compute::kernels::cmp::eq;
-use arrow::datatypes::{DataType, UInt64Type};
+use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 use datafusion_common::{Result, ScalarValue, exec_datafusion_err, exec_err, plan_err};
 use datafusion_expr::AggregateUDF;
 use datafusion_expr::function::AccumulatorArgs;
+use datafusion_expr::type_coercion::binary::comparison_coercion;
 use datafusion_physical_expr::expressions::Literal;
 use roaring::RoaringTreemap;
 
@@ -95,7 +96,15 @@ impl Function for Which {
                     DataType::Dictionary(_, of) => of.as_ref(),
                     of => of,
                 };
-                let mut types = vec![of.clone(); given.len()];
+                // As `=` would compare them: 1.5 is no whole number.
+                let mut both = of.clone();
+                for value in values {
+                    both = match comparison_coercion(&both, value) {
+                        Some(both) => both,
+                        None => return plan_err!("{name} cannot compare {of} with {value}"),
+                    };
+                }
+                let mut types = vec![both; given.len()];
                 types[0] = DataType::LargeBinary;
                 Ok(types)
             }
@@ -235,7 +244,8 @@ impl State {
 
 /// What a row brings.
 pub(crate) enum Columns {
-    Numbers(UInt64Array),
+    /// NULL where there was one below 0, and what there was if it is not to be left out.
+    Numbers(UInt64Array, Option<Int64Array>),
     Bitmaps(ArrayRef),
     /// And per value of `intersect_count`, the rows that have it.
     BitmapsOf(ArrayRef, Vec<BooleanArray>),
@@ -247,15 +257,11 @@ impl Fold for Sets {
 
     fn columns(&self, values: &[ArrayRef]) -> Result<Columns> {
         if self.which.is_of_numbers() {
-            if self.which == Which::UnionInt
-                && let Some(signed) = values[0].as_primitive_opt::<arrow::datatypes::Int64Type>()
-                && let Some(low) = arrow::compute::min(signed).filter(|low| *low < 0)
-            {
-                return exec_err!("bitmap_union_int counts numbers from 0, and there is {low}");
-            }
+            let signed = values[0].as_primitive_opt::<Int64Type>();
+            let refused = signed.filter(|_| self.which == Which::UnionInt).cloned();
             // Numbers below 0 become NULL, as to_bitmap has them.
             let numbers = arrow::compute::cast(&values[0], &DataType::UInt64)?;
-            return Ok(Columns::Numbers(numbers.as_primitive::<UInt64Type>().clone()));
+            return Ok(Columns::Numbers(numbers.as_primitive::<UInt64Type>().clone(), refused));
         }
         let bitmaps = Arc::clone(&values[0]);
         if self.which != Which::IntersectCount {
@@ -268,9 +274,12 @@ impl Fold for Sets {
 
     fn add(&self, state: &mut State, columns: &Columns, row: usize) -> Result<()> {
         match columns {
-            Columns::Numbers(numbers) => {
+            Columns::Numbers(numbers, refused) => {
                 if numbers.is_valid(row) {
                     state.first.get_or_insert_default().insert(numbers.value(row));
+                } else if let Some(given) = refused.as_ref().filter(|given| given.is_valid(row)) {
+                    let low = given.value(row);
+                    return exec_err!("bitmap_union_int counts numbers from 0, and there is {low}");
                 }
             }
             Columns::Bitmaps(bitmaps) => {
@@ -372,7 +381,7 @@ impl Sets {
 mod tests {
     use std::collections::BTreeSet;
 
-    use arrow::array::{StringArray, new_null_array};
+    use arrow::array::StringArray;
 
     use super::super::tests::random_set;
     use super::*;
@@ -458,18 +467,10 @@ mod tests {
             "{counted} bytes counted, {stored} stored"
         );
         let union_int = Sets { which: Which::UnionInt, values: vec![] };
-        let below: ArrayRef = Arc::new(Int64Array::from(vec![3, -4]));
-        assert!(union_int.columns(&[below]).unwrap_err_text().contains("there is -4"));
-        assert!(union_int.columns(&[new_null_array(&DataType::Int64, 2)]).is_ok());
-    }
-
-    trait ErrText {
-        fn unwrap_err_text(self) -> String;
-    }
-
-    impl ErrText for Result<Columns> {
-        fn unwrap_err_text(self) -> String {
-            self.err().map(|error| error.to_string()).unwrap_or_default()
-        }
+        let below: ArrayRef = Arc::new(Int64Array::from(vec![Some(3), Some(-4), None]));
+        let columns = union_int.columns(&[below]).unwrap();
+        let add = |row| union_int.add(&mut State::default(), &columns, row);
+        assert!(add(0).is_ok() && add(2).is_ok());
+        assert!(add(1).unwrap_err().to_string().contains("there is -4"));
     }
 }
