@@ -129,6 +129,12 @@ def wrong_keys_are_refused_and_nothing_is_written(lake, folder):
         assert not (lake.path / "t/_delta_log").exists()
     floats = write_parquet(folder / "f.parquet", pa.table({"x": [1.5], "y": [1]}))
     lake.refused("load", "t", floats, "--primary-key", "x", says=["cannot be in a primary key"])
+    hole = _csv(folder / "hole.csv", [("", "2026-11-01", "a", 7), ("b", "2026-11-01", "a", 7)])
+    lake.refused("load", "t", hole, *KEYED, says=[str(hole), "line 2", "user"])
+    no_key = folder / "no_key.json"
+    no_key.write_text('{"dt": "2026-11-01", "event": "a", "n": 1}\n{"user": "b", "dt": "2026-11-01", "event": "a", "n": 1}\n')
+    lake.refused("load", "t", no_key, *KEYED, says=[str(no_key), "line 1", "user"])
+    assert not (lake.path / "t/_delta_log").exists()
     lake.load("t", path, *KEYED)
     lake.refused("load", "t", path, "--primary-key", "user", says=["--primary-key user, dt"])
     holes = _csv(folder / "holes.csv", [("", "2026-11-01", "a", 7)])

@@ -1,11 +1,15 @@
 """Looking after tables: compact, vacuum, check, history, describe, list; and other writers' tables."""
 
 import datetime
+import decimal
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import time
+import urllib.parse
 
 import deltalake
 import pyarrow as pa
@@ -275,6 +279,68 @@ def tables_that_deltalake_wrote_are_read_loaded_into_compacted_and_vacuumed(lake
     want = [r for r in rows_of(pa.concat_tables([data] * 3)) if dict(r)["id"] != 5]
     assert_same(lake.same_as_deltalake("t"), want, "foreign, after everything")
     assert lake.files_on_disk("t") == lake.live_files("t")
+
+
+def bounds_that_others_cut_leave_out_no_row(lake):
+    instant = datetime.datetime(2026, 11, 1, 10, 0, 0, 500)
+    price = decimal.Decimal("1234567890123456.85")
+    data = pa.table({
+        "ts": pa.array([instant], pa.timestamp("us")),
+        "d": pa.array([price], pa.decimal128(18, 2)),
+        "k": [1],
+    })
+    _foreign(lake, data)
+    assert lake.json("select k from t where ts > timestamp '2026-11-01 10:00:00.000400'") == [{"k": 1}]
+    assert lake.json(f"select k from t where d = cast('{price}' as decimal(18, 2))") == [{"k": 1}]
+    lake.run("sql", "-c", "delete from t where ts > timestamp '2026-11-01 10:00:00.000400'")
+    assert lake.count("t") == 0
+
+
+def an_empty_partition_value_is_null(lake):
+    lake.create_from("t", pa.table({"k": [1, 2], "p": [7, 8]}), "--partition-by", "p")
+
+    def empty(action):
+        if action.get("add", {}).get("partitionValues") == {"p": "8"}:
+            action["add"]["partitionValues"]["p"] = ""
+
+    _edit_log(lake, empty)
+    assert lake.json("select k from t where p is null") == [{"k": 2}]
+    assert lake.json("select k from t where p = 7") == [{"k": 1}]
+    assert lake.json("select k, p from t order by k") == [{"k": 1, "p": 7}, {"k": 2, "p": None}]
+
+
+def files_of_other_writers_with_names_of_several_spellings_are_not_rewritten(lake):
+    for _ in range(2):
+        _foreign(lake, pa.table({"id": [5, 6], "city": ["北京", "北京"]}), partition_by=["city"], mode="append")
+
+    def raw(action):
+        if "add" in action:
+            action["add"]["path"] = urllib.parse.unquote(action["add"]["path"])
+
+    _edit_log(lake, raw)
+    [escaped] = lake.folder("t").glob("city=*")
+    shutil.copytree(escaped, lake.folder("t") / "city=北京")
+    assert len(lake.json("select id from t")) == 4
+    before = lake.version("t")
+    lake.refused("table", "compact", "t", says=["another writer", "北京"])
+    lake.refused("sql", "-c", "delete from t", says=["another writer", "北京"])
+    assert (lake.version("t"), lake.count("t")) == (before, 4)
+
+
+def a_load_into_a_table_made_again_is_a_conflict(lake, folder):
+    lake.run("sql", "-c", "create table t (a bigint)")
+    rows = "\n".join(["a", *map(str, range(10))]) + "\n"
+    load = lake.start("load", "t", "-", stdin=subprocess.PIPE)
+    load.stdin.write(rows[:4].encode())
+    load.stdin.flush()
+    time.sleep(1)
+    lake.run("sql", "-c", "drop table t")
+    lake.run("sql", "-c", "create table t (b text)")
+    load.stdin.write(rows[4:].encode())
+    load.stdin.close()
+    load.wait()
+    assert load.returncode == 1 and b"dropped and made again" in load.stderr.read()
+    assert lake.count("t") == 0
 
 
 def a_table_read_from_a_checkpoint_is_the_same(lake, folder):

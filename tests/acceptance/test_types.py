@@ -5,6 +5,7 @@ import decimal
 import json
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import support
@@ -93,8 +94,10 @@ NOT_VALUES = {
     "bigint": ["9223372036854775808", "1.5", "--1", "1_000"],
     "double": ["x", "1,5", "0x1p3", "1.2.3"],
     "boolean": ["yes!", "2", "tru"],
-    "date": ["2026-02-30", "01/02/2026", "2026-13-01", "2026-11-01 25:00:00"],
-    "timestamp": ["yesterday", "2026-11-01 25:00:00", "2026-11-01 10:00:00.1234567", "2026-11-01T10:00:00+02:00"],
+    "date": ["2026-02-30", "01/02/2026", "2026-13-01", "2026-11-01 25:00:00", "2026-11-01 10:00:00",
+        "2026-11-02T00:30:00+02:00", "20261101"],
+    "timestamp": ["yesterday", "2026-11-01 25:00:00", "2026-11-01 10:00:00.1234567", "2026-11-01T10:00:00+02:00",
+        "2026-11-01 10:00:00 Europe/Berlin"],
     "timestamptz": ["noon", "2026-11-01T10:00:00.123456789Z"],
     "decimal(4,2)": ["100.00", "1.234", "x", "1e400"],
 }
@@ -116,7 +119,7 @@ def a_value_that_would_have_to_change_is_a_bad_row_in_csv(lake, folder, kind, te
 JSON_NOT_VALUES = [
     ("tinyint", "128"), ("integer", "2147483648"), ("bigint", "1.5"), ("bigint", '"x"'),
     ("bigint", "9223372036854775808"), ("bigint", "true"), ("boolean", "1"), ("boolean", '"x"'),
-    ("date", '"2026-02-30"'), ("timestamp", '"2026-11-01 10:00:00.1234567"'), ("timestamp", '"x"'),
+    ("date", '"2026-02-30"'), ("date", "20261101"), ("date", "2.5"), ("date", '"2026-11-01 10:00:00"'), ("timestamp", '"2026-11-01 10:00:00.1234567"'), ("timestamp", '"x"'),
     ("decimal(4,2)", "1.234"), ("decimal(4,2)", "100"), ("double", '"x"'), ("text", "{}"), ("text", "[1]"),
 ]
 
@@ -137,6 +140,7 @@ INFERRED = [
     (["9223372036854775808"], "text"),
     (["007"], "text"),
     (["1", "2.5"], "double"),
+    (["9007199254740993", "2.5"], "text"),
     (["1e5"], "double"),
     (["true", "false"], "boolean"),
     (["1", "true"], "text"),
@@ -286,6 +290,45 @@ def nanoseconds_that_would_lose_digits_are_bad_rows(lake, folder):
     path = write_parquet(folder / "d.parquet", data)
     lake.refused("load", "t", path, says=["row 2", "`t`", "timestamp", "without changing it"])
     assert lake.version("t") is None
+
+
+@pytest.mark.parametrize("inside,bad", [
+    ("[{}]", "[1.7]"), ('{{"x": {}}}', '{"x": 1.5}'), ("[[{}]]", "[[2, 9.5]]"),
+], ids=["list", "object", "lists"])
+def nested_json_numbers_that_would_be_cut_are_bad_rows(lake, folder, inside, bad):
+    path = folder / "d.json"
+    path.write_text(f'{{"k": 1, "v": {inside.format(3)}}}\n')
+    lake.load("t", path)
+    assert lake.json("select v from t") == [{"v": json.loads(inside.format(3))}]
+    path.write_text(f'{{"k": 2, "v": {bad}}}\n')
+    lake.refused("load", "t", path, says=[str(path), "line 1", "`v`"])
+    assert lake.count("t") == 1
+
+
+def new_columns_of_a_table_with_rows_can_be_null(lake, folder):
+    lake.create_from("t", pa.table({"a": [1]}))
+    wider = pa.table([pa.array([2]), pa.array([3])], schema=pa.schema([("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)]))
+    path = write_parquet(folder / "d.parquet", wider)
+    lake.refused("load", "t", path, "--allow-new-columns", "--schema", "c int not null", says=["c"])
+    lake.load("t", path, "--allow-new-columns")
+    lake.run("table", "compact", "t")
+    assert lake.json("select a, b from t order by a") == [{"a": 1, "b": None}, {"a": 2, "b": 3}]
+
+
+def times_of_96_bits_are_read_as_microseconds(lake, folder):
+    times = [datetime.datetime(9999, 12, 31), datetime.datetime(2026, 11, 1, 10, 0, 0, 123456), datetime.datetime(1815, 3, 30), None]
+    data = pa.table({"k": [0, 1, 2, 3], "ts": pa.array(times, pa.timestamp("us"))})
+    path = folder / "d.parquet"
+    pyarrow.parquet.write_table(data, path, use_deprecated_int96_timestamps=True)
+    in_place = f"select k, cast(ts as text) as ts from '{path}' order by k"
+    want = ["9999-12-31T00:00:00", "2026-11-01T10:00:00.123456", "1815-03-30T00:00:00", None]
+    assert [row["ts"] for row in lake.json(in_place)] == want
+    lake.load("t", path)
+    lake.load("t", path)
+    stored = "select k, cast(ts as text) as ts from t group by k, ts order by k"
+    assert [row["ts"] for row in lake.json(stored)] == want
+    lake.run("table", "compact", "t")
+    assert [row["ts"] for row in lake.json(stored)] == want
 
 
 @pytest.mark.parametrize("shape", ["list", "struct"])

@@ -53,7 +53,7 @@ pub use domain::{Domain, OnProgress, Options, Progress};
 pub use error::{DomainError, Result};
 pub use keys::{Columnar, Keys, MAX_KEY_BYTES, Offset};
 pub use local::LocalState;
-pub use log::{check_name, list};
+pub use log::{check_name, list, log_folder};
 pub use maintain::{CheckReport, Description, Vacuumed};
 pub use run::MAX_IDS;
 

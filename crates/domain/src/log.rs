@@ -79,6 +79,11 @@ fn domains_folder(root: &Path) -> Path {
     root.clone().join("_uplake").join("domains")
 }
 
+/// Where the log of a domain is, below a lake's root.
+pub fn log_folder(root: &Path, name: &str) -> Path {
+    domains_folder(root).join(name)
+}
+
 /// The names of the domains below a lake's root, in order.
 ///
 /// # Errors
@@ -96,7 +101,7 @@ pub async fn list(store: &dyn ObjectStore, root: &Path) -> Result<Vec<String>> {
 
 impl Log {
     pub(crate) fn new(store: Arc<dyn ObjectStore>, root: &Path, name: &str) -> Self {
-        Self { store, folder: domains_folder(root).join(name) }
+        Self { store, folder: log_folder(root, name) }
     }
 
     pub(crate) fn run_path(&self, number: u32) -> Path {

@@ -544,9 +544,21 @@ fn group_files(mut files: Vec<PartitionedFile>, partitions: usize) -> Vec<FileGr
 }
 
 fn partition_scalar(file: &DataFile, column: &str, data_type: &DataType) -> Result<ScalarValue> {
-    match file.partition_values.get(column).cloned().flatten() {
+    // An empty text is NULL, says the protocol.
+    let value = file.partition_values.get(column).cloned().flatten();
+    match value.filter(|text| !text.is_empty()) {
         Some(text) => ScalarValue::try_from_string(text, data_type),
         None => ScalarValue::try_from(data_type),
+    }
+}
+
+/// The latest time that a bound stands for: others' logs cut times to milliseconds.
+fn up_to(last: ScalarValue) -> ScalarValue {
+    match last {
+        ScalarValue::TimestampMicrosecond(Some(last), zone) => {
+            ScalarValue::TimestampMicrosecond(Some(last.saturating_add(999)), zone)
+        }
+        other => other,
     }
 }
 
@@ -579,14 +591,15 @@ impl FileBounds {
                     max.insert(name.clone(), array);
                 }
                 let count = |f: &DataFile| match f.partition_values.get(exact) {
-                    Some(Some(_)) => Some(0),
+                    Some(Some(text)) if !text.is_empty() => Some(0),
                     _ => f.rows,
                 };
                 nulls.insert(name.clone(), files.iter().map(count).collect());
                 continue;
             }
-            // NaN has no place in Parquet's bounds, so float bounds do not hold for every value.
-            let bounded = !matches!(data_type, DataType::Float32 | DataType::Float64);
+            // NaN has no place in Parquet's bounds, so float bounds do not hold for every value; those of
+            // decimals come through floats.
+            let bounded = !data_type.is_floating() && !data_type.is_decimal();
             let scalar = |text: Option<&String>| {
                 text.filter(|_| bounded)
                     .and_then(|t| ScalarValue::try_from_string(t.clone(), data_type).ok())
@@ -598,7 +611,7 @@ impl FileBounds {
                 .collect();
             let highs: Option<Vec<ScalarValue>> = per_file
                 .iter()
-                .map(|b| scalar(b.get(exact).and_then(|c| c.max.as_ref())))
+                .map(|b| scalar(b.get(exact).and_then(|c| c.max.as_ref())).map(up_to))
                 .collect();
             for (bounds, values) in [(&mut min, lows), (&mut max, highs)] {
                 if let Some(Ok(array)) = values.map(ScalarValue::iter_to_array) {

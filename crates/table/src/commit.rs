@@ -16,6 +16,8 @@ use deltalake_core::operations::create::CreateBuilder;
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
+use object_store::path::Path;
+use uplake_domain::log_folder;
 
 use crate::error::{Result, TableError};
 use crate::id_domain::{self, ID_PREFIX, IdDomainSpec, is_id_column};
@@ -97,6 +99,7 @@ pub(crate) async fn create(
             .map_err(|e| TableError::io(format!("creating table `{table}`"), e))?;
     }
     check_files(lake, table, &add).await?;
+    sync_domains(lake, &definition.id_domains).await?;
     let files: Vec<String> = add.iter().map(|a| a.path.clone()).collect();
     let stored = stored_schema(&definition.schema, &definition.id_domains);
     let kernel = kernel_schema(table, &stored)?;
@@ -128,7 +131,7 @@ pub(crate) async fn create(
         builder = builder.with_raise_if_key_not_exists(false).with_configuration(configuration);
     }
     match builder.await {
-        Ok(_) => Ok(sync_commit(lake, table, 0).await?),
+        Ok(_) => sync_commit(lake, table, 0, files).await,
         Err(e) if already_exists(&e) => Err(CommitError::Conflict(e.to_string())),
         Err(e) => outcome(lake, table, files, e).await.map(drop),
     }
@@ -137,25 +140,34 @@ pub(crate) async fn create(
 /// What became of a commit that ended with an error: reading the log again after it was written may
 /// have failed, or its answer was lost.
 ///
-/// The version that has its files, if there is one. In a bucket a commit may also take effect later,
-/// or could not be read back: then its files stay, and a vacuum decides.
+/// The version that has its files, if there is one. In a bucket a commit may also take effect later, and
+/// anywhere it may be impossible to read it back: then its files stay, and a vacuum decides.
 async fn outcome(
     lake: &Lake,
     table: &str,
     files: Vec<String>,
     error: DeltaTableError,
 ) -> Result<u64, CommitError> {
-    if let Ok(newest) = lake.snapshot(table, &AsOf::Latest).await
+    let newest = lake.snapshot(table, &AsOf::Latest).await;
+    if let Ok(newest) = &newest
         && newest.files().iter().any(|f| files.contains(&f.path))
     {
         return Ok(newest.version());
     }
-    if !lake.is_remote() || is_refusal(&error) {
+    let is_known = match newest {
+        Ok(_) | Err(TableError::NoSuchTable { .. }) => !lake.is_remote(),
+        Err(_) => false,
+    };
+    if is_known || is_refusal(&error) {
         return Err(CommitError::Failed(TableError::delta(table, error)));
     }
+    Err(unknown(lake, table, files, error.to_string()))
+}
+
+/// Nobody knows whether a commit with these files took effect, so nobody removes them.
+fn unknown(lake: &Lake, table: &str, files: Vec<String>, reason: String) -> CommitError {
     lake.doubt(files);
-    let reason = error.to_string();
-    Err(CommitError::Failed(TableError::OutcomeUnknown { table: table.to_owned(), reason }))
+    CommitError::Failed(TableError::OutcomeUnknown { table: table.to_owned(), reason })
 }
 
 /// Was the commit never sent?
@@ -191,9 +203,42 @@ async fn sync(lake: &Lake, table: &str, relative: Vec<String>) -> Result<()> {
     .await
 }
 
-async fn sync_commit(lake: &Lake, table: &str, version: u64) -> Result<()> {
+/// The same of a commit with these new `files`; whether it is durable is not known if it fails.
+async fn sync_commit(
+    lake: &Lake,
+    table: &str,
+    version: u64,
+    files: Vec<String>,
+) -> Result<(), CommitError> {
     let log = "_delta_log".to_owned();
-    sync(lake, table, vec![format!("{log}/{version:020}.json"), log]).await
+    let synced = sync(lake, table, vec![format!("{log}/{version:020}.json"), log]).await;
+    synced.map_err(|error| unknown(lake, table, files, error.to_string()))
+}
+
+/// The same of the logs of id domains: ids that data files have must not be given to others.
+async fn sync_domains(lake: &Lake, specs: &[IdDomainSpec]) -> Result<()> {
+    let Place::Folder(folder) = lake.place() else { return Ok(()) };
+    let log =
+        |spec: &IdDomainSpec| folder.join(log_folder(&Path::default(), &spec.domain).as_ref());
+    let (root, logs) = (folder.clone(), specs.iter().map(log).collect::<Vec<_>>());
+    on_thread(move || {
+        for log in logs.iter().filter(|log| log.is_dir()) {
+            let failed = |e| TableError::io(format!("writing {} to disk", log.display()), e);
+            let sync = |path: &std::path::Path| std::fs::File::open(path)?.sync_all();
+            for entry in std::fs::read_dir(log).map_err(failed)? {
+                let synced = entry.and_then(|entry| sync(&entry.path()));
+                match synced {
+                    // A vacuum's, or another writer's that is not done.
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                    synced => synced.map_err(failed)?,
+                }
+            }
+            let mut above = log.ancestors().take_while(|folder| folder.starts_with(&root));
+            above.try_for_each(sync).map_err(failed)?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// Commits a change on top of `base`, or of a later version that it still fits.
@@ -208,12 +253,20 @@ pub(crate) async fn commit(
 ) -> Result<u64, CommitError> {
     let table = base.table();
     lake.check_promise().await?;
-    check_files(lake, table, &change.add).await?;
+    let is_same = lake.is_same(base);
+    let ((), is_same) = futures::try_join!(check_files(lake, table, &change.add), is_same)?;
+    if !is_same {
+        return Err(made_again(table));
+    }
+    if !change.add.is_empty() {
+        sync_domains(lake, base.id_domains()).await?;
+    }
+    let files = || change.add.iter().map(|a| a.path.clone()).collect();
     let mut current = base.clone();
     for _ in 0..COMMIT_ATTEMPTS {
         match attempt(lake, &current, &change).await {
             Ok(version) => {
-                sync_commit(lake, table, version).await?;
+                sync_commit(lake, table, version, files()).await?;
                 return Ok(version);
             }
             Err(DeltaTableError::Transaction {
@@ -223,8 +276,7 @@ pub(crate) async fn commit(
                 still_fits(base, &current, &change).await?;
             }
             Err(other) => {
-                let files = change.add.iter().map(|a| a.path.clone()).collect();
-                return outcome(lake, table, files, other).await;
+                return outcome(lake, table, files(), other).await;
             }
         }
     }
@@ -263,6 +315,12 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
     Ok(commit.version())
 }
 
+/// What was made for one table is not for another of its name.
+fn made_again(table: &str) -> CommitError {
+    let reason = "it was dropped and made again".to_owned();
+    CommitError::Failed(TableError::Conflict { table: table.to_owned(), reason })
+}
+
 /// May a change that was made on `base` be committed on `newer`?
 async fn still_fits(base: &Snapshot, newer: &Snapshot, change: &Change) -> Result<(), CommitError> {
     if let Some(label) = &change.label
@@ -272,7 +330,7 @@ async fn still_fits(base: &Snapshot, newer: &Snapshot, change: &Change) -> Resul
     }
     let conflict = |what: &str| Err(CommitError::Conflict(what.to_owned()));
     if base.eager()?.metadata().id() != newer.eager()?.metadata().id() {
-        return conflict("it was dropped and made again");
+        return Err(made_again(base.table()));
     }
     if base.schema() != newer.schema() || base.id_domains() != newer.id_domains() {
         return conflict("its columns changed");

@@ -345,6 +345,17 @@ impl Lake {
         Ok(next.is_none() && this.is_some() && this.as_ref() == snapshot.stamp())
     }
 
+    /// Is the commit of this snapshot's version still the one that it was read from? A table that was
+    /// dropped and made again has other ones.
+    ///
+    /// # Errors
+    /// As [`Self::is_latest`].
+    pub async fn is_same(&self, snapshot: &Snapshot) -> Result<bool> {
+        let now = self.commit_stamp(snapshot.table(), snapshot.version()).await?;
+        // Of both none: an old log that somebody has tidied up.
+        Ok(now.as_ref() == snapshot.stamp())
+    }
+
     /// Which object a commit is; `None` if there is none.
     pub(crate) async fn commit_stamp(
         &self,

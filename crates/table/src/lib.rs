@@ -27,6 +27,7 @@ mod experiments;
 mod id_domain;
 mod id_sets;
 mod index;
+mod int96;
 mod lake;
 mod load;
 mod lock;

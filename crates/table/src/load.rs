@@ -280,9 +280,11 @@ impl Plan {
             None => Columns::default(),
         };
         let mut inputs = Vec::with_capacity(files.len());
+        // A table that is there says itself what is not NULL.
+        let key = if base.is_none() { options.primary_key.as_slice() } else { &[] };
         for file in files {
             let hints = columns.hints(declared);
-            let input = Input::open(file, &options.text, hints.as_ref(), progress)?;
+            let input = Input::open(file, &options.text, hints.as_ref(), key, progress)?;
             let may_add = inputs.is_empty() && base.is_none() || options.allow_new_columns;
             let known = columns.fields.len();
             columns.merge(&input.file.name, &input.schema, declared, may_add)?;
@@ -290,6 +292,25 @@ impl Plan {
             inputs.push(input);
         }
         columns.check_declared(declared)?;
+        if base.is_some() {
+            // Rows that are there have NULL in new columns.
+            let is_asked = |name: &str| {
+                declared
+                    .and_then(|s| s.field_with_name(name).ok())
+                    .is_some_and(|f| !f.is_nullable())
+            };
+            let Columns { fields, added } = &mut columns;
+            for field in fields.iter_mut().filter(|field| added.contains(field.name())) {
+                if is_asked(field.name()) {
+                    return Err(TableError::Invalid(format!(
+                        "column `{}` is new to table `{table}`, whose rows have NULL there; leave \
+                         out NOT NULL",
+                        field.name()
+                    )));
+                }
+                field.set_nullable(true);
+            }
+        }
         let definition = definition(&base, &columns, options)?;
         check_definition(&definition)?;
         if definition.primary_key.is_empty() && options.on_conflict == OnConflict::Ignore {

@@ -23,12 +23,13 @@ use uplake_objectio::Store;
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
 use crate::id_domain::IdColumns;
+use crate::int96::reader_metadata;
 use crate::lake::Lake;
 use crate::load::on_thread;
 use crate::reindex::check_index;
 use crate::snapshot::{DataFile, Snapshot};
 use crate::write::{ENCODE_ROWS, Layout, ROW_GROUP_ROWS, TableWriter, sort_order};
-use crate::write_stream::remove_action;
+use crate::write_stream::{check_removable, remove_action};
 
 /// A file below this is worth merging with others.
 const SMALL_FILE_BYTES: u64 = 128 << 20;
@@ -100,6 +101,7 @@ async fn compact_groups(
     let sort_by = layout.sort_by();
     let writer = Arc::new(TableWriter::new(lake, layout, Handle::current(), 0, options.now_millis));
     let merged: Vec<DataFile> = groups.iter().flatten().cloned().collect();
+    check_removable(base.table(), &merged)?;
     writer.ids().keep_ids_of(&merged).await?;
     let (work, threads) = (Arc::clone(&writer), options.threads);
     let schema = file_schema(base);
@@ -309,8 +311,8 @@ impl Merge<'_> {
     fn read(&self, file: &DataFile) -> Result<FittedReader<'_>> {
         let chunks = StoreFile::new(&self.store, file, &self.runtime);
         let parquet = |e| TableError::Parquet { file: file.path.clone(), source: e };
-        let reader = ParquetRecordBatchReaderBuilder::try_new(chunks)
-            .map_err(parquet)?
+        let metadata = reader_metadata(&chunks).map_err(parquet)?;
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, metadata)
             .with_batch_size(MERGE_BATCH_ROWS)
             .build()
             .map_err(parquet)?;
@@ -768,8 +770,8 @@ fn check_file(
             return Err(format!("has checksum {found:08x}, the log says {expected:08x}"));
         }
     }
-    let reader = ParquetRecordBatchReaderBuilder::try_new(chunks)
-        .and_then(ParquetRecordBatchReaderBuilder::build)
+    let reader = reader_metadata(&chunks)
+        .and_then(|known| ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, known).build())
         .map_err(|e| format!("is not readable Parquet: {e}"))?;
     let mut rows = 0;
     for batch in reader {

@@ -30,12 +30,13 @@ use uplake_objectio::Store;
 
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
+use crate::int96::reader_metadata;
 use crate::lake::Lake;
 use crate::load::on_thread;
 use crate::maintain::{StoreFile, fit};
 use crate::snapshot::{DataFile, Snapshot, store_path};
 use crate::write::{Layout, TableWriter};
-use crate::write_stream::remove_action;
+use crate::write_stream::{check_removable, remove_action};
 
 /// Rows read at a time.
 const BATCH_ROWS: usize = 8192;
@@ -294,6 +295,7 @@ pub(crate) async fn commit(
     let unused: Vec<Add> =
         new.iter().filter(|n| !add.iter().any(|a| a.path == n.path)).cloned().collect();
     change.add = add;
+    check_removable(table, &remove)?;
     change.remove = remove.iter().map(|f| remove_action(f, now_millis, true)).collect();
     change.on_these_files_only = true;
     match commit::commit(lake, base, change).await {
@@ -416,7 +418,8 @@ impl Work {
         let parquet = |e| TableError::Parquet { file: source.path.clone(), source: e };
         let chunks =
             StoreFile::at(&self.store, source.location.clone(), source.size, &self.runtime);
-        let builder = ParquetRecordBatchReaderBuilder::try_new(chunks).map_err(parquet)?;
+        let metadata = reader_metadata(&chunks).map_err(parquet)?;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, metadata);
         let (mask, schema) = if keys_only {
             let names = self.keys.names.iter().map(String::as_str);
             let of = |name: &String| self.schema.field_with_name(name).cloned();

@@ -20,6 +20,7 @@ use uplake_objectio::Store;
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
 use crate::index::{Fallback, IndexBuilder, IndexSpec, check_specs, column_names, read_footer};
+use crate::int96::reader_metadata;
 use crate::lake::{AsOf, Lake};
 use crate::load::on_thread;
 use crate::maintain::{StoreFile, fit};
@@ -250,7 +251,8 @@ impl Work {
     fn build(&self, file: &DataFile) -> Result<Vec<u8>> {
         let parquet = |e| TableError::Parquet { file: file.path.clone(), source: e };
         let chunks = StoreFile::new(&self.store, file, &self.runtime);
-        let builder = ParquetRecordBatchReaderBuilder::try_new(chunks).map_err(parquet)?;
+        let metadata = reader_metadata(&chunks).map_err(parquet)?;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, metadata);
         let columns = column_names(&self.specs);
         let fields: Vec<_> = self
             .schema

@@ -192,6 +192,12 @@ impl StreamWriter {
             return self.commit_keyed().await;
         }
         let adds = self.writer.take_files();
+        if let WriteKind::Delete { replaced, .. } = &kind
+            && let Err(error) = check_removable(&self.table, replaced)
+        {
+            commit::discard(&self.lake, &self.table, &adds).await;
+            return Err(error);
+        }
         let outcome = match (&self.target, kind) {
             (Target::New(definition), _) => {
                 let added = adds.clone();
@@ -373,5 +379,26 @@ pub(crate) fn remove_action(file: &DataFile, now_millis: i64, data_change: bool)
         partition_values: Some(file.partition_values.clone()),
         size: Some(i64::try_from(file.size).unwrap_or(i64::MAX)),
         ..Remove::default()
+    }
+}
+
+/// Can files be removed from the log? A removal that is not spelled as the file was added removes nothing,
+/// and of names with other letters than these, writers spell some in their own ways.
+///
+/// # Errors
+/// [`TableError::Invalid`] for such a file of another writer.
+pub(crate) fn check_removable<'f>(
+    table: &str,
+    files: impl IntoIterator<Item = &'f DataFile>,
+) -> Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=%".contains(&byte);
+    let is_strange = |file: &&DataFile| file.crc32.is_none() && !file.path.bytes().all(is_plain);
+    match files.into_iter().find(is_strange) {
+        None => Ok(()),
+        Some(file) => Err(TableError::Invalid(format!(
+            "table `{table}` has a file of another writer, {}, whose name that writer may spell in \
+             another way; such files can be read here, but not rewritten",
+            file.path
+        ))),
     }
 }

@@ -5,6 +5,9 @@
 
 use arrow::datatypes::{DataType, TimeUnit};
 
+/// Floats hold whole numbers up to here, each of them.
+const FLOAT_WHOLE_MAX: u64 = 1 << 53;
+
 /// The type that every value seen so far fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Guess {
@@ -13,6 +16,8 @@ pub(super) enum Guess {
     Nothing,
     Boolean,
     Integer,
+    /// Whole numbers that a float does not hold.
+    LongInteger,
     Float,
     Date,
     Timestamp,
@@ -25,8 +30,8 @@ impl Guess {
         let bytes = value.as_bytes();
         if matches!(bytes, b"true" | b"false" | b"TRUE" | b"FALSE" | b"True" | b"False") {
             Self::Boolean
-        } else if is_integer(bytes) {
-            Self::Integer
+        } else if let Some(number) = integer(bytes) {
+            if number.unsigned_abs() <= FLOAT_WHOLE_MAX { Self::Integer } else { Self::LongInteger }
         } else if is_float(value) {
             Self::Float
         } else if is_date(bytes) {
@@ -40,6 +45,9 @@ impl Guess {
         match (self, other) {
             (Self::Nothing, x) | (x, Self::Nothing) => x,
             (a, b) if a == b => a,
+            (Self::Integer, Self::LongInteger) | (Self::LongInteger, Self::Integer) => {
+                Self::LongInteger
+            }
             (Self::Integer, Self::Float) | (Self::Float, Self::Integer) => Self::Float,
             (Self::Date, Self::Timestamp) | (Self::Timestamp, Self::Date) => Self::Timestamp,
             _ => Self::Text,
@@ -50,7 +58,7 @@ impl Guess {
         match self {
             Self::Nothing | Self::Text => DataType::Utf8,
             Self::Boolean => DataType::Boolean,
-            Self::Integer => DataType::Int64,
+            Self::Integer | Self::LongInteger => DataType::Int64,
             Self::Float => DataType::Float64,
             Self::Date => DataType::Date32,
             Self::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
@@ -59,13 +67,11 @@ impl Guess {
     }
 }
 
-fn is_integer(bytes: &[u8]) -> bool {
+fn integer(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     let leading_zero = digits.len() > 1 && digits[0] == b'0';
-    !digits.is_empty()
-        && digits.iter().all(u8::is_ascii_digit)
-        && !leading_zero
-        && std::str::from_utf8(bytes).is_ok_and(|t| t.parse::<i64>().is_ok())
+    let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) && !leading_zero;
+    std::str::from_utf8(bytes).ok().filter(|_| plain)?.parse().ok()
 }
 
 fn is_float(value: &str) -> bool {
@@ -108,6 +114,9 @@ mod tests {
             (&["007"], Guess::Text),
             (&["1", "2.5", "1e3"], Guess::Float),
             (&["99999999999999999999"], Guess::Text),
+            (&["1", "9007199254740993"], Guess::LongInteger),
+            (&["9007199254740993", "1.5"], Guess::Text),
+            (&["9007199254740992", "1.5"], Guess::Float),
             (&["NaN"], Guess::Text),
             (&["true", "FALSE"], Guess::Boolean),
             (&["1", "true"], Guess::Text),

@@ -26,7 +26,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 
 pub use source::{InputFile, expand_inputs};
 
-use crate::error::Result;
+use crate::error::{Result, TableError};
 use crate::schema::type_name;
 use parquet_file::ParquetInput;
 use source::{Format, Opened};
@@ -135,10 +135,12 @@ pub(crate) struct Decoded {
 
 impl Input {
     /// Opens a file and finds its columns. Columns of `known` keep their types: text is parsed as them.
+    /// Columns of `key`, a primary key, are not NULL.
     pub fn open(
         file: &InputFile,
         options: &TextOptions,
         known: Option<&Schema>,
+        key: &[String],
         progress: &Arc<Progress>,
     ) -> Result<Self> {
         let opened = source::open(file, progress)?;
@@ -148,11 +150,11 @@ impl Input {
                 (input.stored_schema()?, Reader::Parquet(Box::new(input)))
             }
             Opened::Text(Format::Csv, bytes) => {
-                let input = TextInput::csv(file, bytes, options, known)?;
+                let input = TextInput::csv(file, bytes, options, known, key)?;
                 (input.schema(), Reader::Text(Box::new(input)))
             }
             Opened::Text(_, bytes) => {
-                let input = TextInput::json(file, bytes, known)?;
+                let input = TextInput::json(file, bytes, known, key)?;
                 (input.schema(), Reader::Text(Box::new(input)))
             }
         };
@@ -205,7 +207,12 @@ impl Decoder {
             (DecoderKind::Text(decoder), Unit::Text(chunk)) => {
                 let Decoded { batches, mut bad } = decoder.decode(&chunk, max_bad)?;
                 for batch in batches {
-                    let (batch, _) = self.fit.apply(&batch, 0)?;
+                    let (batch, lost) = self.fit.apply(&batch, 0)?;
+                    if let Some(row) = lost.into_iter().next() {
+                        // The decoder has refused such rows and named their lines.
+                        let reason = format!("a row was decoded that does not fit: {row}");
+                        return Err(TableError::Input { file: row.file, reason });
+                    }
                     progress.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
                     emit(batch)?;
                 }

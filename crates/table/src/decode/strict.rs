@@ -1,24 +1,26 @@
 //! Text to values without loss, where the decoders of arrow-csv and arrow-json would cut.
 //!
-//! They cut decimals to the column's scale and times to microseconds, shift times with a zone into
-//! columns without one, and arrow-json reads 1.5 into a whole-number column as 1. Such columns are
-//! decoded as text first and converted here, where anything that would change is refused.
+//! They cut decimals to the column's scale, times to microseconds and, for a column of dates, to days, shift
+//! times with a zone into columns without one, and arrow-json reads 1.5 into a whole-number column as 1.
+//! Such columns, and what lists and objects have of such types, are decoded as text first and converted
+//! here, where anything that would change is refused.
 
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Decimal128Array, Int8Array, Int16Array, Int32Array, Int64Array,
-    RecordBatch, StringArray, TimestampMicrosecondArray,
+    Array, ArrayRef, AsArray, Date32Array, Decimal128Array, Int8Array, Int16Array, Int32Array,
+    Int64Array, ListArray, MapArray, RecordBatch, StringArray, StructArray,
+    TimestampMicrosecondArray,
 };
 use arrow::compute::kernels::cast_utils::string_to_datetime;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
-use chrono::Utc;
+use chrono::{NaiveDate, Utc};
 
 /// Does text of this type go through here? `json`: whole numbers do too.
 fn is_strict(data_type: &DataType, json: bool) -> bool {
     match data_type {
-        DataType::Decimal128(_, _) | DataType::Timestamp(_, _) => true,
+        DataType::Decimal128(_, _) | DataType::Timestamp(_, _) | DataType::Date32 => true,
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => json,
         _ => false,
     }
@@ -26,17 +28,20 @@ fn is_strict(data_type: &DataType, json: bool) -> bool {
 
 /// The schema to decode with: strict columns as text.
 pub(super) fn reading_schema(schema: &SchemaRef, json: bool) -> SchemaRef {
-    if !schema.fields().iter().any(|f| is_strict(f.data_type(), json)) {
-        return Arc::clone(schema);
-    }
-    let field = |f: &Arc<Field>| {
-        if is_strict(f.data_type(), json) {
-            Arc::new(f.as_ref().clone().with_data_type(DataType::Utf8))
-        } else {
-            Arc::clone(f)
-        }
+    let fields = schema.fields().iter().map(|field| reading_field(field, json));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+fn reading_field(field: &FieldRef, json: bool) -> FieldRef {
+    let inner = |field: &FieldRef| reading_field(field, json);
+    let data_type = match field.data_type() {
+        strict if is_strict(strict, json) => DataType::Utf8,
+        DataType::List(item) => DataType::List(inner(item)),
+        DataType::Map(entries, sorted) => DataType::Map(inner(entries), *sorted),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(inner).collect()),
+        _ => return Arc::clone(field),
     };
-    Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
 }
 
 /// Converts the strict columns of a decoded batch.
@@ -51,12 +56,38 @@ pub(super) fn convert(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBa
         .columns()
         .iter()
         .zip(schema.fields())
-        .map(|(column, field)| match column.data_type() {
-            same if same == field.data_type() => Ok(Arc::clone(column)),
-            _ => column_of(column.as_string::<i32>(), field.data_type()),
-        })
+        .map(|(column, field)| converted(column, field.data_type()))
         .collect::<Result<Vec<_>, _>>()?;
     RecordBatch::try_new(Arc::clone(schema), columns)
+}
+
+fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
+    if column.data_type() == to {
+        return Ok(Arc::clone(column));
+    }
+    let nulls = column.nulls().cloned();
+    Ok(match to {
+        DataType::List(item) => {
+            let list = column.as_list::<i32>();
+            let values = converted(list.values(), item.data_type())?;
+            let offsets = list.offsets().clone();
+            Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls)?)
+        }
+        DataType::Map(entries, sorted) => {
+            let map = column.as_map();
+            let all: ArrayRef = Arc::new(map.entries().clone());
+            let all = converted(&all, entries.data_type())?.as_struct().clone();
+            let offsets = map.offsets().clone();
+            Arc::new(MapArray::try_new(Arc::clone(entries), offsets, all, nulls, *sorted)?)
+        }
+        DataType::Struct(fields) => {
+            let columns = column.as_struct().columns().iter().zip(fields);
+            let columns = columns.map(|(column, field)| converted(column, field.data_type()));
+            let columns = columns.collect::<Result<Vec<_>, _>>()?;
+            Arc::new(StructArray::try_new(fields.clone(), columns, nulls)?)
+        }
+        to => column_of(column.as_string::<i32>(), to)?,
+    })
 }
 
 fn column_of(text: &StringArray, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
@@ -71,6 +102,7 @@ fn column_of(text: &StringArray, data_type: &DataType) -> Result<ArrayRef, Arrow
                 parsed(text, |t| decimal(t, *precision, *scale))?.into_iter().collect();
             Arc::new(values.with_precision_and_scale(*precision, *scale)?)
         }
+        DataType::Date32 => Arc::new(Date32Array::from(parsed(text, day)?)),
         DataType::Int8 => Arc::new(Int8Array::from(parsed(text, whole)?)),
         DataType::Int16 => Arc::new(Int16Array::from(parsed(text, whole)?)),
         DataType::Int32 => Arc::new(Int32Array::from(parsed(text, whole)?)),
@@ -104,12 +136,37 @@ fn micros(text: &str, zoned: bool) -> Option<i64> {
     if fraction.as_bytes()[..digits].iter().skip(6).any(|d| *d != b'0') {
         return None;
     }
+    // A zone may have a name; a date's last digit may be the tenth character or the one before.
     let time = text.get(10..).unwrap_or_default();
-    let has_zone = time.contains(['Z', 'z', '+']) || time.contains('-') || time.ends_with("UTC");
-    if has_zone && !zoned {
+    let is_time = |c: char| c.is_ascii_digit() || matches!(c, ' ' | 'T' | 't' | ':' | '.');
+    if !zoned && !time.chars().all(is_time) {
         return None;
     }
     string_to_datetime(&Utc, text).ok().map(|t| t.timestamp_micros())
+}
+
+/// Days since 1970; of a time only the first instant of a day is one.
+fn day(text: &str) -> Option<i32> {
+    const MICROS: i64 = 86_400_000_000;
+    if let Some(digits) = text.as_bytes().first_chunk::<10>().filter(|_| text.len() == 10)
+        && digits[4] == b'-'
+        && digits[7] == b'-'
+    {
+        let number = |digits: &[u8]| {
+            digits.iter().try_fold(0, |number: i32, digit| {
+                digit.is_ascii_digit().then(|| number * 10 + i32::from(digit - b'0'))
+            })
+        };
+        let (year, month, day) =
+            (number(&digits[..4])?, number(&digits[5..7])?, number(&digits[8..])?);
+        let date = NaiveDate::from_ymd_opt(year, month.try_into().ok()?, day.try_into().ok()?)?;
+        return Some(date.to_epoch_days());
+    }
+    if let Ok(date) = NaiveDate::parse_from_str(text, "%Y-%m-%d") {
+        return Some(date.to_epoch_days());
+    }
+    let micros = micros(text, false).filter(|micros| micros % MICROS == 0)?;
+    i32::try_from(micros / MICROS).ok()
 }
 
 fn decimal(text: &str, precision: u8, scale: i8) -> Option<i128> {
@@ -170,9 +227,32 @@ mod tests {
         assert_eq!(micros("1970-01-01T01:00:00+01:00", true), Some(0));
         assert_eq!(micros("1970-01-01T01:00:00+01:00", false), None);
         assert_eq!(micros("1970-01-01T00:00:00Z", false), None);
+        assert_eq!(micros("1970-01-01 10:00:00 Europe/Berlin", false), None);
         assert_eq!(micros("1970-01-01 00:00:00", true), Some(0));
         assert_eq!(micros("1970-01-01", false), Some(0));
         assert_eq!(micros("yesterday", false), None);
+    }
+
+    #[test]
+    fn days_are_whole_days_or_refused() {
+        for (text, expected) in [
+            ("1970-01-02", Some(1)),
+            ("1969-12-31", Some(-1)),
+            ("2026-11-01", Some(20_758)),
+            ("2026-11-31", None),
+            ("2026-11-0a", None),
+            ("1970-1-3", Some(2)),
+            ("1970-01-02 00:00:00", Some(1)),
+            ("1970-01-02T00:00:00.000", Some(1)),
+            ("1970-01-02 00:00:01", None),
+            ("1970-01-02T00:30:00+02:00", None),
+            ("1970-01-02T00:00:00Z", None),
+            ("20261101", None),
+            ("2.5", None),
+            ("yesterday", None),
+        ] {
+            assert_eq!(day(text), expected, "{text}");
+        }
     }
 
     #[test]

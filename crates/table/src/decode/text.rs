@@ -23,6 +23,8 @@ const CHUNK_BYTES: usize = 4 << 20;
 const RECORD_MAX_BYTES: usize = 64 << 20;
 /// Records looked at to guess the columns' types.
 const SAMPLE_RECORDS: usize = 20_000;
+/// JSON numbers of this size are more often ids of 20 digits than measurements.
+const MAYBE_WHOLE: std::ops::Range<f64> = 1.8e19..1e25;
 /// Rows of a decoded batch.
 const BATCH_ROWS: usize = 16_384;
 
@@ -61,6 +63,7 @@ impl TextInput {
         bytes: Box<dyn Read + Send>,
         options: &TextOptions,
         known: Option<&Schema>,
+        key: &[String],
     ) -> Result<Self> {
         let mut source =
             Chunker::new(&file.name, bytes, Some(Quotes { delimiter: options.delimiter }));
@@ -102,7 +105,7 @@ impl TextInput {
         let fields: Vec<Field> = names
             .iter()
             .zip(&guesses)
-            .map(|(name, guess)| known_field(known, name, guess.data_type()))
+            .map(|(name, guess)| known_field(known, key, name, guess.data_type()))
             .collect();
         let null = options.null.as_deref().map(Arc::from);
         let decoder = TextDecoder {
@@ -118,11 +121,12 @@ impl TextInput {
         file: &InputFile,
         bytes: Box<dyn Read + Send>,
         known: Option<&Schema>,
+        key: &[String],
     ) -> Result<Self> {
         let mut source = Chunker::new(&file.name, bytes, None);
         let first = source.next_chunk()?;
         let head = first.as_ref().map_or(&[][..], |c| &c.bytes);
-        let schema = json_schema(&file.name, head, known)?;
+        let schema = json_schema(&file.name, head, known, key)?;
         let decoder = TextDecoder {
             name: file.name.as_str().into(),
             schema: Arc::new(schema),
@@ -148,12 +152,14 @@ impl TextInput {
     }
 }
 
-/// The field of the table or `--schema` if it has one of that name.
-fn known_field(known: Option<&Schema>, name: &str, guess: DataType) -> Field {
-    match known.and_then(|s| s.field_with_name(name).ok()) {
+/// The field of the table or `--schema` if it has one of that name. Columns of a primary key have no NULL.
+fn known_field(known: Option<&Schema>, key: &[String], name: &str, guess: DataType) -> Field {
+    let field = match known.and_then(|s| s.field_with_name(name).ok()) {
         Some(field) => field.clone(),
         None => Field::new(name, guess, true),
-    }
+    };
+    let nullable = field.is_nullable() && !key.iter().any(|column| column == name);
+    field.with_nullable(nullable)
 }
 
 fn input_error(file: &str, reason: String) -> TableError {
@@ -217,7 +223,7 @@ fn skip_header(first: &mut Option<Chunk>, delimiter: u8) {
     }
 }
 
-fn json_schema(file: &str, head: &[u8], known: Option<&Schema>) -> Result<Schema> {
+fn json_schema(file: &str, head: &[u8], known: Option<&Schema>, key: &[String]) -> Result<Schema> {
     let mut names: Vec<String> = Vec::new();
     let mut guesses: std::collections::HashMap<String, Guess> = Default::default();
     let mut nested: Vec<serde_json::Value> = Vec::new();
@@ -232,8 +238,15 @@ fn json_schema(file: &str, head: &[u8], known: Option<&Schema>) -> Result<Schema
             *guess = guess.and(match value {
                 serde_json::Value::Null => Guess::Nothing,
                 serde_json::Value::Bool(_) => Guess::Boolean,
-                serde_json::Value::Number(n) if n.is_i64() => Guess::Integer,
+                serde_json::Value::Number(n) if n.is_i64() => Guess::of(&n.to_string()),
                 serde_json::Value::Number(n) if n.is_u64() => Guess::Text,
+                // Whole beyond 64 bits, or so large that it may be: a float would lose its digits.
+                serde_json::Value::Number(n)
+                    if n.as_f64()
+                        .is_some_and(|x| x.fract() == 0.0 && MAYBE_WHOLE.contains(&x.abs())) =>
+                {
+                    Guess::Text
+                }
                 serde_json::Value::Number(_) => Guess::Float,
                 serde_json::Value::String(text) => match Guess::of(text) {
                     // A quoted number was meant as text.
@@ -260,7 +273,7 @@ fn json_schema(file: &str, head: &[u8], known: Option<&Schema>) -> Result<Schema
                 .map_err(|reason| input_error(file, format!("column `{name}`: {reason}")))?,
             _ => guess.data_type(),
         };
-        fields.push(known_field(known, name, inferred));
+        fields.push(known_field(known, key, name, inferred));
     }
     // A key that the sample lacks may still come: the table's columns are all expected.
     for field in known.map(Schema::fields).into_iter().flatten() {
@@ -846,7 +859,7 @@ mod tests {
         let file = InputFile { name: "f".into(), path: None };
         let known = Schema::new(vec![Field::new("n", DataType::Int64, true)]);
         let source = Box::new(std::io::Cursor::new(text.to_vec()));
-        let mut input = TextInput::csv(&file, source, &options, Some(&known)).unwrap();
+        let mut input = TextInput::csv(&file, source, &options, Some(&known), &[]).unwrap();
         let chunk = input.next_chunk().unwrap().unwrap();
         let decoded = input.decoder().decode(&chunk, 100).unwrap();
         assert_eq!(decoded.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 2);
