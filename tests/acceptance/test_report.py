@@ -319,3 +319,39 @@ def what_is_remembered_changes_nothing_but_the_files_that_are_read(lake, folder,
     lake.run("sql", "-c", "DELETE FROM events WHERE amount > 29")
     assert check("after a deletion") == (0, 1)
     assert check("in the end") == (1, 0)
+
+
+def what_is_remembered_is_of_the_table_and_the_sets_that_there_are(lake, folder, tmp_path):
+    random = support.seeded("remembered names")
+    environment = {**os.environ, "UPLAKE_CACHE": str(tmp_path / "cache")}
+    schema = "user_id text, ts timestamptz, event text, item decimal(18,0), amount double"
+    for day in range(3, 7):
+        rows = [
+            {"user_id": f"u{random.randrange(50)}", "ts": f"2026-11-{day:02}T12:00:00Z", "event": "buy",
+             "item": str(random.randrange(3)), "amount": random.randrange(30)}
+            for _ in range(200)
+        ]
+        path = folder / f"events{day}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        lake.load("Ünal_Events", path, "--schema", schema, "--id-domain", "user_id=users", "--cluster-by", "user_id,ts")
+    exposed = [{"user_id": f"u{user}", "ts": "2026-11-01T00:00:00Z", "variant": "ab"[user % 2]} for user in range(50)]
+    path = folder / "exposures.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in exposed))
+    lake.load("exposures", path, "--id-domain", "user_id=users")
+    definition = folder / "remembered.toml"
+
+    def reports(where):
+        text = REMEMBERED.replace('"events"', '"Ünal_Events"').replace("event = 'buy'", where)
+        definition.write_text(text)
+        plain = lake.run("report", definition, "--format", "json", "--no-index", env=environment).out
+        for _ in range(2):
+            asked = lake.run("report", definition, "--format", "json", "--remember", env=environment)
+            assert asked.out == plain, where
+        return plain
+
+    reports("event = 'buy'")
+    found = []
+    for item in range(3):
+        lake.run("sql", "-c", f"create or replace id set promo as select cast({item} as bigint)")
+        found.append(reports("item in id set promo"))
+    assert len(set(found)) == 3

@@ -25,10 +25,9 @@ tokio::task_local! {
     static BELIEVED: HashMap<String, Arc<LakeTable>>;
 }
 
-/// Does `work`, to which the table's name means `table`.
-pub(crate) async fn with_table<F: Future>(table: Arc<LakeTable>, work: F) -> F::Output {
-    let name = table.snapshot().table().to_owned();
-    let names = HashMap::from([(name.to_lowercase(), Arc::clone(&table)), (name, table)]);
+/// Does `work`, to which `name`, as plans have it, means `table`.
+pub(crate) async fn with_table<F: Future>(name: &str, table: Arc<LakeTable>, work: F) -> F::Output {
+    let names = HashMap::from([(name.to_owned(), table)]);
     BELIEVED.scope(names, work).await
 }
 
@@ -311,7 +310,9 @@ impl LakeCatalog {
                 }
                 fresh
             }
-            AsOf::Version(version) => hit.snapshot().version() == *version,
+            AsOf::Version(version) => {
+                hit.snapshot().version() == *version && self.lake.is_same(hit.snapshot()).await?
+            }
             AsOf::TimestampMillis(_) => false,
         };
         Ok(fresh.then_some(hit))

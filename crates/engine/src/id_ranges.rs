@@ -16,7 +16,7 @@
 //!   decoded for both.
 //! - That a file is sorted by id is not believed. A range's rows lie between two places found by
 //!   bisection, the same for the range before and the range after, and each of them is looked at; if one
-//!   has an id of another range, the scan fails ([`dense::too_many`]) and the statement runs without ranges.
+//!   has an id of another range, the scan fails ([`unfit`]) and the statement runs without ranges.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -30,7 +30,6 @@ use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanC
 use datafusion::datasource::source::DataSource;
 use datafusion::physical_plan::Partitioning;
 
-use crate::dense::too_many;
 use crate::indexed::IndexedSource;
 
 /// Rows of a range at least: with fewer, files are opened too often.
@@ -69,10 +68,30 @@ impl IdRange {
         (misplaced == 0).then_some(start..end)
     }
 
-    /// The scan cannot be done so.
-    pub fn failed(&self) -> DataFusionError {
-        too_many(&self.name)
+    /// Its rows are not in the order of ids, so the table's scans cannot be done so.
+    pub fn not_in_order(&self) -> DataFusionError {
+        not_in_order(&self.name)
     }
+
+    /// Its columns are not kept, or not any more.
+    pub fn not_kept(&self) -> DataFusionError {
+        DataFusionError::ResourcesExhausted(NOT_FOR_RANGES.into())
+    }
+}
+
+/// The error of a plan that is better run without ranges; memory is not the reason.
+const NOT_FOR_RANGES: &str = "rows that are not for ranges of ids";
+
+/// Rows are not in the order of ids or of time. `name`: see [`ByRanges::name`].
+pub(crate) fn not_in_order(name: &str) -> DataFusionError {
+    DataFusionError::ResourcesExhausted(format!("{NOT_FOR_RANGES}: {name}"))
+}
+
+/// Is it the error of a plan that is better run without ranges? And which of its scans is not to be tried so
+/// again, if it is known that it would fail again?
+pub(crate) fn unfit(error: &DataFusionError) -> Option<Option<String>> {
+    let DataFusionError::ResourcesExhausted(message) = error.find_root() else { return None };
+    Some(message.strip_prefix(NOT_FOR_RANGES)?.strip_prefix(": ").map(str::to_owned))
 }
 
 /// A scan by ranges.

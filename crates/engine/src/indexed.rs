@@ -471,6 +471,9 @@ impl MorselPlanner for IndexedPlanner {
             if let Some(picked) = picked {
                 return Ok(Box::new(PickedPlanner(picked)) as Box<dyn MorselPlanner>);
             }
+            if let Some(range) = file.extensions.get::<IdRange>() {
+                return Err(range.not_kept());
+            }
             scan.plan_file(file, &answer)
         })))
     }
@@ -583,6 +586,7 @@ impl Scan {
             self.batch_rows,
             self.source.lends,
         )?;
+        let Some(gather) = gather else { return Ok(None) };
         let metadata = self.metadata(file).await?;
         let few = rows.cardinality() <= answer.total / PICKED_SHARE;
         let picked = if few || !gather.reads_columns() {
@@ -611,7 +615,8 @@ impl Scan {
         self.config.limit.is_none()
     }
 
-    /// All rows that statistics do not rule out, if their columns are kept or worth keeping by now.
+    /// All rows that statistics do not rule out, or those of the file's range, if their columns are kept or
+    /// worth keeping by now.
     async fn whole(&self, file: &PartitionedFile) -> Result<Option<Vec<Picked>>> {
         let inner = &self.source.inner;
         let (Some(projection), true) = (inner.projection(), self.may_keep()) else {
@@ -627,6 +632,7 @@ impl Scan {
             self.batch_rows,
             self.source.lends,
         )?;
+        let Some(gather) = gather else { return Ok(None) };
         let sieves = self.sieves(&gather)?;
         let skipped = || self.counter("hot_rows_skipped");
         let gather = Arc::new(gather.with_sieves(sieves, skipped));
@@ -636,7 +642,7 @@ impl Scan {
         read.extend(predicate.iter().flat_map(collect_columns).map(|column| column.index()));
         if let Some(range) = file.extensions.get::<IdRange>() {
             if !has_types(&metadata, inner.table_schema(), &read) {
-                return Err(range.failed());
+                return Ok(None);
             }
             let picked = gather.scan_range(file, &metadata, range).await?;
             self.count("hot_files", 1);

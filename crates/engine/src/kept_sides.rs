@@ -34,7 +34,7 @@ use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext
 use datafusion::logical_expr::{
     Aggregate, Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
 };
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{
     ChildrenPropertiesMode, ReplaceChildrenOptions, replace_children_if_necessary,
@@ -44,7 +44,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties,
 };
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use futures::{StreamExt, stream};
@@ -286,12 +287,14 @@ fn left_sides(plan: Arc<dyn ExecutionPlan>, is_left: bool) -> Result<Arc<dyn Exe
     replace_children_if_necessary(plan, children)
 }
 
-/// Rows of its input, from memory if they are known.
+/// Rows of its input, from memory if they are known. Another plan of the same may have had them in other
+/// partitions and in another order.
 #[derive(Debug)]
 pub(crate) struct KeptSideExec {
     number: u64,
     cache: Arc<ColumnCache>,
     input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
     run: Arc<Mutex<Run>>,
 }
 
@@ -306,7 +309,13 @@ struct Run {
 
 impl KeptSideExec {
     fn new(number: u64, cache: Arc<ColumnCache>, input: Arc<dyn ExecutionPlan>) -> Self {
-        Self { number, cache, input, run: Arc::default() }
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(input.schema()),
+            Partitioning::UnknownPartitioning(input.output_partitioning().partition_count()),
+            input.pipeline_behavior(),
+            input.boundedness(),
+        );
+        Self { number, cache, input, properties: Arc::new(properties), run: Arc::default() }
     }
 
     fn partitions(&self) -> usize {
@@ -387,7 +396,7 @@ impl ExecutionPlan for KeptSideExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
+        &self.properties
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
@@ -395,7 +404,7 @@ impl ExecutionPlan for KeptSideExec {
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
+        vec![false]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {

@@ -72,8 +72,10 @@ pub(crate) fn with_ids(plan: &LogicalPlan, key: &Column) -> Result<Option<WithId
         LogicalPlan::SubqueryAlias(alias) => {
             let inner = Column::from(alias.input.schema().qualified_field(position));
             let Some(below) = with_ids(&alias.input, &inner)? else { return Ok(None) };
-            let ids = Column::new(Some(alias.alias.clone()), &below.ids.name);
+            // Ids of two tables may have one name below: then an alias gives one of them another.
+            let place = below.plan.schema().index_of_column(&below.ids)?;
             let plan = plan.with_new_exprs(Vec::new(), vec![below.plan])?;
+            let ids = Column::from(plan.schema().qualified_field(place));
             Ok(Some(WithIds { plan, ids, ..below }))
         }
         LogicalPlan::Aggregate(aggregate) => grouped_with_ids(aggregate, position),

@@ -22,7 +22,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::execution::{SendableRecordBatchStream, SessionStateDefaults};
+use datafusion::execution::{SendableRecordBatchStream, SessionStateDefaults, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::OptimizerRule;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -45,6 +45,7 @@ use crate::error::{EngineError, Result};
 use crate::filter_ids::{self, filter_ids};
 use crate::hot::ColumnCache;
 use crate::id_keys;
+use crate::id_ranges;
 use crate::id_set::Mark;
 use crate::id_sets::IdSets;
 use crate::indexed::IndexUse;
@@ -357,6 +358,11 @@ impl Session {
             true => self.ask(statement).await?,
             false => self.run_plan(self.plan(statement).await?).await?,
         };
+        if !statement.only_asks() {
+            // Plans that another statement made meanwhile.
+            self.plans.forget();
+            self.sides.forget();
+        }
         match answer {
             Answer::Rows { schema, stream } => {
                 let schema = self.spell(statement, &schema).await?;
@@ -413,7 +419,7 @@ impl Session {
     }
 
     /// What the text says.
-    async fn parsed_plan(&self, statement: &Statement) -> Result<LogicalPlan> {
+    pub(crate) async fn parsed_plan(&self, statement: &Statement) -> Result<LogicalPlan> {
         let exact = self.mixed_case_columns(&statement.parsed).await?;
         let parsed = if exact.is_empty() {
             statement.parsed.clone()
@@ -647,36 +653,55 @@ impl Session {
     pub(crate) async fn run_optimized(
         &self,
         plan: LogicalPlan,
-        state: SessionState,
+        mut state: SessionState,
     ) -> Result<SendableRecordBatchStream> {
-        let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
-        let stream = execute_stream(Arc::clone(&physical), self.context.task_ctx())?;
-        match begun(stream).await {
-            Err(error) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
-                self.retry_with_less(error, physical, plan, state).await
-            }
-            other => Ok(other?),
+        let (mut had_ranges, mut had_arrays) = (true, true);
+        loop {
+            let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+            let error = match begun(&physical, self.context.task_ctx()).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+            state = match id_ranges::unfit(&error) {
+                Some(scan) if had_ranges => {
+                    had_ranges = false;
+                    let mut failed =
+                        self.too_many_groups.lock().unwrap_or_else(PoisonError::into_inner);
+                    failed.extend(scan);
+                    without_ranges(state)
+                }
+                _ if had_arrays => {
+                    had_arrays = false;
+                    self.with_less(error, physical.as_ref(), state)?
+                }
+                _ => return Err(error.into()),
+            };
         }
     }
 
-    /// A hash join keeps one side in memory, groups in arrays stay there, every partition of a sort needs
-    /// room to merge, and files may not be in the order of ids that groups by ranges need. If so, the same
-    /// query runs again: with joins and groups that spill, or sorting on one partition. Nothing has been handed out by then, because such a plan reads
+    /// A hash join keeps one side in memory, groups in arrays stay there, and every partition of a sort
+    /// needs room to merge. If that is too much, the same query runs again: with joins and groups that
+    /// spill, or sorting on one partition. Nothing has been handed out by then, because such a plan reads
     /// its input before it answers.
-    async fn retry_with_less(
+    ///
+    /// # Errors
+    /// `error`, if less of anything makes no difference.
+    fn with_less(
         &self,
         error: DataFusionError,
-        physical: Arc<dyn ExecutionPlan>,
-        plan: LogicalPlan,
+        physical: &dyn ExecutionPlan,
         state: SessionState,
-    ) -> Result<SendableRecordBatchStream> {
-        let joins = contains(physical.as_ref(), |plan| {
+    ) -> Result<SessionState> {
+        if !matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) {
+            return Err(error.into());
+        }
+        let joins = contains(physical, |plan| {
             plan.is::<HashJoinExec>()
                 || plan.downcast_ref::<DenseAggregateExec>().is_some_and(DenseAggregateExec::joins)
         });
         let others =
             |plan: &dyn ExecutionPlan| plan.is::<SortExec>() || plan.is::<DenseAggregateExec>();
-        if !joins && !contains(physical.as_ref(), others) {
+        if !joins && !contains(physical, others) {
             return Err(error.into());
         }
         let mut state = without_arrays(state);
@@ -688,16 +713,19 @@ impl Session {
         } else {
             options.execution.target_partitions = 1;
         }
-        drop(physical);
-        let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
-        Ok(begun(execute_stream(physical, self.context.task_ctx())?).await?)
+        Ok(state)
     }
 }
 
-/// The stream once its first rows are there.
+/// The plan's stream once its first rows are there, and all is done that could still fail for want of memory
+/// or order.
 async fn begun(
-    mut stream: SendableRecordBatchStream,
+    plan: &Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
 ) -> Result<SendableRecordBatchStream, DataFusionError> {
+    let first = dense::before_unions(plan, &context)?;
+    let mut stream = execute_stream(Arc::clone(plan), context)?;
+    futures::future::try_join_all(first).await?;
     let Some(first) = stream.next().await.transpose()? else { return Ok(stream) };
     let schema = stream.schema();
     let again = futures::stream::iter([Ok(first)]).chain(stream);
@@ -733,6 +761,14 @@ fn without_arrays(state: SessionState) -> SessionState {
     SessionStateBuilder::new_from_existing(state)
         .with_physical_optimizer_rules(physical_rules(None))
         .build()
+}
+
+/// The state that takes no rows by ranges of ids.
+fn without_ranges(state: SessionState) -> SessionState {
+    let is_ranges = |rule: &str| rule == IdRanges::default().name();
+    let rules = state.physical_optimizers().iter().filter(|rule| !is_ranges(rule.name()));
+    let rules = rules.cloned().collect();
+    SessionStateBuilder::new_from_existing(state).with_physical_optimizer_rules(rules).build()
 }
 
 /// DataFusion's rules, and ours among them; without groups in arrays if nobody says which are too many.
@@ -801,6 +837,8 @@ fn session_config(threads: usize, budget: &Budget) -> SessionConfig {
     options.sql_parser.collect_spans = true;
     options.execution.time_zone = Some("+00:00".into());
     options.execution.parquet.pushdown_filters = false;
+    // Nanoseconds, which Spark's times of 96 bits would become, end in 2262.
+    options.execution.parquet.coerce_int96 = Some("us".into());
     // The small side of a join as a list of values, which an index can look up.
     options.optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_LOOKUPS;
     options.optimizer.hash_join_inlist_pushdown_max_size = JOIN_LOOKUP_BYTES;

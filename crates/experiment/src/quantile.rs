@@ -37,7 +37,12 @@ pub fn ranks(values: u64, level: f64) -> Result<Ranks, StatsError> {
     }
     let n = values as f64;
     let band = normal_isf(BAND_ALPHA / 2.0) * (level * (1.0 - level) / n).sqrt();
-    let rank = |share: f64| ((n * share).ceil().max(1.0) as u64).min(values);
+    // The product of a share such as 0.999 may lie a little above the whole number that it is.
+    let rank = |share: f64| {
+        let (exact, whole) = (n * share, (n * share).round());
+        let is_whole = (exact - whole).abs() <= whole * 4.0 * f64::EPSILON;
+        ((if is_whole { whole } else { exact.ceil() }).max(1.0) as u64).min(values)
+    };
     Ok(Ranks { low: rank(level - band), quantile: rank(level), high: rank(level + band) })
 }
 
@@ -91,4 +96,23 @@ fn independent_error(band: &Band) -> Result<f64, StatsError> {
 
 fn figure(values: u64, quantile: f64, squared_error: f64) -> ArmFigure {
     ArmFigure::plain(values, quantile, squared_error * values as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1000 times 0.999 is a little more than 999 where 0.999 is 99.9 of 100.
+    #[test]
+    fn ranks_are_those_of_the_shares_as_they_are_written() {
+        for (percent, millis) in [(99.9, 999), (55.0, 550), (7.0, 70), (97.5, 975)] {
+            for values in 1..=200_000_u64 {
+                let expected = (values * millis).div_ceil(1000);
+                for level in [percent / 100.0, millis as f64 / 1000.0] {
+                    let found = ranks(values, level).unwrap().quantile;
+                    assert_eq!(found, expected, "{percent} % of {values}");
+                }
+            }
+        }
+    }
 }

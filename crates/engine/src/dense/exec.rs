@@ -47,6 +47,7 @@ use super::lookup::{Lookup, NOBODY, NONE, Seen, Side};
 use super::rows::Rows;
 use super::sums::{Held, Plan, Slot};
 use super::{too_many, with_columns};
+use crate::id_ranges::not_in_order;
 use crate::pool::ARRAYS;
 
 /// Columns of a lookup's other side have numbers from here on, see
@@ -277,6 +278,20 @@ impl DenseAggregateExec {
         }
     }
 
+    /// Starts it before its rows are asked for; what comes back is ready when it is at its end.
+    pub fn begin(
+        &self,
+        context: &Arc<TaskContext>,
+    ) -> Result<impl Future<Output = Result<()>> + Send + use<>> {
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let whole = match run.whole.take() {
+            Some(whole) => whole,
+            None => self.start(context)?,
+        };
+        run.whole = Some(whole.clone());
+        Ok(whole.map(|whole| whole.map(drop).map_err(DataFusionError::Shared)))
+    }
+
     fn whole(&self, context: &Arc<TaskContext>) -> Result<Whole> {
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = match run.whole.take() {
@@ -401,13 +416,17 @@ impl OfRanges {
             if range >= ranges.count {
                 return Ok(batches);
             }
-            let groups = self.take(range).await.map_err(|error| match error.find_root() {
-                DataFusionError::ResourcesExhausted(message)
-                    if message.starts_with(NOT_IN_ORDER) =>
-                {
-                    too_many(&ranges.name)
+            let groups = self.take(range).await.map_err(|error| {
+                // The others need not go on.
+                next.store(ranges.count, Ordering::Relaxed);
+                match error.find_root() {
+                    DataFusionError::ResourcesExhausted(message)
+                        if message.starts_with(NOT_IN_ORDER) =>
+                    {
+                        not_in_order(&ranges.name)
+                    }
+                    _ => error,
                 }
-                _ => error,
             })?;
             if groups.num_rows() > 0 {
                 batches.push(groups);

@@ -27,6 +27,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion_datasource::source::DataSourceExec;
+use uplake_functions::EventBits;
 use uplake_table::ID_PREFIX;
 
 use super::exec::{DenseAggregateExec, Group, What};
@@ -312,6 +313,7 @@ fn cannot_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
                     || part.is::<IsNotNullExpr>()
                     || part.is::<LikeExpr>()
                     || part.is::<NotExpr>()
+                    || part.is::<EventBits>()
             }
         };
         Ok(if safe { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })

@@ -178,7 +178,7 @@ impl Side {
                 let bounds = and(compare(Operator::GtEq, least), compare(Operator::LtEq, most));
                 let options = &context.session_config().options().optimizer;
                 let few = options.hash_join_inlist_pushdown_max_distinct_values;
-                let among: Arc<dyn PhysicalExpr> = if ids.len() <= few {
+                let among: Arc<dyn PhysicalExpr> = if ids.len() <= few || least < 0 {
                     let list = Arc::new(there().collect::<Int32Array>());
                     Arc::new(InListExpr::try_new_from_array(key.clone(), list, false, schema)?)
                 } else {

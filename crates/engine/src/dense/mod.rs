@@ -25,13 +25,20 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use uplake_table::ID_PREFIX;
+
+use crate::kept_sides::KeptSideExec;
 
 pub(crate) use exec::DenseAggregateExec;
 pub(crate) use joins::LookupJoins;
@@ -148,9 +155,33 @@ fn with_columns(
 /// The error of a plan that is better run without arrays; memory is not the reason.
 const NOT_FOR_ARRAYS: &str = "groups that are not for arrays";
 
-/// `columns`: what the rows are grouped by, or what else is not to be tried again.
+/// `columns`: what the rows are grouped by.
 pub(crate) fn too_many(columns: &str) -> DataFusionError {
     DataFusionError::ResourcesExhausted(format!("{NOT_FOR_ARRAYS}: {columns}"))
+}
+
+/// What fails in arrays does so before a row is handed out, but other parts of a UNION may have handed out
+/// some by then. So these aggregates below one come to their ends first.
+pub(crate) fn before_unions(
+    plan: &Arc<dyn ExecutionPlan>,
+    context: &Arc<TaskContext>,
+) -> Result<Vec<BoxFuture<'static, Result<()>>>> {
+    let mut found = Vec::new();
+    let mut nodes = vec![(plan, false)];
+    while let Some((node, is_below)) = nodes.pop() {
+        match node.downcast_ref::<DenseAggregateExec>() {
+            Some(aggregate) if is_below => found.push(aggregate.begin(context)?.boxed()),
+            Some(_) => {}
+            // A kept side may need none; what is recursive needs rows that are not there yet.
+            None if node.is::<KeptSideExec>() || node.is::<RecursiveQueryExec>() => {}
+            None => {
+                let is_union = node.is::<UnionExec>() || node.is::<InterleaveExec>();
+                let below = is_below || is_union;
+                nodes.extend(node.children().into_iter().map(|child| (child, below)));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// The columns of [`too_many`], if an error is that.

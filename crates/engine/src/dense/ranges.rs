@@ -38,15 +38,14 @@ impl PhysicalOptimizerRule for IdRanges {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
-        config: &ConfigOptions,
+        _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let threads = config.execution.target_partitions;
         rewritten(plan, |node| {
             let Some(aggregate) = node.downcast_ref::<DenseAggregateExec>() else {
                 return Ok(None);
             };
-            let changed = over_ranges(aggregate, threads)?;
+            let changed = over_ranges(aggregate)?;
             Ok(changed
                 .filter(|(_, name)| !failed.contains(&**name))
                 .map(|(aggregate, _)| aggregate))
@@ -55,10 +54,9 @@ impl PhysicalOptimizerRule for IdRanges {
 }
 
 /// The aggregate over a scan by ranges, and the name of the scan.
-fn over_ranges(
-    aggregate: &DenseAggregateExec,
-    threads: usize,
-) -> Result<Option<(DenseAggregateExec, Arc<str>)>> {
+fn over_ranges(aggregate: &DenseAggregateExec) -> Result<Option<(DenseAggregateExec, Arc<str>)>> {
+    // What is above counts on so many partitions.
+    let threads = aggregate.properties().output_partitioning().partition_count();
     let what = &aggregate.what;
     let ([Group::Row(id)], true, None) = (what.columns.as_slice(), what.one_id, &what.lookup)
     else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array,
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array,
 };
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::{filter_record_batch, take};
@@ -25,6 +25,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::metrics::Count;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -37,7 +38,7 @@ use crate::id_ranges::IdRange;
 
 use super::asked::Asked;
 use super::compact::{compact, picked, piece};
-use super::sieve::{Sieve, select};
+use super::sieve::{Passed, Sieve, select};
 use super::{Chunk, ColumnCache, Named, Question};
 
 /// Text of more bytes a row is long: it is not kept as numbers.
@@ -83,7 +84,7 @@ enum Values {
 
 impl Gather {
     /// `conditions` and `projection` are over `table`'s columns; NULL is no row. `lends`: see
-    /// [`lent`](crate::indexed::lent).
+    /// [`lent`](crate::indexed::lent). `None` if it is not kept columns alone that decide what is handed out.
     pub fn new(
         cache: Arc<ColumnCache>,
         store: Arc<dyn ObjectStore>,
@@ -92,7 +93,11 @@ impl Gather {
         projection: &ProjectionExprs,
         batch_rows: usize,
         lends: bool,
-    ) -> Result<Self> {
+    ) -> Result<Option<Self>> {
+        // Of random numbers each row has its own, and the name of a file is known to its reader.
+        if projection.iter().map(|p| &p.expr).chain(conditions).any(is_volatile) {
+            return Ok(None);
+        }
         let all = table.table_schema();
         let mut used: Vec<usize> = projection.column_indices();
         for condition in conditions {
@@ -103,7 +108,7 @@ impl Gather {
         let fields: Vec<FieldRef> = used.iter().map(|i| Arc::clone(&all.fields()[*i])).collect();
         let schema = Schema::new(fields.clone());
         let over = |e: &Arc<dyn PhysicalExpr>| reassign_expr_columns(Arc::clone(e), &schema);
-        Ok(Self {
+        Ok(Some(Self {
             cache,
             store,
             table: table.clone(),
@@ -114,7 +119,7 @@ impl Gather {
             batch_rows,
             lends,
             sieves: None,
-        })
+        }))
     }
 
     /// What `conditions` say of single columns that are read.
@@ -213,14 +218,14 @@ impl Gather {
             (number, std::iter::once(0..rows).collect())
         });
         let all = self.scan(file, metadata, all.collect(), false).await?;
-        let mut picked = all.ok_or_else(|| range.failed())?;
+        let mut picked = all.ok_or_else(|| range.not_kept())?;
         let ids = self.fields.iter().position(|field| *field.name() == *range.column);
         for of_group in &mut picked {
             let rows = match ids.map(|ids| &of_group.columns[ids]) {
                 Some(Values::Decoded(ids)) => range.rows(ids),
                 _ => None,
             };
-            let rows = rows.ok_or_else(|| range.failed())?;
+            let rows = rows.ok_or_else(|| range.not_in_order())?;
             of_group.rows = Rows::Ranges(std::iter::once(rows).collect());
         }
         Ok(picked)
@@ -455,13 +460,33 @@ impl Gather {
 struct Layout {
     /// Which of the fields are put beside each row, and questions about others.
     plain: Vec<usize>,
-    asked: Vec<Asked>,
+    asked: Vec<(Asked, Before)>,
     /// Of both.
     schema: SchemaRef,
-    conditions: Vec<Arc<dyn PhysicalExpr>>,
-    projection: Vec<Arc<dyn PhysicalExpr>>,
+    conditions: Vec<(Arc<dyn PhysicalExpr>, Before)>,
+    projection: Vec<(Arc<dyn PhysicalExpr>, Before)>,
     output: SchemaRef,
     lends: bool,
+}
+
+/// The sieve that asks the same.
+#[derive(Clone, Copy)]
+struct Before(Option<usize>);
+
+impl Before {
+    /// Has it let these rows through?
+    fn holds_for(self, part: &Part) -> bool {
+        let passed = match part {
+            Part::Numbers(_, passed) => *passed,
+            Part::Piece(..) => 0,
+        };
+        self.0.is_some_and(|sieve| passed.checked_shr(sieve as u32).unwrap_or_default() & 1 == 1)
+    }
+}
+
+/// Yes, for so many rows.
+fn yes(rows: usize) -> ArrayRef {
+    Arc::new(BooleanArray::new(BooleanBuffer::new_set(rows), None))
 }
 
 impl Layout {
@@ -480,24 +505,29 @@ impl Layout {
         plain.dedup();
         let mut fields: Vec<FieldRef> =
             plain.iter().map(|column| Arc::clone(&gather.fields[*column])).collect();
-        let mut asked: Vec<Asked> = Vec::new();
+        let sieves = gather.sieves.as_ref().map_or(&[][..], |(sieves, _)| sieves);
+        let before = |expr: &Arc<dyn PhysicalExpr>| Before(Sieve::position(sieves, expr));
+        let mut asked: Vec<(Asked, Before)> = Vec::new();
         let mut outputs = Vec::new();
         for (expr, answers) in gather.projection.iter().zip(answers) {
             outputs.push(match answers {
-                None => Arc::clone(expr),
+                None => (Arc::clone(expr), before(expr)),
                 Some(answers) => {
                     let name = format!("__asked_{}", asked.len());
                     fields.push(Arc::new(Field::new(&name, answers.data_type(), true)));
-                    asked.push(answers);
-                    Arc::new(Column::new(&name, fields.len() - 1)) as _
+                    asked.push((answers, before(expr)));
+                    (Arc::new(Column::new(&name, fields.len() - 1)) as _, Before(None))
                 }
             });
         }
         let schema = Arc::new(Schema::new(fields));
-        let over = |e: &Arc<dyn PhysicalExpr>| reassign_expr_columns(Arc::clone(e), &schema);
+        let over = |(expr, before): (Arc<dyn PhysicalExpr>, Before)| {
+            Ok((reassign_expr_columns(expr, &schema)?, before))
+        };
+        let conditions = gather.conditions.iter().map(|expr| (Arc::clone(expr), before(expr)));
         Ok(Self {
-            conditions: gather.conditions.iter().map(over).collect::<Result<_>>()?,
-            projection: outputs.iter().map(over).collect::<Result<_>>()?,
+            conditions: conditions.map(over).collect::<Result<_>>()?,
+            projection: outputs.into_iter().map(over).collect::<Result<_>>()?,
             output: Arc::clone(&gather.output),
             lends: gather.lends,
             plain,
@@ -508,7 +538,7 @@ impl Layout {
 
     fn batch(&self, columns: &[Values], part: &Part) -> Result<RecordBatch> {
         let of_rows = self.plain.iter().map(|column| match (&columns[*column], part) {
-            (Values::Decoded(values), Part::Numbers(rows)) => picked(values, rows),
+            (Values::Decoded(values), Part::Numbers(rows, _)) => picked(values, rows),
             (Values::Decoded(values), Part::Piece(from, rows)) => {
                 piece(values, *from, *rows, self.lends)
             }
@@ -516,14 +546,17 @@ impl Layout {
         });
         // The numbers of a column's values are taken once for all that is asked of it.
         let mut keys: Vec<(usize, ArrayRef)> = Vec::new();
-        let of_values = self.asked.iter().map(|asked| {
+        let of_values = self.asked.iter().map(|(asked, before)| {
+            if before.holds_for(part) {
+                return Ok(yes(part.rows()));
+            }
             let known = keys.iter().find(|(column, _)| *column == asked.column);
             let keys_of_rows = match (known, &columns[asked.column]) {
                 (Some((_, keys)), _) => Arc::clone(keys),
                 (None, Values::Decoded(values)) => {
                     let all = values.as_any_dictionary().keys();
                     let found = match part {
-                        Part::Numbers(rows) => take(all, rows, None)?,
+                        Part::Numbers(rows, _) => take(all, rows, None)?,
                         Part::Piece(from, rows) => all.slice(*from, *rows),
                     };
                     keys.push((asked.column, Arc::clone(&found)));
@@ -538,18 +571,23 @@ impl Layout {
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
     }
 
-    fn project(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let columns = self
-            .projection
-            .iter()
-            .map(|expr| expr.evaluate(batch)?.into_array(batch.num_rows()))
-            .collect::<Result<Vec<_>>>()?;
+    fn project(&self, batch: &RecordBatch, part: &Part) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        let column = |(expr, before): &(Arc<dyn PhysicalExpr>, Before)| match before.holds_for(part)
+        {
+            true => Ok(yes(rows)),
+            false => expr.evaluate(batch)?.into_array(rows),
+        };
+        let columns = self.projection.iter().map(column).collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.output), columns, &options)?)
     }
 
-    fn apply(&self, mut batch: RecordBatch) -> Result<RecordBatch> {
-        for condition in &self.conditions {
+    fn apply(&self, mut batch: RecordBatch, part: &Part) -> Result<RecordBatch> {
+        for (condition, before) in &self.conditions {
+            if before.holds_for(part) {
+                continue;
+            }
             let found = condition.evaluate(&batch)?.into_array(batch.num_rows())?;
             let found = found.as_boolean_opt().ok_or_else(|| {
                 DataFusionError::Internal(format!("{condition} is not a condition"))
@@ -719,7 +757,7 @@ impl Picked {
         let columns: Arc<[Values]> = columns.into();
         let parts: Box<dyn Iterator<Item = Result<Part>> + Send> = match rows {
             Rows::Numbers(rows) => {
-                let numbers = |part: &[u32]| Ok(Part::Numbers(UInt32Array::from(part.to_vec())));
+                let numbers = |part: &[u32]| Ok(Part::Numbers(part.to_vec().into(), 0));
                 Box::new(rows.chunks(batch_rows).map(numbers).collect::<Vec<_>>().into_iter())
             }
             Rows::Ranges(ranges) => {
@@ -736,6 +774,7 @@ impl Picked {
                         columns: Arc::clone(&columns),
                         pieces: Box::new(pieces),
                         found: Vec::new(),
+                        passed: Passed::MAX,
                         next: None,
                     }),
                 }
@@ -743,8 +782,9 @@ impl Picked {
         };
         futures::stream::iter(parts)
             .map(move |part| {
-                let batch = layout.batch(&columns, &part?)?;
-                layout.project(&layout.apply(batch)?)
+                let part = part?;
+                let batch = layout.apply(layout.batch(&columns, &part)?, &part)?;
+                layout.project(&batch, &part)
             })
             .boxed()
     }
@@ -757,6 +797,8 @@ struct Sifted {
     pieces: Box<dyn Iterator<Item = (usize, usize)> + Send>,
     /// Rows to hand out, fewer than a batch.
     found: Vec<u32>,
+    /// The sieves that all of them have passed.
+    passed: Passed,
     /// The piece after them.
     next: Option<(usize, usize)>,
 }
@@ -777,9 +819,10 @@ impl Iterator for Sifted {
             }
             let Some((from, rows)) = self.pieces.next() else { break };
             let before = self.found.len();
-            if let Err(error) = select(sieves, decoded, from..from + rows, &mut self.found) {
-                return Some(Err(error));
-            }
+            let passed = match select(sieves, decoded, from..from + rows, &mut self.found) {
+                Ok(passed) => passed,
+                Err(error) => return Some(Err(error)),
+            };
             let kept = self.found.len() - before;
             // Copying a piece is faster than picking most of its rows.
             if kept * 4 > rows * 3 {
@@ -791,19 +834,26 @@ impl Iterator for Sifted {
                 continue;
             }
             skipped.add(rows - kept);
+            if kept > 0 {
+                self.passed &= passed;
+            }
             if self.found.len() >= batch_rows {
                 break;
             }
         }
         let later = self.found.split_off(self.found.len().min(batch_rows));
         let found = std::mem::replace(&mut self.found, later);
-        (!found.is_empty()).then(|| Ok(Part::Numbers(found.into())))
+        let passed = self.passed;
+        if self.found.is_empty() {
+            self.passed = Passed::MAX;
+        }
+        (!found.is_empty()).then(|| Ok(Part::Numbers(found.into(), passed)))
     }
 }
 
 /// Rows of one batch.
 enum Part {
-    Numbers(UInt32Array),
+    Numbers(UInt32Array, Passed),
     /// From a row on, so many.
     Piece(usize, usize),
 }
@@ -811,7 +861,7 @@ enum Part {
 impl Part {
     fn rows(&self) -> usize {
         match self {
-            Self::Numbers(rows) => rows.len(),
+            Self::Numbers(rows, _) => rows.len(),
             Self::Piece(_, rows) => *rows,
         }
     }

@@ -7,7 +7,8 @@
 //! of a `LIKE '%word%'` is looked for in all of a piece at once.
 //!
 //! # Invariants
-//! - Only speed depends on it: the join looks every key up again, the filter asks every row again.
+//! - Only speed depends on it: the join looks every key up again, the filter asks every row again, but
+//!   what is known of a row ([`Passed`]) is not computed for it.
 //! - What drops few rows is not asked any more.
 
 use std::ops::Range;
@@ -45,9 +46,14 @@ pub(crate) struct Sieve {
     /// Among the columns that the scan reads.
     column: usize,
     passes: Passes,
+    /// The condition of a filter, over those columns: what passes satisfies it.
+    filter: Option<Arc<dyn PhysicalExpr>>,
     asked: AtomicUsize,
     kept: AtomicUsize,
 }
+
+/// By bit, the sieves that rows have passed; of the first 64.
+pub(crate) type Passed = u64;
 
 enum Passes {
     /// The keys of a join's small side.
@@ -116,7 +122,14 @@ impl Sieve {
     }
 
     fn new(column: usize, passes: Passes) -> Self {
-        Self { column, passes, asked: AtomicUsize::new(0), kept: AtomicUsize::new(0) }
+        let (asked, kept) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { column, passes, filter: None, asked, kept }
+    }
+
+    /// Which of the sieves, if any, lets through what satisfies `condition` and nothing else. The
+    /// condition is over the columns that the scan reads.
+    pub fn position(sieves: &[Self], condition: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+        sieves.iter().position(|one| one.filter.as_ref() == Some(condition))
     }
 
     fn of_ids(condition: &Arc<dyn PhysicalExpr>, fields: &[FieldRef]) -> Option<Self> {
@@ -162,15 +175,18 @@ impl Sieve {
         if is_volatile(condition) {
             return None;
         }
+        let schema = Schema::new(fields.to_vec());
+        let filter = reassign_expr_columns(Arc::clone(condition), &schema).ok();
         let (column, condition) = on_one_column(condition, fields)?;
-        match fields[column].data_type() {
+        let passes = match fields[column].data_type() {
             DataType::Utf8View => {
                 let word = word_of(&condition.holds);
-                Some(Self::new(column, Passes::Text(condition, Mutex::default(), word)))
+                Passes::Text(condition, Mutex::default(), word)
             }
-            kind if kind.is_primitive() => Some(Self::new(column, Passes::If(condition))),
-            _ => None,
-        }
+            kind if kind.is_primitive() => Passes::If(condition),
+            _ => return None,
+        };
+        Some(Self { filter, ..Self::new(column, passes) })
     }
 
     /// Does it drop a quarter of the rows, as far as is known? `picked`: some are dropped already, so the
@@ -182,35 +198,41 @@ impl Sieve {
         asked < TRIED_ROWS || self.kept.load(Ordering::Relaxed) < enough
     }
 
-    /// Keeps those of `rows` whose key is there, or all.
-    fn retain(&self, values: &ArrayRef, picked: bool, rows: &mut Vec<u32>) -> Result<()> {
+    /// Keeps those of `rows` that pass, or all. Has each been asked?
+    fn retain(&self, values: &ArrayRef, picked: bool, rows: &mut Vec<u32>) -> Result<bool> {
         if !self.is_worth_it(picked) || rows.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         self.asked.fetch_add(rows.len(), Ordering::Relaxed);
+        let mut all_asked = true;
         match &self.passes {
-            Passes::Bitmap { least, bits } => retain_bits(*least, bits, values, rows),
+            Passes::Bitmap { least, bits } => all_asked = retain_bits(*least, bits, values, rows),
             Passes::If(condition) => {
                 let (first, last) = (rows[0] as usize, rows[rows.len() - 1] as usize);
                 let asked = match last - first + 1 == rows.len() {
                     true => values.slice(first, rows.len()),
                     false => take(values.as_ref(), &UInt32Array::from(rows.clone()), None)?,
                 };
-                if let Some(held) = condition.evaluate(asked) {
-                    let held = true_only(&held);
-                    keep_where(rows, |at, _| held.value(at));
+                match condition.evaluate(asked) {
+                    Some(held) => {
+                        let held = true_only(&held);
+                        keep_where(rows, |at, _| held.value(at));
+                    }
+                    None => all_asked = false,
                 }
             }
             Passes::Text(condition, last, word) => {
                 if let Some(codes) = known_codes(condition, last, values) {
-                    retain_codes(&codes, values, rows);
+                    all_asked = retain_codes(&codes, values, rows);
                 } else if let (Some(word), Some(texts)) = (word, values.as_string_opt::<i32>()) {
                     retain_with(word, texts, rows);
+                } else {
+                    all_asked = false;
                 }
             }
         }
         self.kept.fetch_add(rows.len(), Ordering::Relaxed);
-        Ok(())
+        Ok(all_asked)
     }
 }
 
@@ -295,13 +317,15 @@ fn retain_with(word: &Finder, texts: &StringArray, rows: &mut Vec<u32>) {
     }
 }
 
-fn retain_codes(codes: &Codes, column: &ArrayRef, rows: &mut Vec<u32>) {
+/// Keeps those of `rows` whose code passes; false if the codes are of another type.
+fn retain_codes(codes: &Codes, column: &ArrayRef, rows: &mut Vec<u32>) -> bool {
     let keys = column.as_any_dictionary().keys();
     match keys.data_type() {
         DataType::UInt8 => retain_codes_of::<UInt8Type>(codes, keys, rows),
         DataType::UInt16 => retain_codes_of::<UInt16Type>(codes, keys, rows),
-        _ => {}
+        _ => return false,
     }
+    true
 }
 
 fn retain_codes_of<T: ArrowPrimitiveType>(codes: &Codes, keys: &dyn Array, rows: &mut Vec<u32>)
@@ -332,8 +356,8 @@ fn keep_where(rows: &mut Vec<u32>, passes: impl Fn(usize, usize) -> bool) {
     rows.truncate(kept);
 }
 
-/// Keeps those of `rows` whose bit is set; all if the column is of another type.
-fn retain_bits(least: i64, bits: &[u64], values: &ArrayRef, rows: &mut Vec<u32>) {
+/// Keeps those of `rows` whose bit is set; all, and false, if the column is of another type.
+fn retain_bits(least: i64, bits: &[u64], values: &ArrayRef, rows: &mut Vec<u32>) -> bool {
     match values.data_type() {
         DataType::Int8 => retain_bits_of::<Int8Type>(least, bits, values, rows),
         DataType::Int16 => retain_bits_of::<Int16Type>(least, bits, values, rows),
@@ -342,8 +366,9 @@ fn retain_bits(least: i64, bits: &[u64], values: &ArrayRef, rows: &mut Vec<u32>)
         DataType::UInt8 => retain_bits_of::<UInt8Type>(least, bits, values, rows),
         DataType::UInt16 => retain_bits_of::<UInt16Type>(least, bits, values, rows),
         DataType::UInt32 => retain_bits_of::<UInt32Type>(least, bits, values, rows),
-        _ => {}
+        _ => return false,
     }
+    true
 }
 
 fn retain_bits_of<T: ArrowPrimitiveType>(
@@ -379,23 +404,25 @@ fn whole_number(value: &ScalarValue) -> Option<i64> {
     })
 }
 
-/// Appends to `found` the rows of a range that pass all sieves. `column` has the kept values of a column,
-/// if they differ from row to row.
+/// Appends to `found` the rows of a range that pass all sieves, and says which they were asked by.
+/// `column` has the kept values of a column, if they differ from row to row.
 pub(crate) fn select<'v>(
     sieves: &[Sieve],
     column: impl Fn(usize) -> Option<&'v ArrayRef>,
     range: Range<usize>,
     found: &mut Vec<u32>,
-) -> Result<()> {
+) -> Result<Passed> {
     let mut rows: Vec<u32> = (range.start as u32..range.end as u32).collect();
-    for one in sieves {
+    let mut passed = 0;
+    for (number, one) in sieves.iter().enumerate() {
         if let Some(values) = column(one.column) {
             let picked = rows.len() < range.len();
-            one.retain(values, picked, &mut rows)?;
+            let all_asked = one.retain(values, picked, &mut rows)?;
+            passed |= Passed::from(all_asked).checked_shl(number as u32).unwrap_or_default();
         }
     }
     found.append(&mut rows);
-    Ok(())
+    Ok(passed)
 }
 
 #[cfg(test)]
@@ -457,6 +484,39 @@ mod tests {
         let failing = binary(number, Operator::Gt, lit(1), &schema).unwrap();
         let sieve = Sieve::of_filter(&failing, &[field]).unwrap();
         check(&sieve, kept, 0..5, &[0, 1, 2, 3, 4]);
+    }
+
+    /// What rows have passed is said only if each of them was asked.
+    #[test]
+    fn sieves_that_rows_have_passed_are_known() {
+        let fields: Vec<FieldRef> = [("n", DataType::Int32), ("t", DataType::Utf8View)]
+            .map(|(name, kind)| Arc::new(Field::new(name, kind, true)))
+            .to_vec();
+        let schema = Schema::new(fields.clone());
+        let column = |name| col(name, &schema).unwrap();
+        let some = lit(ScalarValue::Utf8View(Some("%a%".into())));
+        let like = like(false, false, column("t"), some, &schema).unwrap();
+        let large = binary(column("n"), Operator::Gt, lit(1), &schema).unwrap();
+        let number = cast(column("t"), &schema, DataType::Int32).unwrap();
+        let failing = binary(number, Operator::Gt, lit(1), &schema).unwrap();
+        let conditions = [Arc::clone(&like), Arc::clone(&large), Arc::clone(&failing)];
+        let sieves = Sieve::of(&conditions, &fields).unwrap();
+        let place = |condition| Sieve::position(&sieves, condition).unwrap() as u32;
+        let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), Some(2), None, Some(3)]));
+        let values = vec!["a", "a", "a", "b"];
+        let end_to_end: ArrayRef = Arc::new(StringArray::from(values.clone()));
+        let as_read: ArrayRef = Arc::new(StringViewArray::from(values));
+        let select = |texts: &ArrayRef| {
+            let mut found = Vec::new();
+            let column = |column| Some(if column == 0 { &numbers } else { texts });
+            (super::select(&sieves, column, 0..4, &mut found).unwrap(), found)
+        };
+        let both = 1 << place(&like) | 1 << place(&large);
+        assert_eq!(select(&compact(&as_read)), (both, vec![1]));
+        assert_eq!(select(&end_to_end), (both, vec![1]));
+        assert_eq!(select(&as_read), (1 << place(&large), vec![1, 3]));
+        let other = binary(column("n"), Operator::Gt, lit(2), &schema).unwrap();
+        assert!(Sieve::position(&sieves, &other).is_none());
     }
 
     /// Words at every place, over borders, in empty text and in what a NULL hides.

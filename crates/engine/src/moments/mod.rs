@@ -35,7 +35,7 @@ use uplake_experiment::query::{MomentsQuery, MomentsTable};
 
 use crate::error::{EngineError, Result};
 use crate::session::Session;
-use crate::statement;
+use crate::statement::{self, Statement};
 use collect::{Collect, Layout};
 pub(crate) use one_scan::Shelf;
 use one_scan::{KeyKind, Question};
@@ -184,14 +184,20 @@ impl Session {
     }
 
     async fn definition_plan(&self, text: &str) -> Result<LogicalPlan> {
-        let parsed = statement::parse(text).map_err(|e| in_definition(e, text))?;
-        let [only] = parsed.as_slice() else {
-            return Err(EngineError::Report(
-                "an expression of the definition holds a semicolon".into(),
-            ));
-        };
-        self.plan(only).await.map_err(|e| in_definition(e, text))
+        self.plan(&only_statement(text)?).await.map_err(|e| in_definition(e, text))
     }
+
+    /// The same before the sets of ids and the domains that it names are looked at.
+    async fn definition_as_written(&self, text: &str) -> Result<LogicalPlan> {
+        self.parsed_plan(&only_statement(text)?).await.map_err(|e| in_definition(e, text))
+    }
+}
+
+fn only_statement(text: &str) -> Result<Statement> {
+    let parsed = statement::parse(text).map_err(|e| in_definition(e, text))?;
+    <[Statement; 1]>::try_from(parsed).map(|[only]| only).map_err(|_| {
+        EngineError::Report("an expression of the definition holds a semicolon".into())
+    })
 }
 
 /// Per column the most a number can be.

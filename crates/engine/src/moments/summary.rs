@@ -5,7 +5,7 @@
 //!   never added up. A metric without a row at a time keeps its last.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
@@ -71,7 +71,7 @@ impl Session {
     ) -> Result<Series> {
         let mut local_days = LocalDays::new(times.zone);
         let mut series: Series = Vec::new();
-        let mut last_time = None;
+        let mut last_times = HashMap::new();
         let mut rows = self.definition_rows(&column_sql(query, column)).await?;
         while let Some(batch) = rows.try_next().await? {
             let (variants, written) = (text(batch.column(0))?, text(batch.column(1))?);
@@ -98,8 +98,8 @@ impl Session {
                     series.push((day, BTreeMap::new()));
                 }
                 let Some((_, arms)) = series.last_mut() else { continue };
-                let known = arms.insert(variant, moments).is_some();
-                if known && last_time == Some(time.clone()) {
+                arms.insert(variant, moments);
+                if last_times.insert(variant, time.clone()).as_ref() == Some(&time) {
                     return Err(EngineError::Report(format!(
                         "the summary `{}` has two rows for arm `{name}`{}; choose one of them \
                          with `where`",
@@ -107,7 +107,6 @@ impl Session {
                         time.map(|time| format!(" at {time}")).unwrap_or_default(),
                     )));
                 }
-                last_time = Some(time);
             }
         }
         Ok(series)

@@ -266,6 +266,17 @@ fn events_in_ranges_of_ids_answer_as_plain_scans_do() {
         // What was found not to be in order is not tried again.
         assert_eq!(ranges(table), table == "visits", "{table}");
     }
+    // The other part of a UNION has handed out a row before it is known that rows are not in order.
+    let fresh = super::session(folder.path(), 1 << 30, 2);
+    let kept = question("not_by_id", "count(event), min(ts)", "");
+    (0..3).for_each(|_| drop(rows(&fresh, &kept)));
+    let union = format!(
+        "SELECT 'nobody' AS user_id, 0 AS level UNION ALL {}",
+        question("not_by_id", &window(""), "")
+    );
+    let tried = rows(&fresh, &format!("EXPLAIN {union}")).concat();
+    assert!(tried.contains("ranges=5"), "{tried}");
+    assert!(rows(&fresh, &union) == rows(&plain, &union));
     let joined = format!(
         "SELECT u.first % 2, f.level, count(*) FROM (SELECT user_id, {} AS level FROM visits GROUP BY user_id) f
            JOIN (SELECT user_id, min(date_part('minute', ts)) AS first FROM visits
@@ -286,6 +297,57 @@ fn events_in_ranges_of_ids_answer_as_plain_scans_do() {
     assert!(!ranges("visits"), "there are rows without an id");
 }
 
+/// Kept columns say what each value answers; what is drawn, or known to the reader of a file, is not theirs.
+#[test]
+fn what_values_do_not_decide_is_asked_of_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), 1 << 30, 2);
+    block_on(session.query(DATA)).unwrap();
+    let drawn = "SELECT sum(CAST(r AS INT)) FROM (SELECT event = 'pay' AND random() < 0.5 AS r FROM events)";
+    let all: f64 = rows(&session, "SELECT count(*) FROM events WHERE event = 'pay'")[0]
+        .trim_end_matches('|')
+        .parse()
+        .unwrap();
+    for turn in 0..5 {
+        let half: f64 = rows(&session, drawn)[0].trim_end_matches('|').parse().unwrap();
+        assert!((half / all - 0.5).abs() < 0.1, "turn {turn}: {half} of {all}");
+        let named = "SELECT count(DISTINCT input_file_name()), count(event) FROM events";
+        assert!(!rows(&session, named)[0].starts_with("0|"), "turn {turn}");
+    }
+}
+
+/// A side of a join that was kept by groups in arrays is in other partitions than hash tables have it in.
+#[test]
+fn kept_sides_are_not_taken_for_hashed_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |session: &Session, sql: &str| drop(block_on(session.query(sql)).unwrap());
+    let session = session(folder.path(), 1 << 30, 2);
+    let layout = "CLUSTERED BY (user_id) ID DOMAINS (user_id users)";
+    make(&session, &format!("CREATE TABLE e (user_id TEXT, n BIGINT) {layout}"));
+    make(&session, &format!("CREATE TABLE x (user_id TEXT, variant BIGINT) {layout}"));
+    make(
+        &session,
+        "INSERT INTO e SELECT concat('u', CAST(value % 20011 AS VARCHAR)), value FROM generate_series(1, 700000) AS s(value)",
+    );
+    make(
+        &session,
+        "INSERT INTO x SELECT concat('u', CAST(value AS VARCHAR)), value % 3 FROM generate_series(1, 15000) AS s(value)",
+    );
+    for limit in ["", "_rows"] {
+        make(
+            &session,
+            &format!("SET datafusion.optimizer.hash_join_single_partition_threshold{limit} = 0"),
+        );
+    }
+    let sql = "SELECT count(*), sum(c) FROM (
+      WITH u AS (SELECT user_id, min(variant) AS variant FROM x GROUP BY user_id)
+      SELECT n, count(*) AS c FROM e JOIN u ON e.user_id = u.user_id GROUP BY n)";
+    let joined = (1..=700_000).filter(|n| (1..=15_000).contains(&(n % 20_011))).count();
+    for turn in 0..3 {
+        assert_eq!(rows(&session, sql), [format!("{joined}|{joined}|")], "turn {turn}");
+    }
+}
+
 /// More values of a column than arrays are for, and then the same statement again.
 #[test]
 fn too_many_groups_are_left_to_hash_tables() {
@@ -300,6 +362,10 @@ fn too_many_groups_are_left_to_hash_tables() {
         for _ in 0..2 {
             assert_eq!(rows(&session, &sql), ["400000|400000|"], "{column}");
         }
+        // Nor is it too late when the other part of a UNION has handed out a row.
+        let fresh = super::session(folder.path(), 1 << 30, 2);
+        let sql = format!("SELECT 0 UNION ALL SELECT count(*) FROM t GROUP BY {column}");
+        assert_eq!(rows(&fresh, &sql).len(), 400_001, "{column}");
     }
 }
 

@@ -1,9 +1,10 @@
 //! Columns of an id domain: hidden, complete, and used where they answer the same.
 
 use datafusion::arrow::util::pretty::pretty_format_batches;
-use uplake_engine::Session;
+use uplake_engine::{Session, SessionOptions};
+use uplake_table::Lake;
 
-use crate::{block_on, session};
+use crate::{block_on, options, session};
 
 const MEMORY: usize = 256 << 20;
 
@@ -61,6 +62,37 @@ fn ids_are_counted_in_place_of_keys() {
     );
     assert!(grouped.contains("| x    | 3     | 4 |"), "{grouped}");
     assert!(grouped.contains("| y    | 2     | 3 |"), "{grouped}");
+}
+
+/// Both are `__id_user_id` where they come from, so an alias gives one of them another name.
+#[test]
+fn two_keys_of_one_name_keep_their_own_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = two_tables(folder.path());
+    let plain = SessionOptions { use_indexes: false, ..options(MEMORY, 2) };
+    let lake = Lake::open(folder.path().join("lake").to_str().unwrap()).unwrap();
+    let plain = Session::new(lake, &plain).unwrap();
+    let both = "(SELECT e.user_id AS a, v.user_id AS b, e.n FROM events e CROSS JOIN visits v)";
+    for (place, question) in [
+        "SELECT count(*) FROM {both} x WHERE a = 'bo' AND b = 'al'",
+        "SELECT count(*) FROM {both} x WHERE b IN ('al', 'zoe') AND a <> 'bo'",
+        "SELECT count(DISTINCT a), count(DISTINCT b) FROM {both} x WHERE b = 'al'",
+        "SELECT count(DISTINCT b) FILTER (WHERE n > 2), count(DISTINCT a) FROM {both} x",
+        "SELECT a, count(DISTINCT b) AS c FROM {both} x GROUP BY a ORDER BY a",
+        "SELECT b, count(DISTINCT a) AS c, count(*) FROM {both} x GROUP BY b ORDER BY b",
+        "SELECT x.a, y.b, count(*) FROM {both} x JOIN {both} y ON x.a = y.a AND x.b = y.b GROUP BY 1, 2 ORDER BY 1, 2",
+        "SELECT count(*) FROM {both} x JOIN visits w ON x.b = w.user_id WHERE x.a = 'al'",
+        "WITH x AS {both}, y AS (SELECT a AS p, b AS q FROM x WHERE b = 'bo') SELECT p, q, count(*) FROM y WHERE p = 'al' GROUP BY p, q",
+        "SELECT count(*) FROM (SELECT l.user_id AS a, r.user_id AS b FROM events l JOIN events r ON l.n < r.n) x WHERE a = b",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let sql = question.replace("{both}", both);
+        let expected = text(&plain, &sql);
+        assert_eq!(text(&session, &sql), expected, "{sql}");
+        assert!(place != 0 || expected.contains("| 2 "), "{expected}");
+    }
 }
 
 #[test]

@@ -68,6 +68,31 @@ fn a_statement_asked_again_sees_what_has_changed() {
 
 /// What changes by itself is asked each time, and settings are heeded.
 #[test]
+fn an_old_version_is_of_the_table_that_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (known, other) = (session(folder.path(), MEMORY, 2), session(folder.path(), MEMORY, 2));
+    for (changer, rows) in [(&known, 3), (&known, 5), (&other, 7)] {
+        if rows > 3 {
+            block_on(changer.query("DROP TABLE t")).unwrap();
+            let gone = text(&known, "SELECT sum(k) FROM t VERSION AS OF 1");
+            assert!(gone.contains("there is no table `t`"), "{gone}");
+        }
+        let make = format!(
+            "CREATE TABLE t AS SELECT value AS k FROM generate_series(1, {rows}) AS s(value)"
+        );
+        block_on(changer.query(&make)).unwrap();
+        for version in [0, 1] {
+            for what in ["count(*)", "sum(k)"] {
+                let sql = format!("SELECT {what} AS n FROM t VERSION AS OF {version}");
+                both(&known, folder.path(), &sql);
+            }
+        }
+        // Now it is known, as it was before a table is made again.
+        both(&known, folder.path(), "SELECT sum(k) AS n FROM t");
+    }
+}
+
+#[test]
 fn what_text_does_not_decide_is_planned_each_time() {
     let folder = tempfile::tempdir().unwrap();
     let known = session(folder.path(), MEMORY, 2);

@@ -265,11 +265,11 @@ impl Session {
     ) -> Result<Option<(Arc<Pass>, Vec<(Found, MemoryReservation)>)>> {
         let sql = pass.sql();
         let (mut parts, plan) = match self.by_file(kind, &pass, keys, members).await? {
-            Some(ByFile { found, others }) if others.files().is_empty() => {
+            Some(ByFile { found, others, .. }) if others.files().is_empty() => {
                 return Ok(Some((pass, found)));
             }
-            Some(ByFile { found, others }) => {
-                (found, with_table(others, self.definition_plan(&sql)).await?)
+            Some(ByFile { found, others, name }) => {
+                (found, with_table(&name, others, self.definition_plan(&sql)).await?)
             }
             None => (Vec::new(), self.definition_plan(&sql).await?),
         };

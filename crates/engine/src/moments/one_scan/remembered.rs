@@ -43,7 +43,7 @@ use crate::session::Session;
 use crate::statement::split_version;
 
 /// The last byte is the version of the format.
-const MAGIC: &[u8; 8] = b"UPRUNS\n\x01";
+const MAGIC: &[u8; 8] = b"UPRUNS\n\x02";
 /// Runs that are kept of a lake.
 const SHELF_BYTES: u64 = 16 << 30;
 
@@ -150,6 +150,8 @@ impl Shelf {
 pub(super) struct ByFile {
     pub found: Vec<(Found, MemoryReservation)>,
     pub others: Arc<LakeTable>,
+    /// The table's, as plans have it.
+    pub name: String,
 }
 
 impl Session {
@@ -163,14 +165,12 @@ impl Session {
         members: &Arc<Members>,
     ) -> Result<Option<ByFile>> {
         let (Some(shelf), KeyKind::Ids(ids)) = (&self.shelf, kind) else { return Ok(None) };
-        if split_version(&pass.table).1.is_some()
-            || !is_lasting(&self.definition_plan(&pass.sql_of_all_times()).await?)
-        {
+        if split_version(&pass.table).1.is_some() {
             return Ok(None);
         }
-        let Some(table) = self.catalog.find(pass.table.trim_matches('"')).await? else {
-            return Ok(None);
-        };
+        let plan = self.definition_as_written(&pass.sql_of_all_times()).await?;
+        let Some(name) = lasting_table(&plan) else { return Ok(None) };
+        let Some(table) = self.catalog.find(&name).await? else { return Ok(None) };
         let times = match &pass.time {
             Some(time) => table.times(time),
             None => vec![None; table.files().len()],
@@ -184,7 +184,7 @@ impl Session {
             let (pass, keys, members) = (Arc::clone(pass), Arc::clone(keys), Arc::clone(members));
             let runs =
                 move || Runs::new(Arc::clone(&pass), Arc::clone(&keys), Arc::clone(&members));
-            self.runs_of_file(kind, shelf, key, &table, file, runs)
+            self.runs_of_file(kind, shelf, key, (&name, &table), file, runs)
         });
         let logs: Vec<Option<Vec<(Log, MemoryReservation)>>> =
             futures::stream::iter(files).buffered(self.budget.threads).try_collect().await?;
@@ -213,7 +213,7 @@ impl Session {
             }
         });
         let found = try_join_all(sorted).await?.into_iter().collect::<Option<Vec<_>>>();
-        Ok(found.map(|found| ByFile { found, others: table.only(others) }))
+        Ok(found.map(|found| ByFile { found, others: table.only(others), name }))
     }
 
     /// The runs of one file, from the shelf or else from its rows, whose runs are put there. `runs`
@@ -223,7 +223,7 @@ impl Session {
         kind: &KeyKind,
         shelf: &Arc<Shelf>,
         key: Key,
-        table: &LakeTable,
+        (name_in_plans, table): (&str, &LakeTable),
         file: DataFile,
         runs: impl Fn() -> Runs,
     ) -> Result<Option<Vec<(Log, MemoryReservation)>>> {
@@ -252,7 +252,8 @@ impl Session {
         let (from, name) = (Arc::clone(shelf), key.text.clone());
         let cuts = SpawnedTask::spawn(async move { Arc::new(from.cuts(&name)) });
         let cuts = joined(cuts.join().await.map(Ok))?;
-        let plan = with_table(table.only(vec![file]), self.definition_plan(&key.sql)).await?;
+        let of_file = self.definition_plan(&key.sql);
+        let plan = with_table(name_in_plans, table.only(vec![file]), of_file).await?;
         let Some(plan) = key_first(kind, plan, false)? else { return Ok(None) };
         let mut tasks = Vec::new();
         for mut stream in self.run_partitions(&plan, false).await? {
@@ -325,13 +326,13 @@ fn key_of(pass: &Pass, table: &LakeTable, ids: &str, file: &DataFile) -> Key {
     Key { text, sql: pass.sql_of_all_times() }
 }
 
-/// Does a plan read one table and nothing else, and say the same of its rows for ever?
-fn is_lasting(plan: &LogicalPlan) -> bool {
-    let mut tables = 0;
+/// The name of the table that a plan reads, if it reads nothing else and says the same of its rows for ever.
+fn lasting_table(plan: &LogicalPlan) -> Option<String> {
+    let mut tables = Vec::new();
     let mut lasting = true;
     let visited = plan.apply_with_subqueries(|node| {
         match node {
-            LogicalPlan::TableScan(_) => tables += 1,
+            LogicalPlan::TableScan(scan) => tables.push(scan.table_name.table().to_owned()),
             LogicalPlan::Subquery(_) => lasting = false,
             _ => {}
         }
@@ -350,7 +351,8 @@ fn is_lasting(plan: &LogicalPlan) -> bool {
             })
         })
     });
-    visited.is_ok() && lasting && tables == 1
+    let [name] = <[String; 1]>::try_from(tables).ok()?;
+    (visited.is_ok() && lasting).then_some(name)
 }
 
 /// How an item's sum is written.
