@@ -180,37 +180,85 @@ pub enum System {
     Eppo,
 }
 
-/// Steps that systems cut their hash into.
-const STEPS: f64 = 10_000.0;
+/// Buckets that systems cut their hash into; of Unleash, the sum of its variants' weights.
+const BUCKETS: u32 = 10_000;
+const UNLEASH_BUCKETS: u32 = 1_000;
+
+/// The arm of a bucket, counted from 0. Arms end at whole buckets, so sums of shares are rounded to them.
+fn arm_of_bucket(bucket: u32, buckets: u32, shares: &[f64], coverage: f64) -> Option<usize> {
+    let whole = |share: f64| (share * f64::from(buckets)).round() as u32;
+    let coverage = coverage.clamp(0.0, 1.0);
+    let mut start = 0.0;
+    shares.iter().position(|share| {
+        let low = whole(start);
+        start += share;
+        let high = if coverage < 1.0 { low + whole(coverage * share) } else { whole(start) };
+        (low..high).contains(&bucket)
+    })
+}
 
 impl Assignment {
     /// Index of the arm that `unit` was meant to see; `None`: not in the experiment. `shares`:
     /// one per arm, relative to their sum.
     pub fn arm(&self, unit: &str, shares: &[f64]) -> Option<usize> {
         let total: f64 = shares.iter().sum();
-        let shares: Vec<f64> = shares.iter().map(|share| share / total).collect();
-        let steps = |step: f64| step / STEPS;
-        let hash = match &self.system {
-            System::GrowthBook { version } => growthbook_hash(&self.seed, unit, *version)?,
-            System::Optimizely => steps(f64::from(optimizely_bucket(unit, &self.seed))),
+        let of_sum: Vec<f64> = shares.iter().map(|share| share / total).collect();
+        // GrowthBook takes weights as they are written if they add up to about 1.
+        let written = if (0.99..=1.01).contains(&total) { shares } else { &of_sum };
+        let ranges = |weights| growthbook_ranges(shares.len(), self.coverage, Some(weights));
+        let of_bucket = |bucket, buckets| arm_of_bucket(bucket, buckets, &of_sum, self.coverage);
+        match &self.system {
+            System::GrowthBook { version } => {
+                choose(growthbook_hash(&self.seed, unit, *version)?, &ranges(written))
+            }
+            System::Optimizely => of_bucket(optimizely_bucket(unit, &self.seed), BUCKETS),
             System::Unleash => {
-                let value = unleash_value(unit, &self.seed, STEPS as u32, UNLEASH_VARIANT_SEED);
-                steps(f64::from(value - 1))
+                let buckets = UNLEASH_BUCKETS;
+                let value = unleash_value(unit, &self.seed, buckets, UNLEASH_VARIANT_SEED);
+                of_bucket(value - 1, buckets)
             }
             System::Statsig { rule } => {
-                steps((statsig_hash(&self.seed, rule, unit) % 10_000) as f64)
+                let bucket = statsig_hash(&self.seed, rule, unit) % u64::from(BUCKETS);
+                of_bucket(bucket as u32, BUCKETS)
             }
             System::PlanOut { parameter } => {
-                planout_uniform(planout_hash(&self.seed, parameter, unit), 0.0, 1.0)
+                let hash = planout_uniform(planout_hash(&self.seed, parameter, unit), 0.0, 1.0);
+                choose(hash, &ranges(&of_sum))
             }
             System::Eppo => {
-                steps(f64::from(eppo_shard(&format!("{}-{unit}", self.seed), STEPS as u32)))
+                of_bucket(eppo_shard(&format!("{}-{unit}", self.seed), BUCKETS), BUCKETS)
             }
-        };
-        choose(hash, &growthbook_ranges(shares.len(), self.coverage, Some(&shares)))
+        }
     }
 }
 
 fn first_eight(digest: &[u8]) -> u64 {
     digest.iter().take(8).fold(0, |word, byte| (word << 8) | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arms_end_at_whole_buckets() {
+        let shares = [0.05, 0.1, 0.85];
+        let arm = |bucket| arm_of_bucket(bucket, BUCKETS, &shares, 1.0);
+        assert_eq!([499, 500, 1499, 1500, 9999].map(arm), [0, 1, 1, 2, 2].map(Some));
+        assert_eq!(arm(10_000), None);
+        // Half of each arm's range.
+        let arm = |bucket| arm_of_bucket(bucket, BUCKETS, &[0.5, 0.5], 0.5);
+        assert_eq!(
+            [2499, 2500, 5000, 7499, 7500].map(arm),
+            [Some(0), None, Some(1), Some(1), None]
+        );
+        // Unleash counts weights up to 1,000, whatever the shares.
+        let (system, seed) = (System::Unleash, "seed".to_owned());
+        let unleash = Assignment { system, seed, coverage: 1.0 };
+        for user in 0..2000 {
+            let user = user.to_string();
+            let value = unleash_value(&user, "seed", 1000, UNLEASH_VARIANT_SEED);
+            assert_eq!(unleash.arm(&user, &[1.0, 1.0]), Some(usize::from(value > 500)));
+        }
+    }
 }

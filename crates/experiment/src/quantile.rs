@@ -36,7 +36,7 @@ pub fn ranks(values: u64, level: f64) -> Result<Ranks, StatsError> {
         return Err(StatsError::OutOfRange("values"));
     }
     let n = values as f64;
-    let band = normal_isf(BAND_ALPHA / 2.0) * (level * (1.0 - level) / n).sqrt();
+    let band = band_width(values, level);
     // The product of a share such as 0.999 may lie a little above the whole number that it is.
     let rank = |share: f64| {
         let (exact, whole) = (n * share, (n * share).round());
@@ -44,6 +44,22 @@ pub fn ranks(values: u64, level: f64) -> Result<Ranks, StatsError> {
         ((if is_whole { whole } else { exact.ceil() }).max(1.0) as u64).min(values)
     };
     Ok(Ranks { low: rank(level - band), quantile: rank(level), high: rank(level + band) })
+}
+
+/// Half of the band's width, in shares of the values.
+fn band_width(values: u64, level: f64) -> f64 {
+    normal_isf(BAND_ALPHA / 2.0) * (level * (1.0 - level) / values as f64).sqrt()
+}
+
+/// Are there ranks for both ends of the band? One that is cut off is too narrow: with 100 users an arm,
+/// tests of the 99 % quantile would reject 36 % of A/A tests.
+fn check_band(values: u64, level: f64) -> Result<(), StatsError> {
+    ranks(values, level)?;
+    let band = band_width(values, level);
+    if level - band <= 0.0 || level + band >= 1.0 {
+        return Err(StatsError::OutOfRange("the band around the quantile"));
+    }
+    Ok(())
 }
 
 /// Values at the [`Ranks`].
@@ -57,10 +73,10 @@ pub struct Band {
 /// The arm's figure for a quantile over one value per user.
 ///
 /// # Errors
-/// [`StatsError::OutOfRange`] for a level out of range or a band of no width, which leaves no
-/// inference: the values are too few or too coarse.
+/// [`StatsError::OutOfRange`] for a level out of range, or a band of no width or beyond the values, which
+/// leaves no inference: the values are too few or too coarse.
 pub fn of_users(values: u64, level: f64, band: &Band) -> Result<ArmFigure, StatsError> {
-    ranks(values, level)?;
+    check_band(values, level)?;
     let error = independent_error(band)?;
     Ok(figure(values, band.quantile, error * error))
 }
@@ -76,7 +92,7 @@ pub fn of_events(
     band: &Band,
     clusters: &Moments,
 ) -> Result<ArmFigure, StatsError> {
-    ranks(events, level)?;
+    check_band(events, level)?;
     let error = independent_error(band)?;
     let share = ArmFigure::ratio(clusters, 0, 1);
     let clustered = share.variance / share.users as f64;

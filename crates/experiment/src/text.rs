@@ -256,7 +256,7 @@ fn columns(report: &Report, table: &Table, page_width: usize) -> Vec<Column> {
         (Content::Effect, table.effect_title().into()),
         (Content::Interval, interval),
         (Content::P, "p".into()),
-        (Content::PAdjusted, "p (Holm)".into()),
+        (Content::PAdjusted, format!("p ({})", format::correction_name(report))),
     ];
     wanted.retain(|(content, _)| match content {
         Content::Arm => table.many_arms,

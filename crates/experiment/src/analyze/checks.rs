@@ -19,6 +19,9 @@ const MAX_UNKNOWN_VARIANTS: usize = 10;
 /// A day without rows is missing data, not chance, if the table's median day has this many users:
 /// a Poisson count of mean 30 is 0 once in 10^13 days.
 const MISSING_DAY_USERS: u64 = 30;
+/// Users of each arm that are expected in a slice whose ratio is looked at: with fewer, chi-square is much
+/// larger by chance than its distribution says (one user in an arm of 5 %: p = 0.00001).
+const EXPECTED_MIN: f64 = 5.0;
 
 impl Analysis<'_> {
     pub(super) fn check_health(&self, breakdowns: &[Breakdown]) -> Health {
@@ -39,8 +42,11 @@ impl Analysis<'_> {
             }
             let level = SRM_ALARM_P / counts.len().max(1) as f64;
             let alarm = |(value, users): (String, Vec<u64>)| {
-                let p = sample_ratio(&users, &shares).ok()?.p;
-                (p < level).then_some(DimensionAlarm { value, p })
+                let ratio = sample_ratio(&users, &shares).ok()?;
+                let is_expected = |users: &f64| *users == 0.0 || *users >= EXPECTED_MIN;
+                let counts =
+                    ratio.expected.iter().all(is_expected) || ratio.chi_square.is_infinite();
+                (counts && ratio.p < level).then_some(DimensionAlarm { value, p: ratio.p })
             };
             counts.into_iter().filter_map(alarm).collect()
         };

@@ -63,7 +63,7 @@ fn how(report: &Report) -> Vec<String> {
     if comparisons().any(|comparison| comparison.variance_reduction.is_some()) {
         words.push("CUPED".into());
     }
-    words.push(match correction_name(report) {
+    words.push(match crate::format::correction_name(report) {
         "" => "no correction".into(),
         name => escape(name),
     });
@@ -71,14 +71,6 @@ fn how(report: &Report) -> Vec<String> {
 }
 
 /// "Holm" and the like; empty for none.
-pub(super) fn correction_name(report: &Report) -> &'static str {
-    match report.correction {
-        "holm" => "Holm",
-        "benjamini-hochberg" => "Benjamini-Hochberg",
-        _ => "",
-    }
-}
-
 pub(super) fn verdict(out: &mut String, report: &Report) {
     let (class, word) = match report.verdict.decision {
         Decision::Ship => ("good", "Ship"),

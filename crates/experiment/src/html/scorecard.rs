@@ -69,7 +69,7 @@ fn keys(out: &mut String, report: &Report) {
     out.push_str(
         "<p class=\"quiet note keys\"><span><b>▲ better, ▼ worse</b> in the desired direction</span>",
     );
-    let name = super::header::correction_name(report);
+    let name = crate::format::correction_name(report);
     if !name.is_empty() {
         let _ = write!(out, "<span><b>adj.</b> p corrected by {name}</span>");
     }
