@@ -642,7 +642,8 @@ impl Scan {
         read.extend(predicate.iter().flat_map(collect_columns).map(|column| column.index()));
         if let Some(range) = file.extensions.get::<IdRange>() {
             if !has_types(&metadata, inner.table_schema(), &read) {
-                return Ok(None);
+                // That lasts.
+                return Err(range.not_in_order());
             }
             let picked = gather.scan_range(file, &metadata, range).await?;
             self.count("hot_files", 1);

@@ -611,7 +611,12 @@ impl FileBounds {
                 .collect();
             let highs: Option<Vec<ScalarValue>> = per_file
                 .iter()
-                .map(|b| scalar(b.get(exact).and_then(|c| c.max.as_ref())).map(up_to))
+                .zip(files)
+                .map(|(b, file)| {
+                    let last = scalar(b.get(exact).and_then(|c| c.max.as_ref()))?;
+                    // Ours have a checksum.
+                    Some(if file.crc32.is_some() { last } else { up_to(last) })
+                })
                 .collect();
             for (bounds, values) in [(&mut min, lows), (&mut max, highs)] {
                 if let Some(Ok(array)) = values.map(ScalarValue::iter_to_array) {

@@ -39,7 +39,9 @@ use uplake_table::{AsOf, Domain, IndexCache, Lake};
 use crate::admission::Admission;
 use crate::catalog::LakeCatalog;
 use crate::count_ids::count_ids;
-use crate::dense::{self, DenseAggregateExec, DenseAggregates, IdRanges, LookupJoins, TextTests};
+use crate::dense::{
+    self, DenseAggregateExec, DenseAggregates, GroupsBeforeUnions, IdRanges, LookupJoins, TextTests,
+};
 use crate::domain_functions;
 use crate::error::{EngineError, Result};
 use crate::filter_ids::{self, filter_ids};
@@ -717,15 +719,12 @@ impl Session {
     }
 }
 
-/// The plan's stream once its first rows are there, and all is done that could still fail for want of memory
-/// or order.
+/// The plan's stream once its first rows are there.
 async fn begun(
     plan: &Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
 ) -> Result<SendableRecordBatchStream, DataFusionError> {
-    let first = dense::before_unions(plan, &context)?;
     let mut stream = execute_stream(Arc::clone(plan), context)?;
-    futures::future::try_join_all(first).await?;
     let Some(first) = stream.next().await.transpose()? else { return Ok(stream) };
     let schema = stream.schema();
     let again = futures::stream::iter([Ok(first)]).chain(stream);
@@ -788,6 +787,7 @@ fn physical_rules(
         before(dense::LAST_PLACE, Arc::new(TextTests));
         before(dense::LAST_PLACE, Arc::new(IdRanges { failed: too_many }));
         before(dense::LAST_PLACE, Arc::new(TopCandidates));
+        before(dense::LAST_PLACE, Arc::new(GroupsBeforeUnions));
     }
     rules
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, UInt64Array};
 use arrow::buffer::NullBuffer;
-use arrow::compute::{SortOptions, cast, take};
+use arrow::compute::{SortOptions, take};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use arrow::row::{RowConverter, Rows, SortField};
 use datafusion_common::{Result, plan_err};
@@ -49,7 +49,11 @@ impl Function for ValueBy {
             DataType::Dictionary(_, of) => of.as_ref().clone(),
             other => other.clone(),
         };
-        let types = vec![plain(value), plain(key)];
+        let key = match plain(key) {
+            DataType::Float16 => DataType::Float32,
+            key => key,
+        };
+        let types = vec![plain(value), key];
         let fields = types.iter().cloned().map(SortField::new).collect::<Vec<_>>();
         if !RowConverter::supports_fields(&fields) {
             return plan_err!("{} cannot order these types", self.name);
@@ -158,7 +162,6 @@ fn plain(keys: &ArrayRef) -> Result<ArrayRef> {
             let plain: Float32Array = keys.as_primitive::<Float32Type>().unary(plain);
             Arc::new(plain)
         }
-        DataType::Float16 => plain(&cast(keys, &DataType::Float32)?)?,
         _ => Arc::clone(keys),
     })
 }

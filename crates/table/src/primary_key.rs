@@ -295,7 +295,10 @@ pub(crate) async fn commit(
     let unused: Vec<Add> =
         new.iter().filter(|n| !add.iter().any(|a| a.path == n.path)).cloned().collect();
     change.add = add;
-    check_removable(table, &remove)?;
+    if let Err(error) = check_removable(table, &remove) {
+        commit::discard(lake, table, &written).await;
+        return Err(error.into());
+    }
     change.remove = remove.iter().map(|f| remove_action(f, now_millis, true)).collect();
     change.on_these_files_only = true;
     match commit::commit(lake, base, change).await {

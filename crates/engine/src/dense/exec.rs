@@ -279,7 +279,7 @@ impl DenseAggregateExec {
     }
 
     /// Starts it before its rows are asked for; what comes back is ready when it is at its end.
-    pub fn begin(
+    pub(super) fn begin(
         &self,
         context: &Arc<TaskContext>,
     ) -> Result<impl Future<Output = Result<()>> + Send + use<>> {

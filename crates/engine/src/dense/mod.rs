@@ -17,6 +17,7 @@ mod ranges;
 mod rows;
 mod sums;
 mod text_tests;
+mod unions;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,20 +26,13 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, Result};
-use datafusion::execution::TaskContext;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
-use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use uplake_table::ID_PREFIX;
-
-use crate::kept_sides::KeptSideExec;
 
 pub(crate) use exec::DenseAggregateExec;
 pub(crate) use joins::LookupJoins;
@@ -48,6 +42,7 @@ pub(crate) use ranges::IdRanges;
 use sums::Plan;
 pub(crate) use sums::true_only;
 pub(crate) use text_tests::TextTests;
+pub(crate) use unions::GroupsBeforeUnions;
 
 /// The rule that puts [`DenseAggregateExec`] in place of aggregates it can do. It must come before
 /// partitions are chosen.
@@ -59,7 +54,7 @@ pub(crate) struct DenseAggregates {
 
 /// The rule before which [`DenseAggregates`] has its place.
 pub(crate) const PLACE: &str = "EnsureRequirements";
-/// That of [`LookupJoins`], [`TextTests`] and [`IdRanges`]: scans know of joins by then.
+/// That of [`LookupJoins`], [`TextTests`], [`IdRanges`] and [`GroupsBeforeUnions`]: scans know of joins by then.
 pub(crate) const LAST_PLACE: &str = "SanityCheckPlan";
 
 impl PhysicalOptimizerRule for DenseAggregates {
@@ -158,30 +153,6 @@ const NOT_FOR_ARRAYS: &str = "groups that are not for arrays";
 /// `columns`: what the rows are grouped by.
 pub(crate) fn too_many(columns: &str) -> DataFusionError {
     DataFusionError::ResourcesExhausted(format!("{NOT_FOR_ARRAYS}: {columns}"))
-}
-
-/// What fails in arrays does so before a row is handed out, but other parts of a UNION may have handed out
-/// some by then. So these aggregates below one come to their ends first.
-pub(crate) fn before_unions(
-    plan: &Arc<dyn ExecutionPlan>,
-    context: &Arc<TaskContext>,
-) -> Result<Vec<BoxFuture<'static, Result<()>>>> {
-    let mut found = Vec::new();
-    let mut nodes = vec![(plan, false)];
-    while let Some((node, is_below)) = nodes.pop() {
-        match node.downcast_ref::<DenseAggregateExec>() {
-            Some(aggregate) if is_below => found.push(aggregate.begin(context)?.boxed()),
-            Some(_) => {}
-            // A kept side may need none; what is recursive needs rows that are not there yet.
-            None if node.is::<KeptSideExec>() || node.is::<RecursiveQueryExec>() => {}
-            None => {
-                let is_union = node.is::<UnionExec>() || node.is::<InterleaveExec>();
-                let below = is_below || is_union;
-                nodes.extend(node.children().into_iter().map(|child| (child, below)));
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// The columns of [`too_many`], if an error is that.

@@ -366,6 +366,12 @@ fn too_many_groups_are_left_to_hash_tables() {
         let fresh = super::session(folder.path(), 1 << 30, 2);
         let sql = format!("SELECT 0 UNION ALL SELECT count(*) FROM t GROUP BY {column}");
         assert_eq!(rows(&fresh, &sql).len(), 400_001, "{column}");
+        // What a subquery finds is known before the groups are.
+        let sql = format!(
+            "SELECT 0, 1 UNION ALL
+             SELECT count(*), sum(n) FROM t WHERE n > (SELECT 399998 + min(n) FROM t) GROUP BY {column}"
+        );
+        assert_eq!(rows(&fresh, &sql), ["0|1|", "1|400000|"], "{column}");
     }
 }
 

@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use bytes::Bytes;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
 use crate::decode::{InputFile, Progress};
 use crate::error::{Result, TableError};
-use crate::int96::reader_metadata;
 use crate::schema::stored_type;
 
 /// Rows decoded at a time.
@@ -82,10 +83,13 @@ impl ParquetInput {
             .map_err(|e| TableError::io(format!("reading {}", file.name), e))?
             .len();
         let handle = SharedFile { handle, length };
-        let metadata = reader_metadata(&handle).map_err(|e| TableError::Input {
-            file: file.name.clone(),
-            reason: format!("is not a readable Parquet file ({e}); was it cut short?"),
-        })?;
+        // Times of 96 bits as nanoseconds, so that those which microseconds would cut are refused.
+        let options = ArrowReaderOptions::new();
+        let metadata =
+            ArrowReaderMetadata::load(&handle, options).map_err(|e| TableError::Input {
+                file: file.name.clone(),
+                reason: format!("is not a readable Parquet file ({e}); was it cut short?"),
+            })?;
         let decoder = ParquetDecoder { name: file.name.as_str().into(), handle, metadata };
         Ok(Self { decoder, next: 0 })
     }

@@ -162,7 +162,9 @@ fn day(text: &str) -> Option<i32> {
         let date = NaiveDate::from_ymd_opt(year, month.try_into().ok()?, day.try_into().ok()?)?;
         return Some(date.to_epoch_days());
     }
-    if let Ok(date) = NaiveDate::parse_from_str(text, "%Y-%m-%d") {
+    // Of a year of two digits nobody knows the century.
+    let has_year = text.starts_with(['+', '-']) || text.as_bytes().get(4) == Some(&b'-');
+    if has_year && let Ok(date) = NaiveDate::parse_from_str(text, "%Y-%m-%d") {
         return Some(date.to_epoch_days());
     }
     let micros = micros(text, false).filter(|micros| micros % MICROS == 0)?;
@@ -248,6 +250,9 @@ mod tests {
             ("1970-01-02T00:30:00+02:00", None),
             ("1970-01-02T00:00:00Z", None),
             ("20261101", None),
+            ("80-01-01", None),
+            ("31-12-24", None),
+            (" 026-11-01", None),
             ("2.5", None),
             ("yesterday", None),
         ] {

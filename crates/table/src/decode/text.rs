@@ -250,7 +250,9 @@ fn json_schema(file: &str, head: &[u8], known: Option<&Schema>, key: &[String]) 
                 serde_json::Value::Number(_) => Guess::Float,
                 serde_json::Value::String(text) => match Guess::of(text) {
                     // A quoted number was meant as text.
-                    Guess::Integer | Guess::Float | Guess::Boolean => Guess::Text,
+                    Guess::Integer | Guess::LongInteger | Guess::Float | Guess::Boolean => {
+                        Guess::Text
+                    }
                     other => other,
                 },
                 serde_json::Value::Array(_) | serde_json::Value::Object(_) => {
