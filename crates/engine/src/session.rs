@@ -149,7 +149,7 @@ pub struct Session {
     pub(crate) admission: Arc<Admission>,
     /// Where what files add up to is remembered.
     pub(crate) shelf: Option<Arc<Shelf>>,
-    /// Columns by which there were too many groups for arrays.
+    /// Columns by which there were too many groups for arrays, and scans that could not be by ranges of ids.
     too_many_groups: Arc<Mutex<HashSet<String>>>,
     pub(crate) plans: Plans,
     /// Of all sessions that keep columns together.
@@ -351,17 +351,12 @@ impl Session {
     }
 
     async fn answer(&self, statement: &Statement) -> Result<Answer> {
-        if !statement.only_asks() {
-            // It may set how plans are made.
-            self.plans.forget();
-            self.sides.forget();
-        }
         let answer = match plans::may_be_kept(statement) {
             true => self.ask(statement).await?,
             false => self.run_plan(self.plan(statement).await?).await?,
         };
         if !statement.only_asks() {
-            // Plans that another statement made meanwhile.
+            // It may have set how plans are made.
             self.plans.forget();
             self.sides.forget();
         }

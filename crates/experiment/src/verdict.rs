@@ -73,20 +73,23 @@ fn decide_arm(
         .into_iter()
         .map(|words| format!("{words} cannot be judged"))
         .collect();
-    unguarded.extend(of_arm(true).filter_map(|(metric, c)| {
-        let check = c.non_inferiority.filter(|check| !check.holds && c.call != Call::Worse)?;
-        let margin = format::percent(check.margin, 1);
-        Some(format!("{} may still be worse by {margin}", metric.name))
-    }));
     let has_margin = |metric: &MetricReport| {
         let of_name = |known: &&Metric| known.name == metric.name;
         experiment.metrics.iter().find(of_name).is_some_and(|known| known.margin.is_some())
     };
     unguarded.extend(of_arm(true).filter_map(|(metric, c)| {
-        let is_judged =
-            c.non_inferiority.is_some() || matches!(c.call, Call::Worse | Call::Unavailable);
-        (!is_judged && has_margin(metric))
-            .then(|| format!("{} cannot be judged within its margin", metric.name))
+        match (c.non_inferiority, c.call) {
+            (_, Call::Worse) | (None, Call::Unavailable) => None,
+            (Some(check), _) => (!check.holds).then(|| {
+                format!(
+                    "{} may still be worse by {}",
+                    metric.name,
+                    format::percent(check.margin, 1)
+                )
+            }),
+            (None, _) => has_margin(metric)
+                .then(|| format!("{} cannot be judged within its margin", metric.name)),
+        }
     }));
     let unguarded = unguarded.join(", ");
     let (better_words, worse_words) = (better.join(", "), worse.join(", "));

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use arrow::datatypes::Schema;
 use deltalake_core::DeltaTableError;
@@ -29,6 +30,9 @@ use crate::snapshot::{
     CLUSTER_BY, ID_DOMAINS, INDEXES, PRIMARY_KEY, Snapshot, label_app_id, store_path, stored_schema,
 };
 
+/// By then a system has written a file to its disk, asked or not: dirty pages wait for half a minute. Asking
+/// about each run of a domain of thousands would take a fifth of a second.
+const SYNCED_AFTER: Duration = Duration::from_secs(3600);
 /// Versions tried before giving up: as many writers may commit while one does.
 const COMMIT_ATTEMPTS: usize = 100;
 /// Requests at once while checking that a commit's files are there.
@@ -99,7 +103,7 @@ pub(crate) async fn create(
             .map_err(|e| TableError::io(format!("creating table `{table}`"), e))?;
     }
     check_files(lake, table, &add).await?;
-    sync_domains(lake, &definition.id_domains).await?;
+    sync_domains(lake, &definition.id_domains, now_millis).await?;
     let files: Vec<String> = add.iter().map(|a| a.path.clone()).collect();
     let stored = stored_schema(&definition.schema, &definition.id_domains);
     let kernel = kernel_schema(table, &stored)?;
@@ -216,18 +220,23 @@ async fn sync_commit(
 }
 
 /// The same of the logs of id domains: ids that data files have must not be given to others.
-async fn sync_domains(lake: &Lake, specs: &[IdDomainSpec]) -> Result<()> {
+async fn sync_domains(lake: &Lake, specs: &[IdDomainSpec], now_millis: i64) -> Result<()> {
     let Place::Folder(folder) = lake.place() else { return Ok(()) };
     let log =
         |spec: &IdDomainSpec| folder.join(log_folder(&Path::default(), &spec.domain).as_ref());
     let (root, logs) = (folder.clone(), specs.iter().map(log).collect::<Vec<_>>());
+    let now = Duration::from_millis(u64::try_from(now_millis).unwrap_or_default());
     on_thread(move || {
         for log in logs.iter().filter(|log| log.is_dir()) {
             let failed = |e| TableError::io(format!("writing {} to disk", log.display()), e);
             let sync = |path: &std::path::Path| std::fs::File::open(path)?.sync_all();
+            let sync_new = |entry: std::fs::DirEntry| {
+                let modified = entry.metadata()?.modified()?.duration_since(UNIX_EPOCH);
+                let age = modified.map(|modified| now.saturating_sub(modified)).unwrap_or_default();
+                if age < SYNCED_AFTER { sync(&entry.path()) } else { Ok(()) }
+            };
             for entry in std::fs::read_dir(log).map_err(failed)? {
-                let synced = entry.and_then(|entry| sync(&entry.path()));
-                match synced {
+                match entry.and_then(sync_new) {
                     // A vacuum's, or another writer's that is not done.
                     Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                     synced => synced.map_err(failed)?,
@@ -259,7 +268,7 @@ pub(crate) async fn commit(
         return Err(made_again(table));
     }
     if !change.add.is_empty() {
-        sync_domains(lake, base.id_domains()).await?;
+        sync_domains(lake, base.id_domains(), change.now_millis).await?;
     }
     let files = || change.add.iter().map(|a| a.path.clone()).collect();
     let mut current = base.clone();

@@ -64,11 +64,11 @@ pub enum TableError {
     /// The storage layer cannot be opened.
     #[error(transparent)]
     Storage(#[from] uplake_objectio::StoreError),
-    /// A commit whose answer was lost.
+    /// A commit of which nobody knows whether it took effect: its answer was lost, or the disk failed.
     #[error(
-        "table `{table}`: whether the commit took effect is not known, because the store did not \
-         answer ({reason}); look with `uplake table history {table}` before doing it again (a load \
-         with --label can simply be run again)"
+        "table `{table}`: whether the commit took effect is not known ({reason}); look with \
+         `uplake table history {table}` before doing it again (a load with --label can simply be \
+         run again)"
     )]
     OutcomeUnknown { table: String, reason: String },
     /// The Delta log cannot be read or written.

@@ -284,25 +284,25 @@ impl DenseAggregateExec {
         context: &Arc<TaskContext>,
     ) -> Result<impl Future<Output = Result<()>> + Send + use<>> {
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let whole = self.started(&mut run, context)?;
+        Ok(whole.map(|whole| whole.map(drop).map_err(DataFusionError::Shared)))
+    }
+
+    fn started(&self, run: &mut Run, context: &Arc<TaskContext>) -> Result<Whole> {
         let whole = match run.whole.take() {
             Some(whole) => whole,
             None => self.start(context)?,
         };
         run.whole = Some(whole.clone());
-        Ok(whole.map(|whole| whole.map(drop).map_err(DataFusionError::Shared)))
+        Ok(whole)
     }
 
     fn whole(&self, context: &Arc<TaskContext>) -> Result<Whole> {
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
-        let whole = match run.whole.take() {
-            Some(whole) => whole,
-            None => self.start(context)?,
-        };
+        let whole = self.started(&mut run, context)?;
         run.asked += 1;
-        if run.asked < self.properties.output_partitioning().partition_count() {
-            run.whole = Some(whole.clone());
-        } else {
-            run.asked = 0;
+        if run.asked == self.properties.output_partitioning().partition_count() {
+            *run = Run::default();
         }
         Ok(whole)
     }

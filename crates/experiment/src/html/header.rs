@@ -70,7 +70,6 @@ fn how(report: &Report) -> Vec<String> {
     words
 }
 
-/// "Holm" and the like; empty for none.
 pub(super) fn verdict(out: &mut String, report: &Report) {
     let (class, word) = match report.verdict.decision {
         Decision::Ship => ("good", "Ship"),

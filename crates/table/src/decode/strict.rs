@@ -136,7 +136,7 @@ fn micros(text: &str, zoned: bool) -> Option<i64> {
     if fraction.as_bytes()[..digits].iter().skip(6).any(|d| *d != b'0') {
         return None;
     }
-    // A zone may have a name; a date's last digit may be the tenth character or the one before.
+    // A zone may have a name, so it is whatever a time is not made of.
     let time = text.get(10..).unwrap_or_default();
     let is_time = |c: char| c.is_ascii_digit() || matches!(c, ' ' | 'T' | 't' | ':' | '.');
     if !zoned && !time.chars().all(is_time) {

@@ -37,7 +37,6 @@ use super::runs::{Found, Item, Log, Run, Runs};
 use super::{joined, key_first, reserve};
 use crate::catalog::with_table;
 use crate::error::Result;
-use crate::id_set::InIdSet;
 use crate::provider::LakeTable;
 use crate::session::Session;
 use crate::statement::split_version;
@@ -341,7 +340,6 @@ fn lasting_table(plan: &LogicalPlan) -> Option<String> {
                 lasting &= match expr {
                     Expr::ScalarFunction(call) => {
                         call.func.signature().volatility == Volatility::Immutable
-                            && !call.func.inner().is::<InIdSet>()
                     }
                     Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) => false,
                     Expr::ScalarVariable(..) | Expr::Placeholder(_) => false,
