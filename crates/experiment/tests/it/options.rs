@@ -1,9 +1,7 @@
 //! Every option of a definition, through `plan` and `analyze`: against reference values where a
 //! package has the same definition, otherwise against the formula in two plain passes over rows.
 
-mod answers;
-
-use answers::{
+use crate::answers::{
     Random, User, answer, close, covariance, golden, golden_users, mean, read, report, single,
 };
 use serde_json::Value;

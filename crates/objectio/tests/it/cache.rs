@@ -1,18 +1,15 @@
 //! The cache's promises: fewer requests, never a wrong byte, never beyond its limits.
-#![forbid(unsafe_code)]
-
-mod support;
 
 use std::ops::Range;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::{fs, thread};
 
+use crate::support::{Faulty, SimClock, Weather, content};
 use futures::future::join_all;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
-use support::{Faulty, SimClock, Weather, content};
 use uplake_objectio::{ByteSize, RealClock, StorageOptions, Store, Warm, WarmOptions};
 use uplake_testkit::random::Random;
 

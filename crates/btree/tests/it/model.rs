@@ -5,8 +5,7 @@ use std::ops::{Bound, ControlFlow};
 
 use uplake_btree::{Direction, Key, MemoryFile, Options, PAGE_BYTES, Tree, TreeError};
 
-mod random;
-use random::Random;
+use crate::random::Random;
 
 /// 40 frames: a tree of a few hundred pages is evicted all the time.
 fn small() -> Options {

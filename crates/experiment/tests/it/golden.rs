@@ -3,8 +3,7 @@
 //! The full reference data lies outside the project; without it those tests say so and the
 //! table in `known_values.rs` still holds the formulas.
 
-use std::path::PathBuf;
-
+use crate::reference;
 use serde_json::Value;
 use uplake_experiment::Moments;
 use uplake_experiment::bayes::{Prior, posterior};
@@ -33,23 +32,6 @@ const P_TOLERANCE: f64 = 1e-8;
 
 /// Revenue on revenue and sessions before exposure, arms A and B together.
 const COVARIATE_THETA: [f64; 2] = [0.01052149067371059, 3.1931598570846904];
-
-fn reference(file: &str) -> Option<String> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/golden");
-    match std::fs::read_to_string(path.join(file)) {
-        Ok(text) => Some(text),
-        Err(error) => {
-            eprintln!("SKIPPED: reference data {file} cannot be read ({error})");
-            None
-        }
-    }
-}
-
-fn reference_json(file: &str) -> Option<Value> {
-    // Python writes NaN and Infinity, which JSON does not have; no test below reads them.
-    let text = reference(file)?.replace("NaN", "null").replace("-Infinity", "null");
-    Some(serde_json::from_str(&text.replace("Infinity", "null")).expect("reference JSON"))
-}
 
 fn number(value: &Value) -> f64 {
     match value {
@@ -111,7 +93,8 @@ fn arms(csv: &str, columns: &[&str]) -> (Moments, Moments) {
 
 #[test]
 fn means_proportions_and_ratios_agree_with_the_reference() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -144,7 +127,8 @@ fn means_proportions_and_ratios_agree_with_the_reference() {
 
 #[test]
 fn breakdown_by_country_agrees_with_gbstats() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -162,7 +146,8 @@ fn breakdown_by_country_agrees_with_gbstats() {
 
 #[test]
 fn every_day_of_the_cumulative_series_agrees() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -193,7 +178,8 @@ fn every_day_of_the_cumulative_series_agrees() {
 
 #[test]
 fn cuped_on_means_agrees_with_gbstats_and_the_reference() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -210,7 +196,7 @@ fn cuped_on_means_agrees_with_gbstats_and_the_reference() {
 
 #[test]
 fn cases_from_published_sums_agree_with_gbstats() {
-    let Some(extra) = reference_json("golden_extra.json") else {
+    let Some(extra) = reference::json("golden_extra.json") else {
         return;
     };
     for (name, case) in extra["stat_only_cases"].as_object().expect("cases") {
@@ -246,7 +232,7 @@ fn cases_from_published_sums_agree_with_gbstats() {
 
 #[test]
 fn tails_and_quantiles_agree_with_fifty_digits() {
-    let Some(extra) = reference_json("golden_extra.json") else {
+    let Some(extra) = reference::json("golden_extra.json") else {
         return;
     };
     let special = &extra["special"];
@@ -273,7 +259,7 @@ fn tails_and_quantiles_agree_with_fifty_digits() {
 
 #[test]
 fn variance_of_values_near_a_billion_agrees_with_exact_arithmetic() {
-    let Some(extra) = reference_json("golden_extra.json") else {
+    let Some(extra) = reference::json("golden_extra.json") else {
         return;
     };
     let case = &extra["special"]["variance_cancellation"];
@@ -287,7 +273,7 @@ fn variance_of_values_near_a_billion_agrees_with_exact_arithmetic() {
 #[test]
 fn sample_ratios_agree_with_scipy() {
     let (Some(golden), Some(extra)) =
-        (reference_json("golden.json"), reference_json("golden_extra.json"))
+        (reference::json("golden.json"), reference::json("golden_extra.json"))
     else {
         return;
     };
@@ -308,7 +294,7 @@ fn sample_ratios_agree_with_scipy() {
 
 #[test]
 fn corrections_agree_with_statsmodels() {
-    let Some(golden) = reference_json("golden.json") else {
+    let Some(golden) = reference::json("golden.json") else {
         return;
     };
     let case = &golden["multiplicity"];
@@ -322,7 +308,7 @@ fn corrections_agree_with_statsmodels() {
 
 #[test]
 fn cookie_cats_says_what_was_published() {
-    let Some(real) = reference_json("acceptance_real_data.json") else {
+    let Some(real) = reference::json("acceptance_real_data.json") else {
         return;
     };
     let cats = &real["cookie_cats"];
@@ -362,7 +348,8 @@ fn revenue_arms(csv: &str) -> (ArmFigure, ArmFigure) {
 
 #[test]
 fn fieller_and_non_inferiority_agree_with_the_reference() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -385,7 +372,7 @@ fn fieller_and_non_inferiority_agree_with_the_reference() {
 #[test]
 fn proportion_options_agree_with_statsmodels_and_scipy() {
     let (Some(golden), Some(real)) =
-        (reference_json("golden.json"), reference_json("acceptance_real_data.json"))
+        (reference::json("golden.json"), reference::json("acceptance_real_data.json"))
     else {
         return;
     };
@@ -415,9 +402,9 @@ fn proportion_options_agree_with_statsmodels_and_scipy() {
 #[test]
 fn confidence_sequences_agree_with_gbstats() {
     let (Some(golden), Some(extra), Some(csv)) = (
-        reference_json("golden.json"),
-        reference_json("golden_extra.json"),
-        reference("inputs/users.csv"),
+        reference::json("golden.json"),
+        reference::json("golden_extra.json"),
+        reference::text("inputs/users.csv"),
     ) else {
         return;
     };
@@ -474,7 +461,8 @@ fn confidence_sequences_agree_with_gbstats() {
 
 #[test]
 fn anytime_linear_model_agrees_with_savvi() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -492,7 +480,7 @@ fn anytime_linear_model_agrees_with_savvi() {
 
 #[test]
 fn group_sequential_bounds_agree_with_spotify_confidence() {
-    let Some(golden) = reference_json("golden.json") else {
+    let Some(golden) = reference::json("golden.json") else {
         return;
     };
     for (key, sides) in [("1", Sides::One), ("2", Sides::Two)] {
@@ -508,7 +496,8 @@ fn group_sequential_bounds_agree_with_spotify_confidence() {
 
 #[test]
 fn beliefs_agree_with_gbstats() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -530,7 +519,8 @@ fn beliefs_agree_with_gbstats() {
 
 #[test]
 fn sample_sizes_agree_with_statsmodels() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -553,7 +543,7 @@ fn sample_sizes_agree_with_statsmodels() {
 
 #[test]
 fn sequential_sample_ratio_agrees_with_savvi() {
-    let Some(golden) = reference_json("golden.json") else {
+    let Some(golden) = reference::json("golden.json") else {
         return;
     };
     let srm = &golden["srm"];
@@ -565,7 +555,8 @@ fn sequential_sample_ratio_agrees_with_savvi() {
 
 #[test]
 fn cuped_on_ratios_agrees_with_gbstats() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -581,7 +572,7 @@ fn cuped_on_ratios_agrees_with_gbstats() {
 
 #[test]
 fn several_covariates_reduce_to_one_and_ignore_repetition() {
-    let Some(csv) = reference("inputs/users.csv") else {
+    let Some(csv) = reference::text("inputs/users.csv") else {
         return;
     };
     let columns = ["revenue", "pre_revenue", "pre_sessions", "pre_revenue"];
@@ -601,7 +592,8 @@ fn several_covariates_reduce_to_one_and_ignore_repetition() {
 
 #[test]
 fn post_stratification_agrees_with_gbstats() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -624,7 +616,8 @@ fn post_stratification_agrees_with_gbstats() {
 
 #[test]
 fn clustered_quantiles_agree_with_gbstats() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/events.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/events.csv"))
     else {
         return;
     };
@@ -669,7 +662,8 @@ fn clustered_quantiles_agree_with_gbstats() {
 
 #[test]
 fn capped_means_agree_with_scipy() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -851,7 +845,7 @@ const READ: &[Covered] = &[
 
 #[test]
 fn every_reference_result_is_read_or_refused_with_a_reason() {
-    let Some(golden) = reference_json("golden.json") else {
+    let Some(golden) = reference::json("golden.json") else {
         return;
     };
     let sections: Vec<&str> = READ.iter().map(|(section, ..)| *section).collect();
@@ -868,7 +862,8 @@ fn every_reference_result_is_read_or_refused_with_a_reason() {
 
 #[test]
 fn moments_are_the_published_sums() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -905,7 +900,8 @@ fn moments_are_the_published_sums() {
 
 #[test]
 fn other_packages_agree_where_their_definition_is_ours() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };
@@ -982,7 +978,7 @@ fn other_packages_agree_where_their_definition_is_ours() {
 
 #[test]
 fn plans_agree_with_other_packages() {
-    let Some(golden) = reference_json("golden.json") else {
+    let Some(golden) = reference::json("golden.json") else {
         return;
     };
     let case = &golden["power"];
@@ -1009,7 +1005,7 @@ fn plans_agree_with_other_packages() {
 
 #[test]
 fn one_sided_tests_are_halves_of_two_sided_ones() {
-    let Some(extra) = reference_json("golden_extra.json") else {
+    let Some(extra) = reference::json("golden_extra.json") else {
         return;
     };
     for (name, case) in extra["stat_only_cases"].as_object().expect("cases") {
@@ -1044,7 +1040,8 @@ fn one_sided_tests_are_halves_of_two_sided_ones() {
 
 #[test]
 fn weights_and_quantiles_differ_from_simpler_formulas_as_documented() {
-    let (Some(golden), Some(csv)) = (reference_json("golden.json"), reference("inputs/users.csv"))
+    let (Some(golden), Some(csv)) =
+        (reference::json("golden.json"), reference::text("inputs/users.csv"))
     else {
         return;
     };

@@ -1,6 +1,5 @@
 //! A clock that jumps, and a store with every fault, so that hours of bad weather take
 //! milliseconds and every run is the same.
-#![allow(dead_code)] // each test file uses its part
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

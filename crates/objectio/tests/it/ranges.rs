@@ -1,18 +1,16 @@
 //! Reads through a store in bad weather, on simulated time.
-#![forbid(unsafe_code)]
-#![allow(clippy::single_range_in_vec_init)] // a list of one range
 
-mod support;
+#![allow(clippy::single_range_in_vec_init)] // a list of one range
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{Faulty, SimClock, Weather, content};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
-use support::{Faulty, SimClock, Weather, content};
 use uplake_objectio::{ByteSize, Clock, StorageOptions, Store};
 use uplake_testkit::random::Random;
 

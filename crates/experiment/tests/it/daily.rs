@@ -1,8 +1,6 @@
 //! Every day of a cumulative report from one pass over users: the same as one pass per day.
 
-mod answers;
-
-use answers::{Random, User, close, daily, golden, golden_users, read};
+use crate::answers::{Random, User, close, daily, golden, golden_users, read};
 use uplake_experiment::{Experiment, Moments, MomentsTable, analyze, plan};
 
 const DAYS: usize = 28;
@@ -151,7 +149,7 @@ fn definition(top: &str) -> Experiment {
 fn answered(experiment: &Experiment, users: &[User], days: usize) -> uplake_experiment::Report {
     let query = plan(experiment, &[], None).expect("no names");
     assert!(query.days);
-    let table = answers::answer(&query, users, days);
+    let table = crate::answers::answer(&query, users, days);
     analyze(experiment, &query, &table).expect("fits")
 }
 
@@ -211,7 +209,7 @@ fn golden_like(count: usize) -> Vec<User> {
 fn days_that_do_not_fit_the_question_have_no_points() {
     let experiment = definition("");
     let query = plan(&experiment, &[], None).expect("no names");
-    let mut table: MomentsTable = answers::answer(&query, &golden_like(60), 14);
+    let mut table: MomentsTable = crate::answers::answer(&query, &golden_like(60), 14);
     table.days[5].cells[0].groups.clear();
     let report = analyze(&experiment, &query, &table).expect("the whole still fits");
     let points = &report.metrics[0].series[0].points;

@@ -1,5 +1,4 @@
 //! The whole stack over HTTP against the fault-injecting server.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 use std::sync::Arc;

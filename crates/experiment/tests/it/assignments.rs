@@ -3,19 +3,12 @@
 //! The few vectors here are copied from the projects named in `assignment.rs`; the full set is
 //! read from the reference data when it is present.
 
+use crate::reference;
 use serde_json::Value;
 use uplake_experiment::assignment::*;
 
 fn vectors() -> Option<Value> {
-    let path =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/golden/assignment_vectors.json");
-    match std::fs::read_to_string(path) {
-        Ok(text) => Some(serde_json::from_str(&text).expect("reference JSON")),
-        Err(error) => {
-            eprintln!("SKIPPED: assignment_vectors.json cannot be read ({error})");
-            None
-        }
-    }
+    reference::json("assignment_vectors.json")
 }
 
 fn list<'v>(value: &'v Value, path: &[&str]) -> &'v [Value] {

@@ -3,7 +3,6 @@
 //! A seed decides everything: which writer takes the next step (steps are the store's requests),
 //! which of them crashes, and what the store does: answer, fail, do it and lose the answer, or do
 //! it later. `UPLAKE_SOAK=n` runs n times as many seeds.
-#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::fmt;
@@ -329,7 +328,7 @@ fn check(seed: u64) -> (usize, u32) {
 
 #[test]
 fn every_key_gets_one_id_whatever_crashes() {
-    let soak = std::env::var("UPLAKE_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let soak = uplake_testkit::soak();
     let (mut keys, mut runs) = (0, 0);
     for seed in SEEDS.start..SEEDS.end * soak {
         let checked = std::panic::catch_unwind(|| check(seed));

@@ -4,11 +4,10 @@
 //! # Invariants
 //! - A column's number is looked up by the column's `value`; before exposure it is `pre_` and
 //!   that name. A name without a number counts as 0.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
+use crate::reference;
 use uplake_experiment::definition::{Cap, Unit};
 use uplake_experiment::quantile::{Band, ranks};
 use uplake_experiment::query::{Aggregate, Cell, DayCells, QuantileCell, UserColumn};
@@ -191,27 +190,14 @@ pub fn daily(users: &[Vec<(usize, Vec<f64>)>], columns: usize, days: usize) -> V
     daily.cumulative()
 }
 
-/// Reference data outside the project, if it is there.
-pub fn reference(file: &str) -> Option<String> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/golden");
-    match std::fs::read_to_string(path.join(file)) {
-        Ok(text) => Some(text),
-        Err(error) => {
-            eprintln!("SKIPPED: reference data {file} cannot be read ({error})");
-            None
-        }
-    }
-}
-
 pub fn golden() -> Option<serde_json::Value> {
-    // Python writes NaN and Infinity, which JSON does not have.
-    let text = reference("golden.json")?.replace("NaN", "null").replace("-Infinity", "null");
-    Some(serde_json::from_str(&text.replace("Infinity", "null")).expect("reference JSON"))
+    reference::json("golden.json")
 }
 
 /// The 945 users of arms A and B, with their latencies as rows.
 pub fn golden_users() -> Option<Vec<User>> {
-    let (csv, events) = (reference("inputs/users.csv")?, reference("inputs/events.csv")?);
+    let (csv, events) =
+        (reference::text("inputs/users.csv")?, reference::text("inputs/events.csv")?);
     let mut rows: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for line in events.lines().skip(1) {
         let fields: Vec<&str> = line.split(',').collect();

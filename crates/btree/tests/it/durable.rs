@@ -11,10 +11,8 @@ use uplake_btree::{
     Direction, DurableTree, MemoryFile, Options, PAGE_BYTES, Ticket, Tree, TreeError,
 };
 
-mod disk;
-mod random;
-use disk::{Fault, Fuse, SimulatedFile};
-use random::Random;
+use crate::disk::{Fault, Fuse, SimulatedFile};
+use crate::random::Random;
 
 /// Keys of the tree: 30 pages of 30 entries, about as many as the frames.
 const KEYS: u64 = 900;

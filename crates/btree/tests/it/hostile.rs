@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use uplake_btree::{Direction, MemoryFile, Options, PAGE_BYTES, Tree, TreeError};
 
-mod random;
-use random::Random;
+use crate::random::Random;
 
 fn options() -> Options {
     Options { pool_bytes: 64 * PAGE_BYTES, max_pages: 1 << 12, shards: None }

@@ -9,10 +9,8 @@ use std::sync::Arc;
 
 use uplake_btree::{Direction, MemoryFile, Options, PAGE_BYTES, Tree, TreeError};
 
-mod disk;
-mod random;
-use disk::{Fault, Fuse, SimulatedFile};
-use random::Random;
+use crate::disk::{Fault, Fuse, SimulatedFile};
+use crate::random::Random;
 
 /// Keys of the tree: 41 pages, more than the frames.
 const KEYS: u64 = 9000;

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use uplake_btree::{Direction, MemoryFile, Options, PAGE_BYTES, Tree};
 
-mod random;
-use random::Random;
+use crate::random::Random;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {

@@ -1,6 +1,5 @@
 //! The local folder: it may be torn, flipped, missing, full, shared or of another log, and the
 //! answers stay those of the log.
-#![forbid(unsafe_code)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -263,7 +262,7 @@ async fn two_processes_share_a_folder_and_one_is_killed() {
     let mut last = 0;
     for round in 1..=6u32 {
         let mut other = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "two_processes_share_a_folder_and_one_is_killed"])
+            .args(["--exact", "local::two_processes_share_a_folder_and_one_is_killed"])
             .env(FOLDER, folder.path())
             .env(FIRST, last.to_string())
             .stdin(Stdio::piped())

@@ -1,5 +1,4 @@
 //! What a user of a domain sees: ids, the log, bases, the limits.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

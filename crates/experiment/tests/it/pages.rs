@@ -1,7 +1,7 @@
 //! The report page as text: what it draws, carries and forbids. How it behaves is tested in a
 //! browser, by tests/browser.
 
-#[path = "../examples/report/made_up.rs"]
+#[path = "../../examples/report/made_up.rs"]
 mod made_up;
 
 use serde_json::Value;

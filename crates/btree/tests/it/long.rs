@@ -8,8 +8,7 @@ use uplake_btree::{
     Direction, LongTree, MAX_LONG_KEY_BYTES, MemoryFile, Options, PAGE_BYTES, Tree, TreeError,
 };
 
-mod random;
-use random::Random;
+use crate::random::Random;
 
 /// 40 frames: pages are evicted all the time.
 fn small() -> Options {
