@@ -1,5 +1,4 @@
 //! [`Dictionary`] against a `BTreeMap` of `BTreeSet`s. Every failure prints the seed it needs.
-#![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
@@ -8,15 +7,11 @@ use uplake_postings::{
     BytesBuilder, Dictionary, Encoded, HEADER_BYTES, Heap, IntegersBuilder, Lookup, Options,
     Outline, Parts, Posting, PostingsError, RowSet, Run, Scratch, Term, TermId,
 };
-use uplake_testkit::random::Random;
+use uplake_testkit::{random::Random, soak};
 
-const SEEDS: u64 = if cfg!(miri) {
-    5
-} else if cfg!(debug_assertions) {
-    20
-} else {
-    80
-};
+fn seeds() -> u64 {
+    if cfg!(miri) { 5 } else { 80 * soak() }
+}
 
 /// More terms than any of these dictionaries has.
 const MANY: usize = 1 << 20;
@@ -129,7 +124,7 @@ fn run(row: u32, end: u32) -> Run {
 
 #[test]
 fn integers_are_found_with_their_rows() {
-    for seed in 0..SEEDS {
+    for seed in 0..seeds() {
         let mut random = Random::new(seed);
         let (model, file_rows) = draw(&mut random);
         let options = Options { ordered: random.below(2) == 0 };
@@ -184,7 +179,7 @@ fn integers_are_found_with_their_rows() {
 
 #[test]
 fn integers_are_found_by_range() {
-    for seed in 0..SEEDS {
+    for seed in 0..seeds() {
         let mut random = Random::new(seed);
         let (model, file_rows) = draw(&mut random);
         let Encoded { dictionary, heap } =
@@ -213,7 +208,7 @@ fn integers_are_found_by_range() {
 
 #[test]
 fn byte_strings_are_found_by_hash_range_and_prefix() {
-    for seed in 0..SEEDS {
+    for seed in 0..seeds() {
         let mut random = Random::new(seed);
         let (by_id, file_rows) = draw(&mut random);
         let mut model: BTreeMap<Vec<u8>, BTreeSet<u32>> = BTreeMap::new();
@@ -431,7 +426,7 @@ fn look_up(
 
 #[test]
 fn a_look_up_needs_only_the_bytes_it_names() {
-    for seed in 0..SEEDS {
+    for seed in 0..seeds() {
         let mut random = Random::new(seed);
         let (model, file_rows) = draw(&mut random);
         let options = Options { ordered: random.below(2) == 0 };
@@ -481,7 +476,7 @@ fn a_look_up_needs_only_the_bytes_it_names() {
 
 #[test]
 fn an_intersection_is_that_of_btree_sets() {
-    for seed in 0..SEEDS.div_ceil(4) {
+    for seed in 0..seeds().div_ceil(4) {
         let mut random = Random::new(seed);
         let file_rows = 1 + random.below(if cfg!(miri) { 3_000 } else { 150_000 }) as u32;
         // Lists of all kinds and containers: scattered, dense, runs, all rows but some.

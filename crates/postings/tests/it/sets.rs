@@ -1,22 +1,18 @@
 //! [`RowSet`] against `BTreeSet`, which is obviously right, and the `roaring` crate, which is
 //! independent. Every failure prints the seed it needs.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use roaring::RoaringBitmap;
 use uplake_postings::{MAX_ROWS, Mask, RowSet, Run, Selection, portable::View};
-use uplake_testkit::random::Random;
+use uplake_testkit::{random::Random, soak};
 
 /// Rows that the random sets are drawn from: five chunks, not a multiple of 64.
 const SPAN: u32 = 5 * 65_536 - 37;
-const SEEDS: u64 = if cfg!(miri) {
-    2
-} else if cfg!(debug_assertions) {
-    5
-} else {
-    60
-};
+fn seeds() -> Range<u64> {
+    0..if cfg!(miri) { 2 } else { 60 * soak() }
+}
 
 /// A random set of some shape: empty, a few rows, scattered, dense, runs, all, or a mixture.
 fn draw(random: &mut Random) -> BTreeSet<u32> {
@@ -76,7 +72,7 @@ fn runs_of(model: &BTreeSet<u32>) -> Vec<Run> {
 
 #[test]
 fn questions_have_the_answers_of_a_btree_set() {
-    for seed in 0..SEEDS {
+    for seed in seeds() {
         let mut random = Random::new(seed);
         let model = draw(&mut random);
         let set = set_of(&model);
@@ -108,7 +104,7 @@ fn questions_have_the_answers_of_a_btree_set() {
 
 #[test]
 fn skipping_leaves_out_exactly_the_rows_below() {
-    for seed in 0..SEEDS {
+    for seed in seeds() {
         let mut random = Random::new(seed);
         let model = draw(&mut random);
         let set = set_of(&model);
@@ -140,7 +136,7 @@ fn skipping_leaves_out_exactly_the_rows_below() {
 
 #[test]
 fn algebra_is_that_of_btree_sets_and_gives_canonical_values() {
-    for seed in 0..SEEDS {
+    for seed in seeds() {
         let mut random = Random::new(seed);
         let (a, b, c) = (draw(&mut random), draw(&mut random), draw(&mut random));
         let (x, y, z) = (set_of(&a), set_of(&b), set_of(&c));
@@ -158,7 +154,7 @@ fn algebra_is_that_of_btree_sets_and_gives_canonical_values() {
 
 #[test]
 fn bytes_are_those_of_roaring_and_come_back() {
-    for seed in 0..SEEDS {
+    for seed in seeds() {
         let model = draw(&mut Random::new(seed));
         let set = set_of(&model);
         let bytes = set.to_bytes();
@@ -178,7 +174,7 @@ fn bytes_are_those_of_roaring_and_come_back() {
 
 #[test]
 fn masks_hold_the_same_rows() {
-    for seed in 0..SEEDS {
+    for seed in seeds() {
         let model: BTreeSet<u32> =
             draw(&mut Random::new(seed)).into_iter().filter(|&row| row < SPAN).collect();
         let set = set_of(&model);
@@ -220,7 +216,7 @@ fn selections(model: &BTreeSet<u32>) -> [Selection; 2] {
 
 #[test]
 fn selections_are_btree_sets_whatever_their_form() {
-    for seed in 0..SEEDS {
+    for seed in seeds() {
         let mut random = Random::new(seed);
         let [a, b] = [0, 1].map(|_| {
             let model = draw(&mut random).into_iter().filter(|&row| row < SPAN);
