@@ -27,6 +27,8 @@ TESTS := --workspace --lib --bins --tests
 TIMED := --config 'target."cfg(all())".runner="tests/timed"'
 # Two at a time, in any order.
 PYTEST = UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q -n 2 --dist worksteal --durations 40
+# With DuckDB, with models, with others' tests. The first has the longest test, of two minutes.
+COMPARISONS := $(addprefix tests/,differential functions foreign duckdb sql)
 SOAK ?= 20
 HOURS ?= 2
 
@@ -72,7 +74,7 @@ rust-test: rust-tools
 command-test: export PATH := $(PATH):$(dir $(S3_SERVER))
 command-test: python-tools rust-tools
 	@$(STEP) "build the command" cargo build --release -p uplake
-	@$(STEP) "SQL and DuckDB" $(PYTEST) tests/sql tests/duckdb
+	@$(STEP) "comparisons" $(PYTEST) $(COMPARISONS)
 	@$(STEP) "acceptance" $(PYTEST) tests/acceptance
 
 # The report page in Chromium; says so if there is none.
