@@ -1,7 +1,8 @@
 # What a developer types. Each target says in one line what is missing and how to install it.
 #   make demo   build, then a shop's A/B test from nothing to a report
-#   make test   every test
+#   make test   every test, with few seeds where seeds are drawn
 #   make check  format, lints as errors, the pure crates' tests (seconds once built)
+#   make soak   every test with many seeds, hours of it: before a release (SOAK=20, HOURS=2)
 #   make s3-server  versitygw, a real S3 server, for make test (by Go; without it moto does)
 #   make bench  the benchmarks of docs/BENCHMARKS.md (QUICK=1: small data)
 
@@ -17,12 +18,25 @@ VENV ?= $(CARGO_TARGET_DIR)/venv
 S3_SERVER := $(abspath $(CARGO_TARGET_DIR))/bin/versitygw
 S3_SERVER_VERSION := v1.8.0
 
+# Where tests/step keeps the times and logs of steps.
+export UPLAKE_TIMES := $(CARGO_TARGET_DIR)/times
+STEP := tests/step
+# The profile of our own packages' tests, and the programs of them that are tests.
+CHECKED := --release --config tests/checked.toml
+TESTS := --workspace --lib --bins --tests
+TIMED := --config 'target."cfg(all())".runner="tests/timed"'
+# Two at a time, in any order.
+PYTEST = UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q -n 2 --dist worksteal --durations 40
+SOAK ?= 20
+HOURS ?= 2
+
 need = @command -v $(1) >/dev/null || { echo "missing: $(1). Install it: $(2)" >&2; exit 1; }
 
-.PHONY: help demo build test browser-test check bench rust-tools python-tools s3-server
+.PHONY: help demo build test rust-test command-test browser-test lint check soak bench rust-tools \
+  python-tools s3-server
 
 help:
-	@sed -n '2,6s/^# \{0,1\}//p' Makefile
+	@sed -n '2,7s/^# \{0,1\}//p' Makefile
 
 rust-tools:
 	$(call need,cargo,https://rustup.rs (Rust 1.95 or later))
@@ -44,24 +58,42 @@ build: rust-tools
 demo: build
 	$(UPLAKE) demo $(CARGO_TARGET_DIR)/demo
 
-test: export PATH := $(PATH):$(dir $(S3_SERVER))
-test: rust-tools python-tools build
-	cargo test
-	cargo test --release --workspace
-	UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q tests/sql tests/duckdb
-	UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q tests/acceptance
+test: rust-tools python-tools
+	@rm -rf $(UPLAKE_TIMES)
+	@$(MAKE) --no-print-directory -k rust-test command-test browser-test; code=$$?; \
+	  tests/times.py $(UPLAKE_TIMES); exit $$code
 
-	@$(MAKE) --no-print-directory browser-test
+rust-test: rust-tools
+	@$(STEP) "build the Rust tests" cargo test $(CHECKED) $(TESTS) --no-run
+	@$(STEP) "Rust tests" cargo test $(CHECKED) $(TIMED) $(TESTS) --no-fail-fast
+	@$(STEP) "doctests" cargo test $(CHECKED) --doc --workspace
+
+# The build comes after the Rust tests, which leave a command with assertions in its place.
+command-test: export PATH := $(PATH):$(dir $(S3_SERVER))
+command-test: python-tools rust-tools
+	@$(STEP) "build the command" cargo build --release -p uplake
+	@$(STEP) "SQL and DuckDB" $(PYTEST) tests/sql tests/duckdb
+	@$(STEP) "acceptance" $(PYTEST) tests/acceptance
 
 # The report page in Chromium; says so if there is none.
 browser-test: rust-tools
-	@if command -v node >/dev/null; then node --test tests/browser/; \
+	@if command -v node >/dev/null; then $(STEP) "browser" node --test --test-reporter=spec tests/browser/; \
 	else echo "SKIPPED: the browser tests. Install node (20 or later) and chromium" >&2; fi
 
-check: rust-tools
-	cargo fmt --all --check
-	cargo clippy --release --workspace --all-targets -- -D warnings
-	cargo test
+lint: rust-tools
+	@$(STEP) "format" cargo fmt --all --check
+	@$(STEP) "lints" cargo clippy --release --workspace --all-targets -- -D warnings
+
+check: lint
+	cargo test --lib --bins --tests
+
+# What make test does, with SOAK times as many seeds, and what it leaves out.
+soak: export UPLAKE_SOAK := $(SOAK)
+soak: export UPLAKE_DIFFERENTIAL_SECONDS := $(shell expr $(HOURS) '*' 3600)
+soak: test
+	@$(MAKE) --no-print-directory build
+	@$(STEP) "SQL through the command" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python tests/sql/run.py
+	@$(STEP) "SQL in a bucket" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python tests/sql/run.py --way s3
 
 bench: build
 	$(call need,python3,apt-get install python3 python3-venv (3.11 or later))

@@ -16,6 +16,7 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 import zlib
 
 import deltalake
@@ -24,7 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DATA = ROOT.parent / "shared" / "data"
+sys.path.insert(0, str(ROOT / "tests"))
+# How many times as many moments a test kills at as it does at a push.
+SOAK = int(os.environ.get("UPLAKE_SOAK", "1"))
 TIMEOUT_SECONDS = 120
 
 # An error is written for people: no panic, no backtrace, no `{:?}` of a Rust value.

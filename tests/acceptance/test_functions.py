@@ -41,7 +41,7 @@ def _load(lake, table):
 
 
 def _clickhouse(query, table):
-    chdb = pytest.importorskip("chdb")
+    chdb = pytest.importorskip("chdb", reason="ClickHouse IS NOT COMPARED; pip install chdb")
     values = ",".join(f"({u},{s},'{k}')" for u, s, k in table)
     source = f"(SELECT * FROM values('u UInt32, s UInt32, k String', {values}))"
     out = str(chdb.query(query.replace("{e}", source), "JSONCompactEachRow"))

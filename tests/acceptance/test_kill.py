@@ -10,7 +10,7 @@ import pytest
 import support
 from support import assert_same, rows_of, write_parquet
 
-KILLS = 21  # of fresh tables, and as many of existing ones
+KILLS = 8 * support.SOAK  # of fresh tables, and as many of existing ones
 
 
 def _big_load(folder, rng):

@@ -1,7 +1,7 @@
 """Published real data through `uplake load`, `uplake sql` and `uplake report`.
 
-The expected figures are in ../shared/data/golden/acceptance_real_data.json, computed with gbstats, scipy and
-statsmodels; without that folder these tests are skipped, loudly.
+The expected figures are in golden/acceptance_real_data.json, computed with gbstats, scipy and
+statsmodels; without real data (tests/real_data.py) these tests are skipped, loudly.
 """
 
 import gzip
@@ -11,15 +11,14 @@ import math
 import pytest
 
 import support
+import real_data
 
-EXPECTED = support.DATA / "golden" / "acceptance_real_data.json"
-pytestmark = pytest.mark.skipif(
-    not EXPECTED.exists(), reason="THE REAL DATA IS MISSING: ../shared/data; nothing of it was checked"
-)
+GOLDEN = "golden/acceptance_real_data.json"
+pytestmark = pytest.mark.skipif(not real_data.is_real(GOLDEN), reason=real_data.reason(GOLDEN))
 
 
 def _expected(name):
-    return json.loads(EXPECTED.read_text())[name]
+    return json.loads(real_data.file(GOLDEN).read_text())[name]
 
 
 def _number(lake, sql):
@@ -35,7 +34,7 @@ def _report(lake, folder, definition):
 
 def web_server_logs_are_searched_by_like(lake, folder):
     expected = _expected("apache_logs")
-    with gzip.open(support.DATA / "apache_logs.gz", "rt", encoding="utf-8") as source:
+    with gzip.open(real_data.file("apache_logs.gz"), "rt", encoding="utf-8") as source:
         lines = [json.dumps({"line": line.rstrip("\n")}) for line in source]
     (folder / "logs.jsonl").write_text("\n".join(lines))
     lake.load("logs", folder / "logs.jsonl")
@@ -50,7 +49,7 @@ def web_server_logs_are_searched_by_like(lake, folder):
 
 def reviews_are_counted_by_reviewer(lake, folder):
     expected = _expected("anonreviews")
-    lake.load("reviews", support.DATA / "anonreviews.parquet")
+    lake.load("reviews", real_data.file("anonreviews.parquet"))
     columns = lake.run("sql", "--format", "json", "-c", "SELECT * FROM reviews LIMIT 1").out
     names = list(json.loads(columns.splitlines()[0]))
     reviewer = next(name for name in names if "reviewer" in name.lower())
@@ -64,7 +63,7 @@ def reviews_are_counted_by_reviewer(lake, folder):
 
 def shop_invoices_add_up(lake, folder):
     expected = _expected("online_retail_II_2009_2010")
-    lake.load("invoices", support.DATA / "online_retail_II_2009_2010.parquet")
+    lake.load("invoices", real_data.file("online_retail_II_2009_2010.parquet"))
     assert _number(lake, "SELECT count(*) AS n FROM invoices") == int(expected["rows"])
     invoices = _number(lake, 'SELECT count(DISTINCT "Invoice") AS n FROM invoices')
     assert invoices == int(expected["invoices"])
@@ -145,7 +144,7 @@ variance = "variance"
 def asos_experiments_over_time_agree_with_gbstats(lake, folder):
     """78 experiments, 99 pairs of arms, 396 series of cumulative figures: which looks show an effect?"""
     expected = _expected("asos")
-    lake.load("asos", support.DATA / "asos_digital_experiments.parquet")
+    lake.load("asos", real_data.file("asos_digital_experiments.parquet"))
     lake.run("sql", "-c", ASOS_LONG)
     pairs = {}
     listing = "SELECT DISTINCT experiment_id AS e, variant_id AS v, metric_id AS m FROM asos ORDER BY 1, 2, 3"

@@ -1,7 +1,7 @@
 """Reports from the command line against published and independently computed figures.
 
-The golden values come from scipy, statsmodels, gbstats and tea-tasting (../shared/data/golden, made by
-the scripts beside them). Without that folder the small table below, copied from it, still holds.
+The golden values come from scipy, statsmodels, gbstats and tea-tasting (golden.json, made by
+the scripts beside it). Without that file (tests/real_data.py) the small table below, copied from it, still holds.
 """
 
 import csv
@@ -14,8 +14,9 @@ import subprocess
 import pytest
 
 import support
+import real_data
 
-GOLDEN = support.DATA / "golden"
+GOLDEN = real_data.FOLDER / "golden"
 # golden.json: mean_revenue_A_vs_B.reference, ratio_orders_per_session_A_vs_B.reference,
 # proportion_converted_A_vs_B.reference_unpooled_n; acceptance_real_data.json: cookie_cats.
 COOKIE_CATS = {
@@ -151,7 +152,7 @@ denominator = { value = "sessions" }
 
 def the_golden_users_give_the_golden_figures(lake, folder):
     if not GOLDEN.exists():
-        pytest.skip("THE GOLDEN DATA IS MISSING: ../shared/data/golden; only Cookie Cats was checked")
+        pytest.skip(real_data.reason("golden/golden.json") + "; only Cookie Cats was checked")
     golden = json.loads((GOLDEN / "golden.json").read_text())
     lake.load("users", GOLDEN / "inputs/users.csv", "--cluster-by", "user_id")
     report = _report(lake, GOLDEN_DEFINITION, folder, "--dimension", "country")

@@ -18,7 +18,6 @@ import pytest
 import support
 from support import ROOT, assert_same, events, rows_of, seeded, write_parquet
 
-sys.path.insert(0, str(ROOT / "tests"))
 import s3
 
 LOUD = "LOUD: NO S3 SERVER: NOTHING WAS CHECKED ON S3; make s3-server, or pip install -r tests/requirements.txt"

@@ -5,6 +5,9 @@
     tests/sql/run.py tests/sql/nulls.slt     one file
     tests/sql/run.py -v …                    show every record
 
+`make test` runs all files in one process (crates/engine/tests/it/sql_records, which means the same by
+every word below) and a few through the command by this script; `make soak` all.
+
 UPLAKE_BIN names the binary (default: `uplake` on PATH). Needs pyarrow.
 
 Each file is run in two ways, each on a lake of its own, and its expected rows must come of both:
@@ -118,6 +121,8 @@ def text(value, kind):
         return str(value) if math.isfinite(value) else ("inf" if value > 0 else "-inf")
     if isinstance(value, decimal.Decimal):
         return f"{value:f}"
+    if isinstance(value, list):
+        return "[" + ",\t".join(text(v, kind.value_type) for v in value) + "]"
     return "\t".join(str(value).split()) or "(empty)"
 
 

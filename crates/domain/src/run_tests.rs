@@ -107,7 +107,7 @@ fn seal(bytes: &mut [u8]) {
 
 #[test]
 fn forged_runs_are_refused_or_are_runs() {
-    let rounds = if cfg!(debug_assertions) { 30_000 } else { 300_000 };
+    let rounds = 300_000 * uplake_testkit::soak();
     let mut random = Random::new(5);
     let originals: Vec<Vec<u8>> =
         [random_keys(30, 9, 6), random_keys(3, 300, 7), heap([])].iter().map(bytes_of).collect();

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use uplake_index::*;
-use uplake_testkit::random::Random;
+use uplake_testkit::{random::Random, soak};
 
 const WORDS: [&str; 14] = [
     "Red",
@@ -218,7 +218,7 @@ fn matches(text: &str, query: &str) -> bool {
 
 #[test]
 fn answers_are_those_of_a_scan() {
-    for seed in 0..if cfg!(debug_assertions) { 4 } else { 60 } {
+    for seed in 0..60 * soak() {
         let mut random = Random::new(seed);
         let count = 1 + random.below(1500) as usize;
         let rows = draw(&mut random, count, 1 + count as u64 / 20);
@@ -389,7 +389,7 @@ fn a_changed_byte_never_changes_an_answer() {
     let expected = answers(&file).expect("our own bytes");
     let mut random = Random::new(9);
     let mut harmless = 0;
-    for round in 0..if cfg!(debug_assertions) { 500 } else { 20_000 } {
+    for round in 0..20_000 * soak() {
         let mut changed = file.clone();
         let at = random.below(file.len() as u64) as usize;
         if round % 10 == 0 {
@@ -403,10 +403,7 @@ fn a_changed_byte_never_changes_an_answer() {
         }
     }
     // Only the padding between sections is free.
-    assert!(
-        harmless < 100 * if cfg!(debug_assertions) { 1 } else { 40 },
-        "{harmless} were not noticed"
-    );
+    assert!(harmless < 4_000 * soak(), "{harmless} were not noticed");
 }
 
 #[test]
@@ -466,7 +463,7 @@ fn hostile_sections_with_good_checksums_never_panic_nor_name_a_row_beyond_the_fi
     let sections = footer.columns().iter().map(|info| info.first_read()).collect::<Vec<_>>();
     let mut random = Random::new(11);
     let mut answered = 0;
-    for round in 0..if cfg!(debug_assertions) { 200 } else { 50_000 } {
+    for round in 0..50_000 * soak() {
         let mut changed = file.clone();
         for _ in 0..1 + random.below(3) {
             let section = &sections[random.below(sections.len() as u64) as usize];
@@ -494,7 +491,7 @@ fn a_hostile_footer_with_a_good_checksum_never_panics() {
     let length =
         u32::from_le_bytes(*file[trailer + 8..].first_chunk().expect("a trailer")) as usize;
     let mut random = Random::new(10);
-    for _ in 0..if cfg!(debug_assertions) { 300 } else { 50_000 } {
+    for _ in 0..50_000 * soak() {
         let mut changed = file.clone();
         for _ in 0..1 + random.below(3) {
             let at = trailer - length + random.below(length as u64) as usize;
@@ -541,7 +538,7 @@ fn write_large(random: &mut Random, count: usize) -> (Vec<u8>, Vec<u64>) {
 
 #[test]
 fn few_terms_need_few_blocks_of_a_large_dictionary() {
-    for seed in 0..if cfg!(debug_assertions) { 1 } else { 4 } {
+    for seed in 0..4 * soak() {
         let mut random = Random::new(seed);
         let count = 150_000 + random.below(50_000) as usize;
         let (file, ids) = write_large(&mut random, count);

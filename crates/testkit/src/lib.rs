@@ -23,5 +23,10 @@ mod strings;
 pub use date::date_text;
 pub use strings::Strings;
 
+/// How many times as many seeds a test draws as it does at a push: `UPLAKE_SOAK`, or 1.
+pub fn soak() -> u64 {
+    std::env::var("UPLAKE_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 /// Milliseconds in a day.
 pub const DAY_MS: i64 = 86_400_000;

@@ -17,6 +17,7 @@ mod preload;
 mod queue;
 mod ranked;
 mod repair;
+mod sql_records;
 mod units;
 
 use std::path::PathBuf;

@@ -1,0 +1,13 @@
+//! Definitions to reports, against reference results, a slow model and theory.
+
+mod answers;
+mod assignments;
+mod daily;
+mod definitions;
+mod golden;
+mod known_values;
+mod options;
+mod pages;
+mod reference;
+mod reports;
+mod simulations;

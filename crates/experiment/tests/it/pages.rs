@@ -1,0 +1,324 @@
+//! The report page as text: what it draws, carries and forbids. How it behaves is tested in a
+//! browser, by tests/browser.
+
+#[path = "../../examples/report/made_up.rs"]
+mod made_up;
+
+use serde_json::Value;
+use uplake_experiment::Report;
+use uplake_experiment::digest::sha256;
+use uplake_experiment::report::{Comparison, Decision, Scale};
+
+const USERS_PER_DAY: usize = 200;
+
+fn rich() -> Report {
+    made_up::report(made_up::DEFINITION, USERS_PER_DAY).expect("the definition is right")
+}
+
+/// The text between `name="` and the next quote, for each occurrence.
+fn attributes(html: &str, name: &str) -> Vec<f64> {
+    let opening = format!(" {name}=\"");
+    html.split(&opening)
+        .skip(1)
+        .map(|rest| rest.split('"').next().expect("a closing quote").parse().expect("a number"))
+        .collect()
+}
+
+/// The text between `start` and `end`.
+fn between<'h>(html: &'h str, start: &str, end: &str) -> &'h str {
+    let rest = html.split_once(start).unwrap_or_else(|| panic!("no {start}")).1;
+    rest.split_once(end).unwrap_or_else(|| panic!("no {end}")).0
+}
+
+/// The number at the start of `text`.
+fn leading(text: &str) -> f64 {
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-'));
+    text[..end.unwrap_or(text.len())].parse().expect("a number")
+}
+
+#[test]
+fn page_draws_each_interval_where_it_says() {
+    let report = rich();
+    let html = report.to_html();
+    let mut plots = 0;
+    for table in html.split("<table class=\"effects").skip(1) {
+        let table = table.split("</table>").next().expect("an end");
+        let shared = attributes(table, "data-reach")[0];
+        for drawing in table.split("<svg viewBox=\"0 0 240 24\"").skip(1) {
+            let drawing = drawing.split("</svg>").next().expect("an end");
+            let reach = attributes(drawing, "data-reach").first().copied().unwrap_or(shared);
+            // The drawing is 240 wide with a margin of 6 on both sides; see plot.rs.
+            let read = |x: f64| ((x - 6.0) / 228.0 * 2.0 - 1.0) * reach;
+            let line = between(drawing, "<path d=\"M", "\"");
+            let ends = [leading(line), leading(line.split_once('H').expect("an end").1)];
+            let claims = [attributes(drawing, "data-low")[0], attributes(drawing, "data-high")[0]];
+            for (drawn, claimed) in ends.into_iter().zip(claims) {
+                let claimed = claimed.clamp(-reach, reach);
+                assert!((read(drawn) - claimed).abs() < reach * 1e-3, "{drawn} for {claimed}");
+            }
+            let value = attributes(drawing, "data-value")[0];
+            match attributes(drawing, "cx").first() {
+                Some(drawn) => assert!((read(*drawn) - value).abs() < reach * 1e-3),
+                None => assert!(value.abs() > reach, "{value} is not drawn on {reach}"),
+            }
+            plots += 1;
+        }
+    }
+    // Nine metrics, two arms, for everyone, and in the breakdown for everyone and four countries.
+    assert_eq!(plots, 9 * 2 * (1 + 1 + 4));
+    let lift = report.metrics[0].comparisons[0].relative.expect("an estimate");
+    let drawn = attributes(&html, "data-low")[0];
+    assert!((drawn / lift.low - 1.0).abs() < 1e-5, "{drawn} for {}", lift.low);
+}
+
+#[test]
+fn page_marks_margins_and_the_effect_on_everyone() {
+    let report = rich();
+    let html = report.to_html();
+    let visits = report.metrics.iter().position(|m| m.name == "visits per visitor");
+    let body = between(&html, &format!("data-m=\"{}\"", visits.expect("there")), "</tbody>");
+    // The table's axis comes before its rows.
+    let reach = attributes(between(&html, "id=\"scores\"", ">"), "data-reach")[0];
+    let read = |x: f64| ((x - 6.0) / 228.0 * 2.0 - 1.0) * reach;
+    let tick = leading(between(body, "class=\"ni\" d=\"M", "\""));
+    assert!((read(tick) + 0.05).abs() < reach * 1e-3, "more is better, so the margin is below 0");
+    let by_country = between(&html, "<section id=\"breakdown\"", "</section>");
+    let table = between(by_country, "<table class=\"effects", "</table>");
+    let reach = attributes(table, "data-reach")[0];
+    let everyone = attributes(table, "data-value")[0];
+    let line = leading(between(table, "class=\"all\" d=\"M", "\""));
+    assert!((((line - 6.0) / 228.0 * 2.0 - 1.0) * reach - everyone).abs() < reach * 1e-3);
+}
+
+#[test]
+fn page_needs_no_network_and_escapes_names() {
+    let hostile = "</script><img src=x onerror=alert(1)>";
+    let mut text = made_up::DEFINITION.to_owned();
+    for name in ["free_shipping", "always free", "page errors", "country"] {
+        text = text.replace(&format!("name = \"{name}\""), &format!("name = \"{hostile}{name}\""));
+    }
+    let html = made_up::report(&text, 50).expect("a name may hold anything").to_html();
+    assert!(!html.contains("<img"));
+    assert_eq!(html.matches("<script").count(), 3, "two of data and one of code");
+    assert_eq!(html.matches("</script").count(), 3);
+    let html = rich().to_html();
+    for request in [" src=", " href=\"h", "url(", "@import", "<link", "<img", "<iframe"] {
+        assert!(!html.contains(request), "{request}");
+    }
+}
+
+#[test]
+fn ids_are_given_once() {
+    let html = rich().to_html();
+    let body = between(&html, "<main>", "</main>");
+    let mut ids: Vec<&str> =
+        body.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    ids.sort_unstable();
+    let all = ids.len();
+    ids.dedup();
+    assert_eq!(all, ids.len(), "{ids:?}");
+}
+
+#[test]
+fn page_policy_allows_its_own_script_and_nothing_else() {
+    let html = rich().to_html();
+    let policy = between(&html, "Content-Security-Policy\" content=\"", "\"");
+    assert!(policy.starts_with("default-src 'none'; script-src 'sha256-"), "{policy}");
+    let hash = between(policy, "sha256-", "'");
+    let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits: String = hash
+        .trim_end_matches('=')
+        .chars()
+        .map(|c| format!("{:06b}", letters.find(c).expect("a letter of base64")))
+        .collect();
+    let bytes: Vec<u8> = (0..32)
+        .map(|byte| u8::from_str_radix(&bits[8 * byte..8 * byte + 8], 2).expect("bits"))
+        .collect();
+    let script = between(&html, "<script>", "</script>");
+    assert_eq!(bytes, sha256(script.as_bytes()));
+}
+
+/// The element `report` as data.rs says to read it.
+fn unpack(packed: &Value, value: &Value) -> Value {
+    let Some(items) = value.as_array() else {
+        return value.clone();
+    };
+    let rest = || items[1..].iter().map(|item| unpack(packed, item));
+    match items[0].as_i64().expect("a number first") {
+        -1 => rest().collect(),
+        -2 => packed["words"][items[1].as_u64().expect("a place") as usize].clone(),
+        shape => {
+            let keys = packed["shapes"][shape as usize].as_array().expect("keys");
+            let keys = keys.iter().map(|key| key.as_str().expect("a key").to_owned());
+            Value::Object(keys.zip(rest()).collect())
+        }
+    }
+}
+
+/// Equal, numbers to six digits.
+fn assert_alike(read: &Value, own: &Value, path: &str) {
+    match (read, own) {
+        (Value::Number(read), Value::Number(own)) => {
+            let (read, own) = (read.as_f64().expect("f64"), own.as_f64().expect("f64"));
+            assert!((read - own).abs() <= 1e-5 * own.abs(), "{path}: {read} for {own}");
+        }
+        (Value::Array(read), Value::Array(own)) => {
+            assert_eq!(read.len(), own.len(), "{path}");
+            for (index, (read, own)) in read.iter().zip(own).enumerate() {
+                assert_alike(read, own, &format!("{path}[{index}]"));
+            }
+        }
+        (Value::Object(read), Value::Object(own)) => {
+            assert_eq!(read.keys().collect::<Vec<_>>(), own.keys().collect::<Vec<_>>(), "{path}");
+            read.iter().for_each(|(key, value)| {
+                assert_alike(value, &own[key], &format!("{path}.{key}"));
+            });
+        }
+        _ => assert_eq!(read, own, "{path}"),
+    }
+}
+
+#[test]
+fn page_carries_the_report_as_data() {
+    let report = rich();
+    let html = report.to_html();
+    let data = between(&html, "id=\"report\">", "</script>");
+    let packed: Value = serde_json::from_str(data).expect("JSON");
+    let mut own: Value = serde_json::from_str(&report.to_json()).expect("JSON");
+    for metric in own["metrics"].as_array_mut().expect("metrics") {
+        metric.as_object_mut().expect("an object").remove("series");
+    }
+    let again = own["reproduce"].as_object_mut().expect("an object");
+    again.remove("definition");
+    again.remove("sql");
+    assert_alike(&unpack(&packed, &packed["value"]), &own, "report");
+}
+
+/// `[value, w, w]` against the interval of one look (1) or any (2).
+fn assert_effect(effect: &Value, look: usize, comparison: &Comparison, scale: Scale) {
+    let own = match scale {
+        Scale::Relative => comparison.relative,
+        Scale::Absolute => comparison.absolute,
+    };
+    let Ok(own) = own else {
+        assert!(effect.is_string() || effect[look].is_string(), "{effect} has no reason");
+        return;
+    };
+    let value = effect[0].as_f64().expect("a value");
+    let width = &effect[look];
+    let up = width.as_f64().or_else(|| width[1].as_f64()).expect("a half-width");
+    let down = width.as_f64().or_else(|| width[0].as_f64()).expect("a half-width");
+    let room = 2e-5 * (own.high - own.low + own.value.abs());
+    for (read, own) in [(value, own.value), (value - down, own.low), (value + up, own.high)] {
+        assert!((read - own).abs() < room, "{read} for {own}");
+    }
+}
+
+#[test]
+fn page_carries_every_alternative() {
+    let report = rich();
+    let html = report.to_html();
+    let data: Value =
+        serde_json::from_str(between(&html, "id=\"views\">", "</script>")).expect("JSON");
+    let views = data["views"].as_array().expect("views");
+    let (mut compared, mut turned) = (0, 0);
+    for own in &report.alternatives {
+        let of = |cuped: bool| {
+            views.iter().find(|view| {
+                view["b"] == own.baseline as u64 && view["c"] == u64::from(u8::from(cuped))
+            })
+        };
+        for (metric, comparisons) in own.comparisons.iter().enumerate() {
+            let view = &of(own.cuped).expect("a view")["m"][metric];
+            let view = if view.is_array() { view } else { &of(true).expect("a view")["m"][metric] };
+            for (read, own_comparison) in view.as_array().expect("a list").iter().zip(comparisons) {
+                let look = if own.anytime { 2 } else { 1 };
+                assert_effect(&read[0], look, own_comparison, Scale::Relative);
+                if read[1] == 0 {
+                    turned += 1;
+                } else {
+                    assert_effect(&read[1], look, own_comparison, Scale::Absolute);
+                }
+                let p = own_comparison.estimate().ok().map(|estimate| estimate.p);
+                let shown = read[3 + look][0].as_f64();
+                let alike = match (shown, p) {
+                    (Some(shown), Some(p)) => (shown - p).abs() <= 1e-3 * p,
+                    (shown, p) => shown.is_none() && p.is_none(),
+                };
+                assert!(alike, "{shown:?} for {p:?}");
+                compared += 1;
+            }
+        }
+    }
+    // Three baselines, CUPED or not, once or any time, nine metrics, two arms.
+    assert_eq!(compared, 3 * 2 * 2 * 9 * 2);
+    // Of six ordered pairs of arms three are the others turned round; the browser reads those.
+    assert_eq!(turned, compared / 2);
+}
+
+#[test]
+fn a_red_sample_ratio_greys_the_scorecard() {
+    let mut report = rich();
+    assert!(!report.to_html().contains("Not to be trusted"));
+    report.health.sample_ratio.alarm = true;
+    report.verdict.decision = Decision::DoNotTrust;
+    let html = report.to_html();
+    assert!(html.contains("<section id=\"scorecard\" class=\"distrusted\""));
+    assert!(html.contains("Not to be trusted"));
+    let counts = between(&html, "<details open><summary>Sample ratio", "</details>");
+    assert!(counts.contains("expected"), "observed and expected users are open to see");
+}
+
+#[test]
+fn a_switch_without_numbers_is_absent() {
+    let html = rich().to_html();
+    for name in ["scale", "cuped", "look", "baseline"] {
+        assert!(html.contains(&format!("name=\"{name}\"")), "{name}");
+    }
+    let third = "[[variant]]\nname = \"always free\"\nshare = 0.33\n";
+    let text = made_up::DEFINITION.replace(third, "").replace("share = 0.33", "share = 0.66");
+    let text = text.replace("cuped = { pre = \"14 days\" }\n", "");
+    let mut two_arms = made_up::report(&text, 50).expect("right");
+    let html = two_arms.to_html();
+    assert!(html.contains("name=\"scale\"") && html.contains("name=\"look\""));
+    assert!(!html.contains("name=\"cuped\"") && !html.contains("name=\"baseline\""));
+    two_arms.alternatives.clear();
+    assert!(!two_arms.to_html().contains("<form"));
+}
+
+#[test]
+fn funnel_bars_are_shares_of_all_exposed() {
+    let report = rich();
+    let html = report.to_html();
+    let funnel = between(&html, "<section id=\"funnel\"", "</section>");
+    let own: Vec<f64> = report.funnels[0]
+        .steps
+        .iter()
+        .flat_map(|step| &report.metrics[step.metric].values)
+        .map(|value| value.value.expect("a share"))
+        .collect();
+    let shares = attributes(funnel, "data-share");
+    let bars = funnel.split("<rect class=\"arm").skip(1).map(|bar| attributes(bar, "width")[0]);
+    assert_eq!((own.len(), shares.len()), (9, 9));
+    for ((own, share), width) in own.iter().zip(&shares).zip(bars) {
+        assert!((own - share).abs() < 1e-6 && (100.0 * own - width).abs() < 0.01, "{own} {width}");
+    }
+}
+
+/// Fifty metrics of three kinds, half of them with CUPED, three arms, four weeks, every switch.
+#[test]
+fn page_with_fifty_metrics_stays_below_300_kilobytes() {
+    let head = made_up::DEFINITION.split("[[metric]]").next().expect("arms");
+    let mut text = head.to_owned();
+    for index in 0..50 {
+        let kind = match index {
+            0..15 => "type = \"proportion\"\nvalue = \"paid\"",
+            15..40 => "type = \"mean\"\nvalue = \"amount\"\ncuped = { pre = \"14 days\" }",
+            _ => "type = \"ratio\"\nnumerator = { value = \"a\" }\ndenominator = { value = \"b\" }",
+        };
+        let name = format!("a metric with number {index}");
+        text.push_str(&format!("[[metric]]\nname = \"{name}\"\ntable = \"events\"\n{kind}\n"));
+    }
+    let html = made_up::report(&text, 150).expect("right").to_html();
+    assert!(html.len() < 300_000, "{} bytes", html.len());
+}

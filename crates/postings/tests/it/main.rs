@@ -1,0 +1,7 @@
+//! Sets and dictionaries against slow models, and on changed bytes.
+
+#![forbid(unsafe_code)]
+
+mod dictionaries;
+mod hostile;
+mod sets;
