@@ -51,7 +51,10 @@ fn counted(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
         false => Expr::Column(new).alias_qualified(old.relation, old.name),
     };
     let names = counted.schema.columns().into_iter().zip(aggregate.schema.columns());
-    let columns: Vec<Expr> = names.map(named).collect();
+    // DataFusion's analyzer takes grouping() and the column of grouping sets out of the aggregate; nothing
+    // above names that column before.
+    let is_internal = |column: &Column| column.name == Aggregate::INTERNAL_GROUPING_ID;
+    let columns: Vec<Expr> = names.filter(|(new, _)| !is_internal(new)).map(named).collect();
     let counted = Arc::new(LogicalPlan::Aggregate(counted));
     Ok(Some(LogicalPlan::Projection(Projection::try_new(columns, counted)?)))
 }

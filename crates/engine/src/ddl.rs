@@ -11,7 +11,9 @@ use datafusion::common::{Constraint, Constraints, TableReference};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{DdlStatement, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, lit};
+use datafusion::logical_expr::{
+    DdlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Statement as PlanStatement, WriteOp, lit,
+};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
@@ -25,6 +27,23 @@ use crate::error::{EngineError, Result};
 use crate::provider::{LakeTable, write_stream};
 use crate::session::{Answer, CATALOG, SCHEMA, Session};
 use crate::statement::{Statement, split_version};
+
+/// DataFusion's settings that would have no effect here, or wrong answers for one: the scan leaves it to the
+/// plan to drop rows, and pruning by what `min` has seen so far forgets NULLs (`session_config`).
+const FIXED: [&str; 8] = [
+    "datafusion.execution.parquet.coerce_int96",
+    "datafusion.execution.parquet.pushdown_filters",
+    "datafusion.execution.parquet.schema_force_view_types",
+    "datafusion.execution.skip_physical_aggregate_schema_check",
+    "datafusion.optimizer.enable_aggregate_dynamic_filter_pushdown",
+    "datafusion.sql_parser.collect_spans",
+    "datafusion.sql_parser.dialect",
+    "datafusion.sql_parser.recursion_limit",
+];
+
+fn is_fixed(variable: &str) -> bool {
+    FIXED.contains(&variable.to_lowercase().as_str())
+}
 
 impl Session {
     /// Statements that DataFusion need not plan.
@@ -111,6 +130,14 @@ impl Session {
                 self.catalog.forget(&name);
                 let rows = first_count(&written?);
                 Ok(done(format!("inserted {rows} rows into {name}"), Some(rows)))
+            }
+            LogicalPlan::Statement(PlanStatement::SetVariable(set)) if is_fixed(&set.variable) => {
+                Err(EngineError::statement(format!("{} cannot be changed", set.variable)))
+            }
+            LogicalPlan::Statement(PlanStatement::Execute(_)) => {
+                let frame = self.context.execute_logical_plan(plan).await?;
+                let stream = self.run_query(frame.logical_plan().clone()).await?;
+                Ok(Answer::Rows { schema: stream.schema(), stream })
             }
             LogicalPlan::Statement(_) => {
                 let frame = self.context.execute_logical_plan(plan).await?;

@@ -20,14 +20,14 @@ use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
     ArrowPrimitiveType, DataType, Int8Type, Int16Type, Int32Type, Int64Type,
 };
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, DataFusionError, HashSet, Result, ScalarValue};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, DataFusionError, HashSet, Result, ScalarValue};
 use datafusion::logical_expr::expr::{InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility, lit,
+    Aggregate, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Projection, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
 use uplake_table::key_of_i64;
 
@@ -316,7 +316,7 @@ pub(crate) fn stored_names(plan: &LogicalPlan) -> Result<StdSet<String>> {
                 if let Some(SetName::Stored(name)) = marked(expr) {
                     names.insert(name);
                 }
-                Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
+                Ok(TreeNodeRecursion::Continue)
             })
         })
     })?;
@@ -328,23 +328,86 @@ pub(crate) fn resolve(
     plan: LogicalPlan,
     set_of: &dyn Fn(&SetName) -> Option<Arc<IdSet>>,
 ) -> Result<LogicalPlan> {
-    let resolved = plan.transform_up_with_subqueries(|node| {
-        let schema = match &node {
-            LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
-            other => merge_schema(&other.inputs()),
-        };
-        // What is above knows columns by the names that they had with the marks.
-        let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let resolved = expr.transform_up(|expr| match expr {
-                Expr::InList(list) => resolved_list(list, &schema, set_of),
-                other => Ok(Transformed::no(other)),
-            })?;
-            Ok(resolved.update_data(|expr| name.restore(expr)))
-        })
+    let resolved = plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Aggregate(aggregate) => {
+            let node = marks_below_grouping_sets(aggregate, set_of)?;
+            resolved_node(node, set_of)
+        }
+        other => resolved_node(other, set_of),
     })?;
     Ok(resolved.data)
+}
+
+fn resolved_node(
+    node: LogicalPlan,
+    set_of: &dyn Fn(&SetName) -> Option<Arc<IdSet>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let schema = match &node {
+        LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
+        other => merge_schema(&other.inputs()),
+    };
+    // What is above knows columns by the names that they had with the marks.
+    let names = NamePreserver::new(&node);
+    node.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let resolved = expr.transform_up(|expr| match expr {
+            Expr::InList(list) => resolved_list(list, &schema, set_of),
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(resolved.update_data(|expr| name.restore(expr)))
+    })
+}
+
+/// The same aggregate with columns in place of the conditions with marks that its grouping sets hold:
+/// grouping sets have no names for what is in them, so it must not change there.
+fn marks_below_grouping_sets(
+    aggregate: Aggregate,
+    set_of: &dyn Fn(&SetName) -> Option<Arc<IdSet>>,
+) -> Result<LogicalPlan> {
+    let is_set = |expr: &Expr| matches!(expr, Expr::GroupingSet(_));
+    if !aggregate.group_expr.iter().any(is_set) {
+        return Ok(LogicalPlan::Aggregate(aggregate));
+    }
+    let mut computed: Vec<(Expr, Column)> = Vec::new();
+    let groups = aggregate.group_expr.iter().cloned().map(|group| {
+        group.transform_down(|expr| {
+            let has_mark = |part: &Expr| Ok(marked(part).is_some());
+            if is_set(&expr) || !expr.exists(has_mark)? {
+                return Ok(Transformed::no(expr));
+            }
+            let column = Column::new_unqualified(expr.schema_name().to_string());
+            if !computed.iter().any(|(known, _)| *known == expr) {
+                computed.push((expr, column.clone()));
+            }
+            let jump = TreeNodeRecursion::Jump;
+            Ok(Transformed::new(Expr::Column(column), true, jump))
+        })
+    });
+    let groups = groups.map(|group| Ok(group?.data)).collect::<Result<Vec<_>>>()?;
+    if computed.is_empty() {
+        return Ok(LogicalPlan::Aggregate(aggregate));
+    }
+    // grouping() names what is grouped by as the grouping sets do.
+    let expressions = aggregate.aggr_expr.iter().cloned().map(|expr| match expr {
+        Expr::AggregateFunction(function) if function.func.name() == "grouping" => {
+            Expr::AggregateFunction(function)
+                .transform_down(|part| {
+                    let known = computed.iter().find(|(known, _)| *known == part);
+                    Ok(match known {
+                        Some((_, column)) => Transformed::yes(Expr::Column(column.clone())),
+                        None => Transformed::no(part),
+                    })
+                })
+                .data()
+        }
+        other => Ok(other),
+    });
+    let expressions = expressions.collect::<Result<Vec<_>>>()?;
+    let columns = aggregate.input.schema().columns().into_iter().map(Expr::Column);
+    let named = computed.iter().map(|(expr, column)| expr.clone().alias(&column.name));
+    let below = Projection::try_new(columns.chain(named).collect(), aggregate.input)?;
+    let below = resolved_node(LogicalPlan::Projection(below), set_of)?.data;
+    Ok(LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(below), groups, expressions)?))
 }
 
 fn resolved_list(

@@ -19,7 +19,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::{BatchCoalescer, CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{
-    DataType, FieldRef, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType,
+    DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::cast::{as_boolean_array, as_int32_array};
@@ -40,10 +40,12 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::object_store::ObjectMeta;
 use datafusion::object_store::path::Path;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
@@ -115,7 +117,7 @@ impl LakeTable {
         files: Vec<DataFile>,
         stored: SchemaRef,
     ) -> Self {
-        let exact = transform_schema_to_view(&stored);
+        let exact = named_items(&transform_schema_to_view(&stored));
         let is_partition = |f: &FieldRef| snapshot.partition_columns().contains(f.name());
         let file_fields: Vec<FieldRef> =
             exact.fields().iter().filter(|f| !is_partition(f)).cloned().collect();
@@ -240,7 +242,7 @@ impl LakeTable {
         let all = || kept.clone();
         let Some(predicate) = conjunction(open.into_iter().cloned()) else { return Ok(all()) };
         let df_schema = DFSchema::try_from(Arc::clone(&self.schema))?;
-        let physical = state.create_physical_expr(predicate, &df_schema)?;
+        let physical = physical_expr(state, predicate, &df_schema)?;
         let pruning = PruningPredicateBuilder::new()
             .with_file_schema(Arc::clone(&self.schema))
             .try_build(physical)?;
@@ -280,7 +282,7 @@ impl LakeTable {
             &RecordBatchOptions::new().with_row_count(Some(self.files.len())),
         )?;
         let schema = DFSchema::try_from(Arc::clone(&self.schema))?;
-        let holds = state.create_physical_expr(filter, &schema)?.evaluate(&files)?;
+        let holds = physical_expr(state, filter, &schema)?.evaluate(&files)?;
         Ok(as_boolean_array(&holds.into_array(self.files.len())?)?.clone())
     }
 
@@ -381,6 +383,44 @@ impl LakeTable {
             column_statistics: columns,
         }
     }
+}
+
+/// The schema with the items of lists under the name that DataFusion's functions give them: Delta calls them
+/// `element`, and a list of such an array beside one of literals is of two types.
+fn named_items(schema: &Schema) -> SchemaRef {
+    fn named(data_type: &DataType) -> DataType {
+        let inner =
+            |field: &FieldRef| field.as_ref().clone().with_data_type(named(field.data_type()));
+        let item =
+            |field: &FieldRef| Arc::new(inner(field).with_name(Field::LIST_FIELD_DEFAULT_NAME));
+        match data_type {
+            DataType::List(field) => DataType::List(item(field)),
+            DataType::Struct(fields) => {
+                DataType::Struct(fields.iter().map(|field| Arc::new(inner(field))).collect())
+            }
+            other => other.clone(),
+        }
+    }
+    let field = |f: &FieldRef| f.as_ref().clone().with_data_type(named(f.data_type()));
+    let fields: Vec<Field> = schema.fields().iter().map(field).collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// What computes an expression. Some functions, such as `coalesce`, are there only to be simplified away,
+/// which the optimizer may not have done yet.
+fn physical_expr(
+    state: &dyn Session,
+    expr: Expr,
+    schema: &DFSchema,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let context = SimplifyContext::builder()
+        .with_schema(Arc::new(schema.clone()))
+        .with_config_options(Arc::clone(state.config().options()))
+        .with_query_execution_start_time(state.execution_props().query_execution_start_time)
+        .build();
+    let simplifier = ExprSimplifier::new(context);
+    let expr = simplifier.simplify(simplifier.coerce(expr, schema)?)?;
+    state.create_physical_expr(expr, schema)
 }
 
 fn has_subquery(expr: &Expr) -> bool {

@@ -1,5 +1,7 @@
 //! A statement's way from its sender: a slot, a deadline, an answer.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,7 +12,7 @@ use datafusion::common::{DataFusionError, Result as DfResult};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use tokio::time::Sleep;
 use uplake_experiment::query::{MomentsQuery, MomentsTable};
 
@@ -66,10 +68,10 @@ impl Session {
     /// As [`Self::run`].
     pub async fn run_with(&self, statement: &Statement, options: RunOptions) -> Result<Answer> {
         if !computes(statement) {
-            return self.run_now(statement).await;
+            return caught(self.run_now(statement)).await;
         }
         let short = |answer: &Result<Answer>| matches!(answer, Err(EngineError::Limit { .. }));
-        let work = || self.run_now(statement);
+        let work = || caught(self.run_now(statement));
         let (answer, ticket) = self.admitted(&statement.text, options, work, short).await?;
         Ok(match answer? {
             Answer::Rows { schema, stream } => {
@@ -163,6 +165,24 @@ impl Session {
     }
 }
 
+/// The same, where a panic in a library, such as text of more than 2 GB in Arrow, is this statement's error
+/// and nobody else's.
+async fn caught(work: impl Future<Output = Result<Answer>>) -> Result<Answer> {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(answer) => answer,
+        Err(panic) => Err(bug(panic.as_ref())),
+    }
+}
+
+fn bug(panic: &(dyn Any + Send)) -> EngineError {
+    let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a panic".to_owned(),
+    };
+    EngineError::Execution(format!("the statement could not be computed: {message}"))
+}
+
 /// Is it worth a slot? What only looks at the lake's list of tables is not.
 fn computes(statement: &Statement) -> bool {
     if let Some(about) = &statement.id_set {
@@ -211,7 +231,10 @@ impl Stream for Guarded {
             this.running = None;
             return Poll::Ready(Some(Err(error)));
         }
-        let next = stream.as_mut().poll_next(context);
+        let next = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(context)));
+        let next = next.unwrap_or_else(|panic| {
+            Poll::Ready(Some(Err(DataFusionError::External(Box::new(bug(panic.as_ref()))))))
+        });
         if matches!(next, Poll::Ready(None | Some(Err(_)))) {
             this.running = None;
         }

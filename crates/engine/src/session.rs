@@ -26,7 +26,6 @@ use datafusion::execution::{SendableRecordBatchStream, SessionStateDefaults, Tas
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::OptimizerRule;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -55,6 +54,7 @@ use crate::join_ids::JoinIds;
 use crate::kept_sides::{KeepSides, Planner, Sides};
 use crate::key_ids::highest_ids;
 use crate::match_words::MatchWords;
+use crate::mends::{self, Microseconds};
 use crate::moments::Shelf;
 use crate::plans::{self, Plans, Prepared};
 use crate::pool::{ClassPool, SharedPool};
@@ -214,7 +214,14 @@ impl Session {
             .with_default_features()
             .with_aggregate_functions(aggregate_functions())
             .with_scalar_functions(scalar_functions())
-            .with_window_functions(window_functions());
+            .with_window_functions(window_functions())
+            .with_type_planner(Arc::new(Microseconds))
+            .with_relation_planners(mends::relation_planners())
+            .with_optimizer_rules(mends::logical_rules())
+            .with_physical_optimizer_rules(mends::physical_rules());
+        for rule in mends::analyzer_rules() {
+            state = state.with_analyzer_rule(rule);
+        }
         if options.use_indexes {
             state = state.with_optimizer_rule(Arc::new(JoinIds));
             state = state.with_query_planner(Arc::new(Planner(columns)));
@@ -428,7 +435,7 @@ impl Session {
             self.catalog.read_names().await?;
         }
         let plan = match self.context.state().statement_to_plan(parsed).await {
-            Ok(plan) => plan,
+            Ok(plan) => mends::without_marks(plan)?,
             Err(error) => return Err(self.explain(error).await),
         };
         if statement.ignores_conflicts { self.ignoring_conflicts(plan) } else { Ok(plan) }
@@ -769,7 +776,7 @@ fn without_ranges(state: SessionState) -> SessionState {
 fn physical_rules(
     too_many_groups: Option<&Arc<Mutex<HashSet<String>>>>,
 ) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    let mut rules = PhysicalOptimizer::new().rules;
+    let mut rules = mends::physical_rules();
     let mut before = |name: &str, rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| {
         if let Some(place) = rules.iter().position(|rule| rule.name() == name) {
             rules.insert(place, rule);
@@ -792,7 +799,7 @@ fn contains(plan: &dyn ExecutionPlan, wanted: fn(&dyn ExecutionPlan) -> bool) ->
 }
 
 fn aggregate_functions() -> Vec<Arc<datafusion::logical_expr::AggregateUDF>> {
-    let mut functions = SessionStateDefaults::default_aggregate_functions();
+    let mut functions = mends::aggregate_functions();
     let own =
         [crate::exact_sum::exact_sum(), crate::daily_sums::daily_sums(), crate::funnel::funnel()];
     functions.extend(own.map(Arc::new));
@@ -812,7 +819,7 @@ fn window_functions() -> Vec<Arc<datafusion::logical_expr::WindowUDF>> {
 }
 
 fn scalar_functions() -> Vec<Arc<datafusion::logical_expr::ScalarUDF>> {
-    let mut functions = SessionStateDefaults::default_scalar_functions();
+    let mut functions = mends::scalar_functions();
     let own = [crate::local_day::local_day(), Mark::function(), MatchWords::function()];
     functions.extend(own.map(Arc::new));
     functions.extend(crate::assignment::functions().into_iter().map(Arc::new));
@@ -831,6 +838,8 @@ fn session_config(threads: usize, budget: &Budget) -> SessionConfig {
     let options = config.options_mut();
     options.sql_parser.collect_spans = true;
     options.execution.time_zone = Some("+00:00".into());
+    // DataFusion 55.2 says of `a IS TRUE` in a group that it may be NULL, and refuses what it said.
+    options.execution.skip_physical_aggregate_schema_check = true;
     options.execution.parquet.pushdown_filters = false;
     // Nanoseconds, which Spark's times of 96 bits would become, end in 2262.
     options.execution.parquet.coerce_int96 = Some("us".into());

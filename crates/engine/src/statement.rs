@@ -3,17 +3,14 @@
 //! Ours are: `PARTITIONED BY (…)`, `CLUSTERED BY (…)`, `INDEXED BY (…)` and `ID DOMAINS (…)` of
 //! CREATE TABLE,
 //! `table VERSION AS OF 3` / `table TIMESTAMP AS OF '…'`, `id IN ID SET name` with the statements
-//! about such sets, `WARM UP TABLE`, and `match(…)`. They are handled on tokens, which keep their place in the text,
+//! about such sets, and `WARM UP TABLE`. They are handled on tokens, which keep their place in the text,
 //! so that errors still point at it. Long lists of literals are taken out even before (`literals`).
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::sql::parser::{
-    CopyToSource, CopyToStatement, DFParserBuilder, Statement as DfStatement,
-};
-use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
+use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
+use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{
@@ -24,6 +21,7 @@ use uplake_table::AsOf;
 use crate::error::{EngineError, Position, Result, parser_error};
 use crate::id_set::{IdSet, MARK};
 use crate::literals;
+use crate::rewrite::{name_operators, name_words, rewrite};
 use crate::warm::{WarmStatement, take_warm};
 
 /// Separates a table's name from its version in the names we give to DataFusion.
@@ -179,7 +177,9 @@ fn parse_one(
         indexed_by = take_columns(&mut tokens, &["indexed"], "by", true)?;
         id_domains = take_columns(&mut tokens, &["id"], "domains", true)?;
     }
-    let tokens = name_functions(name_id_sets(name_versions(tokens)?)?);
+    let mut tokens = name_id_sets(name_versions(tokens)?)?;
+    name_words(&mut tokens);
+    let tokens = name_operators(tokens);
     let mut parsed = parse_tokens(tokens.clone())?;
     let ignores_conflicts = take_on_conflict(&mut parsed)?;
     let is_query =
@@ -311,21 +311,6 @@ fn name_id_sets(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
     Ok(out)
 }
 
-/// `match(` is a function here, not MySQL's MATCH … AGAINST.
-fn name_functions(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    for at in 0..tokens.len() {
-        let called = tokens[at + 1..].iter().find(|t| !is_space(t));
-        let called = called.is_some_and(|t| t.token == Token::LParen);
-        if called
-            && keyword(&tokens[at]) == Some(Keyword::MATCH)
-            && let Token::Word(word) = &mut tokens[at].token
-        {
-            word.keyword = Keyword::NoKeyword;
-        }
-    }
-    tokens
-}
-
 fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
     let dialect = GenericDialect {};
     // The builder takes text; the parser inside is then given our tokens.
@@ -347,91 +332,8 @@ fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
             position: Some(Position { line: rest.span.start.line, column: rest.span.start.column }),
         });
     }
-    refuse_what_is_wrong(&mut parsed)?;
+    rewrite(&mut parsed)?;
     Ok(parsed)
-}
-
-/// DataFusion 55 answers some forms wrongly; those are rewritten where that is simple and refused otherwise.
-fn refuse_what_is_wrong(statement: &mut DfStatement) -> Result<()> {
-    let visited = match statement {
-        DfStatement::Statement(inner) => ast::VisitMut::visit(inner.as_mut(), &mut Wrong),
-        DfStatement::CopyTo(CopyToStatement { source: CopyToSource::Query(query), .. }) => {
-            ast::VisitMut::visit(query.as_mut(), &mut Wrong)
-        }
-        DfStatement::Explain(explain) => return refuse_what_is_wrong(&mut explain.statement),
-        _ => return Ok(()),
-    };
-    match visited {
-        ControlFlow::Break(message) => Err(EngineError::statement(message)),
-        ControlFlow::Continue(()) => Ok(()),
-    }
-}
-
-struct Wrong;
-
-impl ast::VisitorMut for Wrong {
-    type Break = &'static str;
-
-    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<&'static str> {
-        // Planned as plain semi and anti joins, which forget how often a row occurs.
-        fn counted(body: &ast::SetExpr) -> bool {
-            match body {
-                ast::SetExpr::SetOperation { op, set_quantifier, left, right } => {
-                    let bag = !matches!(op, ast::SetOperator::Union)
-                        && matches!(
-                            set_quantifier,
-                            ast::SetQuantifier::All | ast::SetQuantifier::AllByName
-                        );
-                    bag || counted(left) || counted(right)
-                }
-                _ => false,
-            }
-        }
-        if counted(&query.body) {
-            return ControlFlow::Break(
-                "EXCEPT ALL and INTERSECT ALL are not supported; number the duplicates with \
-                 row_number() and use EXCEPT or INTERSECT",
-            );
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<&'static str> {
-        match expr {
-            // Matched as a regular expression anywhere in the text.
-            Expr::SimilarTo { .. } => {
-                return ControlFlow::Break("SIMILAR TO is not supported; use LIKE or ~");
-            }
-            // Rewritten to a correlated EXISTS that confuses tables of one name.
-            Expr::AnyOp { left, compare_op, right, .. }
-                if matches!(right.as_ref(), Expr::Subquery(_)) =>
-            {
-                if *compare_op != BinaryOperator::Eq {
-                    return ControlFlow::Break("ANY (subquery) is supported with = only");
-                }
-                *expr = in_subquery(left, right, false);
-            }
-            Expr::AllOp { left, compare_op, right }
-                if matches!(right.as_ref(), Expr::Subquery(_)) =>
-            {
-                if *compare_op != BinaryOperator::NotEq {
-                    return ControlFlow::Break("ALL (subquery) is supported with <> only");
-                }
-                *expr = in_subquery(left, right, true);
-            }
-            _ => {}
-        }
-        ControlFlow::Continue(())
-    }
-}
-
-fn in_subquery(left: &Expr, right: &Expr, negated: bool) -> Expr {
-    match right {
-        Expr::Subquery(subquery) => {
-            Expr::InSubquery { expr: Box::new(left.clone()), subquery: subquery.clone(), negated }
-        }
-        other => other.clone(),
-    }
 }
 
 /// Nesting of expressions the parser follows; DataFusion's default of 50 is too low for generated SQL.
@@ -460,7 +362,7 @@ fn text_of(text: &str, lines: &[usize], tokens: &[TokenWithSpan]) -> String {
     text.get(from..to.max(from)).unwrap_or_default().to_owned()
 }
 
-fn keyword(token: &TokenWithSpan) -> Option<Keyword> {
+pub(crate) fn keyword(token: &TokenWithSpan) -> Option<Keyword> {
     match &token.token {
         Token::Word(word) if word.quote_style.is_none() => Some(word.keyword),
         _ => None,
@@ -683,15 +585,6 @@ mod tests {
             "SELECT * FROM \"t@2026-11-01\" AS a, u",
         );
         check("SELECT TIMESTAMP '2026-01-01' AS of", "SELECT TIMESTAMP '2026-01-01' AS of");
-    }
-
-    #[test]
-    fn what_is_wrong_is_rewritten_in_copy_too() {
-        let any = "SELECT 1 FROM t WHERE a = ANY (SELECT b FROM u)";
-        let within = "SELECT 1 FROM t WHERE a IN (SELECT b FROM u)";
-        check(any, within);
-        let copied = parse(&format!("COPY ({any}) TO 'x.csv'")).unwrap()[0].parsed.to_string();
-        assert!(copied.contains(within), "{copied}");
     }
 
     #[test]

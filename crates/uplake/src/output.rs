@@ -4,8 +4,12 @@ use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use arrow::array::{Array, RecordBatch};
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Float64Array, RecordBatch, RecordBatchOptions, StringArray,
+};
+use arrow::datatypes::{DataType, FieldRef, Float64Type, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use clap::ValueEnum;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
@@ -83,11 +87,12 @@ impl<'a> Writer<'a> {
             Format::Csv => {
                 let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(out);
                 // The header is there even if there are no rows.
-                writer.write(&RecordBatch::new_empty(Arc::clone(schema)))?;
+                writer.write(&flat_batch(&RecordBatch::new_empty(Arc::clone(schema)))?)?;
                 Self::Csv(Box::new(writer))
             }
             Format::Json => {
-                Self::Json(arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(out))
+                let writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true);
+                Self::Json(writer.with_encoder_factory(Arc::new(NonFinite)).build(out))
             }
             Format::Parquet => {
                 let plain = plain_schema(schema);
@@ -110,7 +115,7 @@ impl<'a> Writer<'a> {
                     batches.push(shown);
                 }
             }
-            Self::Csv(writer) => writer.write(&batch)?,
+            Self::Csv(writer) => writer.write(&flat_batch(&batch)?)?,
             Self::Json(writer) => writer.write(&batch)?,
             Self::Parquet(writer) => writer.write(&plain_batch(&batch)?)?,
             Self::Arrow(writer) => writer.write(&plain_batch(&batch)?)?,
@@ -135,6 +140,68 @@ impl<'a> Writer<'a> {
         }
         Ok(())
     }
+}
+
+/// JSON has no NaN and no infinity: they are the strings that PostgreSQL's `to_json` and JavaScript have for
+/// them, not null.
+#[derive(Debug)]
+struct NonFinite;
+
+impl EncoderFactory for NonFinite {
+    fn make_default_encoder<'a>(
+        &self,
+        _: &'a FieldRef,
+        array: &'a dyn Array,
+        _: &'a EncoderOptions,
+    ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
+        if !array.data_type().is_floating() {
+            return Ok(None);
+        }
+        let floats = arrow::compute::cast(array, &DataType::Float64)?;
+        let floats = floats.as_primitive::<Float64Type>().clone();
+        if floats.iter().flatten().all(f64::is_finite) {
+            return Ok(None);
+        }
+        let nulls = array.nulls().cloned();
+        Ok(Some(NullableEncoder::new(Box::new(Floats(floats)), nulls)))
+    }
+}
+
+struct Floats(Float64Array);
+
+impl Encoder for Floats {
+    fn encode(&mut self, at: usize, out: &mut Vec<u8>) {
+        let text = match self.0.value(at) {
+            x if x.is_nan() => "\"NaN\"".to_owned(),
+            f64::INFINITY => "\"Infinity\"".to_owned(),
+            f64::NEG_INFINITY => "\"-Infinity\"".to_owned(),
+            x => format!("{x:?}"),
+        };
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// CSV has no lists, structs and maps: they are written as text.
+fn flat_batch(batch: &RecordBatch) -> Result<RecordBatch> {
+    let schema = batch.schema();
+    if !schema.fields().iter().any(|field| field.data_type().is_nested()) {
+        return Ok(batch.clone());
+    }
+    let options = FormatOptions::default();
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        if !field.data_type().is_nested() {
+            fields.push(field.as_ref().clone());
+            columns.push(Arc::clone(column));
+            continue;
+        }
+        let texts = ArrayFormatter::try_new(column.as_ref(), &options)?;
+        let text = |row: usize| column.is_valid(row).then(|| texts.value(row).to_string());
+        fields.push(field.as_ref().clone().with_data_type(DataType::Utf8));
+        columns.push(Arc::new((0..column.len()).map(text).collect::<StringArray>()) as ArrayRef);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
 }
 
 /// Views are an in-memory form; files hold plain strings, which every reader knows.

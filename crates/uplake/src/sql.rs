@@ -90,11 +90,21 @@ pub async fn run(args: SqlArgs) -> Result<()> {
 }
 
 async fn run_text(session: &Session, text: &str, args: &SqlArgs) -> Result<()> {
-    let statements = parse(text).map_err(|e| statement_error(e, text))?;
-    let mut out = writer(args, statements.len())?;
-    for statement in &statements {
-        run_one(session, statement, text, args, out.as_mut()).await?;
+    let statements = parse_each(text).map_err(|e| statement_error(e, text))?;
+    let count = statements.len();
+    let mut out = writer(args, count)?;
+    for (number, (place, statement)) in statements.into_iter().enumerate() {
+        let done = match statement {
+            Ok(statement) => run_one(session, &statement, text, args, out.as_mut()).await,
+            Err(error) => Err(statement_error(error, text)),
+        };
         out.flush().context("writing rows")?;
+        // What came before it is done.
+        done.map_err(|error| match count {
+            1 => error,
+            _ if is_closed_pipe(&error) => error,
+            _ => error.context(format!("statement {} (line {})", number + 1, place.line)),
+        })?;
     }
     // The next command finds on disk what this one read.
     session.lake().storage().flush_cache().await;

@@ -421,20 +421,30 @@ impl Sharing {
         names: &Names,
         below: LogicalPlan,
     ) -> Result<LogicalPlan> {
+        // An aggregate has a column that it is grouped by twice once.
+        let mut keys: Vec<Expr> = Vec::new();
+        let place_of = |keys: &[Expr], expr: &Expr| keys.iter().position(|key| key == expr);
+        for expr in by {
+            if place_of(&keys, expr).is_none() {
+                keys.push(expr.clone());
+            }
+        }
         let mut aggregates = Vec::new();
         let mut places = Vec::new();
         for name in names {
             match self.parts.made(part, name) {
-                Some(Made::Key(place)) => places.push(*place),
+                Some(Made::Key(place)) => {
+                    places.extend(by.get(*place).and_then(|expr| place_of(&keys, expr)));
+                }
                 Some(Made::Aggregate(expr)) => {
-                    places.push(by.len() + aggregates.len());
+                    places.push(keys.len() + aggregates.len());
                     // Two that differ in a cast alone would have one name.
                     aggregates.push(expr.clone().alias(name));
                 }
                 _ => return Err(DataFusionError::Internal("no column of a grouping".into())),
             }
         }
-        let grouped = Aggregate::try_new(Arc::new(below), by.to_vec(), aggregates)?;
+        let grouped = Aggregate::try_new(Arc::new(below), keys, aggregates)?;
         let columns = grouped.schema.columns();
         let named = names.iter().zip(places);
         let named = named.map(|(name, place)| Expr::Column(columns[place].clone()).alias(name));

@@ -621,6 +621,7 @@ impl Groups {
     fn look_up_in(&mut self, side: Arc<Side>, partners: Range<usize>) {
         if side.is_by_key() {
             self.keys = side.keys(partners.clone());
+            self.slots.iter_mut().for_each(Slot::expect_empty_groups);
         }
         self.partners = partners;
         self.side = Some(side);

@@ -18,6 +18,7 @@ mod rows;
 mod sums;
 mod text_tests;
 mod unions;
+mod whole_sums;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -4,6 +4,7 @@
 //!
 //! # Invariants
 //! - NULLs are left out; a sum or a mean without a term is NULL.
+//! - Sums of whole numbers are exact, or an error if they do not fit.
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -23,6 +24,10 @@ use uplake_functions::{EventBits, RowRun, absorb, expect_order, time_of, update_
 
 use super::rows::Rows;
 use super::text_tests::asks;
+use super::whole_sums::{WholeSums, largest};
+
+/// The largest number of [`Plan::of_short`].
+const LARGEST_SHORT: u64 = u32::MAX as u64;
 
 /// Functions that take numbers out of rows, and keep no part of a column.
 const FORGETFUL: [&str; 6] =
@@ -39,7 +44,7 @@ pub(super) struct Plan {
     condition: Option<Arc<dyn PhysicalExpr>>,
     /// Do the other rows count as 0?
     else_zero: bool,
-    /// Is the argument a cast of a whole number of at most 32 bits? 2^32 of them add up exactly.
+    /// Is the argument a cast of a whole number of at most 32 bits?
     of_short: bool,
 }
 
@@ -150,11 +155,11 @@ impl Plan {
         let values = match self.what {
             What::Count => Values::Count,
             What::Sum | What::Mean => Values::Numbers(Vec::new()),
-            What::SumWhole => Values::Whole(Vec::new()),
+            What::SumWhole => Values::Whole(WholeSums::default()),
             What::OfKey(place) => Values::OfKey(place),
             What::Other => Values::Other(self.function.create_groups_accumulator()?),
         };
-        Ok(Slot { plan: self.clone(), values, missing: Vec::new() })
+        Ok(Slot { plan: self.clone(), values, missing: Vec::new(), has_empty_groups: false })
     }
 
     /// One for each, in order. A mean whose terms another adds up takes the other's sums.
@@ -216,7 +221,7 @@ fn simple_case(expr: &Arc<dyn PhysicalExpr>) -> Option<Case> {
 enum Values {
     Count,
     Numbers(Vec<f64>),
-    Whole(Vec<i64>),
+    Whole(WholeSums),
     /// Those of the slot of this number.
     SumsOf(usize),
     OfKey(usize),
@@ -265,6 +270,8 @@ pub(super) struct Slot {
     values: Values,
     /// Per group, rows that do not count.
     missing: Vec<i64>,
+    /// Are there groups without a row, which the accumulator has not been told yet?
+    has_empty_groups: bool,
 }
 
 impl Slot {
@@ -273,6 +280,11 @@ impl Slot {
         if let Values::Other(accumulator) = &mut self.values {
             expect_order(accumulator.as_mut());
         }
+    }
+
+    /// There are groups before a row of theirs has come, and some will have none.
+    pub fn expect_empty_groups(&mut self) {
+        self.has_empty_groups = true;
     }
 
     /// Adds rows, which are in groups of `count` there are. `held`: of this batch.
@@ -295,6 +307,14 @@ impl Slot {
                 .iter()
                 .map(|argument| argument.evaluate(batch)?.into_array(batch.num_rows()))
                 .collect::<Result<_>>()?;
+            if std::mem::take(&mut self.has_empty_groups) {
+                // Without a filter and NULLs, DataFusion's `NullState` takes all of `count` groups to have
+                // had a value, as they have in its own aggregate. Rows under a filter, none here, make it
+                // mark each group that has.
+                let none: Vec<ArrayRef> = arguments.iter().map(|rows| rows.slice(0, 0)).collect();
+                let filter = BooleanArray::new(BooleanBuffer::new_unset(0), None);
+                accumulator.update_batch(&none, &[], Some(&filter), count)?;
+            }
             if let (Some(runs), None) = (rows.runs(), &condition)
                 && update_runs(accumulator.as_mut(), &arguments, runs, count)?
             {
@@ -318,10 +338,18 @@ impl Slot {
                 add(values.values(), &argument, rows, condition, sums, |sum, x| *sum += x);
             }
             Values::Whole(sums) => {
-                sums.resize(count, 0);
-                let values = argument.as_primitive::<Int64Type>();
-                let plus = |sum: &mut i64, x: i64| *sum = sum.wrapping_add(x);
-                add(values.values(), &argument, rows, condition, sums, plus);
+                let values = argument.as_primitive::<Int64Type>().values();
+                let largest = if self.plan.of_short { LARGEST_SHORT } else { largest(values) };
+                match sums.short(count, values.len(), largest) {
+                    Some(sums) => {
+                        add(values, &argument, rows, condition, sums, |sum, x| *sum += x);
+                    }
+                    None => {
+                        let values: Vec<i128> = values.iter().map(|x| i128::from(*x)).collect();
+                        let sums = sums.long(count);
+                        add(&values, &argument, rows, condition, sums, |sum, x| *sum += x);
+                    }
+                }
             }
             Values::Count | Values::SumsOf(_) | Values::OfKey(_) | Values::Other(_) => {}
         }
@@ -355,7 +383,6 @@ impl Slot {
         condition: Option<&BooleanArray>,
     ) {
         let bits = condition.map(BooleanArray::values);
-        let plus = |sum: &mut i64, x: i64| *sum = sum.wrapping_add(x);
         match (&mut self.values, value) {
             (Values::Numbers(sums), ScalarValue::Float64(x)) => {
                 sums.resize(count, 0.0);
@@ -369,15 +396,19 @@ impl Slot {
                 }
             }
             (Values::Whole(sums), ScalarValue::Int64(x)) => {
-                sums.resize(count, 0);
                 let x = x.unwrap_or_default();
-                if let (Some(runs), Some(bits)) = (rows.runs(), bits) {
-                    let add =
-                        |group: usize, n: usize| plus(&mut sums[group], x.wrapping_mul(n as i64));
-                    count_in_runs(bits, runs, add);
-                } else {
-                    let ones = vec![x; rows.len()];
-                    add_wanted(&ones, rows, bits, sums, plus);
+                match (sums.short(count, rows.len(), x.unsigned_abs()), rows.runs(), bits) {
+                    (Some(sums), Some(runs), Some(bits)) => {
+                        count_in_runs(bits, runs, |group, n| sums[group] += x * n as i64);
+                    }
+                    (Some(sums), ..) => {
+                        let ones = vec![x; rows.len()];
+                        add_wanted(&ones, rows, bits, sums, |sum, x| *sum += x);
+                    }
+                    (None, ..) => {
+                        let ones = vec![i128::from(x); rows.len()];
+                        add_wanted(&ones, rows, bits, sums.long(count), |sum, x| *sum += x);
+                    }
                 }
             }
             _ => {}
@@ -412,9 +443,7 @@ impl Slot {
                 more.iter().zip(groups).for_each(|(x, group)| sums[*group] += x);
             }
             (Values::Whole(sums), Values::Whole(more)) => {
-                sums.resize(count, 0);
-                let add = |(x, group): (&i64, &usize)| sums[*group] = sums[*group].wrapping_add(*x);
-                more.iter().zip(groups).for_each(add);
+                sums.merge(more, groups, count);
             }
             _ => {}
         }
@@ -428,7 +457,7 @@ impl Slot {
         let Values::SumsOf(other) = self.values else { return None };
         match &slots[other].values {
             Values::Numbers(sums) => Some(sums.clone()),
-            Values::Whole(sums) => Some(sums.iter().map(|sum| *sum as f64).collect()),
+            Values::Whole(sums) => Some(sums.as_floats()),
             _ => None,
         }
     }
@@ -451,10 +480,7 @@ impl Slot {
             Values::OfKey(place) => of_key(place)?,
             Values::Count => Arc::new(counts().collect::<Int64Array>()),
             Values::SumsOf(other) => return internal_err!("a mean without the sums of {other}"),
-            Values::Whole(sums) => {
-                let sum = |(sum, count): (i64, i64)| (count > 0).then_some(sum);
-                Arc::new(sums.into_iter().zip(counts()).map(sum).collect::<Int64Array>())
-            }
+            Values::Whole(sums) => Arc::new(sums.finish(counts())?),
             Values::Numbers(sums) => {
                 let is_mean = self.plan.what == What::Mean;
                 let number = |(sum, count): (f64, i64)| {
@@ -470,7 +496,7 @@ impl Slot {
         let values = match &self.values {
             Values::Count | Values::SumsOf(_) | Values::OfKey(_) => 0,
             Values::Numbers(sums) => sums.capacity() * size_of::<f64>(),
-            Values::Whole(sums) => sums.capacity() * size_of::<i64>(),
+            Values::Whole(sums) => sums.size(),
             Values::Other(accumulator) => accumulator.size(),
         };
         values + self.missing.capacity() * size_of::<i64>()

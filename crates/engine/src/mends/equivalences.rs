@@ -1,0 +1,217 @@
+//! What DataFusion believes to be equal and is not.
+//!
+//! - A column that is constant in the side of an outer join which is filled up with NULLs (`WHERE kind =
+//!   'x'`, `SELECT 4 AS y`) counts as constant above the join (`EquivalenceGroup::join`): rows are not
+//!   sorted by it, and groups by it come twice. [`PlainExec`] forgets it.
+//! - Columns that a join made equal count as equal above grouping sets, which fill one of them up.
+//! - `coalesce(x, 0) = 0` puts the literal 0 and an expression that holds it into one class, so each 0 of a
+//!   sort key becomes that expression, again and again.
+//!
+//! # Invariants
+//! - Rows are those of the plan as it was.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, JoinType, Result, Statistics};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::execution_plan::{
+    CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+
+/// The rule. It comes before orders and partitions are chosen.
+#[derive(Debug)]
+pub(super) struct NoFalseConstants;
+
+impl PhysicalOptimizerRule for NoFalseConstants {
+    fn name(&self) -> &'static str {
+        "no_false_constants"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            if (node.is::<FilterExec>() || node.is::<DataSourceExec>()) && has_circle(&node) {
+                return Ok(Transformed::yes(Arc::new(PlainExec::new(node, false)) as _));
+            }
+            let fills_up = matches!(
+                join_type(node.as_ref()),
+                Some(JoinType::Left | JoinType::Right | JoinType::Full)
+            );
+            if fills_up && !node.equivalence_properties().constants().is_empty() {
+                return Ok(Transformed::yes(Arc::new(PlainExec::new(node, true)) as _));
+            }
+            let has_sets = |groups: &AggregateExec| !groups.group_expr().is_single();
+            if node.downcast_ref::<AggregateExec>().is_some_and(has_sets)
+                && !node.equivalence_properties().eq_group().is_empty()
+            {
+                return Ok(Transformed::yes(Arc::new(PlainExec::new(node, false)) as _));
+            }
+            Ok(Transformed::no(node))
+        })
+        .data()
+    }
+}
+
+fn join_type(plan: &dyn ExecutionPlan) -> Option<JoinType> {
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        return Some(*join.join_type());
+    }
+    if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        return Some(*join.join_type());
+    }
+    Some(plan.downcast_ref::<SortMergeJoinExec>()?.join_type())
+}
+
+/// Does a class hold a literal, and an expression that holds it, too?
+fn has_circle(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.equivalence_properties().eq_group().iter().any(|class| {
+        let literals = class.iter().filter_map(|expr| expr.downcast_ref::<Literal>());
+        let mut literals = literals.map(|literal| {
+            move |part: &Arc<dyn PhysicalExpr>| part.downcast_ref::<Literal>() == Some(literal)
+        });
+        literals.any(|is_it| class.iter().any(|e| !e.is::<Literal>() && contains(e, &is_it)))
+    })
+}
+
+fn contains(expr: &Arc<dyn PhysicalExpr>, wanted: &dyn Fn(&Arc<dyn PhysicalExpr>) -> bool) -> bool {
+    wanted(expr) || expr.children().into_iter().any(|part| contains(part, wanted))
+}
+
+/// Rows of which less is said: that no column is constant, and not in which order they come. It stays in
+/// the plan, because operators above look again when their inputs are replaced.
+#[derive(Debug)]
+struct PlainExec {
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    /// Are columns that are equal still equal?
+    keeps_equal: bool,
+}
+
+impl PlainExec {
+    fn new(input: Arc<dyn ExecutionPlan>, keeps_equal: bool) -> Self {
+        let known = input.equivalence_properties();
+        let mut still = EquivalenceProperties::new(input.schema());
+        // Two columns of one side are equal in rows that are filled up, too: both are NULL there. Of other
+        // expressions nobody knows.
+        for class in known.eq_group().iter().filter(|_| keeps_equal) {
+            let mut columns = class.iter().filter(|expr| expr.is::<Column>());
+            let Some(first) = columns.next() else { continue };
+            for other in columns {
+                // What cannot be added is not known; the rows are right all the same.
+                if still.add_equal_conditions(Arc::clone(first), Arc::clone(other)).is_err() {
+                    break;
+                }
+            }
+        }
+        let properties = PlanProperties::new(
+            still,
+            input.output_partitioning().clone(),
+            input.pipeline_behavior(),
+            input.boundedness(),
+        );
+        Self { input, properties: Arc::new(properties), keeps_equal }
+    }
+}
+
+impl DisplayAs for PlainExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PlainExec")
+    }
+}
+
+impl ExecutionPlan for PlainExec {
+    fn name(&self) -> &'static str {
+        "PlainExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    /// Or else sorting would be done below, where the constant is one.
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self::new(children.pop().ok_or_else(no_input)?, self.keeps_equal)))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(
+            children,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+        )
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::Equal
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        inputs.first().cloned().ok_or_else(no_input)
+    }
+}
+
+fn no_input() -> DataFusionError {
+    DataFusionError::Internal("plain rows have one input".into())
+}

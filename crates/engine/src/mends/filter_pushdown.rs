@@ -1,0 +1,152 @@
+//! DataFusion's filter pushdown, where two columns of a plan have one name.
+//!
+//! It tells columns by their names: above `p JOIN e`, whose rows have `p.value` and `e.value`, a condition
+//! on the one reached the scan of the other, and rows were lost (`FilterRemapper` and
+//! `ProjectionExec::collect_reverse_alias` of DataFusion 55.2). While filters are pushed down, a
+//! [`UniqueNamesExec`] stands above every operator whose columns share a name, and lets pass only what
+//! asks for columns that have theirs alone.
+//!
+//! # Invariants
+//! - A plan that this rule hands out holds no [`UniqueNamesExec`].
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildFilterDescription, ChildPushdownResult, FilterDescription, FilterPushdownPhase,
+    FilterPushdownPropagation,
+};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+/// One of DataFusion's two rules of filter pushdown, under its name.
+#[derive(Debug)]
+pub(super) struct FilterPushdown(pub Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+
+impl PhysicalOptimizerRule for FilterPushdown {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let guarded = plan.transform_up(|node| match UniqueNamesExec::above(&node) {
+            Some(guarded) => Ok(Transformed::yes(Arc::new(guarded) as _)),
+            None => Ok(Transformed::no(node)),
+        })?;
+        let pushed = self.0.optimize(guarded.data, config)?;
+        pushed
+            .transform_up(|node| match node.downcast_ref::<UniqueNamesExec>() {
+                Some(guarded) => Ok(Transformed::yes(Arc::clone(&guarded.input))),
+                None => Ok(Transformed::no(node)),
+            })
+            .data()
+    }
+}
+
+/// Hands filters on to its input if their columns have names of their own.
+#[derive(Debug)]
+struct UniqueNamesExec {
+    input: Arc<dyn ExecutionPlan>,
+    /// Those columns.
+    unique: HashSet<usize>,
+}
+
+impl UniqueNamesExec {
+    /// `None` if all columns have names of their own.
+    fn above(input: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+        let schema = input.schema();
+        let fields = schema.fields();
+        let mut count: HashMap<&str, usize> = HashMap::new();
+        fields.iter().for_each(|field| *count.entry(field.name()).or_default() += 1);
+        let unique = (0..fields.len()).filter(|at| count[fields[*at].name().as_str()] == 1);
+        let unique: HashSet<usize> = unique.collect();
+        (unique.len() < fields.len()).then(|| Self { input: Arc::clone(input), unique })
+    }
+}
+
+impl DisplayAs for UniqueNamesExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UniqueNamesExec")
+    }
+}
+
+impl ExecutionPlan for UniqueNamesExec {
+    fn name(&self) -> &'static str {
+        "UniqueNamesExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        let unique = self.unique.clone();
+        let passed =
+            ChildFilterDescription::from_child_with_allowed_indices(&filters, unique, &self.input)?;
+        Ok(FilterDescription::new().with_child(passed))
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        Ok(FilterPushdownPropagation::if_all(result))
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let no_input = || DataFusionError::Internal("there is no input".into());
+        let input = children.pop().ok_or_else(no_input)?;
+        Ok(Arc::new(Self { input, unique: self.unique.clone() }))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(
+            children,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+        )
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        internal_err!("a UniqueNamesExec is only there while filters are pushed down")
+    }
+}

@@ -1,0 +1,119 @@
+//! 0.0 and -0.0 are one number.
+//!
+//! They are to `=`, GROUP BY and joins, but `count(DISTINCT x)`, lists of four and more after IN,
+//! `CASE x WHEN` and `nullif` compare bits.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::{
+    AggregateFunction, Case, InList, ScalarFunction, WindowFunction,
+};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit, when};
+use datafusion::optimizer::AnalyzerRule;
+
+/// The rule, which comes when types are known.
+#[derive(Debug)]
+pub(super) struct OneZero;
+
+impl AnalyzerRule for OneZero {
+    fn name(&self) -> &'static str {
+        "one_zero"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| {
+            let mut schema = merge_schema(&node.inputs());
+            if let LogicalPlan::TableScan(scan) = &node {
+                schema.merge(&DFSchema::try_from_qualified_schema(
+                    scan.table_name.clone(),
+                    &scan.source.schema(),
+                )?);
+            }
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|part| one_zero(part, &schema))?;
+                Ok(rewritten.update_data(|expr| name.restore(expr)))
+            })
+        })
+        .data()
+    }
+}
+
+fn one_zero(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let float = |expr: &Expr| {
+        let data_type = expr.get_type(schema).ok();
+        data_type.filter(DataType::is_floating).and_then(|t| ScalarValue::new_zero(&t).ok())
+    };
+    Ok(match expr {
+        Expr::AggregateFunction(mut function) if function.params.distinct => {
+            let changed = add_zero(&mut function.params.args, float);
+            let AggregateFunction { func, params } = function;
+            let function = Expr::AggregateFunction(AggregateFunction { func, params });
+            if changed { Transformed::yes(function) } else { Transformed::no(function) }
+        }
+        Expr::WindowFunction(mut function) if function.params.distinct => {
+            let changed = add_zero(&mut function.params.args, float);
+            let WindowFunction { fun, params } = *function;
+            let function = Expr::from(WindowFunction { fun, params });
+            if changed { Transformed::yes(function) } else { Transformed::no(function) }
+        }
+        Expr::InList(InList { expr, mut list, negated }) => {
+            let zero = list.iter().find(|value| is_zero(value)).cloned();
+            let both = zero.filter(|_| float(&expr).is_some());
+            let changed = both.is_some();
+            if let Some(zero) = both {
+                list.push(Expr::Negative(Box::new(zero)));
+            }
+            let list = Expr::InList(InList { expr, list, negated });
+            if changed { Transformed::yes(list) } else { Transformed::no(list) }
+        }
+        Expr::Case(Case { expr: Some(value), when_then_expr, else_expr })
+            if float(&value).is_some() =>
+        {
+            let searched = when_then_expr.into_iter().map(|(same, then)| {
+                let condition = value.as_ref().clone().eq(*same);
+                (Box::new(condition), then)
+            });
+            let when_then_expr = searched.collect();
+            Transformed::yes(Expr::Case(Case { expr: None, when_then_expr, else_expr }))
+        }
+        Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "nullif" => {
+            match args.as_slice() {
+                [left, right] if float(left).is_some() => {
+                    let null = lit(ScalarValue::try_new_null(&left.get_type(schema)?)?);
+                    let same = left.clone().eq(right.clone());
+                    Transformed::yes(when(same, null).otherwise(left.clone())?)
+                }
+                _ => Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })),
+            }
+        }
+        other => Transformed::no(other),
+    })
+}
+
+/// `x + 0.0` is x, and 0.0 for -0.0.
+fn add_zero(args: &mut [Expr], float: impl Fn(&Expr) -> Option<ScalarValue>) -> bool {
+    let mut changed = false;
+    for arg in args {
+        if let Some(zero) = float(arg) {
+            *arg = arg.clone() + lit(zero);
+            changed = true;
+        }
+    }
+    changed
+}
+
+fn is_zero(expr: &Expr) -> bool {
+    let Expr::Literal(value, _) = expr else { return false };
+    match value {
+        ScalarValue::Float16(Some(x)) => f32::from(*x) == 0.0,
+        ScalarValue::Float32(Some(x)) => *x == 0.0,
+        ScalarValue::Float64(Some(x)) => *x == 0.0,
+        _ => false,
+    }
+}

@@ -1,0 +1,118 @@
+//! What mends DataFusion 55's wrong answers: one file a fault, each of which goes when DataFusion is right.
+//!
+//! | file | without it |
+//! |---|---|
+//! | `in_subquery` | `x IN (SELECT …)` is false where it is NULL, and refused outside WHERE |
+//! | `float_zero` | 0.0 and -0.0 are two values of `count(DISTINCT)`, IN lists and CASE |
+//! | `fences` | a condition without columns goes below an aggregate, which then has a row all the same |
+//! | `aggregate_statistics` | an aggregate with FILTER takes the value of another one below it |
+//! | `equivalences` | a constant of an outer join's other side is taken for constant above it; `coalesce(x, 0) = 0` rewrites every 0 |
+//! | `filter_pushdown` | a condition reaches another table's column of the same name |
+//! | `checked_arithmetic`, `sum` | whole numbers wrap round beyond their type's range |
+//! | `min_max` | min and max of a group forget what came before a NaN |
+//! | `in_lists` | conditions on one column are merged as if it had no NULL |
+//! | `long_texts` | `lpad` to gigabytes ends the process |
+//! | `using_joins` | `k` and `*` of `a FULL JOIN b USING (k)` have a's k, and WHERE k is ambiguous |
+//! | `timestamps` | `to_timestamp` of text fails, and times end in 2262 |
+//!
+//! # Invariants
+//! - Every session has all of them, with indexes and without.
+
+mod aggregate_statistics;
+mod checked_arithmetic;
+mod equivalences;
+mod fences;
+mod filter_pushdown;
+mod float_zero;
+mod in_lists;
+mod in_subquery;
+mod long_texts;
+mod min_max;
+mod sum;
+mod timestamps;
+mod truth;
+mod using_joins;
+
+use std::sync::Arc;
+
+use datafusion::execution::SessionStateDefaults;
+use datafusion::logical_expr::planner::RelationPlanner;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+
+pub(crate) use sum::does_not_fit;
+pub(crate) use timestamps::Microseconds;
+pub(crate) use using_joins::{name_merged_columns, without_marks};
+
+type LogicalRule = Arc<dyn OptimizerRule + Send + Sync>;
+type PhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// What plans parts of FROM before DataFusion does.
+pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
+    vec![Arc::new(using_joins::MergedColumns)]
+}
+
+/// Rules that come after DataFusion's own analysis.
+pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    vec![
+        Arc::new(in_subquery::ThreeValued),
+        Arc::new(in_lists::NullsInLists),
+        Arc::new(float_zero::OneZero),
+        Arc::new(checked_arithmetic::CheckedArithmetic),
+    ]
+}
+
+/// DataFusion's rules of logical plans, and ours among them.
+pub(crate) fn logical_rules() -> Vec<LogicalRule> {
+    let mut rules = Optimizer::new().rules;
+    let mut before = |name: &str, rule: LogicalRule| {
+        let place = rules.iter().position(|rule| rule.name() == name);
+        rules.insert(place.unwrap_or_default(), rule);
+    };
+    before("decorrelate_predicate_subquery", Arc::new(in_subquery::Marks));
+    before("push_down_filter", Arc::new(fences::Fences));
+    rules
+}
+
+/// DataFusion's rules of physical plans, and ours among them or in place of them.
+pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
+    let mut rules = Vec::new();
+    for rule in PhysicalOptimizer::new().rules {
+        match rule.name() {
+            "aggregate_statistics" => {
+                rules.push(Arc::new(aggregate_statistics::AggregateStatistics) as PhysicalRule);
+            }
+            "FilterPushdown" | "FilterPushdown(Post)" => {
+                rules.push(Arc::new(filter_pushdown::FilterPushdown(rule)));
+            }
+            "EnsureRequirements" => {
+                rules.push(Arc::new(equivalences::NoFalseConstants));
+                rules.push(rule);
+            }
+            _ => rules.push(rule),
+        }
+    }
+    rules
+}
+
+/// DataFusion's aggregates, and ours in place of them.
+pub(crate) fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
+    let mended = |function: Arc<AggregateUDF>| match function.name() {
+        "min" | "max" => Arc::new(min_max::in_total_order(function)),
+        "sum" => Arc::new(sum::in_full(function)),
+        _ => function,
+    };
+    SessionStateDefaults::default_aggregate_functions().into_iter().map(mended).collect()
+}
+
+/// DataFusion's functions, and ours in place of them.
+pub(crate) fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
+    let mended = |function: Arc<ScalarUDF>| match function.name() {
+        name if name.starts_with("to_timestamp") => Arc::new(timestamps::zoned(function)),
+        "lpad" | "rpad" | "repeat" => Arc::new(long_texts::bounded(function)),
+        _ => function,
+    };
+    SessionStateDefaults::default_scalar_functions().into_iter().map(mended).collect()
+}

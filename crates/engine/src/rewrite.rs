@@ -1,0 +1,473 @@
+//! Statements as they are meant, where the parser or DataFusion's planner reads them otherwise.
+//!
+//! What can be said in another way is rewritten, on tokens where the parser is at fault and on its tree
+//! where the planner is; what cannot be is refused, because a wrong answer is worse.
+//!
+//! # Invariants
+//! - A statement that is read rightly as it is stays as it is.
+//! - Tokens keep their places, so that errors still point at the text.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DfStatement};
+use datafusion::sql::sqlparser::ast::{
+    self, BinaryOperator, Expr, NamedWindowDefinition, NamedWindowExpr, SelectFlavor, SelectItem,
+    TableFactor, VisitMut, VisitorMut, WildcardAdditionalOptions, WindowSpec, WindowType,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use crate::error::{EngineError, Result};
+use crate::mends::name_merged_columns;
+use crate::statement::{is_space, keyword};
+
+/// Words that are names here and something else to the parser.
+///
+/// `match(` is a function, not MySQL's MATCH … AGAINST; `top` is a column, not T-SQL's TOP n.
+pub(crate) fn name_words(tokens: &mut [TokenWithSpan]) {
+    for at in 0..tokens.len() {
+        let called = tokens[at + 1..].iter().find(|t| !is_space(t));
+        let called = called.is_some_and(|t| t.token == Token::LParen);
+        let is_name = match keyword(&tokens[at]) {
+            Some(Keyword::MATCH) => called,
+            Some(Keyword::TOP) => true,
+            _ => false,
+        };
+        if let (true, Token::Word(word)) = (is_name, &mut tokens[at].token) {
+            word.keyword = Keyword::NoKeyword;
+        }
+    }
+}
+
+/// What stands for IS [NOT] DISTINCT FROM while a statement is parsed.
+const DISTINCT_FROM: &str = "IS DISTINCT FROM";
+const NOT_DISTINCT_FROM: &str = "IS NOT DISTINCT FROM";
+
+/// `a IS DISTINCT FROM b AND c` compares a with b; the parser takes all that follows for the right side. An
+/// operator of PostgreSQL's own kind binds as IS does.
+pub(crate) fn name_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let words = |from: usize, words: &[Keyword]| {
+        let solid = tokens[from..].iter().enumerate().filter(|(_, t)| !is_space(t));
+        let mut places = solid.clone().zip(words).filter(|((_, t), k)| keyword(t) == Some(**k));
+        (places.by_ref().count() == words.len())
+            .then(|| solid.take(words.len()).last().map_or(from, |(at, _)| from + at))
+    };
+    let mut named = Vec::with_capacity(tokens.len());
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        use Keyword::{DISTINCT, FROM, IS, NOT};
+        let found = match words(at, &[IS, DISTINCT, FROM]) {
+            Some(end) => Some((DISTINCT_FROM, end)),
+            None => words(at, &[IS, NOT, DISTINCT, FROM]).map(|end| (NOT_DISTINCT_FROM, end)),
+        };
+        match found {
+            Some((name, end)) => {
+                let span = token.span.union(&tokens[end].span);
+                named.push(TokenWithSpan { token: Token::CustomBinaryOperator(name.into()), span });
+                at = end + 1;
+            }
+            None => {
+                named.push(token.clone());
+                at += 1;
+            }
+        }
+    }
+    named
+}
+
+/// Rewrites what DataFusion 55 would answer wrongly, and refuses what cannot be rewritten.
+///
+/// # Errors
+/// [`EngineError::Statement`] for what is refused.
+pub(crate) fn rewrite(statement: &mut DfStatement) -> Result<()> {
+    let visited = match statement {
+        DfStatement::Statement(inner) => inner.as_mut().visit(&mut Rewriter::default()),
+        DfStatement::CopyTo(CopyToStatement { source: CopyToSource::Query(query), .. }) => {
+            query.as_mut().visit(&mut Rewriter::default())
+        }
+        DfStatement::Explain(explain) => return rewrite(&mut explain.statement),
+        _ => return Ok(()),
+    };
+    match visited {
+        ControlFlow::Break(message) => Err(EngineError::statement(message)),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+#[derive(Default)]
+struct Rewriter {
+    /// Joins that have a name for their merged columns so far.
+    named: usize,
+}
+
+impl VisitorMut for Rewriter {
+    type Break = String;
+
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<String> {
+        if counts_duplicates(&query.body) {
+            return ControlFlow::Break(
+                "EXCEPT ALL and INTERSECT ALL are not supported; number the duplicates with \
+                 row_number() and use EXCEPT or INTERSECT"
+                    .into(),
+            );
+        }
+        // The windows of a SELECT are known in its query's ORDER BY, too.
+        if let (ast::SetExpr::Select(select), Some(order)) =
+            (query.body.as_ref(), &mut query.order_by)
+        {
+            let windows = match windows_of(&select.named_window) {
+                Ok(windows) => windows,
+                Err(message) => return ControlFlow::Break(message),
+            };
+            order.visit(&mut NameWindows { windows, depth: 0 })?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<String> {
+        let is_ilike = |item: &SelectItem| match item {
+            SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => {
+                options.opt_ilike.is_some()
+            }
+            _ => false,
+        };
+        if select.projection.iter().any(is_ilike) {
+            return ControlFlow::Break("SELECT * ILIKE is not supported; name the columns".into());
+        }
+        // `FROM t` has no columns in the parser's tree.
+        if select.flavor == SelectFlavor::FromFirstNoSelect {
+            let options = WildcardAdditionalOptions::default();
+            select.projection = vec![SelectItem::Wildcard(options)];
+            select.flavor = SelectFlavor::Standard;
+        }
+        let windows = match windows_of(&select.named_window) {
+            Ok(windows) => windows,
+            Err(message) => return ControlFlow::Break(message),
+        };
+        let mut names = NameWindows { windows, depth: 0 };
+        select.projection.visit(&mut names)?;
+        select.qualify.visit(&mut names)?;
+        name_merged_columns(select, &mut self.named);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<String> {
+        if matches!(table, TableFactor::Table { sample: Some(_), .. }) {
+            let message = "TABLESAMPLE is not supported; write WHERE random() < 0.1";
+            return ControlFlow::Break(message.into());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_statement(&mut self, statement: &mut ast::Statement) -> ControlFlow<String> {
+        // DataFusion takes every VALUES below an INSERT for rows of its table.
+        if let ast::Statement::Insert(insert) = statement
+            && let Some(source) = &mut insert.source
+            && !matches!(source.body.as_ref(), ast::SetExpr::Values(_))
+        {
+            return source.visit(&mut SelectValues);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
+        match expr {
+            // Matched as a regular expression anywhere in the text.
+            Expr::SimilarTo { .. } => {
+                return ControlFlow::Break("SIMILAR TO is not supported; use LIKE or ~".into());
+            }
+            // Rewritten to a correlated EXISTS that confuses tables of one name.
+            Expr::AnyOp { left, compare_op, right, .. }
+                if matches!(right.as_ref(), Expr::Subquery(_)) =>
+            {
+                if *compare_op != BinaryOperator::Eq {
+                    let message = "ANY (subquery) is supported with = only";
+                    return ControlFlow::Break(message.into());
+                }
+                *expr = in_subquery(left, right, false);
+            }
+            Expr::AllOp { left, compare_op, right }
+                if matches!(right.as_ref(), Expr::Subquery(_)) =>
+            {
+                if *compare_op != BinaryOperator::NotEq {
+                    let message = "ALL (subquery) is supported with <> only";
+                    return ControlFlow::Break(message.into());
+                }
+                *expr = in_subquery(left, right, true);
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::Custom(name), right } => {
+                let (left, right) = (left.clone(), right.clone());
+                match name.as_str() {
+                    DISTINCT_FROM => *expr = Expr::IsDistinctFrom(left, right),
+                    NOT_DISTINCT_FROM => *expr = Expr::IsNotDistinctFrom(left, right),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// `VALUES (1, 2), (3, 4)` as SELECT 1 AS column1, 2 AS column2 UNION ALL SELECT 3, 4.
+struct SelectValues;
+
+impl VisitorMut for SelectValues {
+    type Break = String;
+
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<String> {
+        let values = match query.body.as_mut() {
+            ast::SetExpr::Values(values) if !values.rows.is_empty() => values,
+            _ => return ControlFlow::Continue(()),
+        };
+        if values.rows.len() > MOST_ROWS {
+            return ControlFlow::Break(format!(
+                "INSERT … SELECT takes VALUES of {MOST_ROWS} rows at most; insert them into a table first"
+            ));
+        }
+        let Some(template) = selects_nothing() else { return ControlFlow::Continue(()) };
+        let rows = std::mem::take(&mut values.rows).into_iter().map(|row| {
+            let names = (1..).map(|number| ast::Ident::new(format!("column{number}")));
+            let item = |(expr, alias)| SelectItem::ExprWithAlias { expr, alias };
+            let projection = row.content.into_iter().zip(names).map(item).collect();
+            ast::SetExpr::Select(Box::new(ast::Select { projection, ..template.clone() }))
+        });
+        *query.body = union_all(rows.collect());
+        ControlFlow::Continue(())
+    }
+}
+
+/// Rows of one VALUES that become a SELECT each.
+const MOST_ROWS: usize = 1000;
+
+fn selects_nothing() -> Option<ast::Select> {
+    let parsed = Parser::parse_sql(&GenericDialect {}, "SELECT 1").ok()?.pop()?;
+    let ast::Statement::Query(query) = parsed else { return None };
+    match *query.body {
+        ast::SetExpr::Select(select) => Some(*select),
+        _ => None,
+    }
+}
+
+/// All of them, in halves of halves: a row by row union of many would be deep.
+fn union_all(mut rows: Vec<ast::SetExpr>) -> ast::SetExpr {
+    let half = rows.split_off(rows.len().div_ceil(2));
+    match rows.pop() {
+        Some(only) if rows.is_empty() && half.is_empty() => only,
+        last => {
+            rows.extend(last);
+            ast::SetExpr::SetOperation {
+                op: ast::SetOperator::Union,
+                set_quantifier: ast::SetQuantifier::All,
+                left: Box::new(union_all(rows)),
+                right: Box::new(union_all(half)),
+            }
+        }
+    }
+}
+
+/// Planned as plain semi and anti joins, which forget how often a row occurs.
+fn counts_duplicates(body: &ast::SetExpr) -> bool {
+    use ast::SetQuantifier::{All, AllByName};
+    match body {
+        ast::SetExpr::SetOperation { op, set_quantifier, left, right } => {
+            let bag = *op != ast::SetOperator::Union && matches!(set_quantifier, All | AllByName);
+            bag || counts_duplicates(left) || counts_duplicates(right)
+        }
+        _ => false,
+    }
+}
+
+fn in_subquery(left: &Expr, right: &Expr, negated: bool) -> Expr {
+    match right {
+        Expr::Subquery(subquery) => {
+            Expr::InSubquery { expr: Box::new(left.clone()), subquery: subquery.clone(), negated }
+        }
+        other => other.clone(),
+    }
+}
+
+/// The windows of a WINDOW clause, each with what it takes from those before it.
+fn windows_of(
+    definitions: &[NamedWindowDefinition],
+) -> Result<HashMap<String, WindowSpec>, String> {
+    let mut windows: HashMap<String, WindowSpec> = HashMap::new();
+    for NamedWindowDefinition(name, window) in definitions {
+        let window = match window {
+            NamedWindowExpr::NamedWindow(base) => known(&windows, base)?.clone(),
+            NamedWindowExpr::WindowSpec(spec) => with_base(&windows, spec)?,
+        };
+        if windows.insert(window_name(name), window).is_some() {
+            return Err(format!("there are two windows called `{name}`"));
+        }
+    }
+    Ok(windows)
+}
+
+fn window_name(name: &ast::Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
+}
+
+fn known<'a>(
+    windows: &'a HashMap<String, WindowSpec>,
+    name: &ast::Ident,
+) -> Result<&'a WindowSpec, String> {
+    windows.get(&window_name(name)).ok_or_else(|| format!("there is no window called `{name}`"))
+}
+
+/// `(base ORDER BY x)`, written out: what DataFusion makes of it is a window without the base.
+fn with_base(
+    windows: &HashMap<String, WindowSpec>,
+    spec: &WindowSpec,
+) -> Result<WindowSpec, String> {
+    let Some(name) = &spec.window_name else { return Ok(spec.clone()) };
+    let base = known(windows, name)?;
+    if !spec.partition_by.is_empty() {
+        return Err(format!("the window `{name}` has its own PARTITION BY; leave out this one"));
+    }
+    if !spec.order_by.is_empty() && !base.order_by.is_empty() {
+        return Err(format!("the window `{name}` has its own ORDER BY; leave out this one"));
+    }
+    if base.window_frame.is_some() {
+        return Err(format!("the window `{name}` has its own frame; write OVER {name}"));
+    }
+    let order_by = if spec.order_by.is_empty() { &base.order_by } else { &spec.order_by };
+    Ok(WindowSpec {
+        window_name: None,
+        partition_by: base.partition_by.clone(),
+        order_by: order_by.clone(),
+        window_frame: spec.window_frame.clone(),
+    })
+}
+
+/// Writes named windows out, but not in subqueries, which do not see them.
+struct NameWindows {
+    windows: HashMap<String, WindowSpec>,
+    depth: usize,
+}
+
+impl VisitorMut for NameWindows {
+    type Break = String;
+
+    fn pre_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<String> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<String> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
+        let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
+        let Some(over) = function.over.as_mut().filter(|_| self.depth == 0) else {
+            return ControlFlow::Continue(());
+        };
+        let window = match over {
+            WindowType::NamedWindow(name) => known(&self.windows, name).cloned(),
+            WindowType::WindowSpec(spec) => with_base(&self.windows, spec),
+        };
+        match window {
+            Ok(window) => {
+                *over = WindowType::WindowSpec(window);
+                ControlFlow::Continue(())
+            }
+            Err(message) => ControlFlow::Break(message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statement::parse;
+
+    fn check(text: &str, expected: &str) {
+        let statements = parse(text).unwrap();
+        assert_eq!(statements[0].parsed.to_string(), expected, "{text}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_rewritten_in_copy_too() {
+        let any = "SELECT 1 FROM t WHERE a = ANY (SELECT b FROM u)";
+        let within = "SELECT 1 FROM t WHERE a IN (SELECT b FROM u)";
+        check(any, within);
+        let copied = parse(&format!("COPY ({any}) TO 'x.csv'")).unwrap()[0].parsed.to_string();
+        assert!(copied.contains(within), "{copied}");
+    }
+
+    /// The expression with all of its brackets.
+    fn shape(expr: &Expr) -> String {
+        match expr {
+            Expr::BinaryOp { left, op, right } => {
+                format!("({} {op} {})", shape(left), shape(right))
+            }
+            Expr::UnaryOp { op, expr } => format!("({op} {})", shape(expr)),
+            Expr::IsDistinctFrom(left, right) => format!("({} !== {})", shape(left), shape(right)),
+            Expr::IsNotDistinctFrom(left, right) => {
+                format!("({} === {})", shape(left), shape(right))
+            }
+            other => other.to_string(),
+        }
+    }
+
+    #[test]
+    fn distinct_from_ends_before_and_or_or() {
+        for (text, expected) in [
+            ("a IS DISTINCT FROM b AND c", "((a !== b) AND c)"),
+            ("p AND a IS DISTINCT FROM b OR c", "((p AND (a !== b)) OR c)"),
+            ("NOT a IS NOT DISTINCT FROM b AND c", "((NOT (a === b)) AND c)"),
+            ("a = 1 IS DISTINCT FROM b = c", "((a = 1) !== (b = c))"),
+            (
+                "a is distinct from b + 1 AND c IS  DISTINCT FROM d OR e",
+                "(((a !== (b + 1)) AND (c !== d)) OR e)",
+            ),
+        ] {
+            let statement = &parse(&format!("SELECT {text} x FROM t")).unwrap()[0];
+            let DfStatement::Statement(inner) = &statement.parsed else { panic!("{text}") };
+            let ast::Statement::Query(query) = inner.as_ref() else { panic!("{text}") };
+            let ast::SetExpr::Select(select) = query.body.as_ref() else { panic!("{text}") };
+            let SelectItem::ExprWithAlias { expr, .. } = &select.projection[0] else {
+                panic!("{text}")
+            };
+            assert_eq!(shape(expr), expected, "{text}");
+        }
+        check("SELECT DISTINCT FROM t", "SELECT DISTINCT FROM t");
+    }
+
+    #[test]
+    fn top_is_a_column_and_a_table_alone_is_all_of_it() {
+        check("SELECT top FROM t", "SELECT top FROM t");
+        check("SELECT 1, TOP, t.top FROM t", "SELECT 1, TOP, t.top FROM t");
+        check("FROM t WHERE a", "SELECT * FROM t WHERE a");
+    }
+
+    #[test]
+    fn named_windows_are_written_out() {
+        check(
+            "SELECT sum(a) OVER (w ORDER BY b) FROM t WINDOW w AS (PARTITION BY c)",
+            "SELECT sum(a) OVER (PARTITION BY c ORDER BY b) FROM t WINDOW w AS (PARTITION BY c)",
+        );
+        check(
+            "SELECT sum(a) OVER v FROM t WINDOW w AS (ORDER BY c), v AS (w)",
+            "SELECT sum(a) OVER (ORDER BY c) FROM t WINDOW w AS (ORDER BY c), v AS (w)",
+        );
+        check(
+            "SELECT a FROM t WINDOW w AS (ORDER BY c) ORDER BY rank() OVER w",
+            "SELECT a FROM t WINDOW w AS (ORDER BY c) ORDER BY rank() OVER (ORDER BY c)",
+        );
+        for wrong in [
+            "SELECT sum(a) OVER (w ORDER BY b) FROM t WINDOW w AS (ORDER BY c)",
+            "SELECT sum(a) OVER (w PARTITION BY b) FROM t WINDOW w AS (ORDER BY c)",
+            "SELECT sum(a) OVER v FROM t WINDOW w AS (ORDER BY c)",
+            "SELECT sum(a) OVER (w) FROM t WINDOW w AS (ROWS 1 PRECEDING)",
+            "SELECT (SELECT sum(a) OVER w FROM u WINDOW v AS ()) FROM t WINDOW w AS (ORDER BY c)",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
