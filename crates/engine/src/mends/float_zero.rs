@@ -1,18 +1,22 @@
 //! 0.0 and -0.0 are one number.
 //!
 //! They are to `=`, GROUP BY and joins, but `count(DISTINCT x)`, lists of four and more after IN,
-//! `CASE x WHEN` and `nullif` compare bits.
+//! `CASE x WHEN` and `nullif` compare bits, and so do scans that a join tells which values it wants.
+
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{
-    AggregateFunction, Case, InList, ScalarFunction, WindowFunction,
+    AggregateFunction, Case, InList, InSubquery, ScalarFunction, WindowFunction,
 };
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit, when};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, lit, when,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 /// The rule, which comes when types are known.
@@ -34,9 +38,10 @@ impl AnalyzerRule for OneZero {
                 )?);
             }
             let names = NamePreserver::new(&node);
+            let joins = matches!(node, LogicalPlan::Join(_));
             node.map_expressions(|expr| {
                 let name = names.save(&expr);
-                let rewritten = expr.transform_up(|part| one_zero(part, &schema))?;
+                let rewritten = expr.transform_up(|part| one_zero(part, joins, &schema))?;
                 Ok(rewritten.update_data(|expr| name.restore(expr)))
             })
         })
@@ -44,12 +49,37 @@ impl AnalyzerRule for OneZero {
     }
 }
 
-fn one_zero(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+/// `joins`: what is equal is looked up.
+fn one_zero(expr: Expr, joins: bool, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let float = |expr: &Expr| {
         let data_type = expr.get_type(schema).ok();
         data_type.filter(DataType::is_floating).and_then(|t| ScalarValue::new_zero(&t).ok())
     };
     Ok(match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
+            if (joins || left.contains_outer() || right.contains_outer())
+                && left.as_literal().is_none()
+                && right.as_literal().is_none()
+                && float(&left).is_some() =>
+        {
+            let mut sides = [*left, *right];
+            add_zero(&mut sides, float);
+            let [left, right] = sides;
+            Transformed::yes(left.eq(right))
+        }
+        Expr::InSubquery(InSubquery { expr, mut subquery, negated }) if float(&expr).is_some() => {
+            let mut sides = [*expr, Expr::Column(subquery.subquery.schema().columns().remove(0))];
+            add_zero(&mut sides, float);
+            let [expr, value] = sides;
+            let name = subquery.subquery.schema().field(0).name().clone();
+            let set = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+            subquery.subquery = Arc::new(set.project(vec![value.alias(name)])?.build()?);
+            Transformed::yes(Expr::InSubquery(InSubquery {
+                expr: Box::new(expr),
+                subquery,
+                negated,
+            }))
+        }
         Expr::AggregateFunction(mut function) if function.params.distinct => {
             let changed = add_zero(&mut function.params.args, float);
             let AggregateFunction { func, params } = function;

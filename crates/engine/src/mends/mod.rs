@@ -11,6 +11,8 @@
 //! | `checked_arithmetic`, `sum` | whole numbers wrap round beyond their type's range |
 //! | `min_max` | min and max of a group forget what came before a NaN |
 //! | `in_lists` | conditions on one column are merged as if it had no NULL |
+//! | `count_distinct` | `count(DISTINCT text)` of 155,000 groups takes 20 KB a group, and most of a minute |
+//! | `percentile` | `percentile_cont` interpolates with six digits, and forgets NaN |
 //! | `long_texts` | `lpad` to gigabytes ends the process |
 //! | `using_joins` | `k` and `*` of `a FULL JOIN b USING (k)` have a's k, and WHERE k is ambiguous |
 //! | `timestamps` | `to_timestamp` of text fails, and times end in 2262 |
@@ -20,6 +22,7 @@
 
 mod aggregate_statistics;
 mod checked_arithmetic;
+mod count_distinct;
 mod equivalences;
 mod fences;
 mod filter_pushdown;
@@ -28,6 +31,7 @@ mod in_lists;
 mod in_subquery;
 mod long_texts;
 mod min_max;
+mod percentile;
 mod sum;
 mod timestamps;
 mod truth;
@@ -100,6 +104,8 @@ pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
 /// DataFusion's aggregates, and ours in place of them.
 pub(crate) fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
     let mended = |function: Arc<AggregateUDF>| match function.name() {
+        "count" => Arc::new(count_distinct::in_one_table(function)),
+        "percentile_cont" => Arc::new(percentile::with_every_digit(function)),
         "min" | "max" => Arc::new(min_max::in_total_order(function)),
         "sum" => Arc::new(sum::in_full(function)),
         _ => function,
