@@ -42,7 +42,8 @@ impl LocalDays {
         let offset = match self.offsets[slot] {
             Some((known, offset)) if known == utc_day => offset,
             _ => {
-                let (first, last) = (utc_day * DAY_MICROS, (utc_day + 1) * DAY_MICROS - 1);
+                let first = utc_day.checked_mul(DAY_MICROS)?;
+                let last = first.checked_add(DAY_MICROS - 1)?;
                 let offset = self.offset(first)?;
                 let offset = (self.offset(last) == Some(offset)).then_some(offset);
                 self.offsets[slot] = Some((utc_day, offset));

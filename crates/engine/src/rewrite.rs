@@ -443,7 +443,8 @@ mod tests {
     fn top_is_a_column_and_a_table_alone_is_all_of_it() {
         check("SELECT top FROM t", "SELECT top FROM t");
         check("SELECT 1, TOP, t.top FROM t", "SELECT 1, TOP, t.top FROM t");
-        check("FROM t WHERE a", "SELECT * FROM t WHERE a");
+        check("FROM t", "SELECT * FROM t");
+        check("SELECT 1 FROM (FROM t)", "SELECT 1 FROM (SELECT * FROM t)");
     }
 
     #[test]

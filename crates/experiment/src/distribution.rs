@@ -22,6 +22,10 @@ pub fn normal_sf(z: f64) -> f64 {
     if z < 0.0 {
         return 1.0 - normal_sf(-z);
     }
+    // Of the square of less than 4e-8 nothing is left beside 1; the next term of the series is z^5 / 100.
+    if z < 1e-4 {
+        return 0.5 - z * (1.0 - z * z / 6.0) / (2.0 * std::f64::consts::PI).sqrt();
+    }
     0.5 * chi2_sf(z * z, 1.0)
 }
 

@@ -82,7 +82,7 @@ fn counter(explained: &str, name: &str) -> u64 {
     text.map_or(0, |number| number.parse().expect("a number"))
 }
 
-const SUM: &str = "select sum(value), count(distinct \"user\") from t";
+const SUM: &str = "select sum(value % 1000), count(distinct \"user\") from t";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_is_read_once_and_its_commits_are_kept() {
