@@ -134,11 +134,9 @@ impl Session {
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) if is_fixed(&set.variable) => {
                 Err(EngineError::statement(format!("{} cannot be changed", set.variable)))
             }
-            LogicalPlan::Statement(PlanStatement::Execute(_)) => {
-                let frame = self.context.execute_logical_plan(plan).await?;
-                let stream = self.run_query(frame.logical_plan().clone()).await?;
-                Ok(Answer::Rows { schema: stream.schema(), stream })
-            }
+            LogicalPlan::Statement(PlanStatement::Prepare(_) | PlanStatement::Execute(_)) => Err(
+                EngineError::statement("PREPARE and EXECUTE are not supported; send the statement"),
+            ),
             LogicalPlan::Statement(_) => {
                 let frame = self.context.execute_logical_plan(plan).await?;
                 frame.collect().await?;

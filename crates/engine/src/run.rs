@@ -168,7 +168,7 @@ impl Session {
 /// The same, where a panic in a library, such as text of more than 2 GB in Arrow, is this statement's error
 /// and nobody else's.
 async fn caught(work: impl Future<Output = Result<Answer>>) -> Result<Answer> {
-    match AssertUnwindSafe(work).catch_unwind().await {
+    match AssertUnwindSafe(Box::pin(work)).catch_unwind().await {
         Ok(answer) => answer,
         Err(panic) => Err(bug(panic.as_ref())),
     }

@@ -215,6 +215,7 @@ impl Session {
             .with_aggregate_functions(aggregate_functions())
             .with_scalar_functions(scalar_functions())
             .with_window_functions(window_functions())
+            .with_table_function_list(mends::table_functions())
             .with_type_planner(Arc::new(Microseconds))
             .with_relation_planners(mends::relation_planners())
             .with_optimizer_rules(mends::logical_rules())

@@ -72,13 +72,20 @@ async fn stop_signal() -> u8 {
     INTERRUPTED
 }
 
+/// Statements are planned here, by functions that call themselves for each level of an expression: some KiB a
+/// level, and generated statements have thousands. Only what is touched becomes memory.
+const STACK_BYTES: usize = 256 << 20;
+/// Of each thread that computes; tables of reports are planned there, too.
+const THREAD_STACK_BYTES: usize = 16 << 20;
+
 /// Runs a command on a runtime of its own.
 pub fn run(command: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .thread_stack_size(THREAD_STACK_BYTES)
         .build()
         .context("starting the runtime")?;
-    let result = runtime.block_on(command);
+    let result = stacker::grow(STACK_BYTES, || runtime.block_on(command));
     match &result {
         Err(error) if error.is::<Stopped>() => runtime.shutdown_timeout(STOP_TIME),
         // Threads that still read a file must not hold up the exit.

@@ -19,8 +19,8 @@ use datafusion::arrow::compute::kernels::numeric::{add, mul, neg, sub};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err, plan_err};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -56,6 +56,9 @@ impl AnalyzerRule for CheckedArithmetic {
             if !found.collect::<Result<Vec<_>>>()?.contains(&true) {
                 return Ok(Transformed::no(node));
             }
+            for expr in &expressions {
+                refuse_too_many(expr)?;
+            }
             let schema = merge_schema(&node.inputs());
             let names = NamePreserver::new(&node);
             node.map_expressions(|expr| {
@@ -67,6 +70,24 @@ impl AnalyzerRule for CheckedArithmetic {
         })
         .data()
     }
+}
+
+/// Operators of one expression: what a function gives is asked at each level for all below it, so planning
+/// takes their square, 2 s for so many.
+const MOST_OPERATORS: usize = 1000;
+
+fn refuse_too_many(expr: &Expr) -> Result<()> {
+    let mut count = 0;
+    expr.apply(|part| {
+        count += usize::from(operation_of(part).is_some());
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if count <= MOST_OPERATORS {
+        return Ok(());
+    }
+    plan_err!(
+        "an expression has {count} operators +, - and *; at most {MOST_OPERATORS} are taken, split it"
+    )
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -58,8 +58,8 @@ fn one_zero(expr: Expr, joins: bool, schema: &DFSchema) -> Result<Transformed<Ex
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
             if (joins || left.contains_outer() || right.contains_outer())
-                && left.as_literal().is_none()
-                && right.as_literal().is_none()
+                && is_column(&left)
+                && is_column(&right)
                 && float(&left).is_some() =>
         {
             let mut sides = [*left, *right];
@@ -82,6 +82,10 @@ fn one_zero(expr: Expr, joins: bool, schema: &DFSchema) -> Result<Transformed<Ex
         }
         Expr::AggregateFunction(mut function) if function.params.distinct => {
             let changed = add_zero(&mut function.params.args, float);
+            // What it is ordered by is one of them.
+            function.params.order_by.iter_mut().for_each(|key| {
+                add_zero(std::slice::from_mut(&mut key.expr), float);
+            });
             let AggregateFunction { func, params } = function;
             let function = Expr::AggregateFunction(AggregateFunction { func, params });
             if changed { Transformed::yes(function) } else { Transformed::no(function) }
@@ -124,6 +128,15 @@ fn one_zero(expr: Expr, joins: bool, schema: &DFSchema) -> Result<Transformed<Ex
         }
         other => Transformed::no(other),
     })
+}
+
+/// A column, as it is or cast. Fields of structs become columns only later, under other names.
+fn is_column(expr: &Expr) -> bool {
+    match expr {
+        Expr::Column(_) | Expr::OuterReferenceColumn(..) => true,
+        Expr::Cast(cast) => is_column(&cast.expr),
+        _ => false,
+    }
 }
 
 /// `x + 0.0` is x, and 0.0 for -0.0.

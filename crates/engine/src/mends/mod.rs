@@ -39,6 +39,7 @@ mod using_joins;
 
 use std::sync::Arc;
 
+use datafusion::catalog::TableFunction;
 use datafusion::execution::SessionStateDefaults;
 use datafusion::logical_expr::planner::RelationPlanner;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
@@ -111,6 +112,12 @@ pub(crate) fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
         _ => function,
     };
     SessionStateDefaults::default_aggregate_functions().into_iter().map(mended).collect()
+}
+
+/// DataFusion's functions that give tables, and ours in place of them.
+pub(crate) fn table_functions() -> Vec<Arc<TableFunction>> {
+    let functions = SessionStateDefaults::default_table_functions();
+    functions.iter().map(|function| Arc::new(timestamps::series(function))).collect()
 }
 
 /// DataFusion's functions, and ours in place of them.

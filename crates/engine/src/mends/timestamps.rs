@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, make_array};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use datafusion::catalog::{TableFunction, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
+    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature,
 };
 use datafusion::sql::sqlparser::ast::{self, TimezoneInfo};
 
@@ -94,5 +95,31 @@ fn in_zone(times: ArrayRef, promised: DataType) -> Result<ArrayRef> {
             Ok(make_array(times.to_data().into_builder().data_type(promised).build()?))
         }
         _ => Ok(times),
+    }
+}
+
+/// `generate_series` or `range`, which takes times of microseconds for the nanoseconds that it knows.
+pub(super) fn series(function: &TableFunction) -> TableFunction {
+    let of_nanoseconds = Series(Arc::clone(function.function()));
+    TableFunction::new(function.name().to_owned(), Arc::new(of_nanoseconds))
+}
+
+#[derive(Debug)]
+struct Series(Arc<dyn TableFunctionImpl>);
+
+impl TableFunctionImpl for Series {
+    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
+        let nanoseconds = |expr: &Expr| match expr {
+            Expr::Literal(time, metadata) => match time.data_type() {
+                DataType::Timestamp(_, zone) => {
+                    let time = time.cast_to(&DataType::Timestamp(TimeUnit::Nanosecond, zone))?;
+                    Ok(Expr::Literal(time, metadata.clone()))
+                }
+                _ => Ok(expr.clone()),
+            },
+            other => Ok(other.clone()),
+        };
+        let exprs = args.exprs().iter().map(nanoseconds).collect::<Result<Vec<_>>>()?;
+        self.0.call_with_args(TableFunctionArgs::new(&exprs, args.session()))
     }
 }

@@ -1,0 +1,1 @@
+"""Random reports against a plain model; README.md says how."""

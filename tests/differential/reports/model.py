@@ -1,0 +1,881 @@
+"""A report from raw rows: what `uplake report --format json` should say.
+
+`Report.all` gives a dict of the keys of docs/statistics/report-schema.md that the documents define.
+Words (sentences, notes, methods) are left out, and so is `reproduce`.
+
+Leaves that need more than equality are those of `compare`: `Near`, `OneOf`, `Unsure`.
+
+Not here: numbers per unit (`units`), formulas (`statistics_of_arms`), figures of arms (`summary`).
+"""
+import collections
+import dataclasses
+import math
+
+import numpy as np
+
+from reports import statistics_of_arms as st
+from reports.assigned import arm_of
+from reports.compare import Near, OneOf, Unsure
+from reports.statistics_of_arms import Poor, Unavailable
+from reports.units import Exposed, Numbers, day_text
+
+SHARES = ("proportion", "retention", "threshold", "funnel")
+ALARM = 0.001
+ROWS_MAX = 20
+
+
+def metrics_of(definition):
+    """Metrics as they are reported: a funnel is one per step."""
+    for metric in definition["metric"]:
+        if metric["type"] != "funnel":
+            yield metric
+            continue
+        for number, step in enumerate(metric["steps"], start=1):
+            yield {**metric, "name": f"{metric['name']}: {step['name']}", "reached": number,
+                   "funnel": metric["name"], "step": step["name"]}
+
+
+def whole(users):
+    """A plan's share in whole users, at least one."""
+    return max(1, math.floor(users + 0.5))
+
+
+class Matrix:
+    """One metric's numbers: a row per unit of `users`, whole or as of a day."""
+
+    def __init__(self, owner, metric):
+        self.owner, self.metric = owner, metric
+        self.numbers = Numbers(owner.exposed, metric)
+        self.width = len(self.numbers.columns)
+
+    def row(self, user, until=None):
+        return [self.numbers.number(place, user, until) for place in range(self.width)]
+
+    def moments(self, users, until=None):
+        rows = [self.row(user, until) for user in users]
+        if not self.owner.is_clustered:
+            return st.Moments(_matrix(rows, self.width))
+        clusters = collections.defaultdict(list)
+        for user, row in zip(users, rows):
+            clusters[user.cluster].append(row)
+        # Sums over a cluster's users; beside each, but in ratios, the number of users.
+        units = []
+        for _, of_users in sorted(clusters.items()):
+            sums = [math.fsum(column) if all(map(math.isfinite, column)) else sum(column)
+                    for column in zip(*of_users)]
+            if self.metric["type"] != "ratio":
+                sums = [x for s in sums for x in (s, float(len(of_users)))]
+            units.append(sums)
+        width = self.width if self.metric["type"] == "ratio" else 2 * self.width
+        return st.Moments(_matrix(units, width))
+
+
+def _matrix(rows, width):
+    return np.array(rows, dtype=np.float64).reshape(len(rows), width)
+
+
+class Report:
+    def __init__(self, world, definition, asked):
+        self.world, self.definition, self.asked = world, definition, asked
+        self.read_settings()
+        self.exposed = Exposed(world, definition)
+        self.is_clustered = "cluster" in definition["exposures"]
+        self.is_switchback = "switchback" in definition
+        self.metrics = list(metrics_of(definition))
+        self.matrices = [Matrix(self, metric) for metric in self.metrics]
+        self.everyone = Slice(self, self.exposed.users)
+        self.slices = {}  # as of days
+        self._active = None
+        self.days = self.days_with_data()
+
+    def read_settings(self):
+        definition = self.definition
+        self.variants = definition["variant"]
+        self.shares = [v["share"] for v in self.variants]
+        self.alpha = definition.get("alpha", 0.05)
+        self.inference = definition.get("inference", "fixed")
+        self.lift = definition.get("lift", "delta")
+        self.growthbook = definition.get("compat") == "growthbook"
+        controls = [i for i, v in enumerate(self.variants) if v.get("control")]
+        self.control = controls[0] if controls else 0
+        self.arms = range(len(self.variants))
+        self.treatments = [i for i in self.arms if i != self.control]
+        default = "none" if self.growthbook else "holm"
+        self.correction = definition.get("correction", default)
+        if self.inference == "bayesian":
+            self.correction = "none"
+
+    def all(self):
+        d = self.definition
+        metrics = [self.metric(number, self.everyone, True) for number in range(len(self.metrics))]
+        self.correct([m for m in metrics if not m.guardrail])
+        # The dimension of strata comes with the others, asked for or not.
+        strata = d.get("stratify")
+        names = [*self.asked, *([strata] if strata not in (None, *self.asked) else [])]
+        breakdowns = [self.breakdown(name) for name in names]
+        health = self.health(breakdowns)
+        series = [self.series(number, metric) for number, metric in enumerate(metrics)]
+        total = sum(self.everyone.units)
+        return {
+            "schema": "uplake.report/1", "experiment": d["name"],
+            "hypothesis": d.get("hypothesis"),
+            "period": [d["start"], d["end"]] if "start" in d else None,
+            "time_zone": d.get("time_zone", "UTC"), "alpha": self.alpha,
+            "inference": self.inference, "correction": self.correction,
+            "unit": "clusters" if self.is_clustered
+                    else "region-times" if self.is_switchback else "users",
+            "arms": [{
+                "name": v["name"], "control": i == self.control, "planned_share": v["share"],
+                "users": self.everyone.users_of[i], "units": self.everyone.units[i],
+                "share": self.everyone.units[i] / total if total else None,
+            } for i, v in enumerate(self.variants)],
+            "health": health,
+            "verdict": self.verdict(metrics, health),
+            "metrics": [{**m.json(), "series": s} for m, s in zip(metrics, series)],
+            "breakdowns": [b.json() for b in breakdowns],
+            "funnels": self.funnels(),
+            "first_exposures": self.first_exposures(),
+            "days": self.day_names(),
+        }
+
+    def day_names(self):
+        return [day_text(day) for day in self.days]
+
+    def seen(self):
+        """Users in many variants, and variants that the definition does not name."""
+        return self.exposed.in_many, self.exposed.unknown
+
+    def planned_today(self):
+        return len(self.exposed.users)
+
+    # Everyone
+
+    def has_days(self):
+        return "start" in self.definition and "time" in self.definition["exposures"]
+
+    def first_day(self):
+        return self.exposed.days.of(self.exposed.start)
+
+    def days_with_data(self):
+        """Days of the period up to the last with an exposure or a row that counts."""
+        if not self.has_days():
+            return []
+        found = {user.day for user in self.exposed.users}
+        found.update(day for _, day in self.active())
+        if not found:
+            return []
+        return list(range(self.first_day(), max(found) + 1))
+
+    def first_exposures(self):
+        days = collections.defaultdict(lambda: [0] * len(self.variants))
+        for user in self.exposed.users:
+            if user.day is not None:
+                days[user.day][user.arm] += 1
+        return [{"day": day_text(day), "users": users} for day, users in sorted(days.items())]
+
+    def funnels(self):
+        found = {}
+        for number, metric in enumerate(self.metrics):
+            if "funnel" in metric:
+                found.setdefault(metric["funnel"], []).append(
+                    {"name": metric["step"], "metric": number})
+        return [{"name": name, "steps": steps} for name, steps in found.items()]
+
+    # Health
+
+    def health(self, breakdowns):
+        counts = self.everyone.units
+        ratio = {"p": None, "chi_square": None, "sequential_p": None, "alarm": False,
+                 "expected": []}
+        if sum(counts):
+            q, df, expected = st.sample_ratio(counts, self.shares)
+            if self.growthbook:
+                df = len(counts) - 1
+            p = st.chi_square_p(q, df)
+            ratio = {"p": p, "chi_square": q if math.isfinite(q) else None, "alarm": p < ALARM,
+                     "sequential_p": Near(st.sequential_ratio_p(counts, self.shares), 1e-15),
+                     "expected": expected, "unavailable": None}
+        days = [(day["day"], day["users"]) for day in self.first_exposures()]
+        in_many, unknown = self.seen()
+        unknown = sorted(unknown.items(), key=lambda pair: (-pair[1], pair[0]))[:10]
+        return {
+            "sample_ratio": ratio,
+            "sample_ratio_alarms": [alarm for b in breakdowns for alarm in self.alarms(
+                [(row.value, row.slice.users_of) for row in b.rows])],
+            "sample_ratio_days": self.alarms(days),
+            "users_in_many_variants": in_many,
+            "unknown_variants": [{"value": v, "users": n} for v, n in unknown],
+            "balance": self.balance(),
+            "missing_days": self.missing_days(),
+            "users_assigned_otherwise": self.assigned_otherwise(),
+        }
+
+    def alarms(self, counts):
+        if self.is_clustered:
+            return []
+        found = []
+        for value, users in counts:
+            if not sum(users):
+                continue
+            q, df, expected = st.sample_ratio(users, self.shares)
+            p = st.chi_square_p(q, df)
+            enough = all(e == 0 or e >= 5 for e in expected) or math.isinf(q)
+            if enough and p < ALARM / len(counts):
+                found.append({"value": value, "p": p})
+        return found
+
+    def balance(self):
+        found = []
+        for matrix in self.matrices:
+            if "cuped" not in matrix.metric:
+                continue
+            for arm in self.treatments:
+                try:
+                    pair = [self.before(matrix, a) for a in (self.control, arm)]
+                    estimate = st.difference(*pair, self.alpha)
+                except Poor:
+                    return Unsure(st.POOR)
+                except Unavailable:
+                    continue
+                found.append((matrix.metric["name"], arm, estimate))
+        alarms = [{"metric": name, "arm": arm, "p": estimate.p} for name, arm, estimate in found
+                  if estimate.p < ALARM / len(found)]
+        return {"checks": len(found), "alarms": alarms}
+
+    def before(self, matrix, arm):
+        moments = self.everyone.moments(matrix, arm)
+        if moments.n == 0:
+            raise Unavailable("empty_arm")
+        if self.shape(matrix.metric) == "ratio":
+            return st.ratio(moments, 2, 3)
+        return st.plain(moments.n, moments.mean(1), moments.variance(1))
+
+    def active(self):
+        """(table, local day) -> users with a row there that counts: it passes a metric's filter,
+        and is in the window of a metric of that table."""
+        if self._active is None:
+            self._active = collections.defaultdict(set)
+            tables = collections.defaultdict(list)
+            for matrix in self.matrices:
+                numbers = matrix.numbers
+                if self.has_days() and numbers.timed and matrix.metric["type"] != "quantile":
+                    tables[numbers.table].append(numbers)
+            for table, of_table in tables.items():
+                self.find_active(table, of_table)
+        return self._active
+
+    def find_active(self, table, of_table):
+        columns = [(numbers, column) for numbers in of_table for column in numbers.columns]
+        for user in self.exposed.users:
+            for time, row in of_table[0].rows().get(user.key, ()):
+                if any(n.in_window(c, user, time) for n, c in columns if c.high > 0) and any(
+                        n.is_wanted(c, row) for n, c in columns):
+                    self._active[table, self.exposed.days.of(time)].add(user.key)
+
+    def missing_days(self):
+        active = collections.defaultdict(collections.Counter)
+        for (table, day), users in self.active().items():
+            active[table][day] = len(users)
+        missing = []
+        for table, counts in sorted(active.items()):
+            median = sorted(counts.values())[len(counts) // 2]
+            if median >= 30:
+                missing += [{"table": table, "day": day_text(day)} for day in self.days
+                            if day > min(counts) and day not in counts]
+        return missing
+
+    def assigned_otherwise(self):
+        if "assignment" not in self.definition:
+            return None
+        asked = self.definition["assignment"]
+        return sum(arm_of(asked, str(user.key), self.shares) != user.arm
+                   for user in self.exposed.users)
+
+    # Metrics
+
+    def shape(self, metric):
+        kind = metric["type"]
+        if kind in ("ratio", "quantile"):
+            return kind
+        if self.is_clustered:
+            return "ratio"
+        return "share" if kind in SHARES and not self.is_switchback else "mean"
+
+    def plain_figure(self, matrix, slice_, arm):
+        metric = matrix.metric
+        if metric["type"] != "quantile":
+            return st.figure(self.shape(metric), slice_.moments(matrix, arm))
+        users = slice_.of_arm[arm]
+        if not users:
+            raise Unavailable("empty_arm")
+        values, clusters = slice_.quantile_values(matrix, arm)
+        if values is None or not values:
+            raise Unavailable("no_quantile")
+        return st.quantile_figure(values, metric["level"], clusters)
+
+    def figures(self, matrix, slice_, arm):
+        pair = [self.plain_figure(matrix, slice_, a) for a in (self.control, arm)]
+        if "cuped" not in matrix.metric:
+            return pair
+        moments = [slice_.moments(matrix, a) for a in (self.control, arm)]
+        if self.shape(matrix.metric) == "ratio":
+            return st.adjust_ratios(*moments)
+        return st.adjust_means(*moments)
+
+    def planned_of_pair(self, planned, arm):
+        pair = self.shares[self.control] + self.shares[arm]
+        return whole(planned * pair / sum(self.shares))
+
+    def planned(self):
+        return self.definition.get("planned_users", 5000 if self.growthbook else None)
+
+    def today(self, arm):
+        users = self.everyone.users_of[self.control] + self.everyone.users_of[arm]
+        return st.todays_look(users, self.planned_of_pair(self.planned(), arm),
+                              self.definition["looks"], self.alpha)
+
+    def looked(self, estimate, arm, slice_):
+        """What the kind of inference makes of a fixed look's estimate."""
+        if self.inference == "anytime":
+            planned = self.planned_of_pair(self.planned(), arm)
+            share = slice_.share
+            if share != 1 and not self.growthbook:
+                planned = whole(planned * share)
+            users = slice_.users_of[self.control] + slice_.users_of[arm]
+            return st.anytime(estimate, users, planned, self.alpha)
+        if self.inference == "group_sequential":
+            return st.at_look(estimate, self.today(arm)[0], self.alpha)
+        if self.inference == "bayesian":
+            return st.posterior(estimate, self.definition.get("prior"), self.alpha)
+        return estimate
+
+    def metric(self, number, slice_, everyone):
+        matrix = self.matrices[number]
+        try:
+            base = self.plain_figure(matrix, slice_, self.control)
+            error = math.sqrt(base.raw_variance / base.n) if base.raw_variance > 0 else 0.0
+            strength = abs(base.raw_value) / error if error else (
+                math.inf if base.raw_value else math.nan)
+            strength = math.nan if math.isnan(base.raw_variance) else strength
+        except Unavailable:
+            strength = math.inf
+        found = MetricReport(matrix.metric, [self.arm_value(matrix, slice_, a) for a in self.arms],
+                             [self.arm_moments(matrix, slice_, a) for a in self.arms],
+                             self.cap_of(matrix))
+        for arm in self.treatments:
+            found.comparisons.append(
+                self.compare(matrix, slice_, arm, everyone, strength >= st.z_of(self.alpha)))
+        return found
+
+    def cap_of(self, matrix):
+        cap = matrix.metric.get("cap")
+        if not isinstance(cap, str) or not self.exposed.users:
+            return None
+        cap = matrix.numbers.cap(0)
+        return cap if math.isfinite(cap) else None
+
+    def arm_value(self, matrix, slice_, arm):
+        metric = matrix.metric
+        found = {"users": slice_.users_of[arm]}
+        try:
+            value = self.plain_figure(matrix, slice_, arm).value
+        except Unavailable:
+            value = None
+        if metric["type"] == "quantile":
+            values, _ = slice_.quantile_values(matrix, arm)
+            value = None
+            if values:
+                value = st.band_of(values, metric["level"])[0][1]
+            count = None if values is None else float(len(values))
+            # An arm without values in a slice: none or 0 of them.
+            return found | {"value": _finite(value), "numerator": None,
+                            "denominator": count if count else OneOf((0.0, None))}
+        moments = slice_.moments(matrix, arm)
+        found["value"] = _finite(value)
+        found["numerator"] = _finite(float(moments.sums[0]))
+        found["denominator"] = (_finite(float(moments.sums[1])) if self.shape(metric) == "ratio"
+                                else float(moments.n))
+        for key in ("numerator", "denominator"):
+            if found[key] is not None:
+                found[key] = Near(found[key], 1e-13 * _or_zero(float(abs(moments.matrix).sum())))
+        return found
+
+    def arm_moments(self, matrix, slice_, arm):
+        if matrix.metric["type"] == "quantile":
+            return {"units": slice_.units[arm] if not self.only_quantiles() else Unsure("no unit"),
+                    "means": [], "covariances": []}
+        moments = slice_.moments(matrix, arm)
+        columns = range(moments.columns)
+        scales = [math.sqrt(max(_or_zero(moments.variance(i)), 0)) for i in columns]
+        largest = [_or_zero(float(abs(moments.matrix[:, i]).max())) if moments.n else 0
+                   for i in columns]
+        covariances = []
+        for i in columns:
+            for j in range(i, moments.columns):
+                value = _or_zero(moments.covariance(i, j))
+                covariances.append(Near(value, 1e-11 * scales[i] * scales[j]))
+        return {"units": moments.n,
+                "means": [Near(_or_zero(moments.mean(i)), 1e-15 * largest[i]) for i in columns],
+                "covariances": covariances}
+
+    def only_quantiles(self):
+        return all(m["type"] == "quantile" for m in self.metrics)
+
+    def strata(self, matrix, arm, overall):
+        """Strata's figures, put together where an arm has none; None if there are no strata."""
+        name = self.definition.get("stratify")
+        if name is None or self.shape(matrix.metric) in ("ratio", "quantile"):
+            return None
+        values = collections.defaultdict(list)
+        for user in self.exposed.users:
+            if user.arm in (self.control, arm):
+                values[user.dimensions[name]].append(user)
+        ordered = sorted(sorted(values.items()), key=lambda pair: -len(pair[1]))
+
+        def figures(users):
+            try:
+                pair = self.figures(matrix, Slice(self, users), arm)
+                for side in pair:
+                    side.check()
+                return pair
+            except Poor:
+                raise
+            except Unavailable:
+                return None
+
+        good = [(users, figures(users)) for _, users in ordered]
+        rest = [user for users, pair in good if pair is None for user in users]
+        good = [(users, pair) for users, pair in good if pair is not None]
+        if rest:
+            together = figures(rest)
+            if together is None and good:
+                users = good.pop()[0] + rest
+                good.append((users, figures(users)))
+            else:
+                good.append((rest, together))
+        pairs = [pair for _, pair in good]
+        if not pairs or None in pairs:
+            return None
+        try:
+            for side in overall:
+                side.check()
+            return st.stratified(pairs, overall, self.alpha)
+        except Poor:
+            raise
+        except Unavailable:
+            return None
+
+    def tested(self, matrix, slice_, pair, arm, scale):
+        """The estimate of one look."""
+        metric = matrix.metric
+
+        def usual():
+            if scale == "absolute":
+                return st.difference(*pair, self.alpha)
+            return (st.fieller if self.lift == "fieller" else st.lift)(*pair, self.alpha)
+
+        test = metric.get("test", "unpooled")
+        if test == "unpooled":
+            return usual()
+        counts = []
+        for a in (self.control, arm):
+            moments = slice_.moments(matrix, a)
+            counts += [round(float(moments.sums[0])), moments.n]
+        if test == "pooled":
+            pooled = st.pooled_difference(*counts, self.alpha)
+            return pooled if scale == "absolute" else dataclasses.replace(usual(), p=pooled.p)
+        p = st.fisher_p(*counts)
+        if scale == "relative":
+            return dataclasses.replace(usual(), p=p)
+        low, high = st.newcombe(*counts, self.alpha)
+        try:
+            error = usual().error
+        except Poor:
+            raise
+        except Unavailable:
+            error = (high - low) / (2 * st.z_of(self.alpha))
+        return st.Estimate(pair[1].value - pair[0].value, error, math.inf, low, high, p,
+                           1e-15).checked()
+
+    def compare(self, matrix, slice_, arm, everyone, divisible):
+        metric = matrix.metric
+        pair, reduction, strata = None, None, None
+        try:
+            pair = self.figures(matrix, slice_, arm)
+            if "cuped" in metric:
+                poor = max(figure.condition for figure in pair) > st.CONDITION_MAX
+                reduction = Unsure(st.POOR) if poor else st.variance_reduction(*pair)
+            if everyone:
+                strata = self.strata(matrix, arm, pair)
+        except Unavailable as reason:
+            fixed = {"absolute": reason, "relative": reason}
+        else:
+            fixed = {}
+            for place, scale in enumerate(("absolute", "relative")):
+                try:
+                    fixed[scale] = strata[place] if strata else self.tested(
+                        matrix, slice_, pair, arm, scale)
+                except Unavailable as reason:
+                    fixed[scale] = reason
+            if strata and not isinstance(reduction, Unsure):
+                try:
+                    plain = st.difference(*pair, self.alpha)
+                    kept = 1 - (reduction or 0)
+                    reduction = 1 - kept * (strata[0].error / plain.error) ** 2
+                except Unavailable:
+                    pass
+        shown = {}
+        for scale, estimate in fixed.items():
+            try:
+                shown[scale] = (estimate if isinstance(estimate, Unavailable)
+                                else self.looked(estimate, arm, slice_))
+            except Unavailable as reason:
+                shown[scale] = reason
+        ok = {s: not isinstance(e, Unavailable) for s, e in shown.items()}
+        lift_holds = ok["relative"] and divisible and self.lift != "none"
+        scale = "absolute" if ok["absolute"] and not lift_holds else "relative"
+        found = Comparison(self, matrix, arm, slice_, fixed, shown, scale, reduction)
+        found.non_inferiority = self.non_inferior(metric, pair, arm, slice_)
+        found.poor = any(isinstance(e, Poor) for e in [*fixed.values(), *shown.values()])
+        return found
+
+    def non_inferior(self, metric, pair, arm, slice_):
+        margin = metric.get("margin")
+        if margin is None or pair is None or not pair[0].value > 0:
+            return None
+        try:
+            distance = st.non_inferiority(*pair, margin, metric.get("direction", "increase"),
+                                          self.alpha)
+            if self.inference in ("fixed", "bayesian"):
+                p = st.upper(distance.value / distance.error)
+                return {"margin": margin, "p": _p(p, distance), "holds": p < self.alpha / 2}
+            distance = self.looked(distance, arm, slice_)
+        except Unavailable:
+            return None
+        holds = distance.low > 0
+        if self.inference == "group_sequential" and not self.today(arm)[1]:
+            holds = False
+        return {"margin": margin, "p": _p(distance.p, distance) if distance.value > 0 else 1.0,
+                "holds": holds}
+
+    # Families
+
+    def correct(self, metrics):
+        family = [c for m in metrics for c in m.comparisons]
+        if any(c.poor for c in family):
+            for comparison in family:
+                comparison.family_poor = True
+        family = [c for c in family if c.deciding() is not None]
+        for comparison, p in zip(family, st.corrected([c.deciding().p for c in family],
+                                                      self.correction)):
+            comparison.p_adjusted = p
+
+    def breakdown(self, name):
+        values = collections.defaultdict(list)
+        for user in self.exposed.users:
+            values[user.dimensions[name]].append(user)
+        ordered = sorted(sorted(values.items()), key=lambda pair: -len(pair[1]))
+        if len(ordered) > ROWS_MAX:
+            rest = [user for _, users in ordered[ROWS_MAX - 1:] for user in users]
+            ordered = [*ordered[:ROWS_MAX - 1], ("(other)", rest)]
+        total = len(self.exposed.users)
+        rows = []
+        for value, users in ordered:
+            slice_ = Slice(self, users, len(users) / total, merged=(value, users) == (
+                "(other)", ordered[-1][1]) and len(values) > ROWS_MAX)
+            metrics = [self.metric(n, slice_, False) for n in range(len(self.metrics))]
+            rows.append(BreakdownRow(value, slice_, metrics))
+        differences = []
+        for number, metric in enumerate(self.metrics):
+            self.correct([row.metrics[number] for row in rows])
+            for place, arm in enumerate(self.treatments):
+                differences += self.differences(
+                    metric, arm, [row.metrics[number].comparisons[place] for row in rows])
+        return Breakdown(name, rows, differences)
+
+    def differences(self, metric, arm, comparisons):
+        if any(c.poor for c in comparisons):
+            return [Unsure(st.POOR)]
+        known = [c.shown["absolute"] for c in comparisons
+                 if not isinstance(c.shown["absolute"], Unavailable)]
+        if len(known) < 2:
+            return []
+        q, df = st.heterogeneity([(e.value, e.error) for e in known])
+        noise = sum(2 * abs(e.value) * e.noise / e.error ** 2 + 1e-13 * (e.value / e.error) ** 2
+                    for e in known)
+        p = st.chi_square_p(q, df)
+        return [{"metric": metric["name"], "arm": arm, "q": Near(q, noise), "df": df,
+                 "p": Near(p, noise)}]
+
+    # Days
+
+    def series(self, number, metric):
+        matrix = self.matrices[number]
+        if matrix.metric["type"] == "quantile" or not self.days:
+            return []
+        return [{"arm": c.arm, "points": [self.point(matrix, c, day) for day in self.days]}
+                for c in metric.comparisons]
+
+    def point(self, matrix, comparison, day):
+        if comparison.poor:
+            return Unsure(st.POOR)
+        arm = comparison.arm
+        slice_ = self.as_of(day, matrix)
+        try:
+            pair = self.figures(matrix, slice_, arm)
+            of = st.difference if comparison.scale == "absolute" else st.lift
+            fixed = of(*pair, self.alpha)
+        except Poor:
+            return Unsure(st.POOR)
+        except Unavailable:
+            return None
+        planned = self.planned() if self.inference in ("anytime", "group_sequential") else None
+        if planned is None:
+            planned = max(2, self.planned_today())
+        users = slice_.users_of[self.control] + slice_.users_of[arm]
+        try:
+            always = st.anytime(fixed, users, self.planned_of_pair(planned, arm), self.alpha)
+        except Unavailable:
+            return None
+        return {
+            "control": pair[0].raw_value, "treatment": pair[1].raw_value,
+            "effect": Near(fixed.value, fixed.noise), **_ends(fixed, "low", "high"),
+            **_ends(always, "anytime_low", "anytime_high"),
+            "detectable": detectable(fixed, self.alpha),
+        }
+
+    def as_of(self, day, matrix):
+        if day not in self.slices:
+            users = [user for user in self.exposed.users if user.day <= day]
+            self.slices[day] = Slice(self, users, until=day)
+        return self.slices[day]
+
+    # Verdict
+
+    def verdict(self, metrics, health):
+        if health["sample_ratio"]["alarm"]:
+            return {"decision": "do_not_trust", "arms": []}
+        if any(c.poor or c.family_poor or c.is_close() for m in metrics for c in m.comparisons):
+            return Unsure(st.POOR)
+        arms = [{"arm": arm, "decision": self.decision(metrics, place)}
+                for place, arm in enumerate(self.treatments)]
+        order = ["ship", "trade_off", "keep_running", "roll_back"]
+        best = min((arm["decision"] for arm in arms), key=order.index)
+        return {"decision": best, "arms": arms}
+
+    def decision(self, metrics, place):
+        goals = [m.comparisons[place] for m in metrics if not m.guardrail]
+        guards = [(m, m.comparisons[place]) for m in metrics if m.guardrail]
+        better = any(c.call() == "better" for c in goals)
+        worse = any(c.call() == "worse" for c in [*goals, *(c for _, c in guards)])
+        unguarded = any(
+            c.call() == "unavailable"
+            or "margin" in m.metric and not (c.non_inferiority or {"holds": False})["holds"]
+            for m, c in guards)
+        if better:
+            return "trade_off" if worse or unguarded else "ship"
+        return "roll_back" if worse else "keep_running"
+
+
+class Slice:
+    """Some users: everyone, those with a value of a dimension, or those exposed by a day."""
+
+    def __init__(self, owner, users, share=1.0, merged=False, until=None):
+        self.owner, self.share, self.merged, self.until = owner, share, merged, until
+        self.of_arm = [[] for _ in owner.arms]
+        for user in users:
+            self.of_arm[user.arm].append(user)
+        self.users_of = [len(users) for users in self.of_arm]
+        self.units = self.users_of
+        if owner.is_clustered:
+            self.units = [len({user.cluster for user in users}) for users in self.of_arm]
+        self._moments = {}
+
+    def moments(self, matrix, arm):
+        key = (id(matrix), arm)
+        if key not in self._moments:
+            self._moments[key] = matrix.moments(self.of_arm[arm], self.until)
+        return self._moments[key]
+
+    def quantile_values(self, matrix, arm):
+        """Sorted values, and per user those at or below the quantile (of rows only)."""
+        if self.merged:
+            return None, None
+        users = self.of_arm[arm]
+        if matrix.metric.get("per", "user") == "user":
+            return sorted((matrix.row(user)[0] for user in users),
+                          key=lambda v: (math.isnan(v), v)), None
+        values = [matrix.numbers.row_values(user) for user in users]
+        values = [own for own in values if own]
+        ordered = sorted((v for own in values for v in own), key=lambda v: (math.isnan(v), v))
+        if not ordered:
+            return [], None
+        middle = st.band_of(ordered, matrix.metric["level"])[0][1]
+        rows = [[float(sum(v <= middle for v in own)), float(len(own))] for own in values]
+        return ordered, st.Moments(_matrix(rows, 2))
+
+
+@dataclasses.dataclass
+class MetricReport:
+    metric: dict
+    values: list
+    moments: list
+    cap: float | None
+    comparisons: list = dataclasses.field(default_factory=list)
+
+    @property
+    def guardrail(self):
+        return self.metric.get("guardrail", False)
+
+    def json(self):
+        return {
+            "name": self.metric["name"], "kind": self.metric["type"],
+            "direction": self.metric.get("direction", "increase"), "guardrail": self.guardrail,
+            "values": self.values, "comparisons": [c.json() for c in self.comparisons],
+            "moments": self.moments, "cap": self.cap,
+        }
+
+
+class Comparison:
+    def __init__(self, owner, matrix, arm, slice_, fixed, shown, scale, reduction):
+        self.owner, self.matrix, self.arm, self.slice = owner, matrix, arm, slice_
+        self.fixed, self.shown, self.scale, self.reduction = fixed, shown, scale, reduction
+        self.non_inferiority = None
+        self.poor = self.family_poor = False
+        found = self.deciding()
+        self.p_adjusted = None if found is None else found.p
+
+    def deciding(self):
+        found = self.shown[self.scale]
+        return None if isinstance(found, Unavailable) else found
+
+    def unplanned(self):
+        return (self.owner.inference == "group_sequential"
+                and not self.owner.today(self.arm)[1])
+
+    def call(self):
+        if self.deciding() is None:
+            return "unavailable"
+        if not self.p_adjusted < self.owner.alpha or self.unplanned():
+            return "inconclusive"
+        rose = self.deciding().value > 0
+        wanted = self.matrix.metric.get("direction", "increase") == "increase"
+        return "better" if rose == wanted else "worse"
+
+    def is_close(self):
+        """A p-value that rounding could move across alpha, or an effect across 0."""
+        found = self.deciding()
+        if found is None:
+            return False
+        return (abs(self.p_adjusted - self.owner.alpha) < 1e-9 * self.owner.alpha
+                or self.p_adjusted < self.owner.alpha and abs(found.value) <= found.noise)
+
+    def json(self):
+        if self.poor:
+            return Unsure(st.POOR)
+        if self.is_close():
+            return Unsure("p is alpha")
+        owner = self.owner
+        fixed = self.fixed[self.scale]
+        fixed = None if isinstance(fixed, Unavailable) else fixed
+        found = self.deciding()
+        adjusted = self.p_adjusted
+        if adjusted is not None:
+            ratio = adjusted / found.p if found.p else 1
+            adjusted = Near(adjusted, ratio * _p(found.p, found).atol)
+        result = {
+            "arm": self.arm, "scale": self.scale, "p_adjusted": adjusted, "call": self.call(),
+            "unplanned_look": self.unplanned(),
+            "absolute": estimate_json(self.shown["absolute"]),
+            "relative": estimate_json(self.shown["relative"]),
+            "detectable": None if fixed is None else detectable(fixed, owner.alpha),
+            "variance_reduction": self.reduction if isinstance(self.reduction, (Unsure, type(None)))
+                                  else Near(self.reduction, 1e-9),
+            "impact": self.impact(), "non_inferiority": self.non_inferiority, "belief": None,
+            "further_users": further(fixed, owner.alpha),
+        }
+        if self.family_poor:
+            result["p_adjusted"] = result["call"] = Unsure(st.POOR)
+        if owner.inference == "bayesian" and found is not None:
+            noise = found.noise
+            known = st.belief(found, self.matrix.metric.get("direction", "increase"))
+            result["belief"] = {
+                k: Near(v, noise / found.error + 1e-15 * abs(found.value / found.error)
+                        if k == "chance_to_win"
+                        else noise + 1e-13 * (found.error + abs(found.value)))
+                for k, v in known.items()}
+        return result
+
+    def impact(self):
+        found = self.shown["absolute"]
+        if self.matrix.metric["type"] in ("ratio", "quantile") or isinstance(found, Unavailable):
+            return None
+        units = sum(self.slice.units if self.owner.is_switchback else self.slice.users_of)
+        wide = 1e-9 * (found.high - found.low) + found.noise
+        return {"value": Near(found.value * units, found.noise * units),
+                "low": Near(found.low * units, wide * units),
+                "high": Near(found.high * units, wide * units)}
+
+
+def detectable(estimate, alpha):
+    return (st.z_of(alpha) + st.z_of(0.4)) * estimate.error
+
+
+def further(estimate, alpha):
+    if estimate is None or estimate.value == 0:
+        return None if estimate is None else OneOf((None,), estimate.noise)
+    effort = (detectable(estimate, alpha) / estimate.value) ** 2
+    if abs(estimate.value) <= 1e6 * estimate.noise:
+        return Unsure("an effect of 0 but for rounding")
+    return Near(max(0.0, effort - 1), effort * 2 * estimate.noise / abs(estimate.value)
+                + 1e-12 * effort)
+
+
+def estimate_json(found):
+    if isinstance(found, Unavailable):
+        return {"unavailable": found.code}
+    return {"value": Near(found.value, found.noise), "error": found.error,
+            "df": None if math.isinf(found.df) else found.df, **_ends(found, "low", "high"),
+            "p": _p(found.p, found)}
+
+
+def _ends(found, low, high):
+    wide = 1e-9 * max(abs(found.value), found.high - found.low) + found.noise
+    return {low: Near(found.low, wide), high: Near(found.high, wide)}
+
+
+def _p(p, found):
+    """A p-value moves with z = value / error."""
+    z = found.value / found.error
+    return Near(p, 2 * found.noise / found.error + p * z * z * 1e-13)
+
+
+def _finite(value):
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _or_zero(value):
+    return value if math.isfinite(value) else 0.0
+
+
+@dataclasses.dataclass
+class BreakdownRow:
+    value: str
+    slice: Slice
+    metrics: list
+
+
+@dataclasses.dataclass
+class Breakdown:
+    name: str
+    rows: list
+    differences: list
+
+    def json(self):
+        unsure = [found for found in self.differences if isinstance(found, Unsure)]
+        return {
+            "dimension": self.name,
+            "rows": [{"value": row.value, "users": row.slice.users_of,
+                      "metrics": [m.json() for m in row.metrics]} for row in self.rows],
+            "differences": unsure[0] if unsure else self.differences,
+        }

@@ -1,0 +1,328 @@
+"""From rows to numbers per unit: who was exposed, in which arm, and what their rows add up to.
+
+Written from docs/experiments.md ("What counts") and docs/statistics/metric-types.md, as loops over
+rows. Where those pages are silent the README of this folder says what is taken for right.
+
+Invariant: a number is known as of every local day, because a report has a series.
+"""
+import collections
+import dataclasses
+import datetime
+import math
+import zoneinfo
+
+from reports import expressions as ex
+from reports.definitions import length
+from reports.statistics_of_arms import rank
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+FOREVER = math.inf
+
+
+@dataclasses.dataclass
+class User:
+    """An exposed user, or a region and stretch of time."""
+    key: object
+    arm: int
+    time: int | None  # of the first exposure
+    day: int | None  # local, since 1970
+    dimensions: dict  # name -> value as text
+    cluster: str = ""
+
+
+class Days:
+    """Local days of instants."""
+
+    def __init__(self, zone):
+        self.zone = zoneinfo.ZoneInfo(zone)
+        self.known = {}
+
+    def of(self, micros):
+        if micros not in self.known:
+            local = (EPOCH + datetime.timedelta(microseconds=micros)).astimezone(self.zone)
+            self.known[micros] = local.date().toordinal() - datetime.date(1970, 1, 1).toordinal()
+        return self.known[micros]
+
+
+def day_text(day):
+    return (datetime.date(1970, 1, 1) + datetime.timedelta(days=day)).isoformat()
+
+
+def passes(where, row, world):
+    return where is None or bool(where.of(row, world))
+
+
+class Exposed:
+    """The users of a definition, and what was found on the way."""
+
+    def __init__(self, world, definition):
+        self.world, self.definition = world, definition
+        self.days = Days(definition.get("time_zone", "UTC"))
+        self.start = definition.get("start_us")
+        self.end = definition.get("end_us")
+        self.rows = {}  # of tables, by user: see `Numbers.rows`
+        self.in_many = 0
+        self.unknown = collections.Counter()
+        self.users = []
+        names = {ex.as_text(v.get("value", v["name"])): i
+                 for i, v in enumerate(definition["variant"])}
+        for key, rows in self.exposures().items():
+            self.add(key, rows, names)
+        self.by_key = {user.key: user for user in self.users}
+
+    def within(self, time):
+        return self.start is None or (time is not None and self.start <= time < self.end)
+
+    def unit_of(self, row, user, time):
+        """The user, or the region and stretch; None for nobody."""
+        switch = self.definition.get("switchback")
+        if switch is None:
+            return None if user is None else user.of(row, self.world)
+        region, moment = switch["region"].of(row, self.world), time.of(row, self.world)
+        if region is None or moment is None:
+            return None
+        return region, moment // length(switch["every"])
+
+    def exposures(self):
+        found = collections.defaultdict(list)
+        asked = self.definition["exposures"]
+        for row in self.world.tables[asked["table"]].rows:
+            key = self.unit_of(row, asked.get("user"), asked.get("time"))
+            time = asked["time"].of(row, self.world) if "time" in asked else None
+            if key is None or not passes(asked.get("where"), row, self.world):
+                continue
+            if "time" in asked and not self.within(time):
+                continue
+            found[key].append((time, row))
+        return found
+
+    def add(self, key, rows, names):
+        asked = self.definition["exposures"]
+        arms = {ex.as_text(asked["variant"].of(row, self.world)) for _, row in rows}
+        if len(arms) > 1:
+            self.in_many += 1
+            return
+        arm, = arms
+        if arm not in names:
+            self.unknown[arm] += 1
+            return
+        times = [time for time, _ in rows if time is not None]
+        first = min(times, default=None)
+        at_first = [row for time, row in rows if time == first]
+
+        def then(of):
+            # Of exposures at the same instant the first value by its text.
+            return min(ex.as_text(of.of(row, self.world)) for row in at_first)
+
+        dimensions = {d["name"]: then(d.get("sql") or ex.column(d["name"]))
+                      for d in self.definition["dimension"]}
+        cluster = then(asked["cluster"]) if "cluster" in asked else ""
+        day = None if first is None else self.days.of(first)
+        self.users.append(User(key, names[arm], first, day, dimensions, cluster))
+
+
+@dataclasses.dataclass
+class Number:
+    """One number per user: how it is made of the rows of a table."""
+    aggregate: str  # sum, any, distinct, steps
+    value: object = None  # an Expression
+    where: list = dataclasses.field(default_factory=list)  # all must hold
+    low: float = 0  # microseconds after the exposure
+    high: float = FOREVER
+    cap: object = None
+    at_least: float | None = None
+    steps: list = dataclasses.field(default_factory=list)
+    reached: int = 0
+
+
+class Numbers:
+    """The numbers of one metric."""
+
+    def __init__(self, exposed, metric):
+        self.exposed, self.world, self.metric = exposed, exposed.world, metric
+        asked = exposed.definition["exposures"]
+        self.table = metric.get("table", asked["table"])
+        self.user = metric.get("user", asked.get("user"))
+        self.time = metric.get("time", asked.get("time"))
+        self.timed = self.time is not None and "time" in asked
+        self.is_switchback = "switchback" in exposed.definition
+        self.caps = {}
+        self.columns = self.columns_of()
+        self.found = {}  # (column number, user key) -> [(day, value)]
+
+    def columns_of(self):
+        """The figure's one or two numbers, then those before exposure."""
+        m, kind = self.metric, self.metric["type"]
+        where = filters(m)
+        low, high = self.window()
+        one = ex.number("1", lambda row: 1)
+
+        def made(aggregate, value, more=(), **others):
+            return Number(aggregate, value, [*where, *more], low, high, **others)
+
+        if kind in ("proportion", "retention"):
+            columns = [made("any", m.get("value", one))]
+        elif kind == "threshold":
+            columns = [made("sum", m["value"], at_least=m["at_least"])]
+        elif kind in ("mean", "count"):
+            columns = [made("sum", m.get("value", one), cap=m.get("cap"))]
+        elif kind == "distinct":
+            columns = [made("distinct", m["value"], cap=m.get("cap"))]
+        elif kind == "quantile":
+            columns = [made("sum", m["value"])]
+        elif kind == "ratio":
+            columns = [made("sum", m[side]["value"], filters(m[side]))
+                       for side in ("numerator", "denominator")]
+        else:
+            columns = [made("steps", None, steps=m["steps"], reached=m["reached"])]
+        if "cuped" in m:
+            pre = length(m["cuped"]["pre"])
+            before = [dataclasses.replace(c, low=-pre, high=0) for c in columns]
+            # Further covariates have a filter of their own, not the metric's.
+            before += [Number("sum", w["value"], filters(w), -pre, 0)
+                       for w in m["cuped"].get("with", [])]
+            columns += before
+        return columns
+
+    def window(self):
+        window = self.metric.get("window")
+        if window is None:
+            return 0, FOREVER
+        if isinstance(window, str):
+            return 0, length(window)
+        return length(window["from"]), length(window["to"]) if "to" in window else FOREVER
+
+    def rows(self):
+        """user -> [(time, row)] of users who are exposed, within the period."""
+        known = self.exposed.rows
+        key = (self.table, self.user and self.user.sql, self.time and self.time.sql)
+        if key not in known:
+            found = collections.defaultdict(list)
+            for row in self.world.tables[self.table].rows:
+                time = self.time.of(row, self.world) if self.time else None
+                unit = self.exposed.unit_of(row, self.user, self.time)
+                if unit not in self.exposed.by_key:
+                    continue
+                if self.time and self.exposed.end is not None and (
+                        time is None or time >= self.exposed.end):
+                    continue
+                found[unit].append((time, row))
+            known[key] = found
+        return known[key]
+
+    def counted(self, column, user):
+        """[(time, row)] in the column's window that pass its filters."""
+        return [(time, row) for time, row in self.rows().get(user.key, ())
+                if self.in_window(column, user, time) and self.is_wanted(column, row)]
+
+    def in_window(self, column, user, time):
+        if self.timed and not self.is_switchback:
+            if time is None or user.time is None:
+                return False
+            return user.time + column.low <= time < user.time + column.high
+        return not (self.time and self.exposed.start is not None and time < self.exposed.start)
+
+    def is_wanted(self, column, row):
+        return all(passes(where, row, self.world) for where in column.where) and (
+            not column.steps
+            or any(passes(step["where"], row, self.world) for step in column.steps))
+
+    def raw(self, column, user, until=None):
+        """The number before cap and threshold; `until`: rows of local days up to this one."""
+        rows = self.counted(column, user)
+        if until is not None and self.timed and column.high > 0:
+            rows = [(t, r) for t, r in rows if self.exposed.days.of(t) <= until]
+        if column.aggregate == "steps":
+            return float(steps_done(rows, column.steps, self.world) >= column.reached)
+        values = [column.value.of(row, self.world) for _, row in rows]
+        values = [value for value in values if value is not None]
+        if column.aggregate == "distinct":
+            return float(len({"nan" if value != value else value for value in values}))
+        if column.aggregate == "any":
+            return float(any(float(value) != 0 for value in values))
+        return total([float(value) for value in values])
+
+    def number(self, place, user, until=None):
+        key = (place, user.key, until)
+        if key not in self.found:
+            self.found[key] = self._number(place, user, until)
+        return self.found[key]
+
+    def _number(self, place, user, until):
+        column = self.columns[place]
+        raw = self.raw(column, user, until)
+        if column.cap is not None:
+            cap = self.cap(place)
+            raw = cap if raw > cap else raw
+        if column.at_least is not None:
+            return float(raw >= column.at_least)
+        return raw
+
+    def cap(self, place):
+        """One cap for all arms and days: a number, or a quantile of all users' numbers."""
+        cap = self.columns[place].cap
+        if not isinstance(cap, str):
+            return float(cap)
+        if place not in self.caps:
+            raws = [self.raw(self.columns[place], user) for user in self.exposed.users]
+            raws.sort(key=lambda number: (math.isnan(number), number))
+            level = float(cap.strip().rstrip("%").strip()) / 100
+            self.caps[place] = raws[rank(len(raws), level) - 1] if raws else math.inf
+        return self.caps[place]
+
+    def row_values(self, user):
+        """Of a quantile per row: single values that are not NULL."""
+        column = self.columns[0]
+        values = [column.value.of(row, self.world) for _, row in self.counted(column, user)]
+        return [float(value) for value in values if value is not None]
+
+
+def filters(term):
+    return [term["where"]] if "where" in term else []
+
+
+def total(values):
+    if all(map(math.isfinite, values)):
+        return math.fsum(values)
+    return sum(values)
+
+
+def steps_done(rows, steps, world):
+    """How many steps, from the first, rows passed in this order: each by a later row, or by another
+    one at the same instant."""
+    rows = [(time if time is not None else 0,
+             [passes(step["where"], row, world) for step in steps]) for time, row in rows]
+    rows = [(time, bits) for time, bits in rows if any(bits)]
+    rows.sort(key=lambda pair: pair[0])
+    return furthest(rows, len(steps))
+
+
+def furthest(rows, steps):
+    """The most steps that rows sorted by time can make: rows at one instant come in any order."""
+    reached, at = 0, 0
+    while at < len(rows):
+        end = at
+        while end < len(rows) and rows[end][0] == rows[at][0]:
+            end += 1
+        reached = at_once([bits for _, bits in rows[at:end]], reached, steps)
+        at = end
+    return reached
+
+
+def at_once(rows, reached, steps):
+    """The furthest that rows at one instant lead, each used for one step at most: a matching of
+    steps `reached`, `reached` + 1, … with rows."""
+    taken = {}
+
+    def place(step, seen):
+        for number, bits in enumerate(rows):
+            if bits[step] and number not in seen:
+                seen.add(number)
+                if number not in taken or place(taken[number], seen):
+                    taken[number] = step
+                    return True
+        return False
+
+    while reached < steps and place(reached, set()):
+        reached += 1
+    return reached

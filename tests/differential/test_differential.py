@@ -1,0 +1,302 @@
+"""Two minutes of statements that nobody wrote, and tests of the tester itself.
+
+    UPLAKE_BIN=target/release/uplake pytest -q tests/differential
+
+UPLAKE_DIFFERENTIAL_SECONDS is how long (default 120), UPLAKE_DIFFERENTIAL_SEED the first world.
+"""
+
+import dataclasses
+import math
+import os
+import random
+
+import pyarrow as pa
+import pytest
+
+import compare
+import engines
+import expressions
+import functions
+import grammar
+import known
+import models
+import oracles
+import reduce
+import run
+import schemas
+import shapes
+import tree
+from tree import Call, Column, Item, Literal, Order, Select, TableRef
+
+SECONDS = os.environ.get("UPLAKE_DIFFERENTIAL_SECONDS", "120")
+SEED = os.environ.get("UPLAKE_DIFFERENTIAL_SEED")
+UPLAKE = os.environ.get("UPLAKE_BIN", "uplake")
+
+
+def test_statements_have_the_answers_of_duckdb(tmp_path, capsys):
+    arguments = ["--seconds", SECONDS, "--uplake", UPLAKE, "--folder", str(tmp_path)]
+    options = run.parse(arguments + (["--seed", SEED] if SEED else []))
+    report = run.run(options)
+    with capsys.disabled():
+        print(f"\nseed {options.seed}\n{run.summary(report)}")
+    assert not report.different, run.summary(report) + "\n\n" + "\n\n".join(report.texts[:5])
+    assert report.compared > 20 * float(SECONDS) / 120, "hardly anything was compared"
+
+
+# The comparator
+
+
+def table(**columns):
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ([1, 2, 2], [1, 2]),
+        ([1, 2, 2], [1, 1, 2]),
+        ([1, None], [1, 0]),
+        (["a", ""], ["a", None]),
+        ([1.0, math.nan], [1.0, None]),
+        ([1.0, 2.0], [1.0, 2.0000001]),
+        ([math.inf], [1.7976931348623157e308]),
+        ([True], [1]),
+        ([[1, 2]], [[2, 1]]),
+        ([9007199254740993], [9007199254740992]),
+    ],
+)
+def test_a_difference_is_noticed(ours, theirs):
+    assert compare.difference(table(c=ours), table(c=theirs), False, 0) is not None
+    assert compare.difference(table(c=theirs), table(c=ours), False, 0) is not None
+
+
+def test_the_order_counts_only_where_it_is_asked_for():
+    ours, theirs = table(c=[1, 2, 3]), table(c=[3, 2, 1])
+    assert compare.difference(ours, theirs, False, 0) is None
+    assert compare.difference(ours, theirs, True, 0) is not None
+
+
+def test_a_computed_double_may_differ_in_its_last_digits_and_no_more():
+    ours, theirs = table(c=[0.1 + 0.2, 5.0]), table(c=[5.0, 0.3])
+    assert compare.difference(ours, theirs, False, compare.TOLERANCE) is None
+    assert compare.difference(ours, theirs, False, 0) is not None
+    assert compare.difference(table(c=[1.0]), table(c=[1.0 + 1e-8]), False, compare.TOLERANCE)
+
+
+def test_nan_is_nan_and_zero_has_no_sign():
+    ours, theirs = table(c=[math.nan, -0.0]), table(c=[0.0, math.nan])
+    assert compare.difference(ours, theirs, False, 0) is None
+
+
+def test_other_columns_and_types_are_noticed():
+    assert compare.difference(table(a=[1]), table(a=[1], b=[1]), False, 0)
+    assert "column 0 is double" in compare.difference(table(a=[1.0]), table(a=[1]), False, 0)
+
+
+# Worlds and statements
+
+
+def test_a_world_and_its_statements_are_functions_of_the_seed():
+    for seed in range(20):
+        first, again = schemas.make(seed), schemas.make(seed)
+        assert repr(first) == repr(again)
+        texts = []
+        for world in (first, again):
+            made = grammar.Grammar(random.Random(seed), world)
+            queries = [made.statement() for _ in range(5)] + [
+                shapes.statement(made) for _ in range(5)
+            ]
+            texts.append([tree.sql(q, "uplake") for q in queries])
+        assert texts[0] == texts[1]
+
+
+def test_every_shape_is_made():
+    made = set()
+    for seed in range(60):
+        given = grammar.Grammar(random.Random(seed), schemas.make(seed))
+        for _, shape in shapes.SHAPES:
+            try:
+                made.add(shape.__name__ if shape(given) is not None else None)
+            except expressions.Impossible:
+                continue
+    assert made >= {shape.__name__ for _, shape in shapes.SHAPES}
+
+
+def test_rows_are_cut_off_only_in_a_total_order():
+    cut = 0
+    for seed in range(30):
+        made = grammar.Grammar(random.Random(seed), schemas.make(seed))
+        for query in [made.statement() for _ in range(20)] + [
+            shapes.statement(made) for _ in range(20)
+        ]:
+            assert tree.has_one_answer(query), tree.sql(query, "uplake")
+            cut += any(getattr(n, "limit", None) is not None for n in tree.walk(query))
+    assert cut > 50
+
+
+def test_brackets_stand_where_precedence_asks_for_them():
+    a, b = Column("t", "a", "bool"), Column("t", "b", "bool")
+    distinct = Call(functions.named("IS DISTINCT FROM", "bool", "bool"), [a, b], "bool")
+    both = Call(functions.AND_, [distinct, b], "bool")
+    assert tree.Renderer("uplake").expression(both) == "t.a IS DISTINCT FROM t.b AND t.b"
+    inside = Call(distinct.function, [a, Call(functions.AND_, [a, b], "bool")], "bool")
+    assert tree.Renderer("uplake").expression(inside) == "t.a IS DISTINCT FROM (t.a AND t.b)"
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps"),
+    [
+        ("", 0),
+        ("0:2", 0),
+        ("0:1,5000000:2", 2),
+        ("0:1,20000000:2", 1),
+        ("5:3", 2),
+        ("0:2,1:1", 1),
+        ("0:1,9000000:1,15000000:2,16000000:4", 3),
+    ],
+)
+def test_the_model_of_a_funnel_follows_its_definition(rows, steps):
+    assert models.window_funnel(10, rows) == steps
+
+
+# The reducer
+
+
+def test_a_statement_is_reduced_to_what_fails():
+    made = grammar.Grammar(random.Random(3), schemas.make(3))
+    planted = Call(functions.named("contains", "text"), [Literal("planted", "text")], "bool")
+    for _ in range(10):
+        query = made.until_made(lambda: made.select(1, ["int", "text"], None))
+        query.where = Call(
+            functions.AND_,
+            [
+                made.boolean(
+                    2,
+                    expressions.RowLeaves(expressions.Relation([Column("t", "n", "int")], None, 1)),
+                    0,
+                ),
+                planted,
+            ],
+            "bool",
+        )
+        fails = lambda q: any(n == planted for n in tree.walk(q))
+        small = reduce.statement(query, fails, float("inf"))
+        assert fails(small)
+        assert len(tree.sql(small, "uplake")) < 200
+
+
+def test_rows_and_clauses_are_reduced_to_what_fails():
+    world = next(
+        w
+        for w in map(schemas.make, range(100))
+        if len(w.table("events").pieces) > 1 and len(w.table("events").rows()) > 20
+    )
+    wanted = world.table("events").rows()[7][0]
+    query = Select([Item(Column("events", "rid", "int"))], TableRef("events", "events"))
+    fails = lambda w: any(r[0] == wanted for t in w.tables for r in t.rows())
+    small = reduce.tables(world, query, fails, float("inf"))
+    assert [t.name for t in small.tables] == ["events"]
+    assert [r[0] for r in small.table("events").rows()] == [wanted]
+    assert small.table("events").indexed_by == [] and small.table("events").partitioned_by == []
+
+
+@pytest.fixture
+def court(tmp_path):
+    world = next(w for w in map(schemas.make, range(200)) if 5 < len(w.table("events").rows()) < 50)
+    found = oracles.Court(world, UPLAKE, tmp_path / "court")
+    yield found
+    found.close()
+
+
+def test_a_planted_difference_is_found_reduced_and_printed(court, tmp_path, monkeypatch):
+    """DuckDB is told another statement: abs() for the minus of Uplake."""
+    wrong = functions.scalar("minus", "int", "int", "- {0}", "abs({0})")
+    rid = Column("t", "rid", "int")
+    query = Select(
+        [Item(Call(wrong, [rid], "int"), "c0"), Item(rid, "c1")],
+        TableRef("events", "t"),
+        Call(functions.named("is NOT NULL", "int"), [rid], "bool"),
+        order=[Order(1), Order(2)],
+    )
+    failure = court.check(query)
+    assert failure.kind == "different" and known.explain(failure) is None
+    small = reduce.reduce(failure, court, UPLAKE, tmp_path, lambda _: True, 20)
+    text = reduce.test_text(small)
+    assert "SELECT - t.rid AS c0 FROM events AS t\n" in text
+    assert len(small.world.table("events").rows()) == 1
+    assert "CREATE TABLE events" in text and "----" in text
+
+
+def test_a_refusal_is_a_failure_and_a_dead_process_is_replaced(court):
+    refused = functions.scalar(
+        "no such function", "int", "int", "no_such_function({0})", "abs({0})"
+    )
+    query = Select(
+        [Item(Call(refused, [Column("t", "rid", "int")], "int"), "c0")], TableRef("events", "t")
+    )
+    assert court.check(query).kind == "refused"
+    assert court.check_batch([query])[0].kind == "refused"
+    court.session("duckdb").process.kill()
+    whole = Select([Item(Column("t", "rid", "int"), "c0")], TableRef("events", "t"))
+    assert court.check(whole).kind == "died"
+    assert court.check(whole) is None
+    assert court.check_batch([whole, whole]) == [None, None]
+
+
+def test_what_is_refused_by_choice_says_so(court):
+    session = court.session("duckdb")
+    session.ask("CREATE TABLE t AS SELECT 1 AS x")
+    session.ask("CREATE TABLE u AS SELECT 1 AS x")
+    for statement, message, _ in known.REFUSED:
+        with pytest.raises(engines.Refused, match=message) as refused:
+            session.ask(statement)
+        assert not isinstance(refused.value, engines.Died), statement
+
+
+def test_a_session_answers_what_was_asked_last(court):
+    session = court.session("duckdb")
+    assert session.ask("SELECT 1 AS a").to_pylist() == [{"a": 1}]
+    with pytest.raises(engines.Refused):
+        session.ask("SELECT nothing")
+    long_list = ", ".join(map(str, range(5000)))
+    assert session.ask(f"SELECT 7 IN ({long_list}) AS a").to_pylist() == [{"a": True}]
+
+
+# What is known
+
+
+def failure_of(query, message, kind="refused", world=0):
+    return oracles.Failure(schemas.make(world), "duckdb", query, kind, message)
+
+
+def test_a_known_difference_is_no_wider_than_its_reason():
+    n = Column("t", "n", "int")
+    window = tree.Window(functions.named("bit_or", "int"), [n], tree.Over([], [Order(n)]), "int")
+    sliding = Select([Item(window, "c0")], TableRef("events", "t"))
+    plain = Select([Item(n, "c0")], TableRef("events", "t"))
+    message = "Aggregate cannot slide: `retract_batch` is not implemented: bit_or"
+    assert "sliding" in known.explain(failure_of(sliding, message))
+    assert known.explain(failure_of(plain, message)) is None
+    assert known.explain(failure_of(sliding, "Another error")) is None
+    assert known.explain(failure_of(sliding, message, "died")) is None
+    assert known.explain(failure_of(sliding, message, "different")) is None
+    twice = Select([Item(n), Item(n)], TableRef("events", "t"))
+    assert known.explain(failure_of(twice, "Projections require unique expression names"))
+    assert known.explain(failure_of(plain, "Projections require unique expression names")) is None
+
+
+def test_the_sign_of_zero_explains_only_orders_of_doubles():
+    minus = [Item(Literal(-0.0, "wild"), "c0")]
+    ordered = Select(minus, order=[Order(1)])
+    assert known.explain(failure_of(ordered, "row 0: …", "different"))
+    assert known.explain(failure_of(Select(minus), "row 0: …", "different")) is None
+
+
+def test_an_open_fault_never_explains_other_rows():
+    double = Select([Item(Column("t", "v", "wild"), "c0")], TableRef("events", "t"), limit=3)
+    message = "panicked at aggregates/topk/hash_table.rs"
+    assert "open fault" in known.explain(failure_of(double, message, "died"))
+    assert known.explain(failure_of(double, message, "different")) is None
+    assert (
+        known.explain(failure_of(dataclasses.replace(double, limit=None), message, "died")) is None
+    )

@@ -1,0 +1,190 @@
+"""Where uplake means to differ from DataFusion's files: statements that docs/sql.md does not
+promise, and the types that a table keeps.
+
+Not here: running (`datafusion_tests`), how a rule is asked (`sqllogictest.Rule`).
+"""
+
+import datetime as dt
+import re
+
+from sqllogictest import NoSuchTable, Rule, same_row
+
+REFUSED = [
+    Rule("UPDATE and MERGE", message="UPDATE and MERGE are not supported"),
+    Rule("views", sql=r"^\s*(create|drop|alter)\b.*\bview\b"),
+    Rule("external tables", sql=r"^\s*create\s+(or replace\s+)?(unbounded\s+)?external\b"),
+    Rule(
+        "catalogs and schemas beside the lake's",
+        message=r"(Create|Drop)Catalog(Schema)? is not supported|is not a table of the lake",
+    ),
+    Rule("functions that users write", message=r"(Create|Drop)Function is not supported"),
+    Rule(
+        "SIMILAR TO, EXCEPT ALL and INTERSECT ALL",
+        message=r"(SIMILAR TO|EXCEPT ALL and INTERSECT ALL) (is|are) not supported",
+    ),
+    Rule("ANY and ALL beside = ANY and <> ALL", message=r"(ANY|ALL) \(subquery\) is supported"),
+    Rule(
+        "DELETE with more than WHERE and a condition on its own columns",
+        sql=r"^\s*delete\b",
+        message="not supported|WHERE only",
+    ),
+    Rule(
+        "CREATE OR REPLACE, TEMPORARY, DEFAULT, UNIQUE",
+        sql=r"^\s*create\b",
+        message=r"(TABLE|TEMPORARY|UNIQUE|form of CREATE TABLE) (is|are) not",
+    ),
+    Rule(
+        "INSERT OVERWRITE, REPLACE and TRUNCATE",
+        sql=r"^\s*(insert|replace|truncate)\b",
+        message="not supported",
+    ),
+    Rule("transactions", sql=r"^\s*(begin|commit|rollback|start\s+transaction)\b"),
+    Rule("settings of DataFusion", sql=r"^\s*(re)?set\s+\"?datafusion\b"),
+    Rule(
+        "prepared statements",
+        sql=r"^\s*(prepare|execute|deallocate)\b",
+        message="not supported|does not exist",
+    ),
+    Rule("SELECT INTO", sql=r"\bselect\b.*\binto\b", message="not supported"),
+    Rule("catalogs and schemas beside the lake's", sql=r"\bdatafusion\.public\b"),
+    Rule("names of tables with other signs than letters, digits and _", message="table name `"),
+    Rule(
+        "functions that DataFusion's runner makes in Rust",
+        message=r"Invalid function '(async_abs|example)'",
+    ),
+    Rule("UUID", message="Unsupported SQL type UUID"),
+    Rule("tables without a column", message="a table needs a column"),
+    Rule(
+        "answered, but in a type of Arrow that Python does not read",
+        message="Arrow IPC field metadata cannot encode",
+    ),
+    Rule(
+        "types that a table cannot hold",
+        sql=r"^\s*(create\s+table|insert)\b",
+        message=r"Can't cast value 18446744073709551615|to FixedSizeBinary",
+    ),
+    Rule(
+        "GROUP BY a key does not stand for the row's other columns",
+        message="must appear in GROUP BY clause|Correlated scalar subquery must be aggregated",
+    ),
+    Rule("tables that a refused DROP left", sql=r"^\s*create\b", message="exists already"),
+    Rule("times beyond those of nanoseconds", message="converted value exceeds"),
+    Rule("an overflow in rows past LIMIT", sql=r"\blimit\b", message="overflow on abs"),
+    NoSuchTable("tables that DataFusion's runner makes in Rust", message="there is no table"),
+    Rule(
+        "types that a table cannot hold",
+        sql=r"^\s*create\s+table\b",
+        message=r"Unsupported SQL type|cannot be (stored|kept)|no type for|types are text, bigint",
+    ),
+    Rule(
+        "files in place that are not Parquet, CSV or JSON, by their name's end",
+        raw=r"from\s+'[^']*(\.avro|\.arrow|/[^'/.]*)'",
+        message="no file matches",
+    ),
+]
+
+DIFFERS = [
+    Rule(
+        "answered here, not by DataFusion", expected=r"not implemented|Invalid \\\(non-executable"
+    ),
+    Rule(
+        "DataFusion's files expect a wrong answer and say so: NULL NOT IN … OR",
+        sql=r"\bnot\s+in\b.*\bor\b.*\bnot\s+in\b",
+        expected=r"NULL e",
+    ),
+    Rule(
+        "tables without an end", sql=r"\b(unbounded|\w*infinite)\w*", expected=r"\A\Z|SanityCheck"
+    ),
+    Rule("times beyond those of nanoseconds", sql=r"\bint96_from_spark\b"),
+    Rule("external tables", expected="incorrect number of fields"),
+    Rule("EXPLAIN shows uplake's own plans", sql=r"^\s*explain\b"),
+    Rule("SHOW and DESCRIBE have columns of their own", sql=r"^\s*(show|desc|describe)\b"),
+    Rule(
+        "information_schema names uplake's catalog and is always there",
+        sql=r"\binformation_schema\b",
+    ),
+    Rule(
+        "information_schema names uplake's catalog and is always there",
+        expected=r"information_schema",
+    ),
+    Rule("functions that users write", expected="Invalid function"),
+    Rule(
+        "capitals: columns are found whatever their case, tables in lower case",
+        expected=r"[Cc]olumn names are case|table '\w+\.public\.\w+' not found",
+    ),
+    Rule("memory is bounded by --memory", expected="Resources exhausted"),
+    Rule("names of data files and rows in them", sql=r"\b(input_file_name|file_row_index)\b"),
+    Rule("views", sql=r"^\s*drop\s+table\s+\w+", expected="doesn't exist"),
+    Rule("timestamptz without a zone is in UTC", raw=r"arrow_cast\('[^']*'::timestamptz"),
+    Rule(
+        "tables keep Delta's types: microseconds in UTC, dates without a time, signed numbers",
+        sql=r"\barrow_(typeof|field)\(.*\bfrom\b",
+    ),
+    Rule("files in place are read always", raw=r"from\s+'", expected="not found"),
+    Rule("external tables", sql=r"^\s*create\s+(unbounded\s+)?external\b"),
+]
+
+KEPT_TYPES = "tables keep Delta's types: microseconds in UTC, dates without a time, signed numbers"
+TIMES = re.compile(
+    r"([+-]?\d{4,6}-\d\d-\d\d)(?:T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?)?"
+)
+TYPES = [
+    (re.compile(r"Dictionary\(\w+, ((?:[^()]|\([^()]*\))+)\)"), r"\1"),
+    (re.compile(r"\b(Large)?(Utf8|Binary|List)(View)?\b"), r"\2"),
+    (re.compile(r"Timestamp\([^()]*\)"), "Timestamp"),
+    (re.compile(r"\bUInt8\b"), "Int16"),
+    (re.compile(r"\bUInt16\b"), "Int32"),
+    (re.compile(r"\bUInt(32|64)\b"), "Int64"),
+    (re.compile(r"\bFloat16\b"), "Float32"),
+    (re.compile(r",? ?field: '\w+'"), ""),
+    (re.compile(r"\bDate64\b"), "Date32"),
+    (re.compile(r"nullable: false"), "nullable: true"),
+    (re.compile("non-null ?"), ""),
+    (re.compile(r"\bDecimal128\(20, 0\)"), "Int64"),
+]
+
+
+def as_kept(line):
+    """A row's text with each time in UTC and whole microseconds, and types as tables have them."""
+    for pattern, kept in TYPES:
+        line = pattern.sub(kept, line)
+    line = TYPES[0][0].sub(r"\1", line)
+    return TIMES.sub(one_time, line)
+
+
+def one_time(found):
+    day, clock, part, zone = found.groups()
+    if clock is None:
+        return day + "T00:00:00.000000"
+    micros = (part or "").ljust(6, "0")[:6]
+    if zone in (None, "Z") or len(day) != 10:
+        return f"{day}T{clock}.{micros}"
+    try:
+        when = dt.datetime.fromisoformat(f"{day}T{clock}{zone}").astimezone(dt.timezone.utc)
+    except (ValueError, OverflowError):
+        return found[0]
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{micros}"
+
+
+def same_as_kept(got, want):
+    """Rows as lists of words."""
+    if not re.search(r"\d\dT\d\d", " ".join(word for row in got for word in row)):
+        want = [[re.sub(r"(\d-\d\d)T[\d:.]+", r"\1", word) for word in row] for row in want]
+    got, want = ([as_kept(" ".join(row)).split() for row in rows] for rows in (got, want))
+    return len(got) == len(want) and all(map(same_row, sorted(got), sorted(want)))
+
+
+# Tables whose rows cannot be the file's: what a CREATE says, and why.
+OTHER_ROWS = [
+    (
+        re.compile(
+            r"at\s+time\s+zone\s+'(?!utc)|Timestamp\(\w+, (?:Some\()?\\?\"(?!UTC|\+00)",
+            re.IGNORECASE,
+        ),
+        "tables keep times in UTC, not in another zone",
+    ),
+    (
+        re.compile(r"to_timestamp_nanos|Timestamp\((?:ns|Nanosecond)", re.IGNORECASE),
+        "tables keep microseconds",
+    ),
+]
