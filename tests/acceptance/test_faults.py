@@ -42,7 +42,7 @@ def shop(lake):
     return lake
 
 
-def script(folder, *statements):
+def _script(folder, *statements):
     """A file with a statement in each line."""
     file = folder / "script.sql"
     file.write_text(";\n".join(statements) + "\n")
@@ -51,7 +51,7 @@ def script(folder, *statements):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_batch_shares_groupings_that_have_a_column_twice(shop, folder, threads):
-    file = script(folder, "SELECT 1 AS innocent", *GROUPED_TWICE)
+    file = _script(folder, "SELECT 1 AS innocent", *GROUPED_TWICE)
     alone = shop.run("sql", "-f", file, "--format", "json")
     batch = shop.run("sql", "--batch", file, "--format", "json", "--threads", threads)
     assert batch.out == alone.out
@@ -60,14 +60,14 @@ def test_a_batch_shares_groupings_that_have_a_column_twice(shop, folder, threads
 
 def test_a_batch_of_two_such_statements_answers_both(shop, folder):
     for two in itertools.combinations(GROUPED_TWICE, 2):
-        file = script(folder, *two)
+        file = _script(folder, *two)
         batch = shop.run("sql", "--batch", file, "--format", "json")
         assert batch.out == shop.run("sql", "-f", file, "--format", "json").out
 
 
 @pytest.mark.parametrize("refused", REFUSED)
 def test_a_script_answers_what_comes_before_a_refused_statement(shop, folder, refused):
-    file = script(folder, "SELECT 1 AS a", refused, "SELECT 2 AS b")
+    file = _script(folder, "SELECT 1 AS a", refused, "SELECT 2 AS b")
     result = shop.refused("sql", "-f", file, "--format", "csv", says=["statement 2 (line 2): "])
     assert result.out == "a\n1\n"
     given = shop.refused("sql", "--format", "csv", stdin=file.read_bytes(), says=["statement 2"])
@@ -77,16 +77,16 @@ def test_a_script_answers_what_comes_before_a_refused_statement(shop, folder, re
 @pytest.mark.parametrize("refused", REFUSED)
 def test_what_a_script_wrote_before_a_refused_statement_stays(shop, folder, refused):
     first, last = "INSERT INTO t VALUES ('c', 9)", "INSERT INTO t VALUES ('d', 10)"
-    file = script(folder, first, refused, last)
+    file = _script(folder, first, refused, last)
     shop.refused("sql", "-f", file)
     assert shop.json("SELECT sum(x) AS n FROM t WHERE x > 4") == [{"n": 9}]
 
 
 def test_text_too_long_for_a_column_is_the_statements_error_alone(shop, folder):
     long = "SELECT length({}(k, 2000000000, 'x')) AS n FROM t"
-    file = script(folder, "SELECT 1 AS a", long.format("lpad"), "SELECT 2 AS b")
+    file = _script(folder, "SELECT 1 AS a", long.format("lpad"), "SELECT 2 AS b")
     assert shop.refused("sql", "-f", file, "--format", "csv").out == "a\n1\n"
-    file = script(folder, "SELECT 1 AS a", long.format("rpad"), "SELECT 2 AS b")
+    file = _script(folder, "SELECT 1 AS a", long.format("rpad"), "SELECT 2 AS b")
     batch = shop.run("sql", "--batch", file, "--format", "csv", code=1)
     assert batch.out == "a\n1\nb\n2\n"
     assert "error in statement 2 (line 2): " in batch.err, batch
@@ -113,7 +113,7 @@ SETTINGS = [
 def test_a_setting_is_refused_or_has_its_effect_and_right_answers(
     shop, folder, setting, query, rows
 ):
-    file = script(folder, f"SET {setting}", query)
+    file = _script(folder, f"SET {setting}", query)
     result = shop.run("sql", "-f", file, "--format", "json", code=None)
     if result.code == 0:
         assert rows is not None, f"SET {setting} is taken and does nothing:\n{result}"
@@ -212,6 +212,6 @@ def test_users_without_values_have_null_on_any_number_of_threads(lake, folder, t
     ]
     alone = [row for one in statements for row in lake.json(one, "--threads", threads)]
     assert alone == expected
-    file = script(folder, *statements)
+    file = _script(folder, *statements)
     batch = lake.run("sql", "--batch", file, "--format", "json", "--threads", threads)
     assert [json.loads(line) for line in batch.out.splitlines()] == expected

@@ -50,6 +50,7 @@ class Relation:
     keys: list
     rows: int
     primary_key: list = dataclasses.field(default_factory=list)
+    unique: bool = True  # are its rows different? If not, two windows may order equal ones apart
 
     def of(self, kind):
         return [c for c in self.columns if c.type == kind]

@@ -76,8 +76,12 @@ def scalars():
         same("+", "int", "int int", "{0} + {1}", level=ADD),
         same("-", "int", "int int", "{0} - {1}", level=ADD),
         same("*", "int", "int int", "{0} * {1}", level=MULTIPLY),
-        same("/", "int", "int int", "{0} / nullif({1}, 0)", "({0} // nullif({1}, 0))", level=0),
-        same("%", "int", "int int", "{0} % nullif({1}, 0)", "({0} % nullif({1}, 0))", level=0),
+        same(
+            "/", "int", "int int", "{0} / nullif({1}, 0)", "({0} // nullif({1}, 0))", level=MULTIPLY
+        ),
+        same(
+            "%", "int", "int int", "{0} % nullif({1}, 0)", "({0} % nullif({1}, 0))", level=MULTIPLY
+        ),
         same("minus", "int", "int", "- {0}", level=MINUS),
         same("abs", "int", "int", "abs({0})"),
         same("to big", "big", "int", "coalesce({0}, 0)"),
@@ -87,7 +91,14 @@ def scalars():
         same("ascii", "int", "text", "ascii({0})", "CAST(ascii({0}) AS BIGINT)"),
         same("case of bool", "int", "bool", "CASE WHEN {0} THEN 1 ELSE 0 END"),
         same("floor of double", "int", "double", "CAST(floor({0}) AS BIGINT)"),
-        same("cardinality", "int", "ints", "array_length({0})", "CAST(len({0}) AS BIGINT)"),
+        # Lengths of lists have no sign in Uplake, and mix badly with numbers that have one.
+        same(
+            "cardinality",
+            "int",
+            "ints",
+            "CAST(array_length({0}) AS BIGINT)",
+            "CAST(len({0}) AS BIGINT)",
+        ),
         same("element", "int", "ints", "{0}[1]", "{0}[1]"),
         # doubles
         same("+", "double", "double double", "{0} + {1}", level=ADD),
@@ -110,6 +121,7 @@ def scalars():
             "double double",
             "{0} / nullif({1}, 0)",
             "({0} / nullif({1}, 0))",
+            MULTIPLY,
             computed=True,
         ),
         same("power", "wild", "int", "power(CAST({0} AS DOUBLE), 2)"),
@@ -208,7 +220,13 @@ def scalars():
         ),
         same("array_append", "nested", "nested ints", "array_append({0}, {1})"),
         same("flatten", "ints", "nested", "flatten({0})"),
-        same("array_length", "int", "nested", "array_length({0})", "CAST(len({0}) AS BIGINT)"),
+        same(
+            "array_length",
+            "int",
+            "nested",
+            "CAST(array_length({0}) AS BIGINT)",
+            "CAST(len({0}) AS BIGINT)",
+        ),
     ]
     for part in ("year", "month", "day", "dow", "doy", "quarter", "week"):
         for kind in ("date", "timestamp"):

@@ -248,7 +248,8 @@ class Grammar(Sources):
             query.windows.append(NamedWindow(self.name("win"), base))
         made = 0
         for kind in kinds:
-            window = self.window(kind, relation, query.windows) if self.chance(0.7) else None
+            may = self.chance(0.7) and (relation.unique or not made)
+            window = self.window(kind, relation, query.windows) if may else None
             made += window is not None
             query.items.append(Item(window or self.item(kind, leaves, 0)))
         if not made:

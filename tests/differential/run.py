@@ -111,6 +111,7 @@ class Trial:
         try:
             world = schemas.make(self.seed)
             court = oracles.Court(world, self.options.uplake, self.folder)
+            court.until = self.until
             self.ask_all(court)
         except engines.Refused as refused:
             self.report.different["the tables cannot be made"] += 1
@@ -218,7 +219,7 @@ class Trial:
         self.report.different[sign] += 1
         if not self.seen.wants(failure, sign):
             return
-        if self.options.reduce_seconds and self.seen.has_time():
+        if self.options.reduce_seconds and self.seen.has_time() and not self.over():
             begun, counts = time.monotonic(), dataclasses.replace(court.counts)
             failure = self.reduced(court, failure)
             court.counts = counts

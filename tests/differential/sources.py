@@ -52,7 +52,7 @@ class Sources(Expressions):
         ]
         keyed = all(i.value.type not in (*LISTS, "wild", "averages") for i in query.items)
         columns = columns or [Column(alias, query.items[0].name, "decimal")]
-        return Relation(columns, list(columns) if keyed else None, 200)
+        return Relation(columns, list(columns) if keyed else None, 200, unique=False)
 
     def join(self, left, relation, depth):
         right, other = self.relation(depth)
@@ -62,6 +62,7 @@ class Sources(Expressions):
                 return left, relation  # the name would mean two columns
         kind = self.pick((5, "INNER"), (5, "LEFT"), (2, "RIGHT"), (2, "FULL"), (0.5, "CROSS"))
         both = Relation([*relation.columns, *other.columns], None, 0)
+        both.unique = relation.unique and other.unique
         if relation.keys is not None and other.keys is not None:
             both.keys = [*relation.keys, *other.keys]
         if kind == "CROSS":
@@ -112,7 +113,9 @@ class Sources(Expressions):
         keys = both.keys
         if keys is not None and any(k.name == name for k in keys):
             keys = [k for k in keys if k.name != name] + [merged]
-        return Join(kind, left, right, using=[name]), Relation([merged, *others], keys, both.rows)
+        return Join(kind, left, right, using=[name]), Relation(
+            [merged, *others], keys, both.rows, unique=both.unique
+        )
 
     def join_of_users_or_rids(self):
         """Two tables and a pair of columns to join them by, users first; None if there is none."""
