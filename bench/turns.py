@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Is one binary of uplake slower than another? Every question of XAB and SSB, the two in turns.
+
+Unit: seconds a statement, hot, cold, and the ratio of medians, second to first. Floor: no ratio over 1.05.
+
+    python bench/turns.py BEFORE AFTER DATA [--ssb FOLDER] [--rounds 7] [--only q1,q4] [--ranges 1,20]
+
+DATA is what `uplake generate` wrote; SSB is made in FOLDER if it is not there. Both are loaded once, by
+BEFORE, into DATA/lake (or --lake) and FOLDER/lake, and both binaries read them.
+
+cold    a fresh process, from its start to the last row
+hot     the median of a process that asks six times, without the first
+
+A round is one process each way of each binary; which begins changes with the round. Answers are
+compared; a difference ends the program with status 1. A cell over the floor is asked for again with
+three times the rounds before it counts.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+import measure
+import queries
+import ssb
+import xab
+
+FLOOR = 1.05
+ASKED = 6
+CAP_SECONDS = 600
+
+
+def main():
+    args = arguments()
+    binaries = [measure.uplake_binary(args.before), measure.uplake_binary(args.after)]
+    facts = measure.circumstances(binaries[1])
+    cells = dict(statements(args, binaries[0]))
+    print(f"# Two binaries in turns\n\n{args.rounds} rounds, {args.threads} threads. {measure.describe(facts)}\n")
+    slow, different, rows = [], [], []
+    for name, (lake, sql) in cells.items():
+        ask = lambda rounds: in_turns(binaries, lake, sql, args.threads, rounds)
+        times, same = ask(args.rounds)
+        if max(ratios(times)) > FLOOR:
+            times, same = ask(3 * args.rounds)
+        found = ratios(times)
+        if max(found) > FLOOR:
+            slow.append(name)
+        if not same:
+            different.append(name)
+        medians = [f"{statistics.median(of):.4f}" for kind in ("cold", "hot") for of in times[kind]]
+        rows.append([name, *medians, *(f"{ratio:.2f}" for ratio in found)])
+        measure.progress("  ".join(rows[-1]))
+        raw = {**facts, "cell": name, **times}
+        measure.append_raw(args.out / "turns.jsonl", raw)
+    head = ["", "cold before", "after", "hot before", "after", "cold ratio", "hot ratio"]
+    print(measure.table(head, rows))
+    for at, kind in ((-2, "cold"), (-1, "hot")):
+        print(f"{kind}: geometric mean of ratios {statistics.geometric_mean(float(row[at]) for row in rows):.3f}")
+    print(f"over {FLOOR}: {', '.join(slow) or 'none'}")
+    for name in different:
+        print(f"WRONG ANSWER: {name}: the binaries differ")
+    sys.exit(1 if different else 0)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    listed = lambda text: text.split(",")
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    parser.add_argument("data", type=Path, help="the folder that `uplake generate` wrote")
+    parser.add_argument("--lake", type=Path, help="XAB's lake, loaded if it is not there (default: DATA/lake)")
+    parser.add_argument("--ssb", type=Path, help="also ask the Star Schema Benchmark, of this folder")
+    parser.add_argument("--only", type=listed, help="these statements")
+    parser.add_argument("--ranges", type=lambda text: [int(days) for days in text.split(",")], default=[1, 7, 20])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("results"), help="where turns.jsonl grows")
+    return parser.parse_args()
+
+
+def statements(args, binary):
+    """(name of the cell, (lake, SQL)) of all that is asked."""
+    data = xab.DataSet(args.data)
+    lake = args.lake or args.data / "lake"
+    load(binary, lake, {table: (xab.LAYOUT[table], data.pattern(table)) for table in xab.TABLES})
+    ranges = queries.within(args.ranges, len(data.days))
+    for query, days in queries.plan([name for name in xab.QUERIES if wanted(args, name)], ranges):
+        yield f"{query} {days} d", (lake, data.statement(query, days, "uplake"))
+    if args.ssb:
+        data = ssb.Data(args.ssb.resolve(), 1)
+        data.make()
+        load(binary, args.ssb / "lake", {table: (layout, data.file(table)) for table, layout in ssb.LAYOUT.items()})
+        for flight in ssb.FLIGHTS:
+            if wanted(args, f"ssb{flight}"):
+                yield f"ssb{flight}", (args.ssb / "lake", data.statement(flight))
+
+
+def load(binary, lake, tables):
+    for table, (layout, files) in tables.items() if not lake.exists() else []:
+        measure.progress(f"loading {table}")
+        command = [binary, "load", "--lake", lake, "--quiet", *layout, table, files]
+        measure.run(command, cap_seconds=queries.LOAD_CAP_SECONDS)
+
+
+def wanted(args, name):
+    return not args.only or name in args.only
+
+
+def in_turns(binaries, lake, sql, threads, rounds):
+    """Seconds by kind and binary, and whether both gave the same rows."""
+    times = {"cold": ([], []), "hot": ([], [])}
+    answers = [set(), set()]
+    for turn in range(rounds):
+        order = [0, 1] if turn % 2 == 0 else [1, 0]
+        for at in order:
+            cost = ask(binaries[at], lake, sql, threads, 1)
+            times["cold"][at].append(cost.seconds)
+            answers[at].add(rows_of(cost.out))
+        for at in order:
+            cost = ask(binaries[at], lake, sql, threads, ASKED)
+            seconds = [float(line.split()[1]) for line in cost.err.splitlines() if line.startswith("time: ")]
+            times["hot"][at].append(statistics.median(seconds[1:]))
+    return times, answers[0] == answers[1]
+
+
+def ask(binary, lake, sql, threads, count):
+    command = [binary, "sql", "--lake", lake, "--threads", threads, "--timing", "--format", "json", "-f", "-"]
+    return measure.run(command, cap_seconds=CAP_SECONDS, stdin=f"{sql};\n" * count)
+
+
+def rows_of(out):
+    """Rows in order, their doubles with ten digits: the order of additions is nobody's."""
+    rounded = lambda value: float(f"{value:.10g}") if isinstance(value, float) else value
+    rows = (json.loads(line) for line in out.splitlines())
+    return tuple(sorted(json.dumps({key: rounded(value) for key, value in row.items()}) for row in rows))
+
+
+def ratios(times):
+    return [statistics.median(after) / statistics.median(before) for before, after in times.values()]
+
+
+if __name__ == "__main__":
+    main()
