@@ -363,6 +363,26 @@ def deltalake_can_write_to_our_tables_too(lake):
         assert is_sorted(ordered_rows_of(file.read()), ["user_id", "ts"]), "deltalake's unsorted file was sorted in"
 
 
+def a_nan_that_bounds_of_others_leave_out_is_found(lake):
+    nan = float("nan")
+    for n, x in enumerate([[5.0, nan, 5.0], [7.0, 8.0, nan], [1.0, 2.0], [nan, nan]]):
+        numbers = range(10 * n, 10 * n + len(x))
+        _foreign(lake, pa.table({"n": list(numbers), "x": x, "f": pa.array(x, pa.float32())}), mode="append")
+    found = {
+        "x > 6": [1, 10, 11, 12, 30, 31],
+        "f > 100": [1, 12, 30, 31],
+        "x = cast('NaN' as double)": [1, 12, 30, 31],
+        "f in (cast('NaN' as real), 2)": [1, 12, 21, 30, 31],
+        "x <> 5": [1, 10, 11, 12, 20, 21, 30, 31],
+        "x < 6": [0, 2, 20, 21],
+    }
+    for where, want in found.items():
+        rows = lake.json(f"select n from t where {where} order by n")
+        assert [row["n"] for row in rows] == want, where
+    assert [row["n"] for row in lake.json("select n from t order by x desc, n limit 5")] == [1, 12, 30, 31, 11]
+    assert lake.json("select max(x) as x, count(distinct f) as f from t") == [{"x": "NaN", "f": 6}]
+
+
 def _edit_log(lake, change):
     """Rewrites the actions of the first commit."""
     commit = lake.folder("t") / "_delta_log" / f"{0:020}.json"

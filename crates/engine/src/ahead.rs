@@ -45,6 +45,8 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 use uplake_table::footer_guess;
 
+use crate::mends::with_true_bounds;
+
 /// Bytes fetched ahead of all readers of a scan, at most. A line of 10 Gbit/s brings them in 50 ms.
 const ROOM_BYTES: usize = 64 << 20;
 /// Of the session's memory, likewise.
@@ -66,12 +68,13 @@ pub(crate) async fn read_footer(
     kept: &Arc<FileMetadataCache>,
     pages: Option<PageIndexPolicy>,
 ) -> Result<Arc<ParquetMetaData>> {
-    DFParquetMetadata::new(store, file)
+    let footer = DFParquetMetadata::new(store, file)
         .with_file_metadata_cache(Some(Arc::clone(kept)))
         .with_metadata_size_hint(Some(footer_guess(file.size) as usize))
         .with_page_index_policy(pages)
         .fetch_metadata()
-        .await
+        .await?;
+    Ok(with_true_bounds(footer, file, kept)?)
 }
 
 /// What a scan will ask of one row group.

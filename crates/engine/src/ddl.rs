@@ -12,7 +12,8 @@ use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
-    DdlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Statement as PlanStatement, WriteOp, lit,
+    DdlStatement, DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection,
+    Statement as PlanStatement, WriteOp, lit,
 };
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::parser::Statement as DfStatement;
@@ -30,12 +31,13 @@ use crate::statement::{Statement, split_version};
 
 /// DataFusion's settings that would have no effect here, or wrong answers for one: the scan leaves it to the
 /// plan to drop rows, and pruning by what `min` has seen so far forgets NULLs (`session_config`).
-const FIXED: [&str; 8] = [
+const FIXED: [&str; 9] = [
     "datafusion.execution.parquet.coerce_int96",
     "datafusion.execution.parquet.pushdown_filters",
     "datafusion.execution.parquet.schema_force_view_types",
     "datafusion.execution.skip_physical_aggregate_schema_check",
     "datafusion.optimizer.enable_aggregate_dynamic_filter_pushdown",
+    "datafusion.optimizer.enable_window_topn",
     "datafusion.sql_parser.collect_spans",
     "datafusion.sql_parser.dialect",
     "datafusion.sql_parser.recursion_limit",
@@ -125,7 +127,8 @@ impl Session {
                 if dml.op != WriteOp::Insert(InsertOp::Append) {
                     return Err(EngineError::statement(format!("{} is not supported", dml.op)));
                 }
-                let stream = self.run_query(LogicalPlan::Dml(dml)).await?;
+                let insert = LogicalPlan::Dml(without_cutting(dml)?);
+                let stream = self.run_query(insert).await?;
                 let written = stream.try_collect::<Vec<_>>().await;
                 self.catalog.forget(&name);
                 let rows = first_count(&written?);
@@ -402,6 +405,38 @@ fn delete_predicate(input: &LogicalPlan) -> Result<Expr> {
         ));
     }
     Ok(predicate)
+}
+
+/// The INSERT without DataFusion's casts of times and dates that could cut values: the table casts them, and
+/// refuses what it cannot keep.
+fn without_cutting(mut insert: DmlStatement) -> Result<DmlStatement> {
+    let LogicalPlan::Projection(columns) = insert.input.as_ref() else { return Ok(insert) };
+    let uncast = |expr: &Expr| -> Result<Expr> {
+        if let Expr::Alias(alias) = expr
+            && let Expr::Cast(cast) = alias.expr.as_ref()
+            && cuts(&cast.expr.get_type(columns.input.schema())?, cast.field.data_type())
+        {
+            return Ok(cast.expr.as_ref().clone().alias(alias.name.clone()));
+        }
+        Ok(expr.clone())
+    };
+    let exprs = columns.expr.iter().map(uncast).collect::<Result<Vec<_>>>()?;
+    let input = Projection::try_new(exprs, Arc::clone(&columns.input))?;
+    insert.input = Arc::new(LogicalPlan::Projection(input));
+    Ok(insert)
+}
+
+/// Is it a cast to the kind of type that such values are stored as?
+fn cuts(from: &DataType, to: &DataType) -> bool {
+    use DataType::{Date32, Date64, LargeList, List, Struct, Timestamp};
+    let is_of_kind = matches!(
+        (from, to),
+        (Timestamp(..), Timestamp(..))
+            | (Date64, Date32)
+            | (List(_) | LargeList(_), List(_))
+            | (Struct(_), Struct(_))
+    );
+    is_of_kind && uplake_table::may_be_cut(from)
 }
 
 /// The columns of the key, which are not NULL from then on.

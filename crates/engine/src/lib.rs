@@ -72,6 +72,7 @@ mod storage;
 mod top_candidates;
 mod warm;
 mod warnings;
+mod window_candidates;
 
 pub use admission::{Class, Listed, Queue};
 pub use batch::{Batch, BatchOptions, BatchSummary};

@@ -21,6 +21,7 @@ use datafusion::arrow::compute::{BatchCoalescer, CastOptions, cast_with_options}
 use datafusion::arrow::datatypes::{
     DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType,
 };
+use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::cast::{as_boolean_array, as_int32_array};
 use datafusion::common::pruning::PruningStatistics;
@@ -827,10 +828,31 @@ fn stored_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> 
                     field.name()
                 ))));
             }
+            if let Some(row) = uplake_table::first_cut(column) {
+                return Err(too_fine(column, row, field.name()));
+            }
             Ok(cast_with_options(column, field.data_type(), &exactly)?)
         })
         .collect::<Result<Vec<_>>>()?;
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+/// The error for a value of which the table would keep a part.
+fn too_fine(column: &ArrayRef, row: usize, name: &str) -> DataFusionError {
+    let value = array_value_to_string(column, row).unwrap_or_default();
+    let reason = match column.data_type() {
+        DataType::Timestamp(..) => format!(
+            "is finer than the microseconds that a table keeps; write date_trunc('microsecond', {name})"
+        ),
+        DataType::Date64 => format!(
+            "has a time of day, which a date does not keep; write CAST({name} AS TIMESTAMP)"
+        ),
+        _ => "holds a time finer than microseconds, or a date with a time of day, which a table \
+              does not keep"
+            .into(),
+    };
+    let message = format!("column `{name}`: {value} {reason}; nothing was written");
+    external(uplake_table::TableError::Invalid(message))
 }
 
 pub(crate) fn external(error: uplake_table::TableError) -> DataFusionError {

@@ -64,6 +64,7 @@ use crate::statement::{self, Statement, with_lower_case};
 use crate::storage::{self, QueryStore};
 use crate::top_candidates::TopCandidates;
 use crate::warnings::Warnings;
+use crate::window_candidates::WindowCandidates;
 
 /// Name of the catalog and schema that hold the lake's tables.
 pub(crate) const CATALOG: &str = "lake";
@@ -216,6 +217,7 @@ impl Session {
             .with_scalar_functions(scalar_functions())
             .with_window_functions(window_functions())
             .with_table_function_list(mends::table_functions())
+            .with_file_formats(mends::file_formats())
             .with_type_planner(Arc::new(Microseconds))
             .with_relation_planners(mends::relation_planners())
             .with_optimizer_rules(mends::logical_rules())
@@ -426,20 +428,40 @@ impl Session {
     /// What the text says.
     pub(crate) async fn parsed_plan(&self, statement: &Statement) -> Result<LogicalPlan> {
         let exact = self.mixed_case_columns(&statement.parsed).await?;
-        let parsed = if exact.is_empty() {
-            statement.parsed.clone()
-        } else {
-            with_lower_case(statement, &exact.values().cloned().collect())?
+        let spelled = || match exact.is_empty() {
+            true => Ok(statement.parsed.clone()),
+            false => with_lower_case(statement, &exact.values().cloned().collect()),
         };
+        let parsed = spelled()?;
         let about_all = |r: &TableReference| r.schema() == Some(INFORMATION_SCHEMA);
         if self.references(&parsed)?.iter().any(about_all) {
             self.catalog.read_names().await?;
         }
         let plan = match self.context.state().statement_to_plan(parsed).await {
-            Ok(plan) => mends::without_marks(plan)?,
-            Err(error) => return Err(self.explain(error).await),
+            Ok(plan) => plan,
+            Err(error) => match self.plan_by_keys(spelled()?, &error).await {
+                Some(plan) => plan,
+                None => return Err(self.explain(error).await),
+            },
         };
+        let plan = mends::without_marks(plan)?;
         if statement.ignores_conflicts { self.ignoring_conflicts(plan) } else { Ok(plan) }
+    }
+
+    /// The plan of a statement that was refused, if it groups by primary keys.
+    async fn plan_by_keys(
+        &self,
+        mut parsed: datafusion::sql::parser::Statement,
+        error: &DataFusionError,
+    ) -> Option<LogicalPlan> {
+        if !mends::lacks_group(error) {
+            return None;
+        }
+        let tables = self.tables_of(&parsed).await.ok()?;
+        let state = self.context.state();
+        let is_aggregate = |name: &str| state.aggregate_functions().contains_key(name);
+        let grows = mends::name_decided_columns(&mut parsed, &tables, &is_aggregate);
+        if grows { state.statement_to_plan(parsed).await.ok() } else { None }
     }
 
     /// The plan with the sets of ids and the domains that it names.
@@ -790,6 +812,7 @@ fn physical_rules(
         before(dense::LAST_PLACE, Arc::new(TextTests));
         before(dense::LAST_PLACE, Arc::new(IdRanges { failed: too_many }));
         before(dense::LAST_PLACE, Arc::new(TopCandidates));
+        before(dense::LAST_PLACE, Arc::new(WindowCandidates));
         before(dense::LAST_PLACE, Arc::new(GroupsBeforeUnions));
     }
     rules

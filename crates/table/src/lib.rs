@@ -54,7 +54,7 @@ pub use load::{LoadOptions, LoadSummary, OnError, load};
 pub use maintain::{CheckFinding, CheckReport, CompactOptions, CompactSummary, check, compact};
 pub use primary_key::OnConflict;
 pub use reindex::{ReindexOptions, ReindexSummary, reindex, repair_index};
-pub use schema::{parse_schema, parse_type, stored_type, type_name};
+pub use schema::{first_cut, may_be_cut, parse_schema, parse_type, stored_type, type_name};
 pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
 pub use uplake_domain::{
     CheckReport as DomainCheck, Description as DomainDescription, Domain, Progress as ReadProgress,

@@ -9,7 +9,12 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Fields, Schema, TimeUnit};
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Date64Type, Field, Fields, Schema, TimeUnit,
+    TimestampNanosecondType,
+};
 
 use crate::error::{Result, TableError};
 
@@ -196,6 +201,61 @@ fn stored_field(field: &Field) -> Result<Field, String> {
     Ok(Field::new(field.name(), stored_type(field.data_type())?, true))
 }
 
+/// Can values of this type be finer than what they are stored as?
+pub fn may_be_cut(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Timestamp(TimeUnit::Nanosecond, _) | DataType::Date64 => true,
+        DataType::List(item) | DataType::LargeList(item) => may_be_cut(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| may_be_cut(field.data_type())),
+        DataType::Dictionary(_, value) => may_be_cut(value),
+        _ => false,
+    }
+}
+
+/// The first row that is finer than what it would be stored as: a time with nanoseconds, or a date with a
+/// time of day, also inside a list or a struct.
+pub fn first_cut(values: &dyn Array) -> Option<usize> {
+    const NANOS_A_MICRO: i64 = 1_000;
+    const MILLIS_A_DAY: i64 = 86_400_000;
+    match values.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+            first_between(values.as_primitive::<TimestampNanosecondType>(), NANOS_A_MICRO)
+        }
+        DataType::Date64 => first_between(values.as_primitive::<Date64Type>(), MILLIS_A_DAY),
+        DataType::Dictionary(_, value) if may_be_cut(value) => {
+            cast(values, value).ok().and_then(|plain| first_cut(&plain))
+        }
+        nested if may_be_cut(nested) => {
+            let is_cut = |row: usize| parts(values, row).iter().any(|p| first_cut(p).is_some());
+            (0..values.len()).find(|row| values.is_valid(*row) && is_cut(*row))
+        }
+        _ => None,
+    }
+}
+
+fn first_between<T>(values: &PrimitiveArray<T>, step: i64) -> Option<usize>
+where
+    T: ArrowPrimitiveType<Native = i64>,
+{
+    // Nearly every column has none, which is seen without asking which values are NULL.
+    if values.values().iter().all(|value| value % step == 0) {
+        return None;
+    }
+    (0..values.len()).find(|row| values.is_valid(*row) && values.value(*row) % step != 0)
+}
+
+/// What a value is made of.
+fn parts(values: &dyn Array, row: usize) -> Vec<ArrayRef> {
+    match values.data_type() {
+        DataType::List(_) => vec![values.as_list::<i32>().value(row)],
+        DataType::LargeList(_) => vec![values.as_list::<i64>().value(row)],
+        DataType::Struct(_) => {
+            values.as_struct().columns().iter().map(|column| column.slice(row, 1)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// Can a value of type `from` always be stored as `to` without changing it?
 pub(crate) fn widens(from: &DataType, to: &DataType) -> bool {
     use DataType::{Decimal128, Float32, Float64, Int8, Int16, Int32, Int64};
@@ -236,6 +296,8 @@ pub(crate) fn can_partition_by(data_type: &DataType) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::{Date64Array, Int64Array, ListArray, TimestampNanosecondArray};
+
     use super::*;
 
     fn check(text: &str, expected: Result<&[(&str, &str, bool)], &str>) {
@@ -267,6 +329,23 @@ mod tests {
         check("a int, a text", Err("`a` twice"));
         check("a blurb", Err("known types: text, bigint"));
         check("a decimal(50,2)", Err("decimal(precision, scale)"));
+    }
+
+    #[test]
+    fn a_value_that_is_too_fine_to_store_is_found() {
+        let nanos = |values: Vec<Option<i64>>| -> ArrayRef {
+            Arc::new(TimestampNanosecondArray::from(values))
+        };
+        assert_eq!(first_cut(&nanos(vec![Some(1_000), None, Some(-2_000)])), None);
+        assert_eq!(first_cut(&nanos(vec![Some(1_000), None, Some(-2_001), Some(1)])), Some(2));
+        assert_eq!(first_cut(&nanos(Vec::new())), None);
+        let lists = vec![None, Some(vec![Some(1_000)]), Some(vec![None, Some(-1)])];
+        let lists = ListArray::from_iter_primitive::<TimestampNanosecondType, _, _>(lists);
+        assert_eq!(first_cut(&lists), Some(2));
+        assert_eq!(first_cut(&lists.slice(0, 2)), None);
+        let days = Date64Array::from(vec![86_400_000, -86_400_000, -43_200_000]);
+        assert_eq!(first_cut(&days), Some(2));
+        assert_eq!(first_cut(&Int64Array::from(vec![1])), None);
     }
 
     #[test]

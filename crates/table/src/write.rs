@@ -16,9 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Float32Array, Float64Array, RecordBatch, UInt32Array,
+};
 use arrow::compute::{SortOptions, concat_batches, interleave_record_batch, take_record_batch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use deltalake_core::kernel::Add;
@@ -454,11 +456,12 @@ pub(crate) struct DataFileWriter {
 
 impl DataFileWriter {
     pub fn write(&mut self, rows: &RecordBatch) -> Result<()> {
+        let rows = with_one_nan(rows)?;
         if let Some(index) = &mut self.index {
-            index.push(rows)?;
+            index.push(&rows)?;
         }
         self.writer
-            .write(rows)
+            .write(&rows)
             .map_err(|e| TableError::Parquet { file: self.relative.clone(), source: e })
     }
 
@@ -466,6 +469,31 @@ impl DataFileWriter {
     pub fn bytes(&self) -> usize {
         self.writer.bytes_written() + self.writer.in_progress_size()
     }
+}
+
+/// Rows whose NaN have one form. Processors and other writers set signs, and whoever compares bits would
+/// see several: a query relies on it that our files have one.
+fn with_one_nan(rows: &RecordBatch) -> Result<RecordBatch> {
+    let mut columns = rows.columns().to_vec();
+    for column in &mut columns {
+        if let Some(floats) = column.as_primitive_opt::<Float64Type>() {
+            let nan = f64::NAN.abs();
+            let is_other = |x: &f64| x.is_nan() && x.to_bits() != nan.to_bits();
+            if floats.values().iter().any(is_other) {
+                let plain: Float64Array = floats.unary(|x| if x.is_nan() { nan } else { x });
+                *column = Arc::new(plain);
+            }
+        } else if let Some(floats) = column.as_primitive_opt::<Float32Type>() {
+            let nan = f32::NAN.abs();
+            let is_other = |x: &f32| x.is_nan() && x.to_bits() != nan.to_bits();
+            if floats.values().iter().any(is_other) {
+                let plain: Float32Array = floats.unary(|x| if x.is_nan() { nan } else { x });
+                *column = Arc::new(plain);
+            }
+        }
+    }
+    RecordBatch::try_new(rows.schema(), columns)
+        .map_err(|e| TableError::arrow("writing NaN in one form", e))
 }
 
 fn take_largest(state: &mut State) -> Option<(Vec<Option<String>>, Pending)> {

@@ -6,6 +6,8 @@
 //! - Columns that a join made equal count as equal above grouping sets, which fill one of them up.
 //! - `coalesce(x, 0) = 0` puts the literal 0 and an expression that holds it into one class, so each 0 of a
 //!   sort key becomes that expression, again and again.
+//! - COPY asks for the order that its rows were believed to have, and writes it into a Parquet file's footer,
+//!   before any rule sees the plan.
 //!
 //! # Invariants
 //! - Rows are those of the plan as it was.
@@ -13,13 +15,18 @@
 use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, JoinType, Result, Statistics};
+use datafusion::datasource::physical_plan::FileSink;
+use datafusion::datasource::physical_plan::parquet::ParquetSink;
+use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{Column, Literal};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{EquivalenceProperties, LexRequirement, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{
@@ -27,6 +34,7 @@ use datafusion::physical_plan::execution_plan::{
 };
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
@@ -50,7 +58,7 @@ impl PhysicalOptimizerRule for NoFalseConstants {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|node| {
+        let plain = plan.transform_up(|node| {
             if (node.is::<FilterExec>() || node.is::<DataSourceExec>()) && has_circle(&node) {
                 return Ok(Transformed::yes(Arc::new(PlainExec::new(node, false)) as _));
             }
@@ -68,8 +76,59 @@ impl PhysicalOptimizerRule for NoFalseConstants {
                 return Ok(Transformed::yes(Arc::new(PlainExec::new(node, false)) as _));
             }
             Ok(Transformed::no(node))
-        })
-        .data()
+        })?;
+        if plain.transformed {
+            plain.data.transform_up(in_full_order).data()
+        } else {
+            Ok(plain.data)
+        }
+    }
+}
+
+/// A sink that asks for the whole order which its input has now that less is believed.
+fn in_full_order(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let Some(node) = plan.downcast_ref::<DataSinkExec>() else { return Ok(Transformed::no(plan)) };
+    let order = node.input().output_ordering().cloned().map(LexRequirement::from);
+    if *node.sort_order() == order {
+        return Ok(Transformed::no(plan));
+    }
+    let sink: Arc<dyn DataSink> = match node.sink().downcast_ref::<ParquetSink>() {
+        // It says nothing of the order in the footer, where readers would rely on it.
+        Some(sink) => {
+            Arc::new(ParquetSink::new(sink.config().clone(), sink.parquet_options().clone()))
+        }
+        None => Arc::new(SinkOf(node.clone())),
+    };
+    let input = Arc::clone(node.input());
+    Ok(Transformed::yes(Arc::new(DataSinkExec::new(input, sink, order)) as _))
+}
+
+/// The sink of a node, which does not hand it out.
+#[derive(Debug)]
+struct SinkOf(DataSinkExec);
+
+impl DisplayAs for SinkOf {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.sink().fmt_as(format, f)
+    }
+}
+
+#[async_trait]
+impl DataSink for SinkOf {
+    fn metrics(&self) -> Option<MetricsSet> {
+        self.0.sink().metrics()
+    }
+
+    fn schema(&self) -> &SchemaRef {
+        self.0.sink().schema()
+    }
+
+    async fn write_all(
+        &self,
+        data: SendableRecordBatchStream,
+        context: &Arc<TaskContext>,
+    ) -> Result<u64> {
+        self.0.sink().write_all(data, context).await
     }
 }
 

@@ -2,15 +2,17 @@
 //!
 //! DataFusion pushes a condition below an aggregate if all of its columns are grouped by, and so one
 //! without columns, too: `SELECT count(*) FROM t HAVING (SELECT max(x) FROM t) > 100` then counted no rows
-//! and answered 0 in place of no row, and `HAVING random() < 0.5` left out rows in place of groups. No
-//! filter passes a LIMIT: it is the fence.
+//! and answered 0 in place of no row, and `HAVING random() < 0.5` left out rows in place of groups. A
+//! condition on the way down has its columns replaced by what they are made of, so that one of constant
+//! columns ends without any: `SELECT 0 FROM (SELECT 5 AS c, max(x) FROM t) q WHERE q.c = 7`. No filter
+//! passes a LIMIT: it is the fence.
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, Result};
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Aggregate, Expr, Limit, LogicalPlan, lit};
+use datafusion::logical_expr::{Aggregate, Expr, Join, Limit, LogicalPlan, lit};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 /// The rule, which comes before filters are pushed down.
@@ -29,11 +31,20 @@ impl OptimizerRule for Fences {
     ) -> Result<Transformed<LogicalPlan>> {
         let (mut asked, mut volatile) = (false, false);
         plan.apply_with_subqueries(|node| {
-            if let LogicalPlan::Filter(filter) = node {
-                for part in split_conjunction(&filter.predicate) {
-                    volatile |= part.is_volatile();
-                    asked |= part.is_volatile() || asks_once(part)?;
+            match node {
+                LogicalPlan::Filter(filter) => {
+                    for part in split_conjunction(&filter.predicate) {
+                        volatile |= part.is_volatile();
+                        asked |= part.is_volatile() || asks_once(part)?;
+                    }
+                    asked = asked || becomes_constant(&filter.predicate, &filter.input);
                 }
+                LogicalPlan::Join(Join { left, right, filter: Some(condition), .. }) => {
+                    asked = asked
+                        || becomes_constant(condition, left)
+                        || becomes_constant(condition, right);
+                }
+                _ => {}
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
@@ -59,6 +70,66 @@ impl OptimizerRule for Fences {
 fn asks_once(condition: &Expr) -> Result<bool> {
     let asks = condition.exists(|part| Ok(matches!(part, Expr::ScalarSubquery(_))))?;
     Ok(asks && condition.column_refs().is_empty())
+}
+
+/// Would a part of the condition have no column left above an aggregate that has a row of no rows?
+fn becomes_constant(condition: &Expr, input: &LogicalPlan) -> bool {
+    let Some(constants) = constants(input) else { return false };
+    let mut parts = split_conjunction(condition).into_iter();
+    parts.any(|part| {
+        let stays = matches!(part, Expr::Literal(..)) || part.contains_outer();
+        !stays && is_constant(part, input.schema(), &constants)
+    })
+}
+
+/// Which columns of the plan are constant all the way down to an aggregate that has a row of no rows;
+/// `None` if conditions meet no such aggregate.
+fn constants(plan: &LogicalPlan) -> Option<Vec<bool>> {
+    let width = plan.schema().fields().len();
+    match plan {
+        // No condition passes it.
+        LogicalPlan::Limit(_) => None,
+        LogicalPlan::Aggregate(aggregate) => {
+            if aggregate.group_expr.is_empty() || has_total(aggregate) {
+                return Some(vec![false; width]);
+            }
+            let below = constants(&aggregate.input)?;
+            let schema = aggregate.input.schema();
+            let mut known: Vec<bool> =
+                aggregate.group_expr.iter().map(|expr| is_constant(expr, schema, &below)).collect();
+            known.resize(width, false);
+            Some(known)
+        }
+        LogicalPlan::Projection(projection) => {
+            let below = constants(&projection.input)?;
+            let schema = projection.input.schema();
+            Some(projection.expr.iter().map(|expr| is_constant(expr, schema, &below)).collect())
+        }
+        LogicalPlan::SubqueryAlias(alias) => constants(&alias.input),
+        LogicalPlan::Union(union) => {
+            let branches = union.inputs.iter().filter_map(|input| constants(input));
+            branches.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a || b).collect())
+        }
+        // Columns keep their names.
+        other => {
+            let inputs = other.inputs().into_iter();
+            let inputs: Vec<_> =
+                inputs.filter_map(|input| Some((input.schema(), constants(input)?))).collect();
+            let is_known = |column: &Column| {
+                inputs.iter().any(|(schema, known)| is_known(column, schema, known))
+            };
+            (!inputs.is_empty()).then(|| other.schema().columns().iter().map(is_known).collect())
+        }
+    }
+}
+
+fn is_constant(expr: &Expr, schema: &DFSchema, known: &[bool]) -> bool {
+    !expr.is_volatile() && expr.column_refs().iter().all(|column| is_known(column, schema, known))
+}
+
+fn is_known(column: &Column, schema: &DFSchema, known: &[bool]) -> bool {
+    let place = schema.maybe_index_of_column(column);
+    place.and_then(|place| known.get(place)).is_some_and(|known| *known)
 }
 
 /// Is there a group of all rows beside the others?

@@ -172,8 +172,13 @@ fn has_rows(plan: LogicalPlan, like: &Subquery) -> Result<Expr> {
         let subquery = Subquery { subquery: Arc::new(plan), outer_ref_columns, spans };
         return Ok(Expr::Exists(Exists { subquery, negated: false }));
     }
+    // DataFusion's groups end with an error where a limit reaches them and their input is sorted.
+    let groups = |node: &LogicalPlan| {
+        Ok(matches!(node, LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_)))
+    };
+    let most = if plan.exists(groups)? { None } else { Some(1) };
     let counted = LogicalPlanBuilder::from(plan)
-        .limit(0, Some(1))?
+        .limit(0, most)?
         .aggregate(Vec::<Expr>::new(), vec![count(lit(1i64))])?
         .build()?;
     let subquery = Subquery { subquery: Arc::new(counted), outer_ref_columns, spans };

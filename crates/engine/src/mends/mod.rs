@@ -3,8 +3,12 @@
 //! | file | without it |
 //! |---|---|
 //! | `in_subquery` | `x IN (SELECT …)` is false where it is NULL, and refused outside WHERE |
+//! | `scalar_subquery` | `(SELECT x FROM t WHERE false)` of an `x` that is never NULL ends with an error, and is not IS NULL |
 //! | `float_zero` | 0.0 and -0.0 are two values of `count(DISTINCT)`, IN lists and CASE |
-//! | `fences` | a condition without columns goes below an aggregate, which then has a row all the same |
+//! | `nan_sign` | the NaN of `0.0 / 0.0` is below every number, and -0.0 is put before 0.0 |
+//! | `float_bounds` | a NaN is lost where a Parquet file's bounds leave it out |
+//! | `fences` | a condition without columns, or of constant columns only, goes below an aggregate, which then has a row all the same |
+//! | `null_equality` | `=` beside IS NOT DISTINCT FROM is true of two NULLs |
 //! | `aggregate_statistics` | an aggregate with FILTER takes the value of another one below it |
 //! | `equivalences` | a constant of an outer join's other side is taken for constant above it; `coalesce(x, 0) = 0` rewrites every 0 |
 //! | `filter_pushdown` | a condition reaches another table's column of the same name |
@@ -15,7 +19,8 @@
 //! | `percentile` | `percentile_cont` interpolates with six digits, and forgets NaN |
 //! | `long_texts` | `lpad` to gigabytes ends the process |
 //! | `using_joins` | `k` and `*` of `a FULL JOIN b USING (k)` have a's k, and WHERE k is ambiguous |
-//! | `timestamps` | `to_timestamp` of text fails, and times end in 2262 |
+//! | `group_keys` | a primary key says nothing to GROUP BY |
+//! | `timestamps` | `to_timestamp` of text fails, times end in 2262, and `now()` has more digits than a table keeps |
 //!
 //! # Invariants
 //! - Every session has all of them, with indexes and without.
@@ -26,12 +31,17 @@ mod count_distinct;
 mod equivalences;
 mod fences;
 mod filter_pushdown;
+mod float_bounds;
 mod float_zero;
+mod group_keys;
 mod in_lists;
 mod in_subquery;
 mod long_texts;
 mod min_max;
+mod nan_sign;
+mod null_equality;
 mod percentile;
+mod scalar_subquery;
 mod sum;
 mod timestamps;
 mod truth;
@@ -40,6 +50,7 @@ mod using_joins;
 use std::sync::Arc;
 
 use datafusion::catalog::TableFunction;
+use datafusion::datasource::file_format::FileFormatFactory;
 use datafusion::execution::SessionStateDefaults;
 use datafusion::logical_expr::planner::RelationPlanner;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
@@ -47,6 +58,9 @@ use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+pub(crate) use float_bounds::with_true_bounds;
+pub(crate) use group_keys::{lacks_group, name_decided_columns};
+pub(crate) use nan_sign::is_one_number;
 pub(crate) use sum::does_not_fit;
 pub(crate) use timestamps::Microseconds;
 pub(crate) use using_joins::{name_merged_columns, without_marks};
@@ -62,9 +76,12 @@ pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
 /// Rules that come after DataFusion's own analysis.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     vec![
+        Arc::new(timestamps::DatesBesideTimes),
+        Arc::new(scalar_subquery::NullWithoutRows),
         Arc::new(in_subquery::ThreeValued),
         Arc::new(in_lists::NullsInLists),
         Arc::new(float_zero::OneZero),
+        Arc::new(nan_sign::OneNan),
         Arc::new(checked_arithmetic::CheckedArithmetic),
     ]
 }
@@ -77,6 +94,8 @@ pub(crate) fn logical_rules() -> Vec<LogicalRule> {
         rules.insert(place.unwrap_or_default(), rule);
     };
     before("decorrelate_predicate_subquery", Arc::new(in_subquery::Marks));
+    before("extract_equijoin_predicate", Arc::new(null_equality::KeysOfOneKind));
+    before("eliminate_cross_join", Arc::new(null_equality::JoinsApart));
     before("push_down_filter", Arc::new(fences::Fences));
     rules
 }
@@ -120,10 +139,20 @@ pub(crate) fn table_functions() -> Vec<Arc<TableFunction>> {
     functions.iter().map(|function| Arc::new(timestamps::series(function))).collect()
 }
 
+/// DataFusion's formats of files, and ours in place of them.
+pub(crate) fn file_formats() -> Vec<Arc<dyn FileFormatFactory>> {
+    let mended = |format: Arc<dyn FileFormatFactory>| match format.get_ext().as_str() {
+        "parquet" => Arc::new(float_bounds::TrueBounds(format)) as Arc<dyn FileFormatFactory>,
+        _ => format,
+    };
+    SessionStateDefaults::default_file_formats().into_iter().map(mended).collect()
+}
+
 /// DataFusion's functions, and ours in place of them.
 pub(crate) fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     let mended = |function: Arc<ScalarUDF>| match function.name() {
         name if name.starts_with("to_timestamp") => Arc::new(timestamps::zoned(function)),
+        "now" => Arc::new(timestamps::clock(function)),
         "lpad" | "rpad" | "repeat" => Arc::new(long_texts::bounded(function)),
         _ => function,
     };

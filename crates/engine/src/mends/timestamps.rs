@@ -2,20 +2,26 @@
 //!
 //! DataFusion takes TIMESTAMP for nanoseconds, which end in 2262, and compares a column of microseconds with
 //! them as nanoseconds. Its `to_timestamp` of a column of text gives times without the zone that it says
-//! they have, which fails.
+//! they have, which fails. Its `now()` has nanoseconds, which no table can keep.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, make_array};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion::catalog::{TableFunction, TableFunctionArgs, TableFunctionImpl, TableProvider};
-use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::{Between, Cast, InList};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature,
+    BinaryExpr, ColumnarValue, Documentation, Expr, ExprSchemable, LogicalPlan, Operator,
+    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
+use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::{self, TimezoneInfo};
 
 /// TIMESTAMP without a precision and a zone is of microseconds.
@@ -33,6 +39,115 @@ impl TypePlanner for Microseconds {
             }
             _ => None,
         })
+    }
+}
+
+/// A date beside a time is compared with it in microseconds, not in the nanoseconds that DataFusion casts
+/// both to.
+#[derive(Debug)]
+pub(super) struct DatesBesideTimes;
+
+impl AnalyzerRule for DatesBesideTimes {
+    fn name(&self) -> &'static str {
+        "dates_beside_times"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| {
+            let is_fine = |expr: &Expr| Ok(compared(expr).into_iter().any(is_cast_to_nanoseconds));
+            let expressions = node.expressions();
+            let found = expressions.iter().map(|expr| expr.exists(is_fine));
+            if !found.collect::<Result<Vec<_>>>()?.contains(&true) {
+                return Ok(Transformed::no(node));
+            }
+            let schema = merge_schema(&node.inputs());
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let mended = expr.transform_up(|part| Ok(beside_times(part, &schema)))?;
+                Ok(mended.update_data(|expr| name.restore(expr)))
+            })
+        })
+        .data()
+    }
+}
+
+/// What a comparison compares.
+fn compared(expr: &Expr) -> Vec<&Expr> {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    match expr {
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom,
+            right,
+        }) => vec![left.as_ref(), right.as_ref()],
+        Expr::Between(between) => {
+            vec![between.expr.as_ref(), between.low.as_ref(), between.high.as_ref()]
+        }
+        Expr::InList(list) => std::iter::once(list.expr.as_ref()).chain(&list.list).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn is_cast_to_nanoseconds(expr: &Expr) -> bool {
+    let is_fine =
+        |data_type: &DataType| matches!(data_type, DataType::Timestamp(TimeUnit::Nanosecond, _));
+    matches!(expr, Expr::Cast(cast) if is_fine(cast.field.data_type()))
+}
+
+fn beside_times(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Some(coarser) = all_coarser(&expr, schema) else { return Transformed::no(expr) };
+    let mut coarser = coarser.into_iter().map(Box::new);
+    let mut next = |old: Box<Expr>| coarser.next().unwrap_or(old);
+    Transformed::yes(match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            Expr::BinaryExpr(BinaryExpr { left: next(left), op, right: next(right) })
+        }
+        Expr::Between(Between { expr, negated, low, high }) => {
+            let (expr, low, high) = (next(expr), next(low), next(high));
+            Expr::Between(Between { expr, negated, low, high })
+        }
+        Expr::InList(InList { expr, list, negated }) => {
+            let expr = next(expr);
+            let list = list.into_iter().map(|value| *next(Box::new(value))).collect();
+            Expr::InList(InList { expr, list, negated })
+        }
+        other => other,
+    })
+}
+
+/// What a comparison compares, in microseconds if it has no more and is cast to nanoseconds.
+fn all_coarser(expr: &Expr, schema: &DFSchema) -> Option<Vec<Expr>> {
+    let values = compared(expr);
+    if !values.iter().any(|value| is_cast_to_nanoseconds(value)) {
+        return None;
+    }
+    values.into_iter().map(|value| coarser(value, schema)).collect()
+}
+
+/// The value in microseconds, if that is all it had before it was cast to nanoseconds.
+fn coarser(value: &Expr, schema: &DFSchema) -> Option<Expr> {
+    use DataType::{Date32, Date64, Null, Timestamp};
+    use TimeUnit::{Microsecond, Nanosecond};
+    match value {
+        Expr::Cast(cast) => {
+            let Timestamp(Nanosecond, zone) = cast.field.data_type() else { return None };
+            let from = cast.expr.get_type(schema).ok()?;
+            match &from {
+                Timestamp(Microsecond, of) if of == zone => Some(cast.expr.as_ref().clone()),
+                Timestamp(Nanosecond, _) => None,
+                Timestamp(..) | Date32 | Date64 | Null => {
+                    let wanted = Timestamp(Microsecond, zone.clone());
+                    Some(Expr::Cast(Cast::new(cast.expr.clone(), wanted)))
+                }
+                _ => None,
+            }
+        }
+        Expr::Literal(ScalarValue::TimestampNanosecond(None, zone), metadata) => {
+            let null = ScalarValue::TimestampMicrosecond(None, zone.clone());
+            Some(Expr::Literal(null, metadata.clone()))
+        }
+        _ => None,
     }
 }
 
@@ -95,6 +210,70 @@ fn in_zone(times: ArrayRef, promised: DataType) -> Result<ArrayRef> {
             Ok(make_array(times.to_data().into_builder().data_type(promised).build()?))
         }
         _ => Ok(times),
+    }
+}
+
+/// `now()` in microseconds.
+pub(super) fn clock(function: Arc<ScalarUDF>) -> ScalarUDF {
+    ScalarUDF::from(Clock { function })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Clock {
+    function: Arc<ScalarUDF>,
+}
+
+impl ScalarUDFImpl for Clock {
+    fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.function.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.function.signature()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.function.return_type(types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let field = self.function.return_field_from_args(args)?;
+        let data_type = in_microseconds(field.data_type());
+        Ok(Arc::new(field.as_ref().clone().with_data_type(data_type)))
+    }
+
+    fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
+        Some(clock(Arc::new(self.function.inner().with_updated_config(config)?)))
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.function.documentation()
+    }
+
+    /// The clock is read when a statement is planned, once.
+    fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        Ok(match self.function.simplify(args, context)? {
+            ExprSimplifyResult::Simplified(Expr::Literal(time, metadata)) => {
+                let time = time.cast_to(&in_microseconds(&time.data_type()))?;
+                ExprSimplifyResult::Simplified(Expr::Literal(time, metadata))
+            }
+            other => other,
+        })
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        self.function.invoke_with_args(args)
+    }
+}
+
+fn in_microseconds(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
+        other => other.clone(),
     }
 }
 

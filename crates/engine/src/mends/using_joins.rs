@@ -248,12 +248,12 @@ fn merging(join: &ast::Join) -> Option<(JoinType, &ast::JoinConstraint)> {
     (merges && !lateral).then_some((join_type, constraint))
 }
 
-fn last_part(name: &ObjectName) -> Option<&Ident> {
+pub(super) fn last_part(name: &ObjectName) -> Option<&Ident> {
     name.0.last().and_then(|part| part.as_ident())
 }
 
 /// A name as DataFusion compares it.
-fn normal(name: &Ident) -> String {
+pub(super) fn normal(name: &Ident) -> String {
     match name.quote_style {
         Some(_) => name.value.clone(),
         None => name.value.to_ascii_lowercase(),

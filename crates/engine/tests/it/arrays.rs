@@ -52,6 +52,13 @@ fn questions() -> Vec<String> {
         "SELECT user_id, dt, count(*) FROM events GROUP BY user_id, dt",
         "SELECT user_id, count(*) FROM events GROUP BY user_id HAVING user_id > 'user number 29'",
         "SELECT user_id, array_agg(n ORDER BY n) FROM events WHERE n < 60 GROUP BY user_id",
+        // The first rows of each group.
+        "SELECT user_id, n FROM (SELECT user_id, n, row_number() OVER (PARTITION BY user_id ORDER BY n) AS r
+           FROM events) WHERE r = 1",
+        "SELECT * FROM (SELECT event, small, value, n, row_number() OVER (PARTITION BY event, small
+           ORDER BY value DESC NULLS LAST, n) AS r FROM events) WHERE r <= 3",
+        "SELECT * FROM (SELECT dt, event, n % 500 AS m, n, rank() OVER (PARTITION BY dt
+           ORDER BY event NULLS FIRST, n % 500 DESC) AS r FROM events) WHERE r < 9 AND n > 0",
         // Groups by columns of few values, of every type that arrays take.
         "SELECT event, count(*), count(value), sum(value), avg(value), min(user_id) FROM events GROUP BY event",
         "SELECT dt, event, small, count(*), sum(n), avg(n), min(value) FROM events GROUP BY 1, 2, 3",
@@ -390,6 +397,19 @@ fn plans_say_that_arrays_and_ids_are_used() {
     };
     assert!(first("c DESC", "20") && first("c NULLS FIRST", "1024"));
     assert!(!first("c", "1025") && !first("m", "20") && !first("user_id", "20"));
+    let latest = |columns: &str, condition: &str| {
+        let window = "OVER (PARTITION BY event ORDER BY n DESC, dt)";
+        let columns = columns.replace("OVER w", window);
+        let numbered =
+            format!("SELECT event, n, row_number() {window} AS r, {columns} FROM events");
+        let sql = format!("SELECT event, n FROM ({numbered}) WHERE {condition}");
+        plan(&sql).contains("WindowCandidatesExec: by=[event@")
+    };
+    assert!(latest("dt", "r <= 2") && latest("dt", "2 > r AND n > 5"));
+    assert!(latest("rank() OVER w AS k", "k = 1") && latest("rank() OVER w AS k", "r < 65"));
+    assert!(!latest("dt", "r <= 65") && !latest("dt", "r > 1") && !latest("dt", "r <> 1"));
+    assert!(!latest("dense_rank() OVER w AS k", "k = 1"));
+    assert!(!latest("lead(n) OVER w AS k", "r = 1 AND k > 0"));
     let unseen = plan("SELECT count(*) FROM (SELECT user_id FROM events GROUP BY user_id)");
     assert!(!unseen.contains("keys_of_ids"), "{unseen}");
     let joined =

@@ -1,14 +1,14 @@
 //! A file's columns fitted to the table's: found by name, widened, missing ones NULL.
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, new_null_array};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, new_null_array};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{CastOptions, cast_with_options, filter_record_batch};
-use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit, TimestampNanosecondType};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::util::display::array_value_to_string;
 
 use crate::decode::{BadRow, shorten};
 use crate::error::{Result, TableError};
-use crate::schema::{type_name, widens};
+use crate::schema::{first_cut, type_name, widens};
 
 /// Maps batches of one file to the table's schema.
 #[derive(Clone)]
@@ -82,7 +82,7 @@ impl Fit {
             };
             let suspicious = output.null_count() > input.null_count()
                 || !field.is_nullable() && output.null_count() > 0
-                || matches!(input.data_type(), DataType::Timestamp(TimeUnit::Nanosecond, _));
+                || first_cut(input).is_some();
             if suspicious {
                 for row in (0..rows).filter(|row| lost(*row)) {
                     let flags = good.get_or_insert_with(|| vec![true; rows]);
@@ -179,12 +179,7 @@ fn convert(input: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, arrow::error
     cast_with_options(input, wanted, &CastOptions { safe: true, ..Default::default() })
 }
 
-/// Would storing this nanosecond timestamp as microseconds change it?
+/// Is the value finer than what it would be stored as?
 fn is_cut(input: &ArrayRef, row: usize) -> bool {
-    match input.data_type() {
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            input.as_primitive::<TimestampNanosecondType>().value(row) % 1000 != 0
-        }
-        _ => false,
-    }
+    first_cut(&input.slice(row, 1)).is_some()
 }

@@ -1,0 +1,595 @@
+//! Rows that can be among the first of their group, told before groups are sorted.
+//!
+//! ```text
+//! Filter: row_number <= 2                                 Filter: row_number <= 2
+//!   Window: row_number by (g) in the order of v             Window: row_number by (g) in the order of v
+//!     Sort: g, v                                   ─►         Sort: g, v
+//!       Repartition: hash(g)                                    Repartition: hash(g)
+//!         rows                                                    rows that are not behind 2 of their group
+//! ```
+//!
+//! The first exposure of each user, the latest state of each order: few rows are left to sort. What
+//! comes above is as it was, so that a row too many changes nothing. Where few rows are left out, or
+//! memory is short, all others go through.
+//!
+//! # Invariants
+//! - A row is left out only if as many rows as are wanted come before it in its group, by the first
+//!   expression of the order alone.
+//!
+//! Source: DataFusion's `WindowTopN` knows the same plans; its operator keeps the rows themselves, and
+//! nothing else may be computed of the window.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
+use datafusion::arrow::buffer::BooleanBuffer;
+use datafusion::arrow::compute::{SortOptions, cast, filter_record_batch};
+use datafusion::arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, UInt64Type};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
+use datafusion::physical_expr::utils::split_conjunction;
+use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
+use datafusion::physical_plan::aggregates::order::GroupOrdering;
+use datafusion::physical_plan::execution_plan::{
+    ChildrenPropertiesMode, ReplaceChildrenOptions, replace_children_if_necessary,
+};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::{StreamExt, TryStreamExt};
+
+/// More rows of a group than these are not looked for: each group keeps as many numbers.
+const MANY: usize = 64;
+/// So many rows decide whether it is worth looking at the next as many.
+const TRIAL: usize = 1 << 17;
+/// One in so many must be left out.
+const WORTH: usize = 4;
+
+/// The rule that puts [`WindowCandidatesExec`] below windows of which the first rows are wanted.
+#[derive(Debug, Default)]
+pub(crate) struct WindowCandidates;
+
+impl PhysicalOptimizerRule for WindowCandidates {
+    fn name(&self) -> &'static str {
+        "window_candidates"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let replaced = plan.transform_up(|node| {
+            Ok(match with_candidates(&node)? {
+                Some(filter) => Transformed::yes(filter),
+                None => Transformed::no(node),
+            })
+        })?;
+        Ok(replaced.data)
+    }
+}
+
+fn with_candidates(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(filter) = node.downcast_ref::<FilterExec>() else { return Ok(None) };
+    let bounds = split_conjunction(filter.predicate()).into_iter().filter_map(bound);
+    for (column, fetch) in bounds {
+        if let Some(input) = limited(filter.input(), column, fetch)? {
+            return replace_children_if_necessary(Arc::clone(node), vec![input]).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// The column that a condition bounds from above, and the bound.
+fn bound(condition: &Arc<dyn PhysicalExpr>) -> Option<(usize, usize)> {
+    let binary = condition.downcast_ref::<BinaryExpr>()?;
+    let (left, right) = (binary.left(), binary.right());
+    let (column, literal, op) = match left.downcast_ref::<Column>() {
+        Some(column) => (column, right.downcast_ref::<Literal>()?, *binary.op()),
+        None => {
+            (right.downcast_ref::<Column>()?, left.downcast_ref::<Literal>()?, binary.op().swap()?)
+        }
+    };
+    let ScalarValue::UInt64(Some(value)) = literal.value().cast_to(&DataType::UInt64).ok()? else {
+        return None;
+    };
+    let most = match op {
+        Operator::LtEq | Operator::Eq => value,
+        Operator::Lt => value.checked_sub(1)?,
+        _ => return None,
+    };
+    let most = usize::try_from(most).ok()?;
+    (literal.value().data_type().is_integer() && (1..=MANY).contains(&most))
+        .then_some((column.index(), most))
+}
+
+/// The plan with candidates below the window that numbers `column`.
+fn limited(
+    node: &Arc<dyn ExecutionPlan>,
+    column: usize,
+    fetch: usize,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+        let below = projection.expr()[column].expr.downcast_ref::<Column>();
+        let Some(below) = below.map(Column::index) else { return Ok(None) };
+        let input = limited(projection.input(), below, fetch)?;
+        return input
+            .map(|input| replace_children_if_necessary(Arc::clone(node), vec![input]))
+            .transpose();
+    }
+    let Some(window) = node.downcast_ref::<BoundedWindowAggExec>() else { return Ok(None) };
+    let Some(sort) = window.input().downcast_ref::<SortExec>() else { return Ok(None) };
+    let functions = window.window_expr();
+    let width = sort.schema().fields().len();
+    let Some(numbers) = column.checked_sub(width).and_then(|at| functions.get(at)) else {
+        return Ok(None);
+    };
+    // What is computed of a row has to be of the rows before it alone.
+    let are_ranks = functions.iter().all(|function| {
+        matches!(function_name(function).as_deref(), Some("row_number" | "rank" | "dense_rank"))
+    });
+    let counts_rows = function_name(numbers).is_some_and(|name| name != "dense_rank");
+    let Some(first) = numbers.order_by().first().filter(|_| are_ranks && counts_rows) else {
+        return Ok(None);
+    };
+    let schema = sort.schema();
+    let groups = numbers.partition_by();
+    let has_keys = |expr: &Arc<dyn PhysicalExpr>| {
+        Ok::<_, DataFusionError>(is_exact(&expr.data_type(&schema)?) && !is_volatile(expr))
+    };
+    let fit = groups.iter().map(has_keys).collect::<Result<Vec<_>>>()?;
+    let ordered = has_order_key(&first.expr.data_type(&schema)?) && !is_volatile(&first.expr);
+    if groups.is_empty() || fit.contains(&false) || !ordered {
+        return Ok(None);
+    }
+    let over = |input: &Arc<dyn ExecutionPlan>| {
+        let first = first.clone();
+        Arc::new(WindowCandidatesExec::new(Arc::clone(input), groups.to_vec(), first, fetch))
+    };
+    let below = sort.input();
+    let rows = match below.downcast_ref::<RepartitionExec>() {
+        Some(spread) => {
+            replace_children_if_necessary(Arc::clone(below), vec![over(spread.input())])?
+        }
+        None => over(below),
+    };
+    let sorted = replace_children_if_necessary(Arc::clone(window.input()), vec![rows])?;
+    replace_children_if_necessary(Arc::clone(node), vec![sorted]).map(Some)
+}
+
+fn function_name(function: &Arc<dyn WindowExpr>) -> Option<String> {
+    let standard = function.as_any().downcast_ref::<StandardWindowExpr>()?;
+    let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>()?;
+    Some(function.fun().name().to_owned())
+}
+
+/// Do all agree on which values of the type are equal?
+fn is_exact(data_type: &DataType) -> bool {
+    use DataType::{Boolean, Date32, Decimal128, Timestamp, Utf8, Utf8View};
+    data_type.is_integer()
+        || matches!(data_type, Boolean | Date32 | Decimal128(..) | Timestamp(..) | Utf8 | Utf8View)
+}
+
+fn has_order_key(data_type: &DataType) -> bool {
+    use DataType::{Date32, Float32, Float64, Timestamp, Utf8, Utf8View};
+    data_type.is_integer()
+        || matches!(data_type, Date32 | Timestamp(..) | Float32 | Float64 | Utf8 | Utf8View)
+}
+
+/// Numbers in the order of the values: a greater number is of a value that comes later, never the other
+/// way round. Values close to each other may have the same one.
+fn order_keys(
+    values: &ArrayRef,
+    SortOptions { descending, nulls_first }: SortOptions,
+) -> Result<Vec<u64>> {
+    const SIGN: u64 = 1 << 63;
+    let turned = |key: u64| if descending { !key } else { key };
+    // The ends are for NULL.
+    let key = |key: u64| turned(key).clamp(1, u64::MAX - 1);
+    let null = if nulls_first { 0 } else { u64::MAX };
+    let of = |value: Option<u64>| value.map_or(null, key);
+    let prefix = |text: &str| {
+        let mut bytes = [0; 8];
+        let length = text.len().min(8);
+        bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
+        u64::from_be_bytes(bytes)
+    };
+    Ok(match values.data_type() {
+        DataType::UInt64 => values.as_primitive::<UInt64Type>().iter().map(of).collect(),
+        DataType::Float32 | DataType::Float64 => {
+            let values = cast(values, &DataType::Float64)?;
+            let total = |value: f64| {
+                let bits = value.to_bits();
+                if bits & SIGN == 0 { bits | SIGN } else { !bits }
+            };
+            let values = values.as_primitive::<Float64Type>().iter();
+            values.map(|value| of(value.map(total))).collect()
+        }
+        DataType::Utf8 => {
+            values.as_string::<i32>().iter().map(|text| of(text.map(prefix))).collect()
+        }
+        DataType::Utf8View => {
+            values.as_string_view().iter().map(|text| of(text.map(prefix))).collect()
+        }
+        _ => {
+            let values = cast(values, &DataType::Int64)?;
+            let values = values.as_primitive::<Int64Type>().iter();
+            values.map(|value| of(value.map(|value| value as u64 ^ SIGN))).collect()
+        }
+    })
+}
+
+/// The rows of its input that can be among the first `fetch` of their group, and some others.
+#[derive(Debug)]
+struct WindowCandidatesExec {
+    input: Arc<dyn ExecutionPlan>,
+    groups: Vec<Arc<dyn PhysicalExpr>>,
+    first: PhysicalSortExpr,
+    fetch: usize,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl WindowCandidatesExec {
+    fn new(
+        input: Arc<dyn ExecutionPlan>,
+        groups: Vec<Arc<dyn PhysicalExpr>>,
+        first: PhysicalSortExpr,
+        fetch: usize,
+    ) -> Self {
+        Self { input, groups, first, fetch, metrics: ExecutionPlanMetricsSet::new() }
+    }
+}
+
+impl DisplayAs for WindowCandidatesExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups: Vec<String> = self.groups.iter().map(ToString::to_string).collect();
+        let groups = groups.join(", ");
+        write!(f, "WindowCandidatesExec: by=[{groups}], {}, fetch={}", self.first, self.fetch)
+    }
+}
+
+impl ExecutionPlan for WindowCandidatesExec {
+    fn name(&self) -> &'static str {
+        "WindowCandidatesExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for group in &self.groups {
+            if visit(group)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        visit(&self.first.expr)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let missing = || DataFusionError::Internal("candidates come from one input".into());
+        let input = children.pop().ok_or_else(missing)?;
+        Ok(Arc::new(Self::new(input, self.groups.clone(), self.first.clone(), self.fetch)))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(
+            children,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+        )
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let name = format!("WindowCandidates[{partition}]");
+        let memory = MemoryConsumer::new(name).register(context.memory_pool());
+        let schema = self.input.schema();
+        let input = self.input.execute(partition, context)?;
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let mut firsts = Some(Firsts::new(
+            self.groups.clone(),
+            self.first.clone(),
+            self.fetch,
+            &schema,
+            memory,
+        )?);
+        let rows = input.map(move |batch| {
+            let _timer = baseline.elapsed_compute().timer();
+            let batch = batch?;
+            let candidates = match &mut firsts {
+                Some(looking) => looking.candidates(&batch)?,
+                None => Some(batch.clone()),
+            };
+            // Without memory, or without use: whoever comes above sorts all.
+            let candidates = candidates.unwrap_or_else(|| {
+                firsts = None;
+                batch
+            });
+            baseline.record_output(candidates.num_rows());
+            Ok(candidates)
+        });
+        let rows = rows.try_filter(|batch| futures::future::ready(batch.num_rows() > 0));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+/// The first rows of each group so far.
+struct Firsts {
+    groups: Vec<Arc<dyn PhysicalExpr>>,
+    by: PhysicalSortExpr,
+    fetch: usize,
+    values: Box<dyn GroupValues>,
+    /// Of each group `fetch` places, with the first [`order_keys`] so far in order.
+    keys: Vec<u64>,
+    /// How many of them are taken.
+    taken: Vec<u8>,
+    memory: MemoryReservation,
+    /// Rows of this trial, and those of them that were left out.
+    seen: usize,
+    left_out: usize,
+    /// Of each row of a batch, its group.
+    of_rows: Vec<usize>,
+}
+
+impl Firsts {
+    fn new(
+        groups: Vec<Arc<dyn PhysicalExpr>>,
+        by: PhysicalSortExpr,
+        fetch: usize,
+        input: &Schema,
+        memory: MemoryReservation,
+    ) -> Result<Self> {
+        let fields = groups.iter().enumerate().map(|(at, group)| {
+            Ok(Field::new(format!("group {at}"), group.data_type(input)?, true))
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?));
+        let values = new_group_values(schema, &GroupOrdering::None)?;
+        let (keys, taken, of_rows) = (Vec::new(), Vec::new(), Vec::new());
+        let (seen, left_out) = (0, 0);
+        Ok(Self { groups, by, fetch, values, keys, taken, memory, seen, left_out, of_rows })
+    }
+
+    /// The rows that are not behind `fetch` others of their group; `None` to give up.
+    fn candidates(&mut self, batch: &RecordBatch) -> Result<Option<RecordBatch>> {
+        let rows = batch.num_rows();
+        let evaluate = |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(batch)?.into_array(rows);
+        let groups = self.groups.iter().map(evaluate).collect::<Result<Vec<_>>>()?;
+        let order = order_keys(&evaluate(&self.by.expr)?, self.by.options)?;
+        self.values.intern(&groups, &mut self.of_rows)?;
+        self.keys.resize(self.values.len() * self.fetch, 0);
+        self.taken.resize(self.values.len(), 0);
+        if self.memory.try_resize(self.size()).is_err() {
+            return Ok(None);
+        }
+        let mut of_rows = std::mem::take(&mut self.of_rows);
+        let kept = BooleanBuffer::collect_bool(rows, |row| self.add(of_rows[row], order[row]));
+        of_rows.clear();
+        self.of_rows = of_rows;
+        self.seen += rows;
+        self.left_out += rows - kept.count_set_bits();
+        if self.seen >= TRIAL {
+            if self.left_out * WORTH < self.seen {
+                return Ok(None);
+            }
+            (self.seen, self.left_out) = (0, 0);
+        }
+        Ok(Some(filter_record_batch(batch, &BooleanArray::from(kept))?))
+    }
+
+    /// Can a row be among the first of its group, after those before it?
+    fn add(&mut self, group: usize, key: u64) -> bool {
+        let places = &mut self.keys[group * self.fetch..][..self.fetch];
+        let taken = usize::from(self.taken[group]);
+        if taken == places.len() && key >= places[taken - 1] {
+            return key == places[taken - 1];
+        }
+        let at = places[..taken].partition_point(|before| *before <= key);
+        let last = taken.min(places.len() - 1);
+        places.copy_within(at..last, at + 1);
+        places[at] = key;
+        self.taken[group] = (last + 1) as u8;
+        true
+    }
+
+    /// Bytes.
+    fn size(&self) -> usize {
+        self.values.size() + self.keys.capacity() * size_of::<u64>() + self.taken.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use datafusion::arrow::array::{Float64Array, Int64Array, StringViewArray};
+    use datafusion::arrow::compute::{SortColumn, concat_batches, lexsort_to_indices, take};
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
+
+    use super::*;
+
+    fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+        let mut state = seed;
+        move |below| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        }
+    }
+
+    fn firsts(
+        schema: &Schema,
+        options: SortOptions,
+        fetch: usize,
+        pool: Arc<dyn MemoryPool>,
+    ) -> Firsts {
+        let by = PhysicalSortExpr { expr: Arc::new(Column::new("first", 1)), options };
+        let memory = MemoryConsumer::new("test").register(&pool);
+        let group: Arc<dyn PhysicalExpr> = Arc::new(Column::new("group", 0));
+        Firsts::new(vec![group], by, fetch, schema, memory).unwrap()
+    }
+
+    /// By group the second columns of its first rows.
+    fn first_of_groups(
+        all: &RecordBatch,
+        options: SortOptions,
+        fetch: usize,
+    ) -> HashMap<i64, Vec<i64>> {
+        let sorted = [
+            SortColumn { values: Arc::clone(all.column(1)), options: Some(options) },
+            SortColumn { values: Arc::clone(all.column(2)), options: None },
+        ];
+        let order = lexsort_to_indices(&sorted, None).unwrap();
+        let column = |at: usize| take(all.column(at), &order, None).unwrap();
+        let (groups, seconds) = (column(0), column(2));
+        let mut found = HashMap::<i64, Vec<i64>>::new();
+        let groups = groups.as_primitive::<Int64Type>().iter();
+        for (group, second) in groups.zip(seconds.as_primitive::<Int64Type>()) {
+            let rows = found.entry(group.unwrap_or(-1)).or_default();
+            if rows.len() < fetch {
+                rows.extend(second);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_first_rows_of_each_group_are_candidates() {
+        let mut next = random(11);
+        for (case, fetch) in [1, 2, 7, MANY].into_iter().cycle().take(64).enumerate() {
+            let options = SortOptions { descending: case & 4 > 0, nulls_first: case & 8 > 0 };
+            let (is_text, few) = (case & 16 > 0, case & 32 > 0);
+            let data_type = if is_text { DataType::Utf8View } else { DataType::Float64 };
+            let schema = Arc::new(Schema::new(vec![
+                Field::new("group", DataType::Int64, true),
+                Field::new("first", data_type, true),
+                Field::new("second", DataType::Int64, false),
+            ]));
+            let mut looking =
+                firsts(&schema, options, fetch, Arc::new(UnboundedMemoryPool::default()));
+            let (mut all, mut candidates) = (Vec::new(), Vec::new());
+            for _ in 0..10 {
+                let groups = (0..200).map(|_| Some(next(5) as i64).filter(|group| *group > 0));
+                let groups: ArrayRef = Arc::new(groups.collect::<Int64Array>());
+                let numbers: Vec<Option<f64>> = (0..200)
+                    .map(|_| match next(if few { 20 } else { 100_000 }) {
+                        0 | 1 => None,
+                        2 => Some(f64::NAN),
+                        3 => Some(-0.0),
+                        4 => Some(f64::NEG_INFINITY),
+                        number => Some(number as f64 - 10.0),
+                    })
+                    .collect();
+                let first: ArrayRef = if is_text {
+                    // Longer than what a key holds.
+                    let text = |number: f64| format!("about {:9.1} \0", number.abs());
+                    let texts = numbers.iter().map(|number| number.map(text));
+                    Arc::new(texts.collect::<StringViewArray>())
+                } else {
+                    Arc::new(Float64Array::from(numbers))
+                };
+                let second = (0..200).map(|_| next(1 << 40) as i64);
+                let second: ArrayRef = Arc::new(second.collect::<Int64Array>());
+                let columns = vec![groups, first, second];
+                let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
+                candidates.push(looking.candidates(&batch).unwrap().unwrap());
+                all.push(batch);
+            }
+            let all = concat_batches(&schema, &all).unwrap();
+            let candidates = concat_batches(&schema, &candidates).unwrap();
+            let expected = first_of_groups(&all, options, fetch);
+            assert_eq!(first_of_groups(&candidates, options, fetch), expected, "case {case}");
+            let left_out = all.num_rows() - candidates.num_rows();
+            assert!(left_out > 0 || fetch == MANY, "case {case}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_and_times_have_keys_in_their_order() {
+        let ends = [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX];
+        let values: ArrayRef = Arc::new(Int64Array::from(ends.to_vec()));
+        let micros = DataType::Timestamp(datafusion::arrow::datatypes::TimeUnit::Microsecond, None);
+        for data_type in [DataType::Int64, micros] {
+            let values = cast(&values, &data_type).unwrap();
+            for descending in [false, true] {
+                let options = SortOptions { descending, nulls_first: false };
+                let mut keys = order_keys(&values, options).unwrap();
+                if descending {
+                    keys.reverse();
+                }
+                assert!(keys.is_sorted() && keys[1] < keys[2] && keys[2] < keys[3], "{keys:?}");
+            }
+        }
+        let most: ArrayRef = Arc::new(datafusion::arrow::array::UInt64Array::from(vec![
+            1,
+            i64::MAX as u64 + 1,
+            u64::MAX,
+        ]));
+        let keys = order_keys(&most, SortOptions { descending: false, nulls_first: true }).unwrap();
+        assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
+    }
+
+    #[test]
+    fn it_gives_up_without_use_and_without_memory() {
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("group", DataType::Int64, true),
+            Field::new("first", DataType::Int64, true),
+        ]));
+        let batch = |from: i64| {
+            let groups: ArrayRef = Arc::new((from..from + 8192).collect::<Int64Array>());
+            RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(&groups), groups]).unwrap()
+        };
+        let options = SortOptions::default();
+        let mut looking = firsts(&schema, options, 2, Arc::new(UnboundedMemoryPool::default()));
+        let batches = (0..32).map(|at| looking.candidates(&batch(at * 8192)).unwrap());
+        assert_eq!(batches.take_while(Option::is_some).count(), TRIAL / 8192 - 1);
+        let mut looking = firsts(&schema, options, 2, Arc::new(GreedyMemoryPool::new(1000)));
+        assert!(looking.candidates(&batch(0)).unwrap().is_none());
+    }
+}
