@@ -218,6 +218,7 @@ impl Session {
             .with_window_functions(window_functions())
             .with_table_function_list(mends::table_functions())
             .with_file_formats(mends::file_formats())
+            .with_expr_planners(mends::expr_planners())
             .with_type_planner(Arc::new(Microseconds))
             .with_relation_planners(mends::relation_planners())
             .with_optimizer_rules(mends::logical_rules())

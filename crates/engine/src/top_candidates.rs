@@ -37,6 +37,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::dense::true_only;
 use crate::id_keys::looks_up_keys;
+use crate::mends::is_one_number;
 
 /// More rows than these are not looked for: they would have to be put in order again with every batch.
 const MANY: usize = 1024;
@@ -76,8 +77,12 @@ fn with_candidates(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execu
     };
     let Some(projection) = sort.input().downcast_ref::<ProjectionExec>() else { return Ok(None) };
     let PhysicalSortExpr { expr, options } = sort.expr().first();
-    let Some(column) = expr.downcast_ref::<Column>() else { return Ok(None) };
-    let first = &projection.expr()[column.index()].expr;
+    let call = expr.downcast_ref::<ScalarFunctionExpr>().filter(|call| is_one_number(call.fun()));
+    let of = call.and_then(|call| call.args().first()).unwrap_or(expr);
+    let Some(column) = of.downcast_ref::<Column>() else { return Ok(None) };
+    let of = Arc::clone(&projection.expr()[column.index()].expr);
+    let first = if call.is_some() { Arc::clone(expr).with_new_children(vec![of])? } else { of };
+    let first = &first;
     let has_keys = |expr: &Arc<dyn PhysicalExpr>| {
         let is_keys = |part: &Arc<dyn PhysicalExpr>| {
             part.downcast_ref::<ScalarFunctionExpr>().is_some_and(|call| looks_up_keys(call.fun()))

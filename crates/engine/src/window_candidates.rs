@@ -528,7 +528,7 @@ mod tests {
                     .collect();
                 let first: ArrayRef = if is_text {
                     // Longer than what a key holds.
-                    let text = |number: f64| format!("about {:9.1} \0", number.abs());
+                    let text = |number: f64| format!("{:8.1} and more \0", number.abs());
                     let texts = numbers.iter().map(|number| number.map(text));
                     Arc::new(texts.collect::<StringViewArray>())
                 } else {

@@ -834,6 +834,19 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn nan_is_written_in_one_form() {
+        let floats = Float64Array::from(vec![Some(-f64::NAN.abs()), None, Some(-0.0), Some(1.0)]);
+        let singles = Float32Array::from(vec![-f32::NAN.abs(), 0.0, 1.0, f32::NAN.abs()]);
+        let columns: [(&str, ArrayRef); 2] = [("x", Arc::new(floats)), ("f", Arc::new(singles))];
+        let rows = with_one_nan(&RecordBatch::try_from_iter(columns).unwrap()).unwrap();
+        let floats = rows.column(0).as_primitive::<Float64Type>();
+        let singles = rows.column(1).as_primitive::<Float32Type>();
+        assert_eq!(floats.value(0).to_bits(), f64::NAN.abs().to_bits());
+        assert!(floats.is_null(1) && floats.value(2).is_sign_negative());
+        assert_eq!(singles.value(0).to_bits(), singles.value(3).to_bits());
+    }
+
     #[derive(Debug)]
     struct SlowToAbort(Arc<AtomicBool>);
 

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
@@ -18,6 +17,8 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
+
+use super::nan_sign::one_number;
 
 /// The rule, which comes when types are known.
 #[derive(Debug)]
@@ -51,25 +52,22 @@ impl AnalyzerRule for OneZero {
 
 /// `joins`: what is equal is looked up.
 fn one_zero(expr: Expr, joins: bool, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let float = |expr: &Expr| {
-        let data_type = expr.get_type(schema).ok();
-        data_type.filter(DataType::is_floating).and_then(|t| ScalarValue::new_zero(&t).ok())
-    };
+    let is_float = |expr: &Expr| expr.get_type(schema).is_ok_and(|found| found.is_floating());
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
             if (joins || left.contains_outer() || right.contains_outer())
                 && is_column(&left)
                 && is_column(&right)
-                && float(&left).is_some() =>
+                && is_float(&left) =>
         {
             let mut sides = [*left, *right];
-            add_zero(&mut sides, float);
+            make_one(&mut sides, is_float);
             let [left, right] = sides;
             Transformed::yes(left.eq(right))
         }
-        Expr::InSubquery(InSubquery { expr, mut subquery, negated }) if float(&expr).is_some() => {
+        Expr::InSubquery(InSubquery { expr, mut subquery, negated }) if is_float(&expr) => {
             let mut sides = [*expr, Expr::Column(subquery.subquery.schema().columns().remove(0))];
-            add_zero(&mut sides, float);
+            make_one(&mut sides, is_float);
             let [expr, value] = sides;
             let name = subquery.subquery.schema().field(0).name().clone();
             let set = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
@@ -81,24 +79,24 @@ fn one_zero(expr: Expr, joins: bool, schema: &DFSchema) -> Result<Transformed<Ex
             }))
         }
         Expr::AggregateFunction(mut function) if function.params.distinct => {
-            let changed = add_zero(&mut function.params.args, float);
+            let changed = make_one(&mut function.params.args, is_float);
             // What it is ordered by is one of them.
             function.params.order_by.iter_mut().for_each(|key| {
-                add_zero(std::slice::from_mut(&mut key.expr), float);
+                make_one(std::slice::from_mut(&mut key.expr), is_float);
             });
             let AggregateFunction { func, params } = function;
             let function = Expr::AggregateFunction(AggregateFunction { func, params });
             if changed { Transformed::yes(function) } else { Transformed::no(function) }
         }
         Expr::WindowFunction(mut function) if function.params.distinct => {
-            let changed = add_zero(&mut function.params.args, float);
+            let changed = make_one(&mut function.params.args, is_float);
             let WindowFunction { fun, params } = *function;
             let function = Expr::from(WindowFunction { fun, params });
             if changed { Transformed::yes(function) } else { Transformed::no(function) }
         }
         Expr::InList(InList { expr, mut list, negated }) => {
             let zero = list.iter().find(|value| is_zero(value)).cloned();
-            let both = zero.filter(|_| float(&expr).is_some());
+            let both = zero.filter(|_| is_float(&expr));
             let changed = both.is_some();
             if let Some(zero) = both {
                 list.push(Expr::Negative(Box::new(zero)));
@@ -106,9 +104,7 @@ fn one_zero(expr: Expr, joins: bool, schema: &DFSchema) -> Result<Transformed<Ex
             let list = Expr::InList(InList { expr, list, negated });
             if changed { Transformed::yes(list) } else { Transformed::no(list) }
         }
-        Expr::Case(Case { expr: Some(value), when_then_expr, else_expr })
-            if float(&value).is_some() =>
-        {
+        Expr::Case(Case { expr: Some(value), when_then_expr, else_expr }) if is_float(&value) => {
             let searched = when_then_expr.into_iter().map(|(same, then)| {
                 let condition = value.as_ref().clone().eq(*same);
                 (Box::new(condition), then)
@@ -118,7 +114,7 @@ fn one_zero(expr: Expr, joins: bool, schema: &DFSchema) -> Result<Transformed<Ex
         }
         Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "nullif" => {
             match args.as_slice() {
-                [left, right] if float(left).is_some() => {
+                [left, right] if is_float(left) => {
                     let null = lit(ScalarValue::try_new_null(&left.get_type(schema)?)?);
                     let same = left.clone().eq(right.clone());
                     Transformed::yes(when(same, null).otherwise(left.clone())?)
@@ -139,12 +135,11 @@ fn is_column(expr: &Expr) -> bool {
     }
 }
 
-/// `x + 0.0` is x, and 0.0 for -0.0.
-fn add_zero(args: &mut [Expr], float: impl Fn(&Expr) -> Option<ScalarValue>) -> bool {
+fn make_one(args: &mut [Expr], is_float: impl Fn(&Expr) -> bool) -> bool {
     let mut changed = false;
     for arg in args {
-        if let Some(zero) = float(arg) {
-            *arg = arg.clone() + lit(zero);
+        if is_float(arg) {
+            *arg = one_number(arg.clone());
             changed = true;
         }
     }

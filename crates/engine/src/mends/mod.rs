@@ -20,14 +20,23 @@
 //! | `long_texts` | `lpad` to gigabytes ends the process |
 //! | `using_joins` | `k` and `*` of `a FULL JOIN b USING (k)` have a's k, and WHERE k is ambiguous |
 //! | `group_keys` | a primary key says nothing to GROUP BY |
+//! | `aggregate_order` | the same key twice in an aggregate's ORDER BY panics, and `any_value` does not heed it |
+//! | `date_intervals` | a date plus an interval of hours is a date |
+//! | `bits` | `bit_and`, `bool_or` and their like have no frames that slide |
+//! | `regression` | `regr_r2` of a constant y is NULL, or noise |
+//! | `lists` | `array_has_all(list, NULL)` is true |
+//! | `rounding` | `round(x, 1000)` is NaN |
 //! | `timestamps` | `to_timestamp` of text fails, times end in 2262, and `now()` has more digits than a table keeps |
 //!
 //! # Invariants
 //! - Every session has all of them, with indexes and without.
 
+mod aggregate_order;
 mod aggregate_statistics;
+mod bits;
 mod checked_arithmetic;
 mod count_distinct;
+mod date_intervals;
 mod equivalences;
 mod fences;
 mod filter_pushdown;
@@ -36,11 +45,14 @@ mod float_zero;
 mod group_keys;
 mod in_lists;
 mod in_subquery;
+mod lists;
 mod long_texts;
 mod min_max;
 mod nan_sign;
 mod null_equality;
 mod percentile;
+mod regression;
+mod rounding;
 mod scalar_subquery;
 mod sum;
 mod timestamps;
@@ -52,7 +64,7 @@ use std::sync::Arc;
 use datafusion::catalog::TableFunction;
 use datafusion::datasource::file_format::FileFormatFactory;
 use datafusion::execution::SessionStateDefaults;
-use datafusion::logical_expr::planner::RelationPlanner;
+use datafusion::logical_expr::planner::{ExprPlanner, RelationPlanner};
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -71,6 +83,13 @@ type PhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 /// What plans parts of FROM before DataFusion does.
 pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
     vec![Arc::new(using_joins::MergedColumns)]
+}
+
+/// What plans operators: ours before DataFusion's.
+pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
+    let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(date_intervals::TimesOfDays)];
+    planners.extend(SessionStateDefaults::default_expr_planners());
+    planners
 }
 
 /// Rules that come after DataFusion's own analysis.
@@ -97,6 +116,7 @@ pub(crate) fn logical_rules() -> Vec<LogicalRule> {
     before("extract_equijoin_predicate", Arc::new(null_equality::KeysOfOneKind));
     before("eliminate_cross_join", Arc::new(null_equality::JoinsApart));
     before("push_down_filter", Arc::new(fences::Fences));
+    rules.push(Arc::new(aggregate_order::AggregateOrder));
     rules
 }
 
@@ -128,6 +148,10 @@ pub(crate) fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
         "percentile_cont" => Arc::new(percentile::with_every_digit(function)),
         "min" | "max" => Arc::new(min_max::in_total_order(function)),
         "sum" => Arc::new(sum::in_full(function)),
+        "bit_and" | "bit_or" | "bit_xor" | "bool_and" | "bool_or" => {
+            Arc::new(bits::sliding(function))
+        }
+        "regr_r2" => Arc::new(regression::of_constants(function)),
         _ => function,
     };
     SessionStateDefaults::default_aggregate_functions().into_iter().map(mended).collect()
@@ -153,6 +177,8 @@ pub(crate) fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     let mended = |function: Arc<ScalarUDF>| match function.name() {
         name if name.starts_with("to_timestamp") => Arc::new(timestamps::zoned(function)),
         "now" => Arc::new(timestamps::clock(function)),
+        "array_has" | "array_has_all" | "array_has_any" => Arc::new(lists::with_nulls(function)),
+        "round" => Arc::new(rounding::to_any_place(function)),
         "lpad" | "rpad" | "repeat" => Arc::new(long_texts::bounded(function)),
         _ => function,
     };

@@ -1,0 +1,155 @@
+//! Functions of lists, where one of them is NULL or has a NULL.
+//!
+//! - `array_has_all` and `array_has_any` of a list and NULL are true or false, if no other list of the batch has
+//!   an element; they are NULL.
+//! - `array_has([1, NULL], x)` becomes `x IN (1, NULL)`, which is NULL where the function is false.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, BooleanArray};
+use datafusion::arrow::buffer::NullBuffer;
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::cast::as_boolean_array;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature,
+};
+
+/// The function, which is NULL if one of its lists is.
+pub(super) fn with_nulls(function: Arc<ScalarUDF>) -> ScalarUDF {
+    ScalarUDF::from(WithNulls { function })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct WithNulls {
+    function: Arc<ScalarUDF>,
+}
+
+impl ScalarUDFImpl for WithNulls {
+    fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.function.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.function.signature()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.function.return_type(types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        self.function.return_field_from_args(args)
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.function.coerce_types(types)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.function.documentation()
+    }
+
+    fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        // As an IN list only where that has no NULL.
+        match args.first() {
+            Some(Expr::Literal(list, _)) if !has_null(list) => {
+                self.function.simplify(args, context)
+            }
+            _ => Ok(ExprSimplifyResult::Original(args)),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let (rows, mut nulls) = (args.number_rows, None);
+        for arg in &args.args {
+            match arg {
+                ColumnarValue::Scalar(list) if list.is_null() => {
+                    return Ok(ColumnarValue::Scalar(ScalarValue::Boolean(None)));
+                }
+                ColumnarValue::Scalar(_) => {}
+                ColumnarValue::Array(lists) => {
+                    nulls = NullBuffer::union(nulls.as_ref(), lists.logical_nulls().as_ref());
+                }
+            }
+        }
+        let found = self.function.invoke_with_args(args)?;
+        let Some(nulls) = nulls else { return Ok(found) };
+        let found = found.into_array(rows)?;
+        let found = as_boolean_array(&found)?;
+        let nulls = NullBuffer::union(found.nulls(), Some(&nulls));
+        let found = BooleanArray::new(found.values().clone(), nulls);
+        Ok(ColumnarValue::Array(Arc::new(found)))
+    }
+}
+
+/// Is the list NULL, or is one of its elements?
+fn has_null(list: &ScalarValue) -> bool {
+    match list {
+        _ if list.is_null() => true,
+        ScalarValue::List(list) => list.value(0).logical_null_count() > 0,
+        ScalarValue::LargeList(list) => list.value(0).logical_null_count() > 0,
+        ScalarValue::FixedSizeList(list) => list.value(0).logical_null_count() > 0,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{ArrayRef, ListArray};
+    use datafusion::arrow::datatypes::{Field, Int32Type};
+
+    use super::*;
+
+    fn function(name: &str) -> ScalarUDF {
+        let functions = datafusion::execution::SessionStateDefaults::default_scalar_functions();
+        let function = functions.into_iter().find(|function| function.name() == name);
+        with_nulls(function.unwrap())
+    }
+
+    fn lists(lists: Vec<Option<Vec<Option<i32>>>>) -> ArrayRef {
+        Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(lists))
+    }
+
+    fn call(name: &str, args: Vec<ColumnarValue>) -> Vec<Option<bool>> {
+        let field = |arg: &ColumnarValue| Arc::new(Field::new("x", arg.data_type(), true));
+        let found = function(name).invoke_with_args(ScalarFunctionArgs {
+            arg_fields: args.iter().map(field).collect(),
+            number_rows: 2,
+            return_field: Arc::new(Field::new("x", DataType::Boolean, true)),
+            config_options: Arc::default(),
+            args,
+        });
+        let found = found.unwrap().into_array(2).unwrap();
+        as_boolean_array(&found).unwrap().iter().collect()
+    }
+
+    #[test]
+    fn a_list_that_is_null_has_neither_all_nor_any() {
+        let some = || lists(vec![Some(vec![Some(1)]), Some(vec![Some(2)])]);
+        let none = || lists(vec![None, Some(vec![])]);
+        for (name, of_nothing) in [("array_has_all", true), ("array_has_any", false)] {
+            let array = |list: ArrayRef| ColumnarValue::Array(list);
+            let expected = [None, Some(of_nothing)];
+            assert_eq!(call(name, vec![array(some()), array(none())]), expected, "{name}");
+            let null = ScalarValue::try_new_null(some().data_type()).unwrap();
+            let null = ColumnarValue::Scalar(null);
+            assert_eq!(call(name, vec![array(some()), null]), [None, None], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_null_within_a_list_is_seen() {
+        let first = |list| ScalarValue::try_from_array(&lists(vec![list]), 0).unwrap();
+        assert!(!has_null(&first(Some(vec![Some(1), Some(2)]))));
+        assert!(!has_null(&first(Some(vec![]))));
+        assert!(has_null(&first(Some(vec![Some(1), None]))));
+        assert!(has_null(&first(None)));
+    }
+}
