@@ -7,7 +7,7 @@
 //! # Not here
 //! No choice of covariates.
 
-use crate::effect::ArmFigure;
+use crate::effect::{ArmFigure, without_noise};
 use crate::moments::Moments;
 
 /// Both figures of a comparison after adjustment, and what it gained.
@@ -50,7 +50,7 @@ pub fn adjust_mean(control: &Moments, treatment: &Moments, y: usize, x: usize) -
         ArmFigure {
             users: arm.count(),
             value: arm.mean(y) - theta * (arm.mean(x) - centre),
-            variance: variance + theta * theta * arm.variance(x) - 2.0 * theta * shared,
+            variance: left_over(variance, theta * theta * arm.variance(x), theta * shared),
             raw_value: arm.mean(y),
             // gbstats takes the gradient before adjustment for means and after it for ratios; the
             // errors differ by less than one part in a thousand.
@@ -92,7 +92,7 @@ pub fn adjust_mean_by_many(
         ArmFigure {
             users: arm.count(),
             value: arm.mean(y) - shift,
-            variance: variance + explained - 2.0 * shared,
+            variance: left_over(variance, explained, shared),
             raw_value: arm.mean(y),
             gradient_value: arm.mean(y),
             raw_variance: variance,
@@ -144,11 +144,15 @@ fn least_squares(moments: &Moments, y: usize, covariates: &[usize]) -> Vec<f64> 
     (0..k).map(|i| if swept[i] { rows[i][k] / deviation[i] } else { 0.0 }).collect()
 }
 
-/// A difference of so small a share of its terms is what rounding leaves of 0: 10,000 steps of 2^-53.
-const NOISE: f64 = 1e-12;
+/// The variance of a figure less what was predicted: of the figure, of the prediction and their
+/// covariance.
+fn left_over(figure: f64, prediction: f64, shared: f64) -> f64 {
+    without_noise([figure, prediction, -2.0 * shared])
+}
 
 /// Adjusts a ratio by the same ratio before exposure. Columns 0 to 3: numerator, denominator,
-/// and both before exposure. Without events before exposure the ratio stays as it is.
+/// and both before exposure. Without events before exposure, or if the ratio never varied then, it
+/// stays as it is.
 ///
 /// # Source
 /// As gbstats: linearised terms per user, one coefficient from the sum of both arms' moments.
@@ -156,6 +160,10 @@ const NOISE: f64 = 1e-12;
 pub fn adjust_ratio(control: &Moments, treatment: &Moments) -> Adjusted {
     let linear = |arm: &Moments| {
         let (now, before) = (ArmFigure::ratio(arm, 0, 1), ArmFigure::ratio(arm, 2, 3));
+        // Of a past that never varies a covariance is noise.
+        if before.variance == 0.0 {
+            return (now, before, 0.0);
+        }
         let (r, s) = (now.value, before.value);
         let shared = arm.covariance(0, 2) - r * arm.covariance(1, 2) - s * arm.covariance(0, 3)
             + r * s * arm.covariance(1, 3);
@@ -164,12 +172,7 @@ pub fn adjust_ratio(control: &Moments, treatment: &Moments) -> Adjusted {
     let (a, b) = (linear(control), linear(treatment));
     let spread = a.1.variance + b.1.variance;
     let theta = (a.2 + b.2) / spread;
-    // Where the ratio before exposure never varies, its variance is what is left of these.
-    let terms = |arm: &Moments, ratio: f64| {
-        (arm.variance(2) + ratio * ratio * arm.variance(3)) / (arm.mean(3) * arm.mean(3))
-    };
-    let noise = NOISE * (terms(control, a.1.value) + terms(treatment, b.1.value));
-    let usable = theta.is_finite() && spread > noise;
+    let usable = theta.is_finite() && spread > 0.0;
     let theta = if usable { theta } else { 0.0 };
     let users = (a.0.users + b.0.users) as f64;
     let centre = if usable {
@@ -183,7 +186,7 @@ pub fn adjust_ratio(control: &Moments, treatment: &Moments) -> Adjusted {
         }
         ArmFigure {
             value: now.value - theta * (before.value - centre),
-            variance: now.variance + theta * theta * before.variance - 2.0 * theta * shared,
+            variance: left_over(now.variance, theta * theta * before.variance, theta * shared),
             raw_covariance: now.variance - theta * shared,
             ..now
         }
@@ -196,6 +199,7 @@ pub fn adjust_ratio(control: &Moments, treatment: &Moments) -> Adjusted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::effect::{Side, StatsError, absolute};
 
     /// One user of each arm has a past, so the ratio before exposure is the same for all that have one:
     /// the difference of its terms is rounding noise, which was taken for a covariate.
@@ -229,5 +233,56 @@ mod tests {
         let adjusted = adjust_ratio(&control, &treatment);
         assert_eq!(adjusted.theta, 0.0);
         assert_eq!(adjusted.treatment.value, ArmFigure::ratio(&treatment, 0, 1).value);
+    }
+
+    /// Clusters of `sizes` users who each have `now` and a past of `before`, as sums and numbers of users.
+    fn clusters(sizes: &[u32], now: impl Fn(usize) -> f64, before: f64) -> Moments {
+        let mut moments = Moments::new(4);
+        for (place, size) in sizes.iter().enumerate() {
+            let users = f64::from(*size);
+            moments.add(&[now(place) * users, users, before * users, users]);
+        }
+        moments
+    }
+
+    #[test]
+    fn a_past_that_is_the_same_in_all_clusters_adjusts_nothing() {
+        for before in [0.0, 0.1, 1.0 / 3.0, 1.0, 7_654_321.987] {
+            let now = |place: usize| 0.3 + (place % 5) as f64 * 0.7;
+            let control = clusters(&[3, 1, 4, 1, 5, 9, 2, 6], now, before);
+            let treatment = clusters(&[5, 3, 5, 8, 9, 7, 9, 3], now, before);
+            let adjusted = adjust_ratio(&control, &treatment);
+            assert_eq!(adjusted.theta, 0.0, "{before}");
+            assert_eq!(adjusted.control, ArmFigure::ratio(&control, 0, 1), "{before}");
+            let plain = ArmFigure::ratio(&treatment, 0, 1);
+            assert_eq!(adjusted.treatment.value, plain.value, "{before}");
+            assert_eq!(adjusted.treatment.variance, plain.variance, "{before}");
+            // Nor is there anything in which the arms could differ before exposure.
+            let past = [ArmFigure::ratio(&control, 2, 3), ArmFigure::ratio(&treatment, 2, 3)];
+            assert!(absolute(&past[0], &past[1], 0.05).is_err(), "{before}");
+        }
+    }
+
+    #[test]
+    fn a_ratio_that_is_the_same_in_all_clusters_has_no_error() {
+        let of = |now: f64, sizes: &[u32]| ArmFigure::ratio(&clusters(sizes, |_| now, 0.0), 0, 1);
+        let (control, treatment) = (of(0.1, &[3, 1, 4, 1, 5]), of(0.7, &[9, 2, 6, 5, 3]));
+        assert_eq!(
+            absolute(&control, &treatment, 0.05),
+            Err(StatsError::ZeroVariance(Side::Control))
+        );
+    }
+
+    #[test]
+    fn a_past_that_says_everything_leaves_no_variance() {
+        let (mut control, mut treatment) = (Moments::new(2), Moments::new(2));
+        for value in [0.1, 0.7, 1.3, 2.9, 1e3] {
+            control.add(&[value * 3.0, value]);
+            treatment.add(&[value * 2.7, value * 0.9]);
+        }
+        let adjusted = adjust_mean(&control, &treatment, 0, 1);
+        assert_eq!((adjusted.control.variance, adjusted.treatment.variance), (0.0, 0.0));
+        let (adjusted, _) = adjust_mean_by_many(&control, &treatment, 0, &[1]);
+        assert_eq!((adjusted.control.variance, adjusted.treatment.variance), (0.0, 0.0));
     }
 }

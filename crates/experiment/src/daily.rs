@@ -8,6 +8,7 @@
 //! - [`DailyMoments::cumulative`] equals moments computed anew for each day to 1e-12.
 //! - Users split over several of these in any way give the same `f64` when their days are merged,
 //!   though each has a pivot of its own.
+//! - A number that is not finite spoils the days from its own on, whenever its row is seen.
 //!
 //! # Not here
 //! No calendar: days are indexes.
@@ -19,8 +20,10 @@ use crate::moments::{Moments, without_noise};
 #[derive(Debug, Clone, PartialEq)]
 pub struct DailyMoments {
     columns: usize,
-    /// The first row seen that is not all zeros; all sums are about it.
+    /// All sums are about this: per column the number of the first row that is not all zeros and has
+    /// a finite one. Until then not finite, and so are the sums.
     pivot: Vec<f64>,
+    has_pivot: bool,
     days: Vec<Change>,
 }
 
@@ -44,10 +47,14 @@ impl Change {
     }
 }
 
+/// Its square leaves room for a hundred million more of them.
+const PIVOT_MAX: f64 = 1e150;
+
 impl DailyMoments {
     /// No users yet.
     pub fn new(columns: usize, days: usize) -> Self {
-        Self { columns, pivot: Vec::new(), days: vec![Change::default(); days] }
+        let (pivot, days) = (vec![f64::NAN; columns], vec![Change::default(); days]);
+        Self { columns, pivot, has_pivot: columns == 0, days }
     }
 
     /// One more user from `day` on. `values`: one number per column, as of the end of that day.
@@ -103,17 +110,24 @@ impl DailyMoments {
     }
 
     fn take_pivot(&mut self, values: &[f64]) {
-        if self.pivot.is_empty() {
-            self.pivot = values.to_vec();
+        if self.has_pivot {
+            return;
         }
+        for (pivot, value) in self.pivot.iter_mut().zip(values) {
+            if !pivot.is_finite() {
+                // About an outlier the squares of all others would be infinite.
+                *pivot = if value.is_finite() && value.abs() > PIVOT_MAX { 0.0 } else { *value };
+            }
+        }
+        self.has_pivot = self.pivot.iter().all(|pivot| pivot.is_finite());
     }
 
     /// The moments as of the end of each day.
     pub fn cumulative(&self) -> Vec<Moments> {
         let mut sums = vec![Double::ZERO; self.columns];
         let mut products = vec![Double::ZERO; self.columns * (self.columns + 1) / 2];
-        let zero_pivot = vec![0.0; self.columns];
-        let pivot = if self.pivot.is_empty() { &zero_pivot } else { &self.pivot };
+        let known = |pivot: &f64| if pivot.is_finite() { *pivot } else { 0.0 };
+        let pivot: Vec<f64> = self.pivot.iter().map(known).collect();
         let mut users = 0;
         let day = |change: &Change| {
             users += change.users;
@@ -122,11 +136,52 @@ impl DailyMoments {
             };
             sums.iter_mut().zip(&change.sums).for_each(add);
             products.iter_mut().zip(&change.products).for_each(add);
-            let zeros = Moments::zeros_about(change.zeros, pivot);
+            let zeros = Moments::zeros_about(change.zeros, &pivot);
             sums.iter_mut().zip(&zeros.0).for_each(add);
             products.iter_mut().zip(&zeros.1).for_each(add);
-            Moments::from_parts(users, pivot, &sums, &products)
+            Moments::from_parts(users, &pivot, &sums, &products)
         };
         self.days.iter().map(day).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DailyMoments;
+
+    #[test]
+    fn a_number_that_is_not_finite_leaves_earlier_days_whatever_its_row() {
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e200] {
+            let rows: [(usize, [f64; 2]); 4] =
+                [(2, [bad, 1.0]), (0, [5.0, 2.0]), (1, [7.0, 3.0]), (3, [8.0, bad])];
+            for first in 0..rows.len() {
+                let mut daily = DailyMoments::new(2, 4);
+                for place in 0..rows.len() {
+                    let (day, values) = rows[(first + place) % rows.len()];
+                    daily.add(day, &values);
+                }
+                let days = daily.cumulative();
+                let finite: Vec<bool> = days.iter().map(|day| day.is_finite()).collect();
+                assert_eq!(finite, [true, true, false, false], "{bad} from row {first}");
+                assert_eq!((days[1].mean(0), days[1].variance(0)), (6.0, 2.0));
+                assert_eq!((days[1].mean(1), days[1].variance(1)), (2.5, 0.5));
+                assert_eq!((days[2].mean(1), days[2].variance(1)), (2.0, 1.0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_whose_number_ceases_to_be_finite_leaves_the_days_before() {
+        let mut daily = DailyMoments::new(1, 3);
+        daily.add(0, &[f64::NAN]);
+        daily.add(1, &[3.0]);
+        assert!(daily.cumulative().iter().all(|day| !day.is_finite()));
+        let mut daily = DailyMoments::new(1, 3);
+        daily.add(0, &[4.0]);
+        daily.change(2, &[4.0], &[f64::NAN]);
+        daily.add(1, &[2.0]);
+        let days = daily.cumulative();
+        assert_eq!((days[0].mean(0), days[1].mean(0)), (4.0, 3.0));
+        assert!(days[1].is_finite() && !days[2].is_finite());
     }
 }

@@ -87,6 +87,17 @@ pub struct ArmFigure {
     pub raw_covariance: f64,
 }
 
+/// A sum of so small a share of its terms is what rounding leaves of 0: 10,000 steps of 2^-53.
+const NOISE: f64 = 1e-12;
+
+/// A variance from its terms, or 0 if it is nothing but their rounding: a ratio that is the same for
+/// all users has no variance, and is no covariate.
+pub(crate) fn without_noise(terms: [f64; 3]) -> f64 {
+    let sum = terms[0] + terms[1] + terms[2];
+    let size = terms[0].abs() + terms[1].abs() + terms[2].abs();
+    if size.is_finite() && sum.abs() <= NOISE * size { 0.0 } else { sum }
+}
+
 impl ArmFigure {
     pub(crate) fn plain(users: u64, value: f64, variance: f64) -> Self {
         Self {
@@ -119,8 +130,11 @@ impl ArmFigure {
     /// Deng, Knoblich & Lu, "Applying the Delta Method in Metric Analytics", KDD 2018.
     pub fn ratio(moments: &Moments, m: usize, d: usize) -> Self {
         let ratio = moments.mean(m) / moments.mean(d);
-        let linearised = moments.variance(m) - 2.0 * ratio * moments.covariance(m, d)
-            + ratio * ratio * moments.variance(d);
+        let linearised = without_noise([
+            moments.variance(m),
+            -2.0 * ratio * moments.covariance(m, d),
+            ratio * ratio * moments.variance(d),
+        ]);
         let variance = linearised / (moments.mean(d) * moments.mean(d));
         Self::plain(moments.count(), ratio, variance)
     }

@@ -38,7 +38,7 @@ mod text;
 mod toml_reader;
 mod verdict;
 
-pub use analyze::{AnalyzeError, alternatives, analyze};
+pub use analyze::{AnalyzeError, OTHERS, alternatives, analyze, values_put_together};
 pub use daily::DailyMoments;
 pub use definition::{DefinitionError, Experiment};
 pub use moments::Moments;

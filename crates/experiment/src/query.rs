@@ -127,6 +127,10 @@ pub struct QuantileQuery {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MomentsTable {
     pub cells: Vec<Cell>,
+    /// With clusters, of the values that a breakdown puts together
+    /// ([`crate::values_put_together`]): one cell per dimension that has any, and variant. A
+    /// cluster with users of several of them is one unit there, and one of each in `cells`.
+    pub others: Vec<Cell>,
     /// In the order of time, if the query asks for days.
     pub days: Vec<DayCells>,
     pub quantiles: Vec<QuantileCell>,
@@ -150,7 +154,7 @@ pub struct MomentsTable {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
     /// `None`: everyone. Otherwise the dimension's index in the query and its value; NULL is the
-    /// text "(null)".
+    /// text "(null)", and values put together are [`crate::OTHERS`].
     pub slice: Option<(usize, String)>,
     /// Index into the variants.
     pub variant: usize,

@@ -9,13 +9,13 @@
 //! - With clusters, rows come ordered by cluster and arm, and one cluster is held at a time. A
 //!   cluster whose users are in several arms is a unit of its own in each.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
 use uplake_experiment::definition::Unit;
 use uplake_experiment::query::{Aggregate, Cell, DayCells, MomentsQuery, MomentsTable};
-use uplake_experiment::{DailyMoments, Moments};
+use uplake_experiment::{DailyMoments, Moments, OTHERS, values_put_together};
 
 use super::decode::Table;
 use super::sql::Sql;
@@ -34,6 +34,8 @@ pub(super) struct Layout {
     pub rows: Table,
     /// Per column the most a number can be.
     caps: Vec<f64>,
+    /// Per dimension the values that are one, [`OTHERS`], while the others do not matter.
+    together: Option<Vec<BTreeSet<String>>>,
     variants: HashMap<String, usize>,
     shares: Vec<f64>,
 }
@@ -46,8 +48,29 @@ impl Layout {
             times: sql.times.clone(),
             rows: Table::of(sql),
             caps,
+            together: None,
             variants: variants.map(|(i, v)| (v.value.clone(), i)).collect(),
             shares: sql.query.variants.iter().map(|v| v.share).collect(),
+        }
+    }
+
+    /// The same for the cells of values that a breakdown puts together, if there are any; `None`
+    /// where a unit is in one cell only, so that cells can be added up.
+    pub fn of_others(sql: &Sql<'_>, caps: Vec<f64>, cells: &[Cell]) -> Option<Self> {
+        let dimensions = 0..sql.query.dimensions.len();
+        let together: Vec<_> = dimensions.map(|d| values_put_together(cells, d)).collect();
+        let layout = Self { together: Some(together), ..Self::new(sql, caps) };
+        let needed =
+            layout.is_clustered() && layout.together.iter().flatten().any(|t| !t.is_empty());
+        needed.then_some(layout)
+    }
+
+    /// What a value of a dimension counts as.
+    fn counted_as<'v>(&self, dimension: usize, value: &'v str) -> &'v str {
+        match &self.together {
+            None => value,
+            Some(together) if together[dimension].contains(value) => OTHERS,
+            Some(_) => "",
         }
     }
 
@@ -319,7 +342,8 @@ impl Collect {
             let assigned = layout.assigned(cluster.unwrap_or_else(|| rows.user.value(row)));
             dimensions.clear();
             for (dimension, values) in rows.dimensions.iter().enumerate() {
-                dimensions.push(self.slice(dimension, values.value(row))?);
+                let value = layout.counted_as(dimension, values.value(row));
+                dimensions.push(self.slice(dimension, value)?);
             }
             let who = Who { variant, assigned, cluster, dimensions: &dimensions };
             self.add_user(&who, &mut user)?;
@@ -555,6 +579,7 @@ impl Collect {
         let first_exposures = self.first_exposures.into_iter();
         Ok(MomentsTable {
             cells,
+            others: Vec::new(),
             days,
             quantiles: Vec::new(),
             caps: Vec::new(),

@@ -30,8 +30,9 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
 use futures::TryStreamExt;
 use tokio::task::JoinSet;
+use uplake_experiment::OTHERS;
 use uplake_experiment::definition::{Cap, Unit};
-use uplake_experiment::query::{MomentsQuery, MomentsTable};
+use uplake_experiment::query::{Cell, MomentsQuery, MomentsTable};
 
 use crate::error::{EngineError, Result};
 use crate::session::Session;
@@ -132,9 +133,14 @@ impl Session {
             return self.summary(query, &times).await;
         }
         let sql = Sql::new(query, &times)?;
-        let found = self.find_caps(query, &times).await?;
+        let (text, found) = (sql.per_user(), self.find_caps(query, &times).await?);
         let layout = Arc::new(Layout::new(&sql, caps(query, &found)));
-        let mut table = self.collect(&sql.per_user(), &layout).await?.finish()?;
+        let mut table = self.collect(&text, &layout).await?.finish()?;
+        if let Some(of_others) = Layout::of_others(&sql, caps(query, &found), &table.cells) {
+            let others = self.collect(&text, &Arc::new(of_others)).await?.finish()?.cells;
+            let is_other = |cell: &Cell| cell.slice.as_ref().is_some_and(|(_, v)| v == OTHERS);
+            table.others = others.into_iter().filter(is_other).collect();
+        }
         table.caps = found;
         table.quantiles = self.find_quantiles(query, &times, &table).await?;
         Ok(table)

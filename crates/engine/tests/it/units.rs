@@ -2,7 +2,7 @@
 
 use uplake_experiment::assignment::{Assignment, System};
 use uplake_experiment::query::Cell;
-use uplake_experiment::{Experiment, MomentsTable, plan};
+use uplake_experiment::{Experiment, Moments, MomentsTable, OTHERS, plan};
 
 use crate::{block_on, session};
 
@@ -101,6 +101,121 @@ fn a_cluster_is_one_unit_of_the_numbers_of_its_users() {
         })
         .collect();
     assert_eq!(sums, [(2, 1, 6.0), (3, 2, 15.0), (3, 2, 19.0)]);
+}
+
+#[test]
+fn a_cluster_is_one_unit_of_the_values_that_a_breakdown_puts_together() {
+    let mut rows = vec!["('w','b','2026-11-02T01:00:00','s1','c00','web')".to_owned()];
+    for country in 0..22 {
+        // The first 19 have a second user, so that the last three are put together.
+        let shops = if country < 19 { &["s1", "s2"][..] } else { &["s1"] };
+        rows.extend(shops.iter().map(|shop| {
+            format!("('{country} {shop}','a','2026-11-02T01:00:00','{shop}','c{country:02}','web')")
+        }));
+    }
+    let (exposures, events) = SHOP_DATA.split_once(';').unwrap();
+    let before = exposures.split_once("(VALUES").unwrap().0;
+    let columns = events.split_once("(VALUES").unwrap().0;
+    let data = format!(
+        "{before}(VALUES {}); {columns}(VALUES ('19 s1','2026-11-02T03:00:00',1.0),
+         ('20 s1','2026-11-03T03:00:00',2.0), ('21 s1','2026-11-03T03:00:00',4.0),
+         ('3 s1','2026-11-03T03:00:00',8.0))",
+        rows.join(", ")
+    );
+    let table = run(&data, SHOPS, &["country".to_owned(), "device".to_owned()]);
+    assert_eq!(cell(&table, Some((0, "c21")), 0).groups[0].count(), 1);
+    let others: Vec<_> = table.others.iter().map(|c| (c.slice.clone(), c.variant)).collect();
+    let key = Some((0, OTHERS.to_owned()));
+    assert_eq!(others, [(key.clone(), 0), (key, 1)]);
+    let others = &table.others[0];
+    assert_eq!((others.users, others.groups[0].count()), (3, 1));
+    assert_eq!((others.groups[0].sum(0), others.groups[0].sum(1)), (7.0, 3.0));
+    assert_eq!((others.groups[1].sum(0), others.groups[1].sum(1)), (7.0, 3.0));
+    assert_eq!(table.others[1].users, 0);
+}
+
+/// `is_vip` becomes a condition on users.
+const CONDITIONS: &str = r#"
+name = "t"
+start = "2026-11-02"
+end = "2026-11-05"
+[exposures]
+table = "exposures"
+where = "user_id is_vip OR device = 'phone'"
+user = "user_id"
+variant = "variant"
+time = "ts"
+[[metric]]
+name = "paid"
+type = "proportion"
+table = "events"
+where = "user_id is_vip"
+[[metric]]
+name = "spend"
+type = "mean"
+table = "events"
+value = "amount"
+where = "amount > 4 OR user_id is_vip"
+[[metric]]
+name = "rate"
+type = "ratio"
+table = "events"
+numerator = { value = "amount", where = "user_id is_vip" }
+denominator = { value = "1" }
+[[metric]]
+name = "amounts"
+type = "distinct"
+table = "events"
+value = "amount"
+where = "user_id is_vip"
+[[metric]]
+name = "way"
+type = "funnel"
+table = "events"
+steps = [{ name = "any", where = "amount > 0" }, { name = "vip", where = "user_id is_vip" }]
+"#;
+
+const ROWS_IN_THE_MIDDLE: &str = r#"
+[[metric]]
+name = "middle"
+type = "quantile"
+table = "events"
+value = "amount"
+level = 0.5
+per = "row"
+where = "user_id is_vip"
+"#;
+
+#[test]
+fn a_condition_may_be_a_subquery() {
+    let data = format!(
+        "{SHOP_DATA}; CREATE TABLE vip AS SELECT column1 AS who, column2 AS gold FROM (VALUES
+         ('u1', true), ('u3', true), ('u6', true), ('u2', false), ('u4', false), ('u6', NULL))"
+    );
+    let figures = |definition: &str, is_vip: &str| -> Vec<String> {
+        let table = run(&data, &definition.replace("is_vip", is_vip), &[]);
+        let days = table.days.iter().flat_map(|day| &day.cells);
+        let cells = table.cells.iter().chain(days).map(|cell| {
+            let sums = |m: &Moments| -> Vec<f64> {
+                (0..m.columns()).map(|column| m.sum(column)).collect()
+            };
+            let sums: Vec<_> = cell.groups.iter().map(sums).collect();
+            format!("{:?} {} {} {sums:?}", cell.slice, cell.variant, cell.users)
+        });
+        let quantiles = table.quantiles.iter().map(|q| format!("{} {:?}", q.variant, q.band));
+        cells.chain(quantiles).collect()
+    };
+    let by_shop = CONDITIONS.replacen("time =", "cluster = \"shop\"\ntime =", 1);
+    for definition in [&format!("{CONDITIONS}{ROWS_IN_THE_MIDDLE}"), &by_shop] {
+        for (subquery, list) in [
+            ("IN (SELECT who FROM vip WHERE gold)", "IN ('u1', 'u3', 'u6')"),
+            ("NOT IN (SELECT who FROM vip WHERE NOT gold)", "NOT IN ('u2', 'u4')"),
+        ] {
+            let expected = figures(definition, list);
+            assert!(expected.len() >= 6 && expected[0].contains(" 2 ["), "{expected:?}");
+            assert_eq!(figures(definition, subquery), expected, "{subquery}");
+        }
+    }
 }
 
 const CITIES: &str = r#"

@@ -1,34 +1,68 @@
 //! All metrics for each value of a dimension.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::judge::View;
 use super::{Analysis, Slice, correct_family};
 use crate::distribution::chi2_sf;
 use crate::effect::Estimate;
+use crate::query::Cell;
 use crate::report::{Breakdown, BreakdownRow, Heterogeneity, MetricReport};
 
 /// Values of a dimension shown one by one; the rest is merged into one row.
 pub const MAX_BREAKDOWN_ROWS: usize = 20;
 
+/// What the values in the merged row are called.
+pub const OTHERS: &str = "(other)";
+
+/// The values of a dimension (its index in the query) that a breakdown puts into one row: none, or
+/// those beyond the 19 with the most users.
+pub fn values_put_together(cells: &[Cell], dimension: usize) -> BTreeSet<String> {
+    let mut users: BTreeMap<&str, u64> = BTreeMap::new();
+    for cell in cells {
+        if let Some((_, value)) = cell.slice.as_ref().filter(|(found, _)| *found == dimension) {
+            *users.entry(value).or_default() += cell.users;
+        }
+    }
+    let mut values: Vec<(String, u64)> =
+        users.into_iter().map(|(value, users)| (value.to_owned(), users)).collect();
+    let rest = split_rest(&mut values, |users| *users);
+    rest.into_iter().map(|(value, _)| value).collect()
+}
+
+/// Sorts values, most users first, and takes off those that share a row.
+fn split_rest<T>(values: &mut Vec<(String, T)>, users: impl Fn(&T) -> u64) -> Vec<(String, T)> {
+    values
+        .sort_by(|(a, of_a), (b, of_b)| (Reverse(users(of_a)), a).cmp(&(Reverse(users(of_b)), b)));
+    match values.len() {
+        0..=MAX_BREAKDOWN_ROWS => Vec::new(),
+        _ => values.split_off(MAX_BREAKDOWN_ROWS - 1),
+    }
+}
+
 impl<'a> Analysis<'a> {
     pub(super) fn break_down(
         &self,
         view: &View<'_>,
-        dimension: &str,
+        dimension: usize,
         slices: &BTreeMap<String, Slice<'a>>,
     ) -> Breakdown {
-        let users = |slice: &Slice<'_>| slice.users.iter().sum::<u64>();
         let mut values: Vec<(String, Slice<'a>)> =
             slices.iter().map(|(value, slice)| (value.clone(), slice.clone())).collect();
-        values.sort_by_key(|(value, slice)| (std::cmp::Reverse(users(slice)), value.clone()));
-        if values.len() > MAX_BREAKDOWN_ROWS {
-            let rest = values.split_off(MAX_BREAKDOWN_ROWS - 1);
-            let mut rest = rest.into_iter().map(|(_, slice)| slice);
-            if let Some(mut merged) = rest.next() {
-                rest.for_each(|slice| merged.merge(&slice));
-                values.push(("(other)".into(), merged));
+        let rest = split_rest(&mut values, |slice| slice.users.iter().sum());
+        let merged = rest.into_iter().map(|(_, slice)| slice).reduce(|mut all, slice| {
+            all.merge(&slice);
+            all
+        });
+        if let Some(mut merged) = merged {
+            // Clusters that are in several of the slices are not to be counted for each.
+            let of_dimension = |cell: &&Cell| matches!(cell.slice, Some((d, _)) if d == dimension);
+            for cell in self.table.others.iter().filter(of_dimension) {
+                merged.groups[cell.variant] = Cow::Borrowed(&cell.groups);
             }
+            values.push((OTHERS.into(), merged));
         }
         let mut rows: Vec<BreakdownRow> = values
             .into_iter()
@@ -51,7 +85,8 @@ impl<'a> Analysis<'a> {
             );
             differences.extend(heterogeneity(&family));
         }
-        Breakdown { dimension: dimension.to_owned(), rows, differences }
+        let dimension = self.query.dimensions[dimension].name.clone();
+        Breakdown { dimension, rows, differences }
     }
 }
 

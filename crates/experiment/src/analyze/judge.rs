@@ -61,7 +61,7 @@ impl<'e> View<'e> {
         let mut view = Self { experiment, baseline, cuped, inference, today: Vec::new() };
         if let Inference::GroupSequential { planned_users, looks } = inference {
             let bound = |arm: usize| {
-                // Nobody compares the baseline with itself, and a bound costs up to 60 ms.
+                // Nobody compares the baseline with itself, and a bound costs up to 20 ms.
                 if arm == baseline {
                     return Err(StatsError::NoShares);
                 }

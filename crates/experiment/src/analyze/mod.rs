@@ -29,7 +29,7 @@ use crate::report::{
 use crate::verdict;
 use judge::{ArmData, MetricData, View, compare_all, judge_metric, set_call};
 
-pub use breakdown::MAX_BREAKDOWN_ROWS;
+pub use breakdown::{MAX_BREAKDOWN_ROWS, OTHERS, values_put_together};
 
 /// The engine's answer does not fit the question: a bug, or moments of another query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -185,6 +185,9 @@ impl<'a> Analysis<'a> {
         let metrics: Vec<&Metric> = query.metrics.iter().map(find).collect::<Result<_, _>>()?;
         let mut slices = slices(experiment, query, &table.cells)?;
         place_quantiles(experiment, query, table, &mut slices)?;
+        for (index, cell) in table.others.iter().enumerate() {
+            check_cell(experiment, query, index, cell)?;
+        }
         let empty = || Slice::empty(experiment, query);
         let total = slices.remove(&None).unwrap_or_else(empty);
         let mut by_value = vec![BTreeMap::new(); query.dimensions.len()];
@@ -202,8 +205,8 @@ impl<'a> Analysis<'a> {
         let mut results = self.judge_slice(&view, &self.total, true);
         correct_goals(experiment, &mut results);
         let mut breakdowns = Vec::new();
-        for (dimension, values) in self.query.dimensions.iter().zip(&self.by_value) {
-            breakdowns.push(self.break_down(&view, &dimension.name, values));
+        for (dimension, values) in self.by_value.iter().enumerate() {
+            breakdowns.push(self.break_down(&view, dimension, values));
         }
         let days = self.add_series(&view, &mut results);
         let health = self.check_health(&breakdowns);

@@ -4,7 +4,8 @@ use uplake_experiment::effect::{Side, StatsError};
 use uplake_experiment::query::Cell;
 use uplake_experiment::report::{Call, Decision, Scale};
 use uplake_experiment::{
-    AnalyzeError, Experiment, Moments, MomentsQuery, MomentsTable, Report, analyze, plan,
+    AnalyzeError, Experiment, Moments, MomentsQuery, MomentsTable, OTHERS, Report, analyze, plan,
+    values_put_together,
 };
 
 const DEFINITION: &str = r#"
@@ -208,6 +209,34 @@ fn breakdown_keeps_the_largest_values_and_merges_the_rest() {
     assert_eq!(breakdown.rows[0].metrics[0].comparisons[0].call, Call::Better);
     assert!(breakdown.differences[0].p < 1e-6, "conversion differs between countries");
     assert!(breakdown.differences[1].p > 0.5, "revenue does not");
+}
+
+#[test]
+fn a_row_of_merged_values_has_the_clusters_that_were_counted_for_it() {
+    let text = DEFINITION.replacen("time = \"ts\"\n", "time = \"ts\"\ncluster = \"shop\"\n", 1);
+    let experiment = Experiment::parse(&text, "free.toml").expect("right");
+    let names = (["country".to_owned()], ["revenue".to_owned()]);
+    let query = plan(&experiment, &names.0, Some(&names.1)).expect("names exist");
+    let cell = |value: Option<&str>, variant: usize, users: u64, shops: u64| {
+        let revenue = Moments::from_summary(shops, &[50.0, 5.0], &[40.0, 3.0, 2.0]);
+        let slice = value.map(|value| (0, value.to_owned()));
+        Cell { slice, variant, users, groups: vec![revenue] }
+    };
+    let mut cells = vec![cell(None, 0, 2200, 30), cell(None, 1, 2200, 30)];
+    for country in 0..25 {
+        let name = format!("c{country:02}");
+        cells.extend([0, 1].map(|variant| cell(Some(&name), variant, 100 - country, 20)));
+    }
+    let together: Vec<String> = values_put_together(&cells, 0).into_iter().collect();
+    assert_eq!(together, ["c19", "c20", "c21", "c22", "c23", "c24"]);
+    let others = [0, 1].map(|variant| cell(Some(OTHERS), variant, 471, 30));
+    let table = MomentsTable { cells, others: others.into(), ..MomentsTable::default() };
+    let report = analyze(&experiment, &query, &table).expect("fits");
+    let row = &report.breakdowns[0].rows[19];
+    assert_eq!((row.value.as_str(), row.users.as_slice()), (OTHERS, &[471, 471][..]));
+    assert_eq!(row.metrics[0].moments[0].units, 30);
+    let shown = &report.breakdowns[0].rows[18];
+    assert_eq!((shown.value.as_str(), shown.metrics[0].moments[1].units), ("c18", 20));
 }
 
 #[test]
