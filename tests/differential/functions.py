@@ -1,20 +1,21 @@
-"""The functions and operators that statements are made of, with their types and both spellings.
+"""The functions and operators that statements are made of, with their types and all spellings.
 
-Where DuckDB spells or types one differently, the second template says so, and it is the only place
-that does. `T` stands for any type that can be ordered; an argument `=value` is a constant of that
+Where DuckDB spells or types one differently, the second template says so, and where PostgreSQL does,
+the third (`postgres=`); it is the only place that does. ABSENT is the spelling of a function that
+PostgreSQL does not have: the statement is not asked there. `T` stands for any type that can be ordered; an argument `=value` is a constant of that
 spelling, given in the template itself.
 
 In the templates of aggregates {d} is where DISTINCT goes, {o} ORDER BY, {f} FILTER and OVER.
 """
 
-from tree import AND, COMPARE, IN, IS, NOT, OR, OTHER, Function
-from values import ORDERED, TYPES
+from tree import ABSENT, AND, COMPARE, IN, IS, NOT, OR, OTHER, Function
+from values import LISTS, ORDERED, TYPES
 
 ADD, MULTIPLY, MINUS = 8, 9, 10
 
 
-def scalar(name, result, args, uplake, duckdb=None, level=0, computed=False):
-    return Function(name, result, tuple(args.split()), uplake, duckdb, level, computed)
+def scalar(name, result, args, uplake, duckdb=None, level=0, computed=False, postgres=None):
+    return Function(name, result, tuple(args.split()), uplake, duckdb, level, computed, postgres)
 
 
 def of_each(types, make):
@@ -98,8 +99,9 @@ def scalars():
             "ints",
             "CAST(array_length({0}) AS BIGINT)",
             "CAST(len({0}) AS BIGINT)",
+            postgres="cardinality({0})",
         ),
-        same("element", "int", "ints", "{0}[1]", "{0}[1]"),
+        same("element", "int", "ints", "{0}[1]", "{0}[1]", postgres="({0})[1]"),
         # doubles
         same("+", "double", "double double", "{0} + {1}", level=ADD),
         same("-", "double", "double double", "{0} - {1}", level=ADD),
@@ -110,9 +112,21 @@ def scalars():
         same("floor", "double", "double", "floor({0})"),
         same("ceil", "double", "double", "ceil({0})"),
         same("trunc", "double", "double", "trunc({0})"),
-        same("cast int", "double", "int", "CAST({0} AS DOUBLE)"),
+        same(
+            "cast int",
+            "double",
+            "int",
+            "CAST({0} AS DOUBLE)",
+            postgres="CAST({0} AS DOUBLE PRECISION)",
+        ),
         same("abs", "wild", "wild", "abs({0})"),
-        same("cast double", "wild", "double", "coalesce({0}, CAST('NaN' AS DOUBLE))"),
+        same(
+            "cast double",
+            "wild",
+            "double",
+            "coalesce({0}, CAST('NaN' AS DOUBLE))",
+            postgres="coalesce({0}, CAST('NaN' AS DOUBLE PRECISION))",
+        ),
         same("sqrt", "wild", "int", "sqrt(abs({0}))", computed=True),
         same("ln", "wild", "int", "ln(abs({0}) + 1)", computed=True),
         same(
@@ -124,7 +138,13 @@ def scalars():
             MULTIPLY,
             computed=True,
         ),
-        same("power", "wild", "int", "power(CAST({0} AS DOUBLE), 2)"),
+        same(
+            "power",
+            "wild",
+            "int",
+            "power(CAST({0} AS DOUBLE), 2)",
+            postgres="power(CAST({0} AS DOUBLE PRECISION), 2)",
+        ),
         # decimals
         same("+", "decimal", "decimal decimal", "CAST({0} + {1} AS DECIMAL(12,2))"),
         same("-", "decimal", "decimal decimal", "CAST({0} - {1} AS DECIMAL(12,2))"),
@@ -162,7 +182,9 @@ def scalars():
             "CASE WHEN {0} IS NOT NULL THEN coalesce(array_to_string({0}, ','), '') END",
         ),
         same("starts_with", "bool", "text text", "starts_with({0}, {1})"),
-        same("contains", "bool", "text", "contains({0}, 'i')"),
+        same(
+            "contains", "bool", "text", "contains({0}, 'i')", postgres="(strpos({0}, 'i') > 0)"
+        ),
         same(
             "regexp_like",
             "bool",
@@ -170,8 +192,17 @@ def scalars():
             "regexp_like({0}, '^[a-c]')",
             "regexp_matches({0}, '^[a-c]')",
         ),
-        same("isnan", "bool", "wild", "isnan({0})"),
-        same("array_has", "bool", "ints int", "array_has({0}, {1})", "list_contains({0}, {1})"),
+        same("isnan", "bool", "wild", "isnan({0})", postgres="({0} = 'NaN')"),
+        # PostgreSQL's ANY is NULL where a list with a NULL does not hold the value.
+        same(
+            "array_has",
+            "bool",
+            "ints int",
+            "array_has({0}, {1})",
+            "list_contains({0}, {1})",
+            postgres="CASE WHEN {0} IS NOT NULL AND {1} IS NOT NULL"
+            " THEN array_position({0}, {1}) IS NOT NULL END",
+        ),
         # times
         same("+ days", "date", "date", "CAST({0} + INTERVAL '2 days' AS DATE)"),
         same("of timestamp", "date", "timestamp", "CAST({0} AS DATE)"),
@@ -198,11 +229,19 @@ def scalars():
             "timestamp",
             "to_timestamp(CAST(CAST({0} AS DATE) AS VARCHAR))",
             "CAST(CAST(CAST({0} AS DATE) AS VARCHAR) AS TIMESTAMPTZ)",
+            postgres="CAST(CAST(CAST({0} AS DATE) AS VARCHAR) AS TIMESTAMPTZ)",
         ),
         same("to_timestamp", "timestamptz", "int", "to_timestamp({0})"),
         # lists
         same("array_append", "ints", "ints int", "array_append({0}, {1})"),
-        same("make_array", "ints", "int int", "make_array({0}, {1})", "[{0}, {1}]"),
+        same(
+            "make_array",
+            "ints",
+            "int int",
+            "make_array({0}, {1})",
+            "[{0}, {1}]",
+            postgres="CAST(ARRAY[{0}, {1}] AS BIGINT[])",
+        ),
         # Of two NULLs DuckDB makes an empty list.
         same(
             "array_concat",
@@ -210,6 +249,7 @@ def scalars():
             "ints ints",
             "array_concat({0}, {1})",
             "CASE WHEN {0} IS NOT NULL OR {1} IS NOT NULL THEN list_concat({0}, {1}) END",
+            postgres="array_cat({0}, {1})",
         ),
         same(
             "array_concat",
@@ -232,10 +272,12 @@ def scalars():
         for kind in ("date", "timestamp"):
             text = f"extract({part} FROM {{0}})"
             # DuckDB gives a double for a constant NULL.
-            found.append(same(part, "int", kind, text, f"CAST({text} AS BIGINT)"))
+            whole = f"CAST({text} AS BIGINT)"
+            found.append(same(part, "int", kind, text, whole, postgres=whole))
     for part in ("hour", "minute"):
         text = f"date_part('{part}', {{0}})"
-        found.append(same(part, "int", "timestamp", text, f"CAST({text} AS BIGINT)"))
+        whole = f"CAST({text} AS BIGINT)"
+        found.append(same(part, "int", "timestamp", text, whole, postgres=whole))
     for kind in TYPES:
         found.append(same("coalesce", kind, f"{kind} {kind}", "coalesce({0}, {1})"))
     for kind in ORDERED:
@@ -254,20 +296,37 @@ def scalars():
     return found
 
 
+WHOLE_SUM = "CAST(sum({d}{0}){f} AS BIGINT)"
+
+
 def aggregates():
     """Aggregates whose answer does not depend on the order of rows."""
     found = [
         scalar("count(*)", "int", "", "count({d}*){f}"),
-        scalar("sum", "int", "int", "sum({d}{0}){f}", "CAST(sum({d}{0}){f} AS BIGINT)"),
+        scalar("sum", "int", "int", "sum({d}{0}){f}", WHOLE_SUM, postgres=WHOLE_SUM),
         scalar("sum", "double", "double", "sum({d}{0}){f}"),
         scalar("sum", "decimals", "decimal", "sum({d}{0}){f}"),
-        scalar("avg", "wild", "int", "avg({d}{0}){f}", computed=True),
+        scalar(
+            "avg",
+            "wild",
+            "int",
+            "avg({d}{0}){f}",
+            computed=True,
+            postgres="CAST(avg({d}{0}){f} AS DOUBLE PRECISION)",
+        ),
         scalar("avg", "wild", "double", "avg({d}{0}){f}", computed=True),
         scalar("bool_and", "bool", "bool", "bool_and({d}{0}){f}"),
         scalar("bool_or", "bool", "bool", "bool_or({d}{0}){f}"),
         scalar("bit_and", "int", "int", "bit_and({d}{0}){f}"),
         scalar("bit_or", "int", "int", "bit_or({d}{0}){f}"),
-        scalar("exact_sum", "double", "double", "exact_sum({0}){f}", "sum({0}){f}"),
+        scalar(
+            "exact_sum",
+            "double",
+            "double",
+            "exact_sum({0}){f}",
+            "sum({0}){f}",
+            postgres="sum({0}){f}",
+        ),
         # A mean of decimals has four digits more than they have, and is cut off there.
         scalar(
             "avg",
@@ -277,13 +336,18 @@ def aggregates():
             "CAST(CAST(sum({d}{0}){f} * 100 AS HUGEINT) * 10000 // count({d}{0}){f}"
             " AS DECIMAL(20,0))"
             " * CAST('0.000001' AS DECIMAL(7,6))",
+            postgres="trunc(avg({d}{0}){f}, 6)",
         ),
     ]
     for kind in TYPES:
         found.append(scalar("count", "int", kind, "count({d}{0}){f}"))
     for kind in ORDERED:
-        for name in ("min", "max"):
-            found.append(scalar(name, kind, kind, f"{name}({{d}}{{0}}){{f}}"))
+        for name, of_bools in (("min", "bool_and"), ("max", "bool_or")):
+            # PostgreSQL has no min and max of truths.
+            theirs = f"{of_bools}({{d}}{{0}}){{f}}" if kind == "bool" else None
+            found.append(
+                scalar(name, kind, kind, f"{name}({{d}}{{0}}){{f}}", postgres=theirs)
+            )
     return found
 
 
@@ -293,6 +357,7 @@ SUM_OF_TRUE = scalar(
     "bool",
     "sum(CASE WHEN {0} THEN 1 ELSE 0 END){f}",
     "CAST(sum(CASE WHEN {0} THEN 1 ELSE 0 END){f} AS BIGINT)",
+    postgres="CAST(sum(CASE WHEN {0} THEN 1 ELSE 0 END){f} AS BIGINT)",
 )
 
 
@@ -300,7 +365,14 @@ def more_aggregates():
     """Aggregates without a DISTINCT."""
     found = [
         SUM_OF_TRUE,
-        scalar("median", "wild", "double", "median({0}){f}", computed=True),
+        scalar(
+            "median",
+            "wild",
+            "double",
+            "median({0}){f}",
+            computed=True,
+            postgres="percentile_cont(0.5) WITHIN GROUP (ORDER BY {0}){f}",
+        ),
         scalar(
             "percentile_cont",
             "wild",
@@ -316,6 +388,7 @@ def more_aggregates():
             "bool",
             "avg(CASE WHEN {0} THEN 1e0 ELSE 0e0 END){f}",
             computed=True,
+            postgres="avg(CASE WHEN {0} THEN CAST(1 AS DOUBLE PRECISION) ELSE 0 END){f}",
         ),
         # Without variance PostgreSQL and Uplake give NULL, DuckDB NaN.
         scalar(
@@ -340,10 +413,30 @@ def ordered_aggregates():
     """Aggregates of the rows in an order, which must be total."""
     found = [scalar("string_agg", "text", "text", "string_agg({0}, ','{o}){f}")]
     for kind in TYPES:
+        every = "(array_agg({0}{o}){f})"
+        first, last = f"{every}[1]", f"{every}[CAST(count(*){{f}} AS INTEGER)]"
+        if kind in LISTS:  # PostgreSQL has no array of lists of different lengths
+            first = last = ABSENT
         found.append(
-            scalar("first_value", kind, kind, "first_value({0}{o}){f}", "first({0}{o}){f}")
+            scalar(
+                "first_value",
+                kind,
+                kind,
+                "first_value({0}{o}){f}",
+                "first({0}{o}){f}",
+                postgres=first,
+            )
         )
-        found.append(scalar("last_value", kind, kind, "last_value({0}{o}){f}", "last({0}{o}){f}"))
+        found.append(
+            scalar(
+                "last_value",
+                kind,
+                kind,
+                "last_value({0}{o}){f}",
+                "last({0}{o}){f}",
+                postgres=last,
+            )
+        )
     found.append(scalar("array_agg", "ints", "int", "array_agg({0}{o}){f}"))
     return found
 

@@ -279,7 +279,7 @@ def reduce(failure, court, binary, folder, accept, seconds):
                 return found
         return None
 
-    if way not in ("duckdb", "batch", "ternary", "stored", *oracles.SESSIONS):
+    if way not in ("duckdb", "batch", "ternary", "stored", "postgres", *oracles.SESSIONS):
         return failure
     if fails_in(court, failure.query) is None:
         failure.message += " (not seen again when it was asked once more)"
@@ -295,7 +295,9 @@ def reduce(failure, court, binary, folder, accept, seconds):
     def fails_over(world):
         number[0] += 1
         try:
-            smaller = oracles.Court(world, binary, folder / f"reduced-{number[0]}")
+            smaller = oracles.Court(
+                world, binary, folder / f"reduced-{number[0]}", court.server
+            )
         except engines.Refused:
             return False
         try:
@@ -376,7 +378,10 @@ def test_text(failure):
         got = "\n# ".join("\t".join(slt_value(v) for v in row) for row in failure.ours[:20])
         parts.append(f"# got:\n# {got}")
     if failure.table == "":
-        theirs = tree.sql(failure.query, "duckdb")
+        name, dialect = (
+            ("PostgreSQL", "postgres") if failure.way == "postgres" else ("DuckDB", "duckdb")
+        )
+        theirs = tree.sql(failure.query, dialect)
         if theirs != text:
-            parts.append(f"# DuckDB was asked: {theirs}")
+            parts.append(f"# {name} was asked: {theirs}")
     return "\n\n".join(parts)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares Uplake's answers to statements made up from seeds with DuckDB's, and with its own.
+"""Compares Uplake's answers to statements made up from seeds with DuckDB's and PostgreSQL's, and with
+its own.
 
     tests/differential/run.py                          two minutes with a fresh seed
     tests/differential/run.py --seconds 36000 --jobs 2
@@ -29,6 +30,7 @@ import engines
 import grammar
 import known
 import oracles
+import postgres
 import reduce
 import schemas
 import shapes
@@ -51,6 +53,7 @@ class Report:
     refused: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     different: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     texts: list = dataclasses.field(default_factory=list)
+    postgres: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     failures: list = dataclasses.field(default_factory=list)  # every one, for --log
 
     def add(self, other):
@@ -63,6 +66,7 @@ class Report:
             "known",
             "refused",
             "different",
+            "postgres",
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.failures += other.failures
@@ -110,7 +114,9 @@ class Trial:
         court = None
         try:
             world = schemas.make(self.seed)
-            court = oracles.Court(world, self.options.uplake, self.folder)
+            court = oracles.Court(
+                world, self.options.uplake, self.folder, self.options.server
+            )
             court.until = self.until
             self.ask_all(court)
         except engines.Refused as refused:
@@ -119,10 +125,9 @@ class Trial:
         finally:
             if court is not None:
                 court.close()
-                for name in ("compared", "other_ways", "theirs_refused", "both_refused", "rows"):
-                    setattr(
-                        self.report, name, getattr(self.report, name) + getattr(court.counts, name)
-                    )
+                for field in dataclasses.fields(court.counts):
+                    added = getattr(court.counts, field.name)
+                    setattr(self.report, field.name, getattr(self.report, field.name) + added)
             shutil.rmtree(self.folder, ignore_errors=True)
         return self.report
 
@@ -175,7 +180,9 @@ class Trial:
         if self.over() or not good:
             return
         world = oracles.relaid(court.world, self.rng)
-        other = oracles.Court(world, self.options.uplake, self.folder / "reload")
+        other = oracles.Court(
+            world, self.options.uplake, self.folder / "reload", self.options.server
+        )
         try:
             for query in self.rng.sample(good, min(len(good), ASKED_AGAIN)):
                 failure = other.check(query)
@@ -183,6 +190,7 @@ class Trial:
                     failure.way = "duckdb"
                 self.note(other, failure)
             court.counts.other_ways += other.counts.compared
+            court.counts.postgres += other.counts.postgres
         finally:
             other.close()
 
@@ -220,7 +228,7 @@ class Trial:
         if not self.seen.wants(failure, sign):
             return
         if self.options.reduce_seconds and self.seen.has_time() and not self.over():
-            begun, counts = time.monotonic(), dataclasses.replace(court.counts)
+            begun, counts = time.monotonic(), court.counts.copy()
             failure = self.reduced(court, failure)
             court.counts = counts
             self.seen.reducing_s += time.monotonic() - begun
@@ -259,6 +267,9 @@ def parse(arguments=None):
     parser.add_argument("--seed", type=int, help="the first world (default: a fresh one)")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--uplake", default=os.environ.get("UPLAKE_BIN", "uplake"))
+    parser.add_argument(
+        "--without-postgres", action="store_true", help="let DuckDB alone decide"
+    )
     parser.add_argument("--folder", help="where to keep the lakes meanwhile")
     parser.add_argument(
         "--reduce-seconds", type=float, default=20, help="per failure; 0: not at all"
@@ -267,6 +278,7 @@ def parse(arguments=None):
     parser.add_argument(
         "--log", type=pathlib.Path, help="write every failure here, one line of JSON each"
     )
+    parser.set_defaults(server=None)
     options = parser.parse_args(arguments)
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(10**9)
@@ -281,6 +293,11 @@ def run(options):
         sys.exit(f"there is no {options.uplake}: name the binary by UPLAKE_BIN or --uplake")
     print(f"seed {options.seed}", flush=True)
     until = time.monotonic() + options.seconds
+    with postgres.serving(not options.without_postgres) as options.server:
+        return run_until(options, until)
+
+
+def run_until(options, until):
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     workers = [
@@ -322,6 +339,8 @@ def summary(report):
             lines.append(f"{title}: {count} x {' '.join(text.split())}")
     refused = sum(report.refused.values())
     different = sum(report.different.values()) - refused
+    said = ", ".join(f"{text} {count}" for text, count in report.postgres.most_common())
+    lines.append(f"PostgreSQL: {said or 'not asked'}")
     lines.append(
         f"asked in other ways {report.other_ways}, only DuckDB refused "
         f"{report.theirs_refused}, both refused {report.both_refused}, rows {report.rows}"

@@ -10,6 +10,7 @@ import functions
 from functions import AND_, named, scalar
 from expressions import Relation, RowLeaves
 from tree import (
+    ABSENT,
     Aggregate,
     AnyOfGroup,
     Call,
@@ -575,6 +576,7 @@ def funnel(g):
             "timestamp" + " bool" * len(steps),
             f"window_funnel(INTERVAL '{seconds} seconds', {{0}}, {args})",
             theirs,
+            postgres=ABSENT,
         ),
         [time, *steps],
         "int",
@@ -590,6 +592,7 @@ def funnel(g):
             "bool " * len(steps),
             f"retention({', '.join('{%d}' % n for n in range(len(steps)))})",
             f"[{each}]",
+            postgres=f"ARRAY[{each}]",
         ),
         list(steps),
         "bools",
@@ -638,7 +641,8 @@ def overflow(g):
     source, relation = g.table(g.choose(g.world.tables))
     value = g.choose(relation.of("big"))
     if g.chance(0.4):
-        function = scalar("sum of big", "big", "big", "sum({0}){f}", "CAST(sum({0}){f} AS BIGINT)")
+        whole = "CAST(sum({0}){f} AS BIGINT)"
+        function = scalar("sum of big", "big", "big", "sum({0}){f}", whole, postgres=whole)
         key = g.choose([c for c in relation.columns if c.type in ORDERED])
         return Select(items(key, Aggregate(function, [value], "big")), source, group=Group([key]))
     op, level = g.choose([("+", functions.ADD), ("-", functions.ADD), ("*", functions.MULTIPLY)])

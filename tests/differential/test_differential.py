@@ -6,9 +6,11 @@ UPLAKE_DIFFERENTIAL_SECONDS is how long (default 120), UPLAKE_DIFFERENTIAL_SEED 
 """
 
 import dataclasses
+import datetime as dt
 import math
 import os
 import random
+import warnings
 
 import pyarrow as pa
 import pytest
@@ -16,11 +18,13 @@ import pytest
 import compare
 import engines
 import expressions
+import finds
 import functions
 import grammar
 import known
 import models
 import oracles
+import postgres
 import reduce
 import run
 import schemas
@@ -300,3 +304,137 @@ def test_an_open_fault_never_explains_other_rows():
     assert (
         known.explain(failure_of(dataclasses.replace(double, limit=None), message, "died")) is None
     )
+
+
+# PostgreSQL, and the faults of before
+
+
+@pytest.fixture(scope="module")
+def server():
+    if postgres.programs() is None:
+        warnings.warn(f"PostgreSQL is not tested: {postgres.MISSING}", stacklevel=1)
+        pytest.skip(postgres.MISSING)
+    with postgres.serving() as found:
+        assert found is not None, "PostgreSQL is installed and does not start"
+        yield found
+
+
+def test_postgres_holds_a_world_as_duckdb_does(tmp_path, server):
+    kinds = set()
+    for seed in range(4):
+        world = schemas.make(seed)
+        schemas.write_files(world, tmp_path)
+        duck, third = engines.Duck(world), postgres.Postgres(server, world)
+        for t in world.tables:
+            columns = [c for c in t.columns if postgres.has_type(c.type)]
+            items = [Item(Column("t", c.name, c.type), f"c{n}") for n, c in enumerate(columns)]
+            query = Select(items, TableRef(t.name, "t"))
+            theirs = duck.ask(tree.sql(query, "duckdb"))
+            assert postgres.difference(third.ask(query), theirs, False, 0) is None, t.name
+            kinds |= {c.type for c in columns if t.rows()}
+        third.close()
+        duck.close()
+    assert len(kinds) >= 9, kinds
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (None, "ints"),
+        (-(2**63), "big"),
+        (5e-324, "wild"),
+        (math.nan, "wild"),
+        (-math.inf, "wild"),
+        ("it's 50%", "text"),
+        ([1, None], "ints"),
+        ([], "ints"),
+        (dt.datetime(1600, 2, 29, 12), "timestamp"),
+        (dt.datetime(2400, 1, 1, tzinfo=dt.timezone.utc), "timestamptz"),
+    ],
+)
+def test_postgres_reads_literals_as_duckdb_does(server, value, kind):
+    world = schemas.World(0, [], [], {})
+    query = Select([Item(Literal(value, kind), "c0")])
+    duck, third = engines.Duck(world), postgres.Postgres(server, world)
+    theirs = duck.ask(tree.sql(query, "duckdb"))
+    assert postgres.difference(third.ask(query), theirs, True, 0) is None
+    third.close()
+    duck.close()
+
+
+def test_postgres_says_nothing_of_what_it_cannot_say(server):
+    world = schemas.World(0, [], [], {})
+    third = postgres.Postgres(server, world)
+    one = Literal(1, "int")
+
+    def asked(function, *args):
+        return Select([Item(Call(function, list(args), "int"), "c0")])
+
+    absent = functions.scalar("x", "int", "int", "x({0})", postgres=tree.ABSENT)
+    unknown = functions.scalar("no_such_function", "int", "int", "no_such_function({0})")
+    zero = functions.scalar("by zero", "int", "int", "{0} / 0")
+    cases = [
+        (asked(absent, one), "no spelling"),
+        (Select([Item(Literal([[1]], "nested"), "c0")]), "no spelling"),
+        (asked(unknown, one), "refused as another dialect"),
+        (asked(zero, one), "refused by its values"),
+    ]
+    for query, reason in cases:
+        with pytest.raises(postgres.NoOpinion) as none:
+            third.ask(query)
+        assert none.value.reason == reason
+    third.close()
+
+
+def test_postgres_decides_where_duckdb_differs(court, tmp_path, server):
+    court = oracles.Court(court.world, UPLAKE, tmp_path / "three", server)
+    rid = Column("t", "rid", "int")
+
+    def query(uplake, duckdb=None, postgres=None):
+        function = functions.scalar("odd", "int", "int", uplake, duckdb, postgres=postgres)
+        return Select([Item(Call(function, [rid], "int"), "c0")], TableRef("events", "t"))
+
+    try:
+        excused = court.check(query("abs({0})", duckdb="abs({0}) + 1"))
+        assert "PostgreSQL gives the same" in known.explain(excused)
+        wrong = court.check(query("abs({0}) + 1", duckdb="abs({0})", postgres="abs({0})"))
+        assert wrong.kind == "different" and known.explain(wrong) is None
+        both = query("abs({0}) + 1", postgres="abs({0})")
+        assert court.check(both) is None
+        alone = court.check(both, "postgres")
+        assert alone.way == "postgres" and known.explain(alone) is None
+        assert "PostgreSQL was asked" in reduce.test_text(alone)
+        assert court.check(query("abs({0})", duckdb="no_such({0})")) is None
+        refused = query("abs({0}) + 1", duckdb="no_such({0})", postgres="abs({0})")
+        assert court.check(refused).way == "postgres"
+    finally:
+        court.close()
+
+
+def test_the_columns_of_using_explain_no_other_rows():
+    join = tree.Join("INNER", TableRef("a", "a"), TableRef("b", "b"), using=["k"])
+    failure = failure_of(Select([Item(tree.Star())], join), "…", "different")
+    failure.way = "postgres"
+    failure.ours, failure.theirs = [(1, "x", 2)], [("x", 1, 2)]
+    assert "USING" in known.explain(failure)
+    failure.theirs = [("x", 1, 3)]
+    assert known.explain(failure) is None
+
+
+def test_a_fault_is_told_by_its_signature():
+    user, value = Column("u", "user_id", "text"), Column("e", "v", "wild")
+    join = tree.Join("LEFT", TableRef("exposures", "u"), TableRef("events", "e"))
+    best = tree.Aggregate(functions.named("max", "wild"), [value], "wild")
+    query = Select([Item(user), Item(best)], join, group=tree.Group([user]))
+    failure = failure_of(query, "row 0: …", "different")
+    failure.ours, failure.theirs = [("a", -1.7976931348623157e308)], [("a", None)]
+    assert finds.start_values(failure) and not finds.json_of_nan(failure)
+    failure.ours = [("a", 3.5)]
+    assert not finds.start_values(failure)
+    failure.way, failure.ours, failure.theirs = "batch", [("a", None)], [("a", math.inf)]
+    assert finds.json_of_nan(failure) and not finds.start_values(failure)
+
+
+def test_every_fault_has_a_number_of_its_own():
+    numbers = [f.__doc__[:2] for f in finds.FAULTS] + list(finds.NOT_ASKED)
+    assert sorted(numbers) == [f"{n:02}" for n in range(1, 31)]

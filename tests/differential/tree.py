@@ -17,6 +17,12 @@ from schemas import quote
 ATOM = 20
 OR, AND, NOT, IS, COMPARE, IN, OTHER = 1, 2, 3, 4, 5, 6, 7
 NON_ASSOCIATIVE = (IS, COMPARE, IN)
+# The spelling of a function that a dialect does not have.
+ABSENT = "absent"
+
+
+class Unspelt(Exception):
+    """The dialect has no words for a part of the statement."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +36,14 @@ class Function:
     duckdb: Optional[str] = None
     level: int = 0  # precedence of an operator; 0 is a call
     computed: bool = False  # a double that depends on the order of rows or on a math library
+    postgres: Optional[str] = None
+
+    def template(self, dialect):
+        """The dialect's own spelling; None where it is Uplake's."""
+        found = {"duckdb": self.duckdb, "postgres": self.postgres}.get(dialect)
+        if found == ABSENT:
+            raise Unspelt(self.name)
+        return found
 
 
 @dataclasses.dataclass
@@ -325,7 +339,7 @@ class Renderer:
         return values.literal(node.value, node.type, self.dialect), ATOM
 
     def fill(self, function, args):
-        theirs = function.duckdb if self.dialect == "duckdb" else None
+        theirs = function.template(self.dialect)
         if theirs is not None:
             return theirs.format(*[self.expression(a, ATOM) for a in args]), ATOM
         level = function.level
@@ -347,8 +361,10 @@ class Renderer:
         return f"CASE{operand}{whens}{otherwise} END", ATOM
 
     def on_cast(self, node):
-        word = "TRY_CAST" if node.tries else "CAST"
-        return f"{word}({self.expression(node.inner)} AS {values.SQL[node.type]})", ATOM
+        # What is cast was made of such a value, so that trying is for nothing: PostgreSQL cannot.
+        word = "TRY_CAST" if node.tries and self.dialect != "postgres" else "CAST"
+        kind = values.type_name(node.type, self.dialect)
+        return f"{word}({self.expression(node.inner)} AS {kind})", ATOM
 
     def on_inlist(self, node):
         word = "NOT IN" if node.negated else "IN"
@@ -357,7 +373,7 @@ class Renderer:
     def on_inidset(self, node):
         word = "NOT IN" if node.negated else "IN"
         inner = self.expression(node.inner, IN + 1)
-        if self.dialect == "duckdb":
+        if self.dialect != "uplake":
             return f"{inner} {word} (SELECT v FROM id_set_{node.name})", IN
         return f"{inner} {word} ID SET {node.name}", IN
 
@@ -388,9 +404,7 @@ class Renderer:
         return self.aggregate(node.function, args, node.distinct, order, where), ATOM
 
     def aggregate(self, function, args, distinct, order, after):
-        template = function.uplake
-        if self.dialect == "duckdb" and function.duckdb is not None:
-            template = function.duckdb
+        template = function.template(self.dialect) or function.uplake
         word = "DISTINCT " if distinct else ""
         text = template.format(*args, d=word, o=order, f=after)
         return text
@@ -474,11 +488,11 @@ class Renderer:
 
     def select(self, node):
         parts = []
-        if node.items:
+        if node.items or self.dialect == "postgres":
             parts.append(
                 "SELECT "
                 + ("DISTINCT " if node.distinct else "")
-                + ", ".join(self.item(i) for i in node.items)
+                + (", ".join(self.item(i) for i in node.items) or "*")
             )
         if node.source is not None:
             parts.append("FROM " + self.source(node.source))

@@ -9,7 +9,7 @@ A type says what an expression may be used for, not only how it is stored:
     text, bool, date, timestamp, timestamptz
     ints, nested   lists of whole numbers, and of such lists
 
-Invariant: a literal of `literal()` is written so that both engines give it the same type.
+Invariant: a literal of `literal()` is written so that every engine gives it the same type.
 """
 
 import datetime as dt
@@ -60,6 +60,8 @@ SQL = {
     "ints": "BIGINT[]",
     "nested": "BIGINT[][]",
 }
+# PostgreSQL's names of types, where they are others.
+POSTGRES = {"double": "DOUBLE PRECISION", "wild": "DOUBLE PRECISION", "text": "TEXT"}
 ARROW_NAMES = {"ints": "List(Int64)", "nested": "List(List(Int64))"}
 # What can be ordered alike everywhere, and so be a key.
 LISTS = ("ints", "nested")
@@ -140,8 +142,25 @@ def quoted(text):
     return "'" + text.replace("'", "''") + "'"
 
 
+def type_name(kind, dialect):
+    return POSTGRES.get(kind, SQL[kind]) if dialect == "postgres" else SQL[kind]
+
+
+def postgres_literal(found, kind):
+    """A literal whose type PostgreSQL need not guess."""
+    if found is None:
+        text = "NULL"
+    elif kind in LISTS:
+        text = quoted(repr(found).translate(str.maketrans("[]", "{}")).replace("None", "NULL"))
+    else:
+        text = quoted(str(found))
+    return f"CAST({text} AS {type_name(kind, 'postgres')})"
+
+
 def literal(found, kind, dialect):
     """The value as SQL; an atom, so that it needs no brackets."""
+    if dialect == "postgres":
+        return postgres_literal(found, kind)
     if found is None:
         if kind in LISTS and dialect == "uplake":
             return f"arrow_cast(NULL, '{ARROW_NAMES[kind]}')"
