@@ -78,6 +78,64 @@ pub(crate) fn name_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     named
 }
 
+/// `NOT EXISTS (…) IS NULL` is `NOT (EXISTS (…) IS NULL)`; the parser takes NOT EXISTS for one word, whatever
+/// follows. With EXISTS in brackets it reads NOT as any other.
+pub(crate) fn separate_not_exists(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let solid = |from: usize| (from..tokens.len()).find(|at| !is_space(&tokens[*at]));
+    let exists = |at: usize| -> Option<(usize, usize)> {
+        keyword(&tokens[at]).filter(|word| *word == Keyword::NOT)?;
+        let begin = solid(at + 1).filter(|at| keyword(&tokens[*at]) == Some(Keyword::EXISTS))?;
+        let end = closing(&tokens, solid(begin + 1)?)?;
+        binds_before_not(&tokens[solid(end + 1)?]).then_some((begin, end))
+    };
+    let found: Vec<(usize, usize)> = (0..tokens.len()).filter_map(exists).collect();
+    let mut separate = Vec::with_capacity(tokens.len() + 2 * found.len());
+    for (at, token) in tokens.into_iter().enumerate() {
+        let bracket =
+            |token: &TokenWithSpan, bracket| TokenWithSpan { token: bracket, span: token.span };
+        if found.iter().any(|(begin, _)| *begin == at) {
+            separate.push(bracket(&token, Token::LParen));
+        }
+        let closes = found.iter().any(|(_, end)| *end == at);
+        let closing = closes.then(|| bracket(&token, Token::RParen));
+        separate.push(token);
+        separate.extend(closing);
+    }
+    separate
+}
+
+/// Where the bracket that opens here is closed.
+fn closing(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().skip(open) {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        if depth == 0 {
+            return (at > open).then_some(at);
+        }
+    }
+    None
+}
+
+fn binds_before_not(token: &TokenWithSpan) -> bool {
+    use Keyword::{BETWEEN, ILIKE, IN, IS, LIKE, NOT};
+    matches!(keyword(token), Some(BETWEEN | ILIKE | IN | IS | LIKE | NOT))
+        || matches!(
+            token.token,
+            Token::Eq
+                | Token::DoubleEq
+                | Token::Neq
+                | Token::Lt
+                | Token::LtEq
+                | Token::Gt
+                | Token::GtEq
+                | Token::CustomBinaryOperator(_)
+        )
+}
+
 /// Rewrites what DataFusion 55 would answer wrongly, and refuses what cannot be rewritten.
 ///
 /// # Errors
@@ -147,6 +205,7 @@ impl VisitorMut for Rewriter {
             Ok(windows) => windows,
             Err(message) => return ControlFlow::Break(message),
         };
+        name_whole_group(select);
         let mut names = NameWindows { windows, depth: 0 };
         select.projection.visit(&mut names)?;
         select.qualify.visit(&mut names)?;
@@ -238,6 +297,29 @@ impl VisitorMut for SelectValues {
         *query.body = union_all(rows.collect());
         ControlFlow::Continue(())
     }
+}
+
+/// HAVING without GROUP BY makes one group of all rows, and DataFusion wants to see an aggregate then.
+fn name_whole_group(select: &mut ast::Select) {
+    let whole =
+        matches!(&select.group_by, ast::GroupByExpr::Expressions(keys, _) if keys.is_empty());
+    if let Some(having) = select.having.take() {
+        let counted = whole.then(is_counted).flatten();
+        select.having = Some(match counted {
+            Some(counted) => Expr::BinaryOp {
+                left: Box::new(Expr::Nested(Box::new(having))),
+                op: BinaryOperator::And,
+                right: Box::new(counted),
+            },
+            None => having,
+        });
+    }
+}
+
+/// What is true of every group.
+fn is_counted() -> Option<Expr> {
+    let mut parser = Parser::new(&GenericDialect {}).try_with_sql("count(*) >= 0").ok()?;
+    parser.parse_expr().ok()
 }
 
 /// Rows of one VALUES that become a SELECT each.
@@ -398,6 +480,21 @@ mod tests {
         check(any, within);
         let copied = parse(&format!("COPY ({any}) TO 'x.csv'")).unwrap()[0].parsed.to_string();
         assert!(copied.contains(within), "{copied}");
+    }
+
+    #[test]
+    fn not_comes_last_before_exists_too() {
+        let asked = "EXISTS (SELECT (1) FROM u)";
+        for after in ["IS NULL", "= true", "<> (false)", "IN (true)"] {
+            check(
+                &format!("SELECT 1 FROM t WHERE NOT {asked} {after}"),
+                &format!("SELECT 1 FROM t WHERE NOT ({asked}) {after}"),
+            );
+        }
+        for after in ["", " AND a", " OR NOT b", " GROUP BY a"] {
+            let plain = format!("SELECT 1 FROM t WHERE NOT {asked}{after}");
+            check(&plain, &plain);
+        }
     }
 
     /// The expression with all of its brackets.

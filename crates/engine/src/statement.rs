@@ -21,7 +21,7 @@ use uplake_table::AsOf;
 use crate::error::{EngineError, Position, Result, parser_error};
 use crate::id_set::{IdSet, MARK};
 use crate::literals;
-use crate::rewrite::{name_operators, name_words, rewrite};
+use crate::rewrite::{name_operators, name_words, rewrite, separate_not_exists};
 use crate::warm::{WarmStatement, take_warm};
 
 /// Separates a table's name from its version in the names we give to DataFusion.
@@ -179,7 +179,7 @@ fn parse_one(
     }
     let mut tokens = name_id_sets(name_versions(tokens)?)?;
     name_words(&mut tokens);
-    let tokens = name_operators(tokens);
+    let tokens = separate_not_exists(name_operators(tokens));
     let mut parsed = parse_tokens(tokens.clone())?;
     let ignores_conflicts = take_on_conflict(&mut parsed)?;
     let is_query =

@@ -3,6 +3,8 @@
 //! - A column that is constant in the side of an outer join which is filled up with NULLs (`WHERE kind =
 //!   'x'`, `SELECT 4 AS y`) counts as constant above the join (`EquivalenceGroup::join`): rows are not
 //!   sorted by it, and groups by it come twice. [`PlainExec`] forgets it.
+//! - A column that is another constant in each part of a UNION ALL is left out of the keys that parts are
+//!   sorted by, rightly, but a top k has its parts tell each other which rows to drop: by the other keys alone.
 //! - Columns that a join made equal count as equal above grouping sets, which fill one of them up.
 //! - `coalesce(x, 0) = 0` puts the literal 0 and an expression that holds it into one class, so each 0 of a
 //!   sort key becomes that expression, again and again.
@@ -26,7 +28,9 @@ use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{Column, Literal};
-use datafusion::physical_expr::{EquivalenceProperties, LexRequirement, PhysicalExpr};
+use datafusion::physical_expr::{
+    AcrossPartitions, EquivalenceProperties, LexRequirement, PhysicalExpr,
+};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{
@@ -36,6 +40,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
@@ -67,6 +72,10 @@ impl PhysicalOptimizerRule for NoFalseConstants {
                 Some(JoinType::Left | JoinType::Right | JoinType::Full)
             );
             if fills_up && !node.equivalence_properties().constants().is_empty() {
+                return Ok(Transformed::yes(Arc::new(PlainExec::new(node, true)) as _));
+            }
+            if (node.is::<UnionExec>() || node.is::<InterleaveExec>()) && has_other_constants(&node)
+            {
                 return Ok(Transformed::yes(Arc::new(PlainExec::new(node, true)) as _));
             }
             let has_sets = |groups: &AggregateExec| !groups.group_expr().is_single();
@@ -151,6 +160,12 @@ fn has_circle(plan: &Arc<dyn ExecutionPlan>) -> bool {
         });
         literals.any(|is_it| class.iter().any(|e| !e.is::<Literal>() && contains(e, &is_it)))
     })
+}
+
+/// Is a column constant in each partition, but not the same in all?
+fn has_other_constants(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let constants = plan.equivalence_properties().constants();
+    constants.iter().any(|found| found.across_partitions == AcrossPartitions::Heterogeneous)
 }
 
 fn contains(expr: &Arc<dyn PhysicalExpr>, wanted: &dyn Fn(&Arc<dyn PhysicalExpr>) -> bool) -> bool {

@@ -20,6 +20,7 @@
 //! | `long_texts` | `lpad` to gigabytes ends the process |
 //! | `using_joins` | `k` and `*` of `a FULL JOIN b USING (k)` have a's k, and WHERE k is ambiguous |
 //! | `group_keys` | a primary key says nothing to GROUP BY |
+//! | `correlated_keys` | a subquery is refused whose expression, not column, must equal the outer row's |
 //! | `aggregate_order` | the same key twice in an aggregate's ORDER BY panics, and `any_value` does not heed it |
 //! | `date_intervals` | a date plus an interval of hours is a date |
 //! | `bits` | `bit_and`, `bool_or` and their like have no frames that slide |
@@ -35,6 +36,7 @@ mod aggregate_order;
 mod aggregate_statistics;
 mod bits;
 mod checked_arithmetic;
+mod correlated_keys;
 mod count_distinct;
 mod date_intervals;
 mod equivalences;
@@ -101,6 +103,7 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(in_lists::NullsInLists),
         Arc::new(float_zero::OneZero),
         Arc::new(nan_sign::OneNan),
+        Arc::new(correlated_keys::KeysOfSubqueries),
         Arc::new(checked_arithmetic::CheckedArithmetic),
     ]
 }
