@@ -89,9 +89,9 @@ def key(value):
 
 
 def row_key(row):
-    # Floats last: only they may differ.
-    first = [key(v) for v in row if not isinstance(v, float)]
-    return first + [key(v) for v in row if isinstance(v, float)]
+    # Floats last: only they may differ. With its place, or (NULL, 0.0) and (0.0, NULL) were one.
+    first = [(place, key(v)) for place, v in enumerate(row) if not isinstance(v, float)]
+    return first + [(place, key(v)) for place, v in enumerate(row) if isinstance(v, float)]
 
 
 def same_value(ours, theirs, tolerance):

@@ -205,13 +205,24 @@ class Court:
                     "different",
                     f"answered, though DuckDB says: {theirs.text.splitlines()[0]}",
                 )
-                return self.with_excuse(found, ours)
+                return self.with_excuse(self.without_dropped(found, ours), ours)
             return self.check_postgres(query, ours)
         self.counts.compared += way == "duckdb"
         self.counts.other_ways += way != "duckdb"
         self.counts.rows += theirs.num_rows
         self.last_theirs = theirs
         return self.with_excuse(self.judge(query, ours, theirs, way), ours)
+
+    def without_dropped(self, failure, ours):
+        """The failure, excused if its number overflows in rows that are dropped: which condition is
+        asked first nobody promises. DuckDB's rows are ours then, with NULL for such numbers."""
+        try:
+            theirs = self.duck.ask(tree.sql(failure.query, "duckdb", tries=True))
+        except engines.Refused:
+            return failure
+        if self.judge(failure.query, ours, theirs) is None:
+            failure.excuse = "the number that overflows is of a row that is dropped"
+        return failure
 
     # PostgreSQL
 
@@ -231,7 +242,7 @@ class Court:
 
     def with_excuse(self, failure, ours):
         """The failure, excused if other rows than DuckDB's are PostgreSQL's."""
-        if failure is not None and failure.kind == "different":
+        if failure is not None and failure.kind == "different" and not failure.excuse:
             opinion = self.third_opinion(failure.query, ours)
             if opinion is not None and opinion[1] is None:
                 failure.excuse = "DuckDB differs, PostgreSQL gives the same"
@@ -453,7 +464,8 @@ def relaid(world, rng):
             primary_key=[],
         )
         schemas.lay_out(rng, new, rng.random() < 0.6)
-        if new.primary_key:
+        # Statements may rely on a key that the table had.
+        if new.primary_key or table.primary_key:
             new.primary_key, new.partitioned_by = ["rid"], []
         at = [new.columns.index(new.column(name)) for name in new.partitioned_by]
         if any(row[i] == "" for row in table.rows() for i in at):

@@ -17,6 +17,8 @@ from schemas import quote
 ATOM = 20
 OR, AND, NOT, IS, COMPARE, IN, OTHER = 1, 2, 3, 4, 5, 6, 7
 NON_ASSOCIATIVE = (IS, COMPARE, IN)
+# Types whose arithmetic may overflow.
+WHOLE = ("int", "big")
 # The spelling of a function that a dialect does not have.
 ABSENT = "absent"
 
@@ -313,9 +315,10 @@ def width(query):
 
 
 class Renderer:
-    def __init__(self, dialect, brackets=False):
+    def __init__(self, dialect, brackets=False, tries=False):
         self.dialect = dialect
         self.brackets = brackets
+        self.tries = tries  # DuckDB's TRY: what overflows is NULL
 
     # Expressions
 
@@ -350,7 +353,10 @@ class Renderer:
         return function.uplake.format(*texts), level
 
     def on_call(self, node):
-        return self.fill(node.function, node.args)
+        text, level = self.fill(node.function, node.args)
+        if self.tries and node.type in WHOLE and not has_subquery(node):
+            return f"TRY({text})", ATOM
+        return text, level
 
     def on_case(self, node):
         operand = f" {self.expression(node.operand)}" if node.operand is not None else ""
@@ -524,5 +530,9 @@ class Renderer:
         return ", ".join(keys)
 
 
-def sql(query, dialect, brackets=False):
-    return Renderer(dialect, brackets).query(query)
+def has_subquery(node):
+    return any(isinstance(n, (Scalar, InQuery, Exists)) for n in walk(node))
+
+
+def sql(query, dialect, brackets=False, tries=False):
+    return Renderer(dialect, brackets, tries).query(query)
