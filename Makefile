@@ -39,8 +39,8 @@ HOURS ?= 2
 
 need = @command -v $(1) >/dev/null || { echo "missing: $(1). Install it: $(2)" >&2; exit 1; }
 
-.PHONY: help demo build test rust-test command-test browser-test lint check soak bench rust-tools \
-  python-tools s3-server
+.PHONY: help demo build test rust-test command-test browser-test lint format programs check soak bench \
+  rust-tools python-tools s3-server
 
 help:
 	@sed -n '2,7s/^# \{0,1\}//p' Makefile
@@ -87,9 +87,15 @@ browser-test: rust-tools
 	@if command -v node >/dev/null; then $(STEP) "browser" node --test --test-reporter=spec tests/browser/; \
 	else echo "SKIPPED: the browser tests. Install node (20 or later) and chromium" >&2; fi
 
-lint: rust-tools
-	@$(STEP) "format" cargo fmt --all --check
+lint: format
 	@$(STEP) "lints" cargo clippy --release --workspace --all-targets -- -D warnings
+
+format: rust-tools
+	@$(STEP) "format" cargo fmt --all --check
+
+# Benchmarks and examples, which neither the command nor a test is made of.
+programs: rust-tools
+	@$(STEP) "build benchmarks and examples" cargo build $(CHECKED) --workspace --benches --examples
 
 check: lint
 	cargo test --lib --bins --tests
