@@ -37,6 +37,7 @@ mod count_ids;
 mod daily_sums;
 mod ddl;
 mod dense;
+mod dialect;
 mod distinct_ids;
 mod domain_functions;
 mod error;

@@ -12,8 +12,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, Expr, NamedWindowDefinition, NamedWindowExpr, SelectFlavor, SelectItem,
-    TableFactor, VisitMut, VisitorMut, WildcardAdditionalOptions, WindowSpec, WindowType,
+    self, BinaryOperator, Expr, NamedWindowDefinition, NamedWindowExpr, SelectItem, TableFactor,
+    VisitMut, VisitorMut, WindowSpec, WindowType,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -21,7 +21,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::error::{EngineError, Result};
-use crate::mends::name_merged_columns;
+use crate::mends::{MergedKeys, Place, Qualified, name_merged_columns};
 use crate::statement::{is_space, keyword};
 
 /// Words that are names here and something else to the parser.
@@ -136,6 +136,99 @@ fn binds_before_not(token: &TokenWithSpan) -> bool {
         )
 }
 
+/// What a query's brackets hold so far.
+#[derive(Default)]
+struct Level {
+    /// The last token, without space.
+    last: Option<Token>,
+    /// WITH or INSERT has been read, and its query not yet.
+    waits: bool,
+    /// UNION and the like have been read, and the query after them not yet.
+    after_set: bool,
+}
+
+impl Level {
+    /// Does a query begin with the next token, if that is FROM?
+    fn begins_query(&self, is_statement: bool) -> bool {
+        use Keyword::{ANALYZE, AS, DELETE, EXPLAIN, VERBOSE};
+        match &self.last {
+            None => true,
+            _ if self.after_set => true,
+            Some(Token::Word(word)) if word.quote_style.is_none() => match word.keyword {
+                AS | EXPLAIN | ANALYZE | VERBOSE => is_statement,
+                DELETE => false,
+                _ => self.waits,
+            },
+            Some(_) => self.waits,
+        }
+    }
+
+    fn read(&mut self, token: &TokenWithSpan) {
+        use Keyword::{
+            ALL, BY, DISTINCT, EXCEPT, FROM, INSERT, INTERSECT, NAME, SELECT, UNION, VALUES, WITH,
+        };
+        match keyword(token) {
+            Some(UNION | EXCEPT | INTERSECT) => self.after_set = true,
+            Some(ALL | DISTINCT | BY | NAME) => {}
+            Some(WITH | INSERT) => self.waits = true,
+            Some(SELECT | VALUES | FROM) => (self.waits, self.after_set) = (false, false),
+            _ => self.after_set = false,
+        }
+        self.last = Some(token.token.clone());
+    }
+}
+
+/// `FROM t WHERE …` is `SELECT * FROM t WHERE …`; the parser ends such a query after its tables. `FROM t SELECT a`
+/// it knows.
+pub(crate) fn select_before_from(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut levels = vec![Level::default()];
+    let mut places = Vec::new();
+    for (at, token) in tokens.iter().enumerate().filter(|(_, token)| !is_space(token)) {
+        let is_statement = levels.len() == 1;
+        let Some(level) = levels.last_mut() else { return tokens };
+        let begins = keyword(token) == Some(Keyword::FROM) && level.begins_query(is_statement);
+        if begins && !has_select(&tokens[at + 1..]) {
+            places.push(at);
+        }
+        level.read(token);
+        match token.token {
+            Token::LParen => levels.push(Level::default()),
+            Token::RParen if !is_statement => {
+                levels.pop();
+                if let Some(around) = levels.last_mut() {
+                    around.last = Some(Token::RParen);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut named = tokens;
+    for at in places.into_iter().rev() {
+        let span = named[at].span;
+        let words = [Token::make_keyword("SELECT"), Token::Mul];
+        named.splice(at..at, words.map(|token| TokenWithSpan { token, span }));
+    }
+    named
+}
+
+/// Has the query that these tokens go on with a SELECT of its own?
+fn has_select(tokens: &[TokenWithSpan]) -> bool {
+    let mut depth = 0_usize;
+    for token in tokens {
+        match (&token.token, keyword(token)) {
+            (Token::LParen, _) => depth += 1,
+            (Token::RParen, _) if depth == 0 => return false,
+            (Token::RParen, _) => depth -= 1,
+            (_, Some(Keyword::SELECT)) if depth == 0 => return true,
+            (_, Some(Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT)) if depth == 0 => {
+                return false;
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
 /// Rewrites what DataFusion 55 would answer wrongly, and refuses what cannot be rewritten.
 ///
 /// # Errors
@@ -155,10 +248,22 @@ pub(crate) fn rewrite(statement: &mut DfStatement) -> Result<()> {
     }
 }
 
+/// A query that is being read.
+#[derive(Default)]
+struct Query {
+    place: Place,
+    /// What its SELECT merges.
+    keys: Option<MergedKeys>,
+}
+
 #[derive(Default)]
 struct Rewriter {
     /// Joins that have a name for their merged columns so far.
     named: usize,
+    /// Subqueries of expressions around this place.
+    subqueries: usize,
+    /// The queries around this place.
+    queries: Vec<Query>,
 }
 
 impl VisitorMut for Rewriter {
@@ -182,6 +287,17 @@ impl VisitorMut for Rewriter {
             };
             order.visit(&mut NameWindows { windows, depth: 0 })?;
         }
+        let place = Place { within: self.subqueries > 0, ordered: Qualified::of(&query.order_by) };
+        self.queries.push(Query { place, keys: None });
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<String> {
+        if let Some(Query { keys: Some(keys), .. }) = self.queries.pop()
+            && matches!(query.body.as_ref(), ast::SetExpr::Select(_))
+        {
+            keys.name_in(&mut query.order_by);
+        }
         ControlFlow::Continue(())
     }
 
@@ -195,12 +311,6 @@ impl VisitorMut for Rewriter {
         if select.projection.iter().any(is_ilike) {
             return ControlFlow::Break("SELECT * ILIKE is not supported; name the columns".into());
         }
-        // `FROM t` has no columns in the parser's tree.
-        if select.flavor == SelectFlavor::FromFirstNoSelect {
-            let options = WildcardAdditionalOptions::default();
-            select.projection = vec![SelectItem::Wildcard(options)];
-            select.flavor = SelectFlavor::Standard;
-        }
         let windows = match windows_of(&select.named_window) {
             Ok(windows) => windows,
             Err(message) => return ControlFlow::Break(message),
@@ -209,7 +319,9 @@ impl VisitorMut for Rewriter {
         let mut names = NameWindows { windows, depth: 0 };
         select.projection.visit(&mut names)?;
         select.qualify.visit(&mut names)?;
-        name_merged_columns(select, &mut self.named);
+        if let Some(query) = self.queries.last_mut() {
+            query.keys = name_merged_columns(select, &query.place, &mut self.named);
+        }
         ControlFlow::Continue(())
     }
 
@@ -248,6 +360,14 @@ impl VisitorMut for Rewriter {
                 }
                 *expr = in_subquery(left, right, false);
             }
+            // What it would be is false where it is NULL.
+            Expr::AnyOp { left, compare_op, right, .. } if !has_no_null(right) => {
+                if let Some(compare_op) = opposite(compare_op) {
+                    let (left, right) = (left.clone(), right.clone());
+                    let all = Box::new(Expr::AllOp { left, compare_op, right });
+                    *expr = Expr::UnaryOp { op: ast::UnaryOperator::Not, expr: all };
+                }
+            }
             Expr::AllOp { left, compare_op, right }
                 if matches!(right.as_ref(), Expr::Subquery(_)) =>
             {
@@ -267,8 +387,18 @@ impl VisitorMut for Rewriter {
             }
             _ => {}
         }
+        self.subqueries += usize::from(is_subquery(expr));
         ControlFlow::Continue(())
     }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
+        self.subqueries -= usize::from(is_subquery(expr));
+        ControlFlow::Continue(())
+    }
+}
+
+fn is_subquery(expr: &Expr) -> bool {
+    matches!(expr, Expr::Subquery(_) | Expr::InSubquery { .. } | Expr::Exists { .. })
 }
 
 /// `VALUES (1, 2), (3, 4)` as SELECT 1 AS column1, 2 AS column2 UNION ALL SELECT 3, 4.
@@ -361,6 +491,29 @@ fn counts_duplicates(body: &ast::SetExpr) -> bool {
         }
         _ => false,
     }
+}
+
+/// Is it a list of literals, none of which is NULL?
+fn has_no_null(list: &Expr) -> bool {
+    let is_literal = |item: &Expr| match item {
+        Expr::Value(value) => value.value != ast::Value::Null,
+        _ => false,
+    };
+    matches!(list, Expr::Array(list) if list.elem.iter().all(is_literal))
+}
+
+/// The comparison that is true where this one is false.
+fn opposite(op: &BinaryOperator) -> Option<BinaryOperator> {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    Some(match op {
+        Eq => NotEq,
+        NotEq => Eq,
+        Lt => GtEq,
+        LtEq => Gt,
+        Gt => LtEq,
+        GtEq => Lt,
+        _ => return None,
+    })
 }
 
 fn in_subquery(left: &Expr, right: &Expr, negated: bool) -> Expr {
@@ -542,6 +695,41 @@ mod tests {
         check("SELECT 1, TOP, t.top FROM t", "SELECT 1, TOP, t.top FROM t");
         check("FROM t", "SELECT * FROM t");
         check("SELECT 1 FROM (FROM t)", "SELECT 1 FROM (SELECT * FROM t)");
+    }
+
+    #[test]
+    fn from_may_come_first() {
+        for (text, expected) in [
+            ("FROM t WHERE a = 1 ORDER BY b", "SELECT * FROM t WHERE a = 1 ORDER BY b"),
+            (
+                "FROM t UNION ALL FROM u WHERE b",
+                "SELECT * FROM t UNION ALL SELECT * FROM u WHERE b",
+            ),
+            (
+                "WITH s AS (FROM t WHERE a) FROM s WHERE b",
+                "WITH s AS (SELECT * FROM t WHERE a) SELECT * FROM s WHERE b",
+            ),
+            (
+                "SELECT a IN (FROM t WHERE a = 1), EXISTS (FROM u WHERE b) FROM v",
+                "SELECT a IN (SELECT * FROM t WHERE a = 1), EXISTS (SELECT * FROM u WHERE b) FROM v",
+            ),
+            ("FROM (SELECT a FROM t) WHERE a", "SELECT * FROM (SELECT a FROM t) WHERE a"),
+            ("INSERT INTO t FROM u WHERE a", "INSERT INTO t SELECT * FROM u WHERE a"),
+            ("INSERT INTO t (a) FROM u WHERE a", "INSERT INTO t (a) SELECT * FROM u WHERE a"),
+            ("EXPLAIN FROM t WHERE a", "EXPLAIN SELECT * FROM t WHERE a"),
+            ("FROM t SELECT a WHERE b", "FROM t SELECT a WHERE b"),
+            (
+                "SELECT extract(YEAR FROM a) FROM t WHERE b IS DISTINCT FROM c",
+                "SELECT EXTRACT(YEAR FROM a) FROM t WHERE b IS DISTINCT FROM c",
+            ),
+            ("DELETE FROM t WHERE a", "DELETE FROM t WHERE a"),
+            (
+                "WITH s AS (SELECT 1 AS a) SELECT f(a) FROM s",
+                "WITH s AS (SELECT 1 AS a) SELECT f(a) FROM s",
+            ),
+        ] {
+            check(text, expected);
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList};
 use datafusion::common::{DataFusionError, TableReference};
@@ -22,7 +22,9 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::execution::{SendableRecordBatchStream, SessionStateDefaults, TaskContext};
+use datafusion::execution::{
+    FunctionRegistry, SendableRecordBatchStream, SessionStateDefaults, TaskContext,
+};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::OptimizerRule;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -221,11 +223,9 @@ impl Session {
             .with_expr_planners(mends::expr_planners())
             .with_type_planner(Arc::new(Microseconds))
             .with_relation_planners(mends::relation_planners())
+            .with_analyzer_rules(mends::analyzer_rules())
             .with_optimizer_rules(mends::logical_rules())
             .with_physical_optimizer_rules(mends::physical_rules());
-        for rule in mends::analyzer_rules() {
-            state = state.with_analyzer_rule(rule);
-        }
         if options.use_indexes {
             state = state.with_optimizer_rule(Arc::new(JoinIds));
             state = state.with_query_planner(Arc::new(Planner(columns)));
@@ -438,31 +438,55 @@ impl Session {
         if self.references(&parsed)?.iter().any(about_all) {
             self.catalog.read_names().await?;
         }
-        let plan = match self.context.state().statement_to_plan(parsed).await {
-            Ok(plan) => plan,
-            Err(error) => match self.plan_by_keys(spelled()?, &error).await {
-                Some(plan) => plan,
-                None => return Err(self.explain(error).await),
-            },
+        let planned = self.context.state().statement_to_plan(parsed).await;
+        let (lacks_group, repeats_name) = match &planned {
+            Ok(plan) => (false, mends::repeats_key(plan)?),
+            Err(error) => (mends::lacks_group(error), mends::repeats_name(error)),
+        };
+        let mended = match lacks_group || repeats_name {
+            true => self.plan_otherwise(spelled()?, lacks_group, repeats_name).await?,
+            false => None,
+        };
+        let plan = match (mended, planned) {
+            (Some(plan), _) | (None, Ok(plan)) => plan,
+            (None, Err(error)) => return Err(self.explain(error).await),
         };
         let plan = mends::without_marks(plan)?;
         if statement.ignores_conflicts { self.ignoring_conflicts(plan) } else { Ok(plan) }
     }
 
-    /// The plan of a statement that was refused, if it groups by primary keys.
-    async fn plan_by_keys(
+    /// The plan of a statement that was refused because it groups by primary keys, or because two of its
+    /// columns have one name.
+    async fn plan_otherwise(
         &self,
         mut parsed: datafusion::sql::parser::Statement,
-        error: &DataFusionError,
-    ) -> Option<LogicalPlan> {
-        if !mends::lacks_group(error) {
-            return None;
+        mut lacks_group: bool,
+        mut repeats_name: bool,
+    ) -> Result<Option<LogicalPlan>> {
+        let mut state = self.context.state();
+        state.register_udf(mends::named_cast())?;
+        // One may only show when the other has been mended.
+        for _ in 0..2 {
+            if lacks_group {
+                let tables = self.tables_of(&parsed).await?;
+                let is_aggregate = |name: &str| state.aggregate_functions().contains_key(name);
+                if !mends::name_decided_columns(&mut parsed, &tables, &is_aggregate) {
+                    mends::name_apart(&mut parsed, true);
+                }
+            } else if repeats_name {
+                mends::name_apart(&mut parsed, false);
+            } else {
+                return Ok(None);
+            }
+            match state.statement_to_plan(parsed.clone()).await {
+                Ok(plan) => return Ok(Some(mends::with_names(plan)?)),
+                Err(error) => {
+                    lacks_group = !lacks_group && mends::lacks_group(&error);
+                    repeats_name = !repeats_name && mends::repeats_name(&error);
+                }
+            }
         }
-        let tables = self.tables_of(&parsed).await.ok()?;
-        let state = self.context.state();
-        let is_aggregate = |name: &str| state.aggregate_functions().contains_key(name);
-        let grows = mends::name_decided_columns(&mut parsed, &tables, &is_aggregate);
-        if grows { state.statement_to_plan(parsed).await.ok() } else { None }
+        Ok(None)
     }
 
     /// The plan with the sets of ids and the domains that it names.
@@ -492,13 +516,17 @@ impl Session {
         schema: &SchemaRef,
     ) -> Result<SchemaRef> {
         let exact = self.mixed_case_columns(&statement.parsed).await?;
-        if exact.is_empty() {
+        let name = |field: &'_ Arc<Field>| -> String {
+            let shown = mends::shown_name(field.name());
+            exact.get(shown).map_or(shown, String::as_str).to_owned()
+        };
+        if schema.fields().iter().all(|field| name(field) == *field.name()) {
             return Ok(Arc::clone(schema));
         }
-        let spelled = schema.fields().iter().map(|f| match exact.get(f.name()) {
-            Some(name) => Arc::new(f.as_ref().clone().with_name(name)),
-            None => Arc::clone(f),
-        });
+        let spelled = schema
+            .fields()
+            .iter()
+            .map(|field| Arc::new(field.as_ref().clone().with_name(name(field))));
         Ok(Arc::new(Schema::new_with_metadata(
             spelled.collect::<Vec<_>>(),
             schema.metadata().clone(),

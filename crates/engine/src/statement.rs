@@ -18,10 +18,13 @@ use datafusion::sql::sqlparser::tokenizer::{
 };
 use uplake_table::AsOf;
 
+use crate::dialect::UplakeDialect;
 use crate::error::{EngineError, Position, Result, parser_error};
 use crate::id_set::{IdSet, MARK};
 use crate::literals;
-use crate::rewrite::{name_operators, name_words, rewrite, separate_not_exists};
+use crate::rewrite::{
+    name_operators, name_words, rewrite, select_before_from, separate_not_exists,
+};
 use crate::warm::{WarmStatement, take_warm};
 
 /// Separates a table's name from its version in the names we give to DataFusion.
@@ -179,7 +182,7 @@ fn parse_one(
     }
     let mut tokens = name_id_sets(name_versions(tokens)?)?;
     name_words(&mut tokens);
-    let tokens = separate_not_exists(name_operators(tokens));
+    let tokens = select_before_from(separate_not_exists(name_operators(tokens)));
     let mut parsed = parse_tokens(tokens.clone())?;
     let ignores_conflicts = take_on_conflict(&mut parsed)?;
     let is_query =
@@ -312,7 +315,7 @@ fn name_id_sets(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
 }
 
 fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
-    let dialect = GenericDialect {};
+    let dialect = UplakeDialect;
     // The builder takes text; the parser inside is then given our tokens.
     let mut parser = DFParserBuilder::new("")
         .with_dialect(&dialect)
@@ -340,7 +343,7 @@ fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
 const RECURSION_LIMIT: usize = 300;
 
 fn empty_parser<'a>() -> datafusion::sql::sqlparser::parser::Parser<'a> {
-    datafusion::sql::sqlparser::parser::Parser::new(&GenericDialect {})
+    datafusion::sql::sqlparser::parser::Parser::new(&UplakeDialect)
         .with_recursion_limit(RECURSION_LIMIT)
 }
 

@@ -6,6 +6,9 @@
 //! [`UniqueNamesExec`] stands above every operator whose columns share a name, and lets pass only what
 //! asks for columns that have theirs alone.
 //!
+//! A join tells scans the least and the largest of its keys, and fails where these are lists of lists or of
+//! structs, which have no order. Joins by nested keys tell nothing.
+//!
 //! # Invariants
 //! - A plan that this rule hands out holds no [`UniqueNamesExec`].
 
@@ -24,6 +27,7 @@ use datafusion::physical_plan::filter_pushdown::{
     ChildFilterDescription, ChildPushdownResult, FilterDescription, FilterPushdownPhase,
     FilterPushdownPropagation,
 };
+use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 /// One of DataFusion's two rules of filter pushdown, under its name.
@@ -52,10 +56,24 @@ impl PhysicalOptimizerRule for FilterPushdown {
         pushed
             .transform_up(|node| match node.downcast_ref::<UniqueNamesExec>() {
                 Some(guarded) => Ok(Transformed::yes(Arc::clone(&guarded.input))),
-                None => Ok(Transformed::no(node)),
+                None => without_bounds(node),
             })
             .data()
     }
+}
+
+/// A join by nested keys, which tells scans nothing.
+fn without_bounds(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let Some(join) = node.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(node)) };
+    let schema = join.left().schema();
+    let is_nested = |(key, _): &(Arc<dyn PhysicalExpr>, _)| {
+        key.data_type(&schema).is_ok_and(|found| found.is_nested())
+    };
+    if join.dynamic_filter_expr().is_none() || !join.on().iter().any(is_nested) {
+        return Ok(Transformed::no(node));
+    }
+    // Its state, of which there is none yet, is the filter.
+    Ok(Transformed::yes(HashJoinExecBuilder::from(join).reset_state().build_exec()?))
 }
 
 /// Hands filters on to its input if their columns have names of their own.

@@ -18,7 +18,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::nan_sign::one_number;
+use super::nan_sign::{has_floats, one_number};
+
+/// What the value of a subquery is called: not like the column that it is computed from.
+const VALUE: &str = "__one_value";
 
 /// The rule, which comes when types are known.
 #[derive(Debug)]
@@ -52,7 +55,7 @@ impl AnalyzerRule for OneZero {
 
 /// `joins`: what is equal is looked up.
 fn one_zero(expr: Expr, joins: bool, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let is_float = |expr: &Expr| expr.get_type(schema).is_ok_and(|found| found.is_floating());
+    let is_float = |expr: &Expr| expr.get_type(schema).is_ok_and(|found| has_floats(&found));
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
             if (joins || left.contains_outer() || right.contains_outer())
@@ -66,12 +69,11 @@ fn one_zero(expr: Expr, joins: bool, schema: &DFSchema) -> Result<Transformed<Ex
             Transformed::yes(left.eq(right))
         }
         Expr::InSubquery(InSubquery { expr, mut subquery, negated }) if is_float(&expr) => {
-            let mut sides = [*expr, Expr::Column(subquery.subquery.schema().columns().remove(0))];
-            make_one(&mut sides, is_float);
-            let [expr, value] = sides;
-            let name = subquery.subquery.schema().field(0).name().clone();
+            let expr = one_number(*expr);
+            let value = subquery.subquery.schema().columns().remove(0);
+            let value = one_number(Expr::Column(value));
             let set = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
-            subquery.subquery = Arc::new(set.project(vec![value.alias(name)])?.build()?);
+            subquery.subquery = Arc::new(set.project(vec![value.alias(VALUE)])?.build()?);
             Transformed::yes(Expr::InSubquery(InSubquery {
                 expr: Box::new(expr),
                 subquery,

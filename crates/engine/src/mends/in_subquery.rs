@@ -33,6 +33,7 @@ use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateS
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
 use super::truth::rewrite_parts;
+use super::window_keys::keys_below;
 
 /// What S's values are called where they are compared with those of outer rows.
 const VALUE: &str = "__set_value";
@@ -69,8 +70,12 @@ fn exact_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Join(join) if join.join_type == JoinType::Inner => {
             return conditions_above(join).map(Transformed::yes);
         }
-        LogicalPlan::Window(window) => match keys_below(&window)? {
-            Some(window) => return Ok(Transformed::yes(window)),
+        LogicalPlan::Window(window) => match keys_below(&window, |key, _| has_in_subquery(key))? {
+            Some(keyed) => {
+                let below = exact_node(LogicalPlan::Projection(keyed.below.clone()))?.data;
+                let window = keyed.over(Arc::new(below))?;
+                return window.transform_data(|shown| shown.map_children(exact_node));
+            }
             None => LogicalPlan::Window(window),
         },
         other => other,
@@ -116,6 +121,7 @@ fn membership(found: InSubquery, truth: bool, schema: &DFSchema) -> Result<Expr>
     // DataFusion says itself that it cannot join what is limited for each outer row.
     let stays = (truth && !negated && has_columns(&expr)) || is_limited;
     if stays || expr.contains_outer() {
+        let subquery = if is_limited { subquery } else { by_another_name(subquery)? };
         return Ok(Expr::InSubquery(InSubquery { expr, subquery, negated }));
     }
     let value = Expr::Column(Column::from(plan.schema().qualified_field(0)));
@@ -143,6 +149,22 @@ fn membership(found: InSubquery, truth: bool, schema: &DFSchema) -> Result<Expr>
         Some(unknown) => is_member.or(unknown.and(lit(ScalarValue::Boolean(None)))),
     };
     Ok(if negated { not(found) } else { found })
+}
+
+/// The subquery whose value is not called like a column that it is computed from: DataFusion would ask for
+/// both where it joins it.
+fn by_another_name(mut subquery: Subquery) -> Result<Subquery> {
+    let plan = subquery.subquery.as_ref();
+    let (_, field) = plan.schema().qualified_field(0);
+    let is_called_so = |column: &&Column| column.relation.is_none() && column.name == *field.name();
+    let Some(value) = plan.head_output_expr()? else { return Ok(subquery) };
+    if matches!(value, Expr::Column(_)) || !value.column_refs().iter().any(is_called_so) {
+        return Ok(subquery);
+    }
+    let value = Expr::Column(Column::from(plan.schema().qualified_field(0))).alias(VALUE);
+    let named = LogicalPlanBuilder::from(plan.clone()).project(vec![value])?.build()?;
+    subquery.subquery = Arc::new(named);
+    Ok(subquery)
 }
 
 fn has_limit(plan: &LogicalPlan) -> Result<bool> {
@@ -218,44 +240,6 @@ fn conditions_above(mut join: Join) -> Result<LogicalPlan> {
     let joined = Arc::new(LogicalPlan::Join(join));
     let Some(above) = conjunction(above) else { return Ok(Arc::unwrap_or_clone(joined)) };
     Ok(exact_node(LogicalPlan::Filter(Filter::try_new(above, joined)?))?.data)
-}
-
-/// `PARTITION BY x IN S` and `ORDER BY x IN S` of windows, likewise.
-fn keys_below(window: &Window) -> Result<Option<LogicalPlan>> {
-    let names = NamePreserver::new(&LogicalPlan::Window(window.clone()));
-    let mut below: Vec<Expr> =
-        window.input.schema().columns().into_iter().map(Expr::Column).collect();
-    let width = below.len();
-    let mut column_for = |key: &mut Expr| -> Result<()> {
-        if has_in_subquery(key)? {
-            let name = format!("__window_key_{}", below.len());
-            let column = Expr::Column(Column::new_unqualified(&name));
-            below.push(std::mem::replace(key, column).alias(name));
-        }
-        Ok(())
-    };
-    let mut functions = Vec::new();
-    for function in &window.window_expr {
-        let name = names.save(function);
-        let by_columns = function.clone().transform_down(|part| match part {
-            Expr::WindowFunction(mut function) => {
-                function.params.partition_by.iter_mut().try_for_each(&mut column_for)?;
-                let mut keys = function.params.order_by.iter_mut().map(|key| &mut key.expr);
-                keys.try_for_each(&mut column_for)?;
-                Ok(Transformed::yes(Expr::WindowFunction(function)))
-            }
-            other => Ok(Transformed::no(other)),
-        })?;
-        functions.push(name.restore(by_columns.data));
-    }
-    if below.len() == width {
-        return Ok(None);
-    }
-    let below = LogicalPlan::Projection(Projection::try_new(below, Arc::clone(&window.input))?);
-    let input = Arc::new(exact_node(below)?.data);
-    let made = exact_node(LogicalPlan::Window(Window::try_new(functions, input)?))?.data;
-    let columns = window.schema.columns().into_iter().map(Expr::Column).collect();
-    Ok(Some(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(made))?)))
 }
 
 /// Joins for IN (SELECT …) and EXISTS below SELECT lists, groups and windows, as DataFusion makes them

@@ -11,22 +11,28 @@
 //! | `null_equality` | `=` beside IS NOT DISTINCT FROM is true of two NULLs |
 //! | `aggregate_statistics` | an aggregate with FILTER takes the value of another one below it |
 //! | `equivalences` | a constant of an outer join's other side is taken for constant above it; `coalesce(x, 0) = 0` rewrites every 0 |
-//! | `filter_pushdown` | a condition reaches another table's column of the same name |
-//! | `checked_arithmetic`, `sum` | whole numbers wrap round beyond their type's range |
+//! | `filter_pushdown` | a condition reaches another table's column of the same name; lists of lists cannot be joined by |
+//! | `checked_arithmetic`, `checked_formula`, `sum` | whole numbers wrap round beyond their type's range |
 //! | `min_max` | min and max of a group forget what came before a NaN |
 //! | `in_lists` | conditions on one column are merged as if it had no NULL |
 //! | `count_distinct` | `count(DISTINCT text)` of 155,000 groups takes 20 KB a group, and most of a minute |
 //! | `percentile` | `percentile_cont` interpolates with six digits, and forgets NaN |
 //! | `long_texts` | `lpad` to gigabytes ends the process |
 //! | `using_joins` | `k` and `*` of `a FULL JOIN b USING (k)` have a's k, and WHERE k is ambiguous |
+//! | `grouping_sets` | `ROLLUP (k + 1)` of a constant k is refused |
 //! | `group_keys` | a primary key says nothing to GROUP BY |
 //! | `correlated_keys` | a subquery is refused whose expression, not column, must equal the outer row's |
 //! | `aggregate_order` | the same key twice in an aggregate's ORDER BY panics, and `any_value` does not heed it |
+//! | `dates_as_times` | `coalesce(time, DATE '9999-12-31')` and `date_trunc` of a date end in 2262 |
 //! | `date_intervals` | a date plus an interval of hours is a date |
 //! | `bits` | `bit_and`, `bool_or` and their like have no frames that slide |
+//! | `repeated_names` | `SELECT a, a` is refused, `max(t)` beside `max(CAST(t AS DATE))`, and groups of a in the order of a + 1 |
 //! | `regression` | `regr_r2` of a constant y is NULL, or noise |
+//! | `late_times` | `date_trunc` is refused of times before 1678 and after 2262 |
 //! | `lists` | `array_has_all(list, NULL)` is true |
 //! | `rounding` | `round(x, 1000)` is NaN |
+//! | `top_groups` | the first groups by a key of floats panic where it is NaN |
+//! | `window_keys` | `PARTITION BY sqrt(x)` is refused |
 //! | `timestamps` | `to_timestamp` of text fails, times end in 2262, and `now()` has more digits than a table keeps |
 //!
 //! # Invariants
@@ -36,17 +42,21 @@ mod aggregate_order;
 mod aggregate_statistics;
 mod bits;
 mod checked_arithmetic;
+mod checked_formula;
 mod correlated_keys;
 mod count_distinct;
 mod date_intervals;
+mod dates_as_times;
 mod equivalences;
 mod fences;
 mod filter_pushdown;
 mod float_bounds;
 mod float_zero;
 mod group_keys;
+mod grouping_sets;
 mod in_lists;
 mod in_subquery;
+mod late_times;
 mod lists;
 mod long_texts;
 mod min_max;
@@ -54,12 +64,15 @@ mod nan_sign;
 mod null_equality;
 mod percentile;
 mod regression;
+mod repeated_names;
 mod rounding;
 mod scalar_subquery;
 mod sum;
 mod timestamps;
+mod top_groups;
 mod truth;
 mod using_joins;
+mod window_keys;
 
 use std::sync::Arc;
 
@@ -68,16 +81,19 @@ use datafusion::datasource::file_format::FileFormatFactory;
 use datafusion::execution::SessionStateDefaults;
 use datafusion::logical_expr::planner::{ExprPlanner, RelationPlanner};
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
-use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerRule};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 pub(crate) use float_bounds::with_true_bounds;
 pub(crate) use group_keys::{lacks_group, name_decided_columns};
 pub(crate) use nan_sign::is_one_number;
+pub(crate) use repeated_names::{
+    name_apart, named_cast, repeats_key, repeats_name, shown_name, with_names,
+};
 pub(crate) use sum::does_not_fit;
 pub(crate) use timestamps::Microseconds;
-pub(crate) use using_joins::{name_merged_columns, without_marks};
+pub(crate) use using_joins::{MergedKeys, Place, Qualified, name_merged_columns, without_marks};
 
 type LogicalRule = Arc<dyn OptimizerRule + Send + Sync>;
 type PhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
@@ -94,9 +110,18 @@ pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
     planners
 }
 
-/// Rules that come after DataFusion's own analysis.
+/// DataFusion's analysis, and ours before and after it.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
+        vec![Arc::new(dates_as_times::DatesAsTimes)];
+    rules.extend(Analyzer::new().rules);
+    rules.extend(rules_after_types());
+    rules
+}
+
+fn rules_after_types() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     vec![
+        Arc::new(grouping_sets::SetsOfColumns),
         Arc::new(timestamps::DatesBesideTimes),
         Arc::new(scalar_subquery::NullWithoutRows),
         Arc::new(in_subquery::ThreeValued),
@@ -105,6 +130,7 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(nan_sign::OneNan),
         Arc::new(correlated_keys::KeysOfSubqueries),
         Arc::new(checked_arithmetic::CheckedArithmetic),
+        Arc::new(window_keys::PartitionsByColumns),
     ]
 }
 
@@ -131,6 +157,7 @@ pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
             "aggregate_statistics" => {
                 rules.push(Arc::new(aggregate_statistics::AggregateStatistics) as PhysicalRule);
             }
+            "LimitAggregation" => rules.push(Arc::new(top_groups::TopGroups(rule))),
             "FilterPushdown" | "FilterPushdown(Post)" => {
                 rules.push(Arc::new(filter_pushdown::FilterPushdown(rule)));
             }
@@ -179,6 +206,7 @@ pub(crate) fn file_formats() -> Vec<Arc<dyn FileFormatFactory>> {
 pub(crate) fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     let mended = |function: Arc<ScalarUDF>| match function.name() {
         name if name.starts_with("to_timestamp") => Arc::new(timestamps::zoned(function)),
+        "date_trunc" => Arc::new(late_times::of_all_times(function)),
         "now" => Arc::new(timestamps::clock(function)),
         "array_has" | "array_has_all" | "array_has_any" => Arc::new(lists::with_nulls(function)),
         "round" => Arc::new(rounding::to_any_place(function)),

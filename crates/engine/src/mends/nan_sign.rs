@@ -2,8 +2,8 @@
 //!
 //! Processors set the sign of the NaN that they make of `0.0 / 0.0` or `inf - inf`, and DataFusion
 //! compares bits: such a NaN is below every number and not equal to the others. Windows and ORDER BY
-//! put -0.0 before 0.0. What is compared, sorted, grouped or ranked by goes through [`one_number`] here,
-//! if it may be such a number.
+//! put -0.0 before 0.0. What is compared, sorted, joined, grouped or ranked by goes through [`one_number`]
+//! here, if it may be such a number or holds some, as lists and structs do.
 //!
 //! # Invariants
 //! - A column of files that Uplake wrote holds no NaN with a sign, and is compared and grouped as it is.
@@ -11,29 +11,31 @@
 
 use std::sync::{Arc, LazyLock};
 
-use datafusion::arrow::array::{ArrayRef, AsArray, Float32Array, Float64Array};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, make_array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchema, JoinType, Result, ScalarValue, internal_err};
+use datafusion::common::{Column, DFSchema, JoinType, Result, ScalarValue, internal_err};
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::expr::{AggregateFunction, Sort as SortExpr, WindowFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection,
-    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    BinaryExpr, ColumnarValue, Distinct, DistinctOn, Expr, ExprSchemable, LogicalPlan, Operator,
+    Projection, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::grouping_sets::keys_below;
 use crate::provider::LakeTable;
 
 static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::from(OneNumber { signature: Signature::any(1, Volatility::Immutable) })
 });
 
-/// The float with one NaN and one 0.
+/// The float with one NaN and one 0, or the list or struct of such.
 pub(super) fn one_number(float: Expr) -> Expr {
     FUNCTION.call(vec![float])
 }
@@ -88,33 +90,65 @@ impl ScalarUDFImpl for OneNumber {
 }
 
 /// The same array, if there is nothing to change.
-fn one_of_each(floats: &ArrayRef) -> Result<ArrayRef> {
-    Ok(match floats.data_type() {
+fn one_of_each(values: &ArrayRef) -> Result<ArrayRef> {
+    Ok(match values.data_type() {
         DataType::Float64 => {
-            let values = floats.as_primitive::<Float64Type>();
+            let floats = values.as_primitive::<Float64Type>();
             // Without a branch, so that several are looked at at once.
             let other = |found: bool, x: &f64| found | (plain_f64(*x).to_bits() != x.to_bits());
-            if !values.values().iter().fold(false, other) {
-                return Ok(Arc::clone(floats));
+            if !floats.values().iter().fold(false, other) {
+                return Ok(Arc::clone(values));
             }
-            let plain: Float64Array = values.unary(plain_f64);
+            let plain: Float64Array = floats.unary(plain_f64);
             Arc::new(plain)
         }
         DataType::Float32 => {
-            let values = floats.as_primitive::<Float32Type>();
+            let floats = values.as_primitive::<Float32Type>();
             let other = |found: bool, x: &f32| found | (plain_f32(*x).to_bits() != x.to_bits());
-            if !values.values().iter().fold(false, other) {
-                return Ok(Arc::clone(floats));
+            if !floats.values().iter().fold(false, other) {
+                return Ok(Arc::clone(values));
             }
-            let plain: Float32Array = values.unary(plain_f32);
+            let plain: Float32Array = floats.unary(plain_f32);
             Arc::new(plain)
         }
         DataType::Float16 => {
-            let plain = one_of_each(&cast(floats, &DataType::Float32)?)?;
+            let plain = one_of_each(&cast(values, &DataType::Float32)?)?;
             cast(&plain, &DataType::Float16)?
         }
-        _ => Arc::clone(floats),
+        nested if has_floats(nested) => within(values)?,
+        _ => Arc::clone(values),
     })
+}
+
+/// The same of what lists and structs hold.
+fn within(values: &ArrayRef) -> Result<ArrayRef> {
+    let data = values.to_data();
+    let mut changed = false;
+    let mut held = Vec::new();
+    for child in data.child_data() {
+        let before = make_array(child.clone());
+        let plain = one_of_each(&before)?;
+        changed |= !Arc::ptr_eq(&before, &plain);
+        held.push(plain.to_data());
+    }
+    if !changed {
+        return Ok(Arc::clone(values));
+    }
+    Ok(make_array(data.into_builder().child_data(held).build()?))
+}
+
+/// Is it a type of floats, or of lists or structs of them?
+pub(super) fn has_floats(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::Map(item, _) => has_floats(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_floats(field.data_type())),
+        other => other.is_floating(),
+    }
 }
 
 fn plain_f64(x: f64) -> f64 {
@@ -149,6 +183,8 @@ impl AnalyzerRule for OneNan {
                     groups.fold(false, |changed, group| of.make_group_one(group, &names) | changed)
                 }
                 LogicalPlan::Distinct(Distinct::All(input)) => make_rows_one(input)?,
+                LogicalPlan::Distinct(Distinct::On(distinct)) => of.make_distinct_one(distinct),
+                LogicalPlan::Join(join) => of.make_join_keys_one(&mut join.on),
                 _ => false,
             };
             let mut rewritten = node.map_expressions(|expr| {
@@ -157,7 +193,15 @@ impl AnalyzerRule for OneNan {
                 Ok(rewritten.update_data(|expr| name.restore(expr)))
             })?;
             rewritten.transformed |= changed;
-            Ok(rewritten)
+            match &rewritten.data {
+                LogicalPlan::Aggregate(aggregate) => {
+                    match keys_below(aggregate, |key| of.may_differ(key), one_number)? {
+                        Some(grouped) => Ok(Transformed::yes(grouped)),
+                        None => Ok(rewritten),
+                    }
+                }
+                _ => Ok(rewritten),
+            }
         })
         .data()
     }
@@ -176,8 +220,10 @@ fn has_peers(node: &LogicalPlan) -> bool {
 fn make_rows_one(input: &mut Arc<LogicalPlan>) -> Result<bool> {
     let rows = Arc::clone(input);
     let schema = rows.schema();
-    let is_wanted =
-        |at: usize| schema.field(at).data_type().is_floating() && column_may_have_sign(&rows, at);
+    let is_wanted = |at: usize| match schema.field(at).data_type() {
+        float if float.is_floating() => column_may_have_sign(&rows, at),
+        other => has_floats(other),
+    };
     if !(0..schema.fields().len()).any(is_wanted) {
         return Ok(false);
     }
@@ -185,8 +231,7 @@ fn make_rows_one(input: &mut Arc<LogicalPlan>) -> Result<bool> {
         if !is_wanted(at) {
             return Expr::Column(column);
         }
-        let (relation, name) = (column.relation.clone(), column.name.clone());
-        one_number(Expr::Column(column)).alias_qualified(relation, name)
+        named_as(one_number(Expr::Column(column.clone())), column)
     });
     let projection = Projection::try_new(columns.collect(), Arc::clone(&rows))?;
     *input = Arc::new(LogicalPlan::Projection(projection));
@@ -202,12 +247,23 @@ struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    fn is_float(&self, expr: &Expr) -> bool {
-        expr.get_type(&self.schema).is_ok_and(|found| found.is_floating())
+    fn has_floats(&self, expr: &Expr) -> bool {
+        expr.get_type(&self.schema).is_ok_and(|found| has_floats(&found))
+    }
+
+    /// May an expression have values that are alike and not of the same bits?
+    fn may_differ(&self, expr: &Expr) -> bool {
+        let Ok(found) = expr.get_type(&self.schema) else { return false };
+        if found.is_floating() {
+            may_have_sign(expr, self.plans)
+        } else {
+            // Nothing below takes 0.0 and -0.0 in a list for one number, either.
+            has_floats(&found) && !calls_one_number(expr)
+        }
     }
 
     fn make_one(&self, expr: &mut Expr) -> bool {
-        let wanted = self.is_float(expr) && may_have_sign(expr, self.plans);
+        let wanted = self.may_differ(expr);
         if wanted {
             *expr = one_number(expr.clone());
         }
@@ -232,12 +288,39 @@ impl Inputs<'_> {
         changed
     }
 
+    /// USING, NATURAL, INTERSECT and EXCEPT; other joins have conditions.
+    fn make_join_keys_one(&self, keys: &mut [(Expr, Expr)]) -> bool {
+        let mut changed = false;
+        for (left, right) in keys {
+            let is_plain = !calls_one_number(left) || !calls_one_number(right);
+            // Both, and always: what one side has is looked up in the other by its bits.
+            if is_plain && self.has_floats(left) && self.has_floats(right) {
+                *left = one_number(left.clone());
+                *right = one_number(right.clone());
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    fn make_distinct_one(&self, distinct: &mut DistinctOn) -> bool {
+        let Some(order) = &mut distinct.sort_expr else {
+            return self.make_all_one(&mut distinct.on_expr);
+        };
+        let changed = self.make_keys_one(order);
+        // It begins with the same expressions.
+        for (on, key) in distinct.on_expr.iter_mut().zip(order) {
+            on.clone_from(&key.expr);
+        }
+        changed
+    }
+
     fn make_keys_one(&self, keys: &mut [SortExpr]) -> bool {
         let last = keys.len().saturating_sub(1);
         let mut changed = false;
         for (at, key) in keys.iter_mut().enumerate() {
             let zeros = self.peers || at < last;
-            if zeros && self.is_float(&key.expr) && !calls_one_number(&key.expr) {
+            if zeros && self.has_floats(&key.expr) && !calls_one_number(&key.expr) {
                 key.expr = one_number(key.expr.clone());
                 changed = true;
             } else {
@@ -250,7 +333,7 @@ impl Inputs<'_> {
     fn make_partitions_one(&self, keys: &mut [Expr]) -> bool {
         let mut changed = false;
         for key in keys {
-            if self.is_float(key) && !calls_one_number(key) {
+            if self.has_floats(key) && !calls_one_number(key) {
                 *key = one_number(key.clone());
                 changed = true;
             }
@@ -278,6 +361,10 @@ impl Inputs<'_> {
                 let changed = self.make_all_one(&mut call.args);
                 (Expr::ScalarFunction(call), changed)
             }
+            Expr::ScalarFunction(mut call) if compares_items(call.func.name()) => {
+                let changed = self.make_all_one(&mut call.args);
+                (Expr::ScalarFunction(call), changed)
+            }
             Expr::AggregateFunction(AggregateFunction { func, mut params }) => {
                 let mut changed = self.make_keys_one(&mut params.order_by);
                 if looks_for_order(func.name()) {
@@ -300,6 +387,10 @@ impl Inputs<'_> {
     }
 }
 
+fn named_as(expr: Expr, column: Column) -> Expr {
+    expr.alias_qualified(column.relation, column.name)
+}
+
 fn compares(op: Operator) -> bool {
     matches!(
         op,
@@ -316,6 +407,24 @@ fn compares(op: Operator) -> bool {
 
 fn looks_for_order(aggregate: &str) -> bool {
     matches!(aggregate, "min" | "max" | "median")
+}
+
+/// Functions of lists that look for values, or put them in order.
+fn compares_items(function: &str) -> bool {
+    function.starts_with("array_has")
+        || function.starts_with("array_position")
+        || function.starts_with("array_remove")
+        || function.starts_with("array_replace")
+        || matches!(
+            function,
+            "array_distinct"
+                | "array_except"
+                | "array_intersect"
+                | "array_max"
+                | "array_min"
+                | "array_sort"
+                | "array_union"
+        )
 }
 
 fn calls_one_number(expr: &Expr) -> bool {
@@ -483,7 +592,6 @@ fn column_may_have_sign(plan: &LogicalPlan, at: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::Array;
     use datafusion::logical_expr::lit;
 
     use super::*;

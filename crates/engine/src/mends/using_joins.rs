@@ -11,18 +11,26 @@
 //!                                   Join  Full, a.k = b.k                   MergedColumns
 //! ```
 //!
-//! That k is "#using".k is known from the tree where joins have USING, and the tree's WHERE and ON say so.
-//! Elsewhere, and for NATURAL joins, DataFusion has to find it among the three: it does if there is a join
-//! USING them above the projection. This mark is an anti join without rows on its right, which changes
-//! nothing, and [`without_marks`] takes it out when names have been found.
+//! The columns of a and b that are called k are left out unless the SELECT names them with their table, so
+//! that k is "#using".k everywhere. The alias of the brackets has a list of those that stay.
+//!
+//! Where they stay, DataFusion has to find k among the three. That it is "#using".k is known from the tree
+//! where joins have USING, and the tree's WHERE and ON say so. Elsewhere, and for NATURAL joins, it is found
+//! if there is a join USING the three above the projection. This mark is an anti join without rows on its
+//! right, which changes nothing, and [`without_marks`] takes it out when names have been found.
+//!
+//! In a subquery DataFusion takes a name that is ambiguous there for the outer query's, without a word. So
+//! its joins are always named, its tree says "#using".k everywhere, and NATURAL joins are refused there if
+//! they have columns that stay.
 //!
 //! # Invariants
-//! - A statement stays as it is if it has one such join, INNER or LEFT, no `*`, and k only where the left
-//!   table's will do.
+//! - A statement stays as it is if it has one such join, INNER or LEFT and with USING, no `*`, is no subquery,
+//!   and has k only where the left table's will do.
 //! - "#using" sorts before every table's name, and comes before the columns that it merges.
 //!
 //! # Not here
-//! Keys of NATURAL joins in WHERE, and those of an outer query in a subquery, are ambiguous still.
+//! Keys that are named without and with their table, of NATURAL joins in WHERE and of an outer query in a
+//! subquery, are ambiguous still.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -49,16 +57,88 @@ use datafusion::sql::sqlparser::ast::{
 
 /// How the names begin that merged columns have for a table.
 const MERGED: &str = "#using";
+/// In the list of a NATURAL join's columns: it is in a subquery.
+const WITHIN: &str = "#within";
+
+/// Where a SELECT stands.
+#[derive(Default)]
+pub(crate) struct Place {
+    /// In a subquery of an expression?
+    pub within: bool,
+    /// What its query's ORDER BY names.
+    pub ordered: Qualified,
+}
+
+/// Columns that are named with their tables; without a name, all of a table.
+#[derive(Default)]
+pub(crate) struct Qualified(HashSet<(String, Option<String>)>);
+
+impl Qualified {
+    /// Those of a part of a statement.
+    pub fn of(part: &impl Visit) -> Self {
+        let mut found = Self::default();
+        // It never ends early.
+        let _ = part.visit(&mut found);
+        found
+    }
+}
+
+impl Visitor for Qualified {
+    type Break = ();
+
+    fn pre_visit_select(&mut self, select: &ast::Select) -> ControlFlow<()> {
+        for item in &select.projection {
+            if let SelectItem::QualifiedWildcard(kind, _) = item
+                && let SelectItemQualifiedWildcardKind::ObjectName(name) = kind
+                && let Some(table) = last_part(name)
+            {
+                self.0.insert((normal(table), None));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
+        match expr {
+            ast::Expr::CompoundIdentifier(parts) => {
+                let pairs = parts.windows(2).map(|pair| (normal(&pair[0]), Some(normal(&pair[1]))));
+                self.0.extend(pairs);
+            }
+            ast::Expr::QualifiedWildcard(name, _) => {
+                self.0.extend(last_part(name).map(|table| (normal(table), None)));
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The keys that a SELECT merges.
+pub(crate) struct MergedKeys(HashMap<String, Option<Key>>);
+
+impl MergedKeys {
+    /// Names them in a part of the statement.
+    pub fn name_in(&self, part: &mut impl VisitMut) {
+        NameKeys { keys: &self.0, depth: 0, found: false }.within(part);
+    }
+}
 
 /// Names the joins of a SELECT that merge columns, if it would be read wrongly otherwise. `named` counts
-/// the statement's names so far.
-pub(crate) fn name_merged_columns(select: &mut ast::Select, named: &mut usize) {
+/// the statement's names so far. Gives the keys that the query's ORDER BY should name, too.
+pub(crate) fn name_merged_columns(
+    select: &mut ast::Select,
+    place: &Place,
+    named: &mut usize,
+) -> Option<MergedKeys> {
     let nested = |factor: &TableFactor| matches!(factor, TableFactor::NestedJoin { .. });
     if !select.from.iter().any(|t| !t.joins.is_empty() || nested(&t.relation)) {
-        return;
+        return None;
     }
+    let mut qualified = Qualified::of(select);
+    qualified.0.extend(place.ordered.0.iter().cloned());
     let mut mended = select.clone();
-    let mut joins = Joins { named, count: 0, misread: false };
+    let mut joins =
+        Joins { named, qualified: &qualified, within: place.within, count: 0, misread: false };
     let mut scope = Scope::default();
     mended.from.clear();
     for tables in select.from.clone() {
@@ -69,16 +149,31 @@ pub(crate) fn name_merged_columns(select: &mut ast::Select, named: &mut usize) {
     let Joins { count, misread, .. } = joins;
     let mut names = NameKeys { keys: &scope.keys, depth: 0, found: false };
     names.within(&mut mended.selection);
-    if names_others(&select.projection, &scope.keys) {
+    let hidden = hides_keys(&select.projection, &scope.keys);
+    if (place.within && !hidden) || names_others(&select.projection, &scope.keys) {
         // There, k would be the column of the SELECT list.
         names.within(&mut mended.group_by);
         names.within(&mut mended.having);
         names.within(&mut mended.qualify);
     }
-    let all = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
-    if count > 0 && (misread || all || names.found) {
-        *select = mended;
+    if place.within {
+        names.within(&mut mended.projection);
     }
+    let all = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
+    if count > 0 && (misread || all || names.found || place.within) {
+        *select = mended;
+        return (place.within && !hidden).then_some(MergedKeys(scope.keys));
+    }
+    None
+}
+
+/// Does a SELECT list give a key's name to something?
+fn hides_keys(projection: &[SelectItem], keys: &HashMap<String, Option<Key>>) -> bool {
+    let hides = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => keys.contains_key(&normal(alias)),
+        _ => false,
+    };
+    projection.iter().any(hides)
 }
 
 /// What a part of FROM has.
@@ -153,6 +248,9 @@ impl Scope {
 /// The joins of a SELECT that merge columns.
 struct Joins<'a> {
     named: &'a mut usize,
+    qualified: &'a Qualified,
+    /// In a subquery?
+    within: bool,
     count: usize,
     /// Does DataFusion read them wrongly, whatever the SELECT asks for?
     misread: bool,
@@ -178,7 +276,7 @@ impl Joins<'_> {
             self.count += 1;
             // A NATURAL join without a name in common is a cross join, even if it is an outer one.
             let natural = *constraint == ast::JoinConstraint::Natural;
-            let plain = join_type == JoinType::Inner || (join_type == JoinType::Left && !natural);
+            let plain = matches!(join_type, JoinType::Inner | JoinType::Left) && !natural;
             self.misread |= self.count > 1 || !plain;
             let name = merged.get_or_insert_with(|| next_name(self.named)).clone();
             let keys: Vec<String> = match constraint {
@@ -189,10 +287,39 @@ impl Joins<'_> {
             };
             scope.merged_with(right, join_type, &keys, &name);
             tables_so_far.joins.push(join);
-            let relation = bracketed(tables_so_far, Some(Ident::with_quote('"', name)));
+            let alias = self.alias(name, &scope, (!natural).then_some(keys.as_slice()));
+            let relation = bracketed(tables_so_far, Some(alias));
             tables_so_far = TableWithJoins { relation, joins: Vec::new() };
         }
         (tables_so_far, scope)
+    }
+
+    /// The name of a join, and the columns called like keys that it has beside them. Which these may be is
+    /// not known of a NATURAL join.
+    fn alias(&self, name: String, scope: &Scope, keys: Option<&[String]>) -> ast::TableAlias {
+        let is_of_join = |(table, column): &&(String, Option<String>)| {
+            let is_key = |column: &String| keys.is_none_or(|keys| keys.contains(column));
+            scope.tables.contains(table) && column.as_ref().is_none_or(is_key)
+        };
+        let mut kept: Vec<String> = self
+            .qualified
+            .0
+            .iter()
+            .filter(is_of_join)
+            .map(|(table, column)| format!("{table}.{}", column.as_deref().unwrap_or("*")))
+            .collect();
+        kept.sort_unstable();
+        if keys.is_none() && self.within {
+            kept.insert(0, WITHIN.to_owned());
+        }
+        let column =
+            |name| ast::TableAliasColumnDef { name: Ident::with_quote('"', name), data_type: None };
+        ast::TableAlias {
+            explicit: true,
+            name: Ident::with_quote('"', name),
+            columns: kept.into_iter().map(column).collect(),
+            at: None,
+        }
     }
 
     fn factor(&mut self, factor: TableFactor) -> (TableFactor, Scope) {
@@ -223,9 +350,8 @@ fn next_name(named: &mut usize) -> String {
     }
 }
 
-fn bracketed(tables: TableWithJoins, name: Option<Ident>) -> TableFactor {
-    let alias = |name| ast::TableAlias { explicit: true, name, columns: Vec::new(), at: None };
-    TableFactor::NestedJoin { table_with_joins: Box::new(tables), alias: name.map(alias) }
+fn bracketed(tables: TableWithJoins, alias: Option<ast::TableAlias>) -> TableFactor {
+    TableFactor::NestedJoin { table_with_joins: Box::new(tables), alias }
 }
 
 /// How a join that merges columns joins, and what it says of them.
@@ -371,7 +497,7 @@ impl RelationPlanner for MergedColumns {
             other => return Ok(RelationPlanning::Original(Box::new(other))),
         };
         let planned = if alias.name.value.starts_with(MERGED) {
-            PlannedRelation::new(merged_join(tables, &alias.name.value, context)?, None)
+            PlannedRelation::new(merged_join(tables, &alias, context)?, None)
         } else {
             let plan = context.plan(bracketed(tables, None))?;
             PlannedRelation::new(with_each_key_once(plan)?, Some(alias))
@@ -383,9 +509,10 @@ impl RelationPlanner for MergedColumns {
 /// Joins all before the last join with its table, and puts the keys that they share first.
 fn merged_join(
     mut tables: TableWithJoins,
-    merged: &str,
+    alias: &ast::TableAlias,
     context: &mut dyn RelationPlannerContext,
 ) -> Result<LogicalPlan> {
+    let merged = alias.name.value.as_str();
     let Some(join) = tables.joins.pop() else {
         return internal_err!("{merged} names a join");
     };
@@ -406,19 +533,29 @@ fn merged_join(
     };
     let keys = names.iter().map(both).collect::<Result<Vec<_>>>()?;
 
+    let stays = |column: &Column| !is_merged(column) && is_listed(column, alias);
+    if alias.columns.iter().any(|listed| listed.name.value == WITHIN)
+        && let Some((l, r)) = keys.iter().find(|(l, r)| stays(l) || stays(r))
+    {
+        let column = if stays(l) { l } else { r };
+        return plan_err!(
+            "NATURAL JOIN in a subquery has {column} and the {} of both sides; write JOIN … USING",
+            column.name
+        );
+    }
     let mut columns = Vec::new();
     for column in left.schema().columns() {
         if let Some((l, r)) = keys.iter().find(|(l, _)| *l == column) {
             let table = TableReference::bare(merged);
             columns.push(merged_key(join_type, l, r).alias_qualified(Some(table), &l.name));
-            if is_merged(&column) {
+            if !stays(&column) {
                 continue;
             }
         }
         columns.push(Expr::Column(column));
     }
     for column in right.schema().columns() {
-        if !(is_merged(&column) && keys.iter().any(|(_, r)| *r == column)) {
+        if stays(&column) || !keys.iter().any(|(_, r)| *r == column) {
             columns.push(Expr::Column(column));
         }
     }
@@ -458,6 +595,13 @@ fn merged_key(join_type: JoinType, left: &Column, right: &Column) -> Expr {
         JoinType::Right => right,
         _ => left,
     }
+}
+
+/// Does the SELECT name a column with its table?
+fn is_listed(column: &Column, alias: &ast::TableAlias) -> bool {
+    let Some(table) = &column.relation else { return true };
+    let names = [format!("{}.{}", table.table(), column.name), format!("{}.*", table.table())];
+    alias.columns.iter().any(|listed| names.contains(&listed.name.value))
 }
 
 fn is_merged(column: &Column) -> bool {
@@ -533,7 +677,6 @@ mod tests {
             "SELECT l.k, count(x) FROM l LEFT JOIN r USING(k) GROUP BY k",
             "SELECT * FROM l LEFT SEMI JOIN r USING(k) WHERE k = 1",
             "SELECT * FROM l FULL JOIN r ON l.k = r.k WHERE k = 1",
-            "SELECT x FROM l NATURAL JOIN r",
         ] {
             check(text, text);
         }
@@ -545,6 +688,15 @@ mod tests {
             (
                 "SELECT k FROM l FULL JOIN r USING (K)",
                 r##"SELECT k FROM (l FULL JOIN r USING(K)) AS "#using""##,
+            ),
+            ("SELECT x FROM l NATURAL JOIN r", r##"SELECT x FROM (l NATURAL JOIN r) AS "#using""##),
+            (
+                "SELECT x, l.k FROM l NATURAL JOIN r ORDER BY r.j",
+                r##"SELECT x, l.k FROM (l NATURAL JOIN r) AS "#using" ("l.k", "r.j") ORDER BY r.j"##,
+            ),
+            (
+                "SELECT l.*, r.x FROM l RIGHT JOIN r USING (k)",
+                r##"SELECT l.*, r.x FROM (l RIGHT JOIN r USING(k)) AS "#using" ("l.*")"##,
             ),
             (
                 "SELECT * FROM l NATURAL JOIN r JOIN s ON true",

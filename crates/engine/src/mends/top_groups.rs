@@ -1,0 +1,54 @@
+//! The first groups by a key of floats: `SELECT DISTINCT x FROM t ORDER BY x LIMIT 3`.
+//!
+//! DataFusion keeps so many groups and no more, and looks for one that has to go by `==`: a NaN is not found,
+//! and the statement panics. Groups by a float are all kept and the first are sorted out of them.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+
+/// DataFusion's rule that tells aggregates how many groups are wanted, and ours after it.
+#[derive(Debug)]
+pub(super) struct TopGroups(pub(super) Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+
+impl PhysicalOptimizerRule for TopGroups {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = self.0.optimize(plan, config)?;
+        plan.transform_down(|node| match without_limit(&node)? {
+            Some(all) => Ok(Transformed::yes(all)),
+            None => Ok(Transformed::no(node)),
+        })
+        .data()
+    }
+}
+
+fn without_limit(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(None) };
+    // A limit without an order is of any groups, which are found as always.
+    if !aggregate.limit_options().is_some_and(|limit| limit.descending.is_some()) {
+        return Ok(None);
+    }
+    for (key, _) in aggregate.group_expr().expr() {
+        if key.data_type(&aggregate.input().schema())?.is_floating() {
+            return Ok(Some(Arc::new(aggregate.with_new_limit_options(None))));
+        }
+    }
+    Ok(None)
+}
