@@ -495,11 +495,17 @@ fn counts_duplicates(body: &ast::SetExpr) -> bool {
 
 /// Is it a list of literals, none of which is NULL?
 fn has_no_null(list: &Expr) -> bool {
-    let is_literal = |item: &Expr| match item {
+    matches!(list, Expr::Array(list) if list.elem.iter().all(is_value))
+}
+
+/// Is it a literal, and not NULL?
+fn is_value(expr: &Expr) -> bool {
+    match expr {
         Expr::Value(value) => value.value != ast::Value::Null,
+        Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => is_value(expr),
+        Expr::TypedString(_) => true,
         _ => false,
-    };
-    matches!(list, Expr::Array(list) if list.elem.iter().all(is_literal))
+    }
 }
 
 /// The comparison that is true where this one is false.

@@ -69,7 +69,7 @@ fn without_bounds(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Ex
     let is_nested = |(key, _): &(Arc<dyn PhysicalExpr>, _)| {
         key.data_type(&schema).is_ok_and(|found| found.is_nested())
     };
-    if join.dynamic_filter_expr().is_none() || !join.on().iter().any(is_nested) {
+    if !join.on().iter().any(is_nested) {
         return Ok(Transformed::no(node));
     }
     // Its state, of which there is none yet, is the filter.
