@@ -729,7 +729,7 @@ mod tests {
             (
                 "SELECT x FROM l JOIN r USING (k) WHERE k = 1 AND l.k IN (SELECT k FROM s)",
                 concat!(
-                    r##"SELECT x FROM (l JOIN r USING(k)) AS "#using" "##,
+                    r##"SELECT x FROM (l JOIN r USING(k)) AS "#using" ("l.k") "##,
                     r##"WHERE "#using".k = 1 AND l.k IN (SELECT k FROM s)"##,
                 ),
             ),
@@ -747,21 +747,21 @@ mod tests {
             (
                 "SELECT l.k, count(x) FROM l FULL JOIN r USING (k) GROUP BY k HAVING k > 1",
                 concat!(
-                    r##"SELECT l.k, count(x) FROM (l FULL JOIN r USING(k)) AS "#using" "##,
+                    r##"SELECT l.k, count(x) FROM (l FULL JOIN r USING(k)) AS "#using" ("l.k") "##,
                     r##"GROUP BY "#using".k HAVING "#using".k > 1"##,
                 ),
             ),
             (
                 "SELECT r.k, count(x) FROM l LEFT JOIN r USING (k) GROUP BY k",
                 concat!(
-                    r##"SELECT r.k, count(x) FROM (l LEFT JOIN r USING(k)) AS "#using" "##,
+                    r##"SELECT r.k, count(x) FROM (l LEFT JOIN r USING(k)) AS "#using" ("r.k") "##,
                     r##"GROUP BY "#using".k"##,
                 ),
             ),
             (
                 "SELECT r.k, count(x) FROM l RIGHT JOIN r USING (k) GROUP BY k",
                 concat!(
-                    r##"SELECT r.k, count(x) FROM (l RIGHT JOIN r USING(k)) AS "#using" "##,
+                    r##"SELECT r.k, count(x) FROM (l RIGHT JOIN r USING(k)) AS "#using" ("r.k") "##,
                     "GROUP BY k",
                 ),
             ),
