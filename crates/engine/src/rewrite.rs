@@ -260,7 +260,7 @@ struct Query {
 struct Rewriter {
     /// Joins that have a name for their merged columns so far.
     named: usize,
-    /// Subqueries of expressions around this place.
+    /// Subqueries around this place that see the columns outside them.
     subqueries: usize,
     /// The queries around this place.
     queries: Vec<Query>,
@@ -330,6 +330,12 @@ impl VisitorMut for Rewriter {
             let message = "TABLESAMPLE is not supported; write WHERE random() < 0.1";
             return ControlFlow::Break(message.into());
         }
+        self.subqueries += usize::from(is_lateral(table));
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<String> {
+        self.subqueries -= usize::from(is_lateral(table));
         ControlFlow::Continue(())
     }
 
@@ -395,6 +401,10 @@ impl VisitorMut for Rewriter {
         self.subqueries -= usize::from(is_subquery(expr));
         ControlFlow::Continue(())
     }
+}
+
+fn is_lateral(table: &TableFactor) -> bool {
+    matches!(table, TableFactor::Derived { lateral: true, .. })
 }
 
 fn is_subquery(expr: &Expr) -> bool {

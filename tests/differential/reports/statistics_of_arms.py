@@ -256,7 +256,7 @@ def lost_digits(largest, variance, of_both, past):
 def adjust_ratios(control, treatment):
     """The linearised terms take the places of y and x. Columns: numerator, denominator, and both
     before exposure. The coefficient is of the sums of both arms' (co)variances."""
-    terms = []
+    terms, poor = [], False
     for arm in (control, treatment):
         now, before = ratio(arm, 0, 1), ratio(arm, 2, 3)
         if before.condition > NOISE:
@@ -266,6 +266,7 @@ def adjust_ratios(control, treatment):
             line = arm.centred[:, 0] - arm.means[0] / arm.means[1] * arm.centred[:, 1]
             past = arm.centred[:, 2] - arm.means[2] / arm.means[3] * arm.centred[:, 3]
             shared = float((line * past).sum() / (arm.n - 1) / (arm.means[1] * arm.means[3]))
+            poor = poor or lost_in_covariance(arm, now, before) > CONDITION_MAX
         terms.append((now, before, shared))
     spread = terms[0][1].variance + terms[1][1].variance
     if not (math.isfinite(spread) and spread > 0):
@@ -275,7 +276,7 @@ def adjust_ratios(control, treatment):
         return [now for now, _, _ in terms]
     users = terms[0][0].n + terms[1][0].n
     centre = sum(before.value * now.n for now, before, _ in terms) / users
-    poor = any(CONDITION_MAX < before.condition < NOISE for _, before, _ in terms)
+    poor = poor or any(CONDITION_MAX < before.condition < NOISE for _, before, _ in terms)
     found = []
     for now, before, shared in terms:
         parts = [now.variance, theta * theta * before.variance, 2 * theta * shared]
@@ -289,6 +290,22 @@ def adjust_ratios(control, treatment):
             condition=math.inf if poor else max(condition, now.condition)))
     found[1].gradient_value = found[0].raw_value + found[1].value - found[0].value
     return found
+
+
+def lost_in_covariance(arm, now, before):
+    """The covariance of two ratios is a difference of these, beside the product of their deviations."""
+    large = max(
+        abs(rate * arm.covariance(a, b))
+        for a, b, rate in (
+            (0, 2, 1.0),
+            (0, 3, before.value),
+            (1, 2, now.value),
+            (1, 3, now.value * before.value),
+        )
+    )
+    base = abs(arm.mean(1) * arm.mean(3))
+    deviations = math.sqrt(max(now.variance * before.variance, 0.0)) * base
+    return large / deviations if deviations > 0 else 1.0
 
 
 def variance_reduction(control, treatment):

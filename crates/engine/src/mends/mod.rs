@@ -21,8 +21,9 @@
 //! | `using_joins` | `k` and `*` of `a FULL JOIN b USING (k)` have a's k, and WHERE k is ambiguous |
 //! | `grouping_sets` | `ROLLUP (k + 1)` of a constant k is refused |
 //! | `group_keys` | a primary key says nothing to GROUP BY |
+//! | `null_lists` | lists that CASE or `nullif` makes NULL still hold values, which `array_append` reads |
 //! | `correlated_keys` | a subquery is refused whose expression, not column, must equal the outer row's |
-//! | `aggregate_order` | the same key twice in an aggregate's ORDER BY panics, and `any_value` does not heed it |
+//! | `aggregate_order` | the same key twice in an aggregate's ORDER BY panics, `any_value` does not heed it, and two of `string_agg` are refused |
 //! | `dates_as_times` | `coalesce(time, DATE '9999-12-31')` and `date_trunc` of a date end in 2262 |
 //! | `date_intervals` | a date plus an interval of hours is a date |
 //! | `bits` | `bit_and`, `bool_or` and their like have no frames that slide |
@@ -62,6 +63,7 @@ mod long_texts;
 mod min_max;
 mod nan_sign;
 mod null_equality;
+mod null_lists;
 mod percentile;
 mod regression;
 mod repeated_names;
@@ -129,6 +131,7 @@ fn rules_after_types() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(float_zero::OneZero),
         Arc::new(nan_sign::OneNan),
         Arc::new(correlated_keys::KeysOfSubqueries),
+        Arc::new(null_lists::NullLists),
         Arc::new(checked_arithmetic::CheckedArithmetic),
         Arc::new(window_keys::PartitionsByColumns),
     ]
@@ -181,6 +184,7 @@ pub(crate) fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
         "bit_and" | "bit_or" | "bit_xor" | "bool_and" | "bool_or" => {
             Arc::new(bits::sliding(function))
         }
+        "string_agg" => Arc::new(aggregate_order::sorting_itself(function)),
         "regr_r2" => Arc::new(regression::of_constants(function)),
         _ => function,
     };

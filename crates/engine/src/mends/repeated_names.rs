@@ -52,24 +52,58 @@ pub(crate) fn repeats_name(error: &DataFusionError) -> bool {
 }
 
 /// Has a plan groups by two keys of one name, as `GROUP BY t, CAST(t AS DATE)` has? Both are the first to what
-/// is above.
+/// is above. Or does it sort by a column that has the name of what such a key casts, as `SELECT 0 AS t …
+/// GROUP BY CAST(t AS DATE) ORDER BY 1` does? It would be sorted by the key.
 pub(crate) fn repeats_key(plan: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
+    let (mut found, mut sorts) = (false, false);
+    let (mut casts, mut aliases) = (Vec::new(), Vec::new());
     plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::Aggregate(aggregate) = node {
-            let keys = match aggregate.group_expr.as_slice() {
-                [Expr::GroupingSet(sets)] => sets.distinct_expr(),
-                keys => keys.iter().collect(),
-            };
-            let casts = |key: &&&Expr| matches!(key, Expr::Cast(_) | Expr::TryCast(_));
-            found |= keys.iter().filter(casts).any(|cast| {
-                let name = cast.schema_name().to_string();
-                keys.iter().filter(|key| key.schema_name().to_string() == name).count() > 1
-            });
+        match node {
+            LogicalPlan::Aggregate(aggregate) => {
+                let keys = match aggregate.group_expr.as_slice() {
+                    [Expr::GroupingSet(sets)] => sets.distinct_expr(),
+                    keys => keys.iter().collect(),
+                };
+                for (key, of) in keys.iter().filter_map(|key| Some((key, cast_column(key)?))) {
+                    let name = key.schema_name().to_string();
+                    let same = keys.iter().filter(|key| key.schema_name().to_string() == name);
+                    found |= same.count() > 1;
+                    casts.push((name, of.map(|column| column.name.clone())));
+                }
+            }
+            LogicalPlan::Projection(projection) => {
+                let named = projection.expr.iter().filter_map(|expr| match expr {
+                    Expr::Alias(alias) => Some((alias.name.clone(), alias.expr.clone())),
+                    _ => None,
+                });
+                aliases.extend(named);
+            }
+            LogicalPlan::Sort(_) => sorts = true,
+            _ => {}
         }
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
-    Ok(found)
+    let confused = || {
+        aliases.iter().any(|(alias, expr)| {
+            let is_key =
+                |name: &String| matches!(expr.as_ref(), Expr::Column(c) if c.name == *name);
+            casts.iter().any(|(name, of)| of.as_ref() == Some(alias) && !is_key(name))
+        })
+    };
+    Ok(found || sorts && confused())
+}
+
+/// What a key casts, if it is a cast: a column, if it is one.
+fn cast_column(key: &Expr) -> Option<Option<&Column>> {
+    let inner = match key {
+        Expr::Cast(cast) => &cast.expr,
+        Expr::TryCast(cast) => &cast.expr,
+        _ => return None,
+    };
+    Some(match inner.as_ref() {
+        Expr::Column(column) => Some(column),
+        nested => cast_column(nested).flatten(),
+    })
 }
 
 /// A column's name as it is shown.
