@@ -1,7 +1,8 @@
 """One peer engine in one process: reads a job from standard input, writes what happened as JSON.
 
 Job: {"engine", "store", "tables", "threads", "sql", "repeats"}; load jobs have "engine": "duckdb"
-and "statements" instead of "sql"; those of many at once have "many": {"statements", "at_once", "count"}. Times count from after the imports, which is kind to the peers:
+and "statements" instead of "sql"; a list as "sql" is asked one by one; those of many at once have
+"many": {"statements", "at_once", "count"}. Times count from after the imports, which is kind to the peers:
 uplake's cold time counts its whole process.
 """
 
@@ -85,6 +86,17 @@ def ask(engine, job, opened):
     return {"first": first, "hot": hot, "columns": columns, "rows": [[plain(v) for v in row] for row in rows]}
 
 
+def ask_each(engine, job, opened):
+    """The first one's time counts the opening of the store."""
+    each, rows, before = [], [], time.process_time()
+    for sql in job["sql"]:
+        rows += engine.rows(sql)[1]
+        each.append(time.perf_counter() - opened)
+        opened = time.perf_counter()
+    cpu_seconds = time.process_time() - before
+    return {"each": each, "cpu_seconds": cpu_seconds, "rows": [[plain(v) for v in row] for row in rows]}
+
+
 def load(engine, job, opened):
     connection = engine if job["engine"] == "chdb" else engine.connection
     for statement in job["statements"]:
@@ -145,5 +157,6 @@ if __name__ == "__main__":
         import datafusion
     opened = time.perf_counter()
     engine = ENGINES[job["engine"]](job)
-    work = many if "many" in job else load if "statements" in job else ask
+    asks = ask_each if isinstance(job.get("sql"), list) else ask
+    work = many if "many" in job else load if "statements" in job else asks
     json.dump(work(engine, job, opened), sys.stdout, ensure_ascii=False)

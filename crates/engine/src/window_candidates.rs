@@ -9,8 +9,9 @@
 //! ```
 //!
 //! The first exposure of each user, the latest state of each order: few rows are left to sort. What
-//! comes above is as it was, so that a row too many changes nothing. Where few rows are left out, or
-//! memory is short, all others go through.
+//! comes above is as it was, so that a row too many changes nothing. Rows are held while there is room,
+//! because later ones may come before them. Where few rows are left out, or memory is short, all others
+//! go through.
 //!
 //! # Invariants
 //! - A row is left out only if as many rows as are wanted come before it in its group, by the first
@@ -24,7 +25,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
 use datafusion::arrow::buffer::BooleanBuffer;
-use datafusion::arrow::compute::{SortOptions, cast, filter_record_batch};
+use datafusion::arrow::compute::{BatchCoalescer, SortOptions, cast, filter_record_batch};
 use datafusion::arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, UInt64Type};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -51,14 +52,21 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, stream};
 
 /// More rows of a group than these are not looked for: each group keeps as many numbers.
 const MANY: usize = 64;
 /// So many rows decide whether it is worth looking at the next as many.
 const TRIAL: usize = 1 << 17;
-/// One in so many must be left out.
+/// Of rows whose group has its first ones, one in so many must be left out.
 const WORTH: usize = 4;
+/// If most rows of a trial do not find that many before them, that says nothing of later ones: groups
+/// have to fill first. So often that is waited for.
+const FILLING_TRIALS: usize = 8;
+/// Groups that are new with nearly every row are not waited for: all but one in so many.
+const NEW_GROUPS: usize = 16;
+/// More rows than these are not held until all have been seen.
+const HELD_ROWS: usize = 1 << 20;
 
 /// The rule that puts [`WindowCandidatesExec`] below windows of which the first rows are wanted.
 #[derive(Debug, Default)]
@@ -328,6 +336,7 @@ impl ExecutionPlan for WindowCandidatesExec {
         let name = format!("WindowCandidates[{partition}]");
         let memory = MemoryConsumer::new(name).register(context.memory_pool());
         let schema = self.input.schema();
+        let batch_rows = context.session_config().batch_size();
         let input = self.input.execute(partition, context)?;
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let mut firsts = Some(Firsts::new(
@@ -337,27 +346,59 @@ impl ExecutionPlan for WindowCandidatesExec {
             &schema,
             memory,
         )?);
-        let rows = input.map(move |batch| {
+        let rows = input.map_ok(Some).chain(stream::iter([Ok(None)])).map(move |batch| {
             let _timer = baseline.elapsed_compute().timer();
-            let batch = batch?;
-            let candidates = match &mut firsts {
-                Some(looking) => looking.candidates(&batch)?,
-                None => Some(batch.clone()),
+            let (batch, mut rows) = (batch?, Vec::new());
+            let goes_on = match (&mut firsts, &batch) {
+                (Some(looking), Some(batch)) => looking.look(batch)?,
+                _ => false,
             };
-            // Without memory, or without use: whoever comes above sorts all.
-            let candidates = candidates.unwrap_or_else(|| {
+            if let Some(looking) = firsts.as_mut().filter(|looking| !goes_on || looking.is_full) {
+                rows = looking.hand_out(batch_rows)?;
+            }
+            if !goes_on {
+                // Without memory, or without use: whoever comes above sorts all.
                 firsts = None;
-                batch
-            });
-            baseline.record_output(candidates.num_rows());
-            Ok(candidates)
+                rows.extend(batch);
+            }
+            baseline.record_output(rows.iter().map(RecordBatch::num_rows).sum());
+            Ok::<_, DataFusionError>(stream::iter(rows.into_iter().map(Ok)))
         });
-        let rows = rows.try_filter(|batch| futures::future::ready(batch.num_rows() > 0));
+        let rows = rows.try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
+    }
+}
+
+/// Is looking for candidates worth it?
+#[derive(Default)]
+struct Trial {
+    /// Rows, those of them that were left out, and those that took a place that was free.
+    seen: usize,
+    left_out: usize,
+    filled: usize,
+    /// Groups before it.
+    groups: usize,
+    /// Trials before it in which groups were filling.
+    filling: usize,
+}
+
+impl Trial {
+    /// Is it over, with too little to show? `groups`: how many there are by now.
+    fn has_failed(&mut self, groups: usize) -> bool {
+        if self.seen < TRIAL {
+            return false;
+        }
+        let behind = self.seen - self.filled;
+        let is_filling = self.filled * 2 > self.seen;
+        let filling = self.filling + usize::from(is_filling);
+        let nearly_all_new = (groups - self.groups) * NEW_GROUPS > self.seen * (NEW_GROUPS - 1);
+        let failed = self.left_out * WORTH < behind || filling > FILLING_TRIALS || nearly_all_new;
+        *self = Self { groups, filling, ..Self::default() };
+        failed
     }
 }
 
@@ -372,11 +413,20 @@ struct Firsts {
     /// How many of them are taken.
     taken: Vec<u8>,
     memory: MemoryReservation,
-    /// Rows of this trial, and those of them that were left out.
-    seen: usize,
-    left_out: usize,
+    trial: Trial,
     /// Of each row of a batch, its group.
     of_rows: Vec<usize>,
+    held: Vec<Held>,
+    held_rows: usize,
+    held_bytes: usize,
+    /// Is there no room to hold more?
+    is_full: bool,
+}
+
+/// Rows that could be among the first when they were seen, their groups and [`order_keys`].
+struct Held {
+    batch: RecordBatch,
+    keys: Vec<(usize, u64)>,
 }
 
 impl Firsts {
@@ -392,13 +442,26 @@ impl Firsts {
         });
         let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?));
         let values = new_group_values(schema, &GroupOrdering::None)?;
-        let (keys, taken, of_rows) = (Vec::new(), Vec::new(), Vec::new());
-        let (seen, left_out) = (0, 0);
-        Ok(Self { groups, by, fetch, values, keys, taken, memory, seen, left_out, of_rows })
+        Ok(Self {
+            groups,
+            by,
+            fetch,
+            values,
+            keys: Vec::new(),
+            taken: Vec::new(),
+            memory,
+            trial: Trial::default(),
+            of_rows: Vec::new(),
+            held: Vec::new(),
+            held_rows: 0,
+            held_bytes: 0,
+            is_full: false,
+        })
     }
 
-    /// The rows that are not behind `fetch` others of their group; `None` to give up.
-    fn candidates(&mut self, batch: &RecordBatch) -> Result<Option<RecordBatch>> {
+    /// Holds the rows that are not behind `fetch` others of their group; false to give up, and then none
+    /// of these is held.
+    fn look(&mut self, batch: &RecordBatch) -> Result<bool> {
         let rows = batch.num_rows();
         let evaluate = |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(batch)?.into_array(rows);
         let groups = self.groups.iter().map(evaluate).collect::<Result<Vec<_>>>()?;
@@ -406,22 +469,49 @@ impl Firsts {
         self.values.intern(&groups, &mut self.of_rows)?;
         self.keys.resize(self.values.len() * self.fetch, 0);
         self.taken.resize(self.values.len(), 0);
-        if self.memory.try_resize(self.size()).is_err() {
-            return Ok(None);
-        }
-        let mut of_rows = std::mem::take(&mut self.of_rows);
+        let of_rows = std::mem::take(&mut self.of_rows);
         let kept = BooleanBuffer::collect_bool(rows, |row| self.add(of_rows[row], order[row]));
-        of_rows.clear();
-        self.of_rows = of_rows;
-        self.seen += rows;
-        self.left_out += rows - kept.count_set_bits();
-        if self.seen >= TRIAL {
-            if self.left_out * WORTH < self.seen {
-                return Ok(None);
-            }
-            (self.seen, self.left_out) = (0, 0);
+        let count = kept.count_set_bits();
+        self.trial.seen += rows;
+        self.trial.left_out += rows - count;
+        if self.trial.has_failed(self.values.len()) {
+            return Ok(false);
         }
-        Ok(Some(filter_record_batch(batch, &BooleanArray::from(kept))?))
+        if count > 0 {
+            let keys = kept.set_indices().map(|row| (of_rows[row], order[row])).collect();
+            let batch = filter_record_batch(batch, &BooleanArray::from(kept))?;
+            self.held_rows += count;
+            self.held_bytes += batch.get_array_memory_size() + count * size_of::<(usize, u64)>();
+            self.held.push(Held { batch, keys });
+        }
+        self.of_rows = of_rows;
+        let size = self.size();
+        let is_held = self.memory.try_resize(size + self.held_bytes).is_ok();
+        self.is_full = !is_held || self.held_rows > HELD_ROWS;
+        if !is_held && self.memory.try_resize(size).is_err() {
+            // These go on as they are.
+            self.held.pop_if(|_| count > 0);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// The rows that are held and are still not behind `fetch` others.
+    fn hand_out(&mut self, batch_rows: usize) -> Result<Vec<RecordBatch>> {
+        let held = std::mem::take(&mut self.held);
+        (self.held_rows, self.held_bytes, self.is_full) = (0, 0, false);
+        let Some(first) = held.first() else { return Ok(Vec::new()) };
+        let mut rows = BatchCoalescer::new(first.batch.schema(), batch_rows);
+        for Held { batch, keys } in held {
+            let is_behind = |(group, key): (usize, u64)| {
+                usize::from(self.taken[group]) == self.fetch
+                    && key > self.keys[(group + 1) * self.fetch - 1]
+            };
+            let kept = BooleanBuffer::collect_bool(keys.len(), |row| !is_behind(keys[row]));
+            rows.push_batch_with_filter(batch, &BooleanArray::from(kept))?;
+        }
+        rows.finish_buffered_batch()?;
+        Ok(std::iter::from_fn(|| rows.next_completed_batch()).collect())
     }
 
     /// Can a row be among the first of its group, after those before it?
@@ -433,6 +523,7 @@ impl Firsts {
         }
         let at = places[..taken].partition_point(|before| *before <= key);
         let last = taken.min(places.len() - 1);
+        self.trial.filled += usize::from(taken < places.len());
         places.copy_within(at..last, at + 1);
         places[at] = key;
         self.taken[group] = (last + 1) as u8;
@@ -538,9 +629,13 @@ mod tests {
                 let second: ArrayRef = Arc::new(second.collect::<Int64Array>());
                 let columns = vec![groups, first, second];
                 let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
-                candidates.push(looking.candidates(&batch).unwrap().unwrap());
+                assert!(looking.look(&batch).unwrap());
+                if next(3) == 0 {
+                    candidates.extend(looking.hand_out(100).unwrap());
+                }
                 all.push(batch);
             }
+            candidates.extend(looking.hand_out(100).unwrap());
             let all = concat_batches(&schema, &all).unwrap();
             let candidates = concat_batches(&schema, &candidates).unwrap();
             let expected = first_of_groups(&all, options, fetch);
@@ -575,6 +670,52 @@ mod tests {
         assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
     }
 
+    fn handed_out(looking: &mut Firsts) -> usize {
+        looking.hand_out(8192).unwrap().iter().map(RecordBatch::num_rows).sum()
+    }
+
+    /// Of so many rows of an input that has `row` the group and the order of each, how many are looked at
+    /// and how many of those are left out?
+    fn looked_at(rows: usize, mut row: impl FnMut(usize) -> (i64, i64)) -> (usize, usize) {
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("group", DataType::Int64, true),
+            Field::new("first", DataType::Int64, true),
+        ]));
+        let pool = Arc::new(UnboundedMemoryPool::default());
+        let mut looking = firsts(&schema, SortOptions::default(), 2, pool);
+        let (mut seen, mut left_out) = (0, 0);
+        while seen < rows {
+            let (groups, order): (Vec<i64>, Vec<i64>) = (seen..seen + 8192).map(&mut row).unzip();
+            let columns: Vec<ArrayRef> =
+                vec![Arc::new(Int64Array::from(groups)), Arc::new(Int64Array::from(order))];
+            let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
+            if !looking.look(&batch).unwrap() {
+                break;
+            }
+            seen += 8192;
+            left_out += 8192;
+            if looking.is_full {
+                left_out -= handed_out(&mut looking);
+            }
+        }
+        (seen, left_out - handed_out(&mut looking))
+    }
+
+    #[test]
+    fn groups_that_fill_slowly_are_waited_for() {
+        const ROWS: usize = 1 << 21;
+        let mut next = random(5);
+        let (seen, left_out) = looked_at(ROWS, |_| (next(100_000) as i64, next(1 << 40) as i64));
+        assert!(seen == ROWS && left_out > ROWS / 2, "{seen} {left_out}");
+        // Rows of which every one comes before the others of its group.
+        let (seen, _) = looked_at(ROWS, |row| (row as i64 % 1000, -(row as i64)));
+        assert!(seen < 2 * TRIAL, "{seen}");
+        // Two rows of each group, and never more.
+        let (seen, left_out) = looked_at(ROWS, |row| (row as i64 / 2, 0));
+        let most = (FILLING_TRIALS + 2) * TRIAL;
+        assert!(seen < most && left_out == 0, "{seen} {left_out}");
+    }
+
     #[test]
     fn it_gives_up_without_use_and_without_memory() {
         let schema = Arc::new(Schema::new(vec![
@@ -587,9 +728,19 @@ mod tests {
         };
         let options = SortOptions::default();
         let mut looking = firsts(&schema, options, 2, Arc::new(UnboundedMemoryPool::default()));
-        let batches = (0..32).map(|at| looking.candidates(&batch(at * 8192)).unwrap());
-        assert_eq!(batches.take_while(Option::is_some).count(), TRIAL / 8192 - 1);
+        let looks = (0..32).map(|at| looking.look(&batch(at * 8192)).unwrap());
+        assert_eq!(looks.take_while(|goes_on| *goes_on).count(), TRIAL / 8192 - 1);
+        // What was held before is handed out, and the batch that was too much is not.
+        let rows = looking.hand_out(8192).unwrap();
+        assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), TRIAL - 8192);
         let mut looking = firsts(&schema, options, 2, Arc::new(GreedyMemoryPool::new(1000)));
-        assert!(looking.candidates(&batch(0)).unwrap().is_none());
+        assert!(!looking.look(&batch(0)).unwrap());
+        // Groups have room, and rows have not.
+        let mut looking = firsts(&schema, options, 2, Arc::new(UnboundedMemoryPool::default()));
+        assert!(looking.look(&batch(0)).unwrap() && !looking.is_full);
+        let room = Arc::new(GreedyMemoryPool::new(looking.size() + 1000));
+        let mut looking = firsts(&schema, options, 2, room);
+        assert!(looking.look(&batch(0)).unwrap() && looking.is_full);
+        assert_eq!(looking.hand_out(8192).unwrap(), [batch(0)]);
     }
 }
