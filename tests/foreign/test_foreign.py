@@ -322,6 +322,27 @@ def test_a_dialect_excuses_no_other_value(sql, got, want, rule):
     assert duckdb_rules.same_but(sql, [[got]], [[want]]) == rule
 
 
+@pytest.mark.parametrize(
+    "sql, got, expected, rule",
+    [
+        ("SELECT a FROM t LIMIT 5;", "1", "2", "LIMIT without ORDER BY"),
+        ("SELECT a FROM t ORDER BY a LIMIT 5", "1", "2", None),
+        ("SELECT i IN (SELECT i FROM t WHERE i = a) FROM integers", "0", "NULL", None),
+        (
+            "SELECT l FROM t ORDER BY l LIMIT 5",
+            "[NULL]",
+            "[0]",
+            "NULLS FIRST and LAST hold for NULLs within lists, too",
+        ),
+        ("SELECT l FROM t ORDER BY l LIMIT 5", "[100]", "[1]", None),
+        ("SELECT INTERVAL '30' HOUR <= INTERVAL '1' DAY", "true", "0", None),
+    ],
+)
+def test_rules_excuse_no_more_than_they_say(sql, got, expected, rule):
+    found = [one.name for one in duckdb_rules.DIFFERS if one.holds(sql, got, expected)]
+    assert found[:1] == ([rule] if rule else [])
+
+
 SUITES = {
     "UPLAKE_FOREIGN_DATAFUSION": lambda place: ["datafusion_tests.py", place],
     "UPLAKE_FOREIGN_DUCKDB": lambda place: ["duckdb_tests.py", place],

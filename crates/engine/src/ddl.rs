@@ -198,6 +198,23 @@ impl Session {
         Ok(self.catalog.exact_name(reference.table()).await?)
     }
 
+    /// The columns of a query with the types that they have in the end: a UNION finds its own late, and says
+    /// those of its first part until then.
+    fn columns_of(&self, query: &LogicalPlan) -> Result<Schema> {
+        let state = self.context.state();
+        let typed =
+            state.analyzer().execute_and_check(query.clone(), state.config_options(), |_, _| {});
+        // What cannot be planned says so itself when it is run.
+        let Ok(typed) = typed else { return Ok(query.schema().as_arrow().clone()) };
+        let fields = query.schema().fields().iter().zip(typed.schema().fields());
+        let field = |(named, typed): (&Arc<Field>, &Arc<Field>)| {
+            let nullable = named.is_nullable() || typed.is_nullable();
+            let data_type = typed.data_type().clone();
+            named.as_ref().clone().with_data_type(data_type).with_nullable(nullable)
+        };
+        Ok(Schema::new(fields.map(field).collect::<Vec<_>>()))
+    }
+
     async fn create(&self, statement: &Statement, plan: LogicalPlan) -> Result<Answer> {
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = plan else {
             return Err(EngineError::statement("this form of CREATE TABLE is not supported"));
@@ -209,9 +226,9 @@ impl Session {
         if create.if_not_exists && self.lake.has_table(&name).await? {
             return Ok(done(format!("table {name} exists already"), None));
         }
-        let input = Arc::new(create.input.schema().as_arrow().clone());
         let empty =
             matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(e) if !e.produce_one_row);
+        let input = Arc::new(self.columns_of(&create.input)?);
         let schema = stored_schema(self.spell(statement, &input).await?.as_ref(), !empty)?;
         let mut schema = schema;
         let primary_key = primary_key(&create.constraints, &mut schema)?;

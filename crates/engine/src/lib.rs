@@ -58,6 +58,7 @@ mod local_day;
 mod match_words;
 mod mends;
 mod moments;
+mod plain_forms;
 mod plans;
 mod pool;
 mod preload;

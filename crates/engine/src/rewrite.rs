@@ -22,6 +22,10 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::error::{EngineError, Result};
 use crate::mends::{MergedKeys, Place, Qualified, name_merged_columns};
+use crate::plain_forms::{
+    has_no_column, have_subquery, refuse_generated, refuse_ordinality, refuse_recursion,
+    write_plainly,
+};
 use crate::statement::{is_space, keyword};
 
 /// Words that are names here and something else to the parser.
@@ -242,9 +246,18 @@ pub(crate) fn rewrite(statement: &mut DfStatement) -> Result<()> {
         DfStatement::Explain(explain) => return rewrite(&mut explain.statement),
         _ => return Ok(()),
     };
-    match visited {
-        ControlFlow::Break(message) => Err(EngineError::statement(message)),
-        ControlFlow::Continue(()) => Ok(()),
+    if let ControlFlow::Break(message) = visited {
+        return Err(EngineError::statement(message));
+    }
+    let has_no_column = |statement: &ast::Statement| match statement {
+        ast::Statement::Query(query) => has_no_column(query),
+        _ => false,
+    };
+    match statement {
+        DfStatement::Statement(inner) if has_no_column(inner.as_ref()) => {
+            Err(EngineError::statement("SELECT has no column; write SELECT * or name some"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -276,6 +289,10 @@ impl VisitorMut for Rewriter {
                  row_number() and use EXCEPT or INTERSECT"
                     .into(),
             );
+        }
+        refuse_recursion(query)?;
+        if matches!(query.body.as_ref(), ast::SetExpr::Values(values) if have_subquery(values)) {
+            SelectValues.pre_visit_query(query)?;
         }
         // The windows of a SELECT are known in its query's ORDER BY, too.
         if let (ast::SetExpr::Select(select), Some(order)) =
@@ -322,7 +339,7 @@ impl VisitorMut for Rewriter {
         if let Some(query) = self.queries.last_mut() {
             query.keys = name_merged_columns(select, &query.place, &mut self.named);
         }
-        ControlFlow::Continue(())
+        write_plainly(select)
     }
 
     fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<String> {
@@ -331,7 +348,7 @@ impl VisitorMut for Rewriter {
             return ControlFlow::Break(message.into());
         }
         self.subqueries += usize::from(is_lateral(table));
-        ControlFlow::Continue(())
+        refuse_ordinality(table)
     }
 
     fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<String> {
@@ -340,6 +357,7 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_statement(&mut self, statement: &mut ast::Statement) -> ControlFlow<String> {
+        refuse_generated(statement)?;
         // DataFusion takes every VALUES below an INSERT for rows of its table.
         if let ast::Statement::Insert(insert) = statement
             && let Some(source) = &mut insert.source
@@ -424,7 +442,8 @@ impl VisitorMut for SelectValues {
         };
         if values.rows.len() > MOST_ROWS {
             return ControlFlow::Break(format!(
-                "INSERT … SELECT takes VALUES of {MOST_ROWS} rows at most; insert them into a table first"
+                "VALUES within a SELECT of INSERT, or with subqueries, has {MOST_ROWS} rows at most; insert \
+                 them into a table first"
             ));
         }
         let Some(template) = selects_nothing() else { return ControlFlow::Continue(()) };

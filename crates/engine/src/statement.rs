@@ -22,6 +22,7 @@ use crate::dialect::UplakeDialect;
 use crate::error::{EngineError, Position, Result, parser_error};
 use crate::id_set::{IdSet, MARK};
 use crate::literals;
+use crate::plain_forms::join_digits;
 use crate::rewrite::{
     name_operators, name_words, rewrite, select_before_from, separate_not_exists,
 };
@@ -183,6 +184,7 @@ fn parse_one(
     let mut tokens = name_id_sets(name_versions(tokens)?)?;
     name_words(&mut tokens);
     let tokens = select_before_from(separate_not_exists(name_operators(tokens)));
+    let tokens = join_digits(tokens)?;
     let mut parsed = parse_tokens(tokens.clone())?;
     let ignores_conflicts = take_on_conflict(&mut parsed)?;
     let is_query =

@@ -3,22 +3,13 @@
 //! - The same key twice, `array_agg(x ORDER BY y, y)`, is one key to what sorts and two to what describes the
 //!   state of a group: it panics, or rows are wrong.
 //! - `any_value(x ORDER BY y)` forgets the order; it is the first value in it that is not NULL.
-//! - `string_agg` asks for rows in its order, though it sorts them itself, so that two of other orders are refused.
 
-use std::sync::Arc;
-
-use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{AggregateFunction, NullTreatment};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, Expr, GroupsAccumulator,
-    LogicalPlan, ReversedUDAF, Signature, SortExpr,
-};
+use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 /// The rule, which comes when expressions are as simple as they get: keys may be the same only then.
@@ -98,73 +89,6 @@ fn plain(expr: &Expr) -> &Expr {
     match expr {
         Expr::Alias(alias) => plain(&alias.expr),
         other => other,
-    }
-}
-
-/// DataFusion's `string_agg`, which takes rows in any order.
-pub(super) fn sorting_itself(function: Arc<AggregateUDF>) -> AggregateUDF {
-    AggregateUDF::from(SortingItself { function })
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct SortingItself {
-    function: Arc<AggregateUDF>,
-}
-
-impl AggregateUDFImpl for SortingItself {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.function.accumulator(args)
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.function.state_fields(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.function.groups_accumulator_supported(args)
-    }
-
-    fn create_groups_accumulator(
-        &self,
-        args: AccumulatorArgs,
-    ) -> Result<Box<dyn GroupsAccumulator>> {
-        self.function.create_groups_accumulator(args)
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        AggregateOrderSensitivity::SoftRequirement
-    }
-
-    /// Rows that come in order are sorted again.
-    fn with_beneficial_ordering(
-        self: Arc<Self>,
-        _: bool,
-    ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
-        Ok(Some(self))
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        ReversedUDAF::Reversed(Arc::new(AggregateUDF::from(self.clone())))
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 }
 

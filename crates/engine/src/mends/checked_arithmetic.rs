@@ -180,6 +180,10 @@ fn values_of(expr: &Expr, mut part: Part) -> Option<Numbers> {
         Expr::Alias(_) => part.below.pop()?.numbers,
         Expr::Cast(cast) => {
             let of_type = Numbers::of_type(cast.field.data_type())?;
+            // Nothing is computed of NULL, which the operator stays for: the optimizer knows it.
+            if matches!(cast.expr.as_ref(), Expr::Literal(value, _) if value.is_null()) {
+                return Some(Numbers { range: 0..=0, ..of_type });
+            }
             let below = part.below.pop().and_then(|operand| operand.numbers);
             match below.filter(|numbers| numbers.all_in(&of_type.range)) {
                 Some(narrower) => Some(Numbers { range: narrower.range, ..of_type }),

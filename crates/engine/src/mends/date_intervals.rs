@@ -10,6 +10,8 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::bare_numbers::in_seconds;
+
 /// Plans `+` and `-` before DataFusion does, where types are known for the first time.
 #[derive(Debug)]
 pub(super) struct TimesOfDays;
@@ -55,6 +57,8 @@ fn is_of_whole_days(interval: &Expr) -> bool {
         Expr::Alias(alias) => is_of_whole_days(&alias.expr),
         Expr::Cast(cast) => match cast.expr.as_ref() {
             Expr::Literal(value, _) => {
+                let text = value.try_as_str().flatten().map(in_seconds);
+                let value = text.map_or_else(|| value.clone(), ScalarValue::from);
                 let interval = value.cast_to(cast.field.data_type());
                 interval.is_ok_and(|interval| has_no_time(&interval))
             }
@@ -125,5 +129,6 @@ mod tests {
         };
         assert!(!has_time(col("day"), BinaryOperator::Plus, of_text("2 days")));
         assert!(has_time(col("day"), BinaryOperator::Plus, of_text("2 days 1 hour")));
+        assert!(has_time(col("day"), BinaryOperator::Plus, of_text("90")));
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `in_subquery` | `x IN (SELECT …)` is false where it is NULL, and refused outside WHERE |
 //! | `scalar_subquery` | `(SELECT x FROM t WHERE false)` of an `x` that is never NULL ends with an error, and is not IS NULL |
+//! | `correlated` | conditions on outer columns leave aggregates, windows and outer joins of subqueries |
 //! | `float_zero` | 0.0 and -0.0 are two values of `count(DISTINCT)`, IN lists and CASE |
 //! | `nan_sign` | the NaN of `0.0 / 0.0` is below every number, and -0.0 is put before 0.0 |
 //! | `float_bounds` | a NaN is lost where a Parquet file's bounds leave it out |
@@ -23,15 +24,19 @@
 //! | `group_keys` | a primary key says nothing to GROUP BY |
 //! | `null_lists` | lists that CASE or `nullif` makes NULL still hold values, which `array_append` reads |
 //! | `correlated_keys` | a subquery is refused whose expression, not column, must equal the outer row's |
-//! | `aggregate_order` | the same key twice in an aggregate's ORDER BY panics, `any_value` does not heed it, and two of `string_agg` are refused |
+//! | `aggregate_order` | the same key twice in an aggregate's ORDER BY panics, and `any_value` does not heed it |
 //! | `dates_as_times` | `coalesce(time, DATE '9999-12-31')` and `date_trunc` of a date end in 2262 |
 //! | `date_intervals` | a date plus an interval of hours is a date |
+//! | `intervals` | 30 hours are less than a day, and `b - a > INTERVAL '1 day'` is never true |
+//! | `bare_numbers` | `'90'::INTERVAL` is 90 months, and `'11'::TIME` 11 nanoseconds |
 //! | `bits` | `bit_and`, `bool_or` and their like have no frames that slide |
 //! | `repeated_names` | `SELECT a, a` is refused, `max(t)` beside `max(CAST(t AS DATE))`, and groups of a in the order of a + 1 |
 //! | `regression` | `regr_r2` of a constant y is NULL, or noise |
 //! | `late_times` | `date_trunc` is refused of times before 1678 and after 2262 |
 //! | `lists` | `array_has_all(list, NULL)` is true |
 //! | `rounding` | `round(x, 1000)` is NaN |
+//! | `string_agg` | two of them with other orders are refused |
+//! | `struct_keys` | a join on a function of a struct's field, or on a float in one, is refused |
 //! | `top_groups` | the first groups by a key of floats panic where it is NaN |
 //! | `window_keys` | `PARTITION BY sqrt(x)` is refused |
 //! | `timestamps` | `to_timestamp` of text fails, times end in 2262, and `now()` has more digits than a table keeps |
@@ -41,9 +46,11 @@
 
 mod aggregate_order;
 mod aggregate_statistics;
+mod bare_numbers;
 mod bits;
 mod checked_arithmetic;
 mod checked_formula;
+mod correlated;
 mod correlated_keys;
 mod count_distinct;
 mod date_intervals;
@@ -57,6 +64,7 @@ mod group_keys;
 mod grouping_sets;
 mod in_lists;
 mod in_subquery;
+mod intervals;
 mod late_times;
 mod lists;
 mod long_texts;
@@ -69,6 +77,8 @@ mod regression;
 mod repeated_names;
 mod rounding;
 mod scalar_subquery;
+mod string_agg;
+mod struct_keys;
 mod sum;
 mod timestamps;
 mod top_groups;
@@ -125,6 +135,9 @@ fn rules_after_types() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     vec![
         Arc::new(grouping_sets::SetsOfColumns),
         Arc::new(timestamps::DatesBesideTimes),
+        Arc::new(correlated::CorrelatedSubqueries),
+        Arc::new(bare_numbers::BareNumbers),
+        Arc::new(intervals::ByLength),
         Arc::new(scalar_subquery::NullWithoutRows),
         Arc::new(in_subquery::ThreeValued),
         Arc::new(in_lists::NullsInLists),
@@ -148,6 +161,9 @@ pub(crate) fn logical_rules() -> Vec<LogicalRule> {
     before("extract_equijoin_predicate", Arc::new(null_equality::KeysOfOneKind));
     before("eliminate_cross_join", Arc::new(null_equality::JoinsApart));
     before("push_down_filter", Arc::new(fences::Fences));
+    for rule in rules.iter_mut().filter(|rule| rule.name() == "extract_leaf_expressions") {
+        *rule = Arc::new(struct_keys::FieldsOfKeys(Arc::clone(rule)));
+    }
     rules.push(Arc::new(aggregate_order::AggregateOrder));
     rules
 }
@@ -184,7 +200,7 @@ pub(crate) fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
         "bit_and" | "bit_or" | "bit_xor" | "bool_and" | "bool_or" => {
             Arc::new(bits::sliding(function))
         }
-        "string_agg" => Arc::new(aggregate_order::sorting_itself(function)),
+        "string_agg" => Arc::new(string_agg::in_any_order(function)),
         "regr_r2" => Arc::new(regression::of_constants(function)),
         _ => function,
     };
@@ -211,7 +227,7 @@ pub(crate) fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     let mended = |function: Arc<ScalarUDF>| match function.name() {
         name if name.starts_with("to_timestamp") => Arc::new(timestamps::zoned(function)),
         "date_trunc" => Arc::new(late_times::of_all_times(function)),
-        "now" => Arc::new(timestamps::clock(function)),
+        "now" | "current_time" => Arc::new(timestamps::clock(function)),
         "array_has" | "array_has_all" | "array_has_any" => Arc::new(lists::with_nulls(function)),
         "round" => Arc::new(rounding::to_any_place(function)),
         "lpad" | "rpad" | "repeat" => Arc::new(long_texts::bounded(function)),

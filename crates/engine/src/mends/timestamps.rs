@@ -213,7 +213,7 @@ fn in_zone(times: ArrayRef, promised: DataType) -> Result<ArrayRef> {
     }
 }
 
-/// `now()` in microseconds.
+/// `now()` in microseconds, and `current_time()` to a microsecond.
 pub(super) fn clock(function: Arc<ScalarUDF>) -> ScalarUDF {
     ScalarUDF::from(Clock { function })
 }
@@ -258,7 +258,13 @@ impl ScalarUDFImpl for Clock {
     fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
         Ok(match self.function.simplify(args, context)? {
             ExprSimplifyResult::Simplified(Expr::Literal(time, metadata)) => {
-                let time = time.cast_to(&in_microseconds(&time.data_type()))?;
+                let time = match time.data_type() {
+                    // TIME is of nanoseconds, and is compared with no other.
+                    fine @ DataType::Time64(TimeUnit::Nanosecond) => {
+                        time.cast_to(&DataType::Time64(TimeUnit::Microsecond))?.cast_to(&fine)?
+                    }
+                    other => time.cast_to(&in_microseconds(&other))?,
+                };
                 ExprSimplifyResult::Simplified(Expr::Literal(time, metadata))
             }
             other => other,
