@@ -33,7 +33,7 @@ fn main() -> std::io::Result<()> {
         };
         let late = outcomes.iter().filter(|outcome| outcome.gone_after > FLOOR).count();
         let spilled = outcomes.iter().filter(|outcome| outcome.spilled).count();
-        let refused = outcomes.iter().filter(|outcome| outcome.refused).count();
+        let refused = outcomes.iter().filter(|outcome| outcome.refused.is_some()).count();
         println!(
             "{moments} moments in {:.0} s, {spilled} of them while spilling, {refused} with too little \
              memory; gone after p50 {:.1}, p99 {:.1}, p99.9 {:.1}, at most {:.1} ms; {late} later than \

@@ -721,7 +721,8 @@ mod tests {
             };
             assert_eq!(shape(expr), expected, "{text}");
         }
-        check("SELECT DISTINCT FROM t", "SELECT DISTINCT FROM t");
+        let message = parse("SELECT DISTINCT FROM t").unwrap_err().to_string();
+        assert!(message.starts_with("SELECT has no column"), "{message}");
     }
 
     #[test]

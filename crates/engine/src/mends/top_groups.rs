@@ -42,7 +42,7 @@ impl PhysicalOptimizerRule for TopGroups {
 fn without_limit(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(None) };
     // A limit without an order is of any groups, which are found as always.
-    if !aggregate.limit_options().is_some_and(|limit| limit.descending.is_some()) {
+    if aggregate.limit_options().is_none_or(|limit| limit.descending.is_none()) {
         return Ok(None);
     }
     for (key, _) in aggregate.group_expr().expr() {
