@@ -58,14 +58,29 @@ pub(super) fn keys_below(
     let keys = wanted.iter().enumerate();
     let keys = keys.map(|(at, key)| value((*key).clone().unalias()).alias(name(at)));
     let below = Projection::try_new(columns.chain(keys).collect(), Arc::clone(&aggregate.input))?;
-    let groups = aggregate.group_expr[0].clone().transform_down(|part| {
+    let as_column = |part: Expr| {
         Ok(match wanted.iter().position(|key| **key == part) {
             Some(at) => Transformed::new(ident(name(at)), true, TreeNodeRecursion::Jump),
             None => Transformed::no(part),
         })
-    })?;
+    };
+    let groups = aggregate.group_expr[0].clone().transform_down(as_column)?;
+    // grouping() names a key.
+    let aggregates = aggregate.aggr_expr.iter().cloned().map(|expr| {
+        let named = expr.transform_down(|part| match part {
+            Expr::AggregateFunction(mut call) if call.func.name() == "grouping" => {
+                let keys = call.params.args.into_iter();
+                let keys = keys.map(|key| key.transform_down(as_column).data());
+                call.params.args = keys.collect::<Result<_>>()?;
+                Ok(Transformed::new(Expr::AggregateFunction(call), true, TreeNodeRecursion::Jump))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        named.data()
+    });
+    let aggregates = aggregates.collect::<Result<_>>()?;
     let below = Arc::new(LogicalPlan::Projection(below));
-    let grouped = Aggregate::try_new(below, vec![groups.data], aggregate.aggr_expr.clone())?;
+    let grouped = Aggregate::try_new(below, vec![groups.data], aggregates)?;
     let found = grouped.schema.columns().into_iter();
     let shown = found.zip(aggregate.schema.columns()).map(|(column, shown)| {
         let same = column == shown;

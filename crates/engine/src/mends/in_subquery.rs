@@ -26,8 +26,8 @@ use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{
-    Aggregate, Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder,
-    Projection, Sort, Subquery, Window, col, lit, not,
+    Aggregate, Distinct, Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan,
+    LogicalPlanBuilder, Projection, Sort, Subquery, Window, col, lit, not,
 };
 use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
@@ -115,7 +115,11 @@ fn exact(expr: Expr, truth: bool, schema: &DFSchema) -> Result<Expr> {
 
 /// `x [NOT] IN S`, see the module's formula.
 fn membership(found: InSubquery, truth: bool, schema: &DFSchema) -> Result<Expr> {
-    let InSubquery { expr, subquery, negated } = found;
+    let InSubquery { expr, mut subquery, negated } = found;
+    // How often a value is there does not matter, and DataFusion would name it twice where it joins it.
+    if let LogicalPlan::Distinct(Distinct::All(rows)) = subquery.subquery.as_ref() {
+        subquery.subquery = Arc::clone(rows);
+    }
     let plan = subquery.subquery.as_ref();
     let is_limited = !subquery.outer_ref_columns.is_empty() && has_limit(plan)?;
     // DataFusion says itself that it cannot join what is limited for each outer row.

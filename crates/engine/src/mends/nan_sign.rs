@@ -16,7 +16,9 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Column, DFSchema, JoinType, Result, ScalarValue, internal_err};
+use datafusion::common::{
+    Column, DFSchema, JoinConstraint, JoinType, Result, ScalarValue, internal_err,
+};
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::expr::{AggregateFunction, Sort as SortExpr, WindowFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -193,6 +195,7 @@ impl AnalyzerRule for OneNan {
                 Ok(rewritten.update_data(|expr| name.restore(expr)))
             })?;
             rewritten.transformed |= changed;
+            let rewritten = rewritten.update_data(without_using);
             match &rewritten.data {
                 LogicalPlan::Aggregate(aggregate) => {
                     match keys_below(aggregate, |key| of.may_differ(key), one_number)? {
@@ -204,6 +207,20 @@ impl AnalyzerRule for OneNan {
             }
         })
         .data()
+    }
+}
+
+/// A join by expressions is no USING any more: whoever asks for its columns would end with an error.
+fn without_using(node: LogicalPlan) -> LogicalPlan {
+    match node {
+        LogicalPlan::Join(mut join) if join.join_constraint == JoinConstraint::Using => {
+            let is_column = |key: &Expr| key.get_as_join_column().is_some();
+            if !join.on.iter().all(|(left, right)| is_column(left) && is_column(right)) {
+                join.join_constraint = JoinConstraint::On;
+            }
+            LogicalPlan::Join(join)
+        }
+        other => other,
     }
 }
 
