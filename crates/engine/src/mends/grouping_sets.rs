@@ -80,9 +80,18 @@ pub(super) fn keys_below(
     });
     let aggregates = aggregates.collect::<Result<_>>()?;
     let below = Arc::new(LogicalPlan::Projection(below));
+    // Where grouping() is still to be computed of it, nobody asks for the number of the set yet.
+    let asks_later = aggregate.aggr_expr.iter().any(|expr| {
+        let is_grouping = |part: &Expr| {
+            Ok(matches!(part, Expr::AggregateFunction(call) if call.func.name() == "grouping"))
+        };
+        expr.exists(is_grouping).unwrap_or_default()
+    });
     let grouped = Aggregate::try_new(below, vec![groups.data], aggregates)?;
-    let found = grouped.schema.columns().into_iter();
-    let shown = found.zip(aggregate.schema.columns()).map(|(column, shown)| {
+    let found = grouped.schema.columns().into_iter().zip(aggregate.schema.columns());
+    let found =
+        found.filter(|(column, _)| !(asks_later && column.name == Aggregate::INTERNAL_GROUPING_ID));
+    let shown = found.map(|(column, shown)| {
         let same = column == shown;
         let column = Expr::Column(column);
         if same { column } else { column.alias_qualified(shown.relation, shown.name) }

@@ -282,7 +282,12 @@ impl VisitorMut for Plain {
     type Break = ();
 
     fn post_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
-        *expr = without_casts(expr).clone();
+        *expr = match &*expr {
+            // All have one name.
+            ast::Expr::Subquery(_) => ast::Expr::Identifier(Ident::new("(<subquery>)")),
+            ast::Expr::Exists { .. } => ast::Expr::Identifier(Ident::new("EXISTS")),
+            other => without_casts(other).clone(),
+        };
         ControlFlow::Continue(())
     }
 }

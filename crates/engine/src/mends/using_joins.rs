@@ -158,6 +158,21 @@ pub(crate) fn name_merged_columns(
     }
     if place.within {
         names.within(&mut mended.projection);
+    } else {
+        // DataFusion asks for the type of what has a minus, before it looks for merged columns.
+        for item in mended.projection.iter_mut().filter(|item| has_minus(*item)) {
+            if let SelectItem::UnnamedExpr(expr) = item {
+                let alias = ast::Ident::with_quote('"', expr.to_string());
+                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+            }
+            names.within(item);
+        }
+        if has_minus(&mended.group_by) {
+            names.within(&mut mended.group_by);
+        }
+        if has_minus(&mended.having) {
+            names.within(&mut mended.having);
+        }
     }
     let all = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
     if count > 0 && (misread || all || names.found || place.within) {
@@ -165,6 +180,18 @@ pub(crate) fn name_merged_columns(
         return (place.within && !hidden).then_some(MergedKeys(scope.keys));
     }
     None
+}
+
+/// Is there a minus before something that is no number?
+fn has_minus(part: &impl Visit) -> bool {
+    let mut found = false;
+    let _ = ast::visit_expressions(part, |expr| {
+        if let ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } = expr {
+            found |= !matches!(expr.as_ref(), ast::Expr::Value(_));
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    found
 }
 
 /// Does a SELECT list give a key's name to something?
