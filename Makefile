@@ -31,7 +31,7 @@ export RUST_MIN_STACK := 16777216
 PYTEST = env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q -n 2 --dist worksteal --durations 40
 # With DuckDB, with models, with others' tests. The first has the longest test, of two minutes.
 COMPARISONS := $(addprefix tests/,differential functions foreign duckdb sql)
-# Fresh seeds find faults that docs/sql.md lists, and others: they are for make soak until there are none.
+# Of some thousand statements of fresh seeds one is still refused: they are for make soak until none is.
 FRESH := tests/differential/test_differential.py::test_statements_have_the_answers_of_duckdb \
   tests/differential/reports/test_reports.py::test_random_reports_are_what_the_model_says
 SOAK ?= 20
