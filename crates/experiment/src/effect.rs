@@ -93,8 +93,11 @@ const NOISE: f64 = 1e-12;
 /// A variance from its terms, or 0 if it is nothing but their rounding: a ratio that is the same for
 /// all users has no variance, and is no covariate.
 pub(crate) fn without_noise(terms: [f64; 3]) -> f64 {
-    let sum = terms[0] + terms[1] + terms[2];
-    let size = terms[0].abs() + terms[1].abs() + terms[2].abs();
+    unless_noise(terms.iter().sum(), terms.map(f64::abs).iter().sum())
+}
+
+/// The same of a sum whose terms have this size.
+pub(crate) fn unless_noise(sum: f64, size: f64) -> f64 {
     if size.is_finite() && sum.abs() <= NOISE * size { 0.0 } else { sum }
 }
 
@@ -130,11 +133,8 @@ impl ArmFigure {
     /// Deng, Knoblich & Lu, "Applying the Delta Method in Metric Analytics", KDD 2018.
     pub fn ratio(moments: &Moments, m: usize, d: usize) -> Self {
         let ratio = moments.mean(m) / moments.mean(d);
-        let linearised = without_noise([
-            moments.variance(m),
-            -2.0 * ratio * moments.covariance(m, d),
-            ratio * ratio * moments.variance(d),
-        ]);
+        let (sum, size) = moments.ratio_covariance([m, d], [m, d]);
+        let linearised = unless_noise(sum, size);
         let variance = linearised / (moments.mean(d) * moments.mean(d));
         Self::plain(moments.count(), ratio, variance)
     }

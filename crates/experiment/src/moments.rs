@@ -19,6 +19,8 @@
 //! Chan, Golub & LeVeque, "Algorithms for computing the sample variance", 1983 (shifted sums and
 //! pairwise merging).
 
+use std::ops::Add;
+
 use crate::double::Double;
 
 /// Residues of centring below this share of the terms are rounding noise and count as zero. A
@@ -192,8 +194,12 @@ impl Moments {
         if self.users == 0 {
             return 0.0;
         }
+        self.total(i).to_f64()
+    }
+
+    fn total(&self, i: usize) -> Double {
         let base = Double::from(self.pivot[i]) * Double::from_count(self.users);
-        without_noise(base + self.sums[i], &[base, self.sums[i]]).to_f64()
+        without_noise(base + self.sums[i], &[base, self.sums[i]])
     }
 
     /// Sample covariance (divisor `n - 1`) of columns `i` and `j`; NaN below two users.
@@ -201,11 +207,37 @@ impl Moments {
         if self.users < 2 {
             return f64::NAN;
         }
+        self.shared(i, j).to_f64()
+    }
+
+    fn shared(&self, i: usize, j: usize) -> Double {
         let users = Double::from_count(self.users);
         let raw = users * self.products[self.slot(i, j)];
         let shift = self.sums[i] * self.sums[j];
         let centred = without_noise(raw - shift, &[raw, shift]);
-        centred.divide(users * Double::from_count(self.users - 1)).to_f64()
+        centred.divide(users * Double::from_count(self.users - 1))
+    }
+
+    /// Sample covariance of `m - r d` and `p - s q` per user, where r and s are the ratios of the sums, and the
+    /// size of the terms that it is the sum of: they may cancel out, so they are added in 106 bits. NaN below
+    /// two users and where a sum of denominators is 0.
+    pub(crate) fn ratio_covariance(&self, [m, d]: [usize; 2], [p, q]: [usize; 2]) -> (f64, f64) {
+        if self.users < 2 {
+            return (f64::NAN, f64::NAN);
+        }
+        let (r, s) = (self.ratio(m, d), self.ratio(p, q));
+        let terms = [
+            self.shared(m, p),
+            -(r * self.shared(d, p)),
+            -(s * self.shared(m, q)),
+            r * s * self.shared(d, q),
+        ];
+        let sum = terms.into_iter().fold(Double::ZERO, Add::add).to_f64();
+        (sum, terms.map(|term| term.abs().to_f64()).iter().sum())
+    }
+
+    fn ratio(&self, numerator: usize, denominator: usize) -> Double {
+        self.total(numerator).divide(self.total(denominator))
     }
 
     /// Sample variance (divisor `n - 1`) of column `i`; NaN below two users.
@@ -397,6 +429,27 @@ mod tests {
         let mut moments = Moments::new(1);
         (0..97).for_each(|_| moments.add(&[0.1]));
         assert_eq!((moments.mean(0), moments.variance(0)), (0.1, 0.0));
+    }
+
+    /// Amounts near a billion in both, and one user without: what is left is a millionth of the terms.
+    #[test]
+    fn covariance_of_ratios_is_what_whole_numbers_give() {
+        const N: i128 = 1_000_000_000;
+        let rows = [
+            [N + 2, 1, 1, 1],
+            [3 * N + 1, 3, 2 * N + 7, 2],
+            [2 * N + 9, 2, N + 1, 1],
+            [N, 1, 5 * N + 3, 5],
+        ];
+        let mut moments = Moments::new(4);
+        rows.iter().for_each(|row| moments.add(&row.map(|value| value as f64)));
+        let total = |i: usize| rows.iter().map(|row| row[i]).sum::<i128>();
+        let [m, d, p, q] = [0, 1, 2, 3].map(total);
+        let products = rows.iter().map(|row| (row[0] * d - m * row[1]) * (row[2] * q - p * row[3]));
+        let exact = products.sum::<i128>() as f64 / (d * q * 3) as f64;
+        let (sum, size) = moments.ratio_covariance([0, 1], [2, 3]);
+        assert!((sum / exact - 1.0).abs() < 1e-14, "{sum} {exact}");
+        assert!(size > 1e8 * sum.abs());
     }
 
     #[test]
