@@ -193,6 +193,8 @@ def command(binary, folder, *args, check=True):
 
 
 SEPARATOR = "uplake_separator"
+# A decoder for all rows: json.loads with an argument makes one for each.
+ROWS = json.JSONDecoder(object_pairs_hook=list)
 
 
 def batch(binary, lake, folder, statements, options=()):
@@ -223,7 +225,7 @@ def batch(binary, lake, folder, statements, options=()):
     answers, rows = {}, []
     for line in out.decode().splitlines():
         # Numbers with a point stay text: as doubles, decimals would lose digits.
-        row = json.loads(line, object_pairs_hook=list)
+        row = ROWS.decode(line)
         if len(row) == 1 and row[0][0] == SEPARATOR:
             answers[row[0][1]] = rows
             rows = []
