@@ -93,19 +93,67 @@ pub(crate) fn separate_not_exists(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSp
         binds_before_not(&tokens[solid(end + 1)?]).then_some((begin, end))
     };
     let found: Vec<(usize, usize)> = (0..tokens.len()).filter_map(exists).collect();
-    let mut separate = Vec::with_capacity(tokens.len() + 2 * found.len());
+    in_brackets(tokens, &found)
+}
+
+/// `ROLLUP ((a) IS NULL, b)`: the parser takes a bracket at the beginning for a list of keys, whatever follows.
+pub(crate) fn bracket_grouping_keys(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let solid = |from: usize| (from..tokens.len()).find(|at| !is_space(&tokens[*at]));
+    let keys_at = |at: usize| -> Option<usize> {
+        let last = match keyword(&tokens[at])? {
+            Keyword::ROLLUP | Keyword::CUBE => at,
+            Keyword::GROUPING => {
+                solid(at + 1).filter(|at| keyword(&tokens[*at]) == Some(Keyword::SETS))?
+            }
+            _ => return None,
+        };
+        solid(last + 1).filter(|at| tokens[*at].token == Token::LParen)
+    };
+    let mut found = Vec::new();
+    for open in (0..tokens.len()).filter_map(keys_at) {
+        let Some(end) = closing(&tokens, open) else { continue };
+        let mut begin = open + 1;
+        while begin < end {
+            let (first, after) = (solid(begin).unwrap_or(end), key_end(&tokens, begin, end));
+            let list = (tokens[first].token == Token::LParen).then(|| closing(&tokens, first));
+            let follows = |close: usize| solid(close + 1).is_some_and(|next| next < after);
+            if list.flatten().is_some_and(follows) {
+                found.push((first, after - 1));
+            }
+            begin = after + 1;
+        }
+    }
+    in_brackets(tokens, &found)
+}
+
+/// Where the key that begins here ends: at a comma, or the bracket around all.
+fn key_end(tokens: &[TokenWithSpan], begin: usize, end: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().take(end).skip(begin) {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            Token::Comma if depth == 0 => return at,
+            _ => {}
+        }
+    }
+    end
+}
+
+/// With brackets around these parts, each from its first to its last token.
+fn in_brackets(tokens: Vec<TokenWithSpan>, parts: &[(usize, usize)]) -> Vec<TokenWithSpan> {
+    let mut bracketed = Vec::with_capacity(tokens.len() + 2 * parts.len());
     for (at, token) in tokens.into_iter().enumerate() {
         let bracket =
             |token: &TokenWithSpan, bracket| TokenWithSpan { token: bracket, span: token.span };
-        if found.iter().any(|(begin, _)| *begin == at) {
-            separate.push(bracket(&token, Token::LParen));
-        }
-        let closes = found.iter().any(|(_, end)| *end == at);
-        let closing = closes.then(|| bracket(&token, Token::RParen));
-        separate.push(token);
-        separate.extend(closing);
+        let opened = parts.iter().filter(|(begin, _)| *begin == at).count();
+        let closed = parts.iter().filter(|(_, end)| *end == at).count();
+        let (open, close) = (bracket(&token, Token::LParen), bracket(&token, Token::RParen));
+        bracketed.extend(std::iter::repeat_n(open, opened));
+        bracketed.push(token);
+        bracketed.extend(std::iter::repeat_n(close, closed));
     }
-    separate
+    bracketed
 }
 
 /// Where the bracket that opens here is closed.

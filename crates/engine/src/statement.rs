@@ -24,7 +24,8 @@ use crate::id_set::{IdSet, MARK};
 use crate::literals;
 use crate::plain_forms::join_digits;
 use crate::rewrite::{
-    name_operators, name_words, rewrite, select_before_from, separate_not_exists,
+    bracket_grouping_keys, name_operators, name_words, rewrite, select_before_from,
+    separate_not_exists,
 };
 use crate::warm::{WarmStatement, take_warm};
 
@@ -183,7 +184,8 @@ fn parse_one(
     }
     let mut tokens = name_id_sets(name_versions(tokens)?)?;
     name_words(&mut tokens);
-    let tokens = select_before_from(separate_not_exists(name_operators(tokens)));
+    let tokens = separate_not_exists(name_operators(tokens));
+    let tokens = select_before_from(bracket_grouping_keys(tokens));
     let tokens = join_digits(tokens)?;
     let mut parsed = parse_tokens(tokens.clone())?;
     let ignores_conflicts = take_on_conflict(&mut parsed)?;

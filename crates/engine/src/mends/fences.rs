@@ -75,13 +75,9 @@ fn asks_once(condition: &Expr) -> Result<bool> {
 /// Would a part of the condition have no column left above an aggregate that has a row of no rows?
 fn becomes_constant(condition: &Expr, input: &LogicalPlan) -> bool {
     let Some(constants) = constants(input) else { return false };
-    let parts = split_conjunction(condition);
-    // A literal is the answer, or is left out; but NULL beside others goes down as they do.
-    let alone = parts.len() == 1;
-    parts.into_iter().any(|part| {
-        let stays = alone && matches!(part, Expr::Literal(..)) || part.contains_outer();
-        !stays && is_constant(part, input.schema(), &constants)
-    })
+    split_conjunction(condition)
+        .into_iter()
+        .any(|part| !part.contains_outer() && is_constant(part, input.schema(), &constants))
 }
 
 /// Which columns of the plan are constant all the way down to an aggregate that has a row of no rows;

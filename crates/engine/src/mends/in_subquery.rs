@@ -116,9 +116,14 @@ fn exact(expr: Expr, truth: bool, schema: &DFSchema) -> Result<Expr> {
 /// `x [NOT] IN S`, see the module's formula.
 fn membership(found: InSubquery, truth: bool, schema: &DFSchema) -> Result<Expr> {
     let InSubquery { expr, mut subquery, negated } = found;
-    // How often a value is there does not matter, and DataFusion would name it twice where it joins it.
-    if let LogicalPlan::Distinct(Distinct::All(rows)) = subquery.subquery.as_ref() {
-        subquery.subquery = Arc::clone(rows);
+    // How often a value is there, and where, does not matter, and DataFusion would name it twice where it
+    // joins it.
+    loop {
+        subquery.subquery = match subquery.subquery.as_ref() {
+            LogicalPlan::Distinct(Distinct::All(rows)) => Arc::clone(rows),
+            LogicalPlan::Sort(sort) if sort.fetch.is_none() => Arc::clone(&sort.input),
+            _ => break,
+        };
     }
     let plan = subquery.subquery.as_ref();
     let is_limited = !subquery.outer_ref_columns.is_empty() && has_limit(plan)?;
@@ -155,14 +160,19 @@ fn membership(found: InSubquery, truth: bool, schema: &DFSchema) -> Result<Expr>
     Ok(if negated { not(found) } else { found })
 }
 
-/// The subquery whose value is not called like a column that it is computed from: DataFusion would ask for
-/// both where it joins it.
+/// The subquery whose value is not called like a column that it is computed from, and is not computed below a
+/// limit: DataFusion would ask for both where it joins it.
 fn by_another_name(mut subquery: Subquery) -> Result<Subquery> {
     let plan = subquery.subquery.as_ref();
     let (_, field) = plan.schema().qualified_field(0);
     let is_called_so = |column: &&Column| column.relation.is_none() && column.name == *field.name();
+    let is_below = matches!(plan, LogicalPlan::Limit(_) | LogicalPlan::Sort(_));
     let Some(value) = plan.head_output_expr()? else { return Ok(subquery) };
-    if matches!(value, Expr::Column(_)) || !value.column_refs().iter().any(is_called_so) {
+    let is_confused = match &value {
+        Expr::Column(_) => false,
+        computed => is_below || computed.column_refs().iter().any(is_called_so),
+    };
+    if !is_confused {
         return Ok(subquery);
     }
     let value = Expr::Column(Column::from(plan.schema().qualified_field(0))).alias(VALUE);

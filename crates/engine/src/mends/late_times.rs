@@ -3,6 +3,9 @@
 //! DataFusion computes it with nanoseconds, which end there. The calendar repeats every 400 years, days of the
 //! week included, so such a time is moved by as many times 400 years as it takes, and back.
 //!
+//! So do the bounds of a year, which `extract(year FROM t) = 3` is made into where t has nanoseconds: it is asked
+//! of microseconds.
+//!
 //! # Not here
 //! Times with a zone: clocks do not repeat.
 
@@ -12,13 +15,54 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, AsArray, PrimitiveArray};
 use datafusion::arrow::compute::binary;
 use datafusion::arrow::datatypes::{DataType, FieldRef, TimeUnit, TimestampMicrosecondType};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature,
+    ColumnarValue, Documentation, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, cast,
 };
+use datafusion::optimizer::AnalyzerRule;
+
+/// The rule, which comes when types are known.
+#[derive(Debug)]
+pub(super) struct YearsOfAllTimes;
+
+impl AnalyzerRule for YearsOfAllTimes {
+    fn name(&self) -> &'static str {
+        "years_of_all_times"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| {
+            let schema = merge_schema(&node.inputs());
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let mended = expr.transform_up(|part| Ok(year_of_microseconds(part, &schema)))?;
+                Ok(mended.update_data(|expr| name.restore(expr)))
+            })
+        })
+        .data()
+    }
+}
+
+fn year_of_microseconds(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::ScalarFunction(mut call) = expr else { return Transformed::no(expr) };
+    if let ("date_part", [Expr::Literal(part, _), time]) =
+        (call.func.name(), call.args.as_mut_slice())
+        && part.try_as_str().flatten().is_some_and(|part| part.eq_ignore_ascii_case("year"))
+        && let Ok(DataType::Timestamp(TimeUnit::Nanosecond, zone)) = time.get_type(schema)
+    {
+        *time = cast(time.clone(), DataType::Timestamp(TimeUnit::Microsecond, zone));
+        return Transformed::yes(Expr::ScalarFunction(call));
+    }
+    Transformed::no(Expr::ScalarFunction(call))
+}
 
 /// 400 years of the Gregorian calendar, 146,097 days.
 const CYCLE_US: i64 = 146_097 * 86_400 * 1_000_000;

@@ -1,4 +1,5 @@
-//! min and max of groups of floats, in one order: NaN is above every number.
+//! min and max of groups of floats, in one order: NaN is above every number. Those of lists and structs are
+//! in [`nested_order`](super::nested_order).
 //!
 //! DataFusion's accumulator of groups compares with `<` and `>`, to which a NaN is neither, and so forgets
 //! what came before one. Here numbers are compared as whole numbers of the same order (IEEE 754's
@@ -17,6 +18,8 @@ use datafusion::logical_expr::{
     ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
 };
 
+use super::nested_order::{BestOfAll, BestOfFrame, End, is_nested};
+
 /// DataFusion's `min` or `max`, whose groups know NaN.
 pub(super) fn in_total_order(function: Arc<AggregateUDF>) -> AggregateUDF {
     AggregateUDF::from(InTotalOrder { function })
@@ -25,6 +28,12 @@ pub(super) fn in_total_order(function: Arc<AggregateUDF>) -> AggregateUDF {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct InTotalOrder {
     function: Arc<AggregateUDF>,
+}
+
+impl InTotalOrder {
+    fn end(&self) -> End {
+        if self.function.name() == "min" { End::Least } else { End::Greatest }
+    }
 }
 
 impl AggregateUDFImpl for InTotalOrder {
@@ -41,6 +50,10 @@ impl AggregateUDFImpl for InTotalOrder {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let data_type = args.return_field.data_type();
+        if is_nested(data_type) {
+            return Ok(Box::new(BestOfAll::new(self.end(), data_type.clone())));
+        }
         self.function.accumulator(args)
     }
 
@@ -49,7 +62,8 @@ impl AggregateUDFImpl for InTotalOrder {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.function.groups_accumulator_supported(args)
+        !is_nested(args.return_field.data_type())
+            && self.function.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -67,6 +81,10 @@ impl AggregateUDFImpl for InTotalOrder {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let data_type = args.return_field.data_type();
+        if is_nested(data_type) {
+            return Ok(Box::new(BestOfFrame::new(self.end(), data_type.clone())));
+        }
         self.function.create_sliding_accumulator(args)
     }
 

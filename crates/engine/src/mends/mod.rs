@@ -7,13 +7,17 @@
 //! | `correlated` | conditions on outer columns leave aggregates, windows and outer joins of subqueries |
 //! | `float_zero` | 0.0 and -0.0 are two values of `count(DISTINCT)`, IN lists and CASE |
 //! | `nan_sign` | the NaN of `0.0 / 0.0` is below every number, and -0.0 is put before 0.0 |
+//! | `nested_order` | `ORDER BY list LIMIT k` loses rows, and `<`, `min` and `max` of lists put a NULL in one here and there |
 //! | `float_bounds` | a NaN is lost where a Parquet file's bounds leave it out |
 //! | `fences` | a condition without columns, or of constant columns only, goes below an aggregate, which then has a row all the same |
 //! | `null_equality` | `=` beside IS NOT DISTINCT FROM is true of two NULLs |
 //! | `aggregate_statistics` | an aggregate with FILTER takes the value of another one below it |
 //! | `equivalences` | a constant of an outer join's other side is taken for constant above it; `coalesce(x, 0) = 0` rewrites every 0 |
 //! | `filter_pushdown` | a condition reaches another table's column of the same name; lists of lists cannot be joined by |
+//! | `filter_projections` | a condition above a join moves to another column of the same name and number |
 //! | `checked_arithmetic`, `checked_formula`, `sum` | whole numbers wrap round beyond their type's range |
+//! | `missing_sorts` | plans are refused whose inputs are not in the order that an operator needs |
+//! | `text_casts` | `CAST(CAST(n AS TEXT) AS BIGINT) > 7` is refused |
 //! | `min_max` | min and max of a group forget what came before a NaN |
 //! | `in_lists` | conditions on one column are merged as if it had no NULL |
 //! | `count_distinct` | `count(DISTINCT text)` of 155,000 groups takes 20 KB a group, and most of a minute |
@@ -32,7 +36,7 @@
 //! | `bits` | `bit_and`, `bool_or` and their like have no frames that slide |
 //! | `repeated_names` | `SELECT a, a` is refused, `max(t)` beside `max(CAST(t AS DATE))`, and groups of a in the order of a + 1 |
 //! | `regression` | `regr_r2` of a constant y is NULL, or noise |
-//! | `late_times` | `date_trunc` is refused of times before 1678 and after 2262 |
+//! | `late_times` | `date_trunc` is refused of times before 1678 and after 2262, and `extract(year FROM t) > 3` is wrong of nanoseconds |
 //! | `lists` | `array_has_all(list, NULL)` is true |
 //! | `rounding` | `round(x, 1000)` is NaN |
 //! | `string_agg` | two of them with other orders are refused |
@@ -57,6 +61,7 @@ mod date_intervals;
 mod dates_as_times;
 mod equivalences;
 mod fences;
+mod filter_projections;
 mod filter_pushdown;
 mod float_bounds;
 mod float_zero;
@@ -69,7 +74,9 @@ mod late_times;
 mod lists;
 mod long_texts;
 mod min_max;
+mod missing_sorts;
 mod nan_sign;
+mod nested_order;
 mod null_equality;
 mod null_lists;
 mod percentile;
@@ -80,6 +87,7 @@ mod scalar_subquery;
 mod string_agg;
 mod struct_keys;
 mod sum;
+mod text_casts;
 mod timestamps;
 mod top_groups;
 mod truth;
@@ -143,9 +151,12 @@ fn rules_after_types() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(in_lists::NullsInLists),
         Arc::new(float_zero::OneZero),
         Arc::new(nan_sign::OneNan),
+        Arc::new(nested_order::OneOrder),
         Arc::new(correlated_keys::KeysOfSubqueries),
         Arc::new(null_lists::NullLists),
         Arc::new(checked_arithmetic::CheckedArithmetic),
+        Arc::new(text_casts::NumbersOfTexts),
+        Arc::new(late_times::YearsOfAllTimes),
         Arc::new(window_keys::PartitionsByColumns),
     ]
 }
@@ -180,8 +191,15 @@ pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
             "FilterPushdown" | "FilterPushdown(Post)" => {
                 rules.push(Arc::new(filter_pushdown::FilterPushdown(rule)));
             }
+            "ProjectionPushdown" => {
+                rules.push(Arc::new(filter_projections::ProjectionPushdown(rule)));
+            }
             "EnsureRequirements" => {
                 rules.push(Arc::new(equivalences::NoFalseConstants));
+                rules.push(rule);
+            }
+            "SanityCheckPlan" => {
+                rules.push(Arc::new(missing_sorts::MissingSorts));
                 rules.push(rule);
             }
             _ => rules.push(rule),

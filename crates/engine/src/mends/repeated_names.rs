@@ -156,7 +156,7 @@ impl VisitorMut for NamesApart {
             (query.body.as_mut(), self.computed && query.order_by.is_some())
         {
             for item in &mut select.projection {
-                if matches!(ItemName::of(item), Some(ItemName::Expr(_))) || is_cast(item) {
+                if is_computed(item) {
                     self.named += 1;
                     give_other_name(item, self.named);
                 }
@@ -213,6 +213,16 @@ fn stars(projection: &[SelectItem]) -> Vec<Option<String>> {
     projection.iter().filter_map(star).collect()
 }
 
+/// A subquery that is a column has the name of its own column.
+fn only_name(query: &ast::Query) -> Option<ItemName> {
+    let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
+    let name = match ItemName::of(select.projection.first()?)? {
+        ItemName::Column(_, name) | ItemName::Alias(name) => name,
+        ItemName::Expr(_) => return None,
+    };
+    Some(ItemName::Column(None, name))
+}
+
 /// What DataFusion's name of a column depends on.
 enum ItemName {
     /// A column, of a table where that is said.
@@ -226,6 +236,7 @@ impl ItemName {
         match item {
             SelectItem::ExprWithAlias { alias, .. } => Some(Self::Alias(normal(alias))),
             SelectItem::UnnamedExpr(expr) => Some(match without_casts(expr) {
+                ast::Expr::Subquery(query) if let Some(name) = only_name(query) => name,
                 ast::Expr::Identifier(name) => Self::Column(None, normal(name)),
                 ast::Expr::CompoundIdentifier(parts) => match parts.as_slice() {
                     [.., table, name] => Self::Column(Some(normal(table)), normal(name)),
@@ -258,8 +269,12 @@ impl ItemName {
     }
 }
 
-fn is_cast(item: &SelectItem) -> bool {
-    matches!(item, SelectItem::UnnamedExpr(ast::Expr::Cast { .. }))
+/// Is it an expression without a name, and more than a column?
+fn is_computed(item: &SelectItem) -> bool {
+    let SelectItem::UnnamedExpr(expr) = item else { return false };
+    let is_column = matches!(ItemName::of(item), Some(ItemName::Column(..)));
+    let is_subquery = matches!(without_casts(expr), ast::Expr::Subquery(_));
+    !is_column || is_subquery || matches!(expr, ast::Expr::Cast { .. })
 }
 
 fn without_casts(expr: &ast::Expr) -> &ast::Expr {

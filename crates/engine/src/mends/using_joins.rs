@@ -159,18 +159,18 @@ pub(crate) fn name_merged_columns(
     if place.within {
         names.within(&mut mended.projection);
     } else {
-        // DataFusion asks for the type of what has a minus, before it looks for merged columns.
-        for item in mended.projection.iter_mut().filter(|item| has_minus(*item)) {
+        // There DataFusion asks for types before it looks for merged columns.
+        for item in mended.projection.iter_mut().filter(|item| needs_types(*item)) {
             if let SelectItem::UnnamedExpr(expr) = item {
                 let alias = ast::Ident::with_quote('"', expr.to_string());
                 *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
             }
             names.within(item);
         }
-        if has_minus(&mended.group_by) {
+        if needs_types(&mended.group_by) {
             names.within(&mut mended.group_by);
         }
-        if has_minus(&mended.having) {
+        if needs_types(&mended.having) {
             names.within(&mut mended.having);
         }
     }
@@ -182,13 +182,17 @@ pub(crate) fn name_merged_columns(
     None
 }
 
-/// Is there a minus before something that is no number?
-fn has_minus(part: &impl Visit) -> bool {
+/// Is there what DataFusion asks for the types of its operands: a sign, NOT, `||`, `@>` or a cast to a time?
+fn needs_types(part: &impl Visit) -> bool {
+    use ast::BinaryOperator::{ArrowAt, AtArrow, StringConcat};
     let mut found = false;
     let _ = ast::visit_expressions(part, |expr| {
-        if let ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } = expr {
-            found |= !matches!(expr.as_ref(), ast::Expr::Value(_));
-        }
+        found |= match expr {
+            ast::Expr::UnaryOp { expr, .. } => !matches!(expr.as_ref(), ast::Expr::Value(_)),
+            ast::Expr::BinaryOp { op: StringConcat | AtArrow | ArrowAt, .. } => true,
+            ast::Expr::Cast { data_type: ast::DataType::Timestamp(..), .. } => true,
+            _ => false,
+        };
         ControlFlow::<()>::Continue(())
     });
     found
