@@ -4,6 +4,10 @@
 //! DataFusion's accumulator of groups compares with `<` and `>`, to which a NaN is neither, and so forgets
 //! what came before one. Here numbers are compared as whole numbers of the same order (IEEE 754's
 //! `totalOrder`, with one NaN), by the accumulator that DataFusion has for those.
+//!
+//! Like `count` and `sum`, they are not said to be monotonic (`set_monotonicity`): `max(x) OVER (ORDER BY y)` was
+//! taken for sorted with its NULLs last, which come first, and `count(x)` over frames that slide for one that
+//! only grows.
 
 use std::sync::Arc;
 
@@ -15,7 +19,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator,
-    ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
+    ReversedUDAF, Signature, StatisticsArgs,
 };
 
 use super::nested_order::{BestOfAll, BestOfFrame, End, is_nested};
@@ -110,10 +114,6 @@ impl AggregateUDFImpl for InTotalOrder {
 
     fn documentation(&self) -> Option<&Documentation> {
         self.function.documentation()
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.function.inner().set_monotonicity(data_type)
     }
 }
 

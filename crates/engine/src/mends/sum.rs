@@ -29,7 +29,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator,
-    Operator, ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
+    Operator, ReversedUDAF, Signature, StatisticsArgs,
 };
 use datafusion::physical_expr::NullState;
 
@@ -151,10 +151,6 @@ impl AggregateUDFImpl for InFull {
 
     fn documentation(&self) -> Option<&Documentation> {
         self.function.documentation()
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.function.inner().set_monotonicity(data_type)
     }
 }
 

@@ -10,6 +10,7 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result, internal_err};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility,
@@ -20,7 +21,8 @@ static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::from(AsItIs { signature: Signature::any(1, Volatility::Immutable) })
 });
 
-/// The rule, which comes when types are known. Conditions have no names that it could change.
+/// The rule, which comes when types are known. It heeds SELECT lists, too: a condition on such a column is moved
+/// down to what the column is computed from.
 #[derive(Debug)]
 pub(super) struct NumbersOfTexts;
 
@@ -30,9 +32,12 @@ impl AnalyzerRule for NumbersOfTexts {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| match node {
-            LogicalPlan::Filter(_) => node.map_expressions(|expr| expr.transform_up(apart)),
-            other => Ok(Transformed::no(other)),
+        plan.transform_up_with_subqueries(|node| {
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                Ok(expr.transform_up(apart)?.update_data(|expr| name.restore(expr)))
+            })
         })
         .data()
     }
