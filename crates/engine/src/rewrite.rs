@@ -116,8 +116,13 @@ pub(crate) fn bracket_grouping_keys(tokens: Vec<TokenWithSpan>) -> Vec<TokenWith
         while begin < end {
             let (first, after) = (solid(begin).unwrap_or(end), key_end(&tokens, begin, end));
             let list = (tokens[first].token == Token::LParen).then(|| closing(&tokens, first));
-            let follows = |close: usize| solid(close + 1).is_some_and(|next| next < after);
-            if list.flatten().is_some_and(follows) {
+            let is_subquery = || {
+                let word = solid(first + 1).and_then(|at| keyword(&tokens[at]));
+                matches!(word, Some(Keyword::SELECT | Keyword::WITH))
+            };
+            let is_value =
+                |close: usize| solid(close + 1).is_some_and(|next| next < after) || is_subquery();
+            if list.flatten().is_some_and(is_value) {
                 found.push((first, after - 1));
             }
             begin = after + 1;
@@ -131,8 +136,8 @@ fn key_end(tokens: &[TokenWithSpan], begin: usize, end: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().take(end).skip(begin) {
         match token.token {
-            Token::LParen => depth += 1,
-            Token::RParen => depth = depth.saturating_sub(1),
+            Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
+            Token::RParen | Token::RBracket | Token::RBrace => depth = depth.saturating_sub(1),
             Token::Comma if depth == 0 => return at,
             _ => {}
         }
@@ -154,6 +159,56 @@ fn in_brackets(tokens: Vec<TokenWithSpan>, parts: &[(usize, usize)]) -> Vec<Toke
         bracketed.extend(std::iter::repeat_n(close, closed));
     }
     bracketed
+}
+
+/// `SELECT DISTINCT a + 1 … ORDER BY a + 1` is sorted by its first column; DataFusion looks for a, which is not there
+/// any more.
+fn sort_by_places(select: &ast::Select, order: &mut ast::OrderBy) {
+    let (Some(ast::Distinct::Distinct), ast::OrderByKind::Expressions(keys)) =
+        (&select.distinct, &mut order.kind)
+    else {
+        return;
+    };
+    let exprs = select.projection.iter().map(|item| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+        _ => None,
+    });
+    // How many columns a `*` is nobody knows here.
+    let Some(exprs) = exprs.collect::<Option<Vec<_>>>() else { return };
+    for key in keys {
+        let is_computed =
+            !matches!(key.expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_));
+        let place = exprs.iter().position(|expr| **expr == key.expr);
+        if let (true, Some(place)) = (is_computed, place) {
+            key.expr = Expr::value(ast::Value::Number((place + 1).to_string(), false));
+        }
+    }
+}
+
+/// `GROUP BY a, b WITH ROLLUP` is `GROUP BY ROLLUP (a, b)`; DataFusion leaves the words out.
+fn with_totals(select: &mut ast::Select) -> std::result::Result<(), String> {
+    use ast::{GroupByExpr, GroupByWithModifier as Modifier};
+    let (keys, modifiers) = match &mut select.group_by {
+        GroupByExpr::Expressions(_, modifiers) | GroupByExpr::All(modifiers)
+            if modifiers.is_empty() =>
+        {
+            return Ok(());
+        }
+        GroupByExpr::Expressions(keys, modifiers) if modifiers.len() == 1 => (keys, modifiers),
+        _ => return Err("GROUP BY … WITH: write ROLLUP (…) or CUBE (…)".into()),
+    };
+    let sets = std::mem::take(keys).into_iter().map(|key| vec![key]).collect();
+    let all = match modifiers.pop() {
+        Some(Modifier::Rollup) => Expr::Rollup(sets),
+        Some(Modifier::Cube) => Expr::Cube(sets),
+        _ => {
+            return Err(
+                "GROUP BY … WITH TOTALS is not supported; write GROUPING SETS ((…), ())".into()
+            );
+        }
+    };
+    keys.push(all);
+    Ok(())
 }
 
 /// Where the bracket that opens here is closed.
@@ -197,6 +252,8 @@ struct Level {
     waits: bool,
     /// UNION and the like have been read, and the query after them not yet.
     after_set: bool,
+    /// Did it wait before the WITH that was the last word?
+    waited: Option<bool>,
 }
 
 impl Level {
@@ -217,12 +274,23 @@ impl Level {
 
     fn read(&mut self, token: &TokenWithSpan) {
         use Keyword::{
-            ALL, BY, DISTINCT, EXCEPT, FROM, INSERT, INTERSECT, NAME, SELECT, UNION, VALUES, WITH,
+            ALL, BY, CUBE, DISTINCT, EXCEPT, FROM, INSERT, INTERSECT, NAME, ORDINALITY, ROLLUP,
+            SELECT, TIES, TIME, TOTALS, UNION, VALUES, WITH,
         };
-        match keyword(token) {
+        let word = keyword(token);
+        if let (Some(waited), Some(CUBE | ORDINALITY | ROLLUP | TIES | TIME | TOTALS)) =
+            (self.waited.take(), word)
+        {
+            self.waits = waited;
+        }
+        match word {
             Some(UNION | EXCEPT | INTERSECT) => self.after_set = true,
             Some(ALL | DISTINCT | BY | NAME) => {}
-            Some(WITH | INSERT) => self.waits = true,
+            Some(WITH) => {
+                self.waited = Some(self.waits);
+                self.waits = true;
+            }
+            Some(INSERT) => self.waits = true,
             Some(SELECT | VALUES | FROM) => (self.waits, self.after_set) = (false, false),
             _ => self.after_set = false,
         }
@@ -351,6 +419,7 @@ impl VisitorMut for Rewriter {
                 Err(message) => return ControlFlow::Break(message),
             };
             order.visit(&mut NameWindows { windows, depth: 0 })?;
+            sort_by_places(select, order);
         }
         let place = Place { within: self.subqueries > 0, ordered: Qualified::of(&query.order_by) };
         self.queries.push(Query { place, keys: None });
@@ -380,6 +449,9 @@ impl VisitorMut for Rewriter {
             Ok(windows) => windows,
             Err(message) => return ControlFlow::Break(message),
         };
+        if let Err(message) = with_totals(select) {
+            return ControlFlow::Break(message);
+        }
         name_whole_group(select);
         let mut names = NameWindows { windows, depth: 0 };
         select.projection.visit(&mut names)?;

@@ -187,7 +187,7 @@ fn flat_batch(batch: &RecordBatch) -> Result<RecordBatch> {
     if !schema.fields().iter().any(|field| field.data_type().is_nested()) {
         return Ok(batch.clone());
     }
-    let options = FormatOptions::default();
+    let options = FormatOptions::default().with_null("NULL");
     let (mut fields, mut columns) = (Vec::new(), Vec::new());
     for (field, column) in schema.fields().iter().zip(batch.columns()) {
         if !field.data_type().is_nested() {

@@ -8,14 +8,12 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, FieldRef, Int64Type, UInt64Type};
+use datafusion::arrow::datatypes::{DataType, Int64Type, UInt64Type};
 use datafusion::common::{Result, ScalarValue, not_impl_err};
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, GroupsAccumulator, ReversedUDAF,
-    Signature,
-};
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl};
+
+use super::as_before::aggregate_as_before;
 
 /// DataFusion's function, for frames that slide, too.
 pub(super) fn sliding(function: Arc<AggregateUDF>) -> AggregateUDF {
@@ -28,40 +26,14 @@ struct Sliding {
 }
 
 impl AggregateUDFImpl for Sliding {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.function.accumulator(args)
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.function.state_fields(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.function.groups_accumulator_supported(args)
-    }
-
-    fn create_groups_accumulator(
-        &self,
-        args: AccumulatorArgs,
-    ) -> Result<Box<dyn GroupsAccumulator>> {
-        self.function.create_groups_accumulator(args)
-    }
+    aggregate_as_before!(
+        accumulator,
+        state_fields,
+        groups_accumulator_supported,
+        create_groups_accumulator,
+        order_sensitivity,
+        is_identical_reversed
+    );
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let data_type = args.return_field.data_type();
@@ -76,18 +48,6 @@ impl AggregateUDFImpl for Sliding {
             }
             _ => self.function.create_sliding_accumulator(args),
         }
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.function.order_sensitivity()
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        ReversedUDAF::Identical
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 }
 

@@ -22,16 +22,14 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use datafusion::common::{HashSet, Result, ScalarValue, resources_err};
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator,
-    ReversedUDAF, Signature, StatisticsArgs,
-};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::{HashSet, Result, resources_err};
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::{AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator};
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
+
+use super::as_before::aggregate_as_before;
 
 /// Pairs of groups that are gone, beside as many others, before the set is made anew.
 const GONE_MAX: usize = 8192;
@@ -47,28 +45,18 @@ struct InOneTable {
 }
 
 impl AggregateUDFImpl for InOneTable {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
+    aggregate_as_before!(
+        accumulator,
+        state_fields,
+        create_sliding_accumulator,
+        order_sensitivity,
+        is_identical_reversed,
+        default_value,
+        value_from_stats
+    );
 
     fn is_nullable(&self) -> bool {
         self.function.is_nullable()
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.function.accumulator(args)
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.function.state_fields(args)
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
@@ -83,30 +71,6 @@ impl AggregateUDFImpl for InOneTable {
             Some(data_type) => Ok(Box::new(Groups::new(data_type)?)),
             None => self.function.create_groups_accumulator(args),
         }
-    }
-
-    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.function.create_sliding_accumulator(args)
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.function.order_sensitivity()
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        ReversedUDAF::Identical
-    }
-
-    fn default_value(&self, data_type: &DataType) -> Result<ScalarValue> {
-        self.function.default_value(data_type)
-    }
-
-    fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
-        self.function.value_from_stats(args)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 }
 

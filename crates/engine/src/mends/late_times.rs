@@ -3,8 +3,8 @@
 //! DataFusion computes it with nanoseconds, which end there. The calendar repeats every 400 years, days of the
 //! week included, so such a time is moved by as many times 400 years as it takes, and back.
 //!
-//! So do the bounds of a year, which `extract(year FROM t) = 3` is made into where t has nanoseconds: it is asked
-//! of microseconds.
+//! So do the bounds of a year, which `extract(year FROM t) = 3` is made into; where t has nanoseconds, the year is
+//! computed.
 //!
 //! # Not here
 //! Times with a zone: clocks do not repeat.
@@ -14,19 +14,19 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, PrimitiveArray};
 use datafusion::arrow::compute::binary;
-use datafusion::arrow::datatypes::{DataType, FieldRef, TimeUnit, TimestampMicrosecondType};
+use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs,
-    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, cast,
+    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
 };
 use datafusion::optimizer::AnalyzerRule;
+
+use super::as_before::scalar_as_before;
+use super::text_casts::as_it_is;
 
 /// The rule, which comes when types are known.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl AnalyzerRule for YearsOfAllTimes {
             let names = NamePreserver::new(&node);
             node.map_expressions(|expr| {
                 let name = names.save(&expr);
-                let mended = expr.transform_up(|part| Ok(year_of_microseconds(part, &schema)))?;
+                let mended = expr.transform_up(|part| Ok(as_computed(part, &schema)))?;
                 Ok(mended.update_data(|expr| name.restore(expr)))
             })
         })
@@ -51,17 +51,15 @@ impl AnalyzerRule for YearsOfAllTimes {
     }
 }
 
-fn year_of_microseconds(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let Expr::ScalarFunction(mut call) = expr else { return Transformed::no(expr) };
-    if let ("date_part", [Expr::Literal(part, _), time]) =
-        (call.func.name(), call.args.as_mut_slice())
+fn as_computed(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::ScalarFunction(call) = &expr else { return Transformed::no(expr) };
+    if let ("date_part", [Expr::Literal(part, _), time]) = (call.func.name(), call.args.as_slice())
         && part.try_as_str().flatten().is_some_and(|part| part.eq_ignore_ascii_case("year"))
-        && let Ok(DataType::Timestamp(TimeUnit::Nanosecond, zone)) = time.get_type(schema)
+        && let Ok(DataType::Timestamp(TimeUnit::Nanosecond, _)) = time.get_type(schema)
     {
-        *time = cast(time.clone(), DataType::Timestamp(TimeUnit::Microsecond, zone));
-        return Transformed::yes(Expr::ScalarFunction(call));
+        return Transformed::yes(as_it_is(expr));
     }
-    Transformed::no(Expr::ScalarFunction(call))
+    Transformed::no(expr)
 }
 
 /// 400 years of the Gregorian calendar, 146,097 days.
@@ -80,37 +78,7 @@ struct AllTimes {
 }
 
 impl ScalarUDFImpl for AllTimes {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.function.return_field_from_args(args)
-    }
-
-    fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        self.function.simplify(args, context)
-    }
-
-    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        self.function.output_ordering(inputs)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
-    }
+    scalar_as_before!(return_field_from_args, simplify, output_ordering);
 
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let zoneless = DataType::Timestamp(TimeUnit::Microsecond, None);

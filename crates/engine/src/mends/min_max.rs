@@ -13,15 +13,14 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Int64Type};
-use datafusion::common::{Result, ScalarValue};
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
+use datafusion::common::Result;
+use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator,
-    ReversedUDAF, Signature, StatisticsArgs,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator,
 };
 
+use super::as_before::aggregate_as_before;
 use super::nested_order::{BestOfAll, BestOfFrame, End, is_nested};
 
 /// DataFusion's `min` or `max`, whose groups know NaN.
@@ -41,17 +40,13 @@ impl InTotalOrder {
 }
 
 impl AggregateUDFImpl for InTotalOrder {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
+    aggregate_as_before!(
+        state_fields,
+        order_sensitivity,
+        coerce_types,
+        is_identical_reversed,
+        value_from_stats
+    );
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let data_type = args.return_field.data_type();
@@ -59,10 +54,6 @@ impl AggregateUDFImpl for InTotalOrder {
             return Ok(Box::new(BestOfAll::new(self.end(), data_type.clone())));
         }
         self.function.accumulator(args)
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.function.state_fields(args)
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
@@ -94,26 +85,6 @@ impl AggregateUDFImpl for InTotalOrder {
 
     fn is_descending(&self) -> Option<bool> {
         self.function.is_descending()
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.function.order_sensitivity()
-    }
-
-    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        self.function.coerce_types(types)
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        ReversedUDAF::Identical
-    }
-
-    fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
-        self.function.value_from_stats(args)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 }
 

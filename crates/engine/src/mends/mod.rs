@@ -39,17 +39,21 @@
 //! | `late_times` | `date_trunc` is refused of times before 1678 and after 2262, and `extract(year FROM t) > 3` is wrong of nanoseconds |
 //! | `lists` | `array_has_all(list, NULL)` is true |
 //! | `rounding` | `round(x, 1000)` is NaN |
+//! | `sliding_floats` | after a NaN or 1e20 `avg(x)` over frames that slide is NaN, or 0 |
 //! | `string_agg` | two of them with other orders are refused |
 //! | `struct_keys` | a join on a function of a struct's field, or on a float in one, is refused |
 //! | `top_groups` | the first groups by a key of floats panic where it is NaN |
 //! | `window_keys` | `PARTITION BY sqrt(x)` is refused |
 //! | `timestamps` | `to_timestamp` of text fails, times end in 2262, and `now()` has more digits than a table keeps |
 //!
+//! `as_before` has no fault of its own: it is what functions in place of others leave as it is.
+//!
 //! # Invariants
 //! - Every session has all of them, with indexes and without.
 
 mod aggregate_order;
 mod aggregate_statistics;
+mod as_before;
 mod bare_numbers;
 mod bits;
 mod checked_arithmetic;
@@ -84,6 +88,7 @@ mod regression;
 mod repeated_names;
 mod rounding;
 mod scalar_subquery;
+mod sliding_floats;
 mod string_agg;
 mod struct_keys;
 mod sum;
@@ -219,10 +224,17 @@ pub(crate) fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
             Arc::new(bits::sliding(function))
         }
         "string_agg" => Arc::new(string_agg::in_any_order(function)),
-        "regr_r2" => Arc::new(regression::of_constants(function)),
+        "regr_r2" => Arc::new(sliding_floats::merged(Arc::new(regression::of_constants(function)))),
+        name if of_moments(name) => Arc::new(sliding_floats::merged(function)),
         _ => function,
     };
     SessionStateDefaults::default_aggregate_functions().into_iter().map(mended).collect()
+}
+
+/// Means, variances and what else is made of sums of floats.
+fn of_moments(function: &str) -> bool {
+    let begins = ["avg", "corr", "covar", "regr_", "stddev", "var"];
+    begins.iter().any(|begin| function.starts_with(begin))
 }
 
 /// DataFusion's functions that give tables, and ours in place of them.

@@ -14,13 +14,14 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::arrow::row::{OwnedRow, RowConverter, Rows, SortField};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
-use datafusion::logical_expr::expr::Sort as SortExpr;
+use datafusion::common::{DFSchema, Result, ScalarValue, internal_err, plan_err};
+use datafusion::logical_expr::expr::{AggregateFunctionParams, Sort as SortExpr};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Accumulator, BinaryExpr, ColumnarValue, Distinct, Expr, ExprSchemable, LogicalPlan, Operator,
-    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    Accumulator, AggregateUDF, BinaryExpr, ColumnarValue, Distinct, Expr, ExprSchemable,
+    LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -53,10 +54,10 @@ impl AnalyzerRule for OneOrder {
             let of = Inputs(merge_schema(&node.inputs()));
             let names = NamePreserver::new(&node);
             let sorted = match &mut node {
-                LogicalPlan::Sort(sort) => of.sort_by_bytes(&mut sort.expr),
+                LogicalPlan::Sort(sort) => of.sort_by_bytes(&mut sort.expr)?,
                 LogicalPlan::Distinct(Distinct::On(distinct)) => {
-                    let order = distinct.sort_expr.as_mut();
-                    let sorted = order.is_some_and(|order| of.sort_by_bytes(order));
+                    let order = distinct.sort_expr.iter_mut().flatten();
+                    let sorted = of.sort_by_bytes(order)?;
                     // The order begins with the same expressions.
                     let order = distinct.sort_expr.iter().flatten();
                     for (on, key) in distinct.on_expr.iter_mut().zip(order) {
@@ -68,7 +69,7 @@ impl AnalyzerRule for OneOrder {
             };
             let mut rewritten = node.map_expressions(|expr| {
                 let name = names.save(&expr);
-                let rewritten = expr.transform_up(|part| Ok(of.in_one_order(part)))?;
+                let rewritten = expr.transform_up(|part| of.in_one_order(part))?;
                 Ok(rewritten.update_data(|expr| name.restore(expr)))
             })?;
             rewritten.transformed |= sorted;
@@ -82,57 +83,128 @@ impl AnalyzerRule for OneOrder {
 struct Inputs(DFSchema);
 
 impl Inputs {
-    fn is_nested(&self, expr: &Expr) -> bool {
-        expr.get_type(&self.0).is_ok_and(|found| is_nested(&found))
-    }
-
-    fn sort_by_bytes(&self, keys: &mut [SortExpr]) -> bool {
-        let mut changed = false;
-        for key in keys.iter_mut().filter(|key| self.is_nested(&key.expr)) {
-            key.expr = order_key(key.expr.clone());
-            changed = true;
+    /// Is it a list or struct?
+    ///
+    /// # Errors
+    /// If it holds intervals, whose bytes are not in the order of their lengths.
+    fn is_nested(&self, expr: &Expr) -> Result<bool> {
+        let Ok(found) = expr.get_type(&self.0) else { return Ok(false) };
+        if is_nested(&found) && has_intervals(&found) {
+            return plan_err!("lists and structs of intervals have no order; compare their values");
         }
-        changed
+        Ok(is_nested(&found))
     }
 
-    fn in_one_order(&self, expr: Expr) -> Transformed<Expr> {
-        match expr {
+    fn sort_by_bytes<'a>(&self, keys: impl IntoIterator<Item = &'a mut SortExpr>) -> Result<bool> {
+        let mut changed = false;
+        for key in keys {
+            if self.is_nested(&key.expr)? {
+                key.expr = order_key(key.expr.clone());
+                changed = true;
+            }
+        }
+        Ok(changed)
+    }
+
+    fn in_one_order(&self, expr: Expr) -> Result<Transformed<Expr>> {
+        Ok(match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right })
-                if has_order(op) && self.is_nested(&left) && self.is_nested(&right) =>
+                if compares(op) && self.is_nested(&left)? && self.is_nested(&right)? =>
             {
+                if !has_order(op) {
+                    let equal = BinaryExpr { left, op, right };
+                    return Ok(Transformed::no(Expr::BinaryExpr(equal)));
+                }
                 let (left, right) = (Box::new(order_key(*left)), Box::new(order_key(*right)));
                 Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right }))
             }
-            Expr::Between(mut between) if self.is_nested(&between.expr) => {
+            Expr::Between(mut between) if self.is_nested(&between.expr)? => {
                 for operand in [&mut between.expr, &mut between.low, &mut between.high] {
                     **operand = order_key(operand.as_ref().clone());
                 }
                 Transformed::yes(Expr::Between(between))
             }
-            Expr::ScalarFunction(mut call)
-                if call.args.first().is_some_and(|arg| self.is_nested(arg)) =>
-            {
+            Expr::ScalarFunction(mut call) => {
                 let ours = match call.func.name() {
                     "greatest" => &GREATEST,
                     "least" => &LEAST,
-                    _ => return Transformed::no(Expr::ScalarFunction(call)),
+                    _ => return Ok(Transformed::no(Expr::ScalarFunction(call))),
                 };
-                call.func = Arc::new(ScalarUDF::clone(ours));
-                Transformed::yes(Expr::ScalarFunction(call))
+                let nested = call.args.first().map(|arg| self.is_nested(arg)).transpose()?;
+                if nested == Some(true) {
+                    call.func = Arc::new(ScalarUDF::clone(ours));
+                }
+                Transformed::new_transformed(Expr::ScalarFunction(call), nested == Some(true))
             }
             Expr::AggregateFunction(mut function) => {
-                // DISTINCT allows no other keys than its argument.
-                let keys = &mut function.params.order_by;
-                let changed = !function.params.distinct && self.sort_by_bytes(keys);
+                let changed = self.aggregate(&function.func, &mut function.params)?;
                 Transformed::new_transformed(Expr::AggregateFunction(function), changed)
             }
             Expr::WindowFunction(mut function) => {
-                let changed = self.sort_by_bytes(&mut function.params.order_by);
+                let changed = self.sort_by_bytes(&mut function.params.order_by)?;
                 Transformed::new_transformed(Expr::WindowFunction(function), changed)
             }
             other => Transformed::no(other),
-        }
+        })
     }
+
+    fn aggregate(
+        &self,
+        function: &AggregateUDF,
+        params: &mut AggregateFunctionParams,
+    ) -> Result<bool> {
+        // DISTINCT allows no other keys than its argument, and sorts them by itself.
+        if params.distinct {
+            for key in &params.order_by {
+                if key.asc == key.nulls_first && self.is_nested(&key.expr)? {
+                    return plan_err!(
+                        "{}(DISTINCT …) sorts lists and structs with NULL last, or DESC with NULL first; \
+                         select DISTINCT in a subquery for another order",
+                        function.name()
+                    );
+                }
+            }
+            return Ok(false);
+        }
+        let mut changed = self.sort_by_bytes(&mut params.order_by)?;
+        match (function.name(), params.args.as_mut_slice()) {
+            (name, [_, by, ..]) if chooses_by(name) && self.is_nested(by)? => {
+                *by = order_key(by.clone());
+                changed = true;
+            }
+            ("min" | "max", [of]) => {
+                self.is_nested(of)?;
+            }
+            _ => {}
+        }
+        Ok(changed)
+    }
+}
+
+/// Aggregates of the first argument where the second is the least or the greatest.
+fn chooses_by(aggregate: &str) -> bool {
+    matches!(
+        aggregate,
+        "first_value_by" | "last_value_by" | "min_by" | "max_by" | "arg_min" | "arg_max"
+    )
+}
+
+fn has_intervals(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::Map(item, _) => has_intervals(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_intervals(field.data_type())),
+        other => matches!(other, DataType::Interval(_)),
+    }
+}
+
+fn compares(op: Operator) -> bool {
+    use Operator::{Eq, IsDistinctFrom, IsNotDistinctFrom, NotEq};
+    has_order(op) || matches!(op, Eq | NotEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
 fn has_order(op: Operator) -> bool {

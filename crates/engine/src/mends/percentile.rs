@@ -19,18 +19,15 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Schema};
+use datafusion::arrow::datatypes::{DataType, Field, Float64Type, Schema};
 use datafusion::common::{Result, ScalarValue, internal_err, resources_err};
 use datafusion::logical_expr::expr::AggregateFunction;
-use datafusion::logical_expr::function::{
-    AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs,
-};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, Documentation, EmitTo, Expr,
-    GroupsAccumulator, ReversedUDAF, Signature,
+    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, EmitTo, Expr, GroupsAccumulator,
 };
 
+use super::as_before::aggregate_as_before;
 use super::min_max;
 use crate::exact_sum::passes;
 
@@ -45,21 +42,12 @@ struct WithEveryDigit {
 }
 
 impl AggregateUDFImpl for WithEveryDigit {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
+    aggregate_as_before!(
+        state_fields,
+        groups_accumulator_supported,
+        order_sensitivity,
+        reverse_expr
+    );
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let collected = self.function.accumulator(args.clone())?;
@@ -71,14 +59,6 @@ impl AggregateUDFImpl for WithEveryDigit {
         Ok(Box::new(Single { data_type, place: Place::of(&args)?, collected, forgets }))
     }
 
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.function.state_fields(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.function.groups_accumulator_supported(args)
-    }
-
     fn create_groups_accumulator(
         &self,
         args: AccumulatorArgs,
@@ -87,10 +67,6 @@ impl AggregateUDFImpl for WithEveryDigit {
         self.function.create_groups_accumulator(args.clone())?;
         let data_type = args.expr_fields[0].data_type().clone();
         Ok(Box::new(Groups::new(data_type, Place::of(&args)?)))
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.function.order_sensitivity()
     }
 
     /// The least and the greatest need no list.
@@ -109,16 +85,8 @@ impl AggregateUDFImpl for WithEveryDigit {
         }))
     }
 
-    fn reverse_expr(&self) -> ReversedUDAF {
-        self.function.reverse_udf()
-    }
-
     fn supports_within_group_clause(&self) -> bool {
         self.function.supports_within_group_clause()
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 }
 

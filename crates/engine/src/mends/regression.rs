@@ -7,12 +7,12 @@ use std::mem::size_of_val;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray};
-use datafusion::arrow::datatypes::{DataType, FieldRef, Float64Type, UInt64Type};
+use datafusion::arrow::datatypes::{Float64Type, UInt64Type};
 use datafusion::common::{Result, ScalarValue, internal_err};
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, Signature,
-};
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl};
+
+use super::as_before::aggregate_as_before;
 
 /// DataFusion's `regr_r2`, which knows constants.
 pub(super) fn of_constants(function: Arc<AggregateUDF>) -> AggregateUDF {
@@ -25,29 +25,11 @@ struct OfConstants {
 }
 
 impl AggregateUDFImpl for OfConstants {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
+    aggregate_as_before!(state_fields);
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let sums = self.function.accumulator(args)?;
         Ok(Box::new(Single { sums, x: Merged::Nothing, y: Merged::Nothing }))
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.function.state_fields(args)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 }
 

@@ -140,13 +140,18 @@ impl VisitorMut for NamesApart {
     fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<()> {
         let stars = stars(&select.projection);
         let mut known = Vec::new();
-        for item in &mut select.projection {
-            let Some(name) = ItemName::of(item) else { continue };
-            if known.iter().any(|other| name.is_as(other)) || stars.iter().any(|s| name.is_of(s)) {
-                self.named += 1;
-                give_other_name(item, self.named);
+        // A subquery comes last: ORDER BY means the column of a table that is called as it is.
+        for last in [false, true] {
+            let items = select.projection.iter_mut();
+            for item in items.filter(|item| is_subquery(item) == last) {
+                let Some(name) = ItemName::of(item) else { continue };
+                let is_known = known.iter().any(|other| name.is_as(other));
+                if is_known || stars.iter().any(|star| name.is_of(star)) {
+                    self.named += 1;
+                    give_other_name(item, self.named);
+                }
+                known.push(name);
             }
-            known.push(name);
         }
         ControlFlow::Continue(())
     }
@@ -273,8 +278,12 @@ impl ItemName {
 fn is_computed(item: &SelectItem) -> bool {
     let SelectItem::UnnamedExpr(expr) = item else { return false };
     let is_column = matches!(ItemName::of(item), Some(ItemName::Column(..)));
-    let is_subquery = matches!(without_casts(expr), ast::Expr::Subquery(_));
-    !is_column || is_subquery || matches!(expr, ast::Expr::Cast { .. })
+    !is_column || is_subquery(item) || matches!(expr, ast::Expr::Cast { .. })
+}
+
+fn is_subquery(item: &SelectItem) -> bool {
+    let SelectItem::UnnamedExpr(expr) = item else { return false };
+    matches!(without_casts(expr), ast::Expr::Subquery(_))
 }
 
 fn without_casts(expr: &ast::Expr) -> &ast::Expr {
@@ -301,6 +310,7 @@ impl VisitorMut for Plain {
             // All have one name.
             ast::Expr::Subquery(_) => ast::Expr::Identifier(Ident::new("(<subquery>)")),
             ast::Expr::Exists { .. } => ast::Expr::Identifier(Ident::new("EXISTS")),
+            ast::Expr::InSubquery { .. } => ast::Expr::Identifier(Ident::new("IN")),
             other => without_casts(other).clone(),
         };
         ControlFlow::Continue(())

@@ -7,14 +7,12 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
 use datafusion::arrow::datatypes::{
-    ArrowPrimitiveType, DataType, FieldRef, Float32Type, Float64Type, Int32Type,
+    ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int32Type,
 };
 use datafusion::common::{Result, ScalarValue};
-use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
+
+use super::as_before::scalar_as_before;
 
 /// DataFusion's `round`, to any number of places.
 pub(super) fn to_any_place(function: Arc<ScalarUDF>) -> ScalarUDF {
@@ -27,37 +25,7 @@ struct ToAnyPlace {
 }
 
 impl ScalarUDFImpl for ToAnyPlace {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.function.return_field_from_args(args)
-    }
-
-    fn is_strict(&self) -> bool {
-        self.function.is_strict()
-    }
-
-    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        self.function.output_ordering(inputs)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
-    }
+    scalar_as_before!(return_field_from_args, is_strict, output_ordering);
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let (given, rows) = (args.args.clone(), args.number_rows);

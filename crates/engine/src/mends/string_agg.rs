@@ -5,14 +5,11 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::Result;
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, GroupsAccumulator, ReversedUDAF,
-    Signature,
-};
+use datafusion::logical_expr::{AggregateUDF, AggregateUDFImpl, ReversedUDAF};
+
+use super::as_before::aggregate_as_before;
 
 /// DataFusion's function, which needs no order of its rows.
 pub(super) fn in_any_order(function: Arc<AggregateUDF>) -> AggregateUDF {
@@ -25,44 +22,13 @@ struct InAnyOrder {
 }
 
 impl AggregateUDFImpl for InAnyOrder {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.function.accumulator(args)
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.function.state_fields(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.function.groups_accumulator_supported(args)
-    }
-
-    fn create_groups_accumulator(
-        &self,
-        args: AccumulatorArgs,
-    ) -> Result<Box<dyn GroupsAccumulator>> {
-        self.function.create_groups_accumulator(args)
-    }
-
-    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.function.create_sliding_accumulator(args)
-    }
+    aggregate_as_before!(
+        accumulator,
+        state_fields,
+        groups_accumulator_supported,
+        create_groups_accumulator,
+        create_sliding_accumulator
+    );
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         AggregateOrderSensitivity::SoftRequirement
@@ -78,9 +44,5 @@ impl AggregateUDFImpl for InAnyOrder {
 
     fn reverse_expr(&self) -> ReversedUDAF {
         ReversedUDAF::NotSupported
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 }

@@ -26,13 +26,13 @@ use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator,
-    Operator, ReversedUDAF, Signature, StatisticsArgs,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, Operator,
 };
 use datafusion::physical_expr::NullState;
 
+use super::as_before::aggregate_as_before;
+use super::sliding_floats;
 use crate::dense::true_only;
 
 /// What a sum of whole numbers is carried in.
@@ -64,17 +64,13 @@ impl InFull {
 }
 
 impl AggregateUDFImpl for InFull {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
+    aggregate_as_before!(
+        groups_accumulator_supported,
+        order_sensitivity,
+        reverse_expr,
+        value_from_stats,
+        default_value
+    );
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match (args.return_field.data_type(), args.is_distinct) {
@@ -94,10 +90,6 @@ impl AggregateUDFImpl for InFull {
         self.function.state_fields(StateFieldsArgs { return_field, ..args })
     }
 
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.function.groups_accumulator_supported(args)
-    }
-
     fn create_groups_accumulator(
         &self,
         args: AccumulatorArgs,
@@ -113,12 +105,8 @@ impl AggregateUDFImpl for InFull {
         match (args.return_field.data_type(), args.is_distinct) {
             (DataType::Int64, false) => Ok(Box::new(Total::<Int64Type>::new())),
             (DataType::UInt64, false) => Ok(Box::new(Total::<UInt64Type>::new())),
-            _ => self.function.create_sliding_accumulator(args),
+            _ => sliding_floats::sliding(&self.function, args),
         }
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.function.order_sensitivity()
     }
 
     fn simplify_expr_op_literal(
@@ -135,22 +123,6 @@ impl AggregateUDFImpl for InFull {
             return Ok(None);
         }
         self.function.simplify_expr_op_literal(aggregate, arg, op, literal, arg_is_left)
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        self.function.reverse_udf()
-    }
-
-    fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
-        self.function.value_from_stats(args)
-    }
-
-    fn default_value(&self, data_type: &DataType) -> Result<ScalarValue> {
-        self.function.default_value(data_type)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 }
 

@@ -21,6 +21,11 @@ static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::from(AsItIs { signature: Signature::any(1, Volatility::Immutable) })
 });
 
+/// The value, of which no rule knows how it is computed.
+pub(super) fn as_it_is(value: Expr) -> Expr {
+    FUNCTION.call(vec![value])
+}
+
 /// The rule, which comes when types are known. It heeds SELECT lists, too: a condition on such a column is moved
 /// down to what the column is computed from.
 #[derive(Debug)]
@@ -50,7 +55,7 @@ fn apart(part: Expr) -> Result<Transformed<Expr>> {
         Expr::Cast(inner) if inner.field.data_type().is_string() && !is_literal(&inner.expr)
     );
     if is_of_text && outer.field.data_type().is_numeric() {
-        *outer.expr = FUNCTION.call(vec![*outer.expr]);
+        *outer.expr = as_it_is(*outer.expr);
         return Ok(Transformed::yes(Expr::Cast(outer)));
     }
     Ok(Transformed::no(Expr::Cast(outer)))

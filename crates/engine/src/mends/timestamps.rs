@@ -18,11 +18,13 @@ use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Documentation, Expr, ExprSchemable, LogicalPlan, Operator,
-    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::{self, TimezoneInfo};
+
+use super::as_before::scalar_as_before;
 
 /// TIMESTAMP without a precision and a zone is of microseconds.
 #[derive(Debug)]
@@ -162,36 +164,10 @@ struct Zoned {
 }
 
 impl ScalarUDFImpl for Zoned {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.function.return_field_from_args(args)
-    }
+    scalar_as_before!(return_field_from_args, coerce_types);
 
     fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
         Some(zoned(Arc::new(self.function.inner().with_updated_config(config)?)))
-    }
-
-    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        self.function.coerce_types(types)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -224,21 +200,7 @@ struct Clock {
 }
 
 impl ScalarUDFImpl for Clock {
-    fn name(&self) -> &str {
-        self.function.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.function.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.function.return_type(types)
-    }
+    scalar_as_before!();
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let field = self.function.return_field_from_args(args)?;
@@ -248,10 +210,6 @@ impl ScalarUDFImpl for Clock {
 
     fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
         Some(clock(Arc::new(self.function.inner().with_updated_config(config)?)))
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 
     /// The clock is read when a statement is planned, once.
