@@ -18,7 +18,7 @@ PARSER = (
 REFUSED = [
     Rule(
         "subqueries that DataFusion cannot plan",
-        message=r"^(Physical plan does not support logical expression|Correlated scalar subquery|"
+        message=r"^(a subquery here may compare with|Correlated scalar subquery|"
         r"Too many columns! The subquery|Unsupported JOIN operator|Can't plan correlated)",
     ),
     Rule("foreign keys and checks", message=r"(Foreign key|Check) constraints are not"),

@@ -152,6 +152,16 @@ impl From<DataFusionError> for EngineError {
                      boolean, date, timestamp, timestamptz, decimal(p,s), binary"
                 ))
             }
+            // It would have made a join of it.
+            DataFusionError::NotImplemented(message)
+                if message.starts_with("Physical plan does not support logical expression")
+                    && message.to_lowercase().contains("subquery") =>
+            {
+                Self::statement(
+                    "a subquery here may compare with the outer query's columns by = only, and not in the \
+                     ON of an outer join; join in FROM instead",
+                )
+            }
             DataFusionError::Plan(message) if message.contains("No function matches") => {
                 let from = message.find("No function matches").unwrap_or_default();
                 // What a function of ours says is wrong with its arguments stands before.

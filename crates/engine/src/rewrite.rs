@@ -185,6 +185,38 @@ fn sort_by_places(select: &ast::Select, order: &mut ast::OrderBy) {
     }
 }
 
+/// `ROLLUP ((a, b), c)` is `GROUPING SETS ((a, b, c), (a, b), ())`; DataFusion knows it of single keys.
+fn spell_out(key: &mut Expr) {
+    let (Expr::Rollup(parts) | Expr::Cube(parts)) = &*key else { return };
+    if parts.iter().all(|part| part.len() == 1) || parts.len() > MOST_PARTS {
+        return;
+    }
+    let count = parts.len();
+    let chosen: Vec<Vec<bool>> = match &*key {
+        Expr::Rollup(_) => {
+            (0..=count).rev().map(|left| (0..count).map(|at| at < left).collect()).collect()
+        }
+        _ => {
+            let of_bits = |bits: usize| (0..count).map(|at| bits >> at & 1 == 0).collect();
+            (0..1 << count).map(of_bits).collect()
+        }
+    };
+    let set = |chosen: Vec<bool>| {
+        let chosen = parts.iter().zip(chosen).filter(|(_, chosen)| *chosen);
+        let mut keys: Vec<Expr> = Vec::new();
+        for key in chosen.flat_map(|(part, _)| part) {
+            if !keys.contains(key) {
+                keys.push(key.clone());
+            }
+        }
+        keys
+    };
+    *key = Expr::GroupingSets(chosen.into_iter().map(set).collect());
+}
+
+/// A CUBE of so many keys has 4,096 sets.
+const MOST_PARTS: usize = 12;
+
 /// `GROUP BY a, b WITH ROLLUP` is `GROUP BY ROLLUP (a, b)`; DataFusion leaves the words out.
 fn with_totals(select: &mut ast::Select) -> std::result::Result<(), String> {
     use ast::{GroupByExpr, GroupByWithModifier as Modifier};
@@ -452,6 +484,9 @@ impl VisitorMut for Rewriter {
         if let Err(message) = with_totals(select) {
             return ControlFlow::Break(message);
         }
+        if let ast::GroupByExpr::Expressions(keys, _) = &mut select.group_by {
+            keys.iter_mut().for_each(spell_out);
+        }
         name_whole_group(select);
         let mut names = NameWindows { windows, depth: 0 };
         select.projection.visit(&mut names)?;
@@ -529,6 +564,12 @@ impl VisitorMut for Rewriter {
                     _ => {}
                 }
             }
+            // In which order rows are does not matter to them, and DataFusion cannot join what is sorted.
+            Expr::Exists { subquery, .. } | Expr::InSubquery { subquery, .. }
+                if subquery.limit_clause.is_none() && subquery.fetch.is_none() =>
+            {
+                leave_unsorted(subquery);
+            }
             _ => {}
         }
         self.subqueries += usize::from(is_subquery(expr));
@@ -538,6 +579,17 @@ impl VisitorMut for Rewriter {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
         self.subqueries -= usize::from(is_subquery(expr));
         ControlFlow::Continue(())
+    }
+}
+
+fn leave_unsorted(query: &mut ast::Query) {
+    let is_plain = match query.body.as_ref() {
+        // DISTINCT ON keeps the first rows.
+        ast::SetExpr::Select(select) => !matches!(select.distinct, Some(ast::Distinct::On(_))),
+        _ => true,
+    };
+    if is_plain {
+        query.order_by = None;
     }
 }
 

@@ -116,14 +116,9 @@ fn exact(expr: Expr, truth: bool, schema: &DFSchema) -> Result<Expr> {
 /// `x [NOT] IN S`, see the module's formula.
 fn membership(found: InSubquery, truth: bool, schema: &DFSchema) -> Result<Expr> {
     let InSubquery { expr, mut subquery, negated } = found;
-    // How often a value is there, and where, does not matter, and DataFusion would name it twice where it
-    // joins it.
-    loop {
-        subquery.subquery = match subquery.subquery.as_ref() {
-            LogicalPlan::Distinct(Distinct::All(rows)) => Arc::clone(rows),
-            LogicalPlan::Sort(sort) if sort.fetch.is_none() => Arc::clone(&sort.input),
-            _ => break,
-        };
+    // How often a value is there does not matter, and DataFusion would name it twice where it joins it.
+    if let LogicalPlan::Distinct(Distinct::All(rows)) = subquery.subquery.as_ref() {
+        subquery.subquery = Arc::clone(rows);
     }
     let plan = subquery.subquery.as_ref();
     let is_limited = !subquery.outer_ref_columns.is_empty() && has_limit(plan)?;

@@ -75,7 +75,7 @@ fn has_null(list: &ScalarValue) -> bool {
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::array::{ArrayRef, ListArray};
-    use datafusion::arrow::datatypes::{Field, Int32Type};
+    use datafusion::arrow::datatypes::{DataType, Field, Int32Type};
 
     use super::*;
 
