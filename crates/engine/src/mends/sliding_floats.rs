@@ -53,7 +53,7 @@ impl AggregateUDFImpl for Merged {
     }
 }
 
-/// DataFusion's, for what it takes away without loss.
+/// What aggregates a frame: two stacks for floats, DataFusion's own where it subtracts without loss.
 pub(super) fn sliding(
     function: &Arc<AggregateUDF>,
     args: AccumulatorArgs,
