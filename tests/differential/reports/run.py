@@ -30,12 +30,10 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, help="number of the first world")
     parser.add_argument("--world", type=int, help="this world alone")
     parser.add_argument("--uplake", default=command.binary(), help="the command to test")
-    parser.add_argument("--no-known", action="store_true",
-                        help="known differences are failures, too")
     asked = parser.parse_args(arguments)
     seed = asked.seed if asked.seed is not None else int(time.time()) * 1000
     with tempfile.TemporaryDirectory(prefix="uplake-reports-") as folder:
-        tester = Tester(asked.uplake, pathlib.Path(folder), not asked.no_known)
+        tester = Tester(asked.uplake, pathlib.Path(folder))
         if asked.world is not None:
             tester.world(asked.world)
         else:
@@ -56,7 +54,6 @@ def summary(tally):
     for failure in tally.failures:
         lines.append(f"failed: world {failure.world} batch {failure.batch} {failure.name}: "
                      f"{failure.kind}")
-    lines += [f"known: {count} values: {why}" for why, count in sorted(tally.known.items())]
     lines += [f"{name}: {count}" for name, count in sorted(tally.options.items())]
     return "\n".join(lines)
 

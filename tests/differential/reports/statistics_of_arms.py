@@ -57,6 +57,8 @@ def t_two_sided(t, df):
     """P(|T| > |t|)."""
     if math.isinf(df):
         return 2 * upper(abs(t))
+    if t * t < df:  # df / (df + t * t) would lose a small t
+        return float(special.betaincc(0.5, df / 2, t * t / (df + t * t)))
     return float(special.betainc(df / 2, 0.5, df / (df + t * t)))
 
 

@@ -250,6 +250,16 @@ def test_welch_agrees_with_scipy():
     assert math.isclose(found.high, interval.high, rel_tol=1e-12)
 
 
+def test_a_tiny_t_has_a_p_value_of_its_own():
+    """1 - 2 f(0) t, where f is the density."""
+    from scipy import stats
+    for t in (0.0, 1e-12, 2.46e-9, 1e-3):
+        expected = 1 - 2 * stats.t.pdf(0.0, 5.9) * t
+        assert math.isclose(st.t_two_sided(t, 5.9), expected, rel_tol=1e-9)
+    for t in (0.3, 2.428, 2.43, 40.0):
+        assert math.isclose(st.t_two_sided(t, 5.9), 2 * stats.t.sf(t, 5.9), rel_tol=1e-12)
+
+
 def test_near_is_no_wider_than_it_says():
     assert compare({"a": Near(1.0, 1e-12)}, {"a": 1.0 + 1e-10}).differences == []
     assert compare({"a": Near(1.0, 1e-12)}, {"a": 1.0 + 1e-8}).differences

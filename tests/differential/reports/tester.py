@@ -14,7 +14,6 @@ import time
 
 from reports import data
 from reports import definitions
-from reports import known
 from reports import expected
 from reports import own_sql
 from reports import script
@@ -45,7 +44,6 @@ class Tally:
     by_sql: int = 0
     seconds: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     options: collections.Counter = dataclasses.field(default_factory=collections.Counter)
-    known: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     failures: list = dataclasses.field(default_factory=list)
 
     def count(self, definition):
@@ -71,8 +69,8 @@ class Tally:
 class Tester:
     __test__ = False  # not one of pytest's
 
-    def __init__(self, binary, folder, with_known=True):
-        self.binary, self.folder, self.with_known = binary, folder, with_known
+    def __init__(self, binary, folder):
+        self.binary, self.folder = binary, folder
         self.tally = Tally()
 
     def run(self, seed, reports=None, seconds=None):
@@ -119,21 +117,18 @@ class Tester:
             # NaN is NULL in JSON.
             if not isinstance(reports[place], str) and not lake.world.has_nan:
                 self.tally.by_sql += 1
-                self.judge(lake, seed, batch, found[place], asked,
-                           own_sql.differences(lake, found[place], asked, reports[place]))
+                self.reduce(lake, seed, batch, found[place], asked,
+                            own_sql.differences(lake, found[place], asked, reports[place]))
 
     def one(self, lake, seed, batch, definition, asked, report):
         if isinstance(report, str):
-            if known.refusal(report):
-                self.tally.known[known.refusal(report)] += 1
-            else:
-                self.fail(seed, batch, definition["name"], "error", report)
+            self.fail(seed, batch, definition["name"], "error", report)
             return
         with self.timed("model"):
             found = compare(expected.report(lake.world, definition, asked), report)
         self.tally.numbers += found.numbers
         self.tally.unsure += found.unsure
-        self.judge(lake, seed, batch, definition, asked, found.differences)
+        self.reduce(lake, seed, batch, definition, asked, found.differences)
 
     def one_metric(self, lake, seed, batch, definition, asked):
         """`--metric`: as if the definition had no other."""
@@ -145,19 +140,10 @@ class Tester:
         self.tally.other_ways += 1
         self.one(lake, seed, batch, {**definition, "metric": [metric]}, asked, report)
 
-    def judge(self, lake, seed, batch, definition, asked, differences):
-        """Leaves out what is known, and reduces the rest."""
-        left = []
-        for difference in differences:
-            why = self.with_known and known.reason(lake.world, definition, difference)
-            if why:
-                self.tally.known[why] += 1
-            else:
-                left.append(difference)
-        if left:
-            self.reduce(lake, seed, batch, definition, asked, left)
-
     def reduce(self, lake, seed, batch, definition, asked, differences):
+        """Makes what differs, if anything does, small, and keeps it as a failure."""
+        if not differences:
+            return
         kind = kind_of(differences)
         hint = (f"world {seed}, batch {batch}, definition {definition['name']}: "
                 f"python run.py --world {seed}")
@@ -176,9 +162,7 @@ class Tester:
         report, = lake.reports([definition], asked)
         if isinstance(report, str):
             return []
-        found = compare(expected.report(lake.world, definition, asked), report).differences
-        return [difference for difference in found if not (
-            self.with_known and known.reason(lake.world, definition, difference))]
+        return compare(expected.report(lake.world, definition, asked), report).differences
 
     def another_way(self, lake, seed, batch, found, asked, reports, way):
         with self.timed("other ways"):
