@@ -254,13 +254,12 @@ impl LakeTable {
         Ok(kept.into_iter().filter(|i| keep[*i]).collect())
     }
 
-    /// Does a filter say the same of all rows of a file?
+    /// Does a filter say the same of all rows of a file? One without columns does: such a filter of a partition
+    /// column becomes, once it is simplified.
     fn is_decided_by_partition(&self, filter: &Expr) -> bool {
         let of_partition =
             |name: &str| self.snapshot.partition_columns().iter().any(|c| c.to_lowercase() == name);
-        let columns = filter.column_refs();
-        !columns.is_empty()
-            && columns.iter().all(|column| of_partition(&column.name))
+        filter.column_refs().iter().all(|column| of_partition(&column.name))
             && !filter.is_volatile()
             && !filter.contains_outer()
             && !has_subquery(filter)
@@ -284,7 +283,11 @@ impl LakeTable {
         )?;
         let schema = DFSchema::try_from(Arc::clone(&self.schema))?;
         let holds = physical_expr(state, filter, &schema)?.evaluate(&files)?;
-        Ok(as_boolean_array(&holds.into_array(self.files.len())?)?.clone())
+        let holds = holds.into_array(self.files.len())?;
+        match holds.data_type() {
+            DataType::Null => Ok(BooleanArray::new_null(self.files.len())),
+            _ => Ok(as_boolean_array(&holds)?.clone()),
+        }
     }
 
     /// The files whose bounds the sets of ids among `filters` do not rule out.

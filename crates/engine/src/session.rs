@@ -22,9 +22,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::execution::{
-    FunctionRegistry, SendableRecordBatchStream, SessionStateDefaults, TaskContext,
-};
+use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::OptimizerRule;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -866,7 +864,7 @@ fn aggregate_functions() -> Vec<Arc<datafusion::logical_expr::AggregateUDF>> {
 }
 
 fn window_functions() -> Vec<Arc<datafusion::logical_expr::WindowUDF>> {
-    let mut functions = SessionStateDefaults::default_window_functions();
+    let mut functions = mends::window_functions();
     functions.extend(uplake_functions::windows().into_iter().map(Arc::new));
     functions
 }

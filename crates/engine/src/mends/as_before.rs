@@ -149,6 +149,20 @@ macro_rules! aggregate_as_before {
 /// What functions of both kinds leave as it is.
 macro_rules! as_before {
     () => {
+        $crate::mends::as_before::named_as_before!();
+
+        fn return_type(
+            &self,
+            types: &[::datafusion::arrow::datatypes::DataType],
+        ) -> ::datafusion::common::Result<::datafusion::arrow::datatypes::DataType> {
+            self.function.return_type(types)
+        }
+    };
+}
+
+/// What functions leave as it is that give another type; windows, too.
+macro_rules! named_as_before {
+    () => {
         fn name(&self) -> &str {
             self.function.name()
         }
@@ -161,17 +175,10 @@ macro_rules! as_before {
             self.function.signature()
         }
 
-        fn return_type(
-            &self,
-            types: &[::datafusion::arrow::datatypes::DataType],
-        ) -> ::datafusion::common::Result<::datafusion::arrow::datatypes::DataType> {
-            self.function.return_type(types)
-        }
-
         fn documentation(&self) -> Option<&::datafusion::logical_expr::Documentation> {
             self.function.documentation()
         }
     };
 }
 
-pub(super) use {aggregate_as_before, as_before, scalar_as_before};
+pub(super) use {aggregate_as_before, as_before, named_as_before, scalar_as_before};

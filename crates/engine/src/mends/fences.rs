@@ -4,15 +4,18 @@
 //! without columns, too: `SELECT count(*) FROM t HAVING (SELECT max(x) FROM t) > 100` then counted no rows
 //! and answered 0 in place of no row, and `HAVING random() < 0.5` left out rows in place of groups. A
 //! condition on the way down has its columns replaced by what they are made of, so that one of constant
-//! columns ends without any: `SELECT 0 FROM (SELECT 5 AS c, max(x) FROM t) q WHERE q.c = 7`. No filter
-//! passes a LIMIT: it is the fence.
+//! columns ends without any: `SELECT 0 FROM (SELECT 5 AS c, max(x) FROM t) q WHERE q.c = 7`. So do two that
+//! contradict each other when they meet: `c = 3` and `c = 0` are false. No filter passes a LIMIT: it is the
+//! fence.
 
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, Result};
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Aggregate, Expr, Join, Limit, LogicalPlan, lit};
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, Expr, Join, Limit, LogicalPlan, Operator, lit,
+};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 /// The rule, which comes before filters are pushed down.
@@ -29,7 +32,7 @@ impl OptimizerRule for Fences {
         plan: LogicalPlan,
         _: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        let (mut asked, mut volatile) = (false, false);
+        let (mut asked, mut volatile, mut equalities) = (false, false, 0);
         plan.apply_with_subqueries(|node| {
             match node {
                 LogicalPlan::Filter(filter) => {
@@ -38,17 +41,19 @@ impl OptimizerRule for Fences {
                         asked |= part.is_volatile() || asks_once(part)?;
                     }
                     asked = asked || becomes_constant(&filter.predicate, &filter.input);
+                    equalities += equalities_above_total(&filter.predicate, &[&filter.input]);
                 }
                 LogicalPlan::Join(Join { left, right, filter: Some(condition), .. }) => {
                     asked = asked
                         || becomes_constant(condition, left)
                         || becomes_constant(condition, right);
+                    equalities += equalities_above_total(condition, &[left, right]);
                 }
                 _ => {}
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
-        if !asked {
+        if !asked && equalities < 2 {
             return Ok(Transformed::no(plan));
         }
         plan.transform_up_with_subqueries(|node| {
@@ -70,6 +75,18 @@ impl OptimizerRule for Fences {
 fn asks_once(condition: &Expr) -> Result<bool> {
     let asks = condition.exists(|part| Ok(matches!(part, Expr::ScalarSubquery(_))))?;
     Ok(asks && condition.column_refs().is_empty())
+}
+
+/// How many parts of the condition ask for one value, above an aggregate that has a row of no rows.
+fn equalities_above_total(condition: &Expr, inputs: &[&LogicalPlan]) -> usize {
+    let asks_for_one = |part: &&Expr| match part {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
+            left.column_refs().is_empty() != right.column_refs().is_empty()
+        }
+        _ => false,
+    };
+    let found = split_conjunction(condition).into_iter().filter(asks_for_one).count();
+    if found > 0 && inputs.iter().any(|input| constants(input).is_some()) { found } else { 0 }
 }
 
 /// Would a part of the condition have no column left above an aggregate that has a row of no rows?

@@ -1,13 +1,14 @@
 //! Conditions on one value, where that is NULL.
 //!
 //! DataFusion merges `x IN (1, 2) AND x IN (3, 4)` to false and `x NOT IN (1, 2) OR x NOT IN (3, 4)` to true,
-//! which they are not where x is NULL, and loses a NULL that stands in one of the lists. Nobody sees it in
-//! WHERE; below NOT, IS NULL and in SELECT lists it is wrong, so there the NULL is written out:
+//! which they are not where x is NULL, and loses a NULL that stands in one of the lists. So the NULL is written
+//! out; of what WHERE asks for only where true is wrong, because false is as good as NULL there:
 //!
 //! ```text
 //! x IN (1, NULL)                     x IN (1) OR NULL
 //! x IN (1, 2) AND x IN (3, 4)        (x IN (1, 2) AND x IN (3, 4)) OR (x IS NULL AND NULL)
 //! x <> 1 OR x NOT IN (3, 4)          (x <> 1 OR x NOT IN (3, 4)) AND (x IS NOT NULL OR NULL)
+//! WHERE x <> 1 OR x NOT IN (3, 4)    (x <> 1 OR x NOT IN (3, 4)) AND x IS NOT NULL
 //! ```
 
 use datafusion::common::config::ConfigOptions;
@@ -54,8 +55,9 @@ impl AnalyzerRule for NullsInLists {
 fn with_nulls(expr: Expr, truth: bool, schema: &DFSchema) -> Result<Expr> {
     rewrite_parts(expr, truth, &|part, truth| match part {
         Expr::InList(list) => Ok(nulls_apart(list)),
-        Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) if !truth => {
-            merged_apart(part, *op, schema)
+        Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) if truth => Ok(None),
+        Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) => {
+            merged_apart(part, *op, truth, schema)
         }
         _ => Ok(None),
     })
@@ -90,7 +92,7 @@ fn nulls_apart(list: &InList) -> Option<Expr> {
 }
 
 /// The operands of AND or OR with those together that ask the same value, and what they are if it is NULL.
-fn merged_apart(expr: &Expr, op: Operator, schema: &DFSchema) -> Result<Option<Expr>> {
+fn merged_apart(expr: &Expr, op: Operator, truth: bool, schema: &DFSchema) -> Result<Option<Expr>> {
     let operands = split_binary(expr, op);
     let asked: Vec<Option<&Expr>> = operands.iter().map(|operand| asked_value(operand)).collect();
     let several = |value: &Expr| asked.iter().filter(|other| **other == Some(value)).count() > 1;
@@ -105,7 +107,7 @@ fn merged_apart(expr: &Expr, op: Operator, schema: &DFSchema) -> Result<Option<E
     for (operand, value) in operands.iter().zip(&asked) {
         let together = value.filter(|value| several(value));
         let Some(value) = together else {
-            parts.push(with_nulls((*operand).clone(), false, schema)?);
+            parts.push(with_nulls((*operand).clone(), truth, schema)?);
             continue;
         };
         if done.contains(&value) {
@@ -118,10 +120,24 @@ fn merged_apart(expr: &Expr, op: Operator, schema: &DFSchema) -> Result<Option<E
         parts.push(match (value.nullable(schema)?, op) {
             (false, _) => same,
             (true, Operator::And) => same.or(value.clone().is_null().and(null())),
+            (true, _) if truth && !denies(&same) => same,
+            (true, _) if truth => same.and(value.clone().is_not_null()),
             (true, _) => same.and(value.clone().is_not_null().or(null())),
         });
     }
     Ok(parts.into_iter().reduce(join))
+}
+
+/// Is one of the conditions that a value is *not* something?
+fn denies(condition: &Expr) -> bool {
+    match condition {
+        Expr::InList(list) => list.negated,
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
+            denies(left) || denies(right)
+        }
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => *op == Operator::NotEq,
+        _ => true,
+    }
 }
 
 /// The value that a condition compares with literals, and with nothing else.

@@ -2,11 +2,12 @@
 //!
 //! - `array_has_all` and `array_has_any` of a list and NULL are true or false, if no other list of the batch has
 //!   an element; they are NULL.
-//! - `array_has([1, NULL], x)` becomes `x IN (1, NULL)`, which is NULL where the function is false.
+//! - `array_has([1, NULL], x)` becomes `x IN (1, NULL)`, which is NULL where the function is false, and
+//!   `array_has([], x)` becomes false, which is NULL where x is.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, BooleanArray};
+use datafusion::arrow::array::{Array, ArrayRef, BooleanArray};
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::common::{Result, ScalarValue};
@@ -29,11 +30,9 @@ impl ScalarUDFImpl for WithNulls {
     scalar_as_before!(return_field_from_args, coerce_types);
 
     fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        // As an IN list only where that has no NULL.
+        // `x IN (1, 2)` is as good; not so with a NULL, and nothing is NULL in an empty list.
         match args.first() {
-            Some(Expr::Literal(list, _)) if !has_null(list) => {
-                self.function.simplify(args, context)
-            }
+            Some(Expr::Literal(list, _)) if is_full(list) => self.function.simplify(args, context),
             _ => Ok(ExprSimplifyResult::Original(args)),
         }
     }
@@ -61,20 +60,21 @@ impl ScalarUDFImpl for WithNulls {
     }
 }
 
-/// Is the list NULL, or is one of its elements?
-fn has_null(list: &ScalarValue) -> bool {
+/// Has the list elements, and is none of them NULL?
+fn is_full(list: &ScalarValue) -> bool {
+    let is_full = |items: ArrayRef| !items.is_empty() && items.logical_null_count() == 0;
     match list {
-        _ if list.is_null() => true,
-        ScalarValue::List(list) => list.value(0).logical_null_count() > 0,
-        ScalarValue::LargeList(list) => list.value(0).logical_null_count() > 0,
-        ScalarValue::FixedSizeList(list) => list.value(0).logical_null_count() > 0,
-        _ => true,
+        _ if list.is_null() => false,
+        ScalarValue::List(list) => is_full(list.value(0)),
+        ScalarValue::LargeList(list) => is_full(list.value(0)),
+        ScalarValue::FixedSizeList(list) => is_full(list.value(0)),
+        _ => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::{ArrayRef, ListArray};
+    use datafusion::arrow::array::ListArray;
     use datafusion::arrow::datatypes::{DataType, Field, Int32Type};
 
     use super::*;
@@ -117,11 +117,11 @@ mod tests {
     }
 
     #[test]
-    fn a_null_within_a_list_is_seen() {
+    fn a_list_is_full_without_null() {
         let first = |list| ScalarValue::try_from_array(&lists(vec![list]), 0).unwrap();
-        assert!(!has_null(&first(Some(vec![Some(1), Some(2)]))));
-        assert!(!has_null(&first(Some(vec![]))));
-        assert!(has_null(&first(Some(vec![Some(1), None]))));
-        assert!(has_null(&first(None)));
+        assert!(is_full(&first(Some(vec![Some(1), Some(2)]))));
+        assert!(!is_full(&first(Some(vec![]))));
+        assert!(!is_full(&first(Some(vec![Some(1), None]))));
+        assert!(!is_full(&first(None)));
     }
 }

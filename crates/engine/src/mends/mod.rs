@@ -19,6 +19,7 @@
 //! | `missing_sorts` | plans are refused whose inputs are not in the order that an operator needs |
 //! | `text_casts` | `CAST(CAST(n AS TEXT) AS BIGINT) > 7` is refused |
 //! | `min_max` | min and max of a group forget what came before a NaN, and windows of them are taken for sorted |
+//! | `comparisons` | `x = 'a'` and `'a' = x` together are taken for false, `x = 0.0` and `x = -0.0`, too |
 //! | `in_lists` | conditions on one column are merged as if it had no NULL |
 //! | `count_distinct` | `count(DISTINCT text)` of 155,000 groups takes 20 KB a group, and most of a minute |
 //! | `percentile` | `percentile_cont` interpolates with six digits, and forgets NaN |
@@ -39,6 +40,7 @@
 //! | `late_times` | `date_trunc` is refused of times before 1678 and after 2262, and `extract(year FROM t) > 3` is wrong of nanoseconds |
 //! | `lists` | `array_has_all(list, NULL)` is true |
 //! | `rounding` | `round(x, 1000)` is NaN |
+//! | `signed` | `row_number() OVER () / 2` and `array_length(list) / 2` are decimals |
 //! | `sliding_floats` | after a NaN or 1e20 `avg(x)` over frames that slide is NaN, or 0 |
 //! | `string_agg` | two of them with other orders are refused |
 //! | `struct_keys` | a join on a function of a struct's field, or on a float in one, is refused |
@@ -58,6 +60,7 @@ mod bare_numbers;
 mod bits;
 mod checked_arithmetic;
 mod checked_formula;
+mod comparisons;
 mod correlated;
 mod correlated_keys;
 mod count_distinct;
@@ -88,6 +91,7 @@ mod regression;
 mod repeated_names;
 mod rounding;
 mod scalar_subquery;
+mod signed;
 mod sliding_floats;
 mod string_agg;
 mod struct_keys;
@@ -105,7 +109,7 @@ use datafusion::catalog::TableFunction;
 use datafusion::datasource::file_format::FileFormatFactory;
 use datafusion::execution::SessionStateDefaults;
 use datafusion::logical_expr::planner::{ExprPlanner, RelationPlanner};
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
@@ -176,6 +180,7 @@ pub(crate) fn logical_rules() -> Vec<LogicalRule> {
     before("decorrelate_predicate_subquery", Arc::new(in_subquery::Marks));
     before("extract_equijoin_predicate", Arc::new(null_equality::KeysOfOneKind));
     before("eliminate_cross_join", Arc::new(null_equality::JoinsApart));
+    before("push_down_filter", Arc::new(comparisons::ConstantsLast));
     before("push_down_filter", Arc::new(fences::Fences));
     for rule in rules.iter_mut().filter(|rule| rule.name() == "extract_leaf_expressions") {
         *rule = Arc::new(struct_keys::FieldsOfKeys(Arc::clone(rule)));
@@ -224,6 +229,7 @@ pub(crate) fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
             Arc::new(bits::sliding(function))
         }
         "string_agg" => Arc::new(string_agg::in_any_order(function)),
+        "approx_distinct" | "regr_count" => Arc::new(signed::aggregate(function)),
         "regr_r2" => Arc::new(sliding_floats::merged(Arc::new(regression::of_constants(function)))),
         name if of_moments(name) => Arc::new(sliding_floats::merged(function)),
         _ => function,
@@ -261,7 +267,18 @@ pub(crate) fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
         "array_has" | "array_has_all" | "array_has_any" => Arc::new(lists::with_nulls(function)),
         "round" => Arc::new(rounding::to_any_place(function)),
         "lpad" | "rpad" | "repeat" => Arc::new(long_texts::bounded(function)),
+        "array_dims" | "array_length" | "array_ndims" | "array_position" | "array_positions"
+        | "cardinality" => Arc::new(signed::scalar(function)),
         _ => function,
     };
     SessionStateDefaults::default_scalar_functions().into_iter().map(mended).collect()
+}
+
+/// DataFusion's functions of windows, and ours in place of them.
+pub(crate) fn window_functions() -> Vec<Arc<WindowUDF>> {
+    let mended = |function: Arc<WindowUDF>| match function.name() {
+        "row_number" | "rank" | "dense_rank" | "ntile" => Arc::new(signed::window(function)),
+        _ => function,
+    };
+    SessionStateDefaults::default_window_functions().into_iter().map(mended).collect()
 }
