@@ -18,7 +18,8 @@ PARSER = (
 REFUSED = [
     Rule(
         "subqueries that DataFusion cannot plan",
-        message=r"^(a subquery here may compare with|Correlated scalar subquery|"
+        message=r"^(a subquery here may compare with|LATERAL, or a function in FROM, may name|"
+        r"Correlated scalar subquery|"
         r"Too many columns! The subquery|Unsupported JOIN operator|Can't plan correlated)",
     ),
     Rule("foreign keys and checks", message=r"(Foreign key|Check) constraints are not"),
@@ -74,7 +75,7 @@ REFUSED = [
     Rule(
         "GROUP BY an alias beside other columns; ORDER BY columns that UNION took away",
         message=r"must appear in (GROUP BY|select list)|^No field named|"
-        r"Incompatible inputs for Union|"
+        r"Incompatible inputs for Union|ORDER BY of a UNION may name|"
         r"ambiguous|Union schemas|duplicate alias|Order by column out of bounds",
     ),
     Rule("methods: x.f()", message="Dot access not supported"),
@@ -313,6 +314,15 @@ DIFFERS = [
         sql=r"\bmap(_extract)?\s*\(",
     ),
     Rule("concat of lists is text", sql=r"\bconcat\s*\("),
+    Rule(
+        "ORDER BY a name that two columns have is by the first",
+        sql=r"SELECT i, i % 2 AS i, SUM\(i\) FROM integers GROUP BY i ORDER BY i, 3",
+    ),
+    Rule(
+        "a REAL is shown with as many digits as tell it from others",
+        sql=r"SELECT i::FLOAT FROM integers ORDER BY i",
+        message=r"-2147483600\.0",
+    ),
     Rule(
         "NULLS FIRST and LAST hold for NULLs within lists, too",
         sql=r"order\s+by\s+l\b",

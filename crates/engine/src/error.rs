@@ -162,6 +162,23 @@ impl From<DataFusionError> for EngineError {
                      ON of an outer join; join in FROM instead",
                 )
             }
+            DataFusionError::NotImplemented(message)
+                if message.starts_with("Physical plan does not support logical expression")
+                    && message.contains("OuterReferenceColumn") =>
+            {
+                Self::statement(
+                    "LATERAL, or a function in FROM, may name columns of the tables before it only in conditions \
+                     of a table of its own; write unnest(list) in SELECT, or join",
+                )
+            }
+            // `a.s` in a subquery that has a column a, where the outer query has a table a.
+            DataFusionError::Execution(message)
+                if message.starts_with("Cannot access field at argument") =>
+            {
+                Self::statement(format!(
+                    "{message}; if a table of the outer query is meant, give it an alias that is no column here"
+                ))
+            }
             DataFusionError::Plan(message) if message.contains("No function matches") => {
                 let from = message.find("No function matches").unwrap_or_default();
                 // What a function of ours says is wrong with its arguments stands before.

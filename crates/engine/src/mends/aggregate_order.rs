@@ -3,14 +3,22 @@
 //! - The same key twice, `array_agg(x ORDER BY y, y)`, is one key to what sorts and two to what describes the
 //!   state of a group: it panics, or rows are wrong.
 //! - `any_value(x ORDER BY y)` forgets the order; it is the first value in it that is not NULL.
+//! - `array_agg(DISTINCT x ORDER BY x)` beside an aggregate in the opposite order comes in that one: DataFusion
+//!   turns it round to sort once. It sorts by itself, so it asks for no order ([`InItsOrder`]).
 
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{AggregateFunction, NullTreatment};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{AggregateUDF, AggregateUDFImpl, Expr, LogicalPlan, SortExpr};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use super::as_before::aggregate_as_before;
 
 /// The rule, which comes when expressions are as simple as they get: keys may be the same only then.
 #[derive(Debug)]
@@ -49,7 +57,7 @@ fn is_faulty(expr: &Expr) -> bool {
         Expr::Alias(alias) => is_faulty(&alias.expr),
         Expr::AggregateFunction(function) => {
             let keys = &function.params.order_by;
-            is_any_value(function) || once(keys).len() < keys.len()
+            is_any_value(function) || is_turned_round(function) || once(keys).len() < keys.len()
         }
         _ => false,
     }
@@ -57,6 +65,14 @@ fn is_faulty(expr: &Expr) -> bool {
 
 fn is_any_value(function: &AggregateFunction) -> bool {
     function.func.name() == "any_value" && !function.params.order_by.is_empty()
+}
+
+fn is_turned_round(function: &AggregateFunction) -> bool {
+    let params = &function.params;
+    params.distinct
+        && !params.order_by.is_empty()
+        && function.func.name() == "array_agg"
+        && !function.func.inner().is::<InItsOrder>()
 }
 
 fn mended(mut function: AggregateFunction) -> Transformed<Expr> {
@@ -69,8 +85,34 @@ fn mended(mut function: AggregateFunction) -> Transformed<Expr> {
         function.params.null_treatment = Some(NullTreatment::IgnoreNulls);
         changed = true;
     }
+    if is_turned_round(&function) {
+        function.func = Arc::new(AggregateUDF::from(InItsOrder { function: function.func }));
+        changed = true;
+    }
     let expr = Expr::AggregateFunction(function);
     if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
+}
+
+/// `array_agg` of distinct values, which are sorted when all are there.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct InItsOrder {
+    function: Arc<AggregateUDF>,
+}
+
+impl AggregateUDFImpl for InItsOrder {
+    aggregate_as_before!(accumulator, state_fields, coerce_types, is_nullable);
+
+    fn return_field(&self, fields: &[FieldRef]) -> Result<FieldRef> {
+        self.function.return_field(fields)
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        AggregateOrderSensitivity::Insensitive
+    }
+
+    fn supports_null_handling_clause(&self) -> bool {
+        self.function.supports_null_handling_clause()
+    }
 }
 
 /// The keys without those that stand before in their list: they say nothing any more, whatever their

@@ -1,6 +1,6 @@
-//! Text that is a bare number, as an interval or a time of day.
+//! Text that is a bare number, as an interval or a time of day, and a time without its seconds.
 //!
-//! DataFusion takes `'90'::INTERVAL` for months, though `INTERVAL '90'` is seconds, as both are in PostgreSQL; and
+//! `'2026-11-05 10:00'::TIMESTAMP` is refused, and so is a comparison with that text. DataFusion takes `'90'::INTERVAL` for months, though `INTERVAL '90'` is seconds, as both are in PostgreSQL; and
 //! `'11'::TIME` for nanoseconds, where it is refused here.
 
 use std::sync::{Arc, LazyLock};
@@ -15,7 +15,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    Signature, Volatility, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -49,6 +49,15 @@ fn of_text(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         Expr::TryCast(cast) => (cast.expr.as_mut(), cast.field.data_type()),
         _ => return Transformed::no(expr),
     };
+    if matches!(wanted, DataType::Timestamp(..)) {
+        return match with_seconds(text) {
+            Some(whole) => {
+                *text = whole;
+                Transformed::yes(expr)
+            }
+            None => Transformed::no(expr),
+        };
+    }
     let function = match wanted {
         DataType::Interval(_) => &*SECONDS,
         DataType::Time32(_) | DataType::Time64(_) => &*CLOCK,
@@ -59,6 +68,21 @@ fn of_text(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
     *text = function.call(vec![std::mem::take(text)]);
     Transformed::yes(expr)
+}
+
+/// The constant text of a time with its seconds, if it has none: `2026-11-05 10:00`, also with a zone.
+fn with_seconds(text: &Expr) -> Option<Expr> {
+    let Expr::Literal(value, _) = text else { return None };
+    let text = value.try_as_str()??.trim();
+    let (minutes, zone) = text.split_at_checked("2026-11-05 10:00".len())?;
+    let is_like = |(found, wanted): (u8, u8)| match wanted {
+        b'd' => found.is_ascii_digit(),
+        b' ' => matches!(found, b' ' | b'T'),
+        other => found == other,
+    };
+    let is_whole = minutes.bytes().zip(b"dddd-dd-dd dd:dd".iter().copied()).all(is_like)
+        && !zone.starts_with(|c: char| c == ':' || c.is_ascii_digit());
+    is_whole.then(|| lit(format!("{minutes}:00{zone}")))
 }
 
 static SECONDS: LazyLock<ScalarUDF> = LazyLock::new(|| spelled(Kind::Interval));

@@ -29,14 +29,15 @@
 //! | `group_keys` | a primary key says nothing to GROUP BY |
 //! | `null_lists` | lists that CASE or `nullif` makes NULL still hold values, which `array_append` reads |
 //! | `correlated_keys` | a subquery is refused whose expression, not column, must equal the outer row's |
-//! | `aggregate_order` | the same key twice in an aggregate's ORDER BY panics, and `any_value` does not heed it |
+//! | `aggregate_order` | the same key twice in an aggregate's ORDER BY panics, `any_value` does not heed it, and `array_agg(DISTINCT x ORDER BY x)` is turned round |
 //! | `dates_as_times` | `coalesce(time, DATE '9999-12-31')` and `date_trunc` of a date end in 2262 |
+//! | `decimals` | decimals beyond 38 digits are cut to a tenth, and their sums wrap round |
 //! | `date_intervals` | a date plus an interval of hours is a date |
 //! | `intervals` | 30 hours are less than a day, and `b - a > INTERVAL '1 day'` is never true |
-//! | `bare_numbers` | `'90'::INTERVAL` is 90 months, and `'11'::TIME` 11 nanoseconds |
+//! | `bare_numbers` | `'90'::INTERVAL` is 90 months, `'11'::TIME` 11 nanoseconds, and `'2026-11-05 10:00'` no time |
 //! | `bits` | `bit_and`, `bool_or` and their like have no frames that slide |
 //! | `repeated_names` | `SELECT a, a` is refused, `max(t)` beside `max(CAST(t AS DATE))`, and groups of a in the order of a + 1 |
-//! | `regression` | `regr_r2` of a constant y is NULL, or noise |
+//! | `regression` | `corr` of groups loses all digits of large values, and is NULL of NaN; `regr_r2` of a constant y is NULL, or noise |
 //! | `late_times` | `date_trunc` is refused of times before 1678 and after 2262, and `extract(year FROM t) > 3` is wrong of nanoseconds |
 //! | `lists` | `array_has_all(list, NULL)` is true |
 //! | `rounding` | `round(x, 1000)` is NaN |
@@ -44,7 +45,7 @@
 //! | `sliding_floats` | after a NaN or 1e20 `avg(x)` over frames that slide is NaN, or 0 |
 //! | `string_agg` | two of them with other orders are refused |
 //! | `struct_keys` | a join on a function of a struct's field, or on a float in one, is refused |
-//! | `top_groups` | the first groups by a key of floats panic where it is NaN |
+//! | `top_groups` | the first groups by a key of floats panic where it is NaN, and by min or max of floats they are others |
 //! | `window_keys` | `PARTITION BY sqrt(x)` is refused |
 //! | `timestamps` | `to_timestamp` of text fails, times end in 2262, and `now()` has more digits than a table keeps |
 //!
@@ -66,6 +67,7 @@ mod correlated_keys;
 mod count_distinct;
 mod date_intervals;
 mod dates_as_times;
+mod decimals;
 mod equivalences;
 mod fences;
 mod filter_projections;
@@ -164,6 +166,7 @@ fn rules_after_types() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(correlated_keys::KeysOfSubqueries),
         Arc::new(null_lists::NullLists),
         Arc::new(checked_arithmetic::CheckedArithmetic),
+        Arc::new(decimals::Of38Digits),
         Arc::new(text_casts::NumbersOfTexts),
         Arc::new(late_times::YearsOfAllTimes),
         Arc::new(window_keys::PartitionsByColumns),
@@ -230,7 +233,10 @@ pub(crate) fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
         }
         "string_agg" => Arc::new(string_agg::in_any_order(function)),
         "approx_distinct" | "regr_count" => Arc::new(signed::aggregate(function)),
-        "regr_r2" => Arc::new(sliding_floats::merged(Arc::new(regression::of_constants(function)))),
+        "corr" => Arc::new(sliding_floats::merged(Arc::new(regression::correlation(function)))),
+        "regr_intercept" | "regr_r2" | "regr_slope" => {
+            Arc::new(sliding_floats::merged(Arc::new(regression::of_constants(function))))
+        }
         name if of_moments(name) => Arc::new(sliding_floats::merged(function)),
         _ => function,
     };
@@ -239,7 +245,7 @@ pub(crate) fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
 
 /// Means, variances and what else is made of sums of floats.
 fn of_moments(function: &str) -> bool {
-    let begins = ["avg", "corr", "covar", "regr_", "stddev", "var"];
+    let begins = ["avg", "covar", "regr_", "stddev", "var"];
     begins.iter().any(|begin| function.starts_with(begin))
 }
 

@@ -1,35 +1,68 @@
-//! `regr_r2` of a constant y, which is 1 as in PostgreSQL, whatever files and threads its rows come from.
+//! `corr`, and `regr_slope`, `regr_intercept` and `regr_r2` of constants.
 //!
-//! DataFusion's is NULL. Parts of a group are merged by their means, which are rounded, so that a constant seen
-//! in parts is none any more and the result is noise: constants are told apart here.
+//! - Groups of DataFusion's `corr` add up x, y and their products, and subtract: of values about 1e9 that differ
+//!   by hundreds it was 1.005. With a NaN it is NULL, which PostgreSQL and DuckDB have NaN. Here it is made of
+//!   what `regr_r2` keeps: counts, means and sums of squares about them, by Welford's method.
+//! - `regr_r2` of a constant y is NULL, which PostgreSQL has 1.
+//! - Parts of a group are merged by their means, which are rounded, so that a constant seen in parts is none any
+//!   more and the result is noise: constants are told apart here.
 
 use std::mem::size_of_val;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray};
-use datafusion::arrow::datatypes::{Float64Type, UInt64Type};
+use datafusion::arrow::datatypes::{FieldRef, Float64Type, UInt64Type};
 use datafusion::common::{Result, ScalarValue, internal_err};
-use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::functions_aggregate::regr::regr_r2_udaf;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl};
 
 use super::as_before::aggregate_as_before;
 
-/// DataFusion's `regr_r2`, which knows constants.
+/// DataFusion's `regr_slope`, `regr_intercept` or `regr_r2`, which knows constants.
 pub(super) fn of_constants(function: Arc<AggregateUDF>) -> AggregateUDF {
-    AggregateUDF::from(OfConstants { function })
+    let result = match function.name() {
+        "regr_r2" => OfConstantY::One,
+        _ => OfConstantY::Computed,
+    };
+    AggregateUDF::from(Regression { sums: Arc::clone(&function), function, result })
+}
+
+/// `corr`, named as DataFusion's.
+pub(super) fn correlation(function: Arc<AggregateUDF>) -> AggregateUDF {
+    let result = OfConstantY::Correlation;
+    AggregateUDF::from(Regression { sums: regr_r2_udaf(), function, result })
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct OfConstants {
+struct Regression {
     function: Arc<AggregateUDF>,
+    /// What keeps the sums.
+    sums: Arc<AggregateUDF>,
+    result: OfConstantY,
 }
 
-impl AggregateUDFImpl for OfConstants {
-    aggregate_as_before!(state_fields);
+/// What is given where x is not constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum OfConstantY {
+    /// What is computed.
+    Computed,
+    /// 1 if y is constant, or what is computed.
+    One,
+    /// NULL if y is constant, or the correlation.
+    Correlation,
+}
+
+impl AggregateUDFImpl for Regression {
+    aggregate_as_before!();
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        self.sums.state_fields(args)
+    }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        let sums = self.function.accumulator(args)?;
-        Ok(Box::new(Single { sums, x: Merged::Nothing, y: Merged::Nothing }))
+        let (sums, result) = (self.sums.accumulator(args)?, self.result);
+        Ok(Box::new(Single { sums, result, x: Merged::Nothing, y: Merged::Nothing }))
     }
 }
 
@@ -52,10 +85,12 @@ impl Merged {
     }
 }
 
-/// `sums`: DataFusion's, whose state is the count, the means of x and y, and their sums of squares.
+/// `sums`: DataFusion's, whose state is the count, the means of x and y, their sums of squares, and the sum of
+/// their products, about the means.
 #[derive(Debug)]
 struct Single {
     sums: Box<dyn Accumulator>,
+    result: OfConstantY,
     x: Merged,
     y: Merged,
 }
@@ -94,20 +129,37 @@ impl Accumulator for Single {
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let state = self.sums.state()?;
-        let [ScalarValue::UInt64(Some(count)), _, _, squares_x, squares_y, ..] = &state[..] else {
+        let [
+            ScalarValue::UInt64(Some(count)),
+            _,
+            _,
+            ScalarValue::Float64(Some(squares_x)),
+            ScalarValue::Float64(Some(squares_y)),
+            ScalarValue::Float64(Some(products)),
+        ] = state[..]
+        else {
             return internal_err!("regr_r2 has another state: {state:?}");
         };
-        let is_constant = |merged: Merged, squares: &ScalarValue| {
-            let is_zero = matches!(squares, ScalarValue::Float64(Some(sum)) if *sum == 0.0);
-            is_zero || matches!(merged, Merged::Constant(_))
-        };
-        if *count < 2 || is_constant(self.x, squares_x) {
+        let is_constant =
+            |merged: Merged, squares: f64| squares == 0.0 || matches!(merged, Merged::Constant(_));
+        if count < 2 || is_constant(self.x, squares_x) {
             return Ok(ScalarValue::Float64(None));
         }
-        if is_constant(self.y, squares_y) {
-            return Ok(ScalarValue::Float64(Some(1.0)));
-        }
-        self.sums.evaluate()
+        let of_constant = is_constant(self.y, squares_y);
+        Ok(ScalarValue::Float64(match self.result {
+            OfConstantY::One if of_constant => Some(1.0),
+            OfConstantY::Correlation if of_constant => None,
+            OfConstantY::Correlation => {
+                let both = squares_x * squares_y;
+                let deviations = if both.is_normal() {
+                    both.sqrt()
+                } else {
+                    squares_x.sqrt() * squares_y.sqrt()
+                };
+                Some((products / deviations).clamp(-1.0, 1.0))
+            }
+            OfConstantY::One | OfConstantY::Computed => return self.sums.evaluate(),
+        }))
     }
 
     fn size(&self) -> usize {

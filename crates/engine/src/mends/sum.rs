@@ -1,7 +1,8 @@
 //! `sum` of whole numbers, which is right or an error.
 //!
 //! DataFusion's wraps round beyond 64 bits. Here sums are carried in 128 bits, which 2^64 numbers do not fill:
-//! only what a sum comes to has to fit, whatever the order of its terms.
+//! only what a sum comes to has to fit, whatever the order of its terms. Sums of decimals of 38 digits are carried
+//! in 76 (`decimals`).
 //!
 //! # Invariants
 //! - The partial state is a decimal of 38 digits, so partial sums are exact, too.
@@ -32,6 +33,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::NullState;
 
 use super::as_before::aggregate_as_before;
+use super::decimals::{Wide, carried, carrier};
 use super::sliding_floats;
 use crate::dense::true_only;
 
@@ -61,6 +63,19 @@ impl InFull {
         let totals = self.function.accumulator(args)?;
         Ok(Box::new(Distinct::<T> { totals, of: PhantomData }))
     }
+
+    /// What `made` is for other sums, in more digits where the sum has all that there are.
+    fn wide(
+        &self,
+        args: AccumulatorArgs,
+        made: impl FnOnce(AccumulatorArgs) -> Result<Box<dyn Accumulator>>,
+    ) -> Result<Box<dyn Accumulator>> {
+        let sum = args.return_field.data_type().clone();
+        let Some(carrier) = carrier(&sum) else { return made(args) };
+        let return_field = carried(args.name, carrier.clone());
+        let of = made(AccumulatorArgs { return_field, ..args })?;
+        Ok(Box::new(Wide { sum, carrier, of }))
+    }
 }
 
 impl AggregateUDFImpl for InFull {
@@ -78,11 +93,15 @@ impl AggregateUDFImpl for InFull {
             (DataType::UInt64, false) => Ok(Box::new(Total::<UInt64Type>::new())),
             (DataType::Int64, true) => self.distinct::<Int64Type>(args),
             (DataType::UInt64, true) => self.distinct::<UInt64Type>(args),
-            _ => self.function.accumulator(args),
+            _ => self.wide(args, |args| self.function.accumulator(args)),
         }
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        if let Some(carrier) = carrier(args.return_field.data_type()) {
+            let return_field = carried(args.name, carrier);
+            return self.function.state_fields(StateFieldsArgs { return_field, ..args });
+        }
         if !matches!(args.return_field.data_type(), DataType::Int64 | DataType::UInt64) {
             return self.function.state_fields(args);
         }
@@ -97,7 +116,15 @@ impl AggregateUDFImpl for InFull {
         match args.return_field.data_type() {
             DataType::Int64 => Ok(Box::new(Groups::<Int64Type>::new())),
             DataType::UInt64 => Ok(Box::new(Groups::<UInt64Type>::new())),
-            _ => self.function.create_groups_accumulator(args),
+            sum => match carrier(sum) {
+                Some(carrier) => {
+                    let (sum, return_field) = (sum.clone(), carried(args.name, carrier.clone()));
+                    let args = AccumulatorArgs { return_field, ..args };
+                    let of = self.function.create_groups_accumulator(args)?;
+                    Ok(Box::new(Wide { sum, carrier, of }))
+                }
+                None => self.function.create_groups_accumulator(args),
+            },
         }
     }
 
@@ -105,7 +132,7 @@ impl AggregateUDFImpl for InFull {
         match (args.return_field.data_type(), args.is_distinct) {
             (DataType::Int64, false) => Ok(Box::new(Total::<Int64Type>::new())),
             (DataType::UInt64, false) => Ok(Box::new(Total::<UInt64Type>::new())),
-            _ => sliding_floats::sliding(&self.function, args),
+            _ => self.wide(args, |args| sliding_floats::sliding(&self.function, args)),
         }
     }
 

@@ -1,7 +1,8 @@
-//! The first groups by a key of floats: `SELECT DISTINCT x FROM t ORDER BY x LIMIT 3`.
+//! The first groups by floats: `SELECT DISTINCT x FROM t ORDER BY x LIMIT 3`, `… GROUP BY k ORDER BY min(x) LIMIT 3`.
 //!
-//! DataFusion keeps so many groups and no more, and looks for one that has to go by `==`: a NaN is not found,
-//! and the statement panics. Groups by a float are all kept and the first are sorted out of them.
+//! DataFusion keeps so many groups and no more. One that has to go it looks for by `==`: a NaN is not found, and
+//! the statement panics. Their min or max it compares by `<`, so that a NaN takes the place of any other. Groups
+//! are all kept and the first are sorted out of them.
 
 use std::sync::Arc;
 
@@ -45,10 +46,11 @@ fn without_limit(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Executi
     if aggregate.limit_options().is_none_or(|limit| limit.descending.is_none()) {
         return Ok(None);
     }
-    for (key, _) in aggregate.group_expr().expr() {
-        if key.data_type(&aggregate.input().schema())?.is_floating() {
-            return Ok(Some(Arc::new(aggregate.with_new_limit_options(None))));
-        }
+    let keys = aggregate.group_expr().expr().iter();
+    let mut has_floats =
+        aggregate.aggr_expr().iter().any(|expr| expr.field().data_type().is_floating());
+    for (key, _) in keys {
+        has_floats |= key.data_type(&aggregate.input().schema())?.is_floating();
     }
-    Ok(None)
+    Ok(has_floats.then(|| Arc::new(aggregate.with_new_limit_options(None)) as _))
 }

@@ -252,7 +252,7 @@ fn events_in_ranges_of_ids_answer_as_plain_scans_do() {
     let plain = SessionOptions { use_indexes: false, ..options(1 << 30, 2) };
     let lake = Lake::open(folder.path().join("lake").to_str().unwrap()).unwrap();
     let plain = Session::new(lake, &plain).unwrap();
-    let compare = |table: &str| {
+    let compare = |table: &str, functions: &[String]| {
         for (number, function) in functions.iter().enumerate() {
             let filter = ["", "WHERE event IN ('visit', 'cart', 'pay')"][number % 2];
             let sql = question(table, function, filter);
@@ -268,8 +268,12 @@ fn events_in_ranges_of_ids_answer_as_plain_scans_do() {
         rows(&session, &format!("EXPLAIN {sql}")).concat().contains("ranges=5")
     };
     assert!(!ranges("visits"), "columns are not kept yet");
-    for table in ["visits", "not_by_time", "not_by_id"] {
-        compare(table);
+    for (table, functions) in [
+        ("visits", &functions[..]),
+        ("not_by_time", &functions[..2]),
+        ("not_by_id", &functions[..2]),
+    ] {
+        compare(table, functions);
         // What was found not to be in order is not tried again.
         assert_eq!(ranges(table), table == "visits", "{table}");
     }
@@ -294,13 +298,13 @@ fn events_in_ranges_of_ids_answer_as_plain_scans_do() {
     // A late row; and one without a user.
     let late = "INSERT INTO visits VALUES (DATE '2026-11-01', 'user 17', TIMESTAMP '2026-11-01 12:00:01', 'pay')";
     block_on(session.query(late)).unwrap();
-    compare("visits");
+    compare("visits", &functions[..2]);
     assert!(!ranges("visits"), "files are not one after the other");
     block_on(session.query("DELETE FROM visits WHERE ts = TIMESTAMP '2026-11-01 12:00:01'"))
         .unwrap();
     let nobody = "INSERT INTO visits VALUES (DATE '2026-11-05', NULL, TIMESTAMP '2026-11-05 01:00:00', 'pay')";
     block_on(session.query(nobody)).unwrap();
-    compare("visits");
+    compare("visits", &functions[..2]);
     assert!(!ranges("visits"), "there are rows without an id");
 }
 

@@ -19,7 +19,8 @@ mod text;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
+use std::thread;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
@@ -76,8 +77,16 @@ fn check_all(way: Way) {
         .filter(|path| path.extension().is_some_and(|extension| extension == "slt"))
         .collect();
     assert!(!files.is_empty(), "there are no files");
-    let failures: Vec<String> =
-        files.iter().flat_map(|file| block_on(check_file(file, way))).collect();
+    let (left, failures) = (Mutex::new(files.iter()), Mutex::new(Vec::new()));
+    let check = || {
+        let next = || left.lock().unwrap().next();
+        while let Some(file) = next() {
+            let found = block_on(check_file(file, way));
+            failures.lock().unwrap().extend(found);
+        }
+    };
+    thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(check))));
+    let failures: Vec<String> = failures.into_inner().unwrap();
     assert!(
         failures.is_empty(),
         "{} records failed ({way:?}):\n{}",
