@@ -142,7 +142,9 @@ impl Accumulator for Single {
         };
         let is_constant =
             |merged: Merged, squares: f64| squares == 0.0 || matches!(merged, Merged::Constant(_));
-        if count < 2 || is_constant(self.x, squares_x) {
+        // One row does not vary, unless it is NaN.
+        let fewest = if self.result == OfConstantY::Correlation { 1 } else { 2 };
+        if count < fewest || is_constant(self.x, squares_x) {
             return Ok(ScalarValue::Float64(None));
         }
         let of_constant = is_constant(self.y, squares_y);
