@@ -28,6 +28,7 @@ use crate::error::{Result, TableError};
 use crate::id_domain::{OpenDomains, ReportDomain};
 use crate::log_reader::LogReader;
 use crate::snapshot::Snapshot;
+use crate::vacuum;
 
 /// The lake format this version writes.
 const LAKE_FORMAT: u64 = 1;
@@ -381,7 +382,8 @@ impl Lake {
 
     /// Removes a table, its data, its log and its indexes.
     ///
-    /// The log goes first, so that a crash half-way leaves no table that looks whole.
+    /// The log goes first, so that a crash half-way leaves no table that looks whole. In a folder, links and
+    /// files that no writer of tables names so stay where they are.
     ///
     /// # Errors
     /// [`TableError::NoSuchTable`], [`TableError::Io`], [`TableError::Store`].
@@ -391,9 +393,17 @@ impl Lake {
         }
         if let Place::Folder(folder) = &self.place {
             let path = folder.join(name);
-            for folder in [path.join("_delta_log"), path] {
-                std::fs::remove_dir_all(&folder)
-                    .map_err(|e| TableError::io(format!("removing {}", folder.display()), e))?;
+            // Whatever else is in it, a log is Delta's; what it names is data whatever it is called.
+            let live = match self.snapshot(name, &AsOf::Latest).await {
+                Ok(snapshot) => snapshot.files().iter().map(|f| f.path.clone()).collect(),
+                Err(_) => HashSet::new(),
+            };
+            vacuum::remove_table(&path, &live)?;
+            if folder_has_table(folder, name) {
+                let path = path.display();
+                return Err(TableError::Invalid(format!(
+                    "a log in {path} is a link; remove it yourself"
+                )));
             }
             return Ok(());
         }

@@ -1,9 +1,15 @@
 //! Removing what no recent version of a table needs.
 //!
-//! Which files those are is for deltalake-core to say; ours are the indexes, which it does not know,
-//! and that nothing is removed that a writer is about to commit: see `lock`.
+//! Files are listed and removed here: deltalake-core follows links out of the lake and does not name what it
+//! removes. It is asked for the files alone that the log has as removed. What is removed is what is shown, and the
+//! dry run is the same up to that. Nothing is removed that a writer is about to commit: see `lock`.
+//!
+//! # Invariants
+//! - No link is followed or removed, and no file whose name is not one that the log has or that Uplake or another
+//!   Delta writer gives ([`is_of_a_writer`]).
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::Path as LocalPath;
 use std::sync::Arc;
 
@@ -71,32 +77,23 @@ impl Vacuum<'_> {
         // What was committed while waiting is not garbage.
         let base = self.lake.snapshot(self.table, &AsOf::Latest).await?;
         let before = walk(root)?;
-        let mut removed = self.unneeded(&base, &before, dry_run).await?;
-        let there = |path: &str| root.join(path).exists() && !removed.iter().any(|r| r == path);
-        let garbage: Vec<&Found> = before
-            .iter()
-            .filter(|f| match index::data_file_of(&f.relative) {
+        let unneeded = self.unneeded(&base, &before).await?;
+        let there = |path: &str| root.join(path).exists() && !unneeded.contains(path);
+        let mut removed = Vec::new();
+        for file in &before {
+            let goes = match index::data_file_of(&file.relative) {
                 // An index is written after its data file, so one without is left over.
                 Some(data_file) => !there(data_file),
-                None => f.is_stray_upload(self.now_millis - self.retain_millis),
-            })
-            .collect();
-        for file in garbage {
-            if !dry_run {
-                let path = root.join(&file.relative);
-                match std::fs::remove_file(&path) {
-                    Ok(()) => {}
-                    // The upload was completed, and its name with it, since the folder was walked.
-                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-                    Err(e) => {
-                        return Err(TableError::io(format!("removing {}", path.display()), e));
-                    }
+                None => {
+                    unneeded.contains(&file.relative)
+                        || file.is_stray_upload(self.now_millis - self.retain_millis)
                 }
+            };
+            if goes && (dry_run || remove_file(&root.join(&file.relative))?) {
+                removed.push(file.relative.clone());
             }
-            removed.push(file.relative.clone());
         }
         removed.sort();
-        removed.dedup();
         Ok(VacuumSummary { removed, kept_for_writers: 0 })
     }
 
@@ -107,8 +104,7 @@ impl Vacuum<'_> {
         let writers = writers.map_or(i64::MAX, |since| since.timestamp_millis());
         let base = self.lake.snapshot(self.table, &AsOf::Latest).await?;
         let live: HashSet<&str> = base.files().iter().map(|f| f.path.as_str()).collect();
-        let unneeded: HashSet<String> =
-            self.unneeded(&base, &before, true).await?.into_iter().collect();
+        let unneeded = self.unneeded(&base, &before).await?;
         let (mut summary, mut left) = (VacuumSummary::default(), live.clone());
         let is_index = |f: &&Found| index::data_file_of(&f.relative).is_some();
         for file in before.iter().filter(|f| !is_index(f)) {
@@ -135,32 +131,43 @@ impl Vacuum<'_> {
         Ok(summary)
     }
 
-    /// Data files that no version of late needs, of those that were there; without a dry run they
-    /// are gone.
-    async fn unneeded(
-        &self,
-        base: &Snapshot,
-        before: &[Found],
-        dry_run: bool,
-    ) -> Result<Vec<String>> {
+    /// Data files that no version of late needs, of those that were there.
+    async fn unneeded(&self, base: &Snapshot, before: &[Found]) -> Result<HashSet<String>> {
+        let oldest = self.now_millis - self.retain_millis;
+        let removed_before = self.removed_before(base, oldest).await?;
+        let removed = self.removed_before(base, i64::MAX).await?;
+        let live: HashSet<&str> = base.files().iter().map(|f| f.path.as_str()).collect();
+        let is_left_over = |file: &Found| {
+            // The log does not know it: a writer was killed.
+            is_of_a_writer(&file.relative)
+                && file.modified_millis <= oldest
+                && !removed.contains(&file.relative)
+        };
+        let goes = |file: &&Found| {
+            !live.contains(file.relative.as_str())
+                && (removed_before.contains(&file.relative) || is_left_over(file))
+        };
+        Ok(before.iter().filter(goes).map(|file| file.relative.clone()).collect())
+    }
+
+    /// Files that the log has as removed before a time.
+    async fn removed_before(&self, base: &Snapshot, millis: i64) -> Result<HashSet<String>> {
         let (_, metrics) = base
             .delta()
             .clone()
             .vacuum()
-            .with_retention_period(Duration::milliseconds(self.retain_millis))
+            .with_retention_period(Duration::zero())
             .with_enforce_retention_duration(false)
-            .with_mode(VacuumMode::Full)
-            .with_dry_run(dry_run)
-            .with_clock(Arc::new(FixedClock(self.now_millis)))
+            .with_mode(VacuumMode::Lite)
+            .with_dry_run(true)
+            .with_clock(Arc::new(FixedClock(millis)))
             .await
             .map_err(|e| TableError::delta(self.table, e))?;
-        // The log remembers files for long after they are gone; only those that were there count.
-        let there: HashSet<&str> = before.iter().map(|f| f.relative.as_str()).collect();
         let prefix = format!("{}/", base.prefix());
         let paths = metrics.files_deleted.into_iter();
-        let paths =
-            paths.map(|path| path.strip_prefix(&prefix).map_or(path.clone(), str::to_owned));
-        Ok(paths.filter(|path| there.contains(path.as_str())).collect())
+        Ok(paths
+            .map(|path| path.strip_prefix(&prefix).map_or(path.clone(), str::to_owned))
+            .collect())
     }
 
     /// Every object of the table but its log.
@@ -204,33 +211,95 @@ impl Vacuum<'_> {
     }
 }
 
-struct Found {
+/// Has a file of a table, or of its change data, a name that writers of Delta tables give?
+pub(crate) fn is_of_a_writer(relative: &str) -> bool {
+    let (folder, name) = relative.rsplit_once('/').unwrap_or(("", relative));
+    let is_hidden = |part: &str| part.starts_with(['_', '.']) && !part.contains('=');
+    if folder != "_change_data" && folder.split('/').any(is_hidden) {
+        return false;
+    }
+    let is_data =
+        ["part-", "cdc-"].iter().any(|begin| name.starts_with(begin)) && name.ends_with(".parquet");
+    is_data || name.starts_with("deletion_vector_") && name.ends_with(".bin")
+}
+
+/// Removes a file; false if it is gone already: an upload was completed, and its name with it, since the folder
+/// was walked.
+pub(crate) fn remove_file(path: &LocalPath) -> Result<bool> {
+    match std::fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(TableError::io(format!("removing {}", path.display()), e)),
+    }
+}
+
+/// Removes a table's folder but for links and what is not a table's. `live` are its data files.
+pub(crate) fn remove_table(root: &LocalPath, live: &HashSet<String>) -> Result<()> {
+    let is_log = |f: &Found| f.relative.starts_with("_delta_log/");
+    let is_ours = |f: &&Found| {
+        let path = &f.relative;
+        live.contains(path)
+            || is_of_a_writer(path)
+            || path.starts_with(&format!("{}/", index::FOLDER))
+            || f.is_stray_upload(i64::MAX)
+    };
+    let (log, others): (Vec<Found>, Vec<Found>) = walk(root)?.into_iter().partition(is_log);
+    for file in log.iter().chain(others.iter().filter(is_ours)) {
+        remove_file(&root.join(&file.relative))?;
+    }
+    remove_empty_folders(root)
+}
+
+fn remove_empty_folders(folder: &LocalPath) -> Result<()> {
+    let fail = |e| TableError::io(format!("removing {}", folder.display()), e);
+    for entry in std::fs::read_dir(folder).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_empty_folders(&entry.path())?;
+        }
+    }
+    match std::fs::remove_dir(folder) {
+        Ok(()) => Ok(()),
+        // Something stays, or the folder is there by a link.
+        Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory) => {
+            Ok(())
+        }
+        Err(e) => Err(fail(e)),
+    }
+}
+
+/// A file of a table.
+pub(crate) struct Found {
     /// From the table's folder, with `/`.
-    relative: String,
+    pub relative: String,
     modified_millis: i64,
 }
 
 impl Found {
     /// A half-written upload of the local store (`name#1`), which the store itself does not list.
-    fn is_stray_upload(&self, before_millis: i64) -> bool {
-        let staged = self
-            .relative
-            .rsplit_once('#')
-            .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-        staged && self.modified_millis <= before_millis
+    pub(crate) fn is_stray_upload(&self, before_millis: i64) -> bool {
+        let Some((whole, number)) = self.relative.rsplit_once('#') else { return false };
+        let is_ours = is_of_a_writer(whole)
+            || index::data_file_of(whole).is_some()
+            || whole.starts_with("_delta_log/");
+        let is_staged = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+        is_ours && is_staged && self.modified_millis <= before_millis
     }
 }
 
-/// Every file below a folder. One that vanishes meanwhile is left out.
-fn walk(root: &LocalPath) -> Result<Vec<Found>> {
+/// Every file below a folder, links apart. One that vanishes meanwhile is left out.
+pub(crate) fn walk(root: &LocalPath) -> Result<Vec<Found>> {
     let fail = |e| TableError::io(format!("listing {}", root.display()), e);
     let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).map_err(fail)? {
             let entry = entry.map_err(fail)?;
+            // Of a link it is the link's own.
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_dir() {
                 folders.push(entry.path());
+            }
+            if !metadata.is_file() {
                 continue;
             }
             let modified = metadata.modified().map_err(fail)?;
@@ -244,4 +313,31 @@ fn walk(root: &LocalPath) -> Result<Vec<Found>> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_writers_are_told_from_others() {
+        for ours in [
+            "part-00000000-0000-4000-8000-000000000000.parquet",
+            "_day=2026-11-01/k=a%2Fb/part-00000-0-c000.snappy.parquet",
+            "_change_data/cdc-00000-0.c000.snappy.parquet",
+            "ab/deletion_vector_0.bin",
+        ] {
+            assert!(is_of_a_writer(ours), "{ours}");
+        }
+        for other in [
+            "notes.txt",
+            "mine.parquet",
+            "part-1.csv",
+            "_delta_log/part-0.parquet",
+            "_backup/part-0.parquet",
+            ".trash/day=1/part-0.parquet",
+        ] {
+            assert!(!is_of_a_writer(other), "{other}");
+        }
+    }
 }
