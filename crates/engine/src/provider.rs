@@ -417,6 +417,9 @@ fn physical_expr(
     expr: Expr,
     schema: &DFSchema,
 ) -> Result<Arc<dyn PhysicalExpr>> {
+    if !expr.exists(|expr| Ok(matches!(expr, Expr::ScalarFunction(_))))? {
+        return state.create_physical_expr(expr, schema);
+    }
     let context = SimplifyContext::builder()
         .with_schema(Arc::new(schema.clone()))
         .with_config_options(Arc::clone(state.config().options()))

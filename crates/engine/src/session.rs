@@ -347,7 +347,7 @@ impl Session {
         if let Some(answer) = self.run_own(statement).await? {
             return Ok(answer);
         }
-        if statement.only_asks() {
+        if statement.only_asks() && self.lake.is_remote() {
             let references = self.references(&statement.parsed)?;
             // An error, too, can come from what a table was.
             if let Some(belief) = self.catalog.believe(references.iter().map(|r| r.table())).await
@@ -360,9 +360,12 @@ impl Session {
     }
 
     async fn answer(&self, statement: &Statement) -> Result<Answer> {
-        let answer = match plans::may_be_kept(statement) {
-            true => self.ask(statement).await?,
-            false => self.run_plan(self.plan(statement).await?).await?,
+        let mut tables = None;
+        let answer = if plans::may_be_kept(statement) {
+            let named = tables.insert(self.tables_of(&statement.parsed).await?);
+            self.ask(statement, named).await?
+        } else {
+            self.run_plan(self.plan(statement).await?).await?
         };
         if !statement.only_asks() {
             // It may have set how plans are made.
@@ -371,7 +374,10 @@ impl Session {
         }
         match answer {
             Answer::Rows { schema, stream } => {
-                let schema = self.spell(statement, &schema).await?;
+                let schema = match &tables {
+                    Some(tables) => spelled(&schema, &mixed_case_columns(tables)),
+                    None => self.spell(statement, &schema).await?,
+                };
                 Ok(Answer::Rows { stream: with_schema(stream, Arc::clone(&schema)), schema })
             }
             done @ Answer::Done { .. } => Ok(done),
@@ -379,14 +385,13 @@ impl Session {
     }
 
     /// A query's answer, by the plan that it had before if nothing has changed.
-    async fn ask(&self, statement: &Statement) -> Result<Answer> {
-        let tables = self.tables_of(&statement.parsed).await?;
+    async fn ask(&self, statement: &Statement, tables: &plans::Tables) -> Result<Answer> {
         let (state, _) = self.query_state();
-        let prepared = match self.plans.of(&statement.text, &tables) {
+        let prepared = match self.plans.of(&statement.text, tables) {
             Some(prepared) => prepared,
             None => {
                 let plan = self.parsed_plan(statement).await?;
-                let decided = plans::is_decided(&plan, &tables)?;
+                let decided = plans::is_decided(&plan, tables)?;
                 let plan = self.resolved(plan, statement).await?;
                 if !decided {
                     return self.run_plan(plan).await;
@@ -394,7 +399,7 @@ impl Session {
                 let mut prepared = self.prepared(&state, plan).await?;
                 if prepared.whole && self.use_indexes {
                     prepared.optimized = self.sides.marked(prepared.optimized)?;
-                    self.plans.keep(&statement.text, tables, prepared.clone());
+                    self.plans.keep(&statement.text, tables.clone(), prepared.clone());
                 }
                 prepared
             }
@@ -426,7 +431,7 @@ impl Session {
 
     /// What the text says.
     pub(crate) async fn parsed_plan(&self, statement: &Statement) -> Result<LogicalPlan> {
-        let exact = self.mixed_case_columns(&statement.parsed).await?;
+        let exact = mixed_case_columns(&self.tables_of(&statement.parsed).await?);
         let spelled = || match exact.is_empty() {
             true => Ok(statement.parsed.clone()),
             false => with_lower_case(statement, &exact.values().cloned().collect()),
@@ -513,39 +518,8 @@ impl Session {
         statement: &Statement,
         schema: &SchemaRef,
     ) -> Result<SchemaRef> {
-        let exact = self.mixed_case_columns(&statement.parsed).await?;
-        let name = |field: &'_ Arc<Field>| -> String {
-            let shown = mends::shown_name(field.name());
-            exact.get(shown).map_or(shown, String::as_str).to_owned()
-        };
-        if schema.fields().iter().all(|field| name(field) == *field.name()) {
-            return Ok(Arc::clone(schema));
-        }
-        let spelled = schema
-            .fields()
-            .iter()
-            .map(|field| Arc::new(field.as_ref().clone().with_name(name(field))));
-        Ok(Arc::new(Schema::new_with_metadata(
-            spelled.collect::<Vec<_>>(),
-            schema.metadata().clone(),
-        )))
-    }
-
-    /// Columns of the statement's tables whose names are not lower case, by lower-case name.
-    async fn mixed_case_columns(
-        &self,
-        parsed: &datafusion::sql::parser::Statement,
-    ) -> Result<HashMap<String, String>> {
-        let mut columns = HashMap::new();
-        for (_, table) in self.tables_of(parsed).await? {
-            for field in table.snapshot().schema().fields() {
-                let lower = field.name().to_lowercase();
-                if lower != *field.name() {
-                    columns.insert(lower, field.name().clone());
-                }
-            }
-        }
-        Ok(columns)
+        let tables = self.tables_of(&statement.parsed).await?;
+        Ok(spelled(schema, &mixed_case_columns(&tables)))
     }
 
     /// The lake's tables that a statement names, by the names that it has for them.
@@ -790,6 +764,29 @@ fn context(state: SessionState, catalog: &Arc<LakeCatalog>) -> Result<SessionCon
     let context = SessionContext::new_with_state(state);
     context.register_catalog(CATALOG, Arc::new(schemas));
     Ok(context.enable_url_table())
+}
+
+/// Columns of tables whose names are not lower case, by lower-case name.
+fn mixed_case_columns(tables: &plans::Tables) -> HashMap<String, String> {
+    let fields = tables.iter().flat_map(|(_, table)| table.snapshot().schema().fields());
+    let is_mixed = |field: &&Arc<Field>| field.name().chars().any(|c| c.to_lowercase().ne([c]));
+    let mixed = fields.filter(is_mixed);
+    mixed.map(|field| (field.name().to_lowercase(), field.name().clone())).collect()
+}
+
+/// The schema with these columns as their tables spell them.
+fn spelled(schema: &SchemaRef, exact: &HashMap<String, String>) -> SchemaRef {
+    let name = |field: &'_ Arc<Field>| -> String {
+        let shown = mends::shown_name(field.name());
+        exact.get(shown).map_or(shown, String::as_str).to_owned()
+    };
+    if schema.fields().iter().all(|field| name(field) == *field.name()) {
+        return Arc::clone(schema);
+    }
+    let fields = schema.fields().iter();
+    let named = fields.map(|field| Arc::new(field.as_ref().clone().with_name(name(field))));
+    let fields: Vec<_> = named.collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
 /// The same rows under other column names.
