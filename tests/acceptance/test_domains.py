@@ -285,3 +285,75 @@ def vacuum_and_drop_leave_the_domain(lake):
     lake.create_from("t", _keys_table(_random_keys(rng, 500, 120)), *DOMAIN)
     after = _check_ids(lake, "t")
     assert all(before.get(key, number) == number for key, number in after.items())
+
+
+def _three_tables(lake, folder):
+    """Two tables of 2,000 users and, on top of them, a third of 1,000 more; and the count of all by keys."""
+    for table, first, users in [("a", 0, 1500), ("b", 1000, 1000), ("c", 1800, 1200)]:
+        keys = [f"user-{n}" for n in range(first, first + users)]
+        lake.load(table, write_parquet(folder / f"{table}.parquet", _keys_table(keys)), *DOMAIN)
+    write_parquet(folder / "more.parquet", _keys_table([f"new-{n}" for n in range(500)]))
+
+
+def _refused_until_mended(lake, folder, tables):
+    """Whoever would give ids is refused, and says what to do; answers are right meanwhile."""
+    files = {table: lake.live_files(table) for table in ["a", "b", "c"]}
+    for table in ["a", "c"]:
+        lake.refused("load", table, folder / "more.parquet", says=["users", "copy", "nothing was written"])
+        lake.refused("sql", "-c", f"INSERT INTO {table} (user_id) VALUES ('new-1')", says=["nothing was written"])
+    assert {table: lake.live_files(table) for table in files} == files
+    of_all = " UNION ALL ".join(f"SELECT user_id FROM {table}" for table in files)
+    for query in ["SELECT count(*) AS n FROM a JOIN c ON a.user_id = c.user_id",
+                  f"SELECT count(DISTINCT user_id) AS n FROM ({of_all})"]:
+        assert lake.json(query) == lake.json(query, "--no-index"), query
+    warned = lake.run("sql", "-c", "SELECT count(DISTINCT user_id) FROM c").err
+    assert "warning: table `c`" in warned and "compact" in warned, warned
+    damaged = lake.run("domain", "check", "users", code=1)
+    for table in tables:
+        assert f"table `{table}`" in damaged.out, damaged
+        lake.run("table", "check", table, code=1)
+
+
+def a_lost_run_is_refused_before_ids_are_given_twice(lake, folder):
+    _three_tables(lake, folder)
+    runs = sorted((lake.path / "_uplake/domains/users").glob("0*.run"))
+    lost = runs[-1].read_bytes()
+    runs[-1].unlink()
+    _refused_until_mended(lake, folder, ["c"])
+    runs[-1].write_bytes(lost)
+    lake.load("a", folder / "more.parquet")
+    lake.run("domain", "check", "users")
+    _check_ids(lake, "a", "b", "c")
+
+
+def a_domain_from_an_older_copy_is_refused_even_once_it_is_as_long(lake, folder):
+    _three_tables(lake, folder)
+    domains, older = lake.path / "_uplake/domains", folder / "older"
+    shutil.copytree(domains, older)
+    (older / "users" / sorted(path.name for path in older.rglob("0*.run"))[-1]).unlink()
+    # The copy is restored without the tables, and others load into it: then c is back.
+    shutil.move(lake.folder("c"), folder / "c")
+    shutil.rmtree(domains)
+    shutil.copytree(older, domains)
+    lake.load("b", folder / "more.parquet")
+    shutil.move(folder / "c", lake.folder("c"))
+    _refused_until_mended(lake, folder, ["c"])
+    # Without a copy: new numbers for all.
+    shutil.rmtree(domains)
+    lake.load("a", folder / "more.parquet")
+    for table in ["a", "b", "c"]:
+        lake.run("table", "compact", table)
+        lake.run("table", "check", table)
+    lake.run("domain", "check", "users")
+    _check_ids(lake, "a", "b", "c")
+    plan = lake.run("sql", "-c", "EXPLAIN SELECT count(*) FROM a JOIN c ON a.user_id = c.user_id").out
+    assert "__id_user_id" in plan, plan
+
+
+def compaction_keeps_how_far_a_domain_went(lake, folder):
+    _three_tables(lake, folder)
+    lake.load("c", folder / "more.parquet")
+    lake.run("table", "compact", "c")
+    last = sorted((lake.path / "_uplake/domains/users").glob("0*.run"))[-1]
+    last.unlink()
+    lake.refused("load", "a", folder / "more.parquet", says=["table `c`", "3500 keys"])

@@ -18,6 +18,7 @@
 //! | `local`, `frame` | the local folder; bytes of its key file |
 //! | `index_file`, `key_file` | index and keys that are read when they are asked for |
 //! | `maintain` | describe, check, rebuild, compact, vacuum |
+//! | `mark` | points of the log that tables keep, and what has become of them |
 //! | `keys`, `decimals`, `hash` | batches of keys, also of numbers; their order and hashes |
 //!
 //! # Invariants
@@ -46,6 +47,7 @@ mod keys;
 mod local;
 mod log;
 mod maintain;
+mod mark;
 mod run;
 
 pub use decimals::{Decimals, parse_decimal};
@@ -55,6 +57,7 @@ pub use keys::{Columnar, Keys, MAX_KEY_BYTES, Offset};
 pub use local::LocalState;
 pub use log::{check_name, list, log_folder};
 pub use maintain::{CheckReport, Description, Vacuumed};
+pub use mark::{Mark, Marked};
 pub use run::MAX_IDS;
 
 impl Domain {

@@ -9,12 +9,13 @@ use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result as DfResult};
-use futures::future::{Either, join_all, select, try_join_all};
+use futures::future::{Either, join_all, select, try_join, try_join_all};
 use tokio::sync::mpsc::Sender;
-use uplake_table::{AsOf, Lake, Snapshot, TableError};
+use uplake_table::{AsOf, Lake, LostIds, Snapshot, TableError};
 
 use crate::provider::LakeTable;
 use crate::statement::split_version;
+use crate::warnings::Warnings;
 
 /// Snapshots kept so that a statement on an unchanged table does not read its log again.
 const CACHED_TABLES: usize = 256;
@@ -45,6 +46,7 @@ pub(crate) struct LakeCatalog {
     statements: AtomicU64,
     /// Who wants to hear of snapshots that are new.
     listener: Mutex<Option<Sender<Arc<LakeTable>>>>,
+    warnings: Arc<Warnings>,
 }
 
 /// Before the first statement.
@@ -79,17 +81,20 @@ impl Belief {
         let (lake, asked) = (lake.clone(), tables.clone());
         let changed = SpawnedTask::spawn(async move {
             let look = asked.iter().map(async |(name, table)| {
-                let is_latest = lake.is_latest(table.snapshot()).await;
-                is_latest.map(|is_latest| (!is_latest).then(|| name.clone()))
+                let snapshot = table.snapshot();
+                let (is_latest, lost) =
+                    try_join(lake.is_latest(snapshot), lake.lost_ids(snapshot)).await?;
+                Ok((!is_latest || !lost.is_empty()).then(|| name.clone()))
             });
-            try_join_all(look).await.map(|changed| changed.into_iter().flatten().collect())
+            let found: uplake_table::Result<Vec<_>> = try_join_all(look).await;
+            found.map(|changed| changed.into_iter().flatten().collect())
         });
         Self { tables, changed, _domains }
     }
 }
 
 impl LakeCatalog {
-    pub fn new(lake: Lake, as_of: AsOf) -> Self {
+    pub fn new(lake: Lake, as_of: AsOf, warnings: Arc<Warnings>) -> Self {
         Self {
             lake,
             as_of,
@@ -98,6 +103,7 @@ impl LakeCatalog {
             names: Mutex::default(),
             statements: AtomicU64::new(1),
             listener: Mutex::default(),
+            warnings,
         }
     }
 
@@ -111,7 +117,8 @@ impl LakeCatalog {
             let Some(table) = table? else { continue };
             pinned.insert(table.snapshot().table().to_owned(), table);
         }
-        Ok(Self { pinned, ..Self::new(self.lake.clone(), self.as_of.clone()) })
+        let (lake, warnings) = (self.lake.clone(), Arc::clone(&self.warnings));
+        Ok(Self { pinned, ..Self::new(lake, self.as_of.clone(), warnings) })
     }
 
     /// Pinned tables and their versions, by name.
@@ -210,6 +217,7 @@ impl LakeCatalog {
             // Says which tables there are.
             None => {
                 let snapshot = self.lake.snapshot(split_version(name).0, &self.as_of).await?;
+                let snapshot = self.believed(snapshot).await;
                 Ok(Arc::new(LakeTable::new(self.lake.clone(), snapshot)))
             }
         }
@@ -248,10 +256,28 @@ impl LakeCatalog {
             }
             snapshot => (asked.to_owned(), snapshot?),
         };
+        let snapshot = self.believed(snapshot).await;
         if as_of == AsOf::Latest {
             return Ok(Some(self.keep(&table, snapshot, checked)));
         }
         Ok(Some(Arc::new(LakeTable::new(self.lake.clone(), snapshot))))
+    }
+
+    /// A snapshot that was read, without ids that their domain has no more.
+    async fn believed(&self, snapshot: Snapshot) -> Snapshot {
+        let domains = match self.lake.lost_ids(&snapshot).await {
+            Ok(lost) => {
+                for lost in &lost {
+                    let warning =
+                        format!("{lost}. Keys are compared, which is slower. {}", LostIds::REMEDY);
+                    self.warnings.add(&format!("ids of {}", lost.table), &warning);
+                }
+                lost.into_iter().map(|lost| lost.domain).collect()
+            }
+            // Nobody knows, and the keys are in the files, too.
+            Err(_) => snapshot.id_domains().iter().map(|spec| spec.domain.clone()).collect(),
+        };
+        snapshot.without_ids_of(domains)
     }
 
     /// Keeps a newest snapshot.

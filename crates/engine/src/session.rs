@@ -194,8 +194,9 @@ impl Session {
             threads: options.threads,
             clock: Arc::clone(&options.clock),
         };
-        let catalog = Arc::new(LakeCatalog::new(lake.clone(), options.as_of.clone()));
         let warnings = Arc::new(Warnings::default());
+        let (of_lake, as_of) = (lake.clone(), options.as_of.clone());
+        let catalog = Arc::new(LakeCatalog::new(of_lake, as_of, Arc::clone(&warnings)));
         let repairs = Arc::new(Repairs::default());
         let settings = Settings { timeout: options.timeout };
         let config = session_config(options.threads, &budget);

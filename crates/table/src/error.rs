@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use uplake_objectio::missing_credentials;
 
+use crate::id_domain::LostIds;
+
 /// Everything the crate reports. Messages name the remedy; variants carry the facts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -86,6 +88,12 @@ pub enum TableError {
     /// An id domain cannot be used.
     #[error(transparent)]
     Domain(Box<uplake_domain::DomainError>),
+    /// A table has ids that its domain has no more.
+    #[error(
+        "{lost}. New keys would get ids of others, so nothing was written. {}",
+        LostIds::REMEDY
+    )]
+    LostIds { lost: Box<LostIds> },
     /// Keys of a column cannot have ids.
     #[error("column `{column}`: {source}")]
     Keys { column: String, source: Box<uplake_domain::DomainError> },

@@ -46,7 +46,7 @@ mod write;
 pub use commit::{TableDefinition, create_table};
 pub use decode::{BadRow, InputFile, Progress, TextOptions, describe_schema, expand_inputs};
 pub use error::{Result, TableError};
-pub use id_domain::{DomainProgress, ID_PREFIX, IdDomainSpec, ReportDomain, id_column};
+pub use id_domain::{DomainProgress, ID_PREFIX, IdDomainSpec, LostIds, ReportDomain, id_column};
 pub use id_sets::StoredIdSet;
 pub use index::{Answered, Fallback, FileRows, IndexCache, IndexKind, IndexSpec, Question};
 pub use lake::{AsOf, Lake, check_table_name};

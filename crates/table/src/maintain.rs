@@ -22,7 +22,7 @@ use uplake_objectio::Store;
 
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
-use crate::id_domain::IdColumns;
+use crate::id_domain::{IdColumns, IdDomainSpec, LostIds};
 use crate::int96::reader_metadata;
 use crate::lake::Lake;
 use crate::load::on_thread;
@@ -80,12 +80,13 @@ pub async fn compact(
     base: &Snapshot,
     options: &CompactOptions,
 ) -> Result<CompactSummary> {
-    let groups = compaction_groups(base);
+    let replaced = lake.replaced_ids(base).await?;
+    let groups = compaction_groups(base, &replaced);
     if groups.is_empty() {
         return Ok(CompactSummary::default());
     }
     let lock = lake.lock_for_writing(base.table()).await?;
-    let done = compact_groups(lake, base, groups, options).await;
+    let done = compact_groups(lake, base, groups, &replaced, options).await;
     lock.release().await;
     done
 }
@@ -94,6 +95,7 @@ async fn compact_groups(
     lake: &Lake,
     base: &Snapshot,
     groups: Vec<Vec<DataFile>>,
+    replaced: &[String],
     options: &CompactOptions,
 ) -> Result<CompactSummary> {
     let layout = Layout::of(base);
@@ -102,7 +104,7 @@ async fn compact_groups(
     let writer = Arc::new(TableWriter::new(lake, layout, Handle::current(), 0, options.now_millis));
     let merged: Vec<DataFile> = groups.iter().flatten().cloned().collect();
     check_removable(base.table(), &merged)?;
-    writer.ids().keep_ids_of(&merged).await?;
+    writer.ids().keep_ids_of(&merged, replaced).await?;
     let (work, threads) = (Arc::clone(&writer), options.threads);
     let schema = file_schema(base);
     let partition_columns = base.partition_columns().to_vec();
@@ -167,8 +169,8 @@ fn file_schema(base: &Snapshot) -> SchemaRef {
     Arc::new(Schema::new(kept))
 }
 
-/// Per partition, the files worth merging.
-fn compaction_groups(base: &Snapshot) -> Vec<Vec<DataFile>> {
+/// Per partition, the files worth merging. `replaced`: logs whose ids are made anew.
+fn compaction_groups(base: &Snapshot, replaced: &[String]) -> Vec<Vec<DataFile>> {
     let mut partitions: BTreeMap<Vec<Option<String>>, Vec<DataFile>> = BTreeMap::new();
     for file in base.files() {
         let key = base
@@ -185,7 +187,9 @@ fn compaction_groups(base: &Snapshot) -> Vec<Vec<DataFile>> {
         sources.collect::<HashSet<_>>().len() > 1
     });
     let lacks_ids = |f: &DataFile| {
-        mixed || base.id_domains().iter().any(|spec| !f.ids.contains_key(&spec.column))
+        let source = |spec: &IdDomainSpec| f.ids.get(&spec.column);
+        let lacks = |spec| source(spec).is_none_or(|source| replaced.contains(source));
+        mixed || base.id_domains().iter().any(lacks)
     };
     let lead = sort_by.first();
     partitions
@@ -703,6 +707,8 @@ pub struct CheckReport {
     pub findings: Vec<CheckFinding>,
     /// Indexes that are missing or damaged: queries are slower, never wrong.
     pub index_findings: Vec<CheckFinding>,
+    /// Ids that their domains have no more: keys are compared instead, and no rows can be added.
+    pub lost_ids: Vec<LostIds>,
 }
 
 /// Reads every data file to its last page and compares it with the log; reads the indexes, too.
@@ -710,12 +716,13 @@ pub struct CheckReport {
 /// # Errors
 /// Only for what stops the check itself; damaged files are findings.
 pub async fn check(lake: &Lake, base: &Snapshot) -> Result<CheckReport> {
+    let lost_ids = lake.lost_ids(base).await?;
     let store = Arc::clone(lake.storage());
     let runtime = Handle::current();
     let (files, schema) = (base.files().to_vec(), file_schema(base));
     let indexes = base.indexes().to_vec();
     on_thread(move || {
-        let mut report = CheckReport::default();
+        let mut report = CheckReport { lost_ids, ..CheckReport::default() };
         let mut seen: HashMap<&str, ()> = HashMap::new();
         for file in &files {
             report.files += 1;

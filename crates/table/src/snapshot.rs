@@ -4,7 +4,7 @@
 //! - A snapshot never changes. Reading it twice reads the same rows.
 //! - A table that uses a feature we would read wrongly is refused when the snapshot is made.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
@@ -15,9 +15,10 @@ use deltalake_core::{DeltaTable, DeltaTableBuilder, DeltaTableError};
 use futures::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::path::Path;
+use uplake_domain::Mark;
 
 use crate::error::{Result, TableError};
-use crate::id_domain::{self, IdDomainSpec, id_column, id_field};
+use crate::id_domain::{self, DomainMark, IdDomainSpec, id_column, id_field};
 use crate::index::{self, IndexSpec, parse_property};
 use crate::lake::{AsOf, CommitStamp, Lake, commit_path};
 use crate::log_reader::LogReader;
@@ -36,6 +37,9 @@ pub(crate) const PRIMARY_KEY: &str = "uplake.primaryKey";
 
 /// Tag of an Add action: where the file's ids are from, `column:domain:log`, comma separated.
 pub(crate) const IDS_TAG: &str = "uplake.ids";
+/// Tag of an Add action: how far the log of each of these domains went, `column:run:nonce:keys`, comma
+/// separated.
+pub(crate) const ID_MARKS_TAG: &str = "uplake.idMarks";
 
 /// Tag of an Add action: the file's CRC-32, eight hexadecimal digits.
 pub(crate) const CRC32_TAG: &str = "uplake.crc32";
@@ -56,6 +60,8 @@ pub struct Snapshot {
     primary_key: Vec<String>,
     id_domains: Vec<IdDomainSpec>,
     files: Arc<Vec<DataFile>>,
+    /// Domains whose ids are not to be believed.
+    lost_domains: Vec<String>,
     prefix: Path,
     /// Tells a table from a later one of its name.
     stamp: Option<CommitStamp>,
@@ -84,6 +90,8 @@ pub struct DataFile {
     pub crc32: Option<u32>,
     /// Columns whose ids are in the file for every key -> the domain and log they are from.
     pub ids: HashMap<String, String>,
+    /// Of these columns, how far the domain's log went when the file was written.
+    pub(crate) id_marks: HashMap<String, Mark>,
 }
 
 /// What the log says about one column of one file. Bounds hold for every value, but need not be values.
@@ -223,6 +231,7 @@ impl Snapshot {
             primary_key: primary_key.unwrap_or_default(),
             id_domains,
             files: Arc::new(files),
+            lost_domains: Vec::new(),
             prefix,
         })
     }
@@ -280,7 +289,43 @@ impl Snapshot {
         let spec = self.id_domains.iter().find(|spec| spec.column == column)?;
         let same = self.files.iter().all(|f| f.ids.get(column) == Some(first));
         let ours = first.strip_prefix(spec.domain.as_str()).is_some_and(|r| r.starts_with(':'));
-        (same && ours).then_some(first)
+        (same && ours && !self.lost_domains.contains(&spec.domain)).then_some(first)
+    }
+
+    /// The same without the ids of these domains, which are not to be believed: keys are compared instead.
+    #[must_use]
+    pub fn without_ids_of(mut self, domains: Vec<String>) -> Self {
+        self.lost_domains = domains;
+        self
+    }
+
+    /// How far the logs went that the ids are from, of those that are believed.
+    pub(crate) fn id_marks(&self) -> Vec<DomainMark> {
+        let mut newest: HashMap<(&str, u128), HashSet<Mark>> = HashMap::new();
+        for (file, spec) in
+            self.files.iter().flat_map(|f| self.id_domains.iter().map(move |s| (f, s)))
+        {
+            let source = file.ids.get(&spec.column).and_then(|source| source.split_once(':'));
+            let log = source.and_then(|(_, log)| u128::from_str_radix(log, 16).ok());
+            let (Some(log), Some(mark)) = (log, file.id_marks.get(&spec.column)) else { continue };
+            if self.lost_domains.contains(&spec.domain) {
+                continue;
+            }
+            let marks = newest.entry((&spec.domain, log)).or_default();
+            // Two of one run, of different logs, cannot both be kept.
+            let run = marks.iter().next().map_or(0, |other| other.run);
+            if mark.run > run {
+                marks.clear();
+            }
+            if mark.run >= run {
+                marks.insert(*mark);
+            }
+        }
+        let of_log = |((domain, log), marks): ((&str, u128), HashSet<Mark>)| {
+            let domain = domain.to_owned();
+            marks.into_iter().map(move |mark| DomainMark { domain: domain.clone(), log, mark })
+        };
+        newest.into_iter().flat_map(of_log).collect()
     }
 
     /// The columns as any Delta reader sees them: [`Self::schema`], then the columns of ids.
@@ -459,6 +504,9 @@ async fn data_files(
             stats: add.stats,
             crc32: tag(CRC32_TAG).and_then(|hex| u32::from_str_radix(&hex, 16).ok()),
             ids: tag(IDS_TAG).map(|text| id_domain::parse_tag(&text)).unwrap_or_default(),
+            id_marks: tag(ID_MARKS_TAG)
+                .map(|text| id_domain::parse_marks(&text))
+                .unwrap_or_default(),
         });
     }
     // The log replays newest first; a fixed order makes plans and reports repeatable.

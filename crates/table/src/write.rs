@@ -39,7 +39,7 @@ use crate::id_domain::{IdColumns, IdDomainSpec, id_column};
 use crate::index::{IndexBuilder, IndexSpec, index_path};
 use crate::lake::Lake;
 use crate::primary_key::{OnConflict, without_repeats};
-use crate::snapshot::{CRC32_TAG, IDS_TAG, Snapshot};
+use crate::snapshot::{CRC32_TAG, ID_MARKS_TAG, IDS_TAG, Snapshot};
 use crate::stats;
 
 /// Rows of a row group: enough that one is worth a request of several MiB, few enough that a
@@ -411,6 +411,9 @@ impl TableWriter {
         let mut tags = HashMap::from([(CRC32_TAG.to_owned(), Some(format!("{crc32:08x}")))]);
         if let Some(ids) = self.ids.tag() {
             tags.insert(IDS_TAG.to_owned(), Some(ids));
+        }
+        if let Some(marks) = self.ids.marks(&self.runtime) {
+            tags.insert(ID_MARKS_TAG.to_owned(), Some(marks));
         }
         let add = Add {
             path: relative.clone(),

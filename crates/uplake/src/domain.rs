@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use uplake_table::{DomainDescription, DomainProgress, Lake};
+use uplake_table::{DomainDescription, DomainProgress, Lake, LostIds};
 
 use crate::LakeArgs;
 use crate::environment::{self, now_millis};
@@ -95,6 +95,14 @@ pub async fn run(args: DomainArgs) -> Result<()> {
                 bail!(
                     "id domain `{domain}` is damaged; restore its folder from a copy of the lake"
                 );
+            }
+            let lost = lake.tables_with_lost_ids().await?.into_iter();
+            let lost: Vec<LostIds> = lost.filter(|lost| lost.domain == domain).collect();
+            for lost in &lost {
+                println!("{lost}");
+            }
+            if !lost.is_empty() {
+                bail!("id domain `{domain}` lacks keys that tables have. {}", LostIds::REMEDY);
             }
             println!("the domain is sound");
             Ok(())

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use chrono::DateTime;
 use clap::{Args, Subcommand};
 use uplake_table::{
-    AsOf, CompactOptions, IndexSpec, Lake, ReindexOptions, ReindexSummary, Snapshot, WarmOptions,
-    Warmed, check, compact, reindex, type_name, vacuum, warm,
+    AsOf, CompactOptions, IndexSpec, Lake, LostIds, ReindexOptions, ReindexSummary, Snapshot,
+    WarmOptions, Warmed, check, compact, reindex, type_name, vacuum, warm,
 };
 
 use crate::LakeArgs;
@@ -168,6 +168,12 @@ pub async fn run(args: TableArgs) -> Result<()> {
                 report.rows,
                 bytes_text(report.bytes)
             );
+            for lost in &report.lost_ids {
+                println!("{lost}");
+            }
+            if !report.lost_ids.is_empty() && report.findings.is_empty() {
+                bail!("the rows are sound, but not their ids. {}", LostIds::REMEDY);
+            }
             match (report.findings.len(), report.index_findings.len()) {
                 (0, 0) => {
                     println!("the table is sound");

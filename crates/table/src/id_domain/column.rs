@@ -7,7 +7,7 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::{Schema, SchemaRef};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
-use uplake_domain::{Columnar, Domain, DomainError};
+use uplake_domain::{Columnar, Domain, DomainError, Mark};
 
 use crate::error::{Result, TableError};
 use crate::id_domain::{IdDomainSpec, id_field, tag};
@@ -32,6 +32,8 @@ struct IdColumn {
     domain: OnceCell<Arc<Domain>>,
     /// Which log the ids of the written files are from.
     log: OnceLock<u128>,
+    /// How far the log went when the files were written whose ids are kept.
+    kept: OnceLock<Mark>,
 }
 
 impl IdColumns {
@@ -43,6 +45,7 @@ impl IdColumns {
                 spec: spec.clone(),
                 domain: OnceCell::new(),
                 log: OnceLock::new(),
+                kept: OnceLock::new(),
             })
         };
         let columns: Vec<IdColumn> = specs.iter().filter_map(column).collect();
@@ -76,11 +79,12 @@ impl IdColumns {
         Ok(domain)
     }
 
-    /// Ids of the files to merge are kept if they are all from one log; else the domains are
-    /// opened, and ids of other logs are made anew.
-    pub async fn keep_ids_of(&self, files: &[DataFile]) -> Result<()> {
+    /// Ids of the files to merge are kept if they are all from one log, which is not `replaced`; else
+    /// the domains are opened, and ids of other logs are made anew.
+    pub async fn keep_ids_of(&self, files: &[DataFile], replaced: &[String]) -> Result<()> {
         for column in &self.columns {
             let first = files.first().and_then(|f| f.ids.get(&column.spec.column));
+            let first = first.filter(|source| !replaced.contains(source));
             let log = first.and_then(|source| {
                 let (domain, log) = source.split_once(':')?;
                 let log = u128::from_str_radix(log, 16).ok()?;
@@ -90,6 +94,10 @@ impl IdColumns {
             match log.filter(|_| files.iter().all(same)) {
                 Some(log) => {
                     column.log.get_or_init(|| log);
+                    let marks = files.iter().filter_map(|f| f.id_marks.get(&column.spec.column));
+                    if let Some(newest) = marks.max_by_key(|mark| mark.run) {
+                        column.kept.get_or_init(|| *newest);
+                    }
                 }
                 None => {
                     self.domain(column).await?;
@@ -112,6 +120,17 @@ impl IdColumns {
         let ids: Option<Vec<(&IdDomainSpec, u128)>> =
             self.columns.iter().map(|c| Some((&c.spec, *c.log.get()?))).collect();
         ids.filter(|ids| !ids.is_empty()).map(|ids| tag(ids.into_iter()))
+    }
+
+    /// The tag that says how far the logs went; `None` without id columns. Called outside the async runtime.
+    pub fn marks(&self, runtime: &Handle) -> Option<String> {
+        let mark = |column: &IdColumn| {
+            let now = column.domain.get().map(|domain| runtime.block_on(domain.mark()));
+            let mark = now.or_else(|| column.kept.get().copied())?;
+            Some(format!("{}:{mark}", column.spec.column))
+        };
+        let marks: Vec<String> = self.columns.iter().filter_map(mark).collect();
+        (!marks.is_empty()).then(|| marks.join(","))
     }
 
     /// The batches with their ids; keys that have none get one. Called outside the async runtime.

@@ -9,19 +9,24 @@
 //! - A NULL key has a NULL id; every other key of a tagged file has the id its domain gives it.
 //! - The tag of a data file names domain and log. Files without it, or of another log, may be
 //!   written by anybody: their ids are not believed, and compaction makes them anew.
+//! - A second tag has how far each log went. Nothing is numbered in a domain that has lost ids of a
+//!   table, and the ids of that table are not believed.
 //! - The local folder of a domain is derived; whatever is wrong with it is a warning.
 //!
 //! # Not here
 //! How ids are given (`uplake-domain`); who uses them in a query (`engine`).
 
 mod column;
+mod marks;
 mod open;
 mod spec;
 
 pub(crate) use column::IdColumns;
+pub(crate) use marks::DomainMark;
+pub use marks::LostIds;
 pub(crate) use open::OpenDomains;
 pub use open::{DomainProgress, ReportDomain};
 pub use spec::{ID_PREFIX, IdDomainSpec, id_column};
 pub(crate) use spec::{
-    check_specs, id_field, is_id_column, parse_property, parse_tag, property, tag,
+    check_specs, id_field, is_id_column, parse_marks, parse_property, parse_tag, property, tag,
 };

@@ -1,14 +1,15 @@
 //! The id domains that a process has open.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use tokio::sync::Mutex;
 use uplake_domain::{Domain, DomainError, Options, Progress, list};
 
 use crate::error::{Result, TableError};
+use crate::id_domain::DomainMark;
 use crate::lake::{Lake, Place};
 
 /// Of a domain's dictionary in memory: 25 million keys of 32 bytes. Keys of a larger one stay in the
@@ -38,6 +39,10 @@ pub(crate) struct OpenDomains {
     cache: Option<PathBuf>,
     report: Option<ReportDomain>,
     open: Mutex<HashMap<String, Arc<Domain>>>,
+    /// Marks of tables that were found in their logs.
+    pub(crate) kept_marks: std::sync::Mutex<HashSet<DomainMark>>,
+    /// Logs that have the marks of all tables.
+    vouched: std::sync::Mutex<HashSet<u128>>,
 }
 
 impl fmt::Debug for OpenDomains {
@@ -48,7 +53,15 @@ impl fmt::Debug for OpenDomains {
 
 impl OpenDomains {
     pub fn new(cache: Option<PathBuf>, report: Option<ReportDomain>) -> Self {
-        Self { cache, report, open: Mutex::default() }
+        Self { cache, report, ..Self::default() }
+    }
+
+    pub(crate) fn is_vouched(&self, log: u128) -> bool {
+        self.vouched.lock().unwrap_or_else(PoisonError::into_inner).contains(&log)
+    }
+
+    pub(crate) fn vouch(&self, log: u128) {
+        self.vouched.lock().unwrap_or_else(PoisonError::into_inner).insert(log);
     }
 }
 
@@ -111,10 +124,17 @@ impl Lake {
     }
 
     /// The same for those who give ids: the domain is made if it does not exist.
+    ///
+    /// # Errors
+    /// Also [`TableError::LostIds`], before anything is given twice.
     pub(crate) async fn domain_for_writing(&self, name: &str) -> Result<Arc<Domain>> {
         match self.domain(name).await {
             Err(TableError::Domain(error)) if matches!(*error, DomainError::Missing { .. }) => {}
-            found => return found,
+            found => {
+                let domain = found?;
+                self.check_ids_of_all(&domain, name).await?;
+                return Ok(domain);
+            }
         }
         self.initialise().await?;
         let mut open = self.domains().open.lock().await;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use uplake_domain::check_name;
+use uplake_domain::{Mark, check_name};
 
 use crate::error::{Result, TableError};
 use crate::schema::type_name;
@@ -96,6 +96,12 @@ pub(crate) fn parse_tag(text: &str) -> HashMap<String, String> {
         Some((column.to_owned(), source.to_owned()))
     };
     text.split(',').filter_map(one).collect()
+}
+
+/// Column to mark of a tag that has `column:mark`, comma separated.
+pub(crate) fn parse_marks(text: &str) -> HashMap<String, Mark> {
+    let marks = parse_tag(text).into_iter();
+    marks.filter_map(|(column, mark)| Some((column, mark.parse().ok()?))).collect()
 }
 
 /// Can these columns have ids?

@@ -558,6 +558,7 @@ mod tests {
     fn data_file() -> DataFile {
         DataFile {
             ids: HashMap::new(),
+            id_marks: HashMap::new(),
             path: "part-0.parquet".to_owned(),
             store_path: Path::from("t/part-0.parquet"),
             index_path: Path::from("t/part-0.parquet.idx"),
