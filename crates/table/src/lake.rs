@@ -27,6 +27,7 @@ use url::Url;
 use crate::error::{Result, TableError};
 use crate::id_domain::{OpenDomains, ReportDomain};
 use crate::log_reader::LogReader;
+use crate::sealed::SealedLog;
 use crate::snapshot::Snapshot;
 use crate::vacuum;
 
@@ -468,7 +469,8 @@ impl Lake {
     }
 
     pub(crate) fn log_store(&self, name: &str) -> Result<LogStoreRef> {
-        logstore_with(Arc::clone(&self.store), &self.table_url(name)?, StorageConfig::default())
+        let sealed = Arc::new(SealedLog::new(Arc::clone(&self.store)));
+        logstore_with(sealed, &self.table_url(name)?, StorageConfig::default())
             .map_err(|e| TableError::delta(name, e))
     }
 

@@ -37,6 +37,7 @@ mod primary_key;
 mod reindex;
 mod remembered;
 mod schema;
+mod sealed;
 mod snapshot;
 mod stats;
 mod vacuum;

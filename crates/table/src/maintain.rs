@@ -27,6 +27,7 @@ use crate::int96::reader_metadata;
 use crate::lake::Lake;
 use crate::load::on_thread;
 use crate::reindex::check_index;
+use crate::sealed::{DamagedCommit, damaged_commits};
 use crate::snapshot::{DataFile, Snapshot};
 use crate::write::{ENCODE_ROWS, Layout, ROW_GROUP_ROWS, TableWriter, sort_order};
 use crate::write_stream::{check_removable, remove_action};
@@ -711,18 +712,25 @@ pub struct CheckReport {
     pub lost_ids: Vec<LostIds>,
 }
 
-/// Reads every data file to its last page and compares it with the log; reads the indexes, too.
+/// Reads every data file to its last page and compares it with the log; reads the log's commits, also those
+/// that a checkpoint stands for, and the indexes, too.
 ///
 /// # Errors
 /// Only for what stops the check itself; damaged files are findings.
 pub async fn check(lake: &Lake, base: &Snapshot) -> Result<CheckReport> {
     let lost_ids = lake.lost_ids(base).await?;
+    let damaged = damaged_commits(lake, base.table()).await?.into_iter();
+    let of_log = |damaged: DamagedCommit| CheckFinding {
+        path: format!("_delta_log/{}", damaged.file),
+        problem: format!("is damaged: {}", damaged.what),
+    };
+    let findings: Vec<CheckFinding> = damaged.map(of_log).collect();
     let store = Arc::clone(lake.storage());
     let runtime = Handle::current();
     let (files, schema) = (base.files().to_vec(), file_schema(base));
     let indexes = base.indexes().to_vec();
     on_thread(move || {
-        let mut report = CheckReport { lost_ids, ..CheckReport::default() };
+        let mut report = CheckReport { lost_ids, findings, ..CheckReport::default() };
         let mut seen: HashMap<&str, ()> = HashMap::new();
         for file in &files {
             report.files += 1;

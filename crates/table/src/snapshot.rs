@@ -22,6 +22,7 @@ use crate::id_domain::{self, DomainMark, IdDomainSpec, id_column, id_field};
 use crate::index::{self, IndexSpec, parse_property};
 use crate::lake::{AsOf, CommitStamp, Lake, commit_path};
 use crate::log_reader::LogReader;
+use crate::sealed::{DamagedCommit, SealedLog};
 
 /// Table property: the columns rows are sorted by inside each file, comma separated.
 pub(crate) const CLUSTER_BY: &str = "uplake.clusterBy";
@@ -157,9 +158,10 @@ impl Snapshot {
             Some(log) => Arc::<LogReader>::clone(log),
             None => Arc::clone(lake.store()),
         };
+        let store = Arc::new(SealedLog::new(store));
         let builder = DeltaTableBuilder::from_url(lake.table_url(table)?)
             .map_err(delta)?
-            .with_storage_backend(store, lake.table_url(table)?);
+            .with_storage_backend(Arc::<SealedLog>::clone(&store), lake.table_url(table)?);
         let builder = match as_of {
             AsOf::Latest => builder,
             AsOf::Version(version) => builder.with_version(*version),
@@ -170,7 +172,13 @@ impl Snapshot {
                 builder.with_timestamp(instant)
             }
         };
-        let loaded = builder.load().await.map_err(|e| explain_load(table, as_of, e))?;
+        let explain = |error| match store.take_damage() {
+            Some(DamagedCommit { file, what }) => {
+                TableError::DamagedLog { table: table.to_owned(), file, what }
+            }
+            None => explain_load(table, as_of, error),
+        };
+        let loaded = builder.load().await.map_err(explain)?;
         if let AsOf::TimestampMillis(asked) = as_of {
             check_not_before(table, &loaded, *asked)?;
         }

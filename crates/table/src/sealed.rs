@@ -1,0 +1,315 @@
+//! Commits that say of themselves whether they are whole.
+//!
+//! A commit file that is cut at the end of a line, or that changed places with another, is one like
+//! any other to a reader of Delta logs: rows vanish, or come back. [`SealedLog`] stands between the log
+//! and its store. A commit that is written gets a checksum of its name and all its bytes, as one more
+//! field of its `commitInfo`, which every reader ignores; a commit that is read is compared with it.
+//!
+//! # Invariants
+//! - Commits without a seal are other writers' and are read; not if they are empty or cut within a line.
+//! - The rest of a sealed commit is what it would be without: cutting out the seal gives those bytes.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+};
+use serde::de::IgnoredAny;
+
+use crate::error::{Result, TableError};
+use crate::lake::{Lake, is_commit_name};
+
+type StoreResult<T> = object_store::Result<T>;
+
+/// The field, up to its value: eight hexadecimal digits and a quotation mark.
+const SEAL: &[u8] = b",\"uplakeSeal\":\"";
+const SEAL_DIGITS: usize = 8;
+const COMMIT_INFO: &[u8] = b"{\"commitInfo\":{";
+
+/// A commit file is not what was written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the commit {file} is damaged: {what}")]
+pub(crate) struct DamagedCommit {
+    pub file: String,
+    pub what: &'static str,
+}
+
+/// Reads all commits of a table's log; those that are damaged.
+///
+/// # Errors
+/// [`TableError::Store`] if the log cannot be listed, or a commit not be read.
+pub(crate) async fn damaged_commits(lake: &Lake, table: &str) -> Result<Vec<DamagedCommit>> {
+    let folder = lake.path_of(&format!("{table}/_delta_log"))?;
+    let failed = |error| TableError::store(format!("reading the log of table `{table}`"), error);
+    let listed = lake.store().list(Some(&folder)).map_ok(|object| object.location);
+    let mut commits: Vec<Path> = listed.try_collect().await.map_err(failed)?;
+    commits.retain(|path| commit_name(path).is_some());
+    commits.sort();
+    let log = SealedLog::new(Arc::clone(lake.store()));
+    let mut damaged = Vec::new();
+    for commit in commits {
+        match log.commit(&commit, GetOptions::default()).await {
+            Ok(_) => {}
+            Err(error) => damaged.push(log.take_damage().ok_or_else(|| failed(error))?),
+        }
+    }
+    Ok(damaged)
+}
+
+/// A store whose commits are sealed when they are written, and looked at when they are read.
+#[derive(Debug)]
+pub(crate) struct SealedLog {
+    store: Arc<dyn ObjectStore>,
+    /// What was found last; the errors of those who read the log for us do not say what they come from.
+    damage: Mutex<Option<DamagedCommit>>,
+}
+
+/// The name of a commit file in a log; `None` for others.
+fn commit_name(path: &Path) -> Option<&str> {
+    path.filename().filter(|name| is_commit_name(name) && name.ends_with(".json"))
+}
+
+/// The commit with its seal; as it is without a `commitInfo` that comes first.
+fn sealed(name: &str, commit: &[u8]) -> Vec<u8> {
+    let line = commit.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let mut out = Vec::with_capacity(commit.len() + SEAL.len() + SEAL_DIGITS + 1);
+    let Some(info) = line.strip_suffix(b"}}").filter(|info| is_open(info)) else {
+        return commit.to_vec();
+    };
+    out.extend_from_slice(info);
+    out.extend_from_slice(SEAL);
+    out.extend_from_slice(format!("{:08x}\"", checksum(name, &[commit])).as_bytes());
+    out.extend_from_slice(&commit[info.len()..]);
+    out
+}
+
+/// Has a `commitInfo` without its closing brackets other fields?
+fn is_open(info: &[u8]) -> bool {
+    info.len() > COMMIT_INFO.len() && info.starts_with(COMMIT_INFO)
+}
+
+fn checksum(name: &str, parts: &[&[u8]]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(name.as_bytes());
+    parts.iter().for_each(|part| hasher.update(part));
+    hasher.finalize()
+}
+
+/// What is wrong with the bytes of a commit.
+fn check(name: &str, commit: &[u8]) -> std::result::Result<(), &'static str> {
+    let mut lines = commit.split(|byte| *byte == b'\n');
+    let first = lines.next().unwrap_or_default();
+    if let Some(at) = first.windows(SEAL.len()).rposition(|bytes| bytes == SEAL) {
+        let value = at + SEAL.len();
+        let rest = commit.get(value + SEAL_DIGITS + 1..).unwrap_or_default();
+        let expected = format!("{:08x}\"", checksum(name, &[&commit[..at], rest]));
+        return match commit[value..].starts_with(expected.as_bytes()) {
+            true => Ok(()),
+            false => Err("its checksum is another than it says"),
+        };
+    }
+    let last = commit.split(|byte| *byte == b'\n').rfind(|line| !line.trim_ascii().is_empty());
+    match last.map(serde_json::from_slice::<IgnoredAny>) {
+        None => Err("it is empty"),
+        Some(Err(_)) => Err("it is cut off"),
+        Some(Ok(_)) => Ok(()),
+    }
+}
+
+impl SealedLog {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>) -> Self {
+        Self { store, damage: Mutex::default() }
+    }
+
+    /// The damaged commit that was found, if there was one.
+    pub(crate) fn take_damage(&self) -> Option<DamagedCommit> {
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A whole commit.
+    async fn commit(&self, path: &Path, options: GetOptions) -> StoreResult<(ObjectMeta, Bytes)> {
+        let read = self.store.get_opts(path, GetOptions { range: None, ..options }).await?;
+        let (meta, name) = (read.meta.clone(), path.filename().unwrap_or_default());
+        let bytes = read.bytes().await?;
+        match check(name, &bytes) {
+            Ok(()) => Ok((meta, bytes)),
+            Err(what) => {
+                let damage = DamagedCommit { file: name.to_owned(), what };
+                let mut found = self.damage.lock().unwrap_or_else(PoisonError::into_inner);
+                *found = Some(damage.clone());
+                Err(object_store::Error::Generic { store: "log", source: Box::new(damage) })
+            }
+        }
+    }
+}
+
+impl fmt::Display for SealedLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.store)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for SealedLog {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> StoreResult<PutResult> {
+        let payload = match commit_name(location) {
+            Some(name) => sealed(name, &Bytes::from(payload)).into(),
+            None => payload,
+        };
+        self.store.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> StoreResult<Box<dyn MultipartUpload>> {
+        self.store.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> StoreResult<GetResult> {
+        if options.head || commit_name(location).is_none() {
+            return self.store.get_opts(location, options).await;
+        }
+        let asked = options.range.clone();
+        let (meta, bytes) = self.commit(location, options).await?;
+        let range = match asked {
+            None => 0..meta.size,
+            Some(range) => range.as_range(meta.size).map_err(|error| {
+                object_store::Error::Generic { store: "log", source: error.into() }
+            })?,
+        };
+        let part = bytes.slice(range.start as usize..range.end as usize);
+        let payload = GetResultPayload::Stream(futures::stream::iter([Ok(part)]).boxed());
+        Ok(GetResult { payload, meta, range, attributes: object_store::Attributes::new() })
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> StoreResult<Vec<Bytes>> {
+        if commit_name(location).is_some() {
+            self.commit(location, GetOptions::default()).await?;
+        }
+        self.store.get_ranges(location, ranges).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, StoreResult<Path>>,
+    ) -> BoxStream<'static, StoreResult<Path>> {
+        self.store.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
+        self.store.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, StoreResult<ObjectMeta>> {
+        self.store.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> StoreResult<ListResult> {
+        self.store.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> StoreResult<()> {
+        self.store.copy_opts(from, to, options).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    const NAME: &str = "00000000000000000002.json";
+    const COMMIT: &str = concat!(
+        r#"{"commitInfo":{"operation":"WRITE","info":"a \"}} b"}}"#,
+        "\n",
+        r#"{"add":{"path":"a"}}"#,
+        "\n",
+        r#"{"add":{"path":"b"}}"#
+    );
+
+    fn whole() -> Vec<u8> {
+        sealed(NAME, COMMIT.as_bytes())
+    }
+
+    #[test]
+    fn any_other_byte_of_a_sealed_commit_is_noticed() {
+        let whole = whole();
+        assert_eq!(check(NAME, &whole), Ok(()));
+        let seal = whole.windows(SEAL.len()).position(|bytes| bytes == SEAL).unwrap();
+        for at in (0..whole.len()).filter(|at| !(seal..seal + SEAL.len()).contains(at)) {
+            for bit in 0..8 {
+                let mut other = whole.clone();
+                other[at] ^= 1 << bit;
+                assert!(check(NAME, &other).is_err(), "bit {bit} of byte {at}");
+            }
+        }
+        for line in std::str::from_utf8(&whole).unwrap().lines() {
+            serde_json::from_str::<IgnoredAny>(line).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_commit_that_is_cut_anywhere_or_at_another_place_is_noticed() {
+        let whole = whole();
+        for length in 0..whole.len() {
+            assert!(check(NAME, &whole[..length]).is_err(), "{length} bytes");
+        }
+        assert!(check("00000000000000000003.json", &whole).is_err());
+    }
+
+    #[test]
+    fn commits_of_others_are_read_unless_they_are_cut() {
+        let lines: Vec<&str> = COMMIT.lines().collect();
+        for commit in [COMMIT.to_owned(), format!("{}\n\n", lines[1]), lines.join("\r\n")] {
+            assert_eq!(check(NAME, commit.as_bytes()), Ok(()), "{commit}");
+        }
+        for commit in ["", "\n", " \n\n", &COMMIT[..COMMIT.len() - 1], &COMMIT[..80]] {
+            assert!(check(NAME, commit.as_bytes()).is_err(), "{commit:?}");
+        }
+        for commit in [lines[1], r#"{"commitInfo":{}}"#, "", r#"{"commitInfo":{"a":1}"#] {
+            assert_eq!(sealed(NAME, commit.as_bytes()), commit.as_bytes());
+        }
+    }
+
+    #[tokio::test]
+    async fn commits_alone_are_sealed_and_looked_at() {
+        let store = Arc::new(InMemory::new());
+        let log = SealedLog::new(Arc::<InMemory>::clone(&store));
+        let commit = Path::from(format!("t/_delta_log/{NAME}"));
+        let hint = Path::from("t/_delta_log/_last_checkpoint");
+        for path in [&commit, &hint] {
+            log.put(path, COMMIT.into()).await.unwrap();
+        }
+        assert_eq!(store.get(&commit).await.unwrap().bytes().await.unwrap(), whole());
+        assert_eq!(store.get(&hint).await.unwrap().bytes().await.unwrap(), COMMIT);
+        assert_eq!(log.get(&commit).await.unwrap().bytes().await.unwrap(), whole());
+        assert_eq!(log.get_range(&commit, 2..12).await.unwrap(), "commitInfo");
+        let cut = whole().len() - 21;
+        store.put(&commit, whole()[..cut].to_vec().into()).await.unwrap();
+        assert!(log.get(&commit).await.is_err());
+        assert!(log.get_range(&commit, 2..12).await.is_err());
+        assert!(log.get_ranges(&commit, std::slice::from_ref(&(2..12))).await.is_err());
+        assert_eq!(log.head(&commit).await.unwrap().size, cut as u64);
+    }
+}
