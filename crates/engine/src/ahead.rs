@@ -18,14 +18,16 @@
 //! - Nobody waits for room: a reader that is faster reads for itself.
 //! - Dropping the scan ends it.
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use datafusion::common::Result;
 use datafusion::common::runtime::{JoinSet, SpawnedTask};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::datasource::physical_plan::parquet::{
@@ -35,7 +37,9 @@ use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::object_store::path::Path;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
-use datafusion::parquet::arrow::arrow_reader::{ArrowReaderOptions, RowSelection};
+use datafusion::parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, RowSelection,
+};
 use datafusion::parquet::arrow::async_reader::AsyncFileReader;
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
 use datafusion::parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
@@ -43,7 +47,7 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
-use uplake_table::footer_guess;
+use uplake_table::{footer_guess, panic_text, reason, unpanicked};
 
 use crate::mends::with_true_bounds;
 
@@ -68,13 +72,40 @@ pub(crate) async fn read_footer(
     kept: &Arc<FileMetadataCache>,
     pages: Option<PageIndexPolicy>,
 ) -> Result<Arc<ParquetMetaData>> {
-    let footer = DFParquetMetadata::new(store, file)
+    let read = footer(store, file, kept, pages).await;
+    read.map_err(|error| match error {
+        DataFusionError::ParquetError(error) => {
+            let message = format!("the footer of {}: {}", file.location, reason(error.as_ref()));
+            ParquetError::General(message).into()
+        }
+        other => other,
+    })
+}
+
+async fn footer(
+    store: &dyn ObjectStore,
+    file: &ObjectMeta,
+    kept: &Arc<FileMetadataCache>,
+    pages: Option<PageIndexPolicy>,
+) -> Result<Arc<ParquetMetaData>> {
+    let is_known = kept.get(&file.location).is_some();
+    let reader = DFParquetMetadata::new(store, file)
         .with_file_metadata_cache(Some(Arc::clone(kept)))
         .with_metadata_size_hint(Some(footer_guess(file.size) as usize))
-        .with_page_index_policy(pages)
-        .fetch_metadata()
-        .await?;
+        .with_page_index_policy(pages);
+    // The footer of a damaged file may panic in what reads it.
+    let footer = AssertUnwindSafe(reader.fetch_metadata()).catch_unwind().await;
+    let footer = footer.unwrap_or_else(|panic| Err(damaged(panic.as_ref())))?;
+    if !is_known {
+        // Also its schema, which is made into one of Arrow later on.
+        let options = ArrowReaderOptions::new();
+        unpanicked(|| ArrowReaderMetadata::try_new(Arc::clone(&footer), options))?;
+    }
     Ok(with_true_bounds(footer, file, kept)?)
+}
+
+fn damaged(panic: &(dyn Any + Send)) -> DataFusionError {
+    ParquetError::General(format!("it is damaged ({})", panic_text(panic))).into()
 }
 
 /// What a scan will ask of one row group.
@@ -536,7 +567,10 @@ impl AsyncFileReader for AheadReader {
         async move {
             let file = &self.file.object_meta;
             let read = read_footer(self.store.as_ref(), file, &self.kept_footers, pages).await;
-            read.map_err(|e| ParquetError::General(format!("the footer of {}: {e}", file.location)))
+            read.map_err(|error| match error {
+                DataFusionError::ParquetError(error) => *error,
+                error => ParquetError::General(format!("the footer of {}: {error}", file.location)),
+            })
         }
         .boxed()
     }

@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast;
 use futures::{FutureExt, Stream};
 use tokio::time::Sleep;
 use uplake_experiment::query::{MomentsQuery, MomentsTable};
+use uplake_table::panic_text;
 
 use crate::admission::{Class, Queue, Ticket};
 use crate::error::{EngineError, Result};
@@ -175,12 +176,7 @@ async fn caught(work: impl Future<Output = Result<Answer>>) -> Result<Answer> {
 }
 
 fn bug(panic: &(dyn Any + Send)) -> EngineError {
-    let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "a panic".to_owned(),
-    };
-    EngineError::Execution(format!("the statement could not be computed: {message}"))
+    EngineError::Execution(format!("the statement could not be computed: {}", panic_text(panic)))
 }
 
 /// Is it worth a slot? What only looks at the lake's list of tables is not.

@@ -15,6 +15,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::error::{Result, TableError};
 use crate::lake::{Lake, check_name};
+use crate::unpanicked::unpanicked;
 
 const FOLDER: &str = "_uplake/id_sets";
 const EXTENSION: &str = ".parquet";
@@ -115,7 +116,8 @@ impl Lake {
             e => TableError::store(format!("reading id set {name}"), e),
         })?;
         let parquet = |source| TableError::Parquet { file: format!("id set {name}"), source };
-        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(parquet)?;
+        let open = || ParquetRecordBatchReaderBuilder::try_new(bytes);
+        let reader = unpanicked(open).map_err(parquet)?;
         let schema = Arc::clone(reader.schema());
         let mut parts: Vec<ArrayRef> = Vec::new();
         for batch in reader.build().map_err(parquet)? {

@@ -8,11 +8,17 @@ use parquet::basic::Type;
 use parquet::errors::Result;
 use parquet::file::reader::ChunkReader;
 
+use crate::unpanicked::unpanicked;
+
 /// What a reader of a Parquet file needs to know.
 ///
 /// # Errors
 /// If it is no readable Parquet file.
 pub(crate) fn reader_metadata<T: ChunkReader>(file: &T) -> Result<ArrowReaderMetadata> {
+    unpanicked(|| with_microseconds(file))
+}
+
+fn with_microseconds<T: ChunkReader>(file: &T) -> Result<ArrowReaderMetadata> {
     let found = ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?;
     let columns = found.parquet_schema().columns();
     let is_wide = |name: &str| {

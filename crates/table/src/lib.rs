@@ -40,6 +40,7 @@ mod schema;
 mod sealed;
 mod snapshot;
 mod stats;
+mod unpanicked;
 mod vacuum;
 mod warm;
 mod write;
@@ -57,6 +58,7 @@ pub use primary_key::OnConflict;
 pub use reindex::{ReindexOptions, ReindexSummary, reindex, repair_index};
 pub use schema::{first_cut, may_be_cut, parse_schema, parse_type, stored_type, type_name};
 pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
+pub use unpanicked::{panic_text, reason, unpanicked};
 pub use uplake_domain::{
     CheckReport as DomainCheck, Description as DomainDescription, Domain, Progress as ReadProgress,
 };

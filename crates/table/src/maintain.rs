@@ -29,6 +29,7 @@ use crate::load::on_thread;
 use crate::reindex::check_index;
 use crate::sealed::{DamagedCommit, damaged_commits};
 use crate::snapshot::{DataFile, Snapshot};
+use crate::unpanicked::{reason, unpanicked};
 use crate::write::{ENCODE_ROWS, Layout, ROW_GROUP_ROWS, TableWriter, sort_order};
 use crate::write_stream::{check_removable, remove_action};
 
@@ -381,7 +382,7 @@ impl Merge<'_> {
     /// Was the file written by us, with this clustering?
     fn declares_order(&self, file: &DataFile) -> Result<bool> {
         let chunks = StoreFile::new(&self.store, file, &self.runtime);
-        let builder = ParquetRecordBatchReaderBuilder::try_new(chunks)
+        let builder = unpanicked(|| ParquetRecordBatchReaderBuilder::try_new(chunks))
             .map_err(|e| TableError::Parquet { file: file.path.clone(), source: e })?;
         let footer = builder.metadata();
         let ours = footer.file_metadata().created_by().is_some_and(|by| by.starts_with("uplake "));
@@ -786,10 +787,15 @@ fn check_file(
         }
     }
     let reader = reader_metadata(&chunks)
-        .and_then(|known| ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, known).build())
-        .map_err(|e| format!("is not readable Parquet: {e}"))?;
+        .and_then(|known| {
+            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, known);
+            unpanicked(|| builder.build())
+        })
+        .map_err(|e| format!("is not readable Parquet: {}", reason(&e)))?;
     let mut rows = 0;
-    for batch in reader {
+    let mut reader = reader;
+    while let Some(batch) = unpanicked(|| reader.next().transpose().map_err(Into::into)).transpose()
+    {
         let batch = batch.map_err(|e| format!("has a damaged page: {e}"))?;
         fit(&batch, schema).map_err(|e| format!("does not fit the table: {e}"))?;
         rows += batch.num_rows() as u64;

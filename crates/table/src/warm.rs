@@ -16,6 +16,7 @@ use crate::lake::Lake;
 use crate::load::on_thread;
 use crate::maintain::StoreFile;
 use crate::snapshot::{DataFile, Snapshot};
+use crate::unpanicked::unpanicked;
 
 /// The end of a file that is read for its footer and page indexes: one part in so many of it, …
 const FOOTER_SHARE: u64 = 512;
@@ -103,7 +104,7 @@ async fn data_item(lake: Lake, file: DataFile, columns: Option<Arc<Vec<String>>>
     let runtime = Handle::current();
     on_thread(move || {
         let chunks = StoreFile::new(lake.storage(), &file, &runtime);
-        let footer = ParquetMetaDataReader::new().parse_and_finish(&chunks);
+        let footer = unpanicked(|| ParquetMetaDataReader::new().parse_and_finish(&chunks));
         let footer =
             footer.map_err(|e| TableError::Parquet { file: file.path.clone(), source: e })?;
         let ranges = Some(ranges(&footer, file.size, &columns));

@@ -20,7 +20,9 @@ mod report;
 mod sql;
 mod table;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -91,22 +93,47 @@ enum Command {
     BenchConcurrent(bench_concurrent::BenchConcurrentArgs),
 }
 
+/// The exit code of a process that a panic ends, as Rust has it.
+const PANICKED: u8 = 101;
+
+/// Where the last panic was and what it said.
+static LAST_PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+/// A panic of a library while a statement is computed or a file read is an error of that, which says what
+/// it said. Where it was is for those who look for the fault: they set RUST_BACKTRACE.
+fn keep_panics_quiet() {
+    if std::env::var_os("RUST_BACKTRACE").is_none_or(|wanted| wanted == "0") {
+        std::panic::set_hook(Box::new(|panic| {
+            let mut last = LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = Some(panic.to_string().replace('\n', " "));
+        }));
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result = environment::run(async move {
-        match cli.command {
-            Command::Demo(args) => demo::run(args).await,
-            Command::Load(args) => load::run(args).await,
-            Command::Sql(args) => sql::run(args).await,
-            Command::Report(args) => report::run(args).await,
-            Command::Power(args) => power::run(&args),
-            Command::Table(args) => table::run(args).await,
-            Command::Domain(args) => domain::run(args).await,
-            Command::Lake(args) => lake::run(args).await,
-            Command::Generate(args) => generate::run(args),
-            Command::BenchConcurrent(args) => bench_concurrent::run(args).await,
-        }
-    });
+    keep_panics_quiet();
+    let run = || {
+        environment::run(async move {
+            match cli.command {
+                Command::Demo(args) => demo::run(args).await,
+                Command::Load(args) => load::run(args).await,
+                Command::Sql(args) => sql::run(args).await,
+                Command::Report(args) => report::run(args).await,
+                Command::Power(args) => power::run(&args),
+                Command::Table(args) => table::run(args).await,
+                Command::Domain(args) => domain::run(args).await,
+                Command::Lake(args) => lake::run(args).await,
+                Command::Generate(args) => generate::run(args),
+                Command::BenchConcurrent(args) => bench_concurrent::run(args).await,
+            }
+        })
+    };
+    let Ok(result) = catch_unwind(AssertUnwindSafe(run)) else {
+        let panic = LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner).take();
+        eprintln!("error: a fault in uplake, please report this: {}", panic.unwrap_or_default());
+        return ExitCode::from(PANICKED);
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,

@@ -18,6 +18,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use crate::decode::{InputFile, Progress};
 use crate::error::{Result, TableError};
 use crate::schema::stored_type;
+use crate::unpanicked::{reason, unpanicked};
 
 /// Rows decoded at a time.
 const BATCH_ROWS: usize = 16_384;
@@ -85,11 +86,15 @@ impl ParquetInput {
         let handle = SharedFile { handle, length };
         // Times of 96 bits as nanoseconds, so that those which microseconds would cut are refused.
         let options = ArrowReaderOptions::new();
-        let metadata =
-            ArrowReaderMetadata::load(&handle, options).map_err(|e| TableError::Input {
+        let metadata = unpanicked(|| ArrowReaderMetadata::load(&handle, options)).map_err(|e| {
+            TableError::Input {
                 file: file.name.clone(),
-                reason: format!("is not a readable Parquet file ({e}); was it cut short?"),
-            })?;
+                reason: format!(
+                    "is not a readable Parquet file ({}); was it cut short?",
+                    reason(&e)
+                ),
+            }
+        })?;
         let decoder = ParquetDecoder { name: file.name.as_str().into(), handle, metadata };
         Ok(Self { decoder, next: 0 })
     }
@@ -131,17 +136,20 @@ impl ParquetDecoder {
         let mut row: u64 =
             1 + footer.row_groups()[..group].iter().map(|g| g.num_rows() as u64).sum::<u64>();
         let bytes = footer.row_group(group).compressed_size();
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
             self.handle.clone(),
             self.metadata.clone(),
-        )
-        .with_row_groups(vec![group])
-        .with_batch_size(BATCH_ROWS)
-        .build()
-        .map_err(|e| TableError::Parquet { file: self.name.to_string(), source: e })?;
+        );
+        let builder = builder.with_row_groups(vec![group]).with_batch_size(BATCH_ROWS);
+        let mut reader = unpanicked(|| builder.build())
+            .map_err(|e| TableError::Parquet { file: self.name.to_string(), source: e })?;
         progress.bytes_read.fetch_add(u64::try_from(bytes).unwrap_or_default(), Ordering::Relaxed);
         let name = Arc::clone(&self.name);
-        Ok(reader.map(move |batch| {
+        let next = move || unpanicked(|| reader.next().transpose().map_err(Into::into)).transpose();
+        let mut failed = false;
+        let batches = std::iter::from_fn(next)
+            .take_while(move |batch| !std::mem::replace(&mut failed, batch.is_err()));
+        Ok(batches.map(move |batch| {
             let batch = batch.map_err(|e| TableError::Input {
                 file: name.to_string(),
                 reason: format!("row group {group} cannot be decoded: {e}"),

@@ -1,5 +1,6 @@
 //! Input files as bytes: globs, standard input, compression, and what format the bytes are.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
@@ -9,6 +10,8 @@ use std::sync::atomic::Ordering;
 use crate::decode::Progress;
 use crate::error::{Result, TableError};
 
+/// Extensions of Parquet files.
+const PARQUET_NAMES: [&str; 3] = ["parquet", "parq", "pq"];
 /// Bytes looked at to tell the format.
 const SNIFF_BYTES: usize = 4096;
 
@@ -83,6 +86,17 @@ pub(super) fn open(file: &InputFile, progress: &Arc<Progress>) -> Result<Opened>
             if regular && starts_with(&handle, b"PAR1").map_err(fail)? {
                 return Ok(Opened::Parquet(Arc::new(handle)));
             }
+            let extension = path.extension().map(OsStr::to_ascii_lowercase);
+            if extension
+                .is_some_and(|extension| PARQUET_NAMES.iter().any(|name| extension == *name))
+            {
+                return Err(TableError::Input {
+                    file: file.name.clone(),
+                    reason: "is named as a Parquet file and is none: it does not begin with PAR1. Was it \
+                             cut or damaged on its way? Text needs another name, such as .csv"
+                        .into(),
+                });
+            }
             Box::new(Counted { inner: handle, progress: Arc::clone(progress) })
         }
     };
@@ -103,6 +117,16 @@ pub(super) fn open(file: &InputFile, progress: &Arc<Progress>) -> Result<Opened>
     }
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
     let first = text.iter().find(|b| !b.is_ascii_whitespace());
+    // No header and no first record has one; a file that was never written to its disk is full of them.
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    if line.contains(&0) {
+        return Err(TableError::Input {
+            file: file.name.clone(),
+            reason: "is neither text nor Parquet: there are NUL bytes in its first line. Text has to be \
+                     UTF-8 (iconv -f UTF-16 -t UTF-8 makes it so)"
+                .into(),
+        });
+    }
     match first {
         Some(b'{') => Ok(Opened::Text(Format::Json, plain)),
         Some(b'[') => Err(TableError::Input {

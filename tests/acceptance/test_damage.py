@@ -1,0 +1,88 @@
+"""Damaged files: an error that names them, never a wrong answer, never a panic."""
+
+import os
+import shutil
+
+import pyarrow as pa
+import pytest
+
+import support
+from support import write_parquet
+
+FLIPS = 40 * int(os.environ.get("UPLAKE_SOAK", "1"))
+
+
+@pytest.fixture(autouse=True)
+def users_see(monkeypatch):
+    """What a user sees, who has not asked where a panic was."""
+    monkeypatch.setenv("RUST_BACKTRACE", "0")
+
+
+def _rows():
+    return pa.table({
+        "user_id": [f"u{n % 70}" for n in range(500)],
+        "n": pa.array(range(500), pa.int64()),
+        "x": [n / 7 for n in range(500)],
+        "t": pa.array([None if n % 5 == 0 else n for n in range(500)], pa.timestamp("us")),
+        "l": [[n, n + 1] for n in range(500)],
+    })
+
+
+SUMS = "SELECT count(*), sum(n), sum(length(user_id)), round(sum(x), 3), max(t), sum(l[1]) FROM t"
+
+
+def _footers_with_one_bit_flipped(whole, rng):
+    begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for _ in range(FLIPS):
+        damaged = bytearray(whole)
+        damaged[rng.randrange(begin, len(whole))] ^= 1 << rng.randrange(8)
+        yield bytes(damaged)
+
+
+def a_flipped_bit_of_a_footer_is_an_error_or_changes_nothing(lake, folder):
+    lake.create_from("t", _rows())
+    expected = lake.run("sql", "-c", SUMS, "--format", "json").out
+    [path] = lake.folder("t").glob("*.parquet")
+    whole = path.read_bytes()
+    errors = 0
+    for damaged in _footers_with_one_bit_flipped(whole, support.seeded("footers")):
+        path.write_bytes(damaged)
+        done = lake.run("sql", "-c", SUMS, "--format", "json", code=None)
+        assert done.code in (0, 1), done
+        errors += done.code
+        assert done.code == 1 or done.out == expected, done
+    assert errors > FLIPS / 4
+    path.write_bytes(damaged)
+    assert path.name in lake.run("table", "check", "t", code=1).out
+
+
+def a_flipped_bit_of_a_footer_loads_nothing_or_what_was_there(lake, folder):
+    path = write_parquet(folder / "t.parquet", _rows())
+    lake.load("t", path)
+    expected = lake.json(SUMS)
+    for damaged in _footers_with_one_bit_flipped(path.read_bytes(), support.seeded("footers to load")):
+        shutil.rmtree(lake.path)
+        path.write_bytes(damaged)
+        done = lake.run("load", "t", path, code=None)
+        if done.code == 0:
+            assert lake.json(SUMS) == expected, done
+        else:
+            assert done.code == 1 and path.name in done.err, done
+
+
+def a_parquet_file_that_is_none_is_not_taken_for_text(lake, folder):
+    for name, content in [("a.parquet", b"\x00\x01\x02"), ("b.PARQUET", b"a,b\n1,2\n"), ("c.pq", b"")]:
+        (folder / name).write_bytes(content)
+        lake.refused("load", "t", folder / name, says=[name, "Parquet"])
+    lake.refused("sql", "-c", "SELECT count(*) FROM t", says=["no table"])
+
+
+def bytes_that_are_no_text_are_refused(lake, folder):
+    for name, content in [("zeros.csv", bytes(5000)), ("three.csv", b"\x00\x01\x02"),
+                          ("utf16.csv", "a,b\n1,2\n".encode("utf-16")), ("zeros.json", b"{" + bytes(100))]:
+        (folder / name).write_bytes(content)
+        lake.refused("load", "t", folder / name, says=[name, "NUL"])
+        lake.refused("load", "t", "-", stdin=content, says=["standard input", "NUL"])
+    (folder / "later.csv").write_bytes(b"a,b\n1,x\x00y\n")
+    lake.load("t", folder / "later.csv")
+    assert lake.json("SELECT length(b) AS n FROM t") == [{"n": 3}]
