@@ -4,7 +4,8 @@
 //! - A commit names only files that are there: they are looked up just before.
 //! - Appends of two writers both succeed; two writers that remove the same file do not.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path as LocalPath;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -135,7 +136,7 @@ pub(crate) async fn create(
         builder = builder.with_raise_if_key_not_exists(false).with_configuration(configuration);
     }
     match builder.await {
-        Ok(_) => sync_commit(lake, table, 0, files).await,
+        Ok(_) => sync_commit(lake, table, files).await,
         Err(e) if already_exists(&e) => Err(CommitError::Conflict(e.to_string())),
         Err(e) => outcome(lake, table, files, e).await.map(drop),
     }
@@ -191,32 +192,46 @@ fn is_refusal(error: &DeltaTableError) -> bool {
     }
 }
 
-/// Brings files of a local lake to the disk: a commit must not outlive a power cut that its data does
-/// not. What a bucket took is durable.
+/// Brings files and folders of a local lake to the disk, and the folders that they are in: a commit must
+/// not outlive a power cut that its data does not. What a bucket took is durable.
 async fn sync(lake: &Lake, table: &str, relative: Vec<String>) -> Result<()> {
     let Place::Folder(folder) = lake.place() else { return Ok(()) };
-    let root = folder.join(table);
+    let (lake, root) = (folder.clone(), folder.join(table));
     on_thread(move || {
+        let mut folders = BTreeSet::new();
         for path in relative.iter().map(|r| root.join(r)) {
-            std::fs::File::open(&path)
-                .and_then(|f| f.sync_all())
-                .map_err(|e| TableError::io(format!("writing {} to disk", path.display()), e))?;
+            sync_path(&path)?;
+            let above = path.ancestors().skip(1).take_while(|folder| folder.starts_with(&lake));
+            folders.extend(above.map(LocalPath::to_owned));
         }
-        Ok(())
+        // What is within a folder before the folder's own name.
+        folders.iter().rev().try_for_each(|folder| sync_path(folder))
     })
     .await
 }
 
-/// The same of a commit with these new `files`; whether it is durable is not known if it fails.
-async fn sync_commit(
-    lake: &Lake,
-    table: &str,
-    version: u64,
-    files: Vec<String>,
-) -> Result<(), CommitError> {
-    let log = "_delta_log".to_owned();
-    let synced = sync(lake, table, vec![format!("{log}/{version:020}.json"), log]).await;
+fn sync_path(path: &LocalPath) -> Result<()> {
+    std::fs::File::open(path)
+        .and_then(|file| file.sync_all())
+        .map_err(|e| TableError::io(format!("writing {} to disk", path.display()), e))
+}
+
+/// The same of the name of a commit with these new `files`, whose bytes are on the disk already; whether it
+/// is durable is not known if it fails.
+async fn sync_commit(lake: &Lake, table: &str, files: Vec<String>) -> Result<(), CommitError> {
+    let synced = sync(lake, table, vec!["_delta_log".to_owned()]).await;
     synced.map_err(|error| unknown(lake, table, files, error.to_string()))
+}
+
+impl Lake {
+    /// Brings what is new in a domain's log to the disk, so that what it stands for can be removed.
+    ///
+    /// # Errors
+    /// [`TableError::Io`].
+    pub async fn sync_domain(&self, name: &str, now_millis: i64) -> Result<()> {
+        let spec = IdDomainSpec { column: String::new(), domain: name.to_owned() };
+        sync_domains(self, &[spec], now_millis).await
+    }
 }
 
 /// The same of the logs of id domains: ids that data files have must not be given to others.
@@ -275,7 +290,7 @@ pub(crate) async fn commit(
     for _ in 0..COMMIT_ATTEMPTS {
         match attempt(lake, &current, &change).await {
             Ok(version) => {
-                sync_commit(lake, table, version, files()).await?;
+                sync_commit(lake, table, files()).await?;
                 return Ok(version);
             }
             Err(DeltaTableError::Transaction {

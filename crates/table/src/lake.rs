@@ -469,8 +469,12 @@ impl Lake {
     }
 
     pub(crate) fn log_store(&self, name: &str) -> Result<LogStoreRef> {
-        let sealed = Arc::new(SealedLog::new(Arc::clone(&self.store)));
-        logstore_with(sealed, &self.table_url(name)?, StorageConfig::default())
+        let sealed = SealedLog::new(Arc::clone(&self.store));
+        let sealed = match &self.place {
+            Place::Folder(folder) => sealed.in_folder(folder.join(name).join("_delta_log")),
+            Place::Url(_) => sealed,
+        };
+        logstore_with(Arc::new(sealed), &self.table_url(name)?, StorageConfig::default())
             .map_err(|e| TableError::delta(name, e))
     }
 

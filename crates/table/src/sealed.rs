@@ -7,10 +7,14 @@
 //!
 //! # Invariants
 //! - Commits without a seal are other writers' and are read; not if they are empty or cut within a line.
+//! - In a folder a commit's bytes are on the disk before its name is: a power cut leaves none, or all of it.
 //! - The rest of a sealed commit is what it would be without: cutting out the seal gives those bytes.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::ops::Range;
+use std::path::{Path as LocalPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -20,12 +24,13 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
 use serde::de::IgnoredAny;
 
 use crate::error::{Result, TableError};
 use crate::lake::{Lake, is_commit_name};
+use crate::load::on_thread;
 
 type StoreResult<T> = object_store::Result<T>;
 
@@ -68,6 +73,8 @@ pub(crate) async fn damaged_commits(lake: &Lake, table: &str) -> Result<Vec<Dama
 #[derive(Debug)]
 pub(crate) struct SealedLog {
     store: Arc<dyn ObjectStore>,
+    /// Where the log is, in a lake that is a folder.
+    folder: Option<PathBuf>,
     /// What was found last; the errors of those who read the log for us do not say what they come from.
     damage: Mutex<Option<DamagedCommit>>,
 }
@@ -126,7 +133,12 @@ fn check(name: &str, commit: &[u8]) -> std::result::Result<(), &'static str> {
 
 impl SealedLog {
     pub(crate) fn new(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store, damage: Mutex::default() }
+        Self { store, folder: None, damage: Mutex::default() }
+    }
+
+    /// Of a log in this folder.
+    pub(crate) fn in_folder(self, folder: PathBuf) -> Self {
+        Self { folder: Some(folder), ..self }
     }
 
     /// The damaged commit that was found, if there was one.
@@ -151,6 +163,37 @@ impl SealedLog {
     }
 }
 
+/// Creates a file unless there is one, its bytes on the disk first.
+fn create_synced(path: &LocalPath, bytes: &[u8]) -> StoreResult<PutResult> {
+    let failed = |source: std::io::Error| {
+        let at = path.display().to_string();
+        match source.kind() {
+            ErrorKind::AlreadyExists => {
+                object_store::Error::AlreadyExists { path: at, source: source.into() }
+            }
+            ErrorKind::PermissionDenied => {
+                object_store::Error::PermissionDenied { path: at, source: source.into() }
+            }
+            _ => object_store::Error::Generic { store: "log", source: source.into() },
+        }
+    };
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    // Stores do not list such names, which are those of their own unfinished files.
+    let mut staged = path.as_os_str().to_owned();
+    staged.push(format!("#{}", uuid::Uuid::new_v4().as_u128()));
+    let written = File::create_new(&staged).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    let linked = written.and_then(|()| std::fs::hard_link(&staged, path));
+    // What stays is not seen by anybody.
+    let _ = std::fs::remove_file(&staged);
+    linked.map_err(failed)?;
+    Ok(PutResult { e_tag: None, version: None })
+}
+
 impl fmt::Display for SealedLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.store)
@@ -165,11 +208,21 @@ impl ObjectStore for SealedLog {
         payload: PutPayload,
         options: PutOptions,
     ) -> StoreResult<PutResult> {
-        let payload = match commit_name(location) {
-            Some(name) => sealed(name, &Bytes::from(payload)).into(),
-            None => payload,
+        let Some(name) = commit_name(location) else {
+            return self.store.put_opts(location, payload, options).await;
         };
-        self.store.put_opts(location, payload, options).await
+        let commit = sealed(name, &Bytes::from(payload));
+        match &self.folder {
+            Some(folder) if options.mode == PutMode::Create => {
+                let path = folder.join(name);
+                let created = on_thread(move || Ok(create_synced(&path, &commit))).await;
+                created.map_err(|error| object_store::Error::Generic {
+                    store: "log",
+                    source: error.into(),
+                })?
+            }
+            _ => self.store.put_opts(location, commit.into(), options).await,
+        }
     }
 
     async fn put_multipart_opts(
@@ -290,6 +343,20 @@ mod tests {
         for commit in [lines[1], r#"{"commitInfo":{}}"#, "", r#"{"commitInfo":{"a":1}"#] {
             assert_eq!(sealed(NAME, commit.as_bytes()), commit.as_bytes());
         }
+    }
+
+    #[tokio::test]
+    async fn one_of_two_that_create_a_commit_in_a_folder_is_refused_and_nothing_else_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("_delta_log");
+        let store = SealedLog::new(Arc::new(InMemory::new())).in_folder(log.clone());
+        let commit = Path::from(format!("t/_delta_log/{NAME}"));
+        let create = || store.put_opts(&commit, COMMIT.into(), PutMode::Create.into());
+        create().await.unwrap();
+        let refused = create().await.unwrap_err();
+        assert!(matches!(refused, object_store::Error::AlreadyExists { .. }), "{refused}");
+        assert_eq!(std::fs::read(log.join(NAME)).unwrap(), whole());
+        assert_eq!(std::fs::read_dir(&log).unwrap().count(), 1);
     }
 
     #[tokio::test]

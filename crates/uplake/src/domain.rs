@@ -110,13 +110,16 @@ pub async fn run(args: DomainArgs) -> Result<()> {
         Verb::Compact { domain } => {
             let open = lake.domain(&domain).await?;
             let run = open.compact().await?;
+            lake.sync_domain(&domain, now_millis()).await?;
             println!("compacted {domain}: runs to {run}, {} keys, are in one base", open.keys());
             Ok(())
         }
         Verb::Vacuum { domain, retain } => {
             let retain = i64::try_from(retain.as_millis()).unwrap_or(i64::MAX);
             let before = now_millis().saturating_sub(retain);
-            let freed = lake.domain(&domain).await?.vacuum(before).await?;
+            let open = lake.domain(&domain).await?;
+            lake.sync_domain(&domain, now_millis()).await?;
+            let freed = open.vacuum(before).await?;
             println!(
                 "freed {} of {domain}: the keys of {} runs and {} bases, which newer bases hold",
                 bytes_text(freed.bytes),

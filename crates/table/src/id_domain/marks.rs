@@ -15,6 +15,8 @@ use crate::error::{Result, TableError};
 use crate::lake::{AsOf, Lake};
 use crate::snapshot::Snapshot;
 
+/// Marks that are known to be in their logs: one for each new version of a table.
+const KEPT_MARKS: usize = 10_000;
 /// Tables looked at together before ids are given.
 const TABLES_AT_ONCE: usize = 16;
 
@@ -92,7 +94,11 @@ impl Lake {
             let (store, root) = (Arc::clone(self.store()), self.root());
             let now = mark.look_up(store, root, domain, *log).await?;
             if now == Marked::Kept {
-                self.kept_marks().insert(marked.clone());
+                let mut kept = self.kept_marks();
+                if kept.len() >= KEPT_MARKS {
+                    kept.clear();
+                }
+                kept.insert(marked.clone());
             }
             found.push((marked, now));
         }
