@@ -786,14 +786,13 @@ fn check_file(
             return Err(format!("has checksum {found:08x}, the log says {expected:08x}"));
         }
     }
-    let reader = reader_metadata(&chunks)
+    let mut reader = reader_metadata(&chunks)
         .and_then(|known| {
             let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, known);
             unpanicked(|| builder.build())
         })
         .map_err(|e| format!("is not readable Parquet: {}", reason(&e)))?;
     let mut rows = 0;
-    let mut reader = reader;
     while let Some(batch) = unpanicked(|| reader.next().transpose().map_err(Into::into)).transpose()
     {
         let batch = batch.map_err(|e| format!("has a damaged page: {e}"))?;

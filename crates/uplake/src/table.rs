@@ -187,10 +187,9 @@ pub async fn run(args: TableArgs) -> Result<()> {
                 _ => {}
             }
             bail!(
-                "{} of {} files are damaged; restore them from a copy, or go back with \
+                "{} files of {table} are damaged; restore them from a copy, or go back with \
                  --as-of an earlier version",
-                report.findings.len(),
-                report.files
+                report.findings.len()
             )
         }
         Verb::Warm { table, columns, rate } => warm_up(&lake, &table, &columns, rate).await,
