@@ -43,6 +43,7 @@
 //! | `rounding` | `round(x, 1000)` is NaN |
 //! | `signed` | `row_number() OVER () / 2` and `array_length(list) / 2` are decimals |
 //! | `sliding_floats` | after a NaN or 1e20 `avg(x)` over frames that slide is NaN, or 0 |
+//! | `sorts_with_limit` | `count(*) OVER () … ORDER BY n LIMIT 2` of constant keys counts two rows |
 //! | `string_agg` | two of them with other orders are refused |
 //! | `struct_keys` | a join on a function of a struct's field, or on a float in one, is refused |
 //! | `top_groups` | the first groups by a key of floats panic where it is NaN, and by min or max of floats they are others |
@@ -95,6 +96,7 @@ mod rounding;
 mod scalar_subquery;
 mod signed;
 mod sliding_floats;
+mod sorts_with_limit;
 mod string_agg;
 mod struct_keys;
 mod sum;
@@ -209,6 +211,7 @@ pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
             }
             "EnsureRequirements" => {
                 rules.push(Arc::new(equivalences::NoFalseConstants));
+                rules.push(Arc::new(sorts_with_limit::LimitsBesideSorts));
                 rules.push(rule);
             }
             "SanityCheckPlan" => {

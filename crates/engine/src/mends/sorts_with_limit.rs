@@ -1,0 +1,61 @@
+//! `ORDER BY … LIMIT` above what needs its input in order.
+//!
+//! A sort with a limit that turns out to be needless, because the rows come in order or all of its keys are
+//! constant, is removed by DataFusion, which hands the limit down with the order. It then stops at the next
+//! sort, below the windows and aggregates in between: `SELECT count(*) OVER () AS n, max(false) OVER (ORDER BY
+//! x) … ORDER BY n LIMIT 2` counted two rows. So the limit stands beside such a sort while sorts are placed; a
+//! later rule makes them one again.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+
+/// The rule, which comes before sorts are placed.
+#[derive(Debug)]
+pub(super) struct LimitsBesideSorts;
+
+impl PhysicalOptimizerRule for LimitsBesideSorts {
+    fn name(&self) -> &'static str {
+        "limits_beside_sorts"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(apart).data()
+    }
+}
+
+fn apart(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
+    let Some(fetch) = sort.fetch().filter(|_| !sort.preserve_partitioning()) else {
+        return Ok(Transformed::no(node));
+    };
+    if !needs_order(sort.input())? {
+        return Ok(Transformed::no(node));
+    }
+    let whole = Arc::new(sort.with_fetch(None));
+    Ok(Transformed::yes(Arc::new(GlobalLimitExec::new(whole, 0, Some(fetch)))))
+}
+
+/// Does the plan hold an operator that needs its input in order?
+fn needs_order(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let mut found = false;
+    plan.apply(|node| {
+        found = node.required_input_ordering().iter().any(Option::is_some);
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
