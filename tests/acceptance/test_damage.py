@@ -70,6 +70,41 @@ def a_flipped_bit_of_a_footer_loads_nothing_or_what_was_there(lake, folder):
             assert done.code == 1 and path.name in done.err, done
 
 
+def a_flipped_bit_of_a_data_file_is_an_error(lake, folder):
+    lake.create_from("t", _rows())
+    lake.run("sql", "-c", "CREATE TABLE c (user_id TEXT, n BIGINT) CLUSTERED BY (user_id)")
+    lake.run("sql", "-c", "INSERT INTO c SELECT user_id, n FROM t")
+    lake.run("table", "reindex", "c", "--index", "user_id")
+    rng = support.seeded("data files")
+    asked = {
+        "t": [SUMS, "SELECT * FROM t ORDER BY n", "SELECT n FROM t WHERE x > 70 ORDER BY 1"],
+        "c": ["SELECT sum(n), count(DISTINCT user_id) FROM c", "SELECT n FROM c WHERE user_id = 'u7' ORDER BY n"],
+    }
+    errors = 0
+    for table, statements in asked.items():
+        expected = [lake.run("sql", "-c", sql, "--format", "json").out for sql in statements]
+        [path] = lake.folder(table).glob("*.parquet")
+        whole = path.read_bytes()
+        for flip in range(2 * FLIPS):
+            damaged = bytearray(whole)
+            damaged[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+            path.write_bytes(damaged)
+            which = flip % len(statements)
+            done = lake.run("sql", "-c", statements[which], "--format", "json", code=None)
+            if done.code:
+                assert done.code == 1 and path.name in done.err and "damaged" in done.err, done
+                errors += 1
+            else:
+                assert done.out == expected[which], done
+        # What copies rows must not copy damaged ones, under a checksum of theirs.
+        done = lake.run("sql", "-c", f"DELETE FROM {table} WHERE n = 3", code=None)
+        assert done.code == 1 and path.name in done.err, done
+        assert path.name in lake.run("table", "check", table, code=1).out
+        path.write_bytes(whole)
+        lake.run("table", "check", table)
+    assert errors > FLIPS
+
+
 def a_parquet_file_that_is_none_is_not_taken_for_text(lake, folder):
     for name, content in [("a.parquet", b"\x00\x01\x02"), ("b.PARQUET", b"a,b\n1,2\n"), ("c.pq", b"")]:
         (folder / name).write_bytes(content)

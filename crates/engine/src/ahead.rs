@@ -29,14 +29,16 @@ use bytes::Bytes;
 use datafusion::common::runtime::{JoinSet, SpawnedTask};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::physical_plan::parquet::metadata::{
+    CachedParquetMetaData, DFParquetMetadata,
+};
 use datafusion::datasource::physical_plan::parquet::{
     ParquetFileMetrics, ParquetFileReaderFactory,
 };
-use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::execution::cache::cache_manager::{CachedFileMetadataEntry, FileMetadataCache};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::object_store::path::Path;
-use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, RowSelection,
 };
@@ -47,7 +49,7 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
-use uplake_table::{footer_guess, panic_text, reason, unpanicked};
+use uplake_table::{Checksums, footer_range, panic_text, reason, unpanicked};
 
 use crate::mends::with_true_bounds;
 
@@ -68,15 +70,15 @@ const SMALL_BYTES: u64 = 2 << 20;
 /// A file's footer and page indexes, if possible with one request.
 pub(crate) async fn read_footer(
     store: &dyn ObjectStore,
-    file: &ObjectMeta,
+    file: &PartitionedFile,
     kept: &Arc<FileMetadataCache>,
     pages: Option<PageIndexPolicy>,
 ) -> Result<Arc<ParquetMetaData>> {
     let read = footer(store, file, kept, pages).await;
     read.map_err(|error| match error {
         DataFusionError::ParquetError(error) => {
-            let message = format!("the footer of {}: {}", file.location, reason(error.as_ref()));
-            ParquetError::General(message).into()
+            let (file, reason) = (&file.object_meta.location, reason(error.as_ref()));
+            ParquetError::General(format!("the footer of {file}: {reason}")).into()
         }
         other => other,
     })
@@ -84,24 +86,50 @@ pub(crate) async fn read_footer(
 
 async fn footer(
     store: &dyn ObjectStore,
-    file: &ObjectMeta,
+    file: &PartitionedFile,
     kept: &Arc<FileMetadataCache>,
     pages: Option<PageIndexPolicy>,
 ) -> Result<Arc<ParquetMetaData>> {
-    let is_known = kept.get(&file.location).is_some();
-    let reader = DFParquetMetadata::new(store, file)
-        .with_file_metadata_cache(Some(Arc::clone(kept)))
-        .with_metadata_size_hint(Some(footer_guess(file.size) as usize))
-        .with_page_index_policy(pages);
-    // The footer of a damaged file may panic in what reads it.
-    let footer = AssertUnwindSafe(reader.fetch_metadata()).catch_unwind().await;
-    let footer = footer.unwrap_or_else(|panic| Err(damaged(panic.as_ref())))?;
+    let (checksums, file) = (file.extensions.get::<Checksums>(), &file.object_meta);
+    let is_known = kept.get(&file.location).is_some_and(|found| found.is_valid_for(file));
+    let footer = match checksums {
+        Some(checksums) if !is_known => compared_footer(store, file, checksums, kept).await?,
+        _ => {
+            let guess = footer_range(file.size, None);
+            let reader = DFParquetMetadata::new(store, file)
+                .with_file_metadata_cache(Some(Arc::clone(kept)))
+                .with_metadata_size_hint(Some((guess.end - guess.start) as usize))
+                .with_page_index_policy(pages);
+            // The footer of a damaged file may panic in what reads it.
+            let footer = AssertUnwindSafe(reader.fetch_metadata()).catch_unwind().await;
+            footer.unwrap_or_else(|panic| Err(damaged(panic.as_ref())))?
+        }
+    };
     if !is_known {
         // Also its schema, which is made into one of Arrow later on.
         let options = ArrowReaderOptions::new();
         unpanicked(|| ArrowReaderMetadata::try_new(Arc::clone(&footer), options))?;
     }
+    if let Some(checksums) = checksums {
+        checksums.learn(&footer)?;
+    }
     Ok(with_true_bounds(footer, file, kept)?)
+}
+
+/// The same of a file whose log says how long its end is and which checksum it has; kept with page indexes, so
+/// that these are not read by anybody who does not compare them.
+async fn compared_footer(
+    store: &dyn ObjectStore,
+    file: &ObjectMeta,
+    checksums: &Checksums,
+    kept: &Arc<FileMetadataCache>,
+) -> Result<Arc<ParquetMetaData>> {
+    let range = footer_range(file.size, Some(checksums));
+    let bytes = store.get_range(&file.location, range.clone()).await?;
+    let footer = Arc::new(unpanicked(|| checksums.footer(&range, &bytes))?);
+    let entry = Arc::new(CachedParquetMetaData::new(Arc::clone(&footer)));
+    kept.put(&file.location, CachedFileMetadataEntry::new(file.clone(), entry));
+    Ok(footer)
 }
 
 fn damaged(panic: &(dyn Any + Send)) -> DataFusionError {
@@ -246,7 +274,7 @@ impl Ahead {
             Some(at) => self.work.footer(*at).await,
             None => {
                 let (store, kept) = (self.work.store.as_ref(), &self.work.kept_footers);
-                read_footer(store, &file.object_meta, kept, None).await
+                read_footer(store, file, kept, None).await
             }
         }
     }
@@ -260,7 +288,7 @@ fn name_of(file: &PartitionedFile) -> (Path, i64) {
 impl Work {
     async fn footer(&self, at: usize) -> Result<Arc<ParquetMetaData>> {
         let (file, ahead) = &self.files[at];
-        let read = || read_footer(self.store.as_ref(), &file.object_meta, &self.kept_footers, None);
+        let read = || read_footer(self.store.as_ref(), file, &self.kept_footers, None);
         ahead.footer.get_or_try_init(read).await.cloned()
     }
 
@@ -311,8 +339,7 @@ impl Work {
                 if memory.try_grow(bytes as usize).is_err() {
                     continue;
                 }
-                let path = file.object_meta.location.clone();
-                ahead.begin(&self.store, path, wanted.row_group, ranges, room, memory);
+                ahead.begin(&self.store, file.clone(), wanted.row_group, ranges, room, memory);
             }
         }
     }
@@ -375,7 +402,7 @@ impl FileAhead {
     fn begin(
         &self,
         store: &Arc<dyn ObjectStore>,
-        path: Path,
+        file: PartitionedFile,
         row_group: usize,
         ranges: Vec<Range<u64>>,
         room: OwnedSemaphorePermit,
@@ -388,7 +415,7 @@ impl FileAhead {
         let ranges: Arc<[Range<u64>]> = ranges.into();
         let (store, wanted) = (Arc::clone(store), Arc::clone(&ranges));
         let fetched = async move {
-            let read = store.get_ranges(&path, &wanted).await.ok()?;
+            let read = compared_ranges(&store, &file, &wanted).await.ok()?;
             Some(Arc::new(read))
         };
         let fetched = fetched.boxed().shared();
@@ -474,6 +501,33 @@ impl Piece {
     }
 }
 
+/// Ranges of a file from the store, compared with their checksums if it has some.
+async fn compared_ranges(
+    store: &Arc<dyn ObjectStore>,
+    file: &PartitionedFile,
+    ranges: &[Range<u64>],
+) -> datafusion::object_store::Result<Vec<Bytes>> {
+    let path = &file.object_meta.location;
+    let Some(checksums) = file.extensions.get::<Checksums>() else {
+        return store.get_ranges(path, ranges).await;
+    };
+    let failed = |error: ParquetError| datafusion::object_store::Error::Generic {
+        store: "checksums",
+        source: format!("{path}: {}", reason(&error)).into(),
+    };
+    let units: Result<Vec<Range<u64>>, _> =
+        ranges.iter().map(|range| checksums.whole_units(range)).collect();
+    let units = units.map_err(failed)?;
+    let read = store.get_ranges(path, &units).await?;
+    let mut wanted = Vec::with_capacity(ranges.len());
+    for ((range, units), bytes) in ranges.iter().zip(&units).zip(read) {
+        checksums.compare_units(units, &bytes).map_err(failed)?;
+        let start = (range.start - units.start) as usize;
+        wanted.push(bytes.slice(start..start + (range.end - range.start) as usize));
+    }
+    Ok(wanted)
+}
+
 /// Ranges of a file, from what was fetched ahead and from the store.
 pub(crate) async fn read_ranges(
     store: &Arc<dyn ObjectStore>,
@@ -481,16 +535,15 @@ pub(crate) async fn read_ranges(
     ranges: &[Range<u64>],
     moves: bool,
 ) -> datafusion::object_store::Result<Vec<Bytes>> {
-    let path = &file.object_meta.location;
     let Some(opened) = file.extensions.get::<Opened>() else {
-        return store.get_ranges(path, ranges).await;
+        return compared_ranges(store, file, ranges).await;
     };
     let mut taken = opened.0.take(ranges, moves).await;
     let missing = || taken.iter().enumerate().filter(|(_, found)| found.is_none());
     let numbers: Vec<usize> = missing().map(|(at, _)| at).collect();
     if !numbers.is_empty() {
         let wanted: Vec<Range<u64>> = numbers.iter().map(|at| ranges[*at].clone()).collect();
-        let read = store.get_ranges(path, &wanted).await?;
+        let read = compared_ranges(store, file, &wanted).await?;
         for (at, bytes) in numbers.into_iter().zip(read) {
             taken[at] = Some(bytes);
         }
@@ -565,11 +618,11 @@ impl AsyncFileReader for AheadReader {
     ) -> BoxFuture<'a, ParquetResult<Arc<ParquetMetaData>>> {
         let pages = options.map(ArrowReaderOptions::column_index_policy);
         async move {
-            let file = &self.file.object_meta;
+            let (file, path) = (&self.file, &self.file.object_meta.location);
             let read = read_footer(self.store.as_ref(), file, &self.kept_footers, pages).await;
             read.map_err(|error| match error {
                 DataFusionError::ParquetError(error) => *error,
-                error => ParquetError::General(format!("the footer of {}: {error}", file.location)),
+                error => ParquetError::General(format!("the footer of {path}: {error}")),
             })
         }
         .boxed()
@@ -588,7 +641,6 @@ impl Drop for AheadReader {
 #[cfg(test)]
 mod tests {
     use datafusion::execution::memory_pool::UnboundedMemoryPool;
-    use datafusion::object_store::ObjectStoreExt;
     use datafusion::object_store::memory::InMemory;
 
     use super::*;
@@ -611,7 +663,7 @@ mod tests {
         let start = 100 * row_group as u64;
         let ranges = vec![start..start + 60, start + 70..start + 100];
         let memory = MemoryConsumer::new("test").register(&pool);
-        ahead.begin(store, Path::from("f"), row_group, ranges, room, memory);
+        ahead.begin(store, PartitionedFile::new("f", 300), row_group, ranges, room, memory);
     }
 
     async fn take(ahead: &FileAhead, range: Range<u64>) -> Option<Bytes> {

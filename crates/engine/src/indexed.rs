@@ -688,7 +688,7 @@ impl Scan {
         let metadata = &self.source.indexes.metadata;
         match self.source.ahead.get() {
             Some(ahead) => ahead.footer(file).await,
-            None => read_footer(self.store.as_ref(), &file.object_meta, metadata, None).await,
+            None => read_footer(self.store.as_ref(), file, metadata, None).await,
         }
     }
 

@@ -366,9 +366,13 @@ impl LakeTable {
             .iter()
             .map(|f| partition_scalar(file, f.name(), f.data_type()))
             .collect::<Result<Vec<_>>>()?;
-        Ok(PartitionedFile::new_from_meta(meta)
+        let mut partitioned = PartitionedFile::new_from_meta(meta)
             .with_partition_values(values)
-            .with_statistics(Arc::new(self.file_statistics(number))))
+            .with_statistics(Arc::new(self.file_statistics(number)));
+        if let Some(checksums) = &file.checksums {
+            partitioned.extensions.insert_arc(Arc::clone(checksums));
+        }
+        Ok(partitioned)
     }
 
     fn file_statistics(&self, number: usize) -> Statistics {

@@ -6,20 +6,20 @@ use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::Type;
 use parquet::errors::Result;
-use parquet::file::reader::ChunkReader;
 
+use crate::store_file::StoreFile;
 use crate::unpanicked::unpanicked;
 
-/// What a reader of a Parquet file needs to know.
+/// What a reader of a data file needs to know.
 ///
 /// # Errors
 /// If it is no readable Parquet file.
-pub(crate) fn reader_metadata<T: ChunkReader>(file: &T) -> Result<ArrowReaderMetadata> {
+pub(crate) fn reader_metadata(file: &StoreFile) -> Result<ArrowReaderMetadata> {
     unpanicked(|| with_microseconds(file))
 }
 
-fn with_microseconds<T: ChunkReader>(file: &T) -> Result<ArrowReaderMetadata> {
-    let found = ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?;
+fn with_microseconds(file: &StoreFile) -> Result<ArrowReaderMetadata> {
+    let found = ArrowReaderMetadata::try_new(file.footer()?, ArrowReaderOptions::new())?;
     let columns = found.parquet_schema().columns();
     let is_wide = |name: &str| {
         columns.iter().any(|c| c.physical_type() == Type::INT96 && c.path().parts() == [name])

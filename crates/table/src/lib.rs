@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod checksums;
 mod commit;
 mod decode;
 mod error;
@@ -40,11 +41,13 @@ mod schema;
 mod sealed;
 mod snapshot;
 mod stats;
+mod store_file;
 mod unpanicked;
 mod vacuum;
 mod warm;
 mod write;
 
+pub use checksums::{Checksums, DamagedBytes};
 pub use commit::{TableDefinition, create_table};
 pub use decode::{BadRow, InputFile, Progress, TextOptions, describe_schema, expand_inputs};
 pub use error::{Result, TableError};
@@ -65,7 +68,7 @@ pub use uplake_domain::{
 pub use uplake_index::{Selection, WordMatcher, key_of_f64, key_of_i64};
 pub use uplake_objectio::{StorageOptions, Store, StoreError, WarmOptions, Warmed, conformance};
 pub use vacuum::{VacuumSummary, vacuum};
-pub use warm::{footer_guess, preload, warm};
+pub use warm::{footer_range, preload, warm};
 pub use write_stream::{StreamWriter, WriteKind};
 
 mod write_stream;

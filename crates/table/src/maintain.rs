@@ -2,21 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
-use std::io::Read;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::{SortOptions, interleave_record_batch};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::row::{OwnedRow, RowConverter, Rows, SortField};
-use bytes::Bytes;
 use deltalake_core::protocol::DeltaOperation;
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::ObjectStoreExt;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::errors::ParquetError;
-use parquet::file::reader::{ChunkReader, Length};
 use tokio::runtime::Handle;
 use uplake_objectio::Store;
 
@@ -29,6 +24,7 @@ use crate::load::on_thread;
 use crate::reindex::check_index;
 use crate::sealed::{DamagedCommit, damaged_commits};
 use crate::snapshot::{DataFile, Snapshot};
+use crate::store_file::StoreFile;
 use crate::unpanicked::{reason, unpanicked};
 use crate::write::{ENCODE_ROWS, Layout, ROW_GROUP_ROWS, TableWriter, sort_order};
 use crate::write_stream::{check_removable, remove_action};
@@ -39,11 +35,6 @@ const SMALL_FILE_BYTES: u64 = 128 << 20;
 const TARGET_FILE_BYTES: usize = 256 << 20;
 /// Bytes of a file read at a time for its checksum.
 const CHECK_READ_BYTES: u64 = 8 << 20;
-/// From a store that is a round trip away, so many bytes are read at least, from a multiple of it
-/// on: its cache has what the pages beside them hold when they are asked for.
-const REMOTE_READ_BYTES: u64 = 2 << 20;
-/// Bytes read for a page's header.
-const HEADER_READ_BYTES: usize = 4 << 10;
 /// Rows of a file read at a time while merging.
 const MERGE_BATCH_ROWS: usize = 8192;
 
@@ -382,12 +373,12 @@ impl Merge<'_> {
     /// Was the file written by us, with this clustering?
     fn declares_order(&self, file: &DataFile) -> Result<bool> {
         let chunks = StoreFile::new(&self.store, file, &self.runtime);
-        let builder = unpanicked(|| ParquetRecordBatchReaderBuilder::try_new(chunks))
+        let known = reader_metadata(&chunks)
             .map_err(|e| TableError::Parquet { file: file.path.clone(), source: e })?;
-        let footer = builder.metadata();
+        let footer = known.metadata();
         let ours = footer.file_metadata().created_by().is_some_and(|by| by.starts_with("uplake "));
         let columns: Result<Vec<usize>, _> =
-            self.sort_by.iter().map(|c| builder.schema().index_of(c)).collect();
+            self.sort_by.iter().map(|c| known.schema().index_of(c)).collect();
         let Ok(columns) = columns else { return Ok(false) };
         let columns: Vec<i32> = columns.into_iter().map(|i| i as i32).collect();
         Ok(ours
@@ -597,96 +588,6 @@ fn emit_chosen(
     emit(&rows)
 }
 
-/// A Parquet file in the store, read from a thread outside the runtime.
-#[derive(Clone)]
-pub(crate) struct StoreFile {
-    store: Arc<Store>,
-    path: Path,
-    size: u64,
-    runtime: Handle,
-}
-
-impl StoreFile {
-    pub fn new(store: &Arc<Store>, file: &DataFile, runtime: &Handle) -> Self {
-        Self::at(store, file.store_path.clone(), file.size, runtime)
-    }
-
-    pub fn at(store: &Arc<Store>, path: Path, size: u64, runtime: &Handle) -> Self {
-        Self { store: Arc::clone(store), path, size, runtime: runtime.clone() }
-    }
-
-    /// What to read for `wanted`: itself, unless there is a cache that keeps more.
-    fn around(&self, wanted: &Range<u64>) -> Range<u64> {
-        if self.store.cache_usage().is_none() {
-            return wanted.clone();
-        }
-        let start = wanted.start - wanted.start % REMOTE_READ_BYTES;
-        let end = wanted.end.next_multiple_of(REMOTE_READ_BYTES);
-        start..end.min(self.size).max(wanted.end)
-    }
-}
-
-impl Length for StoreFile {
-    fn len(&self) -> u64 {
-        self.size
-    }
-}
-
-impl ChunkReader for StoreFile {
-    type T = Box<dyn Read + Send>;
-
-    /// The Parquet reader reads a page's header from here, tens of bytes, and takes the page itself
-    /// with [`Self::get_bytes`].
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let reader = StoreReader { file: self.clone(), at: start };
-        Ok(Box::new(std::io::BufReader::with_capacity(HEADER_READ_BYTES, reader)))
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let wanted = start..start + length as u64;
-        let around = self.around(&wanted);
-        // Cut at the multiples, so that other reads find the pieces in the cache.
-        let mut ranges = Vec::new();
-        let mut at = around.start;
-        while at < around.end {
-            let next = (at + REMOTE_READ_BYTES).min(around.end);
-            let next = if around == wanted { around.end } else { next };
-            ranges.push(at..next);
-            at = next;
-        }
-        let pieces = self
-            .runtime
-            .block_on(self.store.get_ranges(&self.path, &ranges))
-            .map_err(|e| ParquetError::External(Box::new(e)))?;
-        let skip = usize::try_from(wanted.start - around.start).unwrap_or(usize::MAX);
-        let bytes = match <[Bytes; 1]>::try_from(pieces) {
-            Ok([piece]) => piece,
-            Err(pieces) => Bytes::from(pieces.concat()),
-        };
-        Ok(bytes.slice(skip..skip + length))
-    }
-}
-
-/// A [`StoreFile`] from some byte on.
-struct StoreReader {
-    file: StoreFile,
-    at: u64,
-}
-
-impl Read for StoreReader {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let rest = usize::try_from(self.file.size.saturating_sub(self.at)).unwrap_or(usize::MAX);
-        let length = buffer.len().min(rest);
-        if length == 0 {
-            return Ok(0);
-        }
-        let bytes = self.file.get_bytes(self.at, length).map_err(std::io::Error::other)?;
-        buffer[..length].copy_from_slice(&bytes);
-        self.at += length as u64;
-        Ok(length)
-    }
-}
-
 /// What `check` found wrong with one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckFinding {
@@ -807,7 +708,7 @@ fn checksum(file: &StoreFile) -> Result<u32, ParquetError> {
     let mut at = 0;
     while at < file.size {
         let length = CHECK_READ_BYTES.min(file.size - at);
-        hasher.update(&file.get_bytes(at, length as usize)?);
+        hasher.update(&file.read(&(at..at + length))?);
         at += length;
     }
     Ok(hasher.finalize())

@@ -28,13 +28,15 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tokio::runtime::Handle;
 use uplake_objectio::Store;
 
+use crate::checksums::{Checksums, TAIL_TAG};
 use crate::commit::{self, Change, CommitError};
 use crate::error::{Result, TableError};
 use crate::int96::reader_metadata;
 use crate::lake::Lake;
 use crate::load::on_thread;
-use crate::maintain::{StoreFile, fit};
+use crate::maintain::fit;
 use crate::snapshot::{DataFile, Snapshot, store_path};
+use crate::store_file::StoreFile;
 use crate::write::{Layout, TableWriter};
 use crate::write_stream::{check_removable, remove_action};
 
@@ -189,16 +191,20 @@ struct Source {
     path: String,
     location: Path,
     size: u64,
+    checksums: Option<Arc<Checksums>>,
     partition: Vec<Option<String>>,
 }
 
 impl Source {
     fn of_new(layout: &Layout, add: &Add) -> Result<Self> {
         let value = |c: &String| add.partition_values.get(c).cloned().flatten();
+        let size = u64::try_from(add.size).unwrap_or_default();
+        let tag = add.tags.as_ref().and_then(|tags| tags.get(TAIL_TAG)?.as_deref());
         Ok(Self {
             path: add.path.clone(),
             location: store_path(&layout.table, &layout.prefix, &add.path)?,
-            size: u64::try_from(add.size).unwrap_or_default(),
+            size,
+            checksums: tag.and_then(|tag| Checksums::from_tag(tag, size)),
             partition: layout.partition_columns.iter().map(value).collect(),
         })
     }
@@ -209,6 +215,7 @@ impl Source {
             path: file.path.clone(),
             location: file.store_path.clone(),
             size: file.size,
+            checksums: file.checksums.clone(),
             partition: layout.partition_columns.iter().map(value).collect(),
         }
     }
@@ -419,8 +426,13 @@ impl Work {
         keys_only: bool,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let parquet = |e| TableError::Parquet { file: source.path.clone(), source: e };
-        let chunks =
-            StoreFile::at(&self.store, source.location.clone(), source.size, &self.runtime);
+        let chunks = StoreFile::at(
+            &self.store,
+            source.location.clone(),
+            source.size,
+            source.checksums.clone(),
+            &self.runtime,
+        );
         let metadata = reader_metadata(&chunks).map_err(parquet)?;
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, metadata);
         let (mask, schema) = if keys_only {

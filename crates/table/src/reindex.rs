@@ -23,8 +23,9 @@ use crate::index::{Fallback, IndexBuilder, IndexSpec, check_specs, column_names,
 use crate::int96::reader_metadata;
 use crate::lake::{AsOf, Lake};
 use crate::load::on_thread;
-use crate::maintain::{StoreFile, fit};
+use crate::maintain::fit;
 use crate::snapshot::{DataFile, Snapshot};
+use crate::store_file::StoreFile;
 
 /// Rows read at a time.
 const BATCH_ROWS: usize = 8192;

@@ -17,6 +17,7 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use uplake_domain::Mark;
 
+use crate::checksums::{Checksums, TAIL_TAG};
 use crate::error::{Result, TableError};
 use crate::id_domain::{self, DomainMark, IdDomainSpec, id_column, id_field};
 use crate::index::{self, IndexSpec, parse_property};
@@ -87,8 +88,10 @@ pub struct DataFile {
     pub partition_values: HashMap<String, Option<String>>,
     /// The log's statistics, JSON.
     pub stats: Option<String>,
-    /// CRC-32 of the file, for files we wrote; Parquet pages carry none.
+    /// CRC-32 of the file, for files we wrote.
     pub crc32: Option<u32>,
+    /// Those of its parts, likewise.
+    pub checksums: Option<Arc<Checksums>>,
     /// Columns whose ids are in the file for every key -> the domain and log they are from.
     pub ids: HashMap<String, String>,
     /// Of these columns, how far the domain's log went when the file was written.
@@ -501,16 +504,18 @@ async fn data_files(
         let add = view.add_action();
         let mut tags = add.tags.unwrap_or_default();
         let mut tag = |name: &str| tags.remove(name).flatten();
+        let size = u64::try_from(view.size()).unwrap_or_default();
         files.push(DataFile {
             store_path: store_path(table, prefix, &path)?,
             index_path: crate::index::index_path(table, prefix, &path)?,
             path,
-            size: u64::try_from(view.size()).unwrap_or_default(),
+            size,
             modified_millis: view.modification_time(),
             rows: view.num_records().map(|n| n as u64),
             partition_values: add.partition_values,
             stats: add.stats,
             crc32: tag(CRC32_TAG).and_then(|hex| u32::from_str_radix(&hex, 16).ok()),
+            checksums: tag(TAIL_TAG).and_then(|tag| Checksums::from_tag(&tag, size)),
             ids: tag(IDS_TAG).map(|text| id_domain::parse_tag(&text)).unwrap_or_default(),
             id_marks: tag(ID_MARKS_TAG)
                 .map(|text| id_domain::parse_marks(&text))

@@ -7,20 +7,21 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::ParquetMetaData;
 use tokio::runtime::Handle;
 use uplake_objectio::{Warm, WarmOptions, Warmed};
 
+use crate::checksums::Checksums;
 use crate::error::{Result, TableError};
 use crate::lake::Lake;
 use crate::load::on_thread;
-use crate::maintain::StoreFile;
 use crate::snapshot::{DataFile, Snapshot};
+use crate::store_file::StoreFile;
 use crate::unpanicked::unpanicked;
 
 /// The end of a file that is read for its footer and page indexes: one part in so many of it, …
 const FOOTER_SHARE: u64 = 512;
-/// … at least so many bytes, …
+/// … at least so many bytes, which take as long as fewer, …
 const LEAST_FOOTER_BYTES: u64 = 64 << 10;
 /// … and at most.
 const MOST_FOOTER_BYTES: u64 = 512 << 10;
@@ -79,7 +80,7 @@ pub async fn preload(
 ) -> Warmed {
     let mut items = Vec::new();
     for file in files {
-        let footer = file.size.saturating_sub(footer_guess(file.size))..file.size;
+        let footer = footer_range(file.size, file.checksums.as_deref());
         let path = file.store_path.clone();
         items.push(Warm { path, ranges: Some(vec![footer]), size: Some(file.size) });
         if !table.indexes().is_empty() {
@@ -89,10 +90,14 @@ pub async fn preload(
     lake.storage().warm(items, options, |_| {}).await
 }
 
-/// Bytes to read from the end of a data file of `size` bytes for its footer and page indexes: enough
-/// for nearly all, and far from all of the file.
-pub fn footer_guess(size: u64) -> u64 {
-    (size / FOOTER_SHARE).clamp(LEAST_FOOTER_BYTES, MOST_FOOTER_BYTES)
+/// What to read of a data file of `size` bytes for its footer and page indexes: what the log says, or enough
+/// for nearly all. Of a small file it is all.
+pub fn footer_range(size: u64, checksums: Option<&Checksums>) -> Range<u64> {
+    let bytes = match checksums {
+        Some(checksums) => (size - checksums.tail().start).max(LEAST_FOOTER_BYTES),
+        None => (size / FOOTER_SHARE).clamp(LEAST_FOOTER_BYTES, MOST_FOOTER_BYTES),
+    };
+    size.saturating_sub(bytes)..size
 }
 
 /// What to read of a data file.
@@ -104,17 +109,18 @@ async fn data_item(lake: Lake, file: DataFile, columns: Option<Arc<Vec<String>>>
     let runtime = Handle::current();
     on_thread(move || {
         let chunks = StoreFile::new(lake.storage(), &file, &runtime);
-        let footer = unpanicked(|| ParquetMetaDataReader::new().parse_and_finish(&chunks));
+        let footer = unpanicked(|| chunks.footer());
         let footer =
             footer.map_err(|e| TableError::Parquet { file: file.path.clone(), source: e })?;
-        let ranges = Some(ranges(&footer, file.size, &columns));
+        let tail = footer_range(file.size, file.checksums.as_deref());
+        let ranges = Some(ranges(&footer, tail, &columns));
         Ok(Warm { path, ranges, size: Some(file.size) })
     })
     .await
 }
 
 /// The columns' bytes in each row group, and the file's end: page indexes and footer.
-fn ranges(footer: &ParquetMetaData, size: u64, columns: &[String]) -> Vec<Range<u64>> {
+fn ranges(footer: &ParquetMetaData, tail: Range<u64>, columns: &[String]) -> Vec<Range<u64>> {
     let mut ranges = Vec::new();
     let mut data_end = 0;
     for column in footer.row_groups().iter().flat_map(|group| group.columns()) {
@@ -125,7 +131,7 @@ fn ranges(footer: &ParquetMetaData, size: u64, columns: &[String]) -> Vec<Range<
             ranges.push(start..start + length);
         }
     }
-    ranges.push(data_end.min(size.saturating_sub(footer_guess(size)))..size);
+    ranges.push(data_end.min(tail.start)..tail.end);
     merged(ranges)
 }
 

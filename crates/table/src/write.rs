@@ -27,12 +27,14 @@ use deltalake_core::kernel::Add;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::file::metadata::SortingColumn;
+use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 use tokio::runtime::Handle;
 
+use crate::checksums::{PageLengths, Summing, TAIL_TAG, UNITS_KEY};
 use crate::commit::TableDefinition;
 use crate::error::{Result, TableError};
 use crate::id_domain::{IdColumns, IdDomainSpec, id_column};
@@ -376,20 +378,26 @@ impl TableWriter {
             .runtime
             .block_on(self.store.put_multipart(&location))
             .map_err(|e| TableError::store(format!("writing {location}"), e))?;
+        let pages = PageLengths::default();
         let sink = UploadSink {
             upload: Some(upload),
             buffer: Vec::with_capacity(PART_BYTES + (1 << 20)),
             runtime: self.runtime.clone(),
             bytes: 0,
-            hasher: crc32fast::Hasher::new(),
+            sums: Summing::new(pages.clone()),
         };
         let properties = writer_properties(self.file_schema(), &self.sort_by, sample);
-        let writer = ArrowWriter::try_new(sink, Arc::clone(self.file_schema()), Some(properties))
+        let options = ArrowWriterOptions::new()
+            .with_properties(properties)
+            .with_page_store_factory(Arc::new(pages));
+        let schema = Arc::clone(self.file_schema());
+        let writer = ArrowWriter::try_new_with_options(sink, schema, options)
             .map_err(|e| TableError::Parquet { file: relative.clone(), source: e })?;
-        Ok(DataFileWriter {
+        let mut file = DataFileWriter {
             index: IndexBuilder::new(&self.layout.indexes, self.file_schema()),
             relative,
             writer,
+            row_groups: 0,
             partition_values: self
                 .layout
                 .partition_columns
@@ -397,18 +405,28 @@ impl TableWriter {
                 .cloned()
                 .zip(key.iter().cloned())
                 .collect(),
-        })
+        };
+        file.sync()?;
+        Ok(file)
     }
 
     /// Completes a data file and remembers it for the commit.
     pub(crate) fn close_file(&self, file: DataFileWriter) -> Result<()> {
-        let DataFileWriter { relative, mut writer, partition_values, index } = file;
+        let DataFileWriter { relative, mut writer, partition_values, index, .. } = file;
         let parquet = |e| TableError::Parquet { file: relative.clone(), source: e };
+        let io = |e| TableError::io(format!("writing {relative}"), e);
+        writer.flush().map_err(parquet)?;
+        writer.sync().map_err(io)?;
+        let units = writer.inner_mut().sums.begin_tail();
+        writer.append_key_value_metadata(KeyValue::new(UNITS_KEY.to_owned(), units));
         let metadata = writer.finish().map_err(parquet)?;
         let sink = writer.inner_mut();
-        sink.finish().map_err(|e| TableError::io(format!("writing {relative}"), e))?;
-        let (size, crc32) = (sink.bytes, sink.hasher.clone().finalize());
-        let mut tags = HashMap::from([(CRC32_TAG.to_owned(), Some(format!("{crc32:08x}")))]);
+        sink.finish().map_err(io)?;
+        let (size, sums) = (sink.bytes, sink.sums.finish());
+        let mut tags = HashMap::from([
+            (CRC32_TAG.to_owned(), Some(format!("{:08x}", sums.crc32))),
+            (TAIL_TAG.to_owned(), Some(sums.tail)),
+        ]);
         if let Some(ids) = self.ids.tag() {
             tags.insert(IDS_TAG.to_owned(), Some(ids));
         }
@@ -453,6 +471,8 @@ pub(crate) const ENCODE_ROWS: usize = 16_384;
 pub(crate) struct DataFileWriter {
     relative: String,
     writer: ArrowWriter<UploadSink>,
+    /// Those that the sink has got to the last byte.
+    row_groups: usize,
     partition_values: HashMap<String, Option<String>>,
     index: Option<IndexBuilder>,
 }
@@ -463,9 +483,25 @@ impl DataFileWriter {
         if let Some(index) = &mut self.index {
             index.push(&rows)?;
         }
-        self.writer
-            .write(&rows)
-            .map_err(|e| TableError::Parquet { file: self.relative.clone(), source: e })
+        // At most one row group is written at a time, see `Summing`.
+        let mut first = 0;
+        while first < rows.num_rows() {
+            let part = rows.slice(first, ROW_GROUP_ROWS.min(rows.num_rows() - first));
+            self.writer
+                .write(&part)
+                .map_err(|e| TableError::Parquet { file: self.relative.clone(), source: e })?;
+            if self.writer.flushed_row_groups().len() > self.row_groups {
+                self.sync()?;
+            }
+            first += part.num_rows();
+        }
+        Ok(())
+    }
+
+    /// The sink gets all that was written.
+    fn sync(&mut self) -> Result<()> {
+        self.row_groups = self.writer.flushed_row_groups().len();
+        self.writer.sync().map_err(|e| TableError::io(format!("writing {}", self.relative), e))
     }
 
     /// Bytes encoded so far, for cutting files.
@@ -773,7 +809,7 @@ pub(crate) struct UploadSink {
     buffer: Vec<u8>,
     runtime: Handle,
     bytes: u64,
-    hasher: crc32fast::Hasher,
+    sums: Summing,
 }
 
 impl UploadSink {
@@ -818,7 +854,7 @@ impl Drop for UploadSink {
 impl Write for UploadSink {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.buffer.extend_from_slice(bytes);
-        self.hasher.update(bytes);
+        self.sums.update(bytes);
         self.bytes += bytes.len() as u64;
         if self.buffer.len() >= PART_BYTES {
             self.send()?;
@@ -879,7 +915,7 @@ mod tests {
             buffer: Vec::new(),
             runtime: runtime.handle().clone(),
             bytes: 0,
-            hasher: crc32fast::Hasher::new(),
+            sums: Summing::new(PageLengths::default()),
         };
         drop(sink);
         assert!(gone.load(Ordering::Relaxed));

@@ -13,7 +13,7 @@ use datafusion::arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::object_store::{ObjectStore, ObjectStoreExt};
+use datafusion::object_store::ObjectStore;
 use datafusion::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, RowSelection,
 };
@@ -638,8 +638,13 @@ struct StoreReader {
 
 impl AsyncFileReader for StoreReader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
-        let read = self.store.get_range(&self.file.object_meta.location, range);
-        read.map(|r| r.map_err(|e| ParquetError::External(Box::new(e)))).boxed()
+        async move {
+            let ranges = [range];
+            let read = read_ranges(&self.store, &self.file, &ranges, false).await;
+            let bytes = read.map_err(|e| ParquetError::External(Box::new(e)))?.into_iter().next();
+            bytes.ok_or_else(|| ParquetError::EOF("a range without bytes".into()))
+        }
+        .boxed()
     }
 
     fn get_byte_ranges(

@@ -568,6 +568,7 @@ mod tests {
             partition_values: HashMap::default(),
             stats: None,
             crc32: None,
+            checksums: None,
         }
     }
 
