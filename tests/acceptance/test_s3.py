@@ -254,10 +254,10 @@ def test_what_was_warmed_up_is_read_without_a_request(bucket, folder):
 
 
 def test_a_store_is_checked_before_tables_are_kept_there(bucket, tmp_path):
-    said = bucket.run("lake", "check", "--rounds", "5", "--writers", "8").out
+    said = bucket.run("lake", "probe", "--rounds", "5", "--writers", "8").out
     assert "can hold a lake: 5 races of 8 writers had one winner each, 35 losers were told" in said
     assert not bucket.keys(), "it leaves nothing"
-    said = bucket.run("lake", "check", tmp_path / "elsewhere", "--rounds", "5").out
+    said = bucket.run("lake", "probe", tmp_path / "elsewhere", "--rounds", "5").out
     assert "can hold a lake" in said
 
 
@@ -393,3 +393,19 @@ def test_a_bucket_behind_a_proxy(bucket, folder):
     bucket.refused("sql", "-c", "select * from t", says=["no connection to store.invalid:80"])
     unknown = bucket.refused("sql", "-c", "create table u (k int)", says=["no connection to store.invalid:80"])
     assert "unknown" not in unknown.err, "nothing was sent, so nothing is in doubt"
+
+
+def a_lake_is_copied_to_a_bucket_and_back(bucket, tmp_path):
+    local = support.Lake(tmp_path / "local", tmp_path)
+    back = support.Lake(tmp_path / "back", tmp_path)
+    path = write_parquet(tmp_path / "e.parquet", events(3000, seeded("copied")))
+    local.load("e", path, "--index", "user_id", "--id-domain", "user_id=users")
+    query = "SELECT count(*) AS n, count(DISTINCT user_id) AS users FROM e"
+    local.run("lake", "backup", bucket.url, env=bucket.env)
+    assert bucket.json(query) == local.json(query)
+    local.run("sql", "-c", "INSERT INTO e SELECT * FROM e LIMIT 10")
+    assert "were there already" in local.run("lake", "backup", bucket.url, env=bucket.env).out
+    back.run("lake", "restore", bucket.url, env=bucket.env)
+    assert back.json(query) == local.json(query)
+    assert "the lake is sound" in back.run("lake", "check").out
+    assert "the lake is sound" in bucket.run("lake", "check").out

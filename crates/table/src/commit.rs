@@ -216,6 +216,11 @@ fn sync_path(path: &LocalPath) -> Result<()> {
         .map_err(|e| TableError::io(format!("writing {} to disk", path.display()), e))
 }
 
+/// The same of what was copied into a lake, from its root.
+pub(crate) async fn sync_copied(lake: &Lake, relative: Vec<String>) -> Result<()> {
+    sync(lake, "", relative).await
+}
+
 /// The same of the name of a commit with these new `files`, whose bytes are on the disk already; whether it
 /// is durable is not known if it fails.
 async fn sync_commit(lake: &Lake, table: &str, files: Vec<String>) -> Result<(), CommitError> {

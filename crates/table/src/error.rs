@@ -59,7 +59,7 @@ pub enum TableError {
     NoCredentials(&'static str),
     /// The store breaks the promise that commits rest on.
     #[error(
-        "{lake} cannot hold tables, and nothing was written: {reason}; see `uplake lake check {lake}` \
+        "{lake} cannot hold tables, and nothing was written: {reason}; see `uplake lake probe {lake}` \
          and docs/storage.md"
     )]
     UnsafeStore { lake: String, reason: String },

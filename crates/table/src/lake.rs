@@ -265,6 +265,17 @@ impl Lake {
         Ok(names)
     }
 
+    /// Is there a lake, with tables or without?
+    ///
+    /// # Errors
+    /// [`TableError::Store`] if the store cannot be asked.
+    pub(crate) async fn is_there(&self) -> Result<bool> {
+        match &self.place {
+            Place::Folder(folder) => Ok(folder.join(LAKE_FILE).exists()),
+            Place::Url(_) => self.is_marked().await,
+        }
+    }
+
     /// Is there such a table? A log without a commit (a crash while the table was made) is none.
     ///
     /// # Errors
@@ -507,7 +518,7 @@ impl Lake {
     /// one must be told that it did. Asked once per process, before its first write to a lake.
     ///
     /// This finds stores that ignore the condition. Those that check first and write later are found by
-    /// `uplake lake check`, with many more races.
+    /// `uplake lake probe`, with many more races.
     pub(crate) async fn check_promise(&self) -> Result<()> {
         if !self.is_remote() {
             return Ok(());

@@ -22,6 +22,7 @@
 
 mod checksums;
 mod commit;
+mod copy;
 mod decode;
 mod error;
 mod experiments;
@@ -49,6 +50,7 @@ mod write;
 
 pub use checksums::{Checksums, DamagedBytes};
 pub use commit::{TableDefinition, create_table};
+pub use copy::{CopyOptions, CopySummary, copy_lake};
 pub use decode::{BadRow, InputFile, Progress, TextOptions, describe_schema, expand_inputs};
 pub use error::{Result, TableError};
 pub use id_domain::{DomainProgress, ID_PREFIX, IdDomainSpec, LostIds, ReportDomain, id_column};

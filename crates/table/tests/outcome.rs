@@ -133,7 +133,7 @@ async fn a_store_that_ignores_conditions_gets_no_commit() {
     let files = input(folder.path(), "a.csv", 0..10);
     let refused = load_once(&lake(&server), &files, "a").await.expect_err("it is not safe");
     assert!(matches!(refused, TableError::UnsafeStore { .. }), "{refused}");
-    assert!(refused.to_string().contains("uplake lake check"), "{refused}");
+    assert!(refused.to_string().contains("uplake lake probe"), "{refused}");
     let keys = server.keys("bucket");
     assert!(!keys.iter().any(|key| key.contains("/_delta_log/")), "{keys:?}");
 }

@@ -80,29 +80,8 @@ pub async fn run(args: DomainArgs) -> Result<()> {
             Ok(())
         }
         Verb::Check { domain } => {
-            let report = lake.domain(&domain).await?.check().await?;
-            for problem in &report.problems {
-                println!("{problem}");
-            }
-            println!(
-                "read {} runs and {} bases of {domain}: {} keys, {}",
-                report.runs,
-                report.bases,
-                report.keys,
-                bytes_text(report.bytes)
-            );
-            if !report.is_sound() {
-                bail!(
-                    "id domain `{domain}` is damaged; restore its folder from a copy of the lake"
-                );
-            }
-            let lost = lake.tables_with_lost_ids().await?.into_iter();
-            let lost: Vec<LostIds> = lost.filter(|lost| lost.domain == domain).collect();
-            for lost in &lost {
-                println!("{lost}");
-            }
-            if !lost.is_empty() {
-                bail!("id domain `{domain}` lacks keys that tables have. {}", LostIds::REMEDY);
+            if let Some(problem) = shown_problem(&lake, &domain).await? {
+                bail!(problem);
             }
             println!("the domain is sound");
             Ok(())
@@ -129,6 +108,33 @@ pub async fn run(args: DomainArgs) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Checks a domain and shows what is found; what is wrong, in short, and what to do about it.
+pub(crate) async fn shown_problem(lake: &Lake, domain: &str) -> Result<Option<String>> {
+    let report = lake.domain(domain).await?.check().await?;
+    for problem in &report.problems {
+        println!("{problem}");
+    }
+    println!(
+        "read {} runs and {} bases of {domain}: {} keys, {}",
+        report.runs,
+        report.bases,
+        report.keys,
+        bytes_text(report.bytes)
+    );
+    if !report.is_sound() {
+        return Ok(Some(format!(
+            "id domain `{domain}` is damaged; restore its folder from a copy of the lake"
+        )));
+    }
+    let lost = lake.tables_with_lost_ids().await?.into_iter();
+    let lost: Vec<LostIds> = lost.filter(|lost| lost.domain == domain).collect();
+    for lost in &lost {
+        println!("{lost}");
+    }
+    let lacks = || format!("id domain `{domain}` lacks keys that tables have. {}", LostIds::REMEDY);
+    Ok((!lost.is_empty()).then(lacks))
 }
 
 async fn list(lake: &Lake) -> Result<()> {

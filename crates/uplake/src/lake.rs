@@ -1,12 +1,17 @@
-//! `uplake lake check`.
+//! `uplake lake check|backup|restore|probe`.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use uplake_experiment::Experiment;
 use uplake_table::conformance::{self, Rounds};
+use uplake_table::{AsOf, CopyOptions, CopySummary, Lake, copy_lake, vacuum};
 
 use crate::LakeArgs;
 use crate::environment::{self, now_millis};
+use crate::output::{bytes_text, count_text};
 use crate::progress::Line;
+use crate::table::{DEFAULT_RETENTION, parse_duration};
+use crate::{domain, table};
 
 /// Arguments of `uplake lake`.
 #[derive(Args, Debug)]
@@ -19,8 +24,20 @@ pub struct LakeCommand {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
+    /// Read all that the lake holds, and say what is damaged, lost or left over
+    Check,
+    /// Copy the lake to another folder or bucket; again, what is new
+    Backup {
+        /// Where to: a folder, or a URL
+        to: String,
+    },
+    /// Copy a backup back: into an empty place, or over a lake that was damaged
+    Restore {
+        /// Where from: a folder, or a URL
+        from: String,
+    },
     /// Let writers race for objects: of each race exactly one may win, or commits would be lost
-    Check {
+    Probe {
         /// Where a lake is or shall be (default: --lake)
         url: Option<String>,
         /// Races
@@ -34,16 +51,131 @@ enum Verb {
 
 /// Runs the command.
 pub async fn run(args: LakeCommand) -> Result<()> {
-    let Verb::Check { url, rounds, writers } = args.verb;
-    let lake = match url {
-        Some(url) => environment::lake(&LakeArgs { lake: url, ..args.lake })?,
-        None => environment::lake(&args.lake)?,
+    let at = |url: String| environment::lake(&LakeArgs { lake: url, ..args.lake.clone() });
+    let here = || environment::lake(&args.lake);
+    match args.verb {
+        Verb::Check => check(&here()?).await,
+        Verb::Backup { to } => copy(&here()?, &at(to)?, CopyOptions::default()).await,
+        Verb::Restore { from } => copy(&at(from)?, &here()?, CopyOptions { compare: true }).await,
+        Verb::Probe { url, rounds, writers } => {
+            let lake = url.map_or_else(here, at)?;
+            probe(&lake, Rounds { rounds, writers }).await
+        }
+    }
+}
+
+/// Every part is looked at, whatever is wrong with the others.
+async fn check(lake: &Lake) -> Result<()> {
+    let mut problems = Vec::new();
+    let mut note = |what: &str, name: &str, found: Result<Option<String>>| match found {
+        Ok(None) => println!("{what} {name} is sound"),
+        Ok(Some(problem)) => problems.push(problem),
+        Err(error) => problems.push(format!("{what} {name}: {error:#}")),
     };
+    let tables = lake.table_names().await?;
+    for name in &tables {
+        note("table", name, table::shown_problem(lake, name).await);
+    }
+    let domains = lake.domain_names().await?;
+    for name in &domains {
+        note("id domain", name, domain::shown_problem(lake, name).await);
+    }
+    let sets = lake.id_sets().await?;
+    for set in &sets {
+        let read = lake.read_id_set(&set.name).await;
+        note("id set", &set.name, read.map(|_| None).map_err(Into::into));
+    }
+    let experiments = lake.experiments().await?;
+    for name in &experiments {
+        note("definition", name, definition(lake, name).await);
+    }
+    for name in &tables {
+        // What cannot be read was named above.
+        let Ok(left) = left_over(lake, name).await else { continue };
+        if left > 0 {
+            println!(
+                "table {name} has {left} files that no version of the last week needs; remove them \
+                 with: uplake table vacuum {name}"
+            );
+        }
+    }
+    println!(
+        "{} tables, {} id domains, {} id sets, {} definitions",
+        tables.len(),
+        domains.len(),
+        sets.len(),
+        experiments.len()
+    );
+    if problems.is_empty() {
+        println!("the lake is sound");
+        return Ok(());
+    }
+    for problem in &problems {
+        println!("- {problem}");
+    }
+    match problems.len() {
+        1 => bail!("one part of {} is not sound", lake.location()),
+        parts => bail!("{parts} parts of {} are not sound", lake.location()),
+    }
+}
+
+async fn definition(lake: &Lake, name: &str) -> Result<Option<String>> {
+    let Some((text, shown)) = lake.experiment(name).await? else { return Ok(None) };
+    Experiment::parse(&text, &shown)?;
+    Ok(None)
+}
+
+/// Files that a vacuum would remove.
+async fn left_over(lake: &Lake, name: &str) -> Result<usize> {
+    let base = lake.snapshot(name, &AsOf::Latest).await?;
+    let retain = parse_duration(DEFAULT_RETENTION).map_err(anyhow::Error::msg)?;
+    Ok(vacuum(lake, &base, retain, true, now_millis()).await?.removed.len())
+}
+
+async fn copy(from: &Lake, to: &Lake, options: CopyOptions) -> Result<()> {
+    let line = Line::new();
+    let show = |done: &CopySummary| {
+        let bytes = bytes_text(done.copied_bytes);
+        line.show(&format!("copied {} objects, {bytes}", count_text(done.copied)));
+    };
+    let copied = copy_lake(from, to, options, show).await;
+    line.clear();
+    let copied = copied?;
+    println!(
+        "copied {} objects of {} to {}: {} tables; {} were there already",
+        count_text(copied.copied),
+        bytes_text(copied.copied_bytes),
+        to.location(),
+        copied.tables,
+        count_text(copied.kept)
+    );
+    if !copied.others.is_empty() {
+        println!(
+            "{} keeps what {} has not: {}",
+            to.location(),
+            from.location(),
+            copied.others.join(", ")
+        );
+    }
+    if copied.damaged.is_empty() {
+        return Ok(());
+    }
+    for damaged in &copied.damaged {
+        println!("- {damaged}");
+    }
+    bail!(
+        "{} parts of {} are damaged: of their tables the newest version was not copied",
+        copied.damaged.len(),
+        from.location()
+    )
+}
+
+async fn probe(lake: &Lake, asked: Rounds) -> Result<()> {
     let folder = format!("_uplake/check-{}-{}", now_millis(), std::process::id());
     let folder = folder.split('/').fold(lake.root().clone(), |path, part| path.join(part));
     let line = Line::new();
+    let Rounds { rounds, writers } = asked;
     let show = |done: u32| line.show(&format!("{done} of {rounds} races"));
-    let asked = Rounds { rounds, writers };
     let found = conformance::check(lake.storage().as_ref(), &folder, asked, show).await;
     line.clear();
     let found = found.with_context(|| format!("{} cannot hold a lake", lake.location()))?;

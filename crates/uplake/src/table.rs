@@ -155,42 +155,11 @@ pub async fn run(args: TableArgs) -> Result<()> {
             Ok(())
         }
         Verb::Check { table } => {
-            let report = check(&lake, &lake.snapshot(&table, &AsOf::Latest).await?).await?;
-            for finding in &report.findings {
-                println!("{}: {}", finding.path, finding.problem);
+            if let Some(problem) = shown_problem(&lake, &table).await? {
+                bail!(problem);
             }
-            for finding in &report.index_findings {
-                println!("{}: index: {}", finding.path, finding.problem);
-            }
-            println!(
-                "read {} files of {table}: {} rows, {}",
-                report.files,
-                report.rows,
-                bytes_text(report.bytes)
-            );
-            for lost in &report.lost_ids {
-                println!("{lost}");
-            }
-            if !report.lost_ids.is_empty() && report.findings.is_empty() {
-                bail!("the rows are sound, but not their ids. {}", LostIds::REMEDY);
-            }
-            match (report.findings.len(), report.index_findings.len()) {
-                (0, 0) => {
-                    println!("the table is sound");
-                    return Ok(());
-                }
-                (0, indexes) => bail!(
-                    "the rows are sound, but {indexes} of {} indexes are not; mend them with: \
-                     uplake table reindex {table}",
-                    report.files
-                ),
-                _ => {}
-            }
-            bail!(
-                "{} files of {table} are damaged; restore them from a copy, or go back with \
-                 --as-of an earlier version",
-                report.findings.len()
-            )
+            println!("the table is sound");
+            Ok(())
         }
         Verb::Warm { table, columns, rate } => warm_up(&lake, &table, &columns, rate).await,
         Verb::History { table, limit } => {
@@ -216,6 +185,42 @@ pub async fn run(args: TableArgs) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Checks a table and shows what is found; what is wrong, in short, and what to do about it.
+pub(crate) async fn shown_problem(lake: &Lake, table: &str) -> Result<Option<String>> {
+    let report = check(lake, &lake.snapshot(table, &AsOf::Latest).await?).await?;
+    for finding in &report.findings {
+        println!("{}: {}", finding.path, finding.problem);
+    }
+    for finding in &report.index_findings {
+        println!("{}: index: {}", finding.path, finding.problem);
+    }
+    println!(
+        "read {} files of {table}: {} rows, {}",
+        report.files,
+        report.rows,
+        bytes_text(report.bytes)
+    );
+    for lost in &report.lost_ids {
+        println!("{lost}");
+    }
+    if !report.lost_ids.is_empty() && report.findings.is_empty() {
+        return Ok(Some(format!("the rows are sound, but not their ids. {}", LostIds::REMEDY)));
+    }
+    let (damaged, indexes) = (report.findings.len(), report.index_findings.len());
+    Ok(match (damaged, indexes) {
+        (0, 0) => None,
+        (0, indexes) => Some(format!(
+            "the rows are sound, but {indexes} of {} indexes are not; mend them with: \
+             uplake table reindex {table}",
+            report.files
+        )),
+        _ => Some(format!(
+            "{damaged} files of {table} are damaged; restore them from a copy, or go back with \
+             --as-of an earlier version"
+        )),
+    })
 }
 
 async fn warm_up(lake: &Lake, table: &str, columns: &[String], rate: Option<usize>) -> Result<()> {
