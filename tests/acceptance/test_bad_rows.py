@@ -425,3 +425,16 @@ def standard_output_that_is_full_is_an_error(lake, folder):
         done = subprocess.run([support.BINARY, "sql", "--lake", str(lake.path), "-c", "select * from t", "--format", "csv"],
                               stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "No space left" in done.stderr and "panicked" not in done.stderr
+
+
+def more_columns_than_a_table_has_are_refused_before_they_take_memory(lake, folder):
+    keys = folder / "keys.json"
+    keys.write_text("".join(f'{{"key{n}": {n}}}\n' for n in range(20_000)))
+    wide = folder / "wide.csv"
+    wide.write_text(",".join(f"c{n}" for n in range(50_000)) + "\n" + ",".join(["1"] * 50_000) + "\n")
+    for path in (keys, wide):
+        lake.refused("load", "t", path, says=[path.name, "columns", "at most 10000"])
+    fits = folder / "fits.csv"
+    fits.write_text(",".join(f"c{n}" for n in range(2_000)) + "\n" + (",".join(["1"] * 2_000) + "\n") * 2000)
+    lake.load("t", fits)
+    assert lake.json("SELECT count(*) AS n, sum(c1999) AS s FROM t") == [{"n": 2000, "s": 2000}]

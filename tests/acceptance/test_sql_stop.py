@@ -27,7 +27,7 @@ def a_signal_removes_what_a_statement_has_spilled(lake, tmp_path, sent, code):
         "sql", "--memory", "200M", "--threads", "2", "-c", SPILLING, env={**os.environ, "TMPDIR": str(spill)}
     )
     until = time.monotonic() + PATIENCE_SECONDS
-    while not _files(spill):
+    while not [path for path in _files(spill) if path.name != "lock"]:
         assert process.poll() is None and time.monotonic() < until, "it does not spill"
         time.sleep(0.01)
     process.send_signal(sent)
@@ -35,6 +35,76 @@ def a_signal_removes_what_a_statement_has_spilled(lake, tmp_path, sent, code):
     assert process.returncode == code, err
     assert err.decode() == "error: cancelled\n"
     assert _files(spill) == []
+
+
+# No thread of these comes by to look whether it should stop: joins whose pairs all fail the condition, one
+# group's values in order, one call of a function.
+STUBBORN = [
+    "SELECT count(*) AS n FROM generate_series(1, 3000000) a(v) JOIN generate_series(1, 100000) b(w) ON v + w < 0",
+    "SELECT sum(a.v * b.w) AS s FROM generate_series(1, 3000000) a(v) CROSS JOIN generate_series(1, 100000) b(w)",
+    "SELECT length(string_agg(CAST(v AS TEXT), ',' ORDER BY v % 1000)) AS n FROM generate_series(1, 5000000) a(v)",
+    "SELECT sum(levenshtein(repeat(CAST(v AS TEXT), 300), repeat('0123', 300))) AS n FROM generate_series(1, 1000000) a(v)",
+]
+
+
+@pytest.mark.parametrize("sql", STUBBORN)
+def a_statement_that_looks_at_nothing_stops_all_the_same(lake, tmp_path, sql):
+    env = {**os.environ, "TMPDIR": str(tmp_path / "spill")}
+    (tmp_path / "spill").mkdir()
+    for sent in [[signal.SIGINT], [signal.SIGINT, signal.SIGINT], [signal.SIGTERM]]:
+        process = lake.start("sql", "--threads", "2", "-c", sql, env=env)
+        time.sleep(0.7)
+        assert process.poll() is None, process.communicate()
+        for each in sent:
+            process.send_signal(each)
+        # Far from what a busy machine needs, and from what such a statement takes.
+        _, err = process.communicate(timeout=5)
+        assert process.returncode == 128 + sent[0] and err.decode() == "error: cancelled\n", err
+        assert _files(tmp_path / "spill") == []
+    began = time.monotonic()
+    lake.refused("sql", "--timeout", "300ms", "-c", sql, says=["time-out of 0.3 s"], env=env)
+    assert time.monotonic() - began < 5
+
+
+def what_killed_processes_have_spilled_is_removed_by_the_next(lake, tmp_path):
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    env = {**os.environ, "TMPDIR": str(spill)}
+    start = lambda: lake.start("sql", "--memory", "200M", "--threads", "2", "-c", SPILLING, env=env)
+    killed, alive = start(), start()
+    until = time.monotonic() + PATIENCE_SECONDS
+    spilled = lambda process: [path for path in _files(spill) if f"spill-{process.pid}-" in str(path)]
+    while len(spilled(killed)) < 2 or len(spilled(alive)) < 2:
+        assert killed.poll() is None and alive.poll() is None and time.monotonic() < until, "it does not spill"
+        time.sleep(0.01)
+    [folder] = {path.relative_to(spill).parts[0] for path in spilled(killed)}
+    assert (spill / folder).stat().st_mode & 0o777 == 0o700
+    killed.kill()
+    killed.communicate()
+    assert spilled(killed)
+    while spilled(killed):
+        assert time.monotonic() < until, spilled(killed)
+        # In the background of a process that lives long enough.
+        lake.run("sql", "-c", "SELECT count(*) AS n FROM generate_series(1, 30000000)", env=env)
+    assert spilled(alive), "those of a process that lives stay"
+    alive.send_signal(signal.SIGINT)
+    alive.communicate(timeout=PATIENCE_SECONDS)
+    assert _files(spill) == []
+
+
+def a_reader_that_goes_away_is_no_fault(lake):
+    lake.run("sql", "-c", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)")
+    for words in (["table", "list"], ["table", "describe", "t"], ["table", "check", "t"], ["lake", "check"],
+                  ["table", "history", "t"], ["domain", "list"], ["sql", "-c", "SELECT 1"]):
+        for closed in ("stdout", "both"):
+            process = lake.start(*words)
+            process.stdout.close()
+            if closed == "both":
+                process.stderr.close()
+                assert process.wait(PATIENCE_SECONDS) == 0, words
+            else:
+                err = process.stderr.read().decode()
+                assert process.wait(PATIENCE_SECONDS) == 0 and err == "", (words, err)
 
 
 def a_time_out_ends_a_statement_and_says_what_ran_out(lake):

@@ -14,6 +14,7 @@ use crate::dictionary::Position;
 use crate::error::{DomainError, Result};
 use crate::index::{Index, SHARDS, Shard};
 use crate::key_file::read_exact_at;
+use crate::private;
 
 const FILE_NAME: &str = "index";
 const NEW_NAME: &str = "index.new";
@@ -94,7 +95,10 @@ impl IndexFile {
     /// Puts a checkpoint into a folder.
     pub(crate) fn write(folder: &Path, header: Header, index: &Index) -> io::Result<()> {
         let new = folder.join(NEW_NAME);
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(&new)?);
+        let mut file = BufWriter::with_capacity(
+            1 << 20,
+            private::options().write(true).create(true).truncate(true).open(&new)?,
+        );
         file.write_all(&[0; HEADER_BYTES + TABLE_BYTES])?;
         let (mut table, mut bytes) = (Vec::with_capacity(TABLE_BYTES), Vec::new());
         for shard in index.shards() {

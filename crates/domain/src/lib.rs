@@ -48,6 +48,7 @@ mod local;
 mod log;
 mod maintain;
 mod mark;
+mod private;
 mod run;
 
 pub use decimals::{Decimals, parse_decimal};

@@ -13,7 +13,7 @@
 //! One process may write, the one that holds the lock on `lock`; others read the files once, when
 //! they open, and keep what comes later in their memory.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use crate::frame::{Frame, HEADER_BYTES, Header, Page, PageEntry};
 use crate::index_file::{self, IndexFile};
 use crate::key_file::{Held, KeyFile, Place, read_exact_at};
 use crate::key_table::KeyTable;
+use crate::private;
 
 const FILE_NAME: &str = "keys.log";
 const LOCK_NAME: &str = "lock";
@@ -98,7 +99,7 @@ impl Local {
             Err(error) => local.fail(&format!("locking {}: {error}", folder.display())),
         }
         if local.state == LocalState::Writer {
-            let mut options = OpenOptions::new();
+            let mut options = private::options();
             options.read(true).write(true).create(true).truncate(false);
             match options.open(&local.path) {
                 Ok(file) => local.file = Some(Arc::new(file)),
@@ -274,7 +275,7 @@ impl Local {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut options = OpenOptions::new();
+        let mut options = private::options();
         Ok(Arc::new(options.read(true).write(true).create_new(true).open(&self.path)?))
     }
 
@@ -383,9 +384,9 @@ impl Header {
 
 /// The lock of a folder, unless another process has it.
 fn lock(folder: &Path) -> io::Result<Option<File>> {
-    fs::create_dir_all(folder)?;
+    private::create_folder(folder)?;
     let path = folder.join(LOCK_NAME);
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let file = private::options().read(true).write(true).create(true).truncate(false).open(path)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::alarm::until;
 use crate::error::{EngineError, Result};
 
 /// Characters of a statement that the queue shows.
@@ -204,7 +205,7 @@ impl Ticket {
         let Some(granted) = &mut self.granted else { return Ok(()) };
         if granted.try_recv().is_err() {
             let waited = match deadline {
-                Some(at) => tokio::time::timeout_at(at.into(), granted).await.is_ok(),
+                Some(at) => matches!(until(at, granted).await, Some(Ok(()))),
                 None => granted.await.is_ok(),
             };
             self.queued += since.elapsed();
@@ -250,10 +251,7 @@ impl Ticket {
     pub async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         match self.deadline() {
             None => Ok(work.await),
-            Some(at) => {
-                let done = tokio::time::timeout_at(at.into(), work).await;
-                done.map_err(|_| self.timed_out())
-            }
+            Some(at) => until(at, work).await.ok_or_else(|| self.timed_out()),
         }
     }
 

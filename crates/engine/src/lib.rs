@@ -29,6 +29,7 @@
 
 mod admission;
 mod ahead;
+mod alarm;
 mod assignment;
 mod batch;
 mod calls;

@@ -13,11 +13,11 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::{FutureExt, Stream};
-use tokio::time::Sleep;
 use uplake_experiment::query::{MomentsQuery, MomentsTable};
 use uplake_table::panic_text;
 
 use crate::admission::{Class, Queue, Ticket};
+use crate::alarm::Alarm;
 use crate::error::{EngineError, Result};
 use crate::session::{Answer, Session};
 use crate::settings::Settings;
@@ -204,12 +204,12 @@ struct Guarded {
     schema: SchemaRef,
     /// Stopped before its slot is given back.
     running: Option<(SendableRecordBatchStream, Ticket)>,
-    deadline: Option<Pin<Box<Sleep>>>,
+    deadline: Option<Alarm>,
 }
 
 impl Guarded {
     fn new(stream: SendableRecordBatchStream, ticket: Ticket) -> Self {
-        let deadline = ticket.deadline().map(|at| Box::pin(tokio::time::sleep_until(at.into())));
+        let deadline = ticket.deadline().map(Alarm::at);
         Self { schema: stream.schema(), running: Some((stream, ticket)), deadline }
     }
 }
@@ -221,10 +221,10 @@ impl Stream for Guarded {
         let this = &mut *self;
         let Some((stream, ticket)) = &mut this.running else { return Poll::Ready(None) };
         if let Some(deadline) = &mut this.deadline
-            && deadline.as_mut().poll(context).is_ready()
+            && Pin::new(deadline).poll(context).is_ready()
         {
             let error = DataFusionError::External(Box::new(ticket.timed_out()));
-            this.running = None;
+            (this.running, this.deadline) = (None, None);
             return Poll::Ready(Some(Err(error)));
         }
         let next = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(context)));

@@ -60,6 +60,7 @@ mod dice;
 mod error;
 mod open;
 mod options;
+mod private;
 mod ranges;
 mod store;
 mod warm;

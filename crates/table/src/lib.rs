@@ -58,6 +58,7 @@ pub use id_sets::StoredIdSet;
 pub use index::{Answered, Fallback, FileRows, IndexCache, IndexKind, IndexSpec, Question};
 pub use lake::{AsOf, Lake, check_table_name};
 pub use load::{LoadOptions, LoadSummary, OnError, load};
+pub use lock::writers_at_work;
 pub use maintain::{CheckFinding, CheckReport, CompactOptions, CompactSummary, check, compact};
 pub use primary_key::OnConflict;
 pub use reindex::{ReindexOptions, ReindexSummary, reindex, repair_index};

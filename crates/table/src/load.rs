@@ -34,6 +34,8 @@ use crate::schema::{type_name, widens};
 use crate::snapshot::Snapshot;
 use crate::write::{Layout, Sequence, TableWriter};
 
+/// Columns of a table: memory and the log's bounds grow with them, whatever they hold.
+const MOST_COLUMNS: usize = 10_000;
 /// Commits tried when other writers keep changing the schema in between.
 const COMMIT_ATTEMPTS: usize = 100;
 /// Share of the memory budget for buffered rows; the rest is for decoding, sorting and encoding.
@@ -455,6 +457,16 @@ impl Columns {
         declared: Option<&Schema>,
         may_add: bool,
     ) -> Result<()> {
+        let count = found.fields().len();
+        if count > MOST_COLUMNS {
+            return Err(TableError::Input {
+                file: file.to_owned(),
+                reason: format!(
+                    "has {count} columns, and a table has at most {MOST_COLUMNS}; keys that differ from \
+                     record to record belong in a column of values, not in names"
+                ),
+            });
+        }
         for field in found.fields() {
             if let Some(known) = self.fields.iter().find(|f| f.name() == field.name()) {
                 if !widens(field.data_type(), known.data_type()) {

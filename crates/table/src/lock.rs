@@ -13,6 +13,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use chrono::{DateTime, Duration, Utc};
 use futures::TryStreamExt;
@@ -27,6 +28,30 @@ use crate::load::on_thread;
 /// Longer than any load takes.
 const MARK_LIFE: Duration = Duration::hours(24);
 
+static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+
+/// Those of this process that hold the lock of a table or write a file of it, and have not cleaned up yet.
+pub fn writers_at_work() -> usize {
+    AT_WORK.load(Ordering::Relaxed)
+}
+
+/// Counts as long as it is there.
+#[derive(Debug)]
+pub(crate) struct AtWork(());
+
+impl AtWork {
+    pub fn begin() -> Self {
+        AT_WORK.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        AT_WORK.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A lock on a table. Let it go with [`TableLock::release`]; dropping it works, too, unless the
 /// process ends at once.
 #[derive(Debug)]
@@ -40,6 +65,8 @@ struct Mark {
     store: Arc<dyn ObjectStore>,
     path: Path,
     runtime: Handle,
+    /// Until it is taken away.
+    at_work: AtWork,
 }
 
 impl TableLock {
@@ -55,7 +82,11 @@ impl TableLock {
 impl Drop for TableLock {
     fn drop(&mut self) {
         if let Some(mark) = self.mark.take() {
-            mark.runtime.clone().spawn(async move { mark.store.delete(&mark.path).await });
+            mark.runtime.clone().spawn(async move {
+                let deleted = mark.store.delete(&mark.path).await;
+                drop(mark.at_work);
+                deleted
+            });
         }
     }
 }
@@ -75,7 +106,7 @@ impl Lake {
         let store = Arc::clone(self.store());
         let put = store.put(&path, "a writer is at work\n".into()).await;
         put.map_err(|e| TableError::store(format!("writing {path}"), e))?;
-        let mark = Mark { store, path, runtime: Handle::current() };
+        let mark = Mark { store, path, runtime: Handle::current(), at_work: AtWork::begin() };
         Ok(TableLock { mark: Some(mark), _file: None })
     }
 

@@ -40,6 +40,7 @@ use crate::error::{Result, TableError};
 use crate::id_domain::{IdColumns, IdDomainSpec, id_column};
 use crate::index::{IndexBuilder, IndexSpec, index_path};
 use crate::lake::Lake;
+use crate::lock::AtWork;
 use crate::primary_key::{OnConflict, without_repeats};
 use crate::snapshot::{CRC32_TAG, ID_MARKS_TAG, IDS_TAG, Snapshot};
 use crate::stats;
@@ -385,6 +386,7 @@ impl TableWriter {
             runtime: self.runtime.clone(),
             bytes: 0,
             sums: Summing::new(pages.clone()),
+            _at_work: AtWork::begin(),
         };
         let properties = writer_properties(self.file_schema(), &self.sort_by, sample);
         let options = ArrowWriterOptions::new()
@@ -810,6 +812,8 @@ pub(crate) struct UploadSink {
     runtime: Handle,
     bytes: u64,
     sums: Summing,
+    /// Dropped after the upload is aborted.
+    _at_work: AtWork,
 }
 
 impl UploadSink {
@@ -916,6 +920,7 @@ mod tests {
             runtime: runtime.handle().clone(),
             bytes: 0,
             sums: Summing::new(PageLengths::default()),
+            _at_work: AtWork::begin(),
         };
         drop(sink);
         assert!(gone.load(Ordering::Relaxed));

@@ -30,7 +30,8 @@ pub fn storage(args: &LakeArgs, cache: Option<PathBuf>) -> Result<StorageOptions
     let mut options = config.storage.with_environment(environment())?;
     for setting in &args.storage {
         let Some((key, value)) = setting.split_once('=') else {
-            bail!("--storage {setting}: write KEY=VALUE, such as disk_cache=20GiB");
+            // It may be a secret whose key was forgotten.
+            bail!("--storage: write KEY=VALUE, such as disk_cache=20GiB");
         };
         let name = format!("UPLAKE_STORAGE_{}", key.trim().to_ascii_uppercase());
         options = options.with_environment([(name, value.trim().to_owned())])?;
@@ -49,7 +50,31 @@ fn environment() -> impl Iterator<Item = (String, String)> {
 fn read(path: &Path) -> Result<Config> {
     let text = std::fs::read_to_string(path);
     let text = text.with_context(|| format!("reading {}", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("{} (see docs/storage.md)", path.display()))
+    toml::from_str(&text).map_err(|error| {
+        let (path, place) = (path.display(), told(&error, &text));
+        anyhow::anyhow!("{path}, {place} (see docs/storage.md)")
+    })
+}
+
+/// What is wrong and where, without what the file says there: it may be a secret.
+fn told(error: &toml::de::Error, text: &str) -> String {
+    let at = error.span().map_or(0, |span| span.start);
+    let before = text.get(..at).unwrap_or(text);
+    let number = before.matches('\n').count() + 1;
+    let mut message = error.message().lines().next().unwrap_or_default().to_owned();
+    // Of a value of the wrong type it tells the value first.
+    if let Some((_, expected)) =
+        message.split_once(", expected ").filter(|(what, _)| what.starts_with("invalid "))
+    {
+        message = format!("expected {expected}");
+    }
+    let line = text.lines().nth(number - 1).unwrap_or_default();
+    let value = line.split_once('=').map_or("", |(_, value)| value);
+    let is_of_word = |c: char| !c.is_whitespace() && !"\"'`,[]{}#=".contains(c);
+    for word in value.split(|c| !is_of_word(c)).filter(|word| word.len() > 2) {
+        message = message.replace(word, "…");
+    }
+    format!("line {number}: {message}")
 }
 
 #[cfg(test)]
@@ -64,5 +89,36 @@ mod tests {
         assert_eq!(config.storage.disk_cache.0, 2 << 30);
         assert_eq!(config.storage.provider["region"], "eu-west-1");
         assert!(toml::from_str::<Config>("[storge]").is_err());
+    }
+
+    #[test]
+    fn no_error_tells_a_secret() {
+        let key = "[storage.provider]\nsecret_access_key = ";
+        let broken = [
+            "\"S3CRET",
+            "S3CRET",
+            "\"S3CRET\" x",
+            "[\"S3CRET\"]",
+            "{a = \"S3CRET\"}",
+            "\"S3CRET\\q\"",
+            "73727",
+            "\"S3CRET\"\nsecret_access_key = \"S3CRET\"",
+            "'S3CRET",
+            "\"\"\"S3CRET",
+            "S3CRET = 1",
+            "\"a\" \"S3CRET\"",
+        ];
+        for value in broken {
+            let text = format!("{key}{value}\n");
+            let Err(error) = toml::from_str::<Config>(&text) else { continue };
+            let told = told(&error, &text);
+            assert!(told.starts_with("line "), "{told}");
+            assert!(!told.contains("S3CRET") && !told.contains("73727"), "{told}");
+        }
+        let text = "[storage]\ndisk_cache = \"S3CRET\"\n";
+        let told = told(&toml::from_str::<Config>(text).unwrap_err(), text);
+        assert!(told.contains("line 2") && !told.contains("S3CRET"), "{told}");
+        let unknown = toml::from_str::<Config>("[storge]\n").unwrap_err();
+        assert!(super::told(&unknown, "[storge]\n").contains("storge"));
     }
 }

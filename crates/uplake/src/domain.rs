@@ -185,6 +185,6 @@ fn print(domain: &DomainDescription, users: &[String]) {
 
 fn warn(domain: &DomainDescription) {
     if let Some(warning) = &domain.warning {
-        eprintln!("warning: {warning}");
+        crate::output::tell(&format!("warning: {warning}"));
     }
 }

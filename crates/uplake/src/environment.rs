@@ -3,13 +3,14 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use uplake_engine::{Session, SessionOptions};
 use uplake_table::{AsOf, DataFile, Lake, WarmOptions, preload};
 
-use crate::LakeArgs;
+use crate::{LakeArgs, spill};
 
 /// Share of the machine's memory that queries and loads use by default. The rest is for what is not
 /// counted: decoding buffers, the allocator's slack, the page cache.
@@ -17,8 +18,11 @@ const MEMORY_SHARE: f64 = 0.6;
 /// Assumed when the system does not say.
 const MEMORY_FALLBACK_BYTES: usize = 4 << 30;
 
-/// What a stopped command has to end its statement: threads that encode, marks in a bucket.
-const STOP_TIME: Duration = Duration::from_secs(5);
+/// What a stopped command has to end its statement and say so; then it ends however busy its threads are.
+const STOP_TIME: Duration = Duration::from_millis(50);
+/// The same while rows are written: files that are begun and marks in buckets are removed.
+const WRITERS_STOP_TIME: Duration = Duration::from_millis(450);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Exit status of what Ctrl-C stopped, as shells have it: 128 and the signal's number.
 const INTERRUPTED: u8 = 130;
 const TERMINATED: u8 = 143;
@@ -38,38 +42,117 @@ impl std::fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
-/// Runs a command that Ctrl-C and SIGTERM stop: it is dropped, which removes what it has on disk and
-/// in a bucket. The second one ends the process at once.
-pub async fn until_stopped(command: impl Future<Output = Result<()>>) -> Result<()> {
-    let (tell, told) = tokio::sync::oneshot::channel();
-    let watch = tokio::spawn(async move {
-        let status = stop_signal().await;
-        // The command may be over.
-        let _ = tell.send(status);
-        let _ = tokio::time::timeout(STOP_TIME, stop_signal()).await;
-        std::process::exit(i32::from(status));
-    });
-    let result = tokio::select! {
-        result = command => result,
-        Ok(status) = told => return Err(Stopped { status }.into()),
-    };
-    watch.abort();
-    result
+/// Has the reason of the end been told?
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// True for the first who asks: whoever tells the user why the command ends.
+pub fn is_first_to_tell() -> bool {
+    !TOLD.swap(true, Ordering::SeqCst)
 }
 
-/// Waits for Ctrl-C or SIGTERM.
-async fn stop_signal() -> u8 {
-    #[cfg(unix)]
-    if let Ok(mut terminate) =
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-    {
-        return tokio::select! {
-            _ = tokio::signal::ctrl_c() => INTERRUPTED,
-            _ = terminate.recv() => TERMINATED,
-        };
+/// Runs a command that Ctrl-C and SIGTERM stop: it is dropped, which removes what it has on disk and
+/// in a bucket. One whose threads are too busy to notice ends soon all the same, and the second signal
+/// ends the process at once.
+///
+/// Signals have a thread and a runtime of their own: that of the command may have no thread to look at them.
+pub async fn until_stopped(command: impl Future<Output = Result<()>>) -> Result<()> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let (begun, begins) = std::sync::mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        if let Ok(runtime) = runtime {
+            runtime.block_on(stop_at_signal(tell, begun));
+        }
+    });
+    // Without such a thread a signal does what it does by default.
+    let _ = begins.recv();
+    tokio::select! {
+        result = command => result,
+        Ok(status) = told => Err(Stopped { status }.into()),
     }
-    let _ = tokio::signal::ctrl_c().await;
-    INTERRUPTED
+}
+
+/// Ctrl-C while a shell's statements run, watched by a thread of its own.
+#[derive(Default)]
+pub struct Interrupts {
+    came: tokio::sync::Notify,
+    /// Those that no statement has ended by.
+    unheard: AtomicUsize,
+}
+
+impl Interrupts {
+    /// Begins to watch. Of two that come while a statement does not end, the second ends the process.
+    pub fn watch() -> Arc<Self> {
+        let interrupts = Arc::new(Self::default());
+        let tell = Arc::clone(&interrupts);
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let Ok(runtime) = runtime else { return };
+            runtime.block_on(async {
+                while tokio::signal::ctrl_c().await.is_ok() {
+                    if tell.unheard.fetch_add(1, Ordering::SeqCst) > 0 {
+                        spill::remove();
+                        std::process::exit(i32::from(INTERRUPTED));
+                    }
+                    tell.came.notify_waiters();
+                }
+            });
+        });
+        interrupts
+    }
+
+    /// `work`, or `None` if Ctrl-C stopped it.
+    pub async fn until<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        self.unheard.store(0, Ordering::SeqCst);
+        let done = tokio::select! {
+            done = work => Some(done),
+            () = self.came.notified() => None,
+        };
+        self.unheard.store(0, Ordering::SeqCst);
+        done
+    }
+}
+
+/// Waits for a signal, tells the command, and ends the process if that does not.
+async fn stop_at_signal(
+    tell: tokio::sync::oneshot::Sender<u8>,
+    begun: std::sync::mpsc::SyncSender<()>,
+) {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return;
+    };
+    // Whoever waits for it is there.
+    let _ = begun.send(());
+    let mut stop = async || {
+        tokio::select! {
+            _ = interrupt.recv() => INTERRUPTED,
+            _ = terminate.recv() => TERMINATED,
+        }
+    };
+    let status = stop().await;
+    // The command may be over.
+    let _ = tell.send(status);
+    let ends = async {
+        tokio::time::sleep(STOP_TIME).await;
+        let mut waited = STOP_TIME;
+        while uplake_table::writers_at_work() > 0 && waited < WRITERS_STOP_TIME {
+            tokio::time::sleep(LOOK_EVERY).await;
+            waited += LOOK_EVERY;
+        }
+    };
+    tokio::select! {
+        _ = stop() => {}
+        () = ends => {}
+    }
+    if is_first_to_tell() {
+        crate::output::tell("error: cancelled");
+    }
+    spill::remove();
+    std::process::exit(i32::from(status));
 }
 
 /// Statements are planned here, by functions that call themselves for each level of an expression: some KiB a
@@ -87,10 +170,17 @@ pub fn run(command: impl Future<Output = Result<()>>) -> Result<()> {
         .context("starting the runtime")?;
     let result = stacker::grow(STACK_BYTES, || runtime.block_on(command));
     match &result {
-        Err(error) if error.is::<Stopped>() => runtime.shutdown_timeout(STOP_TIME),
+        // The thread that watches signals sees to it that this does not take long.
+        Err(error) if error.is::<Stopped>() => {
+            if is_first_to_tell() {
+                crate::output::tell("error: cancelled");
+            }
+            runtime.shutdown_timeout(WRITERS_STOP_TIME);
+        }
         // Threads that still read a file must not hold up the exit.
         _ => runtime.shutdown_background(),
     }
+    spill::remove();
     result
 }
 
@@ -129,7 +219,7 @@ pub fn lake(args: &LakeArgs) -> Result<Lake> {
     let options = crate::config::storage(args, cache_folder())?;
     let lake = Lake::open_with(&args.lake, &options)?;
     for warning in lake.storage().take_warnings() {
-        eprintln!("warning: {warning}");
+        crate::output::tell(&format!("warning: {warning}"));
     }
     Ok(lake.with_cache(cache_folder(), Some(report)))
 }
@@ -177,7 +267,7 @@ pub fn session(args: &LakeArgs, as_of: AsOf, limits: Limits) -> Result<Session> 
         memory_bytes: memory_bytes(args),
         threads: threads(args),
         as_of,
-        spill_folder: None,
+        spill_folder: Some(spill::folder().context("making a folder to spill to")?),
         use_indexes: !args.no_index,
         at_once: limits.at_once,
         timeout: limits.timeout.filter(|timeout| !timeout.is_zero()),

@@ -17,6 +17,7 @@ mod output;
 mod power;
 mod progress;
 mod report;
+mod spill;
 mod sql;
 mod table;
 
@@ -102,12 +103,23 @@ static LAST_PANIC: Mutex<Option<String>> = Mutex::new(None);
 /// A panic of a library while a statement is computed or a file read is an error of that, which says what
 /// it said. Where it was is for those who look for the fault: they set RUST_BACKTRACE.
 fn keep_panics_quiet() {
-    if std::env::var_os("RUST_BACKTRACE").is_none_or(|wanted| wanted == "0") {
-        std::panic::set_hook(Box::new(|panic| {
-            let mut last = LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
-            *last = Some(panic.to_string().replace('\n', " "));
-        }));
-    }
+    let shown = std::env::var_os("RUST_BACKTRACE").is_some_and(|wanted| wanted != "0");
+    let usual = shown.then(std::panic::take_hook);
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.to_string().replace('\n', " ");
+        match &usual {
+            // Our output has no reader any more.
+            Some(_) if is_closed_output(&text) => {}
+            Some(usual) => usual(panic),
+            None => {}
+        }
+        *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+    }));
+}
+
+/// What `println!` and `eprintln!` panic with when nobody reads on.
+fn is_closed_output(panic: &str) -> bool {
+    panic.contains("failed printing to std") && panic.contains("Broken pipe")
 }
 
 fn main() -> ExitCode {
@@ -131,14 +143,21 @@ fn main() -> ExitCode {
     };
     let Ok(result) = catch_unwind(AssertUnwindSafe(run)) else {
         let panic = LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner).take();
-        eprintln!("error: a fault in uplake, please report this: {}", panic.unwrap_or_default());
+        let panic = panic.unwrap_or_default();
+        spill::remove();
+        if is_closed_output(&panic) {
+            return ExitCode::SUCCESS;
+        }
+        output::tell(&format!("error: a fault in uplake, please report this: {panic}"));
         return ExitCode::from(PANICKED);
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", output::error_text(&error));
+            if environment::is_first_to_tell() {
+                output::tell(&format!("error: {}", output::error_text(&error)));
+            }
             let stopped = error.downcast_ref::<environment::Stopped>();
             stopped.map_or(ExitCode::FAILURE, |stopped| ExitCode::from(stopped.status))
         }

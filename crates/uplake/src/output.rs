@@ -237,7 +237,7 @@ pub fn table_text(schema: &Schema, batches: &[RecordBatch]) -> Result<String> {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(schema.fields().iter().map(|f| f.name().as_str()));
+    table.set_header(schema.fields().iter().map(|f| visible(f.name())));
     let options = FormatOptions::default()
         .with_null(PRINTED_NULL)
         .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
@@ -261,19 +261,25 @@ pub fn table_text(schema: &Schema, batches: &[RecordBatch]) -> Result<String> {
     Ok(table.to_string())
 }
 
-/// Control characters would move the cursor; they are shown instead.
-fn visible(text: &str) -> String {
-    if !text.contains(char::is_control) {
+/// Control characters would move the cursor or turn the text round; they are shown instead.
+pub fn visible(text: &str) -> String {
+    if !text.contains(moves_the_cursor) {
         return text.to_owned();
     }
     text.chars()
         .map(|c| match c {
             '\n' => '⏎',
             '\t' => '⇥',
-            c if c.is_control() => '\u{fffd}',
+            c if moves_the_cursor(c) => '\u{fffd}',
             c => c,
         })
         .collect()
+}
+
+/// Controls, and what changes the direction of text, separates lines or is not seen.
+fn moves_the_cursor(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// An error as the last line of a command: the message, the causes that add something.
@@ -306,6 +312,14 @@ pub fn statement_error(error: EngineError, sql: &str) -> anyhow::Error {
         "{message}\n{margin} |\n{number} | {shown}\n{margin} | {}^",
         " ".repeat(column - from)
     )
+}
+
+/// Lines on standard error, with names and values of others made visible; one that is closed is no reason to do
+/// anything else.
+pub fn tell(text: &str) {
+    let lines: Vec<String> =
+        text.split('\n').map(|line| visible(&line.replace('\t', " "))).collect();
+    let _ = writeln!(std::io::stderr().lock(), "{}", lines.join("\n"));
 }
 
 /// Did the reader of our output go away (`uplake sql … | head`)?

@@ -127,7 +127,7 @@ async fn report(args: ReportArgs) -> Result<()> {
     // The others are still wanted.
     let told = |error: anyhow::Error| match several {
         true => {
-            eprintln!("error: {}", error_text(&error));
+            crate::output::tell(&format!("error: {}", error_text(&error)));
             Ok(())
         }
         false => Err(error),
@@ -161,7 +161,10 @@ async fn report(args: ReportArgs) -> Result<()> {
             Err(error) => told(error)?,
         }
     }
-    session.take_warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    session
+        .take_warnings()
+        .iter()
+        .for_each(|warning| crate::output::tell(&format!("warning: {warning}")));
     if args.remember {
         match session.remembered() {
             (0, 0) => eprintln!(

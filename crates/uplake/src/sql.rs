@@ -19,7 +19,7 @@ use uplake_engine::{
 use uplake_table::AsOf;
 
 use crate::LakeArgs;
-use crate::environment::{Limits, parse_timeout, session, until_stopped};
+use crate::environment::{Interrupts, Limits, parse_timeout, session, until_stopped};
 use crate::output::{Format, error_text, is_closed_pipe, statement_error, stdout, write_answer};
 
 const HISTORY_LINES: usize = 10_000;
@@ -65,27 +65,35 @@ fn parse_as_of(text: &str) -> Result<AsOf, String> {
 
 /// Runs the command.
 pub async fn run(args: SqlArgs) -> Result<()> {
+    let has_text = args.command.is_some() || args.file.is_some() || args.batch.is_some();
+    if !has_text && std::io::stdin().is_terminal() {
+        return interactive(&open(&args)?, &args).await;
+    }
+    // From the first on: what there is to remove is removed.
+    until_stopped(run_script(args)).await
+}
+
+fn open(args: &SqlArgs) -> Result<Session> {
     let as_of = args.as_of.clone().unwrap_or(AsOf::Latest);
-    let limits = Limits { timeout: args.timeout, at_once: None };
-    let session = session(&args.lake, as_of, limits)?;
+    session(&args.lake, as_of, Limits { timeout: args.timeout, at_once: None })
+}
+
+async fn run_script(args: SqlArgs) -> Result<()> {
+    let session = open(&args)?;
     let text = match (&args.command, args.file.as_ref().or(args.batch.as_ref())) {
-        (Some(command), _) => Some(command.clone()),
-        (None, Some(path)) if path.as_os_str() != "-" => Some(
-            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?,
-        ),
-        (None, None) if std::io::stdin().is_terminal() => None,
+        (Some(command), _) => command.clone(),
+        (None, Some(path)) if path.as_os_str() != "-" => {
+            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?
+        }
         _ => {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
-            Some(text)
+            text
         }
     };
-    match text {
-        Some(text) if args.batch.is_some() => {
-            until_stopped(run_batch(&session, &text, &args)).await
-        }
-        Some(text) => until_stopped(run_text(&session, &text, &args)).await,
-        None => interactive(&session, &args).await,
+    match args.batch {
+        Some(_) => run_batch(&session, &text, &args).await,
+        None => run_text(&session, &text, &args).await,
     }
 }
 
@@ -165,7 +173,7 @@ async fn run_batch(session: &Session, text: &str, args: &SqlArgs) -> Result<()> 
                 failed += 1;
                 out.flush().context("writing rows")?;
                 let (number, line, error) = (next + 1, lines[next], error_text(&error));
-                eprintln!("error in statement {number} (line {line}): {error}");
+                crate::output::tell(&format!("error in statement {number} (line {line}): {error}"));
             }
             next += 1;
             continue;
@@ -177,7 +185,7 @@ async fn run_batch(session: &Session, text: &str, args: &SqlArgs) -> Result<()> 
     }
     out.flush().context("writing rows")?;
     for warning in session.take_warnings() {
-        eprintln!("warning: {warning}");
+        crate::output::tell(&format!("warning: {warning}"));
     }
     if args.timing {
         let BatchSummary { statements, different, sharing, parts, .. } = batch.summary();
@@ -209,7 +217,7 @@ async fn run_one(
         out.flush().context("writing rows")?;
     }
     for warning in warnings {
-        eprintln!("warning: {warning}");
+        crate::output::tell(&format!("warning: {warning}"));
     }
     if args.timing {
         eprintln!("time: {seconds:.6}");
@@ -234,6 +242,7 @@ async fn interactive(session: &Session, args: &SqlArgs) -> Result<()> {
         // No history yet is no error.
         let _ = editor.load_history(path);
     }
+    let interrupts = Interrupts::watch();
     loop {
         if let Some(helper) = editor.helper_mut() {
             // Without names nothing is completed.
@@ -244,8 +253,8 @@ async fn interactive(session: &Session, args: &SqlArgs) -> Result<()> {
                 if matches!(line.trim().trim_end_matches(';'), "\\q" | "quit" | "exit") {
                     break;
                 }
-                if let Err(error) = run_line(session, &line, args).await {
-                    eprintln!("error: {}", crate::output::error_text(&error));
+                if let Err(error) = run_line(session, &line, args, &interrupts).await {
+                    crate::output::tell(&format!("error: {}", crate::output::error_text(&error)));
                 }
             }
             Err(ReadlineError::Interrupted) => {}
@@ -263,7 +272,12 @@ async fn interactive(session: &Session, args: &SqlArgs) -> Result<()> {
 }
 
 /// Runs what was typed; Ctrl-C drops the query, which stops it.
-async fn run_line(session: &Session, line: &str, args: &SqlArgs) -> Result<()> {
+async fn run_line(
+    session: &Session,
+    line: &str,
+    args: &SqlArgs,
+    interrupts: &Interrupts,
+) -> Result<()> {
     let work = async {
         let mut out = stdout();
         for statement in parse(line).map_err(|e| statement_error(e, line))? {
@@ -276,10 +290,7 @@ async fn run_line(session: &Session, line: &str, args: &SqlArgs) -> Result<()> {
         }
         Ok(())
     };
-    tokio::select! {
-        result = work => result,
-        _ = tokio::signal::ctrl_c() => bail!("cancelled"),
-    }
+    interrupts.until(work).await.unwrap_or_else(|| bail!("cancelled"))
 }
 
 fn history_path() -> Option<PathBuf> {

@@ -11,7 +11,7 @@
 //! - An error of the file system turns the tier off, with a warning; it fails no read.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::path::{Path as FilePath, PathBuf};
@@ -30,6 +30,7 @@ use super::record::{
     CHUNK, PREAMBLE, Record, SEGMENT_MAGIC, checksums, decode_index, encode_index,
 };
 use super::warnings::Warnings;
+use crate::private;
 
 /// Smallest disk tier: segments of 1 MiB, 16 of them.
 pub(crate) const LEAST_DISK: u64 = 16 << 20;
@@ -188,8 +189,8 @@ impl Disk {
         extents: &Arc<Mutex<Extents>>,
         warnings: &Arc<Warnings>,
     ) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
-        let lock = OpenOptions::new()
+        private::create_folder(folder)?;
+        let lock = private::options()
             .create(true)
             .truncate(false)
             .write(true)
@@ -431,7 +432,7 @@ impl Writer {
                     records.iter().map(|(record, at)| Some((record.encode()?, *at))).collect();
                 let Some(headers) = headers else { return Ok(None) };
                 let index = encode_index(&headers);
-                fs::write(index_path(folder, number), &index)?;
+                private::write(&index_path(folder, number), &index)?;
                 (records, index.len() as u64)
             }
         };
@@ -538,7 +539,8 @@ impl Writer {
     fn seal(&mut self) -> io::Result<()> {
         let Some(active) = self.active.take() else { return Ok(()) };
         let index = encode_index(&active.records);
-        let written = fs::write(index_path(&self.shared.folder, active.segment.number), index);
+        let written =
+            private::write(&index_path(&self.shared.folder, active.segment.number), &index);
         self.sealed.push_back(active.segment);
         written
     }
@@ -573,7 +575,7 @@ impl Writer {
 impl Active {
     fn create(shared: &Shared, number: u32) -> io::Result<Self> {
         let path = segment_path(&shared.folder, number);
-        let file = OpenOptions::new().create_new(true).read(true).write(true).open(path)?;
+        let file = private::options().create_new(true).read(true).write(true).open(path)?;
         write_all_at(&file, SEGMENT_MAGIC, 0)?;
         let segment = Arc::new(Segment {
             number,

@@ -25,8 +25,13 @@ const RECORD_MAX_BYTES: usize = 64 << 20;
 const SAMPLE_RECORDS: usize = 20_000;
 /// JSON numbers of this size are more often ids of 20 digits than measurements.
 const MAYBE_WHOLE: std::ops::Range<f64> = 1.8e19..1e25;
-/// Rows of a decoded batch.
+/// Rows of a decoded batch at most, …
 const BATCH_ROWS: usize = 16_384;
+/// … and at least, …
+const LEAST_BATCH_ROWS: usize = 64;
+/// … and fewer than the most where columns are many: the decoders allocate for each value of a batch before they
+/// see one.
+const BATCH_VALUES: usize = 2 << 20;
 
 /// Whole records of one file.
 pub(crate) struct Chunk {
@@ -522,6 +527,11 @@ fn quoted(value: &[u8]) -> Vec<u8> {
     out
 }
 
+fn batch_rows(schema: &Schema) -> usize {
+    let columns = schema.fields().len().max(1);
+    (BATCH_VALUES / columns).clamp(LEAST_BATCH_ROWS, BATCH_ROWS)
+}
+
 fn parse_csv(
     bytes: &[u8],
     schema: &SchemaRef,
@@ -531,7 +541,7 @@ fn parse_csv(
     let mut builder = arrow::csv::ReaderBuilder::new(strict::reading_schema(schema, false))
         .with_header(false)
         .with_delimiter(delimiter)
-        .with_batch_size(BATCH_ROWS);
+        .with_batch_size(batch_rows(schema));
     if let Some(null) = null {
         let pattern = format!("^({})?$", regex::escape(null));
         let pattern = regex::Regex::new(&pattern)
@@ -554,8 +564,9 @@ fn parse_csv(
 }
 
 fn parse_json(bytes: &[u8], schema: &SchemaRef) -> Result<Vec<RecordBatch>, ArrowError> {
+    let rows = batch_rows(schema);
     let mut decoder = arrow::json::ReaderBuilder::new(strict::reading_schema(schema, true))
-        .with_batch_size(BATCH_ROWS)
+        .with_batch_size(rows)
         .with_strict_mode(true)
         // A number in a text column is its digits.
         .with_coerce_primitive(true)
@@ -564,7 +575,7 @@ fn parse_json(bytes: &[u8], schema: &SchemaRef) -> Result<Vec<RecordBatch>, Arro
     loop {
         let read = decoder.decode(rest)?;
         rest = &rest[read..];
-        if rest.is_empty() || read == 0 || decoder.len() == BATCH_ROWS {
+        if rest.is_empty() || read == 0 || decoder.len() == rows {
             match decoder.flush()? {
                 Some(batch) => batches.push(strict::convert(batch, schema)?),
                 None => return Ok(batches),

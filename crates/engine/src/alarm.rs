@@ -1,0 +1,90 @@
+//! Deadlines that are noticed however busy the runtime is.
+//!
+//! A runtime looks at its timers when a thread of it has nothing to do or has done some dozens of polls; where
+//! each takes a second, a deadline is minutes late. These have a thread of their own.
+
+use std::pin::Pin;
+use std::sync::LazyLock;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::task::JoinHandle;
+
+/// The runtime of the thread; `None` if the system gives no thread.
+static TIMERS: LazyLock<Option<Handle>> = LazyLock::new(|| {
+    let runtime = Builder::new_current_thread().enable_time().build().ok()?;
+    let handle = runtime.handle().clone();
+    let ticks = std::thread::Builder::new().name("deadlines".to_owned());
+    ticks.spawn(move || runtime.block_on(std::future::pending::<()>())).ok()?;
+    Some(handle)
+});
+
+/// Ends at an instant. Dropped, it costs nothing any more.
+#[derive(Debug)]
+pub(crate) struct Alarm(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Thread(JoinHandle<()>),
+    Here(Pin<Box<tokio::time::Sleep>>),
+}
+
+impl Alarm {
+    pub fn at(instant: Instant) -> Self {
+        let sleep = move || tokio::time::sleep_until(instant.into());
+        Self(match TIMERS.as_ref() {
+            Some(timers) => Kind::Thread(timers.spawn(async move { sleep().await })),
+            None => Kind::Here(Box::pin(sleep())),
+        })
+    }
+}
+
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            Kind::Thread(task) => Pin::new(task).poll(context).map(drop),
+            Kind::Here(sleep) => sleep.as_mut().poll(context),
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if let Kind::Thread(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// `work`, or `None` at the deadline if it is not done by then.
+pub(crate) async fn until<T>(deadline: Instant, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = Alarm::at(deadline) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_noticed_while_all_threads_are_at_work() {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
+        runtime.spawn(async move { ended.recv() });
+        // The only worker waits for this test.
+        let deadline = Instant::now() + Duration::from_millis(20);
+        let late = runtime.block_on(until(deadline, std::future::pending::<()>()));
+        assert_eq!(late, None);
+        let soon = Instant::now() + Duration::from_secs(60);
+        assert_eq!(runtime.block_on(until(soon, async { 7 })), Some(7));
+        end.send(()).unwrap();
+    }
+}
