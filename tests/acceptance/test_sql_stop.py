@@ -120,3 +120,15 @@ def a_time_out_is_a_time(lake):
 def the_setting_is_shown(lake):
     shown = lake.run("sql", "--timeout", "90s", "--format", "csv", "-c", "SHOW uplake.timeout").out
     assert "uplake.timeout,90 s" in shown
+
+
+def results_of_functions_are_bounded_by_the_memory(lake):
+    asked = [
+        "SELECT sum(length(repeat(CAST(v AS TEXT), 20000))) AS n FROM generate_series(1, 90000) AS g(v)",
+        "SELECT sum(array_length(range(0, 20000 + v % 2))) AS n FROM generate_series(1, 90000) AS g(v)",
+        "SELECT array_length(range(0, 30000000)) AS n",
+        "SELECT length(repeat('abc', 100000000)) AS n",
+    ]
+    for sql in asked:
+        lake.refused("sql", "--memory", "256M", "-c", sql, says=["would make", "may make 32 MiB"])
+    assert lake.json("SELECT array_length(range(0, 30000000)) AS n", "--memory", "4G") == [{"n": 30000000}]

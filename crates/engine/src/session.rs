@@ -198,7 +198,7 @@ impl Session {
         let (of_lake, as_of) = (lake.clone(), options.as_of.clone());
         let catalog = Arc::new(LakeCatalog::new(of_lake, as_of, Arc::clone(&warnings)));
         let repairs = Arc::new(Repairs::default());
-        let settings = Settings { timeout: options.timeout };
+        let settings = Settings { timeout: options.timeout, memory_bytes: options.memory_bytes };
         let config = session_config(options.threads, &budget);
         let mut config = config.with_option_extension(settings);
         let too_many_groups = Arc::default();

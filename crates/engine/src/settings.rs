@@ -11,6 +11,8 @@ use datafusion::common::{DataFusionError, Result};
 pub(crate) struct Settings {
     /// What a statement has from the moment that it comes.
     pub timeout: Option<Duration>,
+    /// The session's memory, which is not changed; 0 if nobody says.
+    pub memory_bytes: usize,
 }
 
 impl ConfigExtension for Settings {

@@ -243,7 +243,9 @@ pub(crate) fn remove_table(root: &LocalPath, live: &HashSet<String>) -> Result<(
             || path.starts_with(&format!("{}/", index::FOLDER))
             || f.is_stray_upload(i64::MAX)
     };
-    let (log, others): (Vec<Found>, Vec<Found>) = walk(root)?.into_iter().partition(is_log);
+    let (mut log, others): (Vec<Found>, Vec<Found>) = walk(root)?.into_iter().partition(is_log);
+    // Checkpoints, then the oldest commit: without them the later ones say nothing, and never an older version.
+    log.sort_by_key(|file| (file.relative.ends_with(".json"), file.relative.clone()));
     for file in log.iter().chain(others.iter().filter(is_ours)) {
         remove_file(&root.join(&file.relative))?;
     }

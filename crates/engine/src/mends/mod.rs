@@ -23,7 +23,6 @@
 //! | `in_lists` | conditions on one column are merged as if it had no NULL |
 //! | `count_distinct` | `count(DISTINCT text)` of 155,000 groups takes 20 KB a group, and most of a minute |
 //! | `percentile` | `percentile_cont` interpolates with six digits, and forgets NaN |
-//! | `long_texts` | `lpad` to gigabytes ends the process |
 //! | `using_joins` | `k` and `*` of `a FULL JOIN b USING (k)` have a's k, and WHERE k is ambiguous |
 //! | `grouping_sets` | `ROLLUP (k + 1)` of a constant k is refused |
 //! | `group_keys` | a primary key says nothing to GROUP BY |
@@ -38,6 +37,7 @@
 //! | `bits` | `bit_and`, `bool_or` and their like have no frames that slide |
 //! | `repeated_names` | `SELECT a, a` is refused, `max(t)` beside `max(CAST(t AS DATE))`, and groups of a in the order of a + 1 |
 //! | `regression` | `corr` of groups loses all digits of large values, and is NULL of NaN; `regr_r2` of a constant y is NULL, or noise |
+//! | `large_results` | `lpad`, `repeat` and `range` to gigabytes end the process |
 //! | `late_times` | `date_trunc` is refused of times before 1678 and after 2262, and `extract(year FROM t) > 3` is wrong of nanoseconds |
 //! | `lists` | `array_has_all(list, NULL)` is true |
 //! | `rounding` | `round(x, 1000)` is NaN |
@@ -80,9 +80,9 @@ mod grouping_sets;
 mod in_lists;
 mod in_subquery;
 mod intervals;
+mod large_results;
 mod late_times;
 mod lists;
-mod long_texts;
 mod min_max;
 mod missing_sorts;
 mod nan_sign;
@@ -275,7 +275,9 @@ pub(crate) fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
         "now" | "current_time" => Arc::new(timestamps::clock(function)),
         "array_has" | "array_has_all" | "array_has_any" => Arc::new(lists::with_nulls(function)),
         "round" => Arc::new(rounding::to_any_place(function)),
-        "lpad" | "rpad" | "repeat" => Arc::new(long_texts::bounded(function)),
+        "lpad" | "rpad" | "repeat" | "range" | "generate_series" | "array_repeat" => {
+            Arc::new(large_results::bounded(function))
+        }
         "array_dims" | "array_length" | "array_ndims" | "array_position" | "array_positions"
         | "cardinality" => Arc::new(signed::scalar(function)),
         _ => function,
