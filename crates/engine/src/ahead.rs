@@ -63,6 +63,8 @@ const UNIT: usize = 1 << 10;
 const FOOTERS_AT_ONCE: usize = 32;
 /// Files whose footers are fetched before a reader opens them.
 const FOOTERS_AHEAD: usize = 128;
+/// Of errors that say that bytes are not those that were written.
+const CHECKSUMS: &str = "checksums";
 /// Columns of rows that a condition may still leave out are fetched with the condition's own if they are
 /// at most so many bytes: that takes about as long as asking again.
 const SMALL_BYTES: u64 = 2 << 20;
@@ -512,8 +514,11 @@ async fn compared_ranges(
         return store.get_ranges(path, ranges).await;
     };
     let failed = |error: ParquetError| datafusion::object_store::Error::Generic {
-        store: "checksums",
-        source: format!("{path}: {}", reason(&error)).into(),
+        store: CHECKSUMS,
+        source: match &error {
+            ParquetError::External(error) => format!("{path}: {error}").into(),
+            error => format!("{path}: {}", reason(error)).into(),
+        },
     };
     let units: Result<Vec<Range<u64>>, _> =
         ranges.iter().map(|range| checksums.whole_units(range)).collect();
@@ -587,8 +592,14 @@ impl AheadReader {
     }
 }
 
-fn external(error: datafusion::object_store::Error) -> ParquetError {
-    ParquetError::External(Box::new(error))
+/// What a reader of a file says; of damage what and where, and nothing of the layers that brought it.
+pub(crate) fn external(error: datafusion::object_store::Error) -> ParquetError {
+    match error {
+        datafusion::object_store::Error::Generic { store: CHECKSUMS, source } => {
+            ParquetError::General(source.to_string())
+        }
+        error => ParquetError::External(Box::new(error)),
+    }
 }
 
 impl AsyncFileReader for AheadReader {

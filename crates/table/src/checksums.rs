@@ -67,7 +67,8 @@ impl fmt::Display for DamagedBytes {
         let Range { start, end } = self.bytes;
         write!(
             f,
-            "it is damaged: bytes {start} to {end} do not have the checksum they were written with"
+            "it is damaged: bytes {start} to {end} do not have the checksum they were written with; put \
+             it back from a copy (uplake lake restore)"
         )
     }
 }

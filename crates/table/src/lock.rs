@@ -30,7 +30,7 @@ const MARK_LIFE: Duration = Duration::hours(24);
 
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
-/// Those of this process that hold the lock of a table or write a file of it, and have not cleaned up yet.
+/// Files that this process writes, and marks of it in buckets, that are not complete or taken away yet.
 pub fn writers_at_work() -> usize {
     AT_WORK.load(Ordering::Relaxed)
 }

@@ -262,7 +262,7 @@ pub fn table_text(schema: &Schema, batches: &[RecordBatch]) -> Result<String> {
 }
 
 /// Control characters would move the cursor or turn the text round; they are shown instead.
-pub fn visible(text: &str) -> String {
+fn visible(text: &str) -> String {
     if !text.contains(moves_the_cursor) {
         return text.to_owned();
     }

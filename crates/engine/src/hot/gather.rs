@@ -32,7 +32,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use uplake_table::Selection;
 
-use crate::ahead::read_ranges;
+use crate::ahead::{external, read_ranges};
 use crate::dense::true_only;
 use crate::id_ranges::IdRange;
 
@@ -641,7 +641,7 @@ impl AsyncFileReader for StoreReader {
         async move {
             let ranges = [range];
             let read = read_ranges(&self.store, &self.file, &ranges, false).await;
-            let bytes = read.map_err(|e| ParquetError::External(Box::new(e)))?.into_iter().next();
+            let bytes = read.map_err(external)?.into_iter().next();
             bytes.ok_or_else(|| ParquetError::EOF("a range without bytes".into()))
         }
         .boxed()
@@ -653,7 +653,7 @@ impl AsyncFileReader for StoreReader {
     ) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
         async move {
             let read = read_ranges(&self.store, &self.file, &ranges, true).await;
-            read.map_err(|e| ParquetError::External(Box::new(e)))
+            read.map_err(external)
         }
         .boxed()
     }
