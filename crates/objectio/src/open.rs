@@ -72,7 +72,10 @@ fn cloud(
             // A setting has several names; the last value counts, whatever it is called.
             for (key, value) in options.provider.iter().chain(&options.provider_environment) {
                 match read_key(key, $prefix)? {
-                    Some(key) => builder = builder.with_config(key, value),
+                    Some(known) => {
+                        refuse_key_as_path(key, value)?;
+                        builder = builder.with_config(known, value);
+                    }
                     None => {}
                 }
             }
@@ -107,6 +110,22 @@ fn read_key<K: FromStr>(key: &str, prefix: &str) -> Result<Option<K>, StoreError
     Ok(known)
 }
 
+/// Google's tools take a service account's key as a file's name or as the text of that file. The client
+/// says which file it cannot open: the private key, if that was its name.
+fn refuse_key_as_path(key: &str, value: &str) -> Result<(), StoreError> {
+    let names_file = ["service_account", "service_account_path", "application_credentials"]
+        .contains(&key.strip_prefix("google_").unwrap_or(key));
+    if names_file && value.trim_start().starts_with('{') {
+        return Err(StoreError::Setting {
+            key: format!("provider.{key}"),
+            reason: "name the key's file, or give its text as service_account_key \
+                     (GOOGLE_SERVICE_ACCOUNT_KEY)"
+                .to_owned(),
+        });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,5 +157,10 @@ mod tests {
         options.provider.insert("regoin".to_owned(), "x".to_owned());
         let error = Store::open("s3://bucket", &options).expect_err("a typing mistake");
         assert!(error.to_string().contains("provider.regoin"), "{error}");
+        let mut options = StorageOptions::default();
+        let key = r#"{"private_key": "secret"}"#.to_owned();
+        options.provider_environment.insert("google_service_account".to_owned(), key);
+        let error = Store::open("gs://bucket", &options).expect_err("a key is no path").to_string();
+        assert!(error.contains("service_account_key") && !error.contains("secret"), "{error}");
     }
 }

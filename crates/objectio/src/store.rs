@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
+use futures::future::ready;
 use futures::stream::{BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
@@ -399,7 +400,15 @@ impl ObjectStore for Store {
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         let bottom = Arc::clone(&self.layers.bottom);
         let (prefix, offset) = (prefix.cloned(), offset.clone());
-        self.scope.stream(lazily(move || bottom.list_with_offset(prefix.as_ref(), &offset)))
+        self.scope.stream(lazily(move || {
+            let listed = bottom.list_with_offset(prefix.as_ref(), &offset);
+            // Some stores list from the start all the same: Azurite up to 3.35, and Azure's API before
+            // 2026-02-06. What comes before the offset would be taken for newer commits.
+            let is_after = move |object: &Result<ObjectMeta>| {
+                ready(object.as_ref().map_or(true, |object| object.location > offset))
+            };
+            listed.filter(is_after).boxed()
+        }))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -15,6 +15,7 @@ mod body;
 mod dial;
 mod health;
 mod host;
+mod xml;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -24,6 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
 use http::header::{HOST, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use object_store::client::{
@@ -138,6 +141,8 @@ struct Kind {
     once: bool,
     /// A 200 may hold an error.
     check_body: bool,
+    /// A 200 is not an object but what the provider's client parses.
+    is_parsed: bool,
 }
 
 impl Kind {
@@ -162,12 +167,13 @@ impl Kind {
         } else {
             |c| &c.puts
         };
+        let is_copy = headers.contains_key("x-amz-copy-source");
         Self {
             counter,
             writes,
             once: writes && is_conditional,
-            check_body: (*method == Method::POST && (has("uploadId") || has("delete")))
-                || headers.contains_key("x-amz-copy-source"),
+            check_body: (*method == Method::POST && (has("uploadId") || has("delete"))) || is_copy,
+            is_parsed: is_list || *method == Method::POST || has("session") || is_copy,
         }
     }
 }
@@ -346,7 +352,12 @@ impl Service {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();
-        let body = body.bytes().await.map_err(Failed::broken)?;
+        let body = match (kind.is_parsed, parts.status.is_success()) {
+            (true, true) => parsed_later(body).await?,
+            (false, true) => body.bytes().await.map_err(Failed::broken)?,
+            // Of a refusal only the beginning is shown.
+            (_, false) => up_to(MOST_CHECKED_BODY, body).await?.0,
+        };
         if kind.check_body && parts.status == StatusCode::OK {
             let head = &body[..body.len().min(MOST_CHECKED_BODY)];
             let text = String::from_utf8_lossy(head);
@@ -451,6 +462,34 @@ fn prefix_of(uri: &Uri) -> String {
     // The last part is the object's own name.
     let folder = second.filter(|_| parts.next().is_some()).unwrap_or_default();
     format!("{host}/{first}/{folder}")
+}
+
+/// The body's bytes, or the first `most` of them, and whether these are all.
+async fn up_to(most: usize, body: HttpResponseBody) -> Result<(Bytes, bool), Failed> {
+    let mut pieces = body.bytes_stream();
+    let mut found = BytesMut::new();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(Failed::broken)?;
+        let room = most - found.len();
+        if piece.len() > room {
+            found.extend_from_slice(&piece[..room]);
+            return Ok((found.freeze(), false));
+        }
+        found.extend_from_slice(&piece);
+    }
+    Ok((found.freeze(), true))
+}
+
+/// The body of an answer that costs its parser no more than its bytes.
+async fn parsed_later(body: HttpResponseBody) -> Result<Bytes, Failed> {
+    let (body, is_all) = up_to(xml::MOST_BYTES, body).await?;
+    if is_all && xml::has_short_tags(&body) {
+        return Ok(body);
+    }
+    let what = "the store's answer is not what a store sends; is the endpoint the right one?";
+    let error = io::Error::new(io::ErrorKind::InvalidData, what);
+    let error = HttpError::new(HttpErrorKind::Decode, error);
+    Err(Failed { unsent: false, is_hopeless: true, error })
 }
 
 #[cfg(test)]
