@@ -121,3 +121,26 @@ def bytes_that_are_no_text_are_refused(lake, folder):
     (folder / "later.csv").write_bytes(b"a,b\n1,x\x00y\n")
     lake.load("t", folder / "later.csv")
     assert lake.json("SELECT length(b) AS n FROM t") == [{"n": 3}]
+
+
+def a_flipped_bit_of_a_checkpoint_is_an_error_and_others_read_it_as_before(lake, folder):
+    path = folder / "t.csv"
+    for n in range(102):
+        path.write_text(f"n\n{n}\n")
+        lake.load("t", path, "--quiet")
+    [checkpoint] = lake.folder("t").glob("_delta_log/*.checkpoint.parquet")
+    whole = checkpoint.read_bytes()
+    rng = support.seeded("checkpoints")
+    for _ in range(FLIPS // 4):
+        damaged = bytearray(whole)
+        damaged[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+        checkpoint.write_bytes(damaged)
+        lake.refused("sql", "-c", "SELECT sum(n) FROM t", says=[checkpoint.name, "is damaged"])
+    for length in (1, len(whole) // 2, len(whole) - 1):
+        checkpoint.write_bytes(whole[:length])
+        lake.refused("sql", "-c", "SELECT sum(n) FROM t", says=[checkpoint.name, "is damaged"])
+    assert checkpoint.name in lake.run("lake", "check", code=1).out
+    checkpoint.write_bytes(whole)
+    assert lake.json("SELECT sum(n) AS s FROM t") == [{"s": 101 * 102 // 2}]
+    assert sum(lake.delta("t").to_pyarrow_table()["n"].to_pylist()) == 101 * 102 // 2
+    lake.run("lake", "check")

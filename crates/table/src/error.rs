@@ -73,9 +73,9 @@ pub enum TableError {
          run again)"
     )]
     OutcomeUnknown { table: String, reason: String },
-    /// A commit of the Delta log is not what was written.
+    /// A commit or checkpoint of the Delta log is not what was written.
     #[error(
-        "table `{table}`: the commit {file} of its log is damaged: {what}. Restore that file from a copy; to \
+        "table `{table}`: {file} of its log is damaged: {what}. Restore that file from a copy; to \
          read the table as it was before, use --as-of with an earlier version"
     )]
     DamagedLog { table: String, file: String, what: &'static str },

@@ -9,7 +9,7 @@
 //! - Names are plain identifiers, so a table name is a folder name and a SQL name at once.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use deltalake_core::DeltaResult;
@@ -152,6 +152,7 @@ impl Lake {
             None => PathBuf::from(location),
         };
         let folder = std::path::absolute(&folder)
+            .and_then(without_dots)
             .map_err(|e| TableError::io(format!("the lake path {}", folder.display()), e))?;
         if folder.is_file() {
             return Err(TableError::Invalid(format!(
@@ -605,6 +606,25 @@ impl LogStoreFactory for LogStores {
 /// Of a commit, from the lake's root.
 pub(crate) fn commit_path(table: &str, version: u64) -> String {
     format!("{table}/_delta_log/{version:020}.json")
+}
+
+/// The path without `..`, which names the folder above the one that a link leads to.
+fn without_dots(path: PathBuf) -> std::io::Result<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part != Component::ParentDir {
+            plain.push(part);
+            continue;
+        }
+        match std::fs::canonicalize(&plain) {
+            Ok(real) => plain = real,
+            // One that is not there leads nowhere.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        plain.pop();
+    }
+    Ok(plain)
 }
 
 fn tables_in_folder(folder: &Path) -> Result<Vec<String>> {

@@ -24,7 +24,7 @@ use tokio::runtime::Handle;
 use crate::commit::{
     self, Change, CommitError, TableDefinition, check_definition, check_new_columns,
 };
-use crate::decode::{BadRow, Decoder, Input, InputFile, Progress, TextOptions, Unit};
+use crate::decode::{BadRow, Decoder, Fit, Input, InputFile, Progress, TextOptions, Unit};
 use crate::error::{Result, TableError};
 use crate::id_domain::IdDomainSpec;
 use crate::index::IndexSpec;
@@ -36,6 +36,8 @@ use crate::write::{Layout, Sequence, TableWriter};
 
 /// Columns of a table: memory and the log's bounds grow with them, whatever they hold.
 const MOST_COLUMNS: usize = 10_000;
+/// Inputs that are open before their turn, each with its first records.
+const KEPT_OPEN: usize = 8;
 /// Commits tried when other writers keep changing the schema in between.
 const COMMIT_ATTEMPTS: usize = 100;
 /// Share of the memory budget for buffered rows; the rest is for decoding, sorting and encoding.
@@ -286,7 +288,8 @@ impl Plan {
         let key = if base.is_none() { options.primary_key.as_slice() } else { &[] };
         for file in files {
             let hints = columns.hints(declared);
-            let input = Input::open(file, &options.text, hints.as_ref(), key, progress)?;
+            let open = if inputs.len() < KEPT_OPEN { Input::open } else { Input::open_later };
+            let input = open(file, &options.text, hints.as_ref(), key, progress)?;
             let may_add = inputs.is_empty() && base.is_none() || options.allow_new_columns;
             let known = columns.fields.len();
             columns.merge(&input.file.name, &input.schema, declared, may_add)?;
@@ -496,19 +499,26 @@ impl Columns {
 
 /// The next unit to decode, from whichever input is being read.
 struct Units {
-    inputs: VecDeque<(usize, Input, Decoder)>,
+    inputs: VecDeque<(usize, Input, Fit)>,
+    /// Of the first of them, once it is read.
+    decoder: Option<Decoder>,
     unit: usize,
 }
 
 impl Units {
     fn next(&mut self) -> Result<Option<(Sequence, Unit, Decoder)>> {
-        while let Some((number, input, decoder)) = self.inputs.front_mut() {
+        while let Some((number, input, fit)) = self.inputs.front_mut() {
+            let decoder = match &mut self.decoder {
+                Some(decoder) => decoder,
+                none => none.insert(input.decoder(fit)?),
+            };
             if let Some(unit) = input.next_unit()? {
                 let sequence = Sequence { input: *number, unit: self.unit, batch: 0 };
                 self.unit += 1;
                 return Ok(Some((sequence, unit, decoder.clone())));
             }
             self.inputs.pop_front();
+            self.decoder = None;
         }
         Ok(None)
     }
@@ -535,8 +545,8 @@ fn run_threads(
         .into_iter()
         .enumerate()
         .map(|(number, input)| {
-            let decoder = input.decoder(schema)?;
-            Ok((number, input, decoder))
+            let fit = input.fit(schema)?;
+            Ok((number, input, fit))
         })
         .collect::<Result<VecDeque<_>>>()?;
     let rejects = match &options.on_error {
@@ -544,7 +554,7 @@ fn run_threads(
         OnError::Skip { rejects } => Some(Rejects::create(rejects)?),
     };
     let shared = Shared {
-        units: Mutex::new(Units { inputs, unit: 0 }),
+        units: Mutex::new(Units { inputs, decoder: None, unit: 0 }),
         writer,
         rejects,
         decoded: Barrier::new(options.threads.max(1)),

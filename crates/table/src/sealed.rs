@@ -1,13 +1,16 @@
-//! Commits that say of themselves whether they are whole.
+//! Commits and checkpoints of which it is known whether they are whole.
 //!
 //! A commit file that is cut at the end of a line, or that changed places with another, is one like
 //! any other to a reader of Delta logs: rows vanish, or come back. [`SealedLog`] stands between the log
 //! and its store. A commit that is written gets a checksum of its name and all its bytes, as one more
-//! field of its `commitInfo`, which every reader ignores; a commit that is read is compared with it.
+//! field of its `commitInfo`, which every reader ignores; a commit that is read is compared with it. Of a checkpoint
+//! `_last_checkpoint`, which leads to it, has the checksum as one of its `tags`.
 //!
 //! # Invariants
 //! - Commits without a seal are other writers' and are read; not if they are empty or cut within a line.
-//! - In a folder a commit's bytes are on the disk before its name is: a power cut leaves none, or all of it.
+//! - In a folder a commit's bytes are on the disk before its name is: a power cut leaves none, or all of it. So are
+//!   a checkpoint's, and its name before the hint that leads to it.
+//! - A checkpoint without a checksum, another writer's or one that the hint does not lead to, is read as it is.
 //! - The rest of a sealed commit is what it would be without: cutting out the seal gives those bytes.
 
 use std::fmt;
@@ -23,8 +26,9 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    CopyOptions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult,
 };
 use serde::de::IgnoredAny;
 
@@ -41,7 +45,7 @@ const COMMIT_INFO: &[u8] = b"{\"commitInfo\":{";
 
 /// A commit file is not what was written.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the commit {file} is damaged: {what}")]
+#[error("the log's file {file} is damaged: {what}")]
 pub(crate) struct DamagedCommit {
     pub file: String,
     pub what: &'static str,
@@ -60,6 +64,14 @@ pub(crate) async fn damaged_commits(lake: &Lake, table: &str) -> Result<Vec<Dama
     commits.sort();
     let log = SealedLog::new(Arc::clone(lake.store()));
     let mut damaged = Vec::new();
+    // The hint has the checksum of the checkpoint that it leads to.
+    let hint = log.get(&folder.clone().join(HINT)).await;
+    if let Some(name) = hint.ok().and_then(|_| log.known_name()) {
+        match log.checkpoint(&folder.clone().join(name.as_str())).await {
+            Ok(_) => {}
+            Err(error) => damaged.push(log.take_damage().ok_or_else(|| failed(error))?),
+        }
+    }
     for commit in commits {
         match log.commit(&commit, GetOptions::default()).await {
             Ok(_) => {}
@@ -77,6 +89,47 @@ pub(crate) struct SealedLog {
     folder: Option<PathBuf>,
     /// What was found last; the errors of those who read the log for us do not say what they come from.
     damage: Mutex<Option<DamagedCommit>>,
+    /// The checksum of the checkpoint that was written, or that the hint leads to.
+    checkpoint: Mutex<Option<(String, String)>>,
+    /// That checkpoint's bytes, compared, while the log is read.
+    compared: tokio::sync::Mutex<Option<(Path, ObjectMeta, Bytes)>>,
+}
+
+/// Leads to the newest checkpoint.
+const HINT: &str = "_last_checkpoint";
+/// The key in the hint's `tags`; its value is [`sum_of`].
+const CHECKPOINT_TAG: &str = "uplake.checkpoint";
+
+/// The name of a checkpoint in one file.
+fn checkpoint_name(path: &Path) -> Option<&str> {
+    path.filename().filter(|name| is_commit_name(name) && name.ends_with(".checkpoint.parquet"))
+}
+
+/// Length and checksum of a checkpoint.
+fn sum_of(name: &str, bytes: &[u8]) -> String {
+    format!("{} {:08x}", bytes.len(), checksum(name, &[bytes]))
+}
+
+/// The checkpoint that a hint leads to, and its checksum if it has one.
+fn hinted(hint: &[u8]) -> Option<(String, Option<String>)> {
+    let hint: serde_json::Value = serde_json::from_slice(hint).ok()?;
+    let name = format!("{:020}.checkpoint.parquet", hint.get("version")?.as_u64()?);
+    let sum = hint.pointer(&format!("/tags/{CHECKPOINT_TAG}")).and_then(|sum| sum.as_str());
+    Some((name, sum.map(str::to_owned)))
+}
+
+/// The hint with the checksum of the checkpoint that it leads to.
+fn with_sum(hint: &[u8], sum: &str) -> Option<Vec<u8>> {
+    let mut hint: serde_json::Value = serde_json::from_slice(hint).ok()?;
+    let fields = hint.as_object_mut()?;
+    // One of the hint itself, as it was.
+    fields.remove("checksum");
+    let tags = fields.entry("tags").or_insert(serde_json::Value::Null);
+    if tags.is_null() {
+        *tags = serde_json::json!({});
+    }
+    tags.as_object_mut()?.insert(CHECKPOINT_TAG.to_owned(), sum.into());
+    serde_json::to_vec(&hint).ok()
 }
 
 /// The name of a commit file in a log; `None` for others.
@@ -133,7 +186,13 @@ fn check(name: &str, commit: &[u8]) -> std::result::Result<(), &'static str> {
 
 impl SealedLog {
     pub(crate) fn new(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store, folder: None, damage: Mutex::default() }
+        Self {
+            store,
+            folder: None,
+            damage: Mutex::default(),
+            checkpoint: Mutex::default(),
+            compared: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Of a log in this folder.
@@ -153,14 +212,109 @@ impl SealedLog {
         let bytes = read.bytes().await?;
         match check(name, &bytes) {
             Ok(()) => Ok((meta, bytes)),
-            Err(what) => {
-                let damage = DamagedCommit { file: name.to_owned(), what };
-                let mut found = self.damage.lock().unwrap_or_else(PoisonError::into_inner);
-                *found = Some(damage.clone());
-                Err(object_store::Error::Generic { store: "log", source: Box::new(damage) })
-            }
+            Err(what) => Err(self.damaged(name, what)),
         }
     }
+
+    fn damaged(&self, name: &str, what: &'static str) -> object_store::Error {
+        let damage = DamagedCommit { file: name.to_owned(), what };
+        let mut found = self.damage.lock().unwrap_or_else(PoisonError::into_inner);
+        *found = Some(damage.clone());
+        object_store::Error::Generic { store: "log", source: Box::new(damage) }
+    }
+
+    /// The checksum that a checkpoint has to have, if that is known.
+    fn expected(&self, name: &str) -> Option<String> {
+        let known = self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().filter(|(of, _)| of == name).map(|(_, sum)| sum.clone())
+    }
+
+    fn known_name(&self) -> Option<String> {
+        let known = self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().map(|(name, _)| name.clone())
+    }
+
+    fn expect(&self, name: String, sum: String) {
+        let mut known = self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Some((name, sum));
+    }
+
+    /// A whole checkpoint whose checksum is known; `None` for others.
+    async fn checkpoint(&self, path: &Path) -> StoreResult<Option<(ObjectMeta, Bytes)>> {
+        let Some(name) = checkpoint_name(path) else { return Ok(None) };
+        let Some(sum) = self.expected(name) else { return Ok(None) };
+        let mut compared = self.compared.lock().await;
+        if let Some((_, meta, bytes)) = compared.as_ref().filter(|(of, ..)| of == path) {
+            return Ok(Some((meta.clone(), bytes.clone())));
+        }
+        let read = self.store.get_opts(path, GetOptions::default()).await?;
+        let meta = read.meta.clone();
+        let bytes = read.bytes().await?;
+        if sum_of(name, &bytes) != sum {
+            return Err(self.damaged(name, "its checksum is another than _last_checkpoint has"));
+        }
+        *compared = Some((path.clone(), meta.clone(), bytes.clone()));
+        Ok(Some((meta, bytes)))
+    }
+
+    /// Lets go of the checkpoint's bytes: the log has been read.
+    pub(crate) async fn has_been_read(&self) {
+        *self.compared.lock().await = None;
+    }
+
+    /// Writes a checkpoint or the hint, in a folder with its bytes on the disk first.
+    async fn replace(
+        &self,
+        path: &Path,
+        bytes: Vec<u8>,
+        options: PutOptions,
+    ) -> StoreResult<PutResult> {
+        match (&self.folder, path.filename()) {
+            (Some(folder), Some(name)) if options.mode == PutMode::Overwrite => {
+                let path = folder.join(name);
+                let replaced = on_thread(move || Ok(replace_synced(&path, &bytes))).await;
+                replaced.map_err(|error| object_store::Error::Generic {
+                    store: "log",
+                    source: error.into(),
+                })?
+            }
+            _ => self.store.put_opts(path, bytes.into(), options).await,
+        }
+    }
+}
+
+/// Part of a file that is in memory.
+fn part_of(meta: ObjectMeta, bytes: &Bytes, asked: Option<GetRange>) -> StoreResult<GetResult> {
+    let range = match asked {
+        None => 0..meta.size,
+        Some(range) => range
+            .as_range(meta.size)
+            .map_err(|error| object_store::Error::Generic { store: "log", source: error.into() })?,
+    };
+    let part = bytes.slice(range.start as usize..range.end as usize);
+    let payload = GetResultPayload::Stream(futures::stream::iter([Ok(part)]).boxed());
+    Ok(GetResult { payload, meta, range, attributes: object_store::Attributes::new() })
+}
+
+/// Puts a file in the place of what is there, its bytes on the disk first, then its name.
+fn replace_synced(path: &LocalPath, bytes: &[u8]) -> StoreResult<PutResult> {
+    let failed = |source: std::io::Error| object_store::Error::Generic {
+        store: "log",
+        source: source.into(),
+    };
+    let mut staged = path.as_os_str().to_owned();
+    staged.push(format!("#{}", uuid::Uuid::new_v4().as_u128()));
+    let written = File::create_new(&staged).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    if let Err(error) = written.and_then(|()| std::fs::rename(&staged, path)) {
+        let _ = std::fs::remove_file(&staged);
+        return Err(failed(error));
+    }
+    let folder = path.parent().unwrap_or(LocalPath::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
+    Ok(PutResult { e_tag: None, version: None })
 }
 
 /// Creates a file unless there is one, its bytes on the disk first.
@@ -194,6 +348,18 @@ fn create_synced(path: &LocalPath, bytes: &[u8]) -> StoreResult<PutResult> {
     Ok(PutResult { e_tag: None, version: None })
 }
 
+/// Delta's kernel makes a URL of each file that is listed with `Url::set_path`, which leaves `%41` as it is and makes
+/// `/` of a backslash; the path of that URL is decoded when the file is read.
+fn as_set_in_url(mut listed: ObjectMeta) -> ObjectMeta {
+    let path = listed.location.as_ref();
+    if path.contains(['%', '\\'])
+        && let Ok(escaped) = Path::parse(path.replace('%', "%25").replace('\\', "%5C"))
+    {
+        listed.location = escaped;
+    }
+    listed
+}
+
 impl fmt::Display for SealedLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.store)
@@ -208,6 +374,17 @@ impl ObjectStore for SealedLog {
         payload: PutPayload,
         options: PutOptions,
     ) -> StoreResult<PutResult> {
+        if let Some(name) = checkpoint_name(location) {
+            let bytes = Bytes::from(payload);
+            self.expect(name.to_owned(), sum_of(name, &bytes));
+            return self.replace(location, bytes.into(), options).await;
+        }
+        if location.filename() == Some(HINT) {
+            let hint = Bytes::from(payload);
+            let sum = hinted(&hint).and_then(|(name, _)| self.expected(&name));
+            let hint = sum.and_then(|sum| with_sum(&hint, &sum)).unwrap_or_else(|| hint.into());
+            return self.replace(location, hint, options).await;
+        }
         let Some(name) = commit_name(location) else {
             return self.store.put_opts(location, payload, options).await;
         };
@@ -234,25 +411,39 @@ impl ObjectStore for SealedLog {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> StoreResult<GetResult> {
-        if options.head || commit_name(location).is_none() {
+        if options.head {
+            return self.store.get_opts(location, options).await;
+        }
+        if location.filename() == Some(HINT) && options.range.is_none() {
+            let read = self.store.get_opts(location, options).await?;
+            let meta = read.meta.clone();
+            let hint = read.bytes().await?;
+            if let Some((name, Some(sum))) = hinted(&hint) {
+                self.expect(name, sum);
+            }
+            return part_of(meta, &hint, None);
+        }
+        if let Some((meta, bytes)) = self.checkpoint(location).await? {
+            return part_of(meta, &bytes, options.range);
+        }
+        if commit_name(location).is_none() {
             return self.store.get_opts(location, options).await;
         }
         let asked = options.range.clone();
         let (meta, bytes) = self.commit(location, options).await?;
-        let range = match asked {
-            None => 0..meta.size,
-            Some(range) => range.as_range(meta.size).map_err(|error| {
-                object_store::Error::Generic { store: "log", source: error.into() }
-            })?,
-        };
-        let part = bytes.slice(range.start as usize..range.end as usize);
-        let payload = GetResultPayload::Stream(futures::stream::iter([Ok(part)]).boxed());
-        Ok(GetResult { payload, meta, range, attributes: object_store::Attributes::new() })
+        part_of(meta, &bytes, asked)
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> StoreResult<Vec<Bytes>> {
         if commit_name(location).is_some() {
             self.commit(location, GetOptions::default()).await?;
+        }
+        if let Some((_, bytes)) = self.checkpoint(location).await? {
+            let part = |range: &Range<u64>| {
+                let end = (range.end as usize).min(bytes.len());
+                bytes.slice((range.start as usize).min(end)..end)
+            };
+            return Ok(ranges.iter().map(part).collect());
         }
         self.store.get_ranges(location, ranges).await
     }
@@ -265,7 +456,7 @@ impl ObjectStore for SealedLog {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
-        self.store.list(prefix)
+        self.store.list(prefix).map_ok(as_set_in_url).boxed()
     }
 
     fn list_with_offset(
@@ -273,7 +464,7 @@ impl ObjectStore for SealedLog {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, StoreResult<ObjectMeta>> {
-        self.store.list_with_offset(prefix, offset)
+        self.store.list_with_offset(prefix, offset).map_ok(as_set_in_url).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> StoreResult<ListResult> {
@@ -287,7 +478,6 @@ impl ObjectStore for SealedLog {
 
 #[cfg(test)]
 mod tests {
-    use object_store::ObjectStoreExt;
     use object_store::memory::InMemory;
 
     use super::*;
@@ -357,6 +547,42 @@ mod tests {
         assert!(matches!(refused, object_store::Error::AlreadyExists { .. }), "{refused}");
         assert_eq!(std::fs::read(log.join(NAME)).unwrap(), whole());
         assert_eq!(std::fs::read_dir(&log).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_checkpoint_is_compared_with_what_the_hint_says() {
+        let store = Arc::new(InMemory::new());
+        let log = || SealedLog::new(Arc::<InMemory>::clone(&store));
+        let path = Path::from("t/_delta_log/00000000000000000007.checkpoint.parquet");
+        let hint = Path::from("t/_delta_log/_last_checkpoint");
+        let bytes: Vec<u8> = (0..=255).collect();
+        let writer = log();
+        writer.put(&path, bytes.clone().into()).await.unwrap();
+        writer.put(&hint, r#"{"version":7,"size":3}"#.into()).await.unwrap();
+        // Who has not seen the hint does not know, nor who has seen that of another checkpoint.
+        let reader = log();
+        assert_eq!(reader.get_range(&path, 2..4).await.unwrap(), bytes[2..4]);
+        reader.get(&hint).await.unwrap();
+        assert_eq!(reader.get(&path).await.unwrap().bytes().await.unwrap(), bytes);
+        for at in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            store.put(&path, other.into()).await.unwrap();
+            let reader = log();
+            reader.get(&hint).await.unwrap();
+            assert!(reader.get_range(&path, 2..4).await.is_err(), "byte {at}");
+            assert!(reader.get_ranges(&path, std::slice::from_ref(&(2..4))).await.is_err());
+            assert_eq!(reader.take_damage().unwrap().file, path.filename().unwrap());
+        }
+        let said = store.get(&hint).await.unwrap().bytes().await.unwrap();
+        let said: serde_json::Value = serde_json::from_slice(&said).unwrap();
+        assert_eq!((said["version"].as_u64(), said["size"].as_u64()), (Some(7), Some(3)));
+        // Of another writer.
+        store.put(&path, vec![1, 2, 3].into()).await.unwrap();
+        store.put(&hint, r#"{"version":7,"size":3}"#.into()).await.unwrap();
+        let reader = log();
+        reader.get(&hint).await.unwrap();
+        assert_eq!(reader.get_range(&path, 0..3).await.unwrap(), vec![1, 2, 3]);
     }
 
     #[tokio::test]

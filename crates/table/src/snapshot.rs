@@ -182,6 +182,7 @@ impl Snapshot {
             None => explain_load(table, as_of, error),
         };
         let loaded = builder.load().await.map_err(explain)?;
+        store.has_been_read().await;
         if let AsOf::TimestampMillis(asked) = as_of {
             check_not_before(table, &loaded, *asked)?;
         }

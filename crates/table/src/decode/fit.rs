@@ -12,7 +12,7 @@ use crate::schema::{first_cut, type_name, widens};
 
 /// Maps batches of one file to the table's schema.
 #[derive(Clone)]
-pub(super) struct Fit {
+pub(crate) struct Fit {
     file: String,
     table: SchemaRef,
     /// For each table column, the file's column.

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 
+pub(crate) use fit::Fit;
 pub use source::{InputFile, expand_inputs};
 
 use crate::error::{Result, TableError};
@@ -113,7 +114,12 @@ pub(crate) struct Input {
     pub file: InputFile,
     /// The file's own columns, as stored types.
     pub schema: SchemaRef,
-    reader: Reader,
+    /// `None` while it is closed.
+    reader: Option<Reader>,
+    /// How it is opened again.
+    options: TextOptions,
+    key: Vec<String>,
+    progress: Arc<Progress>,
 }
 
 enum Reader {
@@ -143,8 +149,25 @@ impl Input {
         key: &[String],
         progress: &Arc<Progress>,
     ) -> Result<Self> {
-        let opened = source::open(file, progress)?;
-        let (schema, reader) = match opened {
+        let (schema, reader) = Self::read(file, options, known, key, progress)?;
+        Ok(Self {
+            file: file.clone(),
+            schema,
+            reader: Some(reader),
+            options: options.clone(),
+            key: key.to_vec(),
+            progress: Arc::clone(progress),
+        })
+    }
+
+    fn read(
+        file: &InputFile,
+        options: &TextOptions,
+        known: Option<&Schema>,
+        key: &[String],
+        progress: &Arc<Progress>,
+    ) -> Result<(SchemaRef, Reader)> {
+        Ok(match source::open(file, progress)? {
             Opened::Parquet(handle) => {
                 let input = ParquetInput::open(file, handle)?;
                 (input.stored_schema()?, Reader::Parquet(Box::new(input)))
@@ -157,26 +180,71 @@ impl Input {
                 let input = TextInput::json(file, bytes, known, key)?;
                 (input.schema(), Reader::Text(Box::new(input)))
             }
+        })
+    }
+
+    /// The same, closed until it is read: of many inputs only a few are open at once. What cannot be read
+    /// twice, as a pipe, stays open.
+    pub fn open_later(
+        file: &InputFile,
+        options: &TextOptions,
+        known: Option<&Schema>,
+        key: &[String],
+        progress: &Arc<Progress>,
+    ) -> Result<Self> {
+        let before = progress.bytes_read.load(Ordering::Relaxed);
+        let mut input = Self::open(file, options, known, key, progress)?;
+        if file.path.as_ref().is_some_and(|path| path.is_file()) {
+            progress.bytes_read.store(before, Ordering::Relaxed);
+            input.reader = None;
+        }
+        Ok(input)
+    }
+
+    /// The file, opened again if it was closed.
+    ///
+    /// # Errors
+    /// [`TableError::Input`] if its columns are others now.
+    fn reader(&mut self) -> Result<&mut Reader> {
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => {
+                let (known, progress) = (Some(self.schema.as_ref()), &self.progress);
+                let (schema, reader) =
+                    Self::read(&self.file, &self.options, known, &self.key, progress)?;
+                if schema != self.schema {
+                    return Err(TableError::Input {
+                        file: self.file.name.clone(),
+                        reason: "was changed while it was being loaded: its columns are others now"
+                            .into(),
+                    });
+                }
+                reader
+            }
         };
-        Ok(Self { file: file.clone(), schema, reader })
+        Ok(self.reader.insert(reader))
     }
 
     /// The next piece to decode; `None` at the end of the file.
     pub fn next_unit(&mut self) -> Result<Option<Unit>> {
-        match &mut self.reader {
+        match self.reader()? {
             Reader::Text(input) => Ok(input.next_chunk()?.map(Unit::Text)),
             Reader::Parquet(input) => Ok(input.next_row_group().map(Unit::RowGroup)),
         }
     }
 
+    /// How the file's columns become the table's.
+    pub fn fit(&self, table: &SchemaRef) -> Result<Fit> {
+        Fit::new(&self.file.name, &self.schema, table)
+    }
+
     /// A handle that decodes units, usable by several threads.
-    pub fn decoder(&self, table: &SchemaRef) -> Result<Decoder> {
-        let inner = match &self.reader {
+    pub fn decoder(&mut self, fit: &Fit) -> Result<Decoder> {
+        let inner = match self.reader()? {
             Reader::Text(input) => DecoderKind::Text(input.decoder()),
             Reader::Parquet(input) => DecoderKind::Parquet(input.decoder()),
         };
-        let fit = fit::Fit::new(&self.file.name, &self.schema, table)?;
-        Ok(Decoder { inner, fit })
+        Ok(Decoder { inner, fit: fit.clone() })
     }
 }
 
@@ -184,7 +252,7 @@ impl Input {
 #[derive(Clone)]
 pub(crate) struct Decoder {
     inner: DecoderKind,
-    fit: fit::Fit,
+    fit: Fit,
 }
 
 #[derive(Clone)]
