@@ -65,12 +65,9 @@ pub(crate) async fn damaged_commits(lake: &Lake, table: &str) -> Result<Vec<Dama
     let log = SealedLog::new(Arc::clone(lake.store()));
     let mut damaged = Vec::new();
     // The hint has the checksum of the checkpoint that it leads to.
-    let hint = log.get(&folder.clone().join(HINT)).await;
-    if let Some(name) = hint.ok().and_then(|_| log.known_name()) {
-        match log.checkpoint(&folder.clone().join(name.as_str())).await {
-            Ok(_) => {}
-            Err(error) => damaged.push(log.take_damage().ok_or_else(|| failed(error))?),
-        }
+    if log.get(&folder.clone().join(HINT)).await.is_ok() {
+        log.look_at_checkpoint(&folder).await;
+        damaged.extend(log.take_damage());
     }
     for commit in commits {
         match log.commit(&commit, GetOptions::default()).await {
@@ -229,9 +226,17 @@ impl SealedLog {
         known.as_ref().filter(|(of, _)| of == name).map(|(_, sum)| sum.clone())
     }
 
-    fn known_name(&self) -> Option<String> {
-        let known = self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
-        known.as_ref().map(|(name, _)| name.clone())
+    /// Finds out whether the checkpoint that the hint leads to is damaged: what is cut short fails before it is read.
+    pub(crate) async fn look_at_checkpoint(&self, folder: &Path) {
+        let name = {
+            let known = self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
+            known.as_ref().map(|(name, _)| name.clone())
+        };
+        let Some(name) = name else { return };
+        let read = self.checkpoint(&folder.clone().join(name.as_str())).await;
+        if let Err(object_store::Error::NotFound { .. }) = read {
+            let _ = self.damaged(&name, "it is not there");
+        }
     }
 
     fn expect(&self, name: String, sum: String) {

@@ -181,7 +181,13 @@ impl Snapshot {
             }
             None => explain_load(table, as_of, error),
         };
-        let loaded = builder.load().await.map_err(explain)?;
+        let loaded = match builder.load().await {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                store.look_at_checkpoint(&lake.path_of(&format!("{table}/_delta_log"))?).await;
+                return Err(explain(error));
+            }
+        };
         store.has_been_read().await;
         if let AsOf::TimestampMillis(asked) = as_of {
             check_not_before(table, &loaded, *asked)?;
