@@ -6,7 +6,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from support import write_parquet
+from support import Lake, write_parquet
 
 # Red, the bell, CSI of eight bits, right to left.
 EVIL = "\x1b[31m\x07\u009b5m\u202ename"
@@ -56,3 +56,86 @@ def a_broken_file_of_settings_tells_no_secret(lake, tmp_path, value):
     done = lake.run("sql", "-c", "SELECT 1", code=1)
     assert "uplake.toml, line" in done.err, done
     assert "S3CRET" not in done.err and "73727" not in done.err, done
+
+
+# As part of a path: what URLs, shells and patterns read otherwise.
+NAMES = ["a%41", "a%2Fb", "100%", "a\\b", "a b", "ä€", "q?m", "h#h", "s*s", "b[b]", "c:c", "../up", "x/../y", "./d//e",
+         "link", "link/sub", "link/../beside"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def a_lake_is_where_its_path_says(tmp_path, name):
+    here = tmp_path / "deep" / "work"
+    here.mkdir(parents=True)
+    (tmp_path / "deep" / "real").mkdir()
+    (here / "link").symlink_to(tmp_path / "deep" / "real")
+    lake = Lake(name, here)
+    lake.path = name
+    path = write_parquet(tmp_path / "t.parquet", pa.table({"user_id": ["u1", "u2"], "n": [1, 2]}))
+    for _ in range(2):
+        lake.load("t", path, "--id-domain", "user_id=users", "--index", "n")
+    assert lake.json("SELECT count(*) AS n, count(DISTINCT user_id) AS u, sum(n) AS s FROM t") == [
+        {"n": 4, "u": 2, "s": 6}]
+    lake.run("sql", "-c", "DELETE FROM t WHERE n = 2")
+    lake.run("table", "compact", "t")
+    lake.run("table", "vacuum", "t", "--retain", "0s")
+    assert lake.json("SELECT count(*) AS n FROM t WHERE n = 1") == [{"n": 2}]
+    lake.run("lake", "check")
+    # It is there, and nowhere else.
+    real = os.path.realpath(here / name) if os.path.lexists(here / name) else os.path.normpath(here / name)
+    logs = [str(found.parent.parent) for found in tmp_path.rglob("_delta_log") if found.is_dir()]
+    assert {os.path.realpath(log) for log in logs} == {real}, logs
+
+
+DEFINITION = """
+name = "evil\\u001b[31m\\u202e"
+start = "2026-11-01"
+end = "2026-11-03"
+[exposures]
+table = "exposures"
+user = "user_id"
+variant = "variant"
+[[variant]]
+name = "a"
+share = 0.5
+control = true
+[[variant]]
+name = "b\\u001b[2J"
+share = 0.5
+[[metric]]
+name = "spend\\u0007"
+type = "mean"
+table = "exposures"
+value = "n"
+{more}
+"""
+
+
+def _exposures(lake, folder):
+    variants = ["a", "b\x1b[2J"]
+    table = pa.table({"user_id": [f"u{n}" for n in range(200)], "variant": [variants[n % 2] for n in range(200)],
+                      "n": list(range(200))})
+    lake.load("exposures", write_parquet(folder / "e.parquet", table))
+
+
+def a_report_moves_no_cursor(lake, folder):
+    _exposures(lake, folder)
+    (folder / "t.toml").write_text(DEFINITION.format(more=""))
+    page = folder / "page.html"
+    text = lake.run("report", folder / "t.toml")
+    lake.run("report", folder / "t.toml", "--format", "html", "-o", page)
+    for said in (text.out + text.err, page.read_text().split("<script")[0]):
+        assert "evil" in said and "spend" in said
+        assert not UNSEEN.search(said), repr(UNSEEN.search(said))
+
+
+def a_definition_reads_no_files(lake, folder):
+    _exposures(lake, folder)
+    secret = folder / "secret.csv"
+    secret.write_text("s\n1\n")
+    for condition in (f"n IN (SELECT s FROM '{secret}')", f"EXISTS (SELECT 1 FROM '{folder}/*.csv')"):
+        (folder / "t.toml").write_text(DEFINITION.format(more=f'where = """{condition}"""'))
+        lake.refused("report", folder / "t.toml", says=["may not read the file"])
+    # Tables of the lake are what definitions are about.
+    (folder / "t.toml").write_text(DEFINITION.format(more='where = "n IN (SELECT n FROM exposures WHERE n < 50)"'))
+    lake.run("report", folder / "t.toml")

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use datafusion::common::DataFusionError;
+use datafusion::object_store::Error as StoreError;
 use uplake_table::TableError;
 
 use crate::settings::duration_text;
@@ -197,9 +198,22 @@ impl From<DataFusionError> for EngineError {
             DataFusionError::Internal(message) => {
                 Self::statement(message.split("\nThis issue was likely").next().unwrap_or_default())
             }
+            DataFusionError::ObjectStore(inner) => match *inner {
+                // What a store of our own says of the bytes that it reads.
+                StoreError::Generic { store, source } => match source.downcast::<DataFusionError>()
+                {
+                    Ok(own) => (*own).into(),
+                    Err(source) => unread(StoreError::Generic { store, source }),
+                },
+                other => unread(other),
+            },
             other => Self::Execution(other.strip_backtrace()),
         }
     }
+}
+
+fn unread(error: StoreError) -> EngineError {
+    EngineError::Execution(DataFusionError::from(error).strip_backtrace())
 }
 
 /// What DataFusion puts before the message of a function that refuses its arguments.

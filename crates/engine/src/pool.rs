@@ -26,6 +26,7 @@ use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
 };
 
+use crate::held;
 use crate::hot::ColumnCache;
 
 /// What DataFusion calls the merges of a sort, before their partition: `ExternalSorterMerge[1]`.
@@ -88,10 +89,13 @@ impl SharedPool {
         Self { limit, state: Mutex::default(), columns }
     }
 
-    /// Makes room for what queries have taken by now.
+    /// Makes room for what queries have taken by now, and for what the process holds without saying so.
     fn displace_columns(&self, taken: usize) {
         let kept = self.columns.bytes();
-        self.columns.let_go(taken.saturating_add(kept).saturating_sub(self.limit).min(kept));
+        let all = taken.saturating_add(kept).max(held::lately());
+        let excess = all.saturating_sub(self.limit).min(kept);
+        self.columns.let_go(excess);
+        held::less(excess);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

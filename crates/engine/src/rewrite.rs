@@ -27,6 +27,7 @@ use crate::plain_forms::{
     write_plainly,
 };
 use crate::statement::{is_space, keyword};
+use crate::statement_size::balance;
 
 /// Words that are names here and something else to the parser.
 ///
@@ -188,7 +189,7 @@ fn sort_by_places(select: &ast::Select, order: &mut ast::OrderBy) {
 /// `ROLLUP ((a, b), c)` is `GROUPING SETS ((a, b, c), (a, b), ())`; DataFusion knows it of single keys.
 fn spell_out(key: &mut Expr) {
     let (Expr::Rollup(parts) | Expr::Cube(parts)) = &*key else { return };
-    if parts.iter().all(|part| part.len() == 1) || parts.len() > MOST_PARTS {
+    if parts.iter().all(|part| part.len() == 1) {
         return;
     }
     let count = parts.len();
@@ -214,8 +215,18 @@ fn spell_out(key: &mut Expr) {
     *key = Expr::GroupingSets(chosen.into_iter().map(set).collect());
 }
 
-/// A CUBE of so many keys has 4,096 sets.
-const MOST_PARTS: usize = 12;
+/// What 12 keys of a CUBE have; each row is grouped once for each set.
+const MOST_SETS: usize = 1 << 12;
+
+/// For how many sets of keys one of GROUP BY stands.
+fn grouping_sets(key: &Expr) -> usize {
+    match key {
+        Expr::Rollup(parts) => parts.len() + 1,
+        Expr::Cube(parts) => 1_usize.checked_shl(parts.len() as u32).unwrap_or(usize::MAX),
+        Expr::GroupingSets(sets) => sets.len(),
+        _ => 1,
+    }
+}
 
 /// `GROUP BY a, b WITH ROLLUP` is `GROUP BY ROLLUP (a, b)`; DataFusion leaves the words out.
 fn with_totals(select: &mut ast::Select) -> std::result::Result<(), String> {
@@ -485,6 +496,12 @@ impl VisitorMut for Rewriter {
             return ControlFlow::Break(message);
         }
         if let ast::GroupByExpr::Expressions(keys, _) = &mut select.group_by {
+            let sets = keys.iter().map(grouping_sets).fold(1, usize::saturating_mul);
+            if sets > MOST_SETS {
+                return ControlFlow::Break(format!(
+                    "more than {MOST_SETS} grouping sets; name those that are needed with GROUPING SETS"
+                ));
+            }
             keys.iter_mut().for_each(spell_out);
         }
         name_whole_group(select);
@@ -524,6 +541,7 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
+        balance(expr);
         match expr {
             // Matched as a regular expression anywhere in the text.
             Expr::SimilarTo { .. } => {

@@ -16,6 +16,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList};
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, TableReference};
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -60,7 +61,10 @@ use crate::plans::{self, Plans, Prepared};
 use crate::pool::{ClassPool, SharedPool};
 use crate::repair::Repairs;
 use crate::settings::Settings;
+use crate::split_distinct::{self, SplitDistinct};
 use crate::statement::{self, Statement, with_lower_case};
+use crate::stoppable::{stoppable, stopping};
+
 use crate::storage::{self, QueryStore};
 use crate::top_candidates::TopCandidates;
 use crate::warnings::Warnings;
@@ -223,7 +227,7 @@ impl Session {
             .with_type_planner(Arc::new(Microseconds))
             .with_relation_planners(mends::relation_planners())
             .with_analyzer_rules(mends::analyzer_rules())
-            .with_optimizer_rules(mends::logical_rules())
+            .with_optimizer_rules(logical_rules())
             .with_physical_optimizer_rules(mends::physical_rules());
         if options.use_indexes {
             state = state.with_optimizer_rule(Arc::new(JoinIds));
@@ -541,7 +545,7 @@ impl Session {
     }
 
     /// The names of tables in a statement.
-    fn references(
+    pub(crate) fn references(
         &self,
         parsed: &datafusion::sql::parser::Statement,
     ) -> Result<Vec<TableReference>> {
@@ -594,7 +598,9 @@ impl Session {
         state: &SessionState,
     ) -> Result<Vec<SendableRecordBatchStream>> {
         let physical = state.query_planner().create_physical_plan(plan, state).await?;
-        Ok(execute_stream_partitioned(physical, self.context.task_ctx())?)
+        let (physical, stop) = stoppable(physical)?;
+        let streams = execute_stream_partitioned(physical, self.context.task_ctx())?;
+        Ok(streams.into_iter().map(|stream| stopping(stream, Arc::clone(&stop))).collect())
     }
 
     /// The plan as it is run, with ids in place of keys where that changes nothing but the speed.
@@ -610,7 +616,8 @@ impl Session {
     /// That plan, which still has to be told the domains that it takes keys from.
     async fn prepared(&self, state: &SessionState, plan: LogicalPlan) -> Result<Prepared> {
         if !self.use_indexes {
-            return Ok(Prepared { optimized: state.optimize(&plan)?, before: plan, whole: true });
+            let optimized = optimize(state.clone(), plan.clone()).await?;
+            return Ok(Prepared { optimized, before: plan, whole: true });
         }
         let mut before = count_ids(plan)?;
         let sources = filter_ids::wanted_sources(&before)?;
@@ -621,7 +628,8 @@ impl Session {
             before = filter_ids(before, &domains)?;
         }
         let whole = domains.len() == wanted;
-        Ok(Prepared { optimized: state.optimize(&before)?, before, whole })
+        let optimized = optimize(state.clone(), before.clone()).await?;
+        Ok(Prepared { optimized, before, whole })
     }
 
     async fn with_keys(&self, state: &SessionState, prepared: Prepared) -> Result<LogicalPlan> {
@@ -634,7 +642,7 @@ impl Session {
         let domains = self.domains_of(sources, &before).await?;
         if domains.len() < wanted {
             // The keys are in the data files, too.
-            return self.without_ids(state, &before);
+            return self.without_ids(state, before).await;
         }
         Ok(id_keys::resolve(optimized, &domains)?)
     }
@@ -661,12 +669,12 @@ impl Session {
     }
 
     /// The plan with keys compared where ids could be.
-    fn without_ids(&self, state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
+    async fn without_ids(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
         let rules = state.optimizer().rules.iter().filter(|rule| rule.name() != JoinIds.name());
         let state = SessionStateBuilder::new_from_existing(state.clone())
             .with_optimizer_rules(rules.cloned().collect())
             .build();
-        Ok(state.optimize(plan)?)
+        optimize(state, plan).await
     }
 
     /// The rows of a query; some of them, or its end, are there when this returns.
@@ -687,8 +695,9 @@ impl Session {
         let (mut had_ranges, mut had_arrays) = (true, true);
         loop {
             let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+            let (physical, stop) = stoppable(physical)?;
             let error = match begun(&physical, self.context.task_ctx()).await {
-                Ok(stream) => return Ok(stream),
+                Ok(stream) => return Ok(stopping(stream, stop)),
                 Err(error) => error,
             };
             state = match id_ranges::unfit(&error) {
@@ -743,6 +752,19 @@ impl Session {
             options.execution.target_partitions = 1;
         }
         Ok(state)
+    }
+}
+
+/// The plan as it is run. It takes seconds of large statements, which nothing stops: who waits for it may go on at
+/// a deadline.
+async fn optimize(state: SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    let work = SpawnedTask::spawn(async move { state.optimize(&plan) });
+    match work.join().await {
+        Ok(optimized) => Ok(optimized?),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(EngineError::Execution(error.to_string())),
+        },
     }
 }
 
@@ -818,6 +840,13 @@ fn without_ranges(state: SessionState) -> SessionState {
     let rules = state.physical_optimizers().iter().filter(|rule| !is_ranges(rule.name()));
     let rules = rules.cloned().collect();
     SessionStateBuilder::new_from_existing(state).with_physical_optimizer_rules(rules).build()
+}
+
+fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = mends::logical_rules();
+    let place = rules.iter().position(|rule| rule.name() == split_distinct::PLACE);
+    rules.insert(place.unwrap_or_default(), Arc::new(SplitDistinct));
+    rules
 }
 
 /// DataFusion's rules, and ours among them; without groups in arrays if nobody says which are too many.

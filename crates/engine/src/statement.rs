@@ -27,6 +27,7 @@ use crate::rewrite::{
     bracket_grouping_keys, name_operators, name_words, rewrite, select_before_from,
     separate_not_exists,
 };
+use crate::statement_size;
 use crate::warm::{WarmStatement, take_warm};
 
 /// Separates a table's name from its version in the names we give to DataFusion.
@@ -319,6 +320,7 @@ fn name_id_sets(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
 }
 
 fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
+    statement_size::check(&tokens)?;
     let dialect = UplakeDialect;
     // The builder takes text; the parser inside is then given our tokens.
     let mut parser = DFParserBuilder::new("")

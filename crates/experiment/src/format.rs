@@ -140,6 +140,28 @@ pub(crate) fn correction_name(report: &Report) -> &'static str {
     }
 }
 
+/// Control characters would move the cursor or turn the text round; marks stand for them.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    if !text.contains(moves_the_cursor) {
+        return text.to_owned();
+    }
+    text.chars()
+        .map(|c| match c {
+            '\n' => '⏎',
+            '\t' => '⇥',
+            c if moves_the_cursor(c) => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+/// Controls, and what changes the direction of text, separates lines or is not seen.
+fn moves_the_cursor(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,6 +41,7 @@ mod verdict;
 pub use analyze::{AnalyzeError, OTHERS, alternatives, analyze, values_put_together};
 pub use daily::DailyMoments;
 pub use definition::{DefinitionError, Experiment};
+pub use format::visible;
 pub use moments::Moments;
 pub use query::{MomentsQuery, MomentsTable, plan};
 pub use report::Report;

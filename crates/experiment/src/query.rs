@@ -65,6 +65,32 @@ impl MomentsQuery {
         tables.dedup();
         tables
     }
+
+    /// The SQL that the definition's writer gave: values and conditions.
+    pub fn expressions(&self) -> Vec<&str> {
+        let mut all = vec![self.exposures.user.as_str(), &self.exposures.variant];
+        all.extend(self.exposures.time.as_deref());
+        all.extend(self.exposures.filter.as_deref());
+        match &self.exposures.unit {
+            Unit::User => {}
+            Unit::Cluster { key } => all.push(key),
+            Unit::Switchback { region, .. } => all.push(region),
+            Unit::Summary { users } => all.push(users),
+        }
+        all.extend(self.dimensions.iter().map(|dimension| dimension.sql.as_str()));
+        let quantiles = self.quantiles.iter().map(|quantile| &quantile.column);
+        for column in self.columns.iter().chain(quantiles) {
+            all.extend([column.user.as_str(), &column.value]);
+            all.extend(column.time.as_deref());
+            all.extend(column.filter.as_deref());
+            match &column.aggregate {
+                Aggregate::Steps { steps, .. } => all.extend(steps.iter().map(String::as_str)),
+                Aggregate::Given { variance } => all.extend(variance.as_deref()),
+                Aggregate::Sum | Aggregate::Any | Aggregate::Distinct | Aggregate::One => {}
+            }
+        }
+        all
+    }
 }
 
 /// A number per exposed user: `aggregate` of `value` over the user's rows of `table` that pass

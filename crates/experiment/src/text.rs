@@ -7,7 +7,7 @@
 //! # Not here
 //! No numbers are formatted (`format`) and no words chosen (`scorecard`, `verdict`).
 
-use crate::format;
+use crate::format::{self, visible};
 use crate::report::{Call, Decision, Report};
 use crate::scorecard::{Level, Row, Table, health, tables};
 
@@ -59,9 +59,10 @@ impl Page {
     }
 
     fn paint(&self, text: &str, ink: Ink) -> String {
+        let text = visible(text);
         let code = match ink {
-            Ink::Plain => return text.to_owned(),
-            _ if !self.color => return text.to_owned(),
+            Ink::Plain => return text,
+            _ if !self.color => return text,
             Ink::Bold => "1",
             Ink::Dim => "2",
             Ink::Green => "32",
@@ -75,7 +76,7 @@ impl Page {
     fn paragraph(&mut self, lead: &str, text: &str, ink: Ink) {
         let indent = width(lead);
         for (index, part) in wrap(text, self.width - indent).into_iter().enumerate() {
-            let start = if index == 0 { lead.to_owned() } else { " ".repeat(indent) };
+            let start = if index == 0 { visible(lead) } else { " ".repeat(indent) };
             let line = format!("{start}{}", self.paint(&part, ink));
             self.line(&line);
         }

@@ -55,6 +55,11 @@ pub fn scalars() -> Vec<ScalarUDF> {
     bitmap::scalars()
 }
 
+/// How many numbers a bitmap holds; `None` if the bytes are none.
+pub fn bitmap_len(bytes: &[u8]) -> Option<u64> {
+    bitmap::decode(bytes).ok().map(|map| map.len())
+}
+
 /// All functions over windows.
 pub fn windows() -> Vec<WindowUDF> {
     vec![session_number::function()]

@@ -9,7 +9,7 @@ use uplake_table::{DomainDescription, DomainProgress, Lake, LostIds};
 
 use crate::LakeArgs;
 use crate::environment::{self, now_millis};
-use crate::output::{bytes_text, count_text};
+use crate::output::{bytes_text, count_text, say};
 use crate::progress::domain_report;
 use crate::table::{DEFAULT_RETENTION, parse_duration};
 
@@ -75,7 +75,7 @@ pub async fn run(args: DomainArgs) -> Result<()> {
             };
             open.rebuild(Some(Arc::new(progress))).await?;
             let described = open.describe().await?;
-            println!("read {domain} again: {} keys", described.keys);
+            say!("read {domain} again: {} keys", described.keys);
             warn(&described);
             Ok(())
         }
@@ -83,14 +83,14 @@ pub async fn run(args: DomainArgs) -> Result<()> {
             if let Some(problem) = shown_problem(&lake, &domain).await? {
                 bail!(problem);
             }
-            println!("the domain is sound");
+            say!("the domain is sound");
             Ok(())
         }
         Verb::Compact { domain } => {
             let open = lake.domain(&domain).await?;
             let run = open.compact().await?;
             lake.sync_domain(&domain, now_millis()).await?;
-            println!("compacted {domain}: runs to {run}, {} keys, are in one base", open.keys());
+            say!("compacted {domain}: runs to {run}, {} keys, are in one base", open.keys());
             Ok(())
         }
         Verb::Vacuum { domain, retain } => {
@@ -99,7 +99,7 @@ pub async fn run(args: DomainArgs) -> Result<()> {
             let open = lake.domain(&domain).await?;
             lake.sync_domain(&domain, now_millis()).await?;
             let freed = open.vacuum(before).await?;
-            println!(
+            say!(
                 "freed {} of {domain}: the keys of {} runs and {} bases, which newer bases hold",
                 bytes_text(freed.bytes),
                 freed.runs,
@@ -114,9 +114,9 @@ pub async fn run(args: DomainArgs) -> Result<()> {
 pub(crate) async fn shown_problem(lake: &Lake, domain: &str) -> Result<Option<String>> {
     let report = lake.domain(domain).await?.check().await?;
     for problem in &report.problems {
-        println!("{problem}");
+        say!("{problem}");
     }
-    println!(
+    say!(
         "read {} runs and {} bases of {domain}: {} keys, {}",
         report.runs,
         report.bases,
@@ -131,7 +131,7 @@ pub(crate) async fn shown_problem(lake: &Lake, domain: &str) -> Result<Option<St
     let lost = lake.tables_with_lost_ids().await?.into_iter();
     let lost: Vec<LostIds> = lost.filter(|lost| lost.domain == domain).collect();
     for lost in &lost {
-        println!("{lost}");
+        say!("{lost}");
     }
     let lacks = || format!("id domain `{domain}` lacks keys that tables have. {}", LostIds::REMEDY);
     Ok((!lost.is_empty()).then(lacks))
@@ -140,12 +140,12 @@ pub(crate) async fn shown_problem(lake: &Lake, domain: &str) -> Result<Option<St
 async fn list(lake: &Lake) -> Result<()> {
     let names = lake.domain_names().await?;
     if names.is_empty() {
-        println!("no id domains in {}", lake.location());
+        say!("no id domains in {}", lake.location());
     }
     for name in names {
         match lake.domain(&name).await {
-            Ok(domain) => println!("{name:<32}  {:>8} keys", count_text(domain.keys())),
-            Err(error) => println!("{name:<32}  {error}"),
+            Ok(domain) => say!("{name:<32}  {:>8} keys", count_text(domain.keys())),
+            Err(error) => say!("{name:<32}  {error}"),
         }
     }
     Ok(())
@@ -164,21 +164,21 @@ async fn users_of(lake: &Lake, domain: &str) -> Vec<String> {
 }
 
 fn print(domain: &DomainDescription, users: &[String]) {
-    println!("id domain {}", domain.name);
-    println!("{} keys, {} of them", domain.keys, bytes_text(domain.key_bytes));
-    println!("used by:        {}", if users.is_empty() { "-".into() } else { users.join(", ") });
-    println!(
+    say!("id domain {}", domain.name);
+    say!("{} keys, {} of them", domain.keys, bytes_text(domain.key_bytes));
+    say!("used by:        {}", if users.is_empty() { "-".into() } else { users.join(", ") });
+    say!(
         "in the lake:    {} in {} runs{}",
         bytes_text(domain.log_bytes),
         domain.runs,
         domain.base.map_or_else(String::new, |run| format!(", those to {run} also in one base"))
     );
-    println!("in memory:      {}", bytes_text(domain.index_bytes + domain.table_bytes));
+    say!("in memory:      {}", bytes_text(domain.index_bytes + domain.table_bytes));
     match &domain.local {
         Some(folder) => {
-            println!("on this machine: {} in {}", bytes_text(domain.local_bytes), folder.display())
+            say!("on this machine: {} in {}", bytes_text(domain.local_bytes), folder.display())
         }
-        None => println!("on this machine: nothing"),
+        None => say!("on this machine: nothing"),
     }
     warn(domain);
 }

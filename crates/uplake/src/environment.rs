@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use uplake_engine::{Session, SessionOptions};
 use uplake_table::{AsOf, DataFile, Lake, WarmOptions, preload};
 
-use crate::{LakeArgs, spill};
+use crate::{LakeArgs, memory, spill};
 
 /// Share of the machine's memory that queries and loads use by default. The rest is for what is not
 /// counted: decoding buffers, the allocator's slack, the page cache.
@@ -26,8 +26,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Exit status of what Ctrl-C stopped, as shells have it: 128 and the signal's number.
 const INTERRUPTED: u8 = 130;
 const TERMINATED: u8 = 143;
+/// And of what held too much memory.
+const FAILED: u8 = 1;
 
-/// A signal ended the command.
+/// A signal ended the command, or its memory.
 #[derive(Debug)]
 pub struct Stopped {
     /// The exit status to end with.
@@ -36,7 +38,10 @@ pub struct Stopped {
 
 impl std::fmt::Display for Stopped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("cancelled")
+        match self.status {
+            FAILED => f.write_str(&memory::error_text()),
+            _ => f.write_str("cancelled"),
+        }
     }
 }
 
@@ -101,12 +106,13 @@ impl Interrupts {
         interrupts
     }
 
-    /// `work`, or `None` if Ctrl-C stopped it.
-    pub async fn until<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    /// `work`, unless Ctrl-C stops it, or its memory.
+    pub async fn until<T>(&self, work: impl Future<Output = T>) -> Result<T, Stopped> {
         self.unheard.store(0, Ordering::SeqCst);
         let done = tokio::select! {
-            done = work => Some(done),
-            () = self.came.notified() => None,
+            done = work => Ok(done),
+            () = self.came.notified() => Err(Stopped { status: INTERRUPTED }),
+            () = memory::exceeded() => Err(Stopped { status: FAILED }),
         };
         self.unheard.store(0, Ordering::SeqCst);
         done
@@ -131,14 +137,16 @@ async fn stop_at_signal(
         tokio::select! {
             _ = interrupt.recv() => INTERRUPTED,
             _ = terminate.recv() => TERMINATED,
+            () = memory::exceeded() => FAILED,
         }
     };
     let status = stop().await;
     // The command may be over.
     let _ = tell.send(status);
     let ends = async {
-        tokio::time::sleep(STOP_TIME).await;
-        let mut waited = STOP_TIME;
+        // What takes memory takes some MiB in each millisecond.
+        let mut waited = if status == FAILED { Duration::ZERO } else { STOP_TIME };
+        tokio::time::sleep(waited).await;
         while uplake_table::writers_at_work() > 0 && waited < WRITERS_STOP_TIME {
             tokio::time::sleep(LOOK_EVERY).await;
             waited += LOOK_EVERY;
@@ -149,7 +157,7 @@ async fn stop_at_signal(
         () = ends => {}
     }
     if is_first_to_tell() {
-        crate::output::tell("error: cancelled");
+        crate::output::tell(&format!("error: {}", Stopped { status }));
     }
     spill::remove();
     std::process::exit(i32::from(status));
@@ -173,7 +181,7 @@ pub fn run(command: impl Future<Output = Result<()>>) -> Result<()> {
         // The thread that watches signals sees to it that this does not take long.
         Err(error) if error.is::<Stopped>() => {
             if is_first_to_tell() {
-                crate::output::tell("error: cancelled");
+                crate::output::tell(&format!("error: {error}"));
             }
             runtime.shutdown_timeout(WRITERS_STOP_TIME);
         }
@@ -263,6 +271,7 @@ pub async fn preload_new(lake: &Lake, table: &str, since: i64) {
 
 /// Opens the lake and a session on it.
 pub fn session(args: &LakeArgs, as_of: AsOf, limits: Limits) -> Result<Session> {
+    memory::watch(memory_bytes(args));
     let options = SessionOptions {
         memory_bytes: memory_bytes(args),
         threads: threads(args),

@@ -8,7 +8,7 @@ use uplake_table::{AsOf, CopyOptions, CopySummary, Lake, copy_lake, vacuum};
 
 use crate::LakeArgs;
 use crate::environment::{self, now_millis};
-use crate::output::{bytes_text, count_text};
+use crate::output::{bytes_text, count_text, say};
 use crate::progress::Line;
 use crate::table::{DEFAULT_RETENTION, parse_duration};
 use crate::{domain, table};
@@ -68,7 +68,7 @@ pub async fn run(args: LakeCommand) -> Result<()> {
 async fn check(lake: &Lake) -> Result<()> {
     let mut problems = Vec::new();
     let mut note = |what: &str, name: &str, found: Result<Option<String>>| match found {
-        Ok(None) => println!("{what} {name} is sound"),
+        Ok(None) => say!("{what} {name} is sound"),
         Ok(Some(problem)) => problems.push(problem),
         Err(error) => problems.push(format!("{what} {name}: {error:#}")),
     };
@@ -93,13 +93,13 @@ async fn check(lake: &Lake) -> Result<()> {
         // What cannot be read was named above.
         let Ok(left) = left_over(lake, name).await else { continue };
         if left > 0 {
-            println!(
+            say!(
                 "table {name} has {left} files that no version of the last week needs; remove them \
                  with: uplake table vacuum {name}"
             );
         }
     }
-    println!(
+    say!(
         "{} tables, {} id domains, {} id sets, {} definitions",
         tables.len(),
         domains.len(),
@@ -107,11 +107,11 @@ async fn check(lake: &Lake) -> Result<()> {
         experiments.len()
     );
     if problems.is_empty() {
-        println!("the lake is sound");
+        say!("the lake is sound");
         return Ok(());
     }
     for problem in &problems {
-        println!("- {problem}");
+        say!("- {problem}");
     }
     match problems.len() {
         1 => bail!("one part of {} is not sound", lake.location()),
@@ -141,7 +141,7 @@ async fn copy(from: &Lake, to: &Lake, options: CopyOptions) -> Result<()> {
     let copied = copy_lake(from, to, options, show).await;
     line.clear();
     let copied = copied?;
-    println!(
+    say!(
         "copied {} objects of {} to {}: {} tables; {} were there already",
         count_text(copied.copied),
         bytes_text(copied.copied_bytes),
@@ -150,7 +150,7 @@ async fn copy(from: &Lake, to: &Lake, options: CopyOptions) -> Result<()> {
         count_text(copied.kept)
     );
     if !copied.others.is_empty() {
-        println!(
+        say!(
             "{} keeps what {} has not: {}",
             to.location(),
             from.location(),
@@ -161,7 +161,7 @@ async fn copy(from: &Lake, to: &Lake, options: CopyOptions) -> Result<()> {
         return Ok(());
     }
     for damaged in &copied.damaged {
-        println!("- {damaged}");
+        say!("- {damaged}");
     }
     bail!(
         "{} parts of {} are damaged: of their tables the newest version was not copied",
@@ -179,12 +179,12 @@ async fn probe(lake: &Lake, asked: Rounds) -> Result<()> {
     let found = conformance::check(lake.storage().as_ref(), &folder, asked, show).await;
     line.clear();
     let found = found.with_context(|| format!("{} cannot hold a lake", lake.location()))?;
-    println!(
+    say!(
         "{} can hold a lake: {} races of {writers} writers had one winner each, {} losers were told",
         lake.location(),
         found.races_won_once,
         found.losers
     );
-    println!("{}", lake.storage().total());
+    say!("{}", lake.storage().total());
     Ok(())
 }

@@ -13,6 +13,7 @@ mod environment;
 mod generate;
 mod lake;
 mod load;
+mod memory;
 mod output;
 mod power;
 mod progress;
@@ -125,6 +126,7 @@ fn is_closed_output(panic: &str) -> bool {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     keep_panics_quiet();
+    uplake_engine::count_held_by(memory::allocated_bytes);
     let run = || {
         environment::run(async move {
             match cli.command {

@@ -16,6 +16,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use futures::StreamExt;
 use parquet::arrow::ArrowWriter;
 use uplake_engine::{Answer, EngineError};
+use uplake_experiment::visible;
 
 /// Rows a terminal table shows; more are counted, not shown.
 const TABLE_ROWS_MAX: usize = 10_000;
@@ -47,7 +48,7 @@ pub async fn write_answer(
         Answer::Rows { schema, stream } => (schema, stream),
         Answer::Done { message, rows } => {
             if format == Format::Table {
-                writeln!(out, "{message}")?;
+                writeln!(out, "{}", visible_lines(&message))?;
             } else {
                 eprintln!("{message}");
             }
@@ -261,27 +262,6 @@ pub fn table_text(schema: &Schema, batches: &[RecordBatch]) -> Result<String> {
     Ok(table.to_string())
 }
 
-/// Control characters would move the cursor or turn the text round; they are shown instead.
-fn visible(text: &str) -> String {
-    if !text.contains(moves_the_cursor) {
-        return text.to_owned();
-    }
-    text.chars()
-        .map(|c| match c {
-            '\n' => '⏎',
-            '\t' => '⇥',
-            c if moves_the_cursor(c) => '\u{fffd}',
-            c => c,
-        })
-        .collect()
-}
-
-/// Controls, and what changes the direction of text, separates lines or is not seen.
-fn moves_the_cursor(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-}
-
 /// An error as the last line of a command: the message, the causes that add something.
 pub fn error_text(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
@@ -317,9 +297,21 @@ pub fn statement_error(error: EngineError, sql: &str) -> anyhow::Error {
 /// Lines on standard error, with names and values of others made visible; one that is closed is no reason to do
 /// anything else.
 pub fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", visible_lines(text));
+}
+
+/// `println!` with names and values of others made visible.
+macro_rules! say {
+    ($($text:tt)*) => {
+        println!("{}", $crate::output::visible_lines(&format!($($text)*)))
+    };
+}
+pub(crate) use say;
+
+pub(crate) fn visible_lines(text: &str) -> String {
     let lines: Vec<String> =
         text.split('\n').map(|line| visible(&line.replace('\t', " "))).collect();
-    let _ = writeln!(std::io::stderr().lock(), "{}", lines.join("\n"));
+    lines.join("\n")
 }
 
 /// Did the reader of our output go away (`uplake sql … | head`)?

@@ -290,7 +290,7 @@ async fn run_line(
         }
         Ok(())
     };
-    interrupts.until(work).await.unwrap_or_else(|| bail!("cancelled"))
+    interrupts.until(work).await?
 }
 
 fn history_path() -> Option<PathBuf> {

@@ -13,7 +13,7 @@ use uplake_table::{
 use crate::LakeArgs;
 use crate::environment::{self, now_millis, threads};
 use crate::load::parse_index;
-use crate::output::{bytes_text, count_text};
+use crate::output::{bytes_text, count_text, say};
 
 /// Files that no version younger than this needs are removed; Delta's usual week.
 pub(crate) const DEFAULT_RETENTION: &str = "168h";
@@ -120,8 +120,8 @@ pub async fn run(args: TableArgs) -> Result<()> {
                 environment::preload_new(&lake, &table, options.now_millis).await;
             }
             match summary.version {
-                None => println!("nothing to compact in {table}"),
-                Some(version) => println!(
+                None => say!("nothing to compact in {table}"),
+                Some(version) => say!(
                     "compacted {table} (version {version}): {} files of {} became {} of {}",
                     summary.files_before,
                     bytes_text(summary.bytes_before),
@@ -142,12 +142,12 @@ pub async fn run(args: TableArgs) -> Result<()> {
             let base = lake.snapshot(&table, &AsOf::Latest).await?;
             let summary = vacuum(&lake, &base, retain, dry_run, now_millis()).await?;
             for path in &summary.removed {
-                println!("{path}");
+                say!("{path}");
             }
             let verb = if dry_run { "would remove" } else { "removed" };
-            println!("{verb} {} files of {table}", summary.removed.len());
+            say!("{verb} {} files of {table}", summary.removed.len());
             if summary.kept_for_writers > 0 {
-                println!(
+                say!(
                     "kept {} more: a writer is at work, or was killed less than a day ago",
                     summary.kept_for_writers
                 );
@@ -158,7 +158,7 @@ pub async fn run(args: TableArgs) -> Result<()> {
             if let Some(problem) = shown_problem(&lake, &table).await? {
                 bail!(problem);
             }
-            println!("the table is sound");
+            say!("the table is sound");
             Ok(())
         }
         Verb::Warm { table, columns, rate } => warm_up(&lake, &table, &columns, rate).await,
@@ -175,7 +175,7 @@ pub async fn run(args: TableArgs) -> Result<()> {
                     .filter(|(_, v)| !v.is_empty() && v.len() <= 80 && v != "[]")
                     .map(|(k, v)| format!("{k}={v}"))
                     .collect();
-                println!(
+                say!(
                     "{:>6}  {time}  {:<12}  {}",
                     commit.version,
                     commit.operation,
@@ -191,19 +191,19 @@ pub async fn run(args: TableArgs) -> Result<()> {
 pub(crate) async fn shown_problem(lake: &Lake, table: &str) -> Result<Option<String>> {
     let report = check(lake, &lake.snapshot(table, &AsOf::Latest).await?).await?;
     for finding in &report.findings {
-        println!("{}: {}", finding.path, finding.problem);
+        say!("{}: {}", finding.path, finding.problem);
     }
     for finding in &report.index_findings {
-        println!("{}: index: {}", finding.path, finding.problem);
+        say!("{}: index: {}", finding.path, finding.problem);
     }
-    println!(
+    say!(
         "read {} files of {table}: {} rows, {}",
         report.files,
         report.rows,
         bytes_text(report.bytes)
     );
     for lost in &report.lost_ids {
-        println!("{lost}");
+        say!("{lost}");
     }
     if !report.lost_ids.is_empty() && report.findings.is_empty() {
         return Ok(Some(format!("the rows are sound, but not their ids. {}", LostIds::REMEDY)));
@@ -235,7 +235,7 @@ async fn warm_up(lake: &Lake, table: &str, columns: &[String], rate: Option<usiz
     };
     let warmed = warm(lake, &base, base.files(), columns, options, tell).await?;
     bar.clear();
-    println!(
+    say!(
         "cached {table}: {} of {} are kept; {} were there, {} fetched",
         bytes_text(warmed.bytes_kept),
         bytes_text(warmed.bytes_wanted),
@@ -243,7 +243,7 @@ async fn warm_up(lake: &Lake, table: &str, columns: &[String], rate: Option<usiz
         bytes_text(warmed.bytes_fetched)
     );
     if warmed.bytes_without_room > 0 {
-        println!(
+        say!(
             "{} found no room; give disk_cache more, or name columns",
             bytes_text(warmed.bytes_without_room)
         );
@@ -259,12 +259,12 @@ async fn warm_up(lake: &Lake, table: &str, columns: &[String], rate: Option<usiz
 fn print_reindexed(table: &str, summary: &ReindexSummary) {
     let ReindexSummary { version, indexes, built, bytes, sound, removed } = summary;
     if let Some(version) = version {
-        println!("{table} has now (version {version}) the indexes {}", index_list(indexes));
+        say!("{table} has now (version {version}) the indexes {}", index_list(indexes));
     }
     match (indexes.is_empty(), version) {
-        (true, None) => println!("{table} has no indexes; add one with --index COLUMN"),
-        (true, Some(_)) => println!("removed {removed} index files"),
-        (false, _) => println!(
+        (true, None) => say!("{table} has no indexes; add one with --index COLUMN"),
+        (true, Some(_)) => say!("removed {removed} index files"),
+        (false, _) => say!(
             "built {built} index files, {}; {sound} were as they should be",
             bytes_text(*bytes)
         ),
@@ -281,25 +281,25 @@ fn index_list(indexes: &[IndexSpec]) -> String {
 async fn list(lake: &Lake) -> Result<()> {
     let names = lake.table_names().await?;
     if names.is_empty() {
-        println!("no tables in {}", lake.location());
+        say!("no tables in {}", lake.location());
     }
     for name in names {
         match lake.snapshot(&name, &AsOf::Latest).await {
-            Ok(table) => println!(
+            Ok(table) => say!(
                 "{name:<32}  {:>8} rows  {:>4} files  {}",
                 table.rows().map_or_else(|| "?".into(), count_text),
                 table.files().len(),
                 bytes_text(table.size_bytes())
             ),
-            Err(error) => println!("{name:<32}  {error}"),
+            Err(error) => say!("{name:<32}  {error}"),
         }
     }
     Ok(())
 }
 
 fn describe(table: &Snapshot) -> Result<()> {
-    println!("table {} (version {})", table.table(), table.version());
-    println!(
+    say!("table {} (version {})", table.table(), table.version());
+    say!(
         "{} rows in {} files, {}",
         table.rows().map_or_else(|| "an unknown number of".into(), |n| n.to_string()),
         table.files().len(),
@@ -309,19 +309,19 @@ fn describe(table: &Snapshot) -> Result<()> {
         [] => "-".to_owned(),
         columns => columns.join(", "),
     };
-    println!("partitioned by: {}", list(table.partition_columns()));
-    println!("clustered by:   {}", list(table.cluster_by()));
+    say!("partitioned by: {}", list(table.partition_columns()));
+    say!("clustered by:   {}", list(table.cluster_by()));
     if !table.primary_key().is_empty() {
-        println!("primary key:    {}", list(table.primary_key()));
+        say!("primary key:    {}", list(table.primary_key()));
     }
-    println!("indexed:        {}", index_list(table.indexes()));
+    say!("indexed:        {}", index_list(table.indexes()));
     if !table.id_domains().is_empty() {
         let specs: Vec<String> = table.id_domains().iter().map(ToString::to_string).collect();
-        println!("id domains:     {}", specs.join(", "));
+        say!("id domains:     {}", specs.join(", "));
     }
     for field in table.schema().fields() {
         let null = if field.is_nullable() { "" } else { "  not null" };
-        println!("  {:<30}  {}{null}", field.name(), type_name(field.data_type()));
+        say!("  {:<30}  {}{null}", field.name(), type_name(field.data_type()));
     }
     Ok(())
 }

@@ -47,6 +47,86 @@ macro_rules! scalar_as_before {
             self.function.simplify(args, context)
         }
     };
+    (@schema_name) => {
+        fn schema_name(
+            &self,
+            args: &[::datafusion::logical_expr::Expr],
+        ) -> ::datafusion::common::Result<String> {
+            self.function.schema_name(args)
+        }
+    };
+    (@short_circuits) => {
+        fn short_circuits(&self) -> bool {
+            self.function.short_circuits()
+        }
+    };
+    (@conditional_arguments) => {
+        fn conditional_arguments<'a>(
+            &self,
+            args: &'a [::datafusion::logical_expr::Expr],
+        ) -> Option<(
+            Vec<&'a ::datafusion::logical_expr::Expr>,
+            Vec<&'a ::datafusion::logical_expr::Expr>,
+        )> {
+            self.function.conditional_arguments(args)
+        }
+    };
+    (@evaluate_bounds) => {
+        fn evaluate_bounds(
+            &self,
+            inputs: &[&::datafusion::logical_expr::interval_arithmetic::Interval],
+        ) -> ::datafusion::common::Result<
+            ::datafusion::logical_expr::interval_arithmetic::Interval,
+        > {
+            self.function.evaluate_bounds(inputs)
+        }
+    };
+    (@propagate_constraints) => {
+        fn propagate_constraints(
+            &self,
+            interval: &::datafusion::logical_expr::interval_arithmetic::Interval,
+            inputs: &[&::datafusion::logical_expr::interval_arithmetic::Interval],
+        ) -> ::datafusion::common::Result<
+            Option<Vec<::datafusion::logical_expr::interval_arithmetic::Interval>>,
+        > {
+            self.function.propagate_constraints(interval, inputs)
+        }
+    };
+    (@preserves_lex_ordering) => {
+        fn preserves_lex_ordering(
+            &self,
+            inputs: &[::datafusion::logical_expr::sort_properties::ExprProperties],
+        ) -> ::datafusion::common::Result<bool> {
+            self.function.preserves_lex_ordering(inputs)
+        }
+    };
+    (@strictly_order_preserving) => {
+        fn strictly_order_preserving(
+            &self,
+            inputs: &[::datafusion::logical_expr::sort_properties::ExprProperties],
+        ) -> ::datafusion::common::Result<bool> {
+            self.function.strictly_order_preserving(inputs)
+        }
+    };
+    (@preimage) => {
+        fn preimage(
+            &self,
+            args: &[::datafusion::logical_expr::Expr],
+            literal: &::datafusion::logical_expr::Expr,
+            context: &::datafusion::logical_expr::simplify::SimplifyContext,
+        ) -> ::datafusion::common::Result<::datafusion::logical_expr::preimage::PreimageResult>
+        {
+            self.function.preimage(args, literal, context)
+        }
+    };
+    (@placement) => {
+        fn placement(
+            &self,
+            args: &[::datafusion::logical_expr::ExpressionPlacement],
+        ) -> ::datafusion::logical_expr::ExpressionPlacement {
+            self.function.placement(args)
+        }
+    };
     ($($method:ident),* $(,)?) => {
         $crate::mends::as_before::as_before!();
         $($crate::mends::as_before::scalar_as_before!(@$method);)*

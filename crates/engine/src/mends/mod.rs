@@ -18,6 +18,7 @@
 //! | `checked_arithmetic`, `checked_formula`, `sum` | whole numbers wrap round beyond their type's range |
 //! | `missing_sorts` | plans are refused whose inputs are not in the order that an operator needs |
 //! | `text_casts` | `CAST(CAST(n AS TEXT) AS BIGINT) > 7` is refused |
+//! | `text_records` | one record of a CSV or JSON file in place takes gigabytes, and a bucket's JSON file is read whole for its columns |
 //! | `min_max` | min and max of a group forget what came before a NaN, and windows of them are taken for sorted |
 //! | `comparisons` | `x = 'a'` and `'a' = x` together are taken for false, `x = 0.0` and `x = -0.0`, too |
 //! | `in_lists` | conditions on one column are merged as if it had no NULL |
@@ -37,7 +38,7 @@
 //! | `bits` | `bit_and`, `bool_or` and their like have no frames that slide |
 //! | `repeated_names` | `SELECT a, a` is refused, `max(t)` beside `max(CAST(t AS DATE))`, and groups of a in the order of a + 1 |
 //! | `regression` | `corr` of groups loses all digits of large values, and is NULL of NaN; `regr_r2` of a constant y is NULL, or noise |
-//! | `large_results` | `lpad`, `repeat` and `range` to gigabytes end the process |
+//! | `large_results` | `repeat`, `replace`, `concat`, `range` and the like to gigabytes end the process |
 //! | `late_times` | `date_trunc` is refused of times before 1678 and after 2262, and `extract(year FROM t) > 3` is wrong of nanoseconds |
 //! | `lists` | `array_has_all(list, NULL)` is true |
 //! | `rounding` | `round(x, 1000)` is NaN |
@@ -101,6 +102,7 @@ mod string_agg;
 mod struct_keys;
 mod sum;
 mod text_casts;
+mod text_records;
 mod timestamps;
 mod top_groups;
 mod truth;
@@ -172,6 +174,7 @@ fn rules_after_types() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(text_casts::NumbersOfTexts),
         Arc::new(late_times::YearsOfAllTimes),
         Arc::new(window_keys::PartitionsByColumns),
+        Arc::new(large_results::BoundedCalls),
     ]
 }
 
@@ -191,6 +194,7 @@ pub(crate) fn logical_rules() -> Vec<LogicalRule> {
         *rule = Arc::new(struct_keys::FieldsOfKeys(Arc::clone(rule)));
     }
     rules.push(Arc::new(aggregate_order::AggregateOrder));
+    rules.push(Arc::new(large_results::LongConstants));
     rules
 }
 
@@ -262,6 +266,7 @@ pub(crate) fn table_functions() -> Vec<Arc<TableFunction>> {
 pub(crate) fn file_formats() -> Vec<Arc<dyn FileFormatFactory>> {
     let mended = |format: Arc<dyn FileFormatFactory>| match format.get_ext().as_str() {
         "parquet" => Arc::new(float_bounds::TrueBounds(format)) as Arc<dyn FileFormatFactory>,
+        "csv" | "json" => Arc::new(text_records::CountedRecords(format)),
         _ => format,
     };
     SessionStateDefaults::default_file_formats().into_iter().map(mended).collect()
@@ -275,11 +280,9 @@ pub(crate) fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
         "now" | "current_time" => Arc::new(timestamps::clock(function)),
         "array_has" | "array_has_all" | "array_has_any" => Arc::new(lists::with_nulls(function)),
         "round" => Arc::new(rounding::to_any_place(function)),
-        "lpad" | "rpad" | "repeat" | "range" | "generate_series" | "array_repeat" => {
-            Arc::new(large_results::bounded(function))
-        }
         "array_dims" | "array_length" | "array_ndims" | "array_position" | "array_positions"
         | "cardinality" => Arc::new(signed::scalar(function)),
+        name if large_results::grows(name) => Arc::new(large_results::bounded(function)),
         _ => function,
     };
     SessionStateDefaults::default_scalar_functions().into_iter().map(mended).collect()

@@ -26,6 +26,7 @@ mod time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use datafusion::common::TableReference;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
 use futures::TryStreamExt;
@@ -33,10 +34,11 @@ use tokio::task::JoinSet;
 use uplake_experiment::OTHERS;
 use uplake_experiment::definition::{Cap, Unit};
 use uplake_experiment::query::{Cell, MomentsQuery, MomentsTable};
+use uplake_table::check_table_name;
 
 use crate::error::{EngineError, Result};
 use crate::session::Session;
-use crate::statement::{self, Statement};
+use crate::statement::{self, Statement, split_version};
 use collect::{Collect, Layout};
 pub(crate) use one_scan::Shelf;
 use one_scan::{KeyKind, Question};
@@ -51,7 +53,7 @@ impl Session {
         let mut together: BTreeMap<KeyKind, Vec<(usize, Times)>> = BTreeMap::new();
         for (number, query) in queries.iter().enumerate() {
             answers.push(None);
-            let times = Times::of(query);
+            let times = self.refuse_files(query).and_then(|()| Times::of(query));
             let kind = match &times {
                 Ok(times) => self.key_kind(query, times).await,
                 Err(_) => Ok(None),
@@ -87,6 +89,28 @@ impl Session {
             });
         }
         all
+    }
+
+    /// Definitions lie in the lake for everyone: whoever asks for a report has not asked for files of his own
+    /// to be read.
+    fn refuse_files(&self, query: &MomentsQuery) -> Result<()> {
+        let expressions = query.expressions();
+        // A file is named after FROM.
+        let has_query = |text: &&str| text.to_ascii_lowercase().contains("from");
+        for text in expressions.into_iter().filter(has_query) {
+            // What is no SQL is refused with its place, later.
+            let Ok(statements) = statement::parse(&format!("SELECT {text}")) else { continue };
+            for statement in &statements {
+                let names = self.references(&statement.parsed)?;
+                let is_file = |name: &&str| check_table_name(split_version(name).0).is_err();
+                if let Some(file) = names.iter().map(TableReference::table).find(is_file) {
+                    return Err(EngineError::statement(format!(
+                        "a definition may not read the file '{file}'; load it into a table first"
+                    )));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Answers the queries `asked` of `queries` in one scan, or none of them if that cannot be. A query

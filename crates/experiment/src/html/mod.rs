@@ -33,6 +33,7 @@ mod scorecard;
 use std::fmt::Write;
 
 use crate::digest::sha256;
+use crate::format::visible;
 use crate::report::{Decision, Report};
 
 const STYLE: &str =
@@ -154,7 +155,7 @@ fn in_script(json: &str) -> String {
 
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in visible(text).chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
