@@ -113,6 +113,7 @@ impl IndexFile {
         io::Seek::rewind(&mut file)?;
         file.write_all(&header.to_bytes(&table))?;
         file.write_all(&table)?;
+        file.sync_all()?;
         drop(file);
         fs::rename(new, folder.join(FILE_NAME))
     }

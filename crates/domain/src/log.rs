@@ -93,10 +93,16 @@ pub async fn list(store: &dyn ObjectStore, root: &Path) -> Result<Vec<String>> {
     let found = store.list_with_delimiter(Some(&folder)).await;
     let found = found.map_err(DomainError::store("listing", &folder))?;
     let names = found.common_prefixes.iter().filter_map(Path::filename);
-    let mut names: Vec<String> =
-        names.filter(|name| check_name(name).is_ok()).map(str::to_owned).collect();
-    names.sort_unstable();
-    Ok(names)
+    let mut domains = Vec::new();
+    for name in names.filter(|name| check_name(name).is_ok()) {
+        // Whoever made the folder may have been killed before the first run.
+        let mut objects = store.list(Some(&log_folder(root, name)));
+        if objects.try_next().await.map_err(DomainError::store("listing", &folder))?.is_some() {
+            domains.push(name.to_owned());
+        }
+    }
+    domains.sort_unstable();
+    Ok(domains)
 }
 
 impl Log {

@@ -57,6 +57,7 @@ mod connect;
 mod counted;
 mod counters;
 mod dice;
+mod durable;
 mod error;
 mod open;
 mod options;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
-use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreScheme, RetryConfig};
@@ -15,6 +14,7 @@ use url::Url;
 use crate::clock::{Clock, RealClock};
 use crate::connect::Connector;
 use crate::counted::Counted;
+use crate::durable::Durable;
 use crate::error::StoreError;
 use crate::options::StorageOptions;
 use crate::store::Store;
@@ -42,7 +42,7 @@ impl Store {
             Self::assemble(root.clone(), prefix, Arc::new(Counted(inner)), false, options, clock)
         };
         match scheme {
-            ObjectStoreScheme::Local => local(Arc::new(LocalFileSystem::new()), prefix, clock),
+            ObjectStoreScheme::Local => local(Arc::new(Durable::new()), prefix, clock),
             ObjectStoreScheme::Memory => local(Arc::new(InMemory::new()), prefix, clock),
             ObjectStoreScheme::AmazonS3
             | ObjectStoreScheme::GoogleCloudStorage

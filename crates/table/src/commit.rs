@@ -216,6 +216,14 @@ fn sync_path(path: &LocalPath) -> Result<()> {
         .map_err(|e| TableError::io(format!("writing {} to disk", path.display()), e))
 }
 
+/// Puts the names of a table's commits on the disk.
+///
+/// # Errors
+/// [`TableError::Io`].
+pub(crate) async fn sync_log(lake: &Lake, table: &str) -> Result<()> {
+    sync(lake, table, vec!["_delta_log".to_owned()]).await
+}
+
 /// The same of what was copied into a lake, from its root.
 pub(crate) async fn sync_copied(lake: &Lake, relative: Vec<String>) -> Result<()> {
     sync(lake, "", relative).await
@@ -224,7 +232,7 @@ pub(crate) async fn sync_copied(lake: &Lake, relative: Vec<String>) -> Result<()
 /// The same of the name of a commit with these new `files`, whose bytes are on the disk already; whether it
 /// is durable is not known if it fails.
 async fn sync_commit(lake: &Lake, table: &str, files: Vec<String>) -> Result<(), CommitError> {
-    let synced = sync(lake, table, vec!["_delta_log".to_owned()]).await;
+    let synced = sync_log(lake, table).await;
     synced.map_err(|error| unknown(lake, table, files, error.to_string()))
 }
 

@@ -1,7 +1,7 @@
 //! Sets of ids that are stored in the lake under a name: `_uplake/id_sets/vips.parquet`.
 //!
 //! A set is one Parquet file of one sorted column without NULL or repetition, so any reader can
-//! read it. It is replaced as a whole.
+//! read it. It is replaced as a whole. The footer has a checksum of the file's bytes, its own digits aside.
 
 use std::sync::Arc;
 
@@ -12,6 +12,8 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
 
 use crate::error::{Result, TableError};
 use crate::lake::{Lake, check_name};
@@ -21,6 +23,14 @@ const FOLDER: &str = "_uplake/id_sets";
 const EXTENSION: &str = ".parquet";
 /// The file's column.
 const COLUMN: &str = "id";
+/// The key of the checksum in the footer.
+const SUM_KEY: &str = "uplake.sum";
+/// What stands in its place while it is computed.
+const NO_SUM: &[u8] = b"????????";
+/// Between key and value in the footer: what kind of field follows, and how long it is.
+const SUM_HEADER_BYTES: usize = 2;
+/// Who has written files that have one.
+const CREATED_BY: &str = "uplake id sets with checksums";
 
 /// One stored set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,10 +94,20 @@ impl Lake {
         let parquet = |source| TableError::Parquet { file: format!("id set {name}"), source };
         let rows = RecordBatch::try_from_iter([(COLUMN, ids)])
             .map_err(|e| TableError::arrow(format!("id set {name}"), e))?;
+        let sum = KeyValue::new(SUM_KEY.to_owned(), String::from_utf8_lossy(NO_SUM).into_owned());
+        let properties = WriterProperties::builder()
+            .set_created_by(CREATED_BY.to_owned())
+            .set_key_value_metadata(Some(vec![sum]))
+            .build();
         let mut bytes = Vec::new();
-        let mut writer = ArrowWriter::try_new(&mut bytes, rows.schema(), None).map_err(parquet)?;
+        let mut writer =
+            ArrowWriter::try_new(&mut bytes, rows.schema(), Some(properties)).map_err(parquet)?;
         writer.write(&rows).map_err(parquet)?;
         writer.close().map_err(parquet)?;
+        if let Some(place) = sum_place(&bytes) {
+            let sum = format!("{:08x}", crc32fast::hash(&bytes));
+            bytes[place..place + NO_SUM.len()].copy_from_slice(sum.as_bytes());
+        }
         let mode = if replace { PutMode::Overwrite } else { PutMode::Create };
         let options = PutOptions { mode, ..PutOptions::default() };
         match self.store().put_opts(&self.id_set_path(name)?, bytes.into(), options).await {
@@ -115,6 +135,12 @@ impl Lake {
             }
             e => TableError::store(format!("reading id set {name}"), e),
         })?;
+        if let Err(what) = compare(&bytes) {
+            return Err(TableError::Invalid(format!(
+                "id set `{name}` is damaged: {what}; make it again with CREATE OR REPLACE ID SET, \
+                 or restore it from a copy"
+            )));
+        }
         let parquet = |source| TableError::Parquet { file: format!("id set {name}"), source };
         let open = || ParquetRecordBatchReaderBuilder::try_new(bytes);
         let reader = unpanicked(open).map_err(parquet)?;
@@ -149,5 +175,58 @@ impl Lake {
     fn id_set_path(&self, name: &str) -> Result<Path> {
         check_name("id set", name)?;
         self.path_of(&format!("{FOLDER}/{name}{EXTENSION}"))
+    }
+}
+
+/// Where the checksum's digits are, which come after their key.
+fn sum_place(file: &[u8]) -> Option<usize> {
+    let key = file.windows(SUM_KEY.len()).rposition(|bytes| bytes == SUM_KEY.as_bytes())?;
+    let place = key + SUM_KEY.len() + SUM_HEADER_BYTES;
+    (place + NO_SUM.len() <= file.len()).then_some(place)
+}
+
+/// What is wrong with the bytes of a set. Files of earlier versions have no checksum.
+fn compare(file: &[u8]) -> std::result::Result<(), &'static str> {
+    let Some(place) = sum_place(file) else {
+        let is_summed = file.windows(CREATED_BY.len()).any(|bytes| bytes == CREATED_BY.as_bytes());
+        return if is_summed { Err("its checksum is gone") } else { Ok(()) };
+    };
+    let (before, rest) = file.split_at(place);
+    let (sum, after) = rest.split_at(NO_SUM.len());
+    let mut hasher = crc32fast::Hasher::new();
+    [before, NO_SUM, after].iter().for_each(|part| hasher.update(part));
+    match format!("{:08x}", hasher.finalize()).as_bytes() == sum {
+        true => Ok(()),
+        false => Err("its checksum is another than it says"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::Int64Type;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn any_other_byte_of_a_set_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let lake = Lake::open(folder.path().to_str().unwrap()).unwrap();
+        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..200));
+        lake.write_id_set("s", Arc::clone(&ids), false).await.unwrap();
+        assert!(lake.write_id_set("s", Arc::clone(&ids), false).await.is_err());
+        lake.write_id_set("s", ids, true).await.unwrap();
+        let path = folder.path().join("_uplake/id_sets/s.parquet");
+        let whole = std::fs::read(&path).unwrap();
+        let read = lake.read_id_set("s").await.unwrap();
+        assert_eq!(read.as_primitive::<Int64Type>().values().iter().sum::<i64>(), 199 * 100);
+        for at in 0..whole.len() {
+            let mut other = whole.clone();
+            other[at] ^= 1 << (at % 8);
+            assert!(compare(&other).is_err(), "byte {at}");
+        }
+        std::fs::write(&path, &whole[..whole.len() - 9]).unwrap();
+        assert!(lake.read_id_set("s").await.is_err());
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 }

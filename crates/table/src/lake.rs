@@ -503,7 +503,7 @@ impl Lake {
         }
         if let Place::Folder(folder) = &self.place {
             // The store would make the folder, too, but says less clearly why it cannot.
-            std::fs::create_dir_all(folder.join("_uplake")).map_err(|e| {
+            create_folder(&folder.join("_uplake")).map_err(|e| {
                 TableError::io(format!("creating the lake {}", folder.display()), e)
             })?;
         }
@@ -606,6 +606,25 @@ impl LogStoreFactory for LogStores {
 /// Of a commit, from the lake's root.
 pub(crate) fn commit_path(table: &str, version: u64) -> String {
     format!("{table}/_delta_log/{version:020}.json")
+}
+
+/// Makes a folder and those above it that are not there, and puts their names on the disk.
+fn create_folder(folder: &Path) -> std::io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = folder.parent() {
+        create_folder(above)?;
+    }
+    match std::fs::create_dir(folder) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+        made => made?,
+    }
+    match folder.parent().map(std::fs::File::open) {
+        Some(Ok(above)) => above.sync_all(),
+        // It may be written to and not be read.
+        Some(Err(_)) | None => Ok(()),
+    }
 }
 
 /// The path without `..`, which names the folder above the one that a link leads to.

@@ -146,6 +146,8 @@ async fn load_locked(
     if let (Some(label), Some(base)) = (&options.label, &base)
         && base.has_label(label).await?
     {
+        // Whoever loaded it may have been killed before the commit was on the disk.
+        commit::sync_log(lake, table).await?;
         return Ok(already_loaded(base));
     }
     let plan = Plan::new(lake, table, base, files, options, progress)?;
@@ -772,6 +774,7 @@ async fn commit_load(
                 if let Some(label) = label
                     && newer.has_label(label).await?
                 {
+                    commit::sync_log(lake, table).await?;
                     return Err(CommitError::LabelTaken);
                 }
                 base = Some(newer);

@@ -266,26 +266,6 @@ impl SealedLog {
     pub(crate) async fn has_been_read(&self) {
         *self.compared.lock().await = None;
     }
-
-    /// Writes a checkpoint or the hint, in a folder with its bytes on the disk first.
-    async fn replace(
-        &self,
-        path: &Path,
-        bytes: Vec<u8>,
-        options: PutOptions,
-    ) -> StoreResult<PutResult> {
-        match (&self.folder, path.filename()) {
-            (Some(folder), Some(name)) if options.mode == PutMode::Overwrite => {
-                let path = folder.join(name);
-                let replaced = on_thread(move || Ok(replace_synced(&path, &bytes))).await;
-                replaced.map_err(|error| object_store::Error::Generic {
-                    store: "log",
-                    source: error.into(),
-                })?
-            }
-            _ => self.store.put_opts(path, bytes.into(), options).await,
-        }
-    }
 }
 
 /// Part of a file that is in memory.
@@ -299,27 +279,6 @@ fn part_of(meta: ObjectMeta, bytes: &Bytes, asked: Option<GetRange>) -> StoreRes
     let part = bytes.slice(range.start as usize..range.end as usize);
     let payload = GetResultPayload::Stream(futures::stream::iter([Ok(part)]).boxed());
     Ok(GetResult { payload, meta, range, attributes: object_store::Attributes::new() })
-}
-
-/// Puts a file in the place of what is there, its bytes on the disk first, then its name.
-fn replace_synced(path: &LocalPath, bytes: &[u8]) -> StoreResult<PutResult> {
-    let failed = |source: std::io::Error| object_store::Error::Generic {
-        store: "log",
-        source: source.into(),
-    };
-    let mut staged = path.as_os_str().to_owned();
-    staged.push(format!("#{}", uuid::Uuid::new_v4().as_u128()));
-    let written = File::create_new(&staged).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    if let Err(error) = written.and_then(|()| std::fs::rename(&staged, path)) {
-        let _ = std::fs::remove_file(&staged);
-        return Err(failed(error));
-    }
-    let folder = path.parent().unwrap_or(LocalPath::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
-    Ok(PutResult { e_tag: None, version: None })
 }
 
 /// Creates a file unless there is one, its bytes on the disk first.
@@ -346,7 +305,9 @@ fn create_synced(path: &LocalPath, bytes: &[u8]) -> StoreResult<PutResult> {
         file.write_all(bytes)?;
         file.sync_all()
     });
-    let linked = written.and_then(|()| std::fs::hard_link(&staged, path));
+    // And the name of the commit before it.
+    let before = || path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all());
+    let linked = written.and_then(|()| before()).and_then(|()| std::fs::hard_link(&staged, path));
     // What stays is not seen by anybody.
     let _ = std::fs::remove_file(&staged);
     linked.map_err(failed)?;
@@ -382,13 +343,13 @@ impl ObjectStore for SealedLog {
         if let Some(name) = checkpoint_name(location) {
             let bytes = Bytes::from(payload);
             self.expect(name.to_owned(), sum_of(name, &bytes));
-            return self.replace(location, bytes.into(), options).await;
+            return self.store.put_opts(location, bytes.into(), options).await;
         }
         if location.filename() == Some(HINT) {
             let hint = Bytes::from(payload);
             let sum = hinted(&hint).and_then(|(name, _)| self.expected(&name));
             let hint = sum.and_then(|sum| with_sum(&hint, &sum)).unwrap_or_else(|| hint.into());
-            return self.replace(location, hint, options).await;
+            return self.store.put_opts(location, hint.into(), options).await;
         }
         let Some(name) = commit_name(location) else {
             return self.store.put_opts(location, payload, options).await;

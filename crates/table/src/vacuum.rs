@@ -19,9 +19,9 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectStore;
 
 use crate::error::{Result, TableError};
-use crate::index;
 use crate::lake::{AsOf, Lake, Place};
 use crate::snapshot::Snapshot;
+use crate::{commit, index};
 
 /// What a vacuum removed, or would remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +76,10 @@ impl Vacuum<'_> {
         let _lock = self.lake.lock_for_vacuum(self.table).await?;
         // What was committed while waiting is not garbage.
         let base = self.lake.snapshot(self.table, &AsOf::Latest).await?;
+        if !dry_run {
+            // What a commit has replaced goes after the commit is on the disk; its writer may have been killed.
+            commit::sync_log(self.lake, self.table).await?;
+        }
         let before = walk(root)?;
         let unneeded = self.unneeded(&base, &before).await?;
         let there = |path: &str| root.join(path).exists() && !unneeded.contains(path);
@@ -86,6 +90,7 @@ impl Vacuum<'_> {
                 Some(data_file) => !there(data_file),
                 None => {
                     unneeded.contains(&file.relative)
+                        || file.relative.starts_with(DROPPED)
                         || file.is_stray_upload(self.now_millis - self.retain_millis)
                 }
             };
@@ -233,9 +238,20 @@ pub(crate) fn remove_file(path: &LocalPath) -> Result<bool> {
     }
 }
 
+/// Begins the name of what was a table's log.
+const DROPPED: &str = "_dropped-";
+
 /// Removes a table's folder but for links and what is not a table's. `live` are its data files.
 pub(crate) fn remove_table(root: &LocalPath, live: &HashSet<String>) -> Result<()> {
-    let is_log = |f: &Found| f.relative.starts_with("_delta_log/");
+    // In one step there is no table any more, whatever comes.
+    let log = root.join("_delta_log");
+    if log.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        let gone = root.join(format!("{DROPPED}{}", uuid::Uuid::new_v4()));
+        let renamed =
+            std::fs::rename(&log, gone).and_then(|()| std::fs::File::open(root)?.sync_all());
+        renamed.map_err(|e| TableError::io(format!("removing {}", log.display()), e))?;
+    }
+    let is_log = |f: &Found| f.relative.starts_with(DROPPED);
     let is_ours = |f: &&Found| {
         let path = &f.relative;
         live.contains(path)

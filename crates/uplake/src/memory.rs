@@ -9,8 +9,9 @@ use std::time::Duration;
 
 /// Beside the budget: planning, decoding, what accumulators hold. An eighth of it, if that is more.
 const BESIDE_BYTES: usize = 256 << 20;
-/// In which some MiB are made. To count takes some 10 µs.
-const LOOK_EVERY: Duration = Duration::from_millis(3);
+/// What is made in a millisecond, at most: 4 GiB in a second. The less room there is, the sooner it is looked at.
+const MADE_PER_MILLISECOND: usize = 4 << 20;
+const LOOK_EVERY_MILLISECONDS: std::ops::RangeInclusive<usize> = 3..=100;
 
 /// 0 before anything is to be watched.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
@@ -30,12 +31,15 @@ pub fn allocated_bytes() -> usize {
 /// Ends when the process holds too much.
 pub async fn exceeded() {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
         let limit = LIMIT.load(Ordering::Relaxed);
         // What is allocated, and not what is touched of it: that is milliseconds later.
-        if limit > 0 && uplake_engine::held_bytes() > limit {
+        let held = if limit > 0 { uplake_engine::held_bytes() } else { 0 };
+        if held > limit {
             return;
         }
+        let room = (limit - held) / MADE_PER_MILLISECOND;
+        let (least, most) = LOOK_EVERY_MILLISECONDS.into_inner();
+        tokio::time::sleep(Duration::from_millis(room.clamp(least, most) as u64)).await;
     }
 }
 
