@@ -265,6 +265,9 @@ def _differences(rows, allowed):
 LACKS_INDEX = re.compile(r"- the rows are sound, but .*; mend them with: uplake (table reindex \w+)")
 
 
+LACKS_RUNS = re.compile(r"domains/\w+/\d+\.run is missing")
+
+
 def _mend_indexes(lake):
     said = lake.run("lake", "check", code=None).out
     for command in LACKS_INDEX.findall(said):
@@ -278,8 +281,10 @@ def _check(history, allowed):
         names = [name for place, name in allowed if place == lake.path.name]
         if not names:
             continue
-        said = lake.run("lake", "check").out
-        assert "the lake is sound" in said, said
+        said = lake.run("lake", "check", code=None).out
+        # Of a domain a base is copied before its runs: a copy that was stopped has keys that no run there has.
+        is_stopped = lake is history.backup and any(len(allowed[lake.path.name, name]) > 1 for name in names)
+        assert "the lake is sound" in said or is_stopped and LACKS_RUNS.search(said), said
         for name, rows in _found(lake, names).items():
             of = allowed[lake.path.name, name]
             assert rows in of, f"{lake.path.name}, {name}: {_differences(rows, of)}"
