@@ -157,7 +157,7 @@ pub fn visible(text: &str) -> String {
 }
 
 /// Controls, and what changes the direction of text, separates lines or is not seen.
-fn moves_the_cursor(c: char) -> bool {
+pub(crate) fn moves_the_cursor(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

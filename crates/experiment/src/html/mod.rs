@@ -33,7 +33,7 @@ mod scorecard;
 use std::fmt::Write;
 
 use crate::digest::sha256;
-use crate::format::visible;
+use crate::format::moves_the_cursor;
 use crate::report::{Decision, Report};
 
 const STYLE: &str =
@@ -155,13 +155,15 @@ fn in_script(json: &str) -> String {
 
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in visible(text).chars() {
+    for c in text.chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
+            // A definition has lines.
+            c if moves_the_cursor(c) && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
