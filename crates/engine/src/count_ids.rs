@@ -12,6 +12,7 @@ use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection};
 
 use crate::distinct_ids::distinct_ids;
 use crate::key_ids::with_ids;
+use crate::mends::GROUP_KEY;
 
 /// The plan with ids counted in place of their keys, where tables have them.
 pub(crate) fn count_ids(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -42,6 +43,11 @@ fn counted(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
         changed = true;
     }
     if !changed {
+        return Ok(None);
+    }
+    let is_key = |column: &Column| column.name.starts_with(GROUP_KEY);
+    if aggregate.input.schema().columns().iter().any(is_key) {
+        // What the keys of sets have become names the sets' column above, which is left out here.
         return Ok(None);
     }
     let groups = aggregate.group_expr.clone();

@@ -39,6 +39,9 @@ impl AnalyzerRule for SetsOfColumns {
     }
 }
 
+/// Begins the name of a computed key of grouping sets.
+pub(crate) const GROUP_KEY: &str = "__group_key_";
+
 /// The groups with the wanted keys of their sets as columns, which are what `value` makes of the keys; `None`
 /// if there are none.
 pub(super) fn keys_below(
@@ -53,7 +56,7 @@ pub(super) fn keys_below(
         return Ok(None);
     }
     let width = aggregate.input.schema().fields().len();
-    let name = |at: usize| format!("__group_key_{}", width + at);
+    let name = |at: usize| format!("{GROUP_KEY}{}", width + at);
     let columns = aggregate.input.schema().columns().into_iter().map(Expr::Column);
     let keys = wanted.iter().enumerate();
     let keys = keys.map(|(at, key)| value((*key).clone().unalias()).alias(name(at)));

@@ -122,6 +122,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 pub(crate) use float_bounds::with_true_bounds;
 pub(crate) use group_keys::{lacks_group, name_decided_columns};
+pub(crate) use grouping_sets::GROUP_KEY;
 pub(crate) use nan_sign::is_one_number;
 pub(crate) use repeated_names::{
     name_apart, named_cast, repeats_key, repeats_name, shown_name, with_names,
