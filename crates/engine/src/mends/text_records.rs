@@ -527,11 +527,13 @@ impl Records {
         self.record_bytes += bytes;
         self.batch.1 += bytes;
         if self.record_bytes > RECORD_BYTES {
-            return Err(self.too_much(format!(
-                "record {} has no end within {} MiB; is a quote not closed?",
+            // No memory helps.
+            return Err(unread(DataFusionError::Execution(format!(
+                "{}: record {} has no end within {} MiB; is a quote not closed?",
+                self.file,
                 self.records + 1,
                 RECORD_BYTES >> 20
-            )));
+            ))));
         }
         if self.batch.1 > self.limits.1 {
             return Err(self.too_much(format!(
