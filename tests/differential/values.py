@@ -92,6 +92,7 @@ WORDS = [
 ]
 DEFAULTS = {"text": "visit"}
 LONG_TEXT = "long 😀 " * 9_500  # beyond 64 KiB
+LONG_CHARACTERS = 1_000  # from here on written as what is repeated
 BIG = [2**63 - 1, -(2**63), 2**62, 2**53 + 1, 2**31, -(2**31) - 1, 0, 1, -1]
 WILD = [math.nan, math.inf, -math.inf, -0.0, 0.0, 1e300, -1e300, 5e-324, 1.5, -2.25, 100.0]
 FAR = [dt.datetime(2400, 1, 1), dt.datetime(1600, 2, 29, 12), dt.datetime(1969, 12, 31, 23, 59, 59)]
@@ -181,7 +182,10 @@ def literal(found, kind, dialect):
     if kind == "decimal":
         return f"CAST('{found}' AS DECIMAL(12,2))"
     if kind == "text":
-        return quoted(found)
+        if len(found) < LONG_CHARACTERS:
+            return quoted(found)
+        unit = found[: (found + found).find(found, 1)]
+        return f"repeat({quoted(unit)}, {len(found) // len(unit)})"
     if kind == "bool":
         return "true" if found else "false"
     if kind == "date":

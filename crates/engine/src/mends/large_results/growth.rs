@@ -13,7 +13,7 @@ use datafusion::logical_expr::ColumnarValue;
 use memchr::memmem;
 
 use super::sizes::{
-    self, Numbers, OFFSET_BYTES, constant, leaves, of_array, of_scalar, sum_of_texts,
+    self, Numbers, OFFSET_BYTES, constant, leaves, of_array, of_scalar, sum_of_texts, text_at,
 };
 
 /// Of a character.
@@ -350,34 +350,25 @@ fn replaced(
     most: u128,
 ) -> Result<u128> {
     let whole = sizes::of(text, rows);
-    let (Some(what), Some(with)) = (constant(from), constant(to)) else {
-        let (texts, from, to) =
-            (Numbers::lengths(text)?, Numbers::lengths(from)?, Numbers::lengths(to)?);
-        let each = |row| {
-            let (bytes, from) = (texts.at(row), from.at(row));
-            // An empty one is found before each character and at the end.
-            bytes + (bytes / from.max(1) + 1) * to.at(row)
-        };
-        return Ok((0..rows).map(each).sum::<u128>() + of_constant(text, rows));
+    let (bytes, width, with) =
+        (Numbers::lengths(text)?, Numbers::lengths(from)?, Numbers::lengths(to)?);
+    let grows = |row| with.at(row).saturating_sub(width.at(row));
+    // An empty one is found before each character and at the end.
+    let at_most = |row| bytes.at(row) / width.at(row).max(1) + 1;
+    let bound = whole + (0..rows).map(|row| at_most(row) * grows(row)).sum::<u128>();
+    if bound <= most {
+        return Ok(bound);
+    }
+    let found = |row| match (text_at(text, row), text_at(from, row)) {
+        (Some(text), Some(what)) if !what.is_empty() && grows(row) > 0 => count(text, what),
+        _ => at_most(row),
     };
-    let with = with.len() as u128;
-    if with <= what.len() as u128 {
-        return Ok(whole);
-    }
-    let found = whole / what.len().max(1) as u128 + rows as u128;
-    if whole + found * with <= most {
-        return Ok(whole + found * with);
-    }
-    Ok(whole + count(text, what, rows) * with)
+    Ok(whole + (0..rows).map(|row| found(row) * grows(row)).sum::<u128>())
 }
 
 /// How often it is found.
-fn count(text: &ColumnarValue, what: &str, rows: usize) -> u128 {
-    if what.is_empty() {
-        return sum_of_texts(text, rows, |text| text.len() as u128 + 1);
-    }
-    let finder = memmem::Finder::new(what);
-    sum_of_texts(text, rows, |text| finder.find_iter(text.as_bytes()).count() as u128)
+fn count(text: &str, what: &str) -> u128 {
+    memmem::find_iter(text.as_bytes(), what).count() as u128
 }
 
 /// All groups that are named once come to no more than the text, however often the pattern is found.
@@ -388,15 +379,16 @@ fn regexp_replaced(
     rows: usize,
 ) -> Result<u128> {
     let whole = sizes::of(text, rows);
-    let with_bytes = Numbers::lengths(with)?.most();
+    let (bytes, with_bytes) = (Numbers::lengths(text)?, Numbers::lengths(with)?);
     let groups = sum_of_most(with, |with| {
         let marks = with.bytes().filter(|byte| matches!(byte, b'\\' | b'$'));
         marks.count() as u128
     });
     let is_once =
         flags.is_none_or(|flags| constant(flags).is_some_and(|flags| !flags.contains('g')));
-    let found = if is_once { rows as u128 } else { whole + rows as u128 };
-    Ok(whole + found * with_bytes + groups * whole)
+    let found = |row| if is_once { 1 } else { bytes.at(row) + 1 };
+    let put = (0..rows).map(|row| found(row) * with_bytes.at(row)).sum::<u128>();
+    Ok(whole + put + groups * whole)
 }
 
 /// The longest of the patterns: they are compiled one after the other.
@@ -449,7 +441,7 @@ fn split(text: &ColumnarValue, delimiter: &ColumnarValue, rows: usize, most: u12
             if items(most_found) <= most {
                 return items(most_found);
             }
-            items(count(text, delimiter, rows))
+            items(sum_of_texts(text, rows, |text| count(text, delimiter)))
         }
         // NULL: each character; or one a row.
         _ => items(whole),
@@ -584,12 +576,19 @@ mod tests {
     #[test]
     fn what_grows_has_a_formula() {
         let long = "a".repeat(1000);
-        assert_eq!(of("replace", &[text(&long), text("a"), text("bb")], 1), 1000 + 1001 * 2);
+        assert_eq!(of("replace", &[text(&long), text("a"), text("bb")], 1), 1000 + 1001);
         assert_eq!(of("replace", &[text(&long), text("aa"), text("b")], 1), 1000);
         // Counted, because the formula says too much: nothing is replaced.
         let to = text(&"c".repeat(2000));
         assert_eq!(of("replace", &[text(&long), text("b"), to.clone()], 1), 1000);
-        assert_eq!(of("replace", &[text("aba"), text("a"), to.clone()], 1), 3 + 4 * 2000);
+        assert_eq!(of("replace", &[text("aba"), text("a"), to.clone()], 1), 3 + 4 * 1999);
+        // 44 bytes, and by each row: of the two long ones nothing is replaced.
+        let long = "a".repeat(1000);
+        let rows: ArrayRef = Arc::new(StringArray::from(vec!["ab", &long, "cb", &long]));
+        let rows = ColumnarValue::Array(rows);
+        let bytes = 2004 + 20;
+        assert_eq!(of("replace", &[rows.clone(), text("b"), rows.clone()], 4), bytes + 2);
+        assert_eq!(of("regexp_replace", &[rows.clone(), text("b"), rows], 4), 128 + 2 * bytes - 20);
         assert_eq!(of("regexp_replace", &[text("aba"), text("a"), text("xy")], 1), 128 + 3 + 2);
         let all = [text("aba"), text("a"), text("[\\1]"), text("g")];
         assert_eq!(of("regexp_replace", &all, 1), 128 + 3 + 4 * 4 + 3);

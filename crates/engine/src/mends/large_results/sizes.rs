@@ -206,6 +206,23 @@ pub(super) fn constant(arg: &ColumnarValue) -> Option<&str> {
     }
 }
 
+/// The text of one row; NULL has none.
+pub(super) fn text_at(arg: &ColumnarValue, row: usize) -> Option<&str> {
+    let texts = match arg {
+        ColumnarValue::Scalar(_) => return constant(arg),
+        ColumnarValue::Array(texts) => texts,
+    };
+    if texts.is_null(row) {
+        return None;
+    }
+    match texts.data_type() {
+        DataType::Utf8 => Some(texts.as_string::<i32>().value(row)),
+        DataType::LargeUtf8 => Some(texts.as_string::<i64>().value(row)),
+        DataType::Utf8View => Some(texts.as_string_view().value(row)),
+        _ => None,
+    }
+}
+
 /// What each text comes to, together; NULL is nothing.
 pub(super) fn sum_of_texts(arg: &ColumnarValue, rows: usize, each: impl Fn(&str) -> u128) -> u128 {
     match arg {
