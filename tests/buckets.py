@@ -115,6 +115,13 @@ class Amazon:
     def delete(self, key):
         self.client().delete_object(Bucket=BUCKET, Key=key)
 
+    def begin_upload(self, key):
+        self.client().create_multipart_upload(Bucket=BUCKET, Key=key)
+
+    def uploads(self):
+        pages = self.client().get_paginator("list_multipart_uploads").paginate(Bucket=BUCKET)
+        return [upload["Key"] for page in pages for upload in page.get("Uploads", [])]
+
 
 class Gateway(Amazon, Served):
     """versitygw; `options` are those of its command line."""
@@ -174,6 +181,12 @@ class FakeGcs(Served):
 
     def delete(self, key):
         self.ask("DELETE", f"/storage/v1/b/{BUCKET}/o/{quoted(key)}")
+
+    def begin_upload(self, key):
+        self.front.begin_upload(key)
+
+    def uploads(self):
+        return [upload.name for upload in self.front.uploads.values()]
 
 
 class Azurite(Served):

@@ -8,6 +8,8 @@ must be signed (RS256) by the service account that the tests have.
 """
 
 import base64
+import dataclasses
+import datetime
 import hashlib
 import http.client
 import json
@@ -24,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import padding
 
 # Google's are 1,000; with fewer, what the tests list has several pages.
 PAGE = 20
+UPLOADS_PAGE = 2
 # Of an object's answer, what a reader is told of.
 HEADERS = (
     "Accept-Ranges", "Content-Length", "Content-Range", "Content-Type", "ETag", "Last-Modified", "X-Goog-Generation",
@@ -39,6 +42,13 @@ class Refused(Exception):
         self.status, self.code = status, code
 
 
+@dataclasses.dataclass
+class Upload:
+    name: str
+    begun: str
+    parts: dict = dataclasses.field(default_factory=dict)
+
+
 class Front(ThreadingHTTPServer):
     """Serves on a free port until `stop`; `upstream` is fake-gcs-server's host and port."""
 
@@ -50,6 +60,12 @@ class Front(ThreadingHTTPServer):
         self.upstream, self.public_key = upstream, public_key
         self.uploads, self.tokens = {}, set()
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def begin_upload(self, name):
+        upload = uuid.uuid4().hex
+        begun = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        self.uploads[upload] = Upload(name, begun)
+        return upload
 
     def stop(self):
         self.shutdown()
@@ -105,20 +121,21 @@ class Handler(BaseHTTPRequestHandler):
         bucket, _, name = path.removeprefix("/").partition("/")
         bucket, name = urllib.parse.unquote(bucket), urllib.parse.unquote(name)
         match self.command:
+            case "GET" if not name and "uploads" in query:
+                self.list_uploads(query)
             case "GET" if not name:
                 self.list(bucket, query)
             case "GET" | "HEAD":
                 self.read(bucket, name, query)
             case "PUT" if "uploadId" in query:
                 tag = f'"{hashlib.md5(body).hexdigest()}"'
-                self.parts(query)[int(query["partNumber"])] = (tag, body)
+                self.upload(query).parts[int(query["partNumber"])] = (tag, body)
                 self.answer(200, headers={"ETag": tag})
             case "PUT" if "x-goog-copy-source" not in self.headers:
                 made = self.write(bucket, name, body)
                 self.answer(200, headers={"ETag": f'"{made["etag"]}"', "x-goog-generation": made["generation"]})
             case "POST" if "uploads" in query:
-                upload = uuid.uuid4().hex
-                self.server.uploads[upload] = {}
+                upload = self.server.begin_upload(name)
                 self.answer_xml("InitiateMultipartUploadResult", f"<UploadId>{upload}</UploadId>")
             case "POST" if "uploadId" in query:
                 made = self.write(bucket, name, self.whole(query, body))
@@ -127,7 +144,7 @@ class Handler(BaseHTTPRequestHandler):
                 generation = {"x-goog-generation": made["generation"]}
                 self.answer_xml("CompleteMultipartUploadResult", f"<ETag>{tag}</ETag>", generation)
             case "DELETE" if "uploadId" in query:
-                self.parts(query)
+                self.upload(query)
                 del self.server.uploads[query["uploadId"]]
                 self.answer(204)
             case "DELETE":
@@ -188,14 +205,31 @@ class Handler(BaseHTTPRequestHandler):
         _, made = self.ask("POST", path, data, kind, missing="NoSuchBucket")
         return json.loads(made)
 
-    def parts(self, query):
+    def list_uploads(self, query):
+        after = (query.get("key-marker", ""), query.get("upload-id-marker", ""))
+        found = sorted(
+            (upload.name, key, upload.begun) for key, upload in self.server.uploads.items()
+            if upload.name.startswith(query.get("prefix", "")) and (upload.name, key) > after
+        )
+        inside = "<EncodingType>url</EncodingType>" + "".join(
+            f"<Upload><Key>{urllib.parse.quote_plus(name)}</Key><UploadId>{key}</UploadId>"
+            f"<Initiated>{begun}</Initiated></Upload>" for name, key, begun in found[:UPLOADS_PAGE]
+        )
+        if found[UPLOADS_PAGE:]:
+            name, key, _ = found[UPLOADS_PAGE - 1]
+            inside += "<IsTruncated>true</IsTruncated>"
+            inside += f"<NextKeyMarker>{urllib.parse.quote_plus(name)}</NextKeyMarker>"
+            inside += f"<NextUploadIdMarker>{key}</NextUploadIdMarker>"
+        self.answer_xml("ListMultipartUploadsResult", inside)
+
+    def upload(self, query):
         try:
             return self.server.uploads[query["uploadId"]]
         except KeyError:
             raise Refused(404, "NoSuchUpload") from None
 
     def whole(self, query, body):
-        found, whole = self.parts(query), []
+        found, whole = self.upload(query).parts, []
         for part in ET.fromstring(body):
             tag, data = found.get(int(part.findtext("PartNumber")), (None, b""))
             if tag != part.findtext("ETag"):

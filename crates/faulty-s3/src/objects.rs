@@ -17,6 +17,8 @@ use crate::http::{Body, Request, Response};
 /// All objects have this time: nothing may depend on it.
 const MODIFIED_HTTP: &str = "Wed, 21 Oct 2026 07:28:00 GMT";
 const MODIFIED_XML: &str = "2026-10-21T07:28:00.000Z";
+/// Fewer than S3's: what tests list has several pages.
+const UPLOADS_PAGE: usize = 3;
 /// S3's own limit of one page.
 const PAGE: usize = 1000;
 
@@ -25,10 +27,13 @@ const PAGE: usize = 1000;
 pub(crate) struct Objects {
     /// By bucket and key.
     objects: BTreeMap<(String, String), Object>,
-    uploads: BTreeMap<String, BTreeMap<u32, Object>>,
+    /// By bucket, key and id.
+    uploads: BTreeMap<UploadKey, BTreeMap<u32, Object>>,
     /// Makes ETags: every write has its own, also of equal bytes.
     writes: u64,
 }
+
+type UploadKey = (String, String, String);
 
 #[derive(Debug, Clone)]
 struct Object {
@@ -42,8 +47,12 @@ impl Objects {
     pub(crate) fn answer(&mut self, request: &Request) -> Response {
         let (bucket, key) = request.target();
         let (bucket, key) = (bucket.to_owned(), key.to_owned());
-        let upload = request.query("uploadId").map(str::to_owned);
+        let upload = request.query("uploadId");
+        let upload = upload.map(|id| (bucket.clone(), key.clone(), id.to_owned()));
         match (request.method.as_str(), key.is_empty()) {
+            ("GET", true) if request.query("uploads").is_some() => {
+                self.list_uploads(&bucket, request)
+            }
             ("GET", true) => self.list(&bucket, request),
             ("POST", true) if request.query("delete").is_some() => {
                 self.delete_many(&bucket, request)
@@ -56,7 +65,7 @@ impl Objects {
             },
             ("POST", false) => match upload {
                 Some(upload) => self.complete(&(bucket, key), &upload, request),
-                None => self.begin(),
+                None => self.begin(bucket, key),
             },
             ("DELETE", false) => {
                 match upload {
@@ -153,17 +162,47 @@ impl Objects {
         Response::new(200).with_xml(&xml)
     }
 
-    fn begin(&mut self) -> Response {
+    fn begin(&mut self, bucket: String, key: String) -> Response {
         self.writes += 1;
         let id = format!("upload-{}", self.writes);
         let xml = format!(
             "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
         );
-        self.uploads.insert(id, BTreeMap::new());
+        self.uploads.insert((bucket, key, id), BTreeMap::new());
         Response::new(200).with_xml(&xml)
     }
 
-    fn put_part(&mut self, upload: &str, request: &Request) -> Response {
+    fn list_uploads(&self, bucket: &str, request: &Request) -> Response {
+        let prefix = request.query("prefix").unwrap_or_default();
+        let after = request.query("key-marker").zip(request.query("upload-id-marker"));
+        let mut found = self.uploads.keys().filter(|(in_bucket, key, id)| {
+            in_bucket == bucket
+                && key.starts_with(prefix)
+                && after.is_none_or(|after| (key.as_str(), id.as_str()) > after)
+        });
+        let mut xml = String::new();
+        let mut last = None;
+        for upload in found.by_ref().take(UPLOADS_PAGE) {
+            let (_, key, id) = upload;
+            let _ = write!(
+                xml,
+                "<Upload><Key>{}</Key><UploadId>{id}</UploadId><Initiated>{MODIFIED_XML}</Initiated></Upload>",
+                escape(key)
+            );
+            last = Some((key, id));
+        }
+        if let (Some((key, id)), Some(_)) = (last, found.next()) {
+            let _ = write!(
+                xml,
+                "<IsTruncated>true</IsTruncated><NextKeyMarker>{}</NextKeyMarker><NextUploadIdMarker>{id}</NextUploadIdMarker>",
+                escape(key)
+            );
+        }
+        let xml = format!("<ListMultipartUploadsResult>{xml}</ListMultipartUploadsResult>");
+        Response::new(200).with_xml(&xml)
+    }
+
+    fn put_part(&mut self, upload: &UploadKey, request: &Request) -> Response {
         let part = self.store(Body::Bytes(request.body.clone()), request);
         let Some(parts) = self.uploads.get_mut(upload) else { return error(404, "NoSuchUpload") };
         let Some(number) = request.query("partNumber").and_then(|text| text.parse().ok()) else {
@@ -174,7 +213,7 @@ impl Objects {
         response
     }
 
-    fn complete(&mut self, at: &(String, String), upload: &str, request: &Request) -> Response {
+    fn complete(&mut self, at: &(String, String), upload: &UploadKey, request: &Request) -> Response {
         if let Some(refusal) = self.refuse(at, request) {
             return refusal;
         }

@@ -64,6 +64,7 @@ mod options;
 mod private;
 mod ranges;
 mod store;
+mod uploads;
 mod warm;
 
 pub use clock::{Clock, RealClock};
@@ -71,4 +72,5 @@ pub use counters::{Counters, Counts, Prices};
 pub use error::{StoreError, missing_credentials};
 pub use options::{ByteSize, StorageOptions};
 pub use store::{CacheUsage, Store};
+pub use uploads::UnfinishedUpload;
 pub use warm::{Warm, WarmOptions, Warmed};

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::client::{HttpConnector, ReqwestConnector};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreScheme, RetryConfig};
+use object_store::{ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig};
 use url::Url;
 
 use crate::clock::{Clock, RealClock};
@@ -17,7 +18,10 @@ use crate::counted::Counted;
 use crate::durable::Durable;
 use crate::error::StoreError;
 use crate::options::StorageOptions;
-use crate::store::Store;
+use crate::store::{Bottom, Store};
+use crate::uploads::Uploads;
+
+const GOOGLE_URL: &str = "https://storage.googleapis.com";
 
 impl Store {
     /// Opens the store that `url` lies in: `s3://`, `gs://`, `az://`, `file://` or `memory://`.
@@ -39,7 +43,8 @@ impl Store {
         root.set_fragment(None);
         let clock: Arc<dyn Clock> = Arc::new(RealClock::default());
         let local = |inner: Arc<dyn ObjectStore>, prefix: Path, clock| {
-            Self::assemble(root.clone(), prefix, Arc::new(Counted(inner)), false, options, clock)
+            let bottom = Bottom { store: Arc::new(Counted(inner)), is_remote: false, uploads: None };
+            Self::assemble(root.clone(), prefix, bottom, options, clock)
         };
         match scheme {
             ObjectStoreScheme::Local => local(Arc::new(Durable::new()), prefix, clock),
@@ -47,11 +52,12 @@ impl Store {
             ObjectStoreScheme::AmazonS3
             | ObjectStoreScheme::GoogleCloudStorage
             | ObjectStoreScheme::MicrosoftAzure => {
-                let client = cloud(&scheme, url, options, &clock)?;
+                let mut bottom = cloud(&scheme, url, options, &clock)?;
                 // With connections of ours it is they who count.
-                let bottom: Arc<dyn ObjectStore> =
-                    if options.connections { client } else { Arc::new(Counted(client)) };
-                Self::assemble(root, prefix, bottom, true, options, clock)
+                if !options.connections {
+                    bottom.store = Arc::new(Counted(bottom.store));
+                }
+                Self::assemble(root, prefix, bottom, options, clock)
             }
             _ => Err(refuse("the scheme is not supported".to_owned())),
         }
@@ -64,7 +70,8 @@ fn cloud(
     url: &str,
     options: &StorageOptions,
     clock: &Arc<dyn Clock>,
-) -> Result<Arc<dyn ObjectStore>, StoreError> {
+) -> Result<Bottom, StoreError> {
+    let refused = |source| StoreError::Open { url: url.to_owned(), source };
     /// The builders are alike and share no trait.
     macro_rules! build {
         ($builder:ty, $prefix:literal) => {{
@@ -85,15 +92,43 @@ fn cloud(
                 let connector = Connector::new(options, Arc::clone(clock));
                 builder = builder.with_retry(retry).with_http_connector(connector);
             }
-            builder.build().map(|client| Arc::new(client) as Arc<dyn ObjectStore>)
+            builder
         }};
     }
-    let client = match scheme {
-        ObjectStoreScheme::AmazonS3 => build!(AmazonS3Builder, "aws_"),
-        ObjectStoreScheme::GoogleCloudStorage => build!(GoogleCloudStorageBuilder, "google_"),
-        _ => build!(MicrosoftAzureBuilder, "azure_"),
+    // Where to is not asked of the user again: the client has been allowed to speak to its bucket as it does.
+    let http = || {
+        let allowed = ClientOptions::new().with_allow_http(true);
+        let client = if options.connections {
+            Connector::new(options, Arc::clone(clock)).connect(&allowed)
+        } else {
+            ReqwestConnector::default().connect(&allowed)
+        };
+        client.map_err(refused)
     };
-    client.map_err(|source| StoreError::Open { url: url.to_owned(), source })
+    let (store, uploads): (Arc<dyn ObjectStore>, _) = match scheme {
+        ObjectStoreScheme::AmazonS3 => {
+            let client = Arc::new(build!(AmazonS3Builder, "aws_").build().map_err(refused)?);
+            (Arc::clone(&client) as _, Some(Uploads::of_amazon(client, http()?)))
+        }
+        ObjectStoreScheme::GoogleCloudStorage => {
+            let builder = build!(GoogleCloudStorageBuilder, "google_");
+            let at = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+            let bucket = builder.get_config_value(&GoogleConfigKey::Bucket).unwrap_or_default();
+            let client = Arc::new(builder.build().map_err(refused)?);
+            let at = at.unwrap_or_else(|| GOOGLE_URL.to_owned());
+            let bucket = Url::parse(&format!("{}/{bucket}", at.trim_end_matches('/')));
+            let uploads = bucket
+                .map(|bucket| Ok(Uploads::of_google(Arc::clone(&client), bucket, http()?)))
+                .ok()
+                .transpose()?;
+            (client, uploads)
+        }
+        _ => {
+            let client = build!(MicrosoftAzureBuilder, "azure_").build().map_err(refused)?;
+            (Arc::new(client), None)
+        }
+    };
+    Ok(Bottom { store, is_remote: true, uploads })
 }
 
 /// A provider's setting: as it is or with its prefix. The environment holds settings of other

@@ -28,6 +28,7 @@ use crate::dice::Dice;
 use crate::error::StoreError;
 use crate::options::StorageOptions;
 use crate::ranges::Ranges;
+use crate::uploads::{UnfinishedUpload, Uploads};
 
 /// Every byte from and to object storage.
 ///
@@ -69,12 +70,23 @@ pub struct CacheUsage {
     pub dropped: u64,
 }
 
+/// A provider's client, files or memory.
+pub(crate) struct Bottom {
+    /// Counts its own requests.
+    pub store: Arc<dyn ObjectStore>,
+    /// Is it worth the reading layers?
+    pub is_remote: bool,
+    pub uploads: Option<Uploads>,
+}
+
 #[derive(Debug)]
 struct Layers {
     url: Url,
     prefix: Path,
     /// What is below the reading layers: the provider's client, files or memory.
     bottom: Arc<dyn ObjectStore>,
+    /// `None` where nobody leaves any.
+    uploads: Option<Uploads>,
     /// `None` for files and memory, which have no round trips to save.
     ranges: Option<Arc<Ranges>>,
     /// `None` as well, and if the settings ask for none.
@@ -99,25 +111,25 @@ impl Store {
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, StoreError> {
         let url = Url::parse("memory:///").expect("a constant");
-        Self::assemble(url, Path::default(), Arc::new(Counted(inner)), true, options, clock)
+        let bottom = Bottom { store: Arc::new(Counted(inner)), is_remote: true, uploads: None };
+        Self::assemble(url, Path::default(), bottom, options, clock)
     }
 
-    /// `bottom` counts its own requests; `remote` says whether it is worth the reading layers.
     pub(crate) fn assemble(
         url: Url,
         prefix: Path,
-        bottom: Arc<dyn ObjectStore>,
-        remote: bool,
+        bottom: Bottom,
         options: &StorageOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, StoreError> {
         options.check()?;
+        let Bottom { store: bottom, is_remote, uploads } = bottom;
         let total: Arc<Counters> = Arc::default();
         let ranges =
-            remote.then(|| Arc::new(Ranges::new(Arc::clone(&bottom), options, Arc::clone(&clock))));
+            is_remote.then(|| Arc::new(Ranges::new(Arc::clone(&bottom), options, Arc::clone(&clock))));
         let warnings: Arc<Warnings> = Arc::default();
         let cache = ranges.as_ref().and_then(|ranges| Cache::open(ranges, options, &warnings));
-        let conditional = remote.then(|| {
+        let conditional = is_remote.then(|| {
             Conditional::new(Arc::clone(&bottom), Arc::clone(&clock), Dice::new(options.seed))
         });
         let scope = Scope::new(&[Arc::clone(&total)]);
@@ -126,6 +138,7 @@ impl Store {
             url,
             prefix,
             bottom,
+            uploads,
             ranges,
             cache,
             warnings,
@@ -236,6 +249,29 @@ impl Store {
             Ok(read)
         };
         self.scope.run(read).await
+    }
+
+    /// Uploads in parts below `folder` that are not complete: under way, or left by a writer that was
+    /// killed. None where uploads leave nothing that stays: files, memory, Azure.
+    ///
+    /// # Errors
+    /// As a listing; many who may list objects may not list these.
+    pub async fn unfinished_uploads(&self, folder: &Path) -> Result<Vec<UnfinishedUpload>> {
+        match &self.layers.uploads {
+            Some(uploads) => self.scope.run(uploads.list(folder)).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Deletes the parts of such an upload. Whoever is at work on it will not be able to complete it.
+    ///
+    /// # Errors
+    /// As a deletion.
+    pub async fn end_upload(&self, upload: &UnfinishedUpload) -> Result<()> {
+        match &self.layers.uploads {
+            Some(uploads) => self.scope.run(uploads.end(upload)).await,
+            None => Ok(()),
+        }
     }
 
     /// What a user should be told since the last call, such as a disk cache that is off.

@@ -448,7 +448,7 @@ impl Lake {
                 }
             }
         }
-        Ok(())
+        vacuum::end_uploads(self, name).await
     }
 
     pub(crate) fn table_url(&self, name: &str) -> Result<Url> {

@@ -122,11 +122,12 @@ impl Lake {
     }
 
     /// When the first of the writers began that are at work in a bucket, by the store's clock; marks
-    /// that are too old are removed.
+    /// that are too old are removed, unless it is a dry run.
     pub(crate) async fn writers_since(
         &self,
         table: &str,
         now_millis: i64,
+        dry_run: bool,
     ) -> Result<Option<DateTime<Utc>>> {
         let folder = self.path_of(&marks_of(table))?;
         let failed = |e| TableError::store(format!("listing {folder}"), e);
@@ -135,8 +136,10 @@ impl Lake {
         for mark in marks {
             let age = now_millis.saturating_sub(mark.last_modified.timestamp_millis());
             if age > MARK_LIFE.num_milliseconds() {
-                // Another vacuum may have been faster.
-                let _ = self.store().delete(&mark.location).await;
+                if !dry_run {
+                    // Another vacuum may have been faster.
+                    let _ = self.store().delete(&mark.location).await;
+                }
                 continue;
             }
             oldest = Some(oldest.map_or(mark.last_modified, |o| o.min(mark.last_modified)));

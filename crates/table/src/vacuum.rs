@@ -17,6 +17,7 @@ use chrono::Duration;
 use deltalake_core::operations::vacuum::{Clock, VacuumMode};
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectStore;
+use object_store::path::Path;
 
 use crate::error::{Result, TableError};
 use crate::lake::{AsOf, Lake, Place};
@@ -28,8 +29,12 @@ use crate::{commit, index};
 pub struct VacuumSummary {
     /// Paths from the table's folder.
     pub removed: Vec<String>,
-    /// Files that were kept because a writer may be about to commit them, in a bucket.
+    /// The same of uploads in parts that nobody completed, which have no file: in a bucket.
+    pub ended_uploads: Vec<String>,
+    /// Files and uploads that were kept because a writer may be about to commit them, in a bucket.
     pub kept_for_writers: usize,
+    /// Why such uploads are not known: who may list objects may not always list these.
+    pub unlisted_uploads: Option<String>,
 }
 
 #[derive(Debug)]
@@ -99,13 +104,15 @@ impl Vacuum<'_> {
             }
         }
         removed.sort();
-        Ok(VacuumSummary { removed, kept_for_writers: 0 })
+        Ok(VacuumSummary { removed, ..VacuumSummary::default() })
     }
 
     /// Files, then marks, then the log: see `lock`.
     async fn bucket(&self, dry_run: bool) -> Result<VacuumSummary> {
         let before = self.list().await?;
-        let writers = self.lake.writers_since(self.table, self.now_millis).await?;
+        let folder = self.lake.table_prefix(self.table)?;
+        let uploads = self.lake.storage().unfinished_uploads(&folder).await;
+        let writers = self.lake.writers_since(self.table, self.now_millis, dry_run).await?;
         let writers = writers.map_or(i64::MAX, |since| since.timestamp_millis());
         let base = self.lake.snapshot(self.table, &AsOf::Latest).await?;
         let live: HashSet<&str> = base.files().iter().map(|f| f.path.as_str()).collect();
@@ -132,6 +139,27 @@ impl Vacuum<'_> {
         summary.removed.sort();
         if !dry_run {
             self.remove(&summary.removed).await?;
+        }
+        let uploads = uploads.unwrap_or_else(|error| {
+            summary.unlisted_uploads = Some(error.to_string());
+            Vec::new()
+        });
+        for upload in uploads {
+            let begun = upload.begun.timestamp_millis();
+            let Some(relative) = below(&folder, &upload.location) else { continue };
+            if !is_of_a_table(relative) || begun > self.now_millis - self.retain_millis {
+                continue;
+            }
+            // Of uploads a store may tell whole seconds only.
+            if begun >= writers - 1000 {
+                summary.kept_for_writers += 1;
+                continue;
+            }
+            if !dry_run {
+                let ended = self.lake.storage().end_upload(&upload).await;
+                ended.map_err(|e| TableError::store(format!("ending the upload of {relative}"), e))?;
+            }
+            summary.ended_uploads.push(relative.to_owned());
         }
         Ok(summary)
     }
@@ -182,12 +210,7 @@ impl Vacuum<'_> {
         let mut found = Vec::new();
         let mut objects = self.lake.store().list(Some(&folder));
         while let Some(object) = objects.try_next().await.map_err(failed)? {
-            let path = object.location.as_ref();
-            let Some(relative) =
-                path.strip_prefix(folder.as_ref()).and_then(|p| p.strip_prefix('/'))
-            else {
-                continue;
-            };
+            let Some(relative) = below(&folder, &object.location) else { continue };
             if !relative.starts_with("_delta_log/") {
                 found.push(Found {
                     relative: relative.to_owned(),
@@ -216,6 +239,10 @@ impl Vacuum<'_> {
     }
 }
 
+fn below<'a>(folder: &Path, location: &'a Path) -> Option<&'a str> {
+    location.as_ref().strip_prefix(folder.as_ref())?.strip_prefix('/')
+}
+
 /// Has a file of a table, or of its change data, a name that writers of Delta tables give?
 pub(crate) fn is_of_a_writer(relative: &str) -> bool {
     let (folder, name) = relative.rsplit_once('/').unwrap_or(("", relative));
@@ -226,6 +253,27 @@ pub(crate) fn is_of_a_writer(relative: &str) -> bool {
     let is_data =
         ["part-", "cdc-"].iter().any(|begin| name.starts_with(begin)) && name.ends_with(".parquet");
     is_data || name.starts_with("deletion_vector_") && name.ends_with(".bin")
+}
+
+/// Has it the name of a file of a table: data, index or log?
+fn is_of_a_table(relative: &str) -> bool {
+    is_of_a_writer(relative)
+        || index::data_file_of(relative).is_some()
+        || relative.starts_with("_delta_log/")
+}
+
+/// Ends what uploads in parts a table has that is dropped, in a bucket, as far as it may.
+pub(crate) async fn end_uploads(lake: &Lake, table: &str) -> Result<()> {
+    let folder = lake.table_prefix(table)?;
+    // Who may not list them can drop a table all the same.
+    let uploads = lake.storage().unfinished_uploads(&folder).await.unwrap_or_default();
+    for upload in uploads {
+        if below(&folder, &upload.location).is_some_and(is_of_a_table) {
+            let ended = lake.storage().end_upload(&upload).await;
+            ended.map_err(|e| TableError::store(format!("ending {}", upload.location), e))?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes a file; false if it is gone already: an upload was completed, and its name with it, since the folder
@@ -297,11 +345,8 @@ impl Found {
     /// A half-written upload of the local store (`name#1`), which the store itself does not list.
     pub(crate) fn is_stray_upload(&self, before_millis: i64) -> bool {
         let Some((whole, number)) = self.relative.rsplit_once('#') else { return false };
-        let is_ours = is_of_a_writer(whole)
-            || index::data_file_of(whole).is_some()
-            || whole.starts_with("_delta_log/");
         let is_staged = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-        is_ours && is_staged && self.modified_millis <= before_millis
+        is_of_a_table(whole) && is_staged && self.modified_millis <= before_millis
     }
 }
 

@@ -125,11 +125,12 @@ async fn definition(lake: &Lake, name: &str) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Files that a vacuum would remove.
+/// Files and uploads that a vacuum would remove.
 async fn left_over(lake: &Lake, name: &str) -> Result<usize> {
     let base = lake.snapshot(name, &AsOf::Latest).await?;
     let retain = parse_duration(DEFAULT_RETENTION).map_err(anyhow::Error::msg)?;
-    Ok(vacuum(lake, &base, retain, true, now_millis()).await?.removed.len())
+    let summary = vacuum(lake, &base, retain, true, now_millis()).await?;
+    Ok(summary.removed.len() + summary.ended_uploads.len())
 }
 
 async fn copy(from: &Lake, to: &Lake, options: CopyOptions) -> Result<()> {

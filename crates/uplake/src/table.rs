@@ -144,13 +144,27 @@ pub async fn run(args: TableArgs) -> Result<()> {
             for path in &summary.removed {
                 say!("{path}");
             }
+            for path in &summary.ended_uploads {
+                say!("{path} (an upload in parts that nobody completed)");
+            }
             let verb = if dry_run { "would remove" } else { "removed" };
-            say!("{verb} {} files of {table}", summary.removed.len());
+            match summary.ended_uploads.len() {
+                0 => say!("{verb} {} files of {table}", summary.removed.len()),
+                uploads => {
+                    say!("{verb} {} files and {uploads} uploads of {table}", summary.removed.len());
+                }
+            }
             if summary.kept_for_writers > 0 {
                 say!(
                     "kept {} more: a writer is at work, or was killed less than a day ago",
                     summary.kept_for_writers
                 );
+            }
+            if let Some(error) = summary.unlisted_uploads {
+                crate::output::tell(&format!(
+                    "warning: uploads in parts that nobody completed could not be listed (that needs \
+                     s3:ListBucketMultipartUploads, or a rule of the bucket that ends them): {error}"
+                ));
             }
             Ok(())
         }

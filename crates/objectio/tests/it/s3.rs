@@ -46,6 +46,32 @@ fn open(options: &StorageOptions) -> Arc<Store> {
 }
 
 #[tokio::test]
+async fn uploads_that_nobody_completed_are_found_and_ended() {
+    let (_server, options) = start(1, Faults::none(1)).await;
+    let store = open(&options);
+    let place = |number: usize| Path::from(format!("a lake/t&/part-{number}.parquet"));
+    for number in 0..5 {
+        let mut upload = store.put_multipart(&place(number)).await.expect("begun");
+        upload.put_part(PutPayload::from_static(b"some")).await.expect("sent");
+        if number == 4 {
+            upload.complete().await.expect("complete");
+        }
+    }
+    drop(store.put_multipart(&Path::from("a lake/other/x")).await.expect("begun"));
+    let folder = Path::from("a lake/t&");
+    let found = store.unfinished_uploads(&folder).await.expect("listed");
+    let places: Vec<_> = found.iter().map(|upload| upload.location.clone()).collect();
+    assert_eq!(places, (0..4).map(place).collect::<Vec<_>>());
+    for upload in &found {
+        store.end_upload(upload).await.expect("ended");
+        store.end_upload(upload).await.expect("gone already");
+    }
+    assert_eq!(store.unfinished_uploads(&folder).await.expect("listed"), []);
+    assert_eq!(store.unfinished_uploads(&Path::from("a lake")).await.expect("listed").len(), 1);
+    assert_eq!(store.get(&place(4)).await.expect("whole").meta.size, 4);
+}
+
+#[tokio::test]
 async fn stores_conform_over_http_files_and_memory() {
     let (_server, options) = start(2, Faults::none(1)).await;
     let folder = tempfile::tempdir().expect("a folder");
