@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import subprocess
 
 import pyarrow as pa
 import pytest
@@ -139,3 +141,37 @@ def a_definition_reads_no_files(lake, folder):
     # Tables of the lake are what definitions are about.
     (folder / "t.toml").write_text(DEFINITION.format(more='where = "n IN (SELECT n FROM exposures WHERE n < 50)"'))
     lake.run("report", folder / "t.toml")
+
+
+CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+int clock_gettime(clockid_t which, struct timespec *time) {
+    int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+    int code = real(which, time);
+    if (which == CLOCK_REALTIME) time->tv_sec = SECONDS;
+    return code;
+}
+"""
+
+
+@pytest.mark.parametrize("seconds", [-1, -86400 * 365, 0, 1])
+def a_clock_before_1970_is_an_error_and_one_after_it_is_none(lake, folder, seconds):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("LOUD: clocks are not checked: no C compiler named `cc`")
+    library = folder / "clock.so"
+    build = [compiler, "-shared", "-fPIC", f"-DSECONDS={seconds}", "-x", "c", "-", "-o", library, "-ldl"]
+    subprocess.run(build, input=CLOCK.encode(), check=True)
+    data = folder / "a.csv"
+    data.write_text("n\n1\n")
+    lake.load("t", data)
+    env = os.environ | {"LD_PRELOAD": str(library)}
+    for command in (["load", "t", data], ["sql", "-c", "select now() < now() + interval '1 day', n from t"]):
+        done = lake.run(*command, code=None, env=env)
+        if seconds < 0:
+            assert done.code == 1 and "the clock of this machine says that it is before 1970" in done.err, done
+        else:
+            assert done.code == 0, done
+    assert lake.count("t") == (1 if seconds < 0 else 2)

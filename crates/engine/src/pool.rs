@@ -89,10 +89,15 @@ impl SharedPool {
         Self { limit, state: Mutex::default(), columns }
     }
 
-    /// Makes room for what queries have taken by now, and for what the process holds without saying so.
+    /// Makes room for what queries have taken by now, and for what the process holds without saying so; a part
+    /// of the budget is for what it is counted to hold too late.
     fn displace_columns(&self, taken: usize) {
         let kept = self.columns.bytes();
-        let all = taken.saturating_add(kept).max(held::lately());
+        let held = match held::lately() {
+            0 => 0,
+            held => held.saturating_add(self.limit / 16),
+        };
+        let all = taken.saturating_add(kept).max(held);
         let excess = all.saturating_sub(self.limit).min(kept);
         self.columns.let_go(excess);
         held::less(excess);

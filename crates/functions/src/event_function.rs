@@ -610,7 +610,9 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
         if self.ongoing.is_some() {
             return internal_err!("a funnel of rows in order was asked for its rows");
         }
-        let (mut bytes, mut offsets) = (Vec::new(), vec![0]);
+        let row_bytes = size_of::<i64>() + M::BYTES;
+        let room = if matches!(emit_to, EmitTo::All) { self.log.rows() * row_bytes } else { 0 };
+        let (mut bytes, mut offsets) = (Vec::with_capacity(room), vec![0]);
         self.groups -= self.log.take(emit_to, self.groups, |groups| {
             for pair in groups.starts.windows(2) {
                 bytes.extend_from_slice(groups.times[pair[0]..pair[1]].to_byte_slice());

@@ -322,6 +322,10 @@ impl<M: Mask> EventLog<M> {
         emitted
     }
 
+    pub fn rows(&self) -> usize {
+        self.blocks.iter().map(|block| block.times.len()).sum()
+    }
+
     /// Bytes held.
     pub fn size(&self) -> usize {
         self.bytes_before + self.blocks.last().map_or(0, Block::size)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use uplake_engine::{Session, SessionOptions};
 use uplake_table::{AsOf, DataFile, Lake, WarmOptions, preload};
 
@@ -195,6 +195,16 @@ pub fn run(command: impl Future<Output = Result<()>>) -> Result<()> {
 /// Milliseconds since 1970, UTC. The one place where the clock is read.
 pub fn now_millis() -> i64 {
     chrono::Utc::now().timestamp_millis()
+}
+
+/// Libraries panic where they ask a clock that is before 1970 for the time; commits would be older than all others.
+pub fn check_clock() -> Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "whether it can be asked at all")]
+    let now = std::time::SystemTime::now();
+    if now < std::time::UNIX_EPOCH {
+        bail!("the clock of this machine says that it is before 1970: set it");
+    }
+    Ok(())
 }
 
 /// The budget of a command.

@@ -128,6 +128,7 @@ fn main() -> ExitCode {
     keep_panics_quiet();
     uplake_engine::count_held_by(memory::allocated_bytes);
     let run = || {
+        environment::check_clock()?;
         environment::run(async move {
             match cli.command {
                 Command::Demo(args) => demo::run(args).await,

@@ -3,9 +3,14 @@
 //! Operators take from the budget before they allocate; accumulators, windows, decoders and the planner do not,
 //! and some statements make gigabytes of a few words there. The whole process is looked at, too: a statement
 //! that holds much more than the budget ends with the same error.
+//!
+//! Memory that was freed stays with the allocator for a while (`.cargo/config.toml`), which is as good as gone
+//! for everybody else: it goes back to the system when the process has more than the budget with it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tikv_jemalloc_ctl::{Access, AsName, arenas, stats};
 
 /// Beside the budget: planning, decoding, what accumulators hold. An eighth of it, if that is more.
 const BESIDE_BYTES: usize = 256 << 20;
@@ -13,13 +18,22 @@ const BESIDE_BYTES: usize = 256 << 20;
 const MADE_PER_MILLISECOND: usize = 4 << 20;
 const LOOK_EVERY_MILLISECONDS: std::ops::RangeInclusive<usize> = 3..=100;
 
+/// Giving back is not worth its while for less, nor more often: it is cleared anew when it is asked for again.
+const LEAST_GIVEN_BACK: usize = 32 << 20;
+const GIVE_BACK_EVERY: Duration = Duration::from_millis(250);
+/// How often it is looked at when the budget is nearly used.
+const NEAR_EVERY: Duration = Duration::from_millis(20);
+
 /// 0 before anything is to be watched.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
+/// From here on freed memory is given back: the rest of the budget is for the program itself.
+static FULL: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// Says what the budget is.
 pub fn watch(budget: usize) {
     let limit = budget.saturating_add(BESIDE_BYTES.max(budget / 8));
     LIMIT.store(limit, Ordering::Relaxed);
+    FULL.store(budget - budget / 8, Ordering::Relaxed);
 }
 
 /// What the process has allocated. The allocator's counts are those of its last epoch.
@@ -28,8 +42,24 @@ pub fn allocated_bytes() -> usize {
     tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0)
 }
 
+/// Gives back what was freed, if the process is nearly at its budget with it. True if so.
+fn give_back(resident: usize) -> bool {
+    let freed = resident.saturating_sub(stats::allocated::read().unwrap_or(resident));
+    if resident <= FULL.load(Ordering::Relaxed) || freed < LEAST_GIVEN_BACK {
+        return false;
+    }
+    let usual: isize = "arenas.dirty_decay_ms\0".name().read().unwrap_or(0);
+    for arena in 0..arenas::narenas::read().unwrap_or(0) {
+        // Whatever is older than nothing goes at once; an arena that nobody has used yet is not there.
+        let name = format!("arena.{arena}.dirty_decay_ms\0");
+        let _ = name.name().write(0_isize).and_then(|()| name.name().write(usual));
+    }
+    true
+}
+
 /// Ends when the process holds too much.
 pub async fn exceeded() {
+    let mut next_given_back = Instant::now();
     loop {
         let limit = LIMIT.load(Ordering::Relaxed);
         // What is allocated, and not what is touched of it: that is milliseconds later.
@@ -37,9 +67,16 @@ pub async fn exceeded() {
         if held > limit {
             return;
         }
+        // As of the same epoch.
+        let resident = stats::resident::read().unwrap_or(0);
+        if Instant::now() >= next_given_back && give_back(resident) {
+            next_given_back = Instant::now() + GIVE_BACK_EVERY;
+        }
+        let is_near = resident > FULL.load(Ordering::Relaxed) / 4 * 3;
         let room = (limit - held) / MADE_PER_MILLISECOND;
         let (least, most) = LOOK_EVERY_MILLISECONDS.into_inner();
-        tokio::time::sleep(Duration::from_millis(room.clamp(least, most) as u64)).await;
+        let wait = Duration::from_millis(room.clamp(least, most) as u64);
+        tokio::time::sleep(if is_near { wait.min(NEAR_EVERY) } else { wait }).await;
     }
 }
 
