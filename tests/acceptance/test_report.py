@@ -64,6 +64,7 @@ def _metric(report, name):
 
 COOKIE_DEFINITION = """
 name = "cookie_cats"
+lift = "delta"  # as the published figures are
 [exposures]
 table = "players"
 user = "userid"
@@ -115,6 +116,7 @@ def cookie_cats_gives_the_published_retention(lake, folder):
 
 GOLDEN_DEFINITION = """
 name = "golden"
+lift = "delta"  # as gbstats has it
 [exposures]
 table = "users"
 user = "user_id"

@@ -6,14 +6,20 @@
 use std::fmt::Write;
 
 use crate::effect::{Estimate, StatsError};
-use crate::report::{Comparison, MetricReport, Report};
+use crate::report::{Comparison, DimensionAlarm, MetricReport, Report};
 
 const HEADER: &str = "experiment,dimension,value,metric,kind,guardrail,baseline,arm,baseline_units,\
 arm_units,baseline_value,arm_value,difference,difference_error,difference_low,difference_high,\
-difference_p,lift,lift_error,lift_low,lift_high,lift_p,scale,p_adjusted,call,detectable,\
+difference_p,lift,lift_error,lift_low,lift_high,lift_p,scale,p_adjusted,call,trusted,detectable,\
 variance_reduction,impact,impact_low,impact_high,margin,margin_p,chance_to_win,unavailable,method";
 
 impl Report {
+    /// Did users fall into the arms as planned: all of them, and those of a dimension's value?
+    fn is_trusted(&self, dimension: &str, value: &str) -> bool {
+        let is_off = |alarm: &DimensionAlarm| alarm.is_of(dimension, value);
+        !self.health.sample_ratio.alarm && !self.health.sample_ratio_alarms.iter().any(is_off)
+    }
+
     /// The report as CSV with a header line. Lifts are fractions: 0.05 means +5 %.
     pub fn to_csv(&self) -> String {
         let mut out = String::from(HEADER);
@@ -72,6 +78,7 @@ impl Report {
             word(&comparison.scale),
             number(comparison.p_adjusted),
             word(&comparison.call),
+            self.is_trusted(dimension, value).to_string(),
             number(comparison.detectable),
             number(comparison.variance_reduction),
             number(comparison.impact.map(|impact| impact.value)),

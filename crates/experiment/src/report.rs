@@ -10,7 +10,7 @@
 use serde::Serialize;
 
 use crate::definition::Direction;
-use crate::effect::{Estimate, StatsError};
+use crate::effect::{Estimate, Pivot, StatsError};
 
 /// Name and version of the JSON layout. The number grows when a reader would break.
 pub const SCHEMA: &str = "uplake.report/1";
@@ -176,8 +176,17 @@ pub struct UnknownVariant {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DimensionAlarm {
+    /// Absent of a day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dimension: Option<String>,
     pub value: String,
     pub p: f64,
+}
+
+impl DimensionAlarm {
+    pub(crate) fn is_of(&self, dimension: &str, value: &str) -> bool {
+        self.dimension.as_deref() == Some(dimension) && self.value == value
+    }
 }
 
 /// What to do, in words.
@@ -321,6 +330,9 @@ pub struct Comparison {
     /// Times today's users that must still come until an effect of today's size is found four
     /// times in five; 0: enough.
     pub further_users: Option<f64>,
+    /// What one look says, before looks and beliefs.
+    #[serde(skip)]
+    pub(crate) fixed: Option<(Estimate, Option<Pivot>)>,
 }
 
 /// A total, in the metric's unit.
@@ -380,6 +392,8 @@ pub enum Call {
     Worse,
     Inconclusive,
     Unavailable,
+    /// Users did not fall into the arms as planned, so nothing is called.
+    Untrusted,
 }
 
 /// All metrics for each value of one dimension.
@@ -400,15 +414,29 @@ pub struct BreakdownRow {
     pub metrics: Vec<MetricReport>,
 }
 
-/// Cochran's Q over the values of a dimension.
+/// Do effects differ between the values of a dimension?
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Heterogeneity {
     pub metric: String,
     /// Index into `arms`.
     pub arm: usize,
+    /// What may differ: lifts, or differences.
+    pub scale: Scale,
+    /// Cochran's Q.
     pub q: f64,
     pub df: u32,
     pub p: f64,
+    /// Corrected by Holm's method over all of the report.
+    pub p_adjusted: f64,
+}
+
+impl Heterogeneity {
+    pub(crate) fn effects(&self) -> &'static str {
+        match self.scale {
+            Scale::Relative => "lifts",
+            Scale::Absolute => "differences",
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -71,10 +71,13 @@ pub(crate) fn tables(report: &Report) -> Vec<Table> {
             table.notes.clear();
             let found = breakdown.differences.iter().filter(|found| found.metric == metric.name);
             table.notes.extend(found.map(|found| {
-                let words = if found.p < report.alpha { "differ" } else { "do not clearly differ" };
+                let words = if found.p_adjusted < report.alpha { "differ" } else { "do not clearly differ" };
                 let name = &report.arms[found.arm].name;
-                let p = format::p_value(found.p);
-                format!("Effects of {name} {words} between values (Cochran's Q, p = {p}).")
+                let (p, adjusted) = (format::p_value(found.p), format::p_value(found.p_adjusted));
+                format!(
+                    "The {} of {name} {words} between values (Cochran's Q, p = {p}, corrected {adjusted}).",
+                    found.effects()
+                )
             }));
             tables.push(table);
         }

@@ -208,6 +208,73 @@ fn bounds_of(fractions: &[f64], sides: Sides, spent: impl Fn(f64) -> f64) -> Vec
     bounds
 }
 
+/// Levels between which p-values are interpolated.
+const LEVELS: [f64; 17] = [
+    0.98, 0.9, 0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02, 0.01, 4e-3, 1e-3, 2e-4, 2e-5, 1e-6, 1e-8,
+    1e-11,
+];
+
+/// p-values of a group sequential test at its last look: the smallest alpha at which the test, with the same
+/// looks and the same way of spending, rejects at it. So they are right at every level, as corrections for many
+/// comparisons need them.
+///
+/// # Source
+/// Liu & Anderson, "On adaptive extensions of group sequential trials for clinical investigations", JASA 103,
+/// 2008; Maurer & Bretz, "Multiple testing in group sequential trials using graphical approaches", Statistics in
+/// Biopharmaceutical Research 5, 2013.
+#[derive(Debug, Clone)]
+pub struct SequentialP {
+    /// Critical |z|, rising, and the logarithm of its level over that of the last look alone.
+    nodes: Vec<(f64, f64)>,
+    /// Of the error, what the last look may spend.
+    share: f64,
+}
+
+impl SequentialP {
+    /// `fractions` as for [`group_sequential_bounds`]; `exact`: a level whose bound p-values pass exactly.
+    ///
+    /// # Errors
+    /// As [`group_sequential_bounds`].
+    pub fn new(fractions: &[f64], exact: f64) -> Result<Self, StatsError> {
+        let bounds = group_sequential_bounds(fractions, exact, Sides::Two)?;
+        let (last, before) = (fractions[fractions.len() - 1], fractions.iter().rev().nth(1));
+        let share = last * last - before.map_or(0.0, |before| before * before);
+        let critical = |level: f64| {
+            let bounds = bounds_of(fractions, Sides::Two, |t| 0.5 * level * t * t);
+            (bounds[bounds.len() - 1], level)
+        };
+        // With a single look there is nothing to interpolate.
+        let levels = if before.is_some() { &LEVELS[..] } else { &[] };
+        let levels = levels.iter().copied().filter(|level| (level / exact - 1.0).abs() > 0.1);
+        let mut nodes: Vec<(f64, f64)> = levels.map(critical).collect();
+        nodes.push((bounds[bounds.len() - 1], exact));
+        nodes.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let alone = |z: f64| 2.0 * normal_sf(z) / share;
+        let nodes = nodes.into_iter().map(|(z, level)| (z, (level / alone(z)).ln())).collect();
+        Ok(Self { nodes, share })
+    }
+
+    /// Two-sided, of a statistic this far from 0; right to 1e-4 of itself below 0.3, else to 2e-3.
+    pub fn p(&self, z: f64) -> f64 {
+        let alone = 2.0 * normal_sf(z) / self.share;
+        (alone * self.ratio(z).exp()).min(1.0)
+    }
+
+    /// Logarithms, by the cubic through the four nodes around.
+    fn ratio(&self, z: f64) -> f64 {
+        let (first, last) = (self.nodes[0], self.nodes[self.nodes.len() - 1]);
+        let z = z.clamp(first.0, last.0);
+        let after = self.nodes.partition_point(|(node, _)| *node < z);
+        let from = after.saturating_sub(2).min(self.nodes.len().saturating_sub(4));
+        let near = &self.nodes[from..self.nodes.len().min(from + 4)];
+        let term = |(i, (at, value)): (usize, &(f64, f64))| {
+            let others = near.iter().enumerate().filter(|(j, _)| *j != i);
+            value * others.map(|(_, (other, _))| (z - other) / (at - other)).product::<f64>()
+        };
+        near.iter().enumerate().map(term).sum()
+    }
+}
+
 /// Information between looks before the last at least: one user in 100,000. The grid of a look has
 /// points in proportion to `1 / sqrt` of it, here up to 20,000.
 const CLOSEST_LOOKS: f64 = 1e-5;
@@ -323,7 +390,7 @@ pub fn fixed_bound(alpha: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Sides, bounds_of, group_sequential_bounds};
+    use super::{SequentialP, Sides, bounds_of, group_sequential_bounds};
     use crate::distribution::{normal_isf, normal_sf};
 
     fn close(found: &[f64], exact: &[f64], tolerance: f64) {
@@ -341,6 +408,33 @@ mod tests {
         {
             let bounds = group_sequential_bounds(&[0.2, 0.4], 0.05, sides).expect("in range");
             close(&bounds[1..], &[exact], 1e-11);
+        }
+    }
+
+    #[test]
+    fn p_values_are_the_levels_whose_bounds_are_reached() {
+        for looks in [1, 2, 4, 28] {
+            let fractions: Vec<f64> =
+                (1..=looks).map(|k| f64::from(k) / f64::from(looks)).collect();
+            let p = SequentialP::new(&fractions, 0.05).expect("in range");
+            let critical = |level: f64| {
+                let bounds = bounds_of(&fractions, Sides::Two, |t| 0.5 * level * t * t);
+                bounds[bounds.len() - 1]
+            };
+            for level in [0.95, 0.6, 0.4, 0.15, 0.03, 0.0125, 0.005, 2.5e-3, 5e-4, 5e-5, 3e-7, 1e-9]
+            {
+                let found = p.p(critical(level));
+                let room = if level < 0.3 { 1e-4 } else { 1e-3 };
+                assert!((found / level - 1.0).abs() < room, "{looks} looks: {found} for {level}");
+            }
+            assert!((p.p(critical(0.05)) / 0.05 - 1.0).abs() < 1e-12);
+            let mut before = 1.0;
+            for step in 0..=4000 {
+                let found = p.p(f64::from(step) * 0.01);
+                assert!(found <= before, "{looks} looks, step {step}: {found} above {before}");
+                before = found;
+            }
+            assert!(before == 0.0 && (p.p(0.0) - 1.0).abs() < 1e-12);
         }
     }
 

@@ -6,7 +6,7 @@
 //! # Not here
 //! No choice of strata; they must be fixed before exposure.
 
-use crate::effect::{ArmFigure, Estimate, Side, StatsError, welch_df};
+use crate::effect::{ArmFigure, Estimate, Pivot, Side, StatsError, welch_df};
 
 /// Both arms of one stratum.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,7 +19,9 @@ pub struct Stratum {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stratified {
     pub absolute: Estimate,
+    /// By the delta method.
     pub relative: Result<Estimate, StatsError>,
+    pub pivot: Result<Pivot, StatsError>,
 }
 
 /// Averages the strata's differences. `overall`: the same arms without strata; their Welch
@@ -31,7 +33,7 @@ pub struct Stratified {
 ///
 /// # Source
 /// Miratrix, Sekhon & Yu, "Adjusting treatment effect estimates by post-stratification", JRSS B
-/// 75, 2013; the multinomial variance of the weights as in gbstats.
+/// 75, 2013; the multinomial variance of the weights as in gbstats. For lifts [`Pivot`].
 pub fn post_stratify(
     strata: &[Stratum],
     overall: &Stratum,
@@ -65,7 +67,12 @@ pub fn post_stratify(
 
     let base = mean(&|stratum| stratum.control.raw_value);
     if base == 0.0 {
-        return Ok(Stratified { absolute, relative: Err(StatsError::ZeroControlMean) });
+        let none = Err(StatsError::ZeroControlMean);
+        return Ok(Stratified {
+            absolute,
+            relative: none,
+            pivot: Err(StatsError::ZeroControlMean),
+        });
     }
     let lift = mean(&|stratum| stratum.treatment.raw_value) / base - 1.0;
     let spread_of_lift = |stratum: &Stratum| {
@@ -77,5 +84,19 @@ pub fn post_stratify(
     let linear = |stratum: &Stratum| difference(stratum) - lift * stratum.control.raw_value;
     let error = variance(&spread_of_lift, &linear).sqrt() / base.abs();
     let relative = Estimate::student(value / base.abs(), error, df, alpha).checked();
-    Ok(Stratified { absolute, relative })
+    let of_control = |within: fn(&ArmFigure) -> f64| {
+        mean(&|stratum| {
+            users(stratum) / total * within(&stratum.control) / stratum.control.users as f64
+        })
+    };
+    let raw = |stratum: &Stratum| stratum.control.raw_value;
+    // The weights are as random for the base as for the difference.
+    let together = mean(&|stratum| (difference(stratum) - value) * (raw(stratum) - base)) / total;
+    let own = absolute.error * absolute.error;
+    let shared = of_control(|control| control.raw_covariance) - together;
+    let of_base = of_control(|control| control.raw_variance)
+        + mean(&|stratum| (raw(stratum) - base).powi(2)) / total;
+    let errors = [own, shared, of_base];
+    let pivot = Pivot::put_together([value, base], errors, &overall.control, &overall.treatment);
+    Ok(Stratified { absolute, relative, pivot })
 }

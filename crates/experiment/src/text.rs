@@ -182,6 +182,7 @@ fn sign(call: Call) -> (&'static str, Ink) {
         Call::Worse => ("▼", Ink::Red),
         Call::Inconclusive => ("·", Ink::Plain),
         Call::Unavailable => ("·", Ink::Dim),
+        Call::Untrusted => ("?", Ink::Red),
     }
 }
 

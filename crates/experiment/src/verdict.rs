@@ -233,18 +233,17 @@ pub(crate) fn method(
         );
     }
     if metrics.iter().any(|metric| metric.comparisons.iter().any(|c| c.scale == Scale::Relative)) {
-        // Strata and other inferences make their intervals from the delta method's error.
-        let once = experiment.inference == Inference::Fixed && experiment.stratify.is_none();
         sentences.push(match experiment.lift {
-            Lift::Fieller if once => {
-                "Lifts are relative to the control, with Fieller's interval; p-values test the \
-                 difference."
-                    .into()
+            Lift::Delta => {
+                "Lifts are relative to the control, with the delta method's error; p-values test \
+                 the lift."
             }
-            _ => "Lifts are relative to the control, with the delta method's error; p-values test \
-                  the lift."
-                .into(),
-        });
+            Lift::Fieller | Lift::None => {
+                "Lifts are relative to the control, with Fieller's interval; p-values test the \
+                 difference, which is 0 where there is no lift."
+            }
+        }
+        .into());
     }
     if let Some(name) = &experiment.stratify {
         sentences

@@ -213,7 +213,12 @@ impl Objects {
         response
     }
 
-    fn complete(&mut self, at: &(String, String), upload: &UploadKey, request: &Request) -> Response {
+    fn complete(
+        &mut self,
+        at: &(String, String),
+        upload: &UploadKey,
+        request: &Request,
+    ) -> Response {
         if let Some(refusal) = self.refuse(at, request) {
             return refusal;
         }

@@ -29,7 +29,7 @@ use uplake_experiment::Moments;
 use uplake_experiment::cuped::adjust_mean;
 use uplake_experiment::definition::Shape;
 use uplake_experiment::distribution::normal_isf;
-use uplake_experiment::effect::{ArmFigure, Estimate, Side, StatsError, absolute, relative};
+use uplake_experiment::effect::{ArmFigure, Estimate, Side, StatsError, absolute, lift};
 use uplake_experiment::health::sample_ratio;
 
 use crate::fold::{Fold, Function};
@@ -289,10 +289,10 @@ impl Compare {
         numbers[2..6].copy_from_slice(&[value, low, high, p].map(Some));
         // A report does not divide by what cannot be told from 0 either.
         if control.baseline_strength() < normal_isf(ALPHA / 2.0) {
-            return Err("the control value cannot be told from 0, so there is no lift".into());
+            return Err(said(StatsError::ZeroControlMean));
         }
         let Estimate { value, low, high, p, .. } =
-            relative(&control, &treatment, ALPHA).map_err(said)?;
+            lift(&control, &treatment, ALPHA).map_err(said)?;
         numbers[6..10].copy_from_slice(&[value, low, high, p].map(Some));
         Ok(())
     }
@@ -599,8 +599,7 @@ mod tests {
                     assert_eq!(found.column(0).as_string::<i32>().value(i), variant, "{what}");
                     let users = found.column(1).as_primitive::<Int64Type>().value(i);
                     assert_eq!(users as u64, b.users, "{what}");
-                    let (difference, lift) =
-                        (absolute(&a, &b, 0.05).unwrap(), relative(&a, &b, 0.05));
+                    let (difference, lift) = (absolute(&a, &b, 0.05).unwrap(), lift(&a, &b, 0.05));
                     same("value", b.value);
                     same("control_value", a.value);
                     same("difference", difference.value);

@@ -43,7 +43,8 @@ impl Store {
         root.set_fragment(None);
         let clock: Arc<dyn Clock> = Arc::new(RealClock::default());
         let local = |inner: Arc<dyn ObjectStore>, prefix: Path, clock| {
-            let bottom = Bottom { store: Arc::new(Counted(inner)), is_remote: false, uploads: None };
+            let bottom =
+                Bottom { store: Arc::new(Counted(inner)), is_remote: false, uploads: None };
             Self::assemble(root.clone(), prefix, bottom, options, clock)
         };
         match scheme {

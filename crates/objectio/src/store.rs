@@ -125,8 +125,8 @@ impl Store {
         options.check()?;
         let Bottom { store: bottom, is_remote, uploads } = bottom;
         let total: Arc<Counters> = Arc::default();
-        let ranges =
-            is_remote.then(|| Arc::new(Ranges::new(Arc::clone(&bottom), options, Arc::clone(&clock))));
+        let ranges = is_remote
+            .then(|| Arc::new(Ranges::new(Arc::clone(&bottom), options, Arc::clone(&clock))));
         let warnings: Arc<Warnings> = Arc::default();
         let cache = ranges.as_ref().and_then(|ranges| Cache::open(ranges, options, &warnings));
         let conditional = is_remote.then(|| {

@@ -157,7 +157,9 @@ impl Vacuum<'_> {
             }
             if !dry_run {
                 let ended = self.lake.storage().end_upload(&upload).await;
-                ended.map_err(|e| TableError::store(format!("ending the upload of {relative}"), e))?;
+                ended.map_err(|e| {
+                    TableError::store(format!("ending the upload of {relative}"), e)
+                })?;
             }
             summary.ended_uploads.push(relative.to_owned());
         }

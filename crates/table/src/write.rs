@@ -332,10 +332,17 @@ impl TableWriter {
             without_repeats(batches, &self.layout, &self.repeated_rows)?
         };
         let batches = self.ids.append(batches, &self.runtime)?;
+        // Each of these steps takes a while, those that wait for a disk too.
+        if self.is_stopped() {
+            return Ok(());
+        }
         let order = match self.sort_by.as_slice() {
             [] => None,
             columns => Some(sort_order(&batches, columns)?),
         };
+        if self.is_stopped() {
+            return Ok(());
+        }
         let mut file = self.open_file(key, &batches)?;
         match order {
             None => {
@@ -357,6 +364,9 @@ impl TableWriter {
                     file.write(&rows)?;
                 }
             }
+        }
+        if self.is_stopped() {
+            return Ok(());
         }
         self.close_file(file)
     }
@@ -448,7 +458,7 @@ impl TableWriter {
         self.bytes_written.fetch_add(size, Ordering::Relaxed);
         // Remembered before its index is there: without one, who failed still knows what to delete.
         self.lock().done.push(add);
-        match index {
+        match index.filter(|_| !self.is_stopped()) {
             Some(index) => self.put_index(&relative, index.finish(&relative, size)?),
             None => Ok(()),
         }

@@ -11,13 +11,13 @@ pub struct PowerArgs {
     #[arg(long, conflicts_with_all = ["mean", "deviation"])]
     share: Option<f64>,
     /// The control's mean per user
-    #[arg(long, requires = "deviation")]
+    #[arg(long, requires = "deviation", allow_negative_numbers = true)]
     mean: Option<f64>,
     /// Standard deviation of one user's value
     #[arg(long, requires = "mean")]
     deviation: Option<f64>,
-    /// The lift worth finding: 0.05 for +5 %
-    #[arg(long)]
+    /// The lift worth finding: 0.05 for +5 %, -0.05 for -5 %
+    #[arg(long, allow_negative_numbers = true)]
     lift: f64,
     /// Two-sided error rate
     #[arg(long, default_value_t = 0.05)]

@@ -52,7 +52,7 @@ def definition(rng, world, name, asked):
     add_inference(rng, world, found)
     found["metric"] = metrics(rng, world, found, design)
     if rng.random() < 0.25:
-        found["lift"] = rng.choice(["delta", "none"] + ["fieller"] * (inference(found) == "fixed"))
+        found["lift"] = rng.choice(["delta", "none", "fieller"])
     if design in ("users", "timeless") and found["dimension"] and rng.random() < 0.25:
         found["stratify"] = rng.choice(found["dimension"])["name"]
     if design == "users" and rng.random() < 0.1:

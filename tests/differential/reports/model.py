@@ -94,8 +94,8 @@ class Report:
         self.shares = [v["share"] for v in self.variants]
         self.alpha = definition.get("alpha", 0.05)
         self.inference = definition.get("inference", "fixed")
-        self.lift = definition.get("lift", "delta")
         self.growthbook = definition.get("compat") == "growthbook"
+        self.lift = definition.get("lift", "delta" if self.growthbook else "fieller")
         controls = [i for i, v in enumerate(self.variants) if v.get("control")]
         self.control = controls[0] if controls else 0
         self.arms = range(len(self.variants))
@@ -113,7 +113,10 @@ class Report:
         strata = d.get("stratify")
         names = [*self.asked, *([strata] if strata not in (None, *self.asked) else [])]
         breakdowns = [self.breakdown(name) for name in names]
+        self.correct_differences(breakdowns)
         health = self.health(breakdowns)
+        verdict = self.verdict(metrics, health)
+        self.distrust(health, metrics, breakdowns)
         series = [self.series(number, metric) for number, metric in enumerate(metrics)]
         total = sum(self.everyone.units)
         return {
@@ -130,7 +133,7 @@ class Report:
                 "share": self.everyone.units[i] / total if total else None,
             } for i, v in enumerate(self.variants)],
             "health": health,
-            "verdict": self.verdict(metrics, health),
+            "verdict": verdict,
             "metrics": [{**m.json(), "series": s} for m, s in zip(metrics, series)],
             "breakdowns": [b.json() for b in breakdowns],
             "funnels": self.funnels(),
@@ -183,6 +186,19 @@ class Report:
 
     # Health
 
+    @staticmethod
+    def distrust(health, metrics, breakdowns):
+        """Where users did not fall into the arms as planned nothing is called."""
+        everyone = health["sample_ratio"]["alarm"]
+        off = {(alarm["dimension"], alarm["value"]) for alarm in health["sample_ratio_alarms"]}
+        metrics = list(metrics) if everyone else []
+        for b in breakdowns:
+            for row in b.rows:
+                if everyone or (b.name, row.value) in off:
+                    metrics += row.metrics
+        for comparison in (c for m in metrics for c in m.comparisons):
+            comparison.is_trusted = False
+
     def health(self, breakdowns):
         counts = self.everyone.units
         ratio = {"p": None, "chi_square": None, "sequential_p": None, "alarm": False,
@@ -200,8 +216,9 @@ class Report:
         unknown = sorted(unknown.items(), key=lambda pair: (-pair[1], pair[0]))[:10]
         return {
             "sample_ratio": ratio,
-            "sample_ratio_alarms": [alarm for b in breakdowns for alarm in self.alarms(
-                [(row.value, row.slice.users_of) for row in b.rows])],
+            "sample_ratio_alarms": [
+                {"dimension": b.name, **alarm} for b in breakdowns
+                for alarm in self.alarms([(row.value, row.slice.users_of) for row in b.rows])],
             "sample_ratio_days": self.alarms(days),
             "users_in_many_variants": in_many,
             "unknown_variants": [{"value": v, "users": n} for v, n in unknown],
@@ -332,7 +349,7 @@ class Report:
     def today(self, arm):
         users = self.everyone.users_of[self.control] + self.everyone.users_of[arm]
         return st.todays_look(users, self.planned_of_pair(self.planned(), arm),
-                              self.definition["looks"], self.alpha)
+                              self.definition["looks"])
 
     def looked(self, estimate, arm, slice_):
         """What the kind of inference makes of a fixed look's estimate."""
@@ -348,6 +365,28 @@ class Report:
         if self.inference == "bayesian":
             return st.posterior(estimate, self.definition.get("prior"), self.alpha)
         return estimate
+
+    def unit(self, pair, lift):
+        """What a prior of lifts is to be multiplied by to be one of differences."""
+        if self.inference != "bayesian" or "prior" not in self.definition or self.lift == "none":
+            return 1.0
+        if isinstance(lift, Unavailable):
+            raise lift
+        return lift.base if isinstance(lift, st.Pivot) else abs(pair[0].raw_value)
+
+    def looked_lift(self, lift, difference, arm, slice_):
+        """The lift, from a fixed look's (or its pivot) and the difference after the looks."""
+        if not isinstance(lift, st.Pivot):
+            return self.looked(lift, arm, slice_)
+        if self.inference == "fixed":
+            return lift.estimate(lambda df: st.t_critical(self.alpha, df), difference.p, lift.df(0))
+        if self.inference == "bayesian":
+            own = difference.error ** 2
+            errors = (own, lift.errors[1] * own / lift.errors[0], lift.errors[2])
+            lift = dataclasses.replace(lift, difference=difference.value, errors=errors)
+            return lift.estimate(lambda _: st.z_of(self.alpha), difference.p)
+        critical = (difference.high - difference.low) / (2 * difference.error)
+        return lift.estimate(lambda _: critical, difference.p, rough=difference.rough)
 
     def metric(self, number, slice_, everyone):
         matrix = self.matrices[number]
@@ -465,37 +504,35 @@ class Report:
         except Unavailable:
             return None
 
-    def tested(self, matrix, slice_, pair, arm, scale):
-        """The estimate of one look."""
+    def tested(self, matrix, slice_, pair, arm):
+        """The difference of one look, and the lift by the delta method or its pivot."""
         metric = matrix.metric
-
-        def usual():
-            if scale == "absolute":
-                return st.difference(*pair, self.alpha)
-            return (st.fieller if self.lift == "fieller" else st.lift)(*pair, self.alpha)
-
         test = metric.get("test", "unpooled")
+        usual, lift = _or_why(st.difference, *pair, self.alpha), None
+        if self.lift == "delta":
+            lift = _or_why(st.lift, *pair, self.alpha)
+        else:
+            lift = _or_why(st.pivot, *pair)
         if test == "unpooled":
-            return usual()
+            return usual, lift
         counts = []
         for a in (self.control, arm):
             moments = slice_.moments(matrix, a)
             counts += [round(float(moments.sums[0])), moments.n]
         if test == "pooled":
-            pooled = st.pooled_difference(*counts, self.alpha)
-            return pooled if scale == "absolute" else dataclasses.replace(usual(), p=pooled.p)
-        p = st.fisher_p(*counts)
-        if scale == "relative":
-            return dataclasses.replace(usual(), p=p)
-        low, high = st.newcombe(*counts, self.alpha)
-        try:
-            error = usual().error
-        except Poor:
-            raise
-        except Unavailable:
+            found = _or_why(st.pooled_difference, *counts, self.alpha)
+        else:
+            if isinstance(usual, Poor):
+                raise usual
+            low, high = st.newcombe(*counts, self.alpha)
             error = (high - low) / (2 * st.z_of(self.alpha))
-        return st.Estimate(pair[1].value - pair[0].value, error, math.inf, low, high, p,
-                           1e-15).checked()
+            if not isinstance(usual, Unavailable):
+                error = usual.error
+            found = st.Estimate(pair[1].value - pair[0].value, error, math.inf, low, high,
+                                st.fisher_p(*counts), 1e-15).checked()
+        if isinstance(lift, st.Estimate) and not isinstance(found, Unavailable):
+            lift = dataclasses.replace(lift, p=found.p)
+        return found, lift
 
     def compare(self, matrix, slice_, arm, everyone, divisible):
         metric = matrix.metric
@@ -508,15 +545,14 @@ class Report:
             if everyone:
                 strata = self.strata(matrix, arm, pair)
         except Unavailable as reason:
-            fixed = {"absolute": reason, "relative": reason}
+            fixed = lift = reason
         else:
-            fixed = {}
-            for place, scale in enumerate(("absolute", "relative")):
-                try:
-                    fixed[scale] = strata[place] if strata else self.tested(
-                        matrix, slice_, pair, arm, scale)
-                except Unavailable as reason:
-                    fixed[scale] = reason
+            try:
+                fixed, lift = self.tested(matrix, slice_, pair, arm)
+            except Unavailable as reason:
+                fixed = lift = reason
+            if strata:
+                fixed, lift = strata[0], strata[1 if self.lift == "delta" else 2]
             if strata and not isinstance(reduction, Unsure):
                 try:
                     plain = st.difference(*pair, self.alpha)
@@ -525,18 +561,26 @@ class Report:
                 except Unavailable:
                     pass
         shown = {}
-        for scale, estimate in fixed.items():
-            try:
-                shown[scale] = (estimate if isinstance(estimate, Unavailable)
-                                else self.looked(estimate, arm, slice_))
-            except Unavailable as reason:
-                shown[scale] = reason
+        try:
+            if isinstance(fixed, Unavailable):
+                raise fixed
+            unit = self.unit(pair, lift)
+            shown["absolute"] = self.looked(fixed.times(1 / unit), arm, slice_).times(unit)
+        except Unavailable as reason:
+            shown["absolute"] = reason
+        try:
+            for known in (lift, shown["absolute"]):
+                if isinstance(known, Unavailable):
+                    raise known
+            shown["relative"] = self.looked_lift(lift, shown["absolute"], arm, slice_)
+        except Unavailable as reason:
+            shown["relative"] = reason
         ok = {s: not isinstance(e, Unavailable) for s, e in shown.items()}
         lift_holds = ok["relative"] and divisible and self.lift != "none"
         scale = "absolute" if ok["absolute"] and not lift_holds else "relative"
-        found = Comparison(self, matrix, arm, slice_, fixed, shown, scale, reduction)
+        found = Comparison(self, matrix, arm, slice_, (fixed, lift), shown, scale, reduction)
         found.non_inferiority = self.non_inferior(metric, pair, arm, slice_)
-        found.poor = any(isinstance(e, Poor) for e in [*fixed.values(), *shown.values()])
+        found.poor = any(isinstance(e, Poor) for e in [fixed, lift, *shown.values()])
         return found
 
     def non_inferior(self, metric, pair, arm, slice_):
@@ -547,7 +591,7 @@ class Report:
             distance = st.non_inferiority(*pair, margin, metric.get("direction", "increase"),
                                           self.alpha)
             if self.inference in ("fixed", "bayesian"):
-                p = st.upper(distance.value / distance.error)
+                p = distance.p / 2 if distance.value > 0 else 1 - distance.p / 2
                 return {"margin": margin, "p": _p(p, distance), "holds": p < self.alpha / 2}
             distance = self.looked(distance, arm, slice_)
         except Unavailable:
@@ -569,6 +613,15 @@ class Report:
         for comparison, p in zip(family, st.corrected([c.deciding().p for c in family],
                                                       self.correction)):
             comparison.p_adjusted = p
+
+    @staticmethod
+    def correct_differences(breakdowns):
+        found = [d for breakdown in breakdowns for d in breakdown.differences]
+        unsure = any(isinstance(d, Unsure) for d in found)
+        found = [d for d in found if not isinstance(d, Unsure)]
+        adjusted = st.corrected([d["p"].value for d in found], "holm")
+        for d, p in zip(found, adjusted):
+            d["p_adjusted"] = Unsure(st.POOR) if unsure else Near(p, len(found) * d["p"].atol)
 
     def breakdown(self, name):
         values = collections.defaultdict(list)
@@ -596,16 +649,24 @@ class Report:
     def differences(self, metric, arm, comparisons):
         if any(c.poor for c in comparisons):
             return [Unsure(st.POOR)]
-        known = [c.shown["absolute"] for c in comparisons
-                 if not isinstance(c.shown["absolute"], Unavailable)]
+        known = [c.fixed for c in comparisons if not isinstance(c.fixed[0], Unavailable)]
         if len(known) < 2:
             return []
-        q, df = st.heterogeneity([(e.value, e.error) for e in known])
+        differences = [e for e, _ in known]
+        scale = "absolute"
+        if self.lift == "fieller" and all(isinstance(lift, st.Pivot) for _, lift in known):
+            scale = "relative"
+            try:
+                q, df = st.spread_of_lifts([lift for _, lift in known])
+            except Poor:
+                return [Unsure(st.POOR)]
+        else:
+            q, df = st.heterogeneity([(e.value, e.error) for e in differences])
         noise = sum(2 * abs(e.value) * e.noise / e.error ** 2 + 1e-13 * (e.value / e.error) ** 2
-                    for e in known)
+                    for e in differences)
         p = st.chi_square_p(q, df)
-        return [{"metric": metric["name"], "arm": arm, "q": Near(q, noise), "df": df,
-                 "p": Near(p, noise)}]
+        return [{"metric": metric["name"], "arm": arm, "scale": scale, "q": Near(q, noise + 1e-12), "df": df,
+                 "p": Near(p, noise + 1e-12)}]
 
     # Days
 
@@ -623,8 +684,7 @@ class Report:
         slice_ = self.as_of(day, matrix)
         try:
             pair = self.figures(matrix, slice_, arm)
-            of = st.difference if comparison.scale == "absolute" else st.lift
-            fixed = of(*pair, self.alpha)
+            difference = st.difference(*pair, self.alpha)
         except Poor:
             return Unsure(st.POOR)
         except Unavailable:
@@ -634,14 +694,27 @@ class Report:
             planned = max(2, self.planned_today())
         users = slice_.users_of[self.control] + slice_.users_of[arm]
         try:
-            always = st.anytime(fixed, users, self.planned_of_pair(planned, arm), self.alpha)
+            planned = self.planned_of_pair(planned, arm)
+            always = st.anytime(difference, users, planned, self.alpha)
+            fixed, error = difference, difference.error
+            if comparison.scale == "relative" and self.lift == "delta":
+                fixed = st.lift(*pair, self.alpha)
+                always, error = st.anytime(fixed, users, planned, self.alpha), fixed.error
+            elif comparison.scale == "relative":
+                pivot = st.pivot(*pair)
+                critical = (always.high - always.low) / (2 * always.error)
+                fixed = pivot.estimate(lambda df: st.t_critical(self.alpha, df), difference.p)
+                always = pivot.estimate(lambda _: critical, always.p)
+                error = difference.error / pivot.base
+        except Poor:
+            return Unsure(st.POOR)
         except Unavailable:
             return None
         return {
             "control": pair[0].raw_value, "treatment": pair[1].raw_value,
             "effect": Near(fixed.value, fixed.noise), **_ends(fixed, "low", "high"),
             **_ends(always, "anytime_low", "anytime_high"),
-            "detectable": detectable(fixed, self.alpha),
+            "detectable": detectable(error, self.alpha),
         }
 
     def as_of(self, day, matrix):
@@ -742,11 +815,23 @@ class Comparison:
         self.fixed, self.shown, self.scale, self.reduction = fixed, shown, scale, reduction
         self.non_inferiority = None
         self.poor = self.family_poor = False
+        self.is_trusted = True
         found = self.deciding()
         self.p_adjusted = None if found is None else found.p
 
     def deciding(self):
         found = self.shown[self.scale]
+        return None if isinstance(found, Unavailable) else found
+
+    def decided_by(self, difference, delta=None):
+        """A difference in units of the scale that decides; of the delta method its own estimate."""
+        lift = self.fixed[1]
+        if self.scale == "absolute":
+            found = difference
+        elif isinstance(lift, st.Pivot):
+            found = difference if isinstance(difference, Unavailable) else difference.times(1 / lift.base)
+        else:
+            found = lift if delta is None else delta
         return None if isinstance(found, Unavailable) else found
 
     def unplanned(self):
@@ -756,6 +841,8 @@ class Comparison:
     def call(self):
         if self.deciding() is None:
             return "unavailable"
+        if not self.is_trusted:
+            return "untrusted"
         if not self.p_adjusted < self.owner.alpha or self.unplanned():
             return "inconclusive"
         rose = self.deciding().value > 0
@@ -776,8 +863,7 @@ class Comparison:
         if self.is_close():
             return Unsure("p is alpha")
         owner = self.owner
-        fixed = self.fixed[self.scale]
-        fixed = None if isinstance(fixed, Unavailable) else fixed
+        fixed = self.decided_by(self.fixed[0])
         found = self.deciding()
         adjusted = self.p_adjusted
         if adjusted is not None:
@@ -788,7 +874,7 @@ class Comparison:
             "unplanned_look": self.unplanned(),
             "absolute": estimate_json(self.shown["absolute"]),
             "relative": estimate_json(self.shown["relative"]),
-            "detectable": None if fixed is None else detectable(fixed, owner.alpha),
+            "detectable": None if fixed is None else detectable(fixed.error, owner.alpha),
             "variance_reduction": self.reduction if isinstance(self.reduction, (Unsure, type(None)))
                                   else Near(self.reduction, 1e-9),
             "impact": self.impact(), "non_inferiority": self.non_inferiority, "belief": None,
@@ -797,6 +883,7 @@ class Comparison:
         if self.family_poor:
             result["p_adjusted"] = result["call"] = Unsure(st.POOR)
         if owner.inference == "bayesian" and found is not None:
+            found = self.decided_by(self.shown["absolute"], self.shown["relative"])
             noise = found.noise
             known = st.belief(found, self.matrix.metric.get("direction", "increase"))
             result["belief"] = {
@@ -817,14 +904,14 @@ class Comparison:
                 "high": Near(found.high * units, wide * units)}
 
 
-def detectable(estimate, alpha):
-    return (st.z_of(alpha) + st.z_of(0.4)) * estimate.error
+def detectable(error, alpha):
+    return (st.z_of(alpha) + st.z_of(0.4)) * error
 
 
 def further(estimate, alpha):
     if estimate is None or estimate.value == 0:
         return None if estimate is None else OneOf((None,), estimate.noise)
-    effort = (detectable(estimate, alpha) / estimate.value) ** 2
+    effort = (detectable(estimate.error, alpha) / estimate.value) ** 2
     if abs(estimate.value) <= 1e6 * estimate.noise:
         return Unsure("an effect of 0 but for rounding")
     return Near(max(0.0, effort - 1), effort * 2 * estimate.noise / abs(estimate.value)
@@ -839,6 +926,15 @@ def estimate_json(found):
             "p": _p(found.p, found)}
 
 
+def _or_why(of, *args):
+    try:
+        return of(*args)
+    except Poor:
+        raise
+    except Unavailable as reason:
+        return reason
+
+
 def _ends(found, low, high):
     wide = 1e-9 * max(abs(found.value), found.high - found.low) + found.noise
     return {low: Near(found.low, wide), high: Near(found.high, wide)}
@@ -847,7 +943,7 @@ def _ends(found, low, high):
 def _p(p, found):
     """A p-value moves with z = value / error."""
     z = found.value / found.error
-    return Near(p, 2 * found.noise / found.error + p * z * z * 1e-13)
+    return Near(p, 2 * found.noise / found.error + p * z * z * 1e-13 + found.rough * p)
 
 
 def _finite(value):

@@ -17,7 +17,7 @@ import functools
 import math
 
 import numpy as np
-from scipy import special
+from scipy import interpolate, special
 
 # Beyond this loss of digits a figure is noise in any double arithmetic.
 CONDITION_MAX = 1e5
@@ -329,6 +329,12 @@ class Estimate:
     high: float
     p: float
     noise: float = 0.0  # what rounding may move `value` by
+    rough: float = 0.0  # share of p that Uplake may be off by, where it interpolates
+
+    def times(self, factor):
+        return dataclasses.replace(
+            self, value=self.value * factor, error=self.error * factor, low=self.low * factor,
+            high=self.high * factor, noise=self.noise * factor)
 
     def checked(self):
         if self.error == 0:
@@ -389,23 +395,76 @@ def lift(control, treatment, alpha):
                    welch_df(control, treatment), alpha, noise / abs(base))
 
 
-def fieller(control, treatment, alpha):
-    """lift.md: the set of lifts that a test of m2 - (1 + L) m1 = 0 does not reject."""
-    delta = lift(control, treatment, alpha)
-    z = z_of(alpha)
-    base = control.value
-    a, b = control.squared_error(), treatment.squared_error()
-    g = z * z * a / (base * base)
-    if abs(g - 1) < 1e-3:
-        raise Poor
-    if g >= 1:
+@dataclasses.dataclass(frozen=True)
+class Pivot:
+    """lift.md: `difference - L base` and its squared error, for every lift L."""
+
+    difference: float
+    base: float
+    errors: tuple  # own + 2 L shared + L^2 of_base
+    of_control: tuple  # the same of one arm, for the degrees of freedom
+    of_treatment: float
+    sizes: tuple
+    noise: float
+
+    def squared_error(self, lift):
+        parts = [self.errors[0], 2 * lift * self.errors[1], lift * lift * self.errors[2]]
+        if max(map(abs, parts)) > CONDITION_MAX * sum(parts):
+            raise Poor
+        return sum(parts)
+
+    def df(self, lift):
+        own, shared, of_base = self.of_control
+        a, b = own + 2 * lift * shared + lift * lift * of_base, self.of_treatment
+        return (a + b) ** 2 / (a * a / (self.sizes[0] - 1) + b * b / (self.sizes[1] - 1))
+
+    def estimate(self, critical, p, df=math.inf, rough=0.0):
+        """All lifts whose distance is at most `critical`, of their degrees of freedom, errors."""
+        value = self.difference / self.base
+        error = math.sqrt(self.squared_error(value)) / self.base
+        # Far away, near, and where the ends are looked for: is the base told from 0 in all alike?
+        strong = {self.base > critical(self.df(lift)) * math.sqrt(self.errors[2])
+                  for lift in (0, value, value - 3 * error, value + 3 * error, 1e9, -1e9)}
+        told = self.base / (critical(self.df(0)) * math.sqrt(self.errors[2])) if self.errors[2] else 2
+        if len(strong) > 1 or abs(told - 1) < 1e-2:
+            raise Poor
+        if strong == {False}:
+            raise Unavailable("zero_control_mean")
+
+        def rejected(lift):
+            distance = abs(self.difference - lift * self.base)
+            return distance > critical(self.df(lift)) * math.sqrt(self.squared_error(lift))
+
+        ends = []
+        for step in (-error, error):
+            inside, outside = value, value + step
+            while not rejected(outside):
+                inside, outside = outside, outside + step
+                step *= 1.5
+                if not math.isfinite(outside):
+                    raise Poor
+            for _ in range(200):
+                middle = (inside + outside) / 2
+                inside, outside = (inside, middle) if rejected(middle) else (middle, outside)
+            ends.append((inside + outside) / 2)
+        return Estimate(value, error, df, *ends, p, self.noise / self.base, rough).checked()
+
+
+def pivot(control, treatment):
+    noise = _checked_pair(control, treatment)
+    of_control = tuple(v / control.n for v in (control.variance, control.raw_covariance, control.raw_variance))
+    return _upright(treatment.value - control.value, control.raw_value,
+                    (of_control[0] + treatment.squared_error(), *of_control[1:]), control, treatment, noise)
+
+
+def _upright(difference, base, errors, control, treatment, noise):
+    if base == 0:
         raise Unavailable("zero_control_mean")
-    r = treatment.value / base
-    half = z / base * math.sqrt(b * (1 - g) + r * r * a)
-    ends = sorted(math.copysign(1, base) * ((r + sign * half) / (1 - g) - 1) for sign in (-1, 1))
-    score = (treatment.value - base) / math.sqrt(a + b)
-    return dataclasses.replace(delta, low=ends[0], high=ends[1], df=math.inf,
-                               p=2 * upper(abs(score))).checked()
+    sign = math.copysign(1, base)
+    of_control = (control.variance / control.n, sign * control.raw_covariance / control.n,
+                  control.raw_variance / control.n)
+    return Pivot(difference, abs(base), (errors[0], sign * errors[1], errors[2]), of_control,
+                 treatment.squared_error(), (control.n, treatment.n), noise)
 
 
 def pooled_difference(a, n, b, m, alpha):
@@ -445,8 +504,9 @@ def non_inferiority(control, treatment, margin, direction, alpha):
     """non-inferiority.md: the distance from the margin, on the good side above 0."""
     noise = _checked_pair(control, treatment)
     kept, sign = (1 - margin, 1) if direction == "increase" else (1 + margin, -1)
-    error = math.sqrt(treatment.squared_error() + kept * kept * control.squared_error())
-    return normal(sign * (treatment.value - kept * control.value), error, alpha, noise)
+    a, b = kept * kept * control.squared_error(), treatment.squared_error()
+    df = (a + b) ** 2 / (a * a / (control.n - 1) + b * b / (treatment.n - 1))
+    return student(sign * (treatment.value - kept * control.value), math.sqrt(a + b), df, alpha, noise)
 
 
 # Quantiles (quantiles.md)
@@ -490,7 +550,7 @@ def quantile_figure(values, level, clusters):
 
 
 def stratified(strata, overall, alpha):
-    """Difference and lift (or why there is none) of pairs of figures."""
+    """Difference, lift by the delta method and pivot (or why there is none) of pairs of figures."""
     sizes = [control.n + treatment.n for control, treatment in strata]
     total = sum(sizes)
 
@@ -513,7 +573,7 @@ def stratified(strata, overall, alpha):
     absolute = student(mean(gap), math.sqrt(variance(spread, gap)), df, alpha, noise)
     base = mean(lambda c, t: c.raw_value)
     if base == 0:
-        return absolute, Unavailable("zero_control_mean")
+        return absolute, Unavailable("zero_control_mean"), Unavailable("zero_control_mean")
     change = mean(lambda c, t: t.raw_value) / base - 1
 
     def spread_of_lift(c, t):
@@ -522,12 +582,22 @@ def stratified(strata, overall, alpha):
 
     error = math.sqrt(variance(spread_of_lift, lambda c, t: gap(c, t) - change * c.raw_value))
     if abs(base) < 1e-6 * mean(lambda c, t: abs(c.raw_value)):
-        return absolute, Poor()
+        return absolute, Poor(), Poor()
+
+    def at(change):
+        """The squared error of `difference - change * base`, which is a square in `change`."""
+        def within(c, t):
+            return spread(c, t) + 2 * change * c.raw_covariance / c.n + change ** 2 * c.raw_variance / c.n
+        return variance(within, lambda c, t: gap(c, t) - change * c.raw_value)
+
+    own, up, down = at(0), at(1), at(-1)
+    errors = (own, (up - down) / 4, (up + down) / 2 - own)
+    of_lift = _upright(mean(gap), base, errors, *overall, noise)
     try:
         return absolute, student(mean(gap) / abs(base), error / abs(base), df, alpha,
-                                 noise / abs(base))
+                                 noise / abs(base)), of_lift
     except Unavailable as reason:
-        return absolute, reason
+        return absolute, reason, of_lift
 
 
 # Looking early (looking-early.md)
@@ -546,12 +616,33 @@ def anytime(estimate, users, planned, alpha):
                                high=estimate.value + half, p=p).checked()
 
 
-def at_look(estimate, critical, alpha):
-    """p is scaled so that it passes alpha exactly when the interval leaves 0."""
-    half = critical * estimate.error
-    p = min(1.0, upper(abs(estimate.value / estimate.error)) * alpha / upper(critical))
+def at_look(estimate, fractions, alpha):
+    """p is the least level at which the test rejects at its last look."""
+    half = critical_values(fractions, alpha)[-1] * estimate.error
+    p = p_at_look(fractions, abs(estimate.value / estimate.error))
     return dataclasses.replace(estimate, df=math.inf, low=estimate.value - half,
-                               high=estimate.value + half, p=p).checked()
+                               high=estimate.value + half, p=p,
+                               rough=3e-4 if p < 0.3 else 3e-3).checked()
+
+
+def p_at_look(fractions, z):
+    last, before = fractions[-1], fractions[-2] if len(fractions) > 1 else 0
+    alone = 2 * upper(z) / (last * last - before * before)
+    if len(fractions) == 1:
+        return min(1.0, alone)
+    spline, low, high = p_curve(fractions)
+    return min(1.0, alone * math.exp(float(spline(min(max(z, low), high)))))
+
+
+@functools.lru_cache(200)
+def p_curve(fractions):
+    """Logarithms of level over what the last look alone would spend at its critical value."""
+    last, before = fractions[-1], fractions[-2]
+    levels = [0.98, 0.95, *np.linspace(0.9, 0.1, 17), *np.geomspace(0.07, 1e-11, 24)]
+    points = sorted((critical_values(fractions, level)[-1], level) for level in levels)
+    found = [math.log(level * (last * last - before * before) / (2 * upper(z))) for z, level in points]
+    places = [z for z, _ in points]
+    return interpolate.CubicSpline(places, found), places[0], places[-1]
 
 
 @functools.lru_cache(1)
@@ -584,13 +675,13 @@ def critical_values(fractions, alpha):
     return tuple(found)
 
 
-def todays_look(users, planned, looks, alpha):
-    """The critical value, and whether a look was planned at today's users."""
+def todays_look(users, planned, looks):
+    """The fractions of the looks up to today's, and whether one was planned at today's users."""
     now = min(1.0, max(users, 1) / planned)
     planned_looks = [k / looks for k in range(1, looks + 1)]
     near = any(abs(look - now) <= 0.02 for look in planned_looks)
     earlier = [look for look in planned_looks if look < now * (1 - 1e-9)]
-    return critical_values((*earlier, now), alpha)[-1], near
+    return (*earlier, now), near
 
 
 # Belief (belief.md)
@@ -662,6 +753,19 @@ def sequential_ratio_p(counts, shares):
                    for n, s in used)
     evidence += special.gammaln(100) - special.gammaln(100 + sum(n for n, _ in used))
     return min(1.0, math.exp(-float(evidence)))
+
+
+def spread_of_lifts(pivots):
+    """The least sum of squared distances from one lift, and its degrees of freedom."""
+    def total(lift):
+        return sum((p.difference - lift * p.base) ** 2 / p.squared_error(lift) for p in pivots)
+
+    lift = 0.0
+    for _ in range(300):
+        weights = [p.base / p.squared_error(lift) for p in pivots]
+        lift = (sum(w * p.difference for w, p in zip(weights, pivots))
+                / sum(w * p.base for w, p in zip(weights, pivots)))
+    return total(lift), len(pivots) - 1
 
 
 def heterogeneity(estimates):

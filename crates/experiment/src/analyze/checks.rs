@@ -36,23 +36,26 @@ impl Analysis<'_> {
         unknown.truncate(MAX_UNKNOWN_VARIANTS);
         // Users of a cluster come together, so only whole clusters can be counted.
         let of_users = !matches!(self.experiment.exposures.unit, Unit::Cluster { .. });
-        let counts = |counts: Vec<(String, Vec<u64>)>| -> Vec<DimensionAlarm> {
-            if !of_users {
-                return Vec::new();
-            }
-            let level = SRM_ALARM_P / counts.len().max(1) as f64;
-            let alarm = |(value, users): (String, Vec<u64>)| {
-                let ratio = sample_ratio(&users, &shares).ok()?;
-                let is_expected = |users: &f64| *users == 0.0 || *users >= EXPECTED_MIN;
-                let counts =
-                    ratio.expected.iter().all(is_expected) || ratio.chi_square.is_infinite();
-                (counts && ratio.p < level).then_some(DimensionAlarm { value, p: ratio.p })
+        let counts =
+            |dimension: Option<&str>, counts: Vec<(String, Vec<u64>)>| -> Vec<DimensionAlarm> {
+                if !of_users {
+                    return Vec::new();
+                }
+                let level = SRM_ALARM_P / counts.len().max(1) as f64;
+                let alarm = |(value, users): (String, Vec<u64>)| {
+                    let ratio = sample_ratio(&users, &shares).ok()?;
+                    let is_expected = |users: &f64| *users == 0.0 || *users >= EXPECTED_MIN;
+                    let counts =
+                        ratio.expected.iter().all(is_expected) || ratio.chi_square.is_infinite();
+                    let dimension = dimension.map(str::to_owned);
+                    let alarm = DimensionAlarm { dimension, value, p: ratio.p };
+                    (counts && ratio.p < level).then_some(alarm)
+                };
+                counts.into_iter().filter_map(alarm).collect()
             };
-            counts.into_iter().filter_map(alarm).collect()
-        };
         let values = |breakdown: &Breakdown| {
-            let rows = breakdown.rows.iter();
-            counts(rows.map(|row| (row.value.clone(), row.users.clone())).collect())
+            let rows = breakdown.rows.iter().map(|row| (row.value.clone(), row.users.clone()));
+            counts(Some(&breakdown.dimension), rows.collect())
         };
         let days = self.first_exposures().into_iter().map(|day| (day.day, day.users));
         Health {
@@ -60,7 +63,7 @@ impl Analysis<'_> {
             users_in_many_variants: self.table.users_in_many_variants,
             unknown_variants: unknown,
             sample_ratio_alarms: breakdowns.iter().flat_map(values).collect(),
-            sample_ratio_days: counts(days.collect()),
+            sample_ratio_days: counts(None, days.collect()),
             balance: self.check_balance(),
             missing_days: self.missing_days(),
             users_assigned_otherwise: self.table.users_assigned_otherwise,

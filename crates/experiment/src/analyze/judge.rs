@@ -5,15 +5,15 @@
 
 use std::borrow::Cow;
 
-use crate::bayes::posterior;
+use crate::bayes::{Prior, posterior};
 use crate::cuped;
 use crate::definition::{
     Direction, Experiment, Inference, Lift, Metric, MetricKind, ProportionTest, Shape, Unit,
 };
-use crate::distribution::{normal_isf, normal_sf};
+use crate::distribution::{NearTIsf, normal_isf, normal_sf};
 use crate::effect::{
-    ArmFigure, Estimate, Margin, Side, StatsError, absolute, non_inferiority, non_inferiority_p,
-    relative, relative_fieller,
+    ArmFigure, Estimate, Margin, Pivot, Side, StatsError, absolute, non_inferiority,
+    non_inferiority_p, relative,
 };
 use crate::format;
 use crate::moments::Moments;
@@ -24,7 +24,7 @@ use crate::query::QuantileCell;
 use crate::report::{
     ArmMoments, ArmValue, Belief, Call, Comparison, Impact, MetricReport, NonInferiority, Scale,
 };
-use crate::sequential::{Sides, confidence_sequence, group_sequential_bounds};
+use crate::sequential::{SequentialP, Sides, confidence_sequence, group_sequential_bounds};
 use crate::stratify::{Stratified, Stratum, post_stratify};
 
 /// Chance of being found that makes an effect "detectable", the usual 80 %.
@@ -98,10 +98,11 @@ impl<'e> View<'e> {
 }
 
 /// Today's look of a group sequential test.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Today {
     /// Critical |z|.
     critical: f64,
+    p: SequentialP,
     /// Users are near one of the planned looks. In between nothing may be called: a plan of four
     /// looks that is read every day rejects 6.7 % of A/A tests.
     planned: bool,
@@ -120,7 +121,8 @@ impl Today {
         fractions.retain(|fraction| *fraction < now * (1.0 - 1e-9));
         fractions.push(now);
         let bounds = group_sequential_bounds(&fractions, alpha, Sides::Two)?;
-        Ok(Self { critical: bounds[bounds.len() - 1], planned })
+        let p = SequentialP::new(&fractions, alpha)?;
+        Ok(Self { critical: bounds[bounds.len() - 1], p, planned })
     }
 }
 
@@ -335,7 +337,7 @@ fn baseline_notes(
     comparisons: &[Comparison],
     strength: f64,
 ) -> Vec<String> {
-    if strength >= STRONG_BASELINE || comparisons.iter().all(|c| c.relative.is_err()) {
+    if strength >= STRONG_BASELINE {
         return Vec::new();
     }
     let note = |comparison: &Comparison| {
@@ -402,15 +404,14 @@ fn compare(
         Ok(figures) if !data.strata.is_empty() => stratified(view, metric, data, arm, figures),
         _ => None,
     };
-    let fixed = |scale: Scale| -> Result<Estimate, StatsError> {
-        let figures = figures.as_ref().map_err(|error| *error)?;
-        match &strata {
-            Some(strata) if scale == Scale::Absolute => Ok(strata.absolute),
-            Some(strata) => strata.relative,
-            None => tested(view, metric, figures, pair, scale),
-        }
-    };
-    let estimates = [fixed(Scale::Absolute), fixed(Scale::Relative)];
+    let fixed = figures.as_ref().map_err(|error| *error).and_then(|figures| match &strata {
+        Some(strata) => Ok(strata.absolute),
+        None => tested(view, metric, figures, pair),
+    });
+    let lift = figures.as_ref().map_err(|error| *error).and_then(|figures| match &strata {
+        Some(strata) => FixedLift::of_strata(view, strata),
+        None => FixedLift::of(view, figures, fixed.ok().filter(|_| is_tested(metric))),
+    });
     if let (Some(strata), Ok(figures)) = (&strata, &figures)
         && let Ok(plain) = absolute(&figures.control, &figures.treatment, alpha)
     {
@@ -419,11 +420,17 @@ fn compare(
         reduction = Some(1.0 - kept * (strata.absolute.error / plain.error).powi(2));
     }
     let looks = Looks::of(view, arm, pair[0].users + pair[1].users, data.share);
-    let [absolute, relative] =
-        estimates.map(|estimate| looks.and_then(|looks| looks.apply(view, estimate?)));
+    let unit = belief_unit(view, &figures, lift);
+    let absolute =
+        looks.and_then(|looks| Ok(looks.apply(view, fixed?.times(1.0 / unit?))?.times(unit?)));
+    let relative = looks.and_then(|looks| lift?.looked_at(view, looks, absolute?));
     let lift_holds = relative.is_ok() && divisible && view.experiment.lift != Lift::None;
     let scale = if absolute.is_ok() && !lift_holds { Scale::Absolute } else { Scale::Relative };
-    let deciding = if scale == Scale::Absolute { estimates[0] } else { estimates[1] };
+    // What a fixed look decides by, on that scale.
+    let deciding = match scale {
+        Scale::Absolute => fixed,
+        Scale::Relative => fixed.and_then(|fixed| Ok(lift?.decided_by(fixed))),
+    };
     let mut comparison = Comparison {
         arm,
         absolute,
@@ -447,9 +454,17 @@ fn compare(
                 further_users_factor(&estimate, estimate.value, alpha, DETECTION_RATE).ok()?;
             Some(factor.max(0.0)).filter(|factor| factor.is_finite())
         }),
+        fixed: fixed.ok().map(|fixed| (fixed, lift.ok().and_then(FixedLift::pivot))),
     };
-    if let (Inference::Bayesian { prior }, Ok(estimate)) = (view.inference, deciding) {
-        comparison.belief = posterior(&estimate, prior, alpha).ok().map(|belief| {
+    if matches!(view.inference, Inference::Bayesian { .. }) {
+        // The belief about what decides, which has the posterior's mean and deviation.
+        let after = match (scale, lift) {
+            (Scale::Relative, Ok(FixedLift::Delta(_))) => relative,
+            (Scale::Relative, _) => absolute.and_then(|after| Ok(lift?.decided_by(after))),
+            (Scale::Absolute, _) => absolute,
+        };
+        let belief = after.and_then(|after| posterior(&after, Prior::Flat, alpha));
+        comparison.belief = belief.ok().map(|belief| {
             let up = metric.direction == Direction::Increase;
             let (win, lose) = (belief.chance_to_win, normal_sf(belief.mean / belief.deviation));
             let (arm, control) = (belief.risk_of_treatment, belief.risk_of_control);
@@ -468,24 +483,22 @@ fn compare(
     comparison
 }
 
-/// The estimate of a fixed look, by the test the metric asks for.
+/// Has the metric a test of shares, whose p-value is not that of its difference and error?
+fn is_tested(metric: &Metric) -> bool {
+    metric.kind.shape() == Shape::Proportion && metric.test != ProportionTest::Unpooled
+}
+
+/// The difference of a fixed look, by the test the metric asks for.
 fn tested(
     view: &View<'_>,
     metric: &Metric,
     figures: &Figures,
     pair: [ArmData<'_>; 2],
-    scale: Scale,
 ) -> Result<Estimate, StatsError> {
     let alpha = view.experiment.alpha;
     let (control, treatment) = (&figures.control, &figures.treatment);
-    let plain = match scale {
-        Scale::Absolute => absolute(control, treatment, alpha),
-        Scale::Relative if view.experiment.lift == Lift::Fieller => {
-            relative_fieller(control, treatment, alpha)
-        }
-        Scale::Relative => relative(control, treatment, alpha),
-    };
-    if metric.kind.shape() != Shape::Proportion || metric.test == ProportionTest::Unpooled {
+    let plain = absolute(control, treatment, alpha);
+    if !is_tested(metric) {
         return plain;
     }
     let tally = |arm: ArmData<'_>| Tally {
@@ -493,20 +506,108 @@ fn tested(
         users: arm.moments.count(),
     };
     let (a, b) = (tally(pair[0]), tally(pair[1]));
-    match (metric.test, scale) {
-        (ProportionTest::Pooled, Scale::Absolute) => pooled_z(a, b, alpha),
-        (ProportionTest::Pooled, Scale::Relative) => {
-            Ok(Estimate { p: pooled_z(a, b, alpha)?.p, ..plain? })
+    if metric.test == ProportionTest::Pooled {
+        return pooled_z(a, b, alpha);
+    }
+    let p = fisher_exact(a, b)?;
+    let (low, high) = newcombe(a, b, alpha)?;
+    // Where nobody or everybody converts there is no plain error, but an exact answer.
+    let value = treatment.value - control.value;
+    let error = plain.map_or((high - low) / (2.0 * normal_isf(alpha / 2.0)), |e| e.error);
+    Estimate { value, error, df: f64::INFINITY, low, high, p }.checked()
+}
+
+/// A lift of a fixed look.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FixedLift {
+    Delta(Estimate),
+    Pivot(Pivot),
+}
+
+impl FixedLift {
+    /// `tested`: the difference, if its p-value is that of a test of its own.
+    pub(super) fn of(
+        view: &View<'_>,
+        figures: &Figures,
+        tested: Option<Estimate>,
+    ) -> Result<Self, StatsError> {
+        let (control, treatment) = (&figures.control, &figures.treatment);
+        if view.experiment.lift != Lift::Delta {
+            return Ok(Self::Pivot(Pivot::of(control, treatment)?));
         }
-        (_, Scale::Absolute) => {
-            let p = fisher_exact(a, b)?;
-            let (low, high) = newcombe(a, b, alpha)?;
-            // Where nobody or everybody converts there is no plain error, but an exact answer.
-            let value = treatment.value - control.value;
-            let error = plain.map_or((high - low) / (2.0 * normal_isf(alpha / 2.0)), |e| e.error);
-            Estimate { value, error, df: f64::INFINITY, low, high, p }.checked()
+        let lift = relative(control, treatment, view.experiment.alpha)?;
+        Ok(Self::Delta(Estimate { p: tested.map_or(lift.p, |tested| tested.p), ..lift }))
+    }
+
+    fn pivot(self) -> Option<Pivot> {
+        match self {
+            Self::Delta(_) => None,
+            Self::Pivot(pivot) => Some(pivot),
         }
-        (_, Scale::Relative) => Ok(Estimate { p: fisher_exact(a, b)?, ..plain? }),
+    }
+
+    fn of_strata(view: &View<'_>, strata: &Stratified) -> Result<Self, StatsError> {
+        match view.experiment.lift {
+            Lift::Delta => strata.relative.map(Self::Delta),
+            Lift::Fieller | Lift::None => strata.pivot.map(Self::Pivot),
+        }
+    }
+
+    /// The lift after the looks; `absolute` is the difference after them.
+    pub(super) fn looked_at(
+        self,
+        view: &View<'_>,
+        looks: Looks,
+        absolute: Estimate,
+    ) -> Result<Estimate, StatsError> {
+        let alpha = view.experiment.alpha;
+        let pivot = match self {
+            Self::Delta(estimate) => return looks.apply(view, estimate),
+            Self::Pivot(pivot) => pivot,
+        };
+        match looks {
+            Looks::Fixed => {
+                let critical = NearTIsf::new(alpha / 2.0, pivot.df());
+                pivot.estimate(|df| critical.at(df), absolute.p)
+            }
+            Looks::Anytime { .. } | Looks::GroupSequential { .. } => {
+                let critical = (absolute.high - absolute.low) / (2.0 * absolute.error);
+                let estimate = pivot.estimate(|_| critical, absolute.p)?;
+                Ok(Estimate { df: f64::INFINITY, ..estimate })
+            }
+            Looks::Bayesian => {
+                let belief = pivot.with_difference(absolute.value, absolute.error.powi(2));
+                let estimate = belief.estimate(|_| normal_isf(alpha / 2.0), absolute.p)?;
+                Ok(Estimate { df: f64::INFINITY, ..estimate })
+            }
+        }
+    }
+
+    /// What decides whether there is a lift, as a lift: the difference, in units of the base.
+    pub(super) fn decided_by(self, fixed: Estimate) -> Estimate {
+        match self {
+            Self::Delta(estimate) => estimate,
+            Self::Pivot(pivot) => fixed.times(1.0 / pivot.base()),
+        }
+    }
+}
+
+/// What a prior of lifts is to be multiplied by to be one of differences.
+fn belief_unit(
+    view: &View<'_>,
+    figures: &Result<Figures, StatsError>,
+    lift: Result<FixedLift, StatsError>,
+) -> Result<f64, StatsError> {
+    let is_of_lifts = view.experiment.lift != Lift::None
+        && matches!(view.inference, Inference::Bayesian { prior: Prior::Normal { .. } });
+    if !is_of_lifts {
+        return Ok(1.0);
+    }
+    match lift? {
+        FixedLift::Pivot(pivot) => Ok(pivot.base()),
+        FixedLift::Delta(_) => {
+            figures.as_ref().map(|figures| figures.control.raw_value.abs()).map_err(|error| *error)
+        }
     }
 }
 
@@ -518,9 +619,9 @@ pub(super) enum Looks {
         users: u64,
         planned: u64,
     },
-    /// Critical |z| at this look.
+    /// Today's look at this arm.
     GroupSequential {
-        critical: f64,
+        arm: usize,
     },
     Bayesian,
 }
@@ -547,7 +648,8 @@ impl Looks {
             }
             // Who is looked at in part was as often looked at as everyone.
             Inference::GroupSequential { .. } => {
-                Self::GroupSequential { critical: view.today[arm]?.critical }
+                view.today[arm].as_ref().map_err(|error| *error)?;
+                Self::GroupSequential { arm }
             }
         })
     }
@@ -562,11 +664,10 @@ impl Looks {
                 let (low, high, p) = (always.low, always.high, always.p);
                 Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
             }
-            Self::GroupSequential { critical } => {
-                let half = critical * estimate.error;
-                let nominal = 2.0 * normal_sf((estimate.value / estimate.error).abs());
-                // Below alpha exactly when |z| passes the bound.
-                let p = (nominal * alpha / (2.0 * normal_sf(critical))).min(1.0);
+            Self::GroupSequential { arm } => {
+                let today = view.today[arm].as_ref().map_err(|error| *error)?;
+                let half = today.critical * estimate.error;
+                let p = today.p.p((estimate.value / estimate.error).abs());
                 let (low, high) = (estimate.value - half, estimate.value + half);
                 Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
             }

@@ -48,8 +48,8 @@ pub(super) fn of(view: &View<'_>, metric: &Metric, stratified: bool, scale: Scal
     parts.push(test.into());
     if scale == Scale::Relative {
         parts.push(match experiment.lift {
-            Lift::Fieller if once && !stratified => "lift by Fieller's interval".into(),
-            _ => "lift by the delta method".into(),
+            Lift::Delta => "lift by the delta method".into(),
+            Lift::Fieller | Lift::None => "lift by Fieller's interval".into(),
         });
     }
     parts.push(match view.inference {

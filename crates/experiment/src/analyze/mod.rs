@@ -24,11 +24,13 @@ use crate::moments::Moments;
 use crate::multiplicity::{benjamini_hochberg, holm};
 use crate::query::{Cell, MomentsQuery, MomentsTable, QuantileCell, find_metric};
 use crate::report::{
-    Alternative, Arm, Comparison, Day, Funnel, FunnelStep, MetricReport, Report, SCHEMA,
+    Alternative, Arm, Breakdown, Call, Comparison, Day, Funnel, FunnelStep, Health, MetricReport,
+    Report, SCHEMA,
 };
 use crate::verdict;
 use judge::{ArmData, MetricData, View, compare_all, judge_metric, set_call};
 
+use breakdown::correct_differences;
 pub use breakdown::{MAX_BREAKDOWN_ROWS, OTHERS, values_put_together};
 
 /// The engine's answer does not fit the question: a bug, or moments of another query.
@@ -149,6 +151,7 @@ pub fn alternatives(
     let users = &analysis.total.users;
     let watched = View::anytime(experiment.inference, users);
     let has_cuped = analysis.metrics.iter().any(|metric| metric.cuped.is_some());
+    let is_off = analysis.check_health(&[]).sample_ratio.alarm;
     let mut found = Vec::new();
     for baseline in 0..experiment.variants.len() {
         for cuped in [true, false] {
@@ -158,12 +161,11 @@ pub fn alternatives(
                 }
                 let inference = if anytime { watched } else { Inference::Fixed };
                 let view = View::new(experiment, baseline, cuped, inference, users);
-                found.push(Alternative {
-                    baseline,
-                    cuped,
-                    anytime,
-                    comparisons: analysis.compare_goals_and_guardrails(&view),
-                });
+                let mut comparisons = analysis.compare_goals_and_guardrails(&view);
+                if is_off {
+                    comparisons.iter_mut().flatten().for_each(not_called);
+                }
+                found.push(Alternative { baseline, cuped, anytime, comparisons });
             }
         }
     }
@@ -208,8 +210,10 @@ impl<'a> Analysis<'a> {
         for (dimension, values) in self.by_value.iter().enumerate() {
             breakdowns.push(self.break_down(&view, dimension, values));
         }
+        correct_differences(&mut breakdowns);
         let days = self.add_series(&view, &mut results);
         let health = self.check_health(&breakdowns);
+        distrust(&health, &mut results, &mut breakdowns);
         let arms = self.arms();
         let first_exposures = self.first_exposures();
         let verdict = verdict::decide(experiment, &arms, &health, &results, first_exposures.len());
@@ -441,6 +445,28 @@ fn correct_family<'c>(
     };
     for ((direction, comparison), adjusted) in family.iter_mut().zip(adjusted) {
         set_call(comparison, Some(adjusted), *direction, experiment.alpha);
+    }
+}
+
+/// Where users did not fall into the arms as planned nothing is called: for everyone, or for a dimension's value.
+fn distrust(health: &Health, metrics: &mut [MetricReport], breakdowns: &mut [Breakdown]) {
+    if health.sample_ratio.alarm {
+        metrics.iter_mut().flat_map(|metric| &mut metric.comparisons).for_each(not_called);
+    }
+    for Breakdown { dimension, rows, .. } in breakdowns {
+        let is_off = |value: &str| {
+            health.sample_ratio.alarm
+                || health.sample_ratio_alarms.iter().any(|alarm| alarm.is_of(dimension, value))
+        };
+        for row in rows.iter_mut().filter(|row| is_off(&row.value)) {
+            row.metrics.iter_mut().flat_map(|metric| &mut metric.comparisons).for_each(not_called);
+        }
+    }
+}
+
+fn not_called(comparison: &mut Comparison) {
+    if comparison.call != Call::Unavailable {
+        comparison.call = Call::Untrusted;
     }
 }
 

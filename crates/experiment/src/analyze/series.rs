@@ -1,9 +1,9 @@
 //! Every metric as of the end of every day.
 
-use super::judge::{Looks, View, detectable, figures, shape};
+use super::judge::{FixedLift, Looks, View, detectable, figures, shape};
 use super::{Analysis, Slice, slices};
 use crate::definition::{Metric, Shape};
-use crate::effect::{absolute, relative};
+use crate::effect::absolute;
 use crate::report::{MetricReport, Point, Scale, Series};
 
 impl Analysis<'_> {
@@ -52,13 +52,20 @@ fn point(
     let pair = [day.arm(anytime.baseline, index, None), day.arm(arm, index, None)];
     let figures = figures(anytime, metric, pair).ok()?;
     let (control, treatment) = (&figures.control, &figures.treatment);
-    let fixed = match scale {
-        Scale::Absolute => absolute(control, treatment, alpha),
-        Scale::Relative => relative(control, treatment, alpha),
-    }
-    .ok()?;
+    let difference = absolute(control, treatment, alpha).ok()?;
     let looks = Looks::of(anytime, arm, pair[0].users + pair[1].users, 1.0).ok()?;
-    let always = looks.apply(anytime, fixed).ok()?;
+    let always = looks.apply(anytime, difference).ok()?;
+    let (fixed, always, error) = match scale {
+        Scale::Absolute => (difference, always, difference.error),
+        Scale::Relative => {
+            let lift = FixedLift::of(anytime, &figures, None).ok()?;
+            (
+                lift.looked_at(anytime, Looks::Fixed, difference).ok()?,
+                lift.looked_at(anytime, looks, always).ok()?,
+                lift.decided_by(difference).error,
+            )
+        }
+    };
     Some(Point {
         control: control.raw_value,
         treatment: treatment.raw_value,
@@ -67,6 +74,6 @@ fn point(
         high: fixed.high,
         anytime_low: always.low,
         anytime_high: always.high,
-        detectable: detectable(fixed.error, alpha),
+        detectable: detectable(error, alpha),
     })
 }

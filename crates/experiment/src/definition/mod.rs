@@ -149,12 +149,14 @@ pub enum Correction {
     None,
 }
 
-/// How a lift's interval is made, or whether lifts decide at all.
+/// How lifts are tested and their intervals made, or whether they decide at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lift {
+    /// A test of its own, which divides by the control mean as if the line were straight.
     Delta,
+    /// The test of the difference, and the lifts that it does not reject.
     Fieller,
-    /// Differences decide; lifts come beside them, by the delta method.
+    /// Differences decide; lifts come beside them, as with `Fieller`.
     None,
 }
 

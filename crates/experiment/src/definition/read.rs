@@ -112,13 +112,10 @@ pub(super) fn experiment(text: &str, path: &str) -> Result<Experiment> {
     let lifts = [("delta", Lift::Delta), ("fieller", Lift::Fieller), ("none", Lift::None)];
     let default = if growthbook { Correction::None } else { Correction::Holm };
     let inference = read_inference(&top, growthbook)?;
-    let lift = one_of(&top, "lift", &lifts)?.unwrap_or(Lift::Delta);
+    let lift = if growthbook { Lift::Delta } else { Lift::Fieller };
+    let lift = one_of(&top, "lift", &lifts)?.unwrap_or(lift);
     if inference != Inference::Fixed {
-        // Their intervals are for one look; the other methods take an error, not an interval.
-        if lift == Lift::Fieller {
-            let problem = "is `fieller`, which is for one look".to_owned();
-            return Err(top.invalid("lift", problem, "delta, none; or inference = fixed"));
-        }
+        // Their p-values and intervals are for one look; the other methods take an error.
         if metrics.iter().any(|metric| metric.test != ProportionTest::Unpooled) {
             let problem = "does not go with the `test` of a metric, which is for one look";
             return Err(top.invalid("inference", problem.into(), "fixed, or no `test`"));

@@ -37,7 +37,7 @@ fn metric_by(
     let columns = Columns { reduction: false, series: false, ..Columns::of(report) };
     let found: Vec<_> =
         breakdown.differences.iter().filter(|found| found.metric == metric.name).collect();
-    let differ = found.iter().any(|found| found.p < report.alpha);
+    let differ = found.iter().any(|found| found.p_adjusted < report.alpha);
     let _ = writeln!(
         out,
         "<details class=\"by\"{}><summary><b>{}</b> by {}{}</summary>",
@@ -63,15 +63,18 @@ fn metric_by(
     }
     out.push_str("</table>\n");
     for found in found {
-        let words = if found.p < report.alpha { "differ" } else { "do not clearly differ" };
+        let words =
+            if found.p_adjusted < report.alpha { "differ" } else { "do not clearly differ" };
         let _ = writeln!(
             out,
-            "<p class=\"quiet note\">Interaction: effects of {} {words} between values (Cochran's \
-             Q = {} on {} degrees of freedom, p = {}).</p>",
+            "<p class=\"quiet note\">Interaction: {} of {} {words} between values (Cochran's Q = {} on \
+             {} degrees of freedom, p = {}, corrected for all such tests of this report {}).</p>",
+            found.effects(),
             escape(&report.arms[found.arm].name),
             format::plain(found.q),
             found.df,
-            format::p_value(found.p)
+            format::p_value(found.p),
+            format::p_value(found.p_adjusted)
         );
     }
     out.push_str("</details>\n");

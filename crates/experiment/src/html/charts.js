@@ -10,20 +10,19 @@
     new Date(t * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
   const DAY = 86400;
 
-  /** Numbers of a line of `views.series`; see data.rs. */
-  const unline = ([least, most, text]) => {
+  /** Numbers of a line of `views.series`, of so many letters a day; see data.rs. */
+  const unline = ([least, most, text], letters = 2) => {
     const base = views.letters.length;
-    const steps = base * base - 2;
+    const steps = base ** letters - 2;
     const range = most > least ? most - least : 1;
     const out = [];
-    for (let i = 0; i < text.length; i += 2) {
-      const place = views.letters.indexOf(text[i]) * base + views.letters.indexOf(text[i + 1]);
+    for (let i = 0; i < text.length; i += letters) {
+      let place = 0;
+      for (const letter of text.slice(i, i + letters)) place = place * base + views.letters.indexOf(letter);
       out.push(place > steps ? null : least + (place / steps) * range);
     }
     return out;
   };
-  const zip = (a, b, join) =>
-    a.map((x, i) => (x === null || b[i] === null ? null : join(x, b[i])));
 
   /** Ends of an axis that leave out the first fifth of the days, when few users make wide bands. */
   const settledRange = (lines, withZero) => {
@@ -177,13 +176,20 @@
 
   // One metric.
   const onScale = (metric, scale) => (v) => (v === null ? "–" : Page.effectText(v, scale, metric));
-  const bandsOf = ([, effect, once, any, , onceUp = once, anyUp = any]) => ({
-    effect,
-    low: zip(effect, once, (v, w) => v - w),
-    high: zip(effect, onceUp, (v, w) => v + w),
-    anyLow: zip(effect, any, (v, w) => v - w),
-    anyHigh: zip(effect, anyUp, (v, w) => v + w),
-  });
+  const bandsOf = ([, effect, once, any, , above, anyAbove]) => {
+    const end = (widths, skews, sign) =>
+      effect.map((v, i) => {
+        const width = widths[i];
+        return v === null || width === null ? null : v + sign * width + (skews?.[i] ?? 0) * width * width;
+      });
+    return {
+      effect,
+      low: end(once, above, -1),
+      high: end(once, above, 1),
+      anyLow: end(any, anyAbove, -1),
+      anyHigh: end(any, anyAbove, 1),
+    };
+  };
   /** An arm's colour, `#rrggbb`, with so many of 255 parts of opacity. */
   const tint = (arm, opacity) => armColor(arm) + opacity.toString(16).padStart(2, "0");
   const lift = (parent, metric, arm, lines) => {
@@ -231,15 +237,24 @@
     }));
   };
   const armLinesOf = (arm) => {
-    const lines = arm.map((line) => (Array.isArray(line) ? unline(line) : line));
-    // The detectable effect may be a number of half-widths.
-    if (typeof lines[4] === "number")
-      lines[4] = lines[2].map((width) => (width === null ? null : width * arm[4]));
+    const lines = arm.map((line, i) => (Array.isArray(line) ? unline(line, i < 4 ? 2 : 1) : line));
+    const times = lines[4];
+    lines[4] = lines[2].map((width, i) => (width === null ? null : width * (times[i] ?? times)));
     return lines;
   };
   const linesOf = (index) => {
     const packed = views.series[index];
-    return packed && { base: unline(packed[0]), arms: packed.slice(1).map(armLinesOf) };
+    if (!packed) return packed;
+    const base = unline(packed[0]);
+    const arms = packed.slice(1).map(armLinesOf);
+    const { comparisons } = report.metrics[index];
+    arms.forEach((lines, i) => {
+      const isLift = comparisons[i].scale === "relative";
+      const value = (control, effect) => (isLift ? control * (1 + effect) : control + effect);
+      if (lines[0] === 0)
+        lines[0] = lines[1].map((v, day) => (v === null || base[day] === null ? null : value(base[day], v)));
+    });
+    return { base, arms };
   };
   const DETECTABLE = "Smallest effect found four times in five";
   const metricCharts = (parent) => {

@@ -1,6 +1,6 @@
 //! The report's numbers inside the page, small enough for fifty metrics.
 //!
-//! Two elements of JSON. `report` is the report without the daily series and the long texts of
+//! Two elements of JSON. `report` is the report without moments, the daily series and the long texts of
 //! `reproduce`, numbers to six digits, keys and long texts once: `{shapes, words, value}`, where
 //! an object is `[n, values...]` with the keys `shapes[n]`, an array `[-1, items...]`, a long text
 //! `[-2, n]` for `words[n]`. In Python:
@@ -19,14 +19,17 @@
 //!   `[relative, absolute, impact, reduction, once, any]`. An effect is `[value, w, w]`, the
 //!   half-widths of its interval (`[down, up]` if they differ) if one looks once and at any time,
 //!   or the reason for having none. `impact` times the absolute effect is the impact; 1 stands for
-//!   the users of all arms. An absolute effect of 0 in place of a list is that of the other way
-//!   round, with the opposite sign.
-//!   `once` and `any` are `[p, adjusted p, call, margin holds, margin p]`; 4 is added to the call
+//!   the users of all arms. 0 in place of a list is that of the other way round: an absolute effect
+//!   with the opposite sign, a relative one as 1 / (1 + lift) - 1.
+//!   `once` and `any` are `[p, adjusted p, call, margin holds, margin p]`; 8 is added to the call
 //!   if the absolute effect decides. 0 in place of the comparisons of a metric: as with CUPED.
-//! - `series`: per metric the control's line, then per arm the lines value, effect, its half-width
-//!   (once, any time) and the detectable effect (one number: so many half-widths), then the upper
-//!   half-widths if they differ. A line is `[min, max, text]`, two characters per day for 0 to
-//!   7,223 of the way; 7,224 is no number.
+//! - `series`: per metric the control's line, then per arm the lines value (0 if the control's and the
+//!   effect on the comparison's scale make it), effect, its half-width
+//!   (once, any time), then how many of the first half-widths the detectable effect is (one number if
+//!   that is nearly the same every day), then of an interval that is not symmetric by how many of its
+//!   half-widths squared its middle lies above the effect (once, any time): nearly the same every day.
+//!   A line is `[min, max, text]`: of the first four two characters per day for 0 to 7,223 of the way,
+//!   7,224 is no number; of the others one, for 0 to 83, and 84.
 //!
 //! # Not here
 //! No reading: report.js does.
@@ -38,9 +41,10 @@ use crate::effect::{Estimate, StatsError};
 use crate::report::{Call, Comparison, MetricReport, Point, Report, Scale};
 
 /// Digits of effects, half-widths and p-values: more than the page shows.
-const DIGITS: usize = 6;
-const WIDTH_DIGITS: usize = 5;
-const P_DIGITS: usize = 4;
+const REPORT_DIGITS: usize = 6;
+const DIGITS: usize = 5;
+const WIDTH_DIGITS: usize = 4;
+const P_DIGITS: usize = 3;
 /// Digits of a series' ends; between them lie 7,223 steps.
 const LINE_DIGITS: usize = 4;
 
@@ -58,6 +62,7 @@ pub(super) fn report(report: &Report) -> String {
     let metrics = value.get_mut("metrics").and_then(Value::as_array_mut);
     for metric in metrics.into_iter().flatten().filter_map(Value::as_object_mut) {
         metric.remove("series");
+        metric.remove("moments");
     }
     if let Some(again) = value.get_mut("reproduce").and_then(Value::as_object_mut) {
         again.remove("definition");
@@ -91,7 +96,7 @@ impl Once {
                 json!([-2, place(&mut self.words, text)])
             }
             Value::Number(number) if number.is_f64() => {
-                number.as_f64().map_or(Value::Null, |value| figure(value, DIGITS))
+                number.as_f64().map_or(Value::Null, |value| figure(value, REPORT_DIGITS))
             }
             other => other,
         }
@@ -155,9 +160,13 @@ fn choices(report: &Report) -> Vec<Value> {
             let arm = if index < choice.baseline { index } else { index + 1 };
             let other = find(arm, choice.cuped).filter(|_| arm < choice.baseline);
             let mut value = value.clone();
-            if other.is_some_and(|o| o.rows[metric][choice.baseline - 1][1] == mirrored(&value[1]))
-            {
-                value[1] = json!(0);
+            if let Some(other) = other.map(|other| &other.rows[metric][choice.baseline - 1]) {
+                if other[1] == mirrored(&value[1]) {
+                    value[1] = json!(0);
+                }
+                if inverted(&other[0]).is_some_and(|inverted| is_alike(&inverted, &value[0])) {
+                    value[0] = json!(0);
+                }
             }
             value
         };
@@ -188,6 +197,34 @@ fn choice(report: &Report, baseline: usize, cuped: bool) -> Option<Choice> {
         row.iter().enumerate().map(pack).collect()
     };
     Some(Choice { baseline, cuped, rows: base.iter().enumerate().map(row).collect() })
+}
+
+/// Value, low and high of an effect's looks.
+fn ends(effect: &Value) -> Option<Vec<[f64; 3]>> {
+    let [value, widths @ ..] = effect.as_array()?.as_slice() else { return None };
+    let value = value.as_f64()?;
+    let of = |width: &Value| match width.as_array().map(Vec::as_slice) {
+        Some([down, up]) => Some([value, value - down.as_f64()?, value + up.as_f64()?]),
+        _ => width.as_f64().map(|width| [value, value - width, value + width]),
+    };
+    widths.iter().map(of).collect()
+}
+
+/// The lift the other way round, if neither end is a fall by all there is: Fieller's interval of a ratio is that
+/// of its inverse.
+fn inverted(effect: &Value) -> Option<Vec<[f64; 3]>> {
+    let turn = |lift: f64| (lift > -1.0).then(|| 1.0 / (1.0 + lift) - 1.0);
+    let looks = ends(effect)?.into_iter();
+    looks.map(|[value, low, high]| Some([turn(value)?, turn(high)?, turn(low)?])).collect()
+}
+
+/// Close enough to be read from: with CUPED, and by the delta method, lifts are not each other's inverse.
+fn is_alike(found: &[[f64; 3]], effect: &Value) -> bool {
+    let Some(own) = ends(effect).filter(|own| own.len() == found.len()) else { return false };
+    own.iter().zip(found).all(|(own, found)| {
+        let room = 2e-4 * (own[2] - own[1]);
+        own.iter().zip(found).all(|(own, found)| (own - found).abs() <= room)
+    })
 }
 
 /// The difference the other way round.
@@ -273,8 +310,9 @@ fn look(comparison: &Comparison) -> Value {
         Call::Worse => 1,
         Call::Inconclusive => 2,
         Call::Unavailable => 3,
+        Call::Untrusted => 4,
     };
-    let absolute = if comparison.scale == Scale::Absolute { 4 } else { 0 };
+    let absolute = if comparison.scale == Scale::Absolute { 8 } else { 0 };
     let mut out = vec![p, adjusted, json!(call + absolute)];
     if let Some(ni) = comparison.non_inferiority {
         out.push(json!(u8::from(ni.holds)));
@@ -287,50 +325,64 @@ fn series(metric: &MetricReport) -> Value {
     let Some(first) = metric.series.first() else {
         return json!(0);
     };
-    let mut out = vec![line(first.points.iter().map(|point| point.map(|p| p.control)))];
+    let mut out = vec![line(first.points.iter().map(|point| point.map(|p| p.control)), 2)];
     for series in &metric.series {
         let of = |number: fn(&Point) -> f64| {
-            line(series.points.iter().map(|point| point.as_ref().map(number)))
+            line(series.points.iter().map(|point| point.as_ref().map(number)), 2)
         };
+        // Without CUPED the arm's value follows from the control's and the effect.
+        let follows = |p: &Point| {
+            let of_difference = p.treatment - p.control - p.effect;
+            let of_lift = p.treatment / p.control - 1.0 - p.effect;
+            of_difference.abs().min(of_lift.abs() * p.control.abs()) <= 1e-9 * p.treatment.abs()
+        };
+        let follows = series.points.iter().flatten().all(follows);
         let mut lines = vec![
-            of(|p| p.treatment),
+            if follows { json!(0) } else { of(|p| p.treatment) },
             of(|p| p.effect),
-            of(|p| p.effect - p.low),
-            of(|p| p.effect - p.anytime_low),
-            detectable(&series.points).unwrap_or_else(|| of(|p| p.detectable)),
+            of(|p| 0.5 * (p.high - p.low)),
+            of(|p| 0.5 * (p.anytime_high - p.anytime_low)),
+            detectable(&series.points),
         ];
         let even = |p: &Point| {
             is_close(p.effect - p.low, p.high - p.effect)
                 && is_close(p.effect - p.anytime_low, p.anytime_high - p.effect)
         };
         if !series.points.iter().flatten().all(even) {
-            lines.push(of(|p| p.high - p.effect));
-            lines.push(of(|p| p.anytime_high - p.effect));
+            let above = |p: &Point, low: f64, high: f64| {
+                let half = 0.5 * (high - low);
+                (0.5 * (high + low) - p.effect) / (half * half)
+            };
+            let points = series.points.iter().map(Option::as_ref);
+            lines.push(line(points.clone().map(|p| p.map(|p| above(p, p.low, p.high))), 1));
+            let any = points.map(|p| p.map(|p| above(p, p.anytime_low, p.anytime_high)));
+            lines.push(line(any, 1));
         }
         out.push(Value::Array(lines));
     }
     Value::Array(out)
 }
 
-/// The detectable effect in half-widths, if it is nearly the same every day: Student's quantile
-/// moves by 0.2 % from 700 users to infinity, a third of a pixel. On the first fifth of the days,
-/// which a chart may cut off, 3 % are near enough.
-fn detectable(points: &[Option<Point>]) -> Option<Value> {
-    let last = points.iter().rev().flatten().next()?;
-    let times = |point: &Point| point.detectable / (point.effect - point.low);
-    let near = |(day, point): (usize, &Option<Point>)| {
+/// The detectable effect in half-widths: one number if it is nearly the same every day. Student's quantile
+/// moves by 0.2 % from 700 users to infinity, a third of a pixel. On the first fifth of the days, which a
+/// chart may cut off, 3 % are near enough.
+fn detectable(points: &[Option<Point>]) -> Value {
+    let times = |point: &Point| 2.0 * point.detectable / (point.high - point.low);
+    let of_days = points.iter().map(|point| point.as_ref().map(times));
+    let Some(last) = of_days.clone().rev().flatten().next() else { return line(of_days, 1) };
+    let near = |(day, of_day): (usize, Option<f64>)| {
         let room = if day < points.len() / 5 { 0.03 } else { 0.003 };
-        point.as_ref().is_none_or(|point| (times(point) / times(last) - 1.0).abs() < room)
+        of_day.is_none_or(|of_day| (of_day / last - 1.0).abs() < room)
     };
-    let even = points.iter().enumerate().all(near);
-    (even && times(last).is_finite()).then(|| figure(times(last), LINE_DIGITS))
+    let even = of_days.clone().enumerate().all(near);
+    if even && last.is_finite() { figure(last, LINE_DIGITS) } else { line(of_days, 1) }
 }
 
-/// A line over the days; see the module.
-fn line(points: impl Iterator<Item = Option<f64>> + Clone) -> Value {
+/// A line over the days, of one or two letters each; see the module.
+fn line(points: impl Iterator<Item = Option<f64>> + Clone, letters_a_day: u32) -> Value {
     let letters = letters();
     let base = letters.len();
-    let steps = base * base - 2;
+    let steps = base.pow(letters_a_day) - 2;
     let known = points.clone().flatten();
     let (least, most) =
         known.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
@@ -341,7 +393,8 @@ fn line(points: impl Iterator<Item = Option<f64>> + Clone) -> Value {
             let place = point.map_or(steps + 1, |x| {
                 (((x - least) / range).clamp(0.0, 1.0) * steps as f64).round() as usize
             });
-            [letters[place / base], letters[place % base]]
+            let pair = [letters[place / base % base], letters[place % base]];
+            pair.into_iter().skip(2 - letters_a_day as usize)
         })
         .collect();
     if least.is_finite() { json!([least, most, text]) } else { json!([0, 0, text]) }
@@ -363,7 +416,7 @@ mod tests {
     #[test]
     fn a_line_reads_back_to_a_part_in_seven_thousand() {
         let points = [Some(-1.0), None, Some(0.37), Some(3.0)];
-        let line = line(points.iter().copied());
+        let line = line(points.iter().copied(), 2);
         let text: Vec<char> = line[2].as_str().expect("text").chars().collect();
         let place = |pair: &[char]| {
             let index = |c: char| letters().iter().position(|l| *l == c).expect("a letter");

@@ -106,7 +106,7 @@ fn by_value(out: &mut String, report: &Report, breakdown: &Breakdown) {
             let _ = write!(out, "<td>{} <small>{share}</small></td>", format::count(*users));
         }
         let alarms = &report.health.sample_ratio_alarms;
-        let _ = match alarms.iter().find(|alarm| alarm.value == row.value) {
+        let _ = match alarms.iter().find(|alarm| alarm.is_of(&breakdown.dimension, &row.value)) {
             Some(alarm) => {
                 write!(out, "<td class=\"bad\">✗ p = {}</td></tr>", format::p_value(alarm.p))
             }

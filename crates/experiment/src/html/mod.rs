@@ -122,8 +122,15 @@ fn bare(source: &str) -> String {
     out
 }
 
-/// A style sheet without the spaces beside its marks. Our texts in it hold none of these pairs.
+/// A style sheet without its comments and the spaces beside its marks. Our texts in it hold none of either.
 fn squeezed(style: &str) -> String {
+    let parts = style.split("/*").enumerate();
+    let style: String = parts
+        .map(|(index, part)| match index {
+            0 => part,
+            _ => part.split_once("*/").map_or("", |(_, style)| style.trim_start()),
+        })
+        .collect();
     let pairs = ["{ ", " {", "; ", " }", ", "].iter();
     pairs.fold(style.replace(": ", ":"), |text, pair| text.replace(pair, pair.trim()))
 }

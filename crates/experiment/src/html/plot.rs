@@ -44,9 +44,9 @@ pub(super) fn interval(axis: &Axis, own: bool, estimate: &Estimate, marks: Marks
     let _ = write!(
         out,
         " data-low=\"{}\" data-value=\"{}\" data-high=\"{}\">",
-        short(estimate.low),
-        short(estimate.value),
-        short(estimate.high)
+        drawn_short(estimate.low),
+        drawn_short(estimate.value),
+        drawn_short(estimate.high)
     );
     for (class, at) in [("ni", marks.margin), ("all", marks.overall)] {
         if let Some(at) = at.filter(|at| at.abs() <= axis.reach) {
@@ -128,6 +128,11 @@ fn thinned(points: &[Option<Point>]) -> Vec<Option<Point>> {
 /// Six significant digits are finer than a pixel and shorter than seventeen.
 pub(super) fn short(value: f64) -> f64 {
     significant(value, 6)
+}
+
+/// Four are finer than a pixel of a drawing, of which there are many.
+fn drawn_short(value: f64) -> f64 {
+    significant(value, 4)
 }
 
 /// `value` to so many significant digits.

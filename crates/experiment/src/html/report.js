@@ -68,19 +68,29 @@ const Page = (() => {
     return p < 1e-300 ? "<1e−300" : p.toExponential(1).replace("-", "−");
   };
 
-  // Differences the other way round are said once.
+  // Effects the other way round are said once.
   const mirrored = ([v, ...widths]) =>
     [-v, ...widths.map((width) => (Array.isArray(width) ? [width[1], width[0]] : width))];
-  const setMirrored = (view, row, metric) =>
+  const inverse = (lift) => 1 / (1 + lift) - 1;
+  const inverted = ([v, ...widths]) => [
+    inverse(v),
+    ...widths.map((width) => {
+      const [down, up] = Array.isArray(width) ? width : [width, width];
+      return [inverse(v) - inverse(v + up), inverse(v - down) - inverse(v)];
+    }),
+  ];
+  const setTurned = (view, row, metric) =>
     row.forEach((comparison, i) => {
-      if (comparison[1] !== 0) return;
+      if (comparison[0] !== 0 && comparison[1] !== 0) return;
       const arm = i < view.b ? i : i + 1;
       const other = views.views.find(({ b, c }) => b === arm && c === view.c);
       const of = other.m[metric] || views.views.find(({ b, c }) => b === arm && c === 1).m[metric];
-      comparison[1] = mirrored(of[view.b < arm ? view.b : view.b - 1][1]);
+      const [relative, absolute] = of[view.b < arm ? view.b : view.b - 1];
+      if (comparison[0] === 0) comparison[0] = inverted(relative);
+      if (comparison[1] === 0) comparison[1] = mirrored(absolute);
     });
   views.views.forEach((view) =>
-    view.m.forEach((row, metric) => row && setMirrored(view, row, metric)));
+    view.m.forEach((row, metric) => row && setTurned(view, row, metric)));
 
   // The engine's numbers for a choice.
   const control = Math.max(0, report.arms.findIndex((arm) => arm.control));
@@ -93,16 +103,16 @@ const Page = (() => {
     return view?.m[metric] || viewOf(baseline, 1)?.m[metric];
   };
   const armsBeside = (baseline) => report.arms.map((_, i) => i).filter((i) => i !== baseline);
-  const CALLS = ["better", "worse", "open", "none"];
+  const CALLS = ["better", "worse", "open", "none", "untrusted"];
   const users = report.arms.reduce((sum, arm) => sum + arm.users, 0);
   /** One comparison on one scale, at one look: numbers, or the reason for having none. */
   const shown = (comparison, scale, look) => {
     const [relative, absolute, impact, reduction, once, any] = comparison;
     const [p, adjusted, code, holds, marginP] = (look === "any" ? any : once) ?? [null, null, 3];
-    const decidedAbsolute = code >= 4;
+    const decidedAbsolute = code >= 8;
     const on = scale === "default" ? (decidedAbsolute ? "absolute" : "relative") : scale;
     const estimate = on === "relative" ? relative : absolute;
-    const out = { on, p, adjusted, holds, marginP, reduction, call: CALLS[code % 4] };
+    const out = { on, p, adjusted, holds, marginP, reduction, call: CALLS[code % 8] };
     const without = (why) => ({ ...out, reason: `no estimate: ${why}`, call: CALLS[3] });
     if (typeof estimate === "string") return without(estimate);
     const width = estimate[look === "any" ? 2 : 1];
@@ -126,6 +136,7 @@ const Page = (() => {
     return limit > 0 ? Math.min(widest, limit) : widest;
   };
   const short = (v) => Number(v.toPrecision(6));
+  const drawn = (v) => Number(v.toPrecision(4));
   const drawing = (reach, { low, value, high }, margin) => {
     const x = (v) => {
       const place = Math.min(1, Math.max(0, 0.5 + 0.5 * (v / reach)));
@@ -136,7 +147,7 @@ const Page = (() => {
     const tick = margin !== null && Math.abs(margin) <= reach;
     return (
       `<svg viewBox="0 0 240 24" data-reach="${short(reach)}" ` +
-      `data-low="${short(low)}" data-value="${short(value)}" data-high="${short(high)}">` +
+      `data-low="${drawn(low)}" data-value="${drawn(value)}" data-high="${drawn(high)}">` +
       (tick ? `<path class="ni" d="M${x(margin)} 1v22"/>` : "") +
       `<path d="M${x(low)} ${start}H${x(high)}${end}"/>` +
       (Math.abs(value) > reach ? "" : `<circle cx="${x(value)}"/>`) +
@@ -265,10 +276,10 @@ const Page = (() => {
     const times = impact && !absolute.reason
       ? (impact.high - impact.low) / (absolute.high - absolute.low)
       : null;
-    const call = ["better", "worse", "inconclusive", "unavailable"].indexOf(comparison.call);
+    const call = ["better", "worse", "inconclusive", "unavailable", "untrusted"].indexOf(comparison.call);
     const decided = comparison[comparison.scale];
     const look = [
-      decided.p ?? null, comparison.p_adjusted, call + (comparison.scale === "absolute" ? 4 : 0),
+      decided.p ?? null, comparison.p_adjusted, call + (comparison.scale === "absolute" ? 8 : 0),
       ...(margin ? [margin.holds, margin.p] : []),
     ];
     return [effect(comparison.relative), effect(absolute), times, comparison.variance_reduction, look, null];

@@ -29,8 +29,8 @@ pub(super) fn write(out: &mut String, report: &Report) {
         "<p class=\"actions\" id=\"actions\" hidden><button type=\"button\" data-do=\"copy\">Copy \
          JSON</button> <button type=\"button\" data-do=\"download\">Download JSON</button> \
          <span class=\"quiet\" role=\"status\"></span></p>\n\
-         <p class=\"quiet note\">The JSON here has six digits of each number, and moments \
-         per metric and arm; <code>uplake report</code> writes all digits and days.</p>\n</div>\n</section>\n",
+         <p class=\"quiet note\">The JSON here has six digits; <code>uplake report</code> \
+         writes all, moments and days.</p>\n</div>\n</section>\n",
     );
 }
 

@@ -240,5 +240,6 @@ fn call_class(call: Call) -> &'static str {
         Call::Worse => "worse",
         Call::Inconclusive => "open",
         Call::Unavailable => "none",
+        Call::Untrusted => "untrusted",
     }
 }

@@ -156,7 +156,11 @@ fn answered(experiment: &Experiment, users: &[User], days: usize) -> uplake_expe
 #[test]
 fn the_series_of_a_report_agrees_with_gbstats_day_by_day() {
     let (Some(golden), Some(users)) = (golden(), golden_users()) else { return };
-    let report = answered(&definition("inference = \"anytime\"\nplanned_users = 5000"), &users, 14);
+    let report = answered(
+        &definition("lift = \"delta\"\ninference = \"anytime\"\nplanned_users = 5000"),
+        &users,
+        14,
+    );
     let [series] = &report.metrics[0].series[..] else { panic!("one treatment arm") };
     assert_eq!((series.arm, series.points.len(), report.days.len()), (1, 14, 14));
     let number = |value: &serde_json::Value| value.as_f64().expect("a number");

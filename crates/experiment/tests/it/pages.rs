@@ -68,7 +68,7 @@ fn page_draws_each_interval_where_it_says() {
     assert_eq!(plots, 9 * 2 * (1 + 1 + 4));
     let lift = report.metrics[0].comparisons[0].relative.expect("an estimate");
     let drawn = attributes(&html, "data-low")[0];
-    assert!((drawn / lift.low - 1.0).abs() < 1e-5, "{drawn} for {}", lift.low);
+    assert!((drawn / lift.low - 1.0).abs() < 1e-3, "{drawn} for {}", lift.low);
 }
 
 #[test]
@@ -187,6 +187,7 @@ fn page_carries_the_report_as_data() {
     let mut own: Value = serde_json::from_str(&report.to_json()).expect("JSON");
     for metric in own["metrics"].as_array_mut().expect("metrics") {
         metric.as_object_mut().expect("an object").remove("series");
+        metric.as_object_mut().expect("an object").remove("moments");
     }
     let again = own["reproduce"].as_object_mut().expect("an object");
     again.remove("definition");
@@ -208,7 +209,8 @@ fn assert_effect(effect: &Value, look: usize, comparison: &Comparison, scale: Sc
     let width = &effect[look];
     let up = width.as_f64().or_else(|| width[1].as_f64()).expect("a half-width");
     let down = width.as_f64().or_else(|| width[0].as_f64()).expect("a half-width");
-    let room = 2e-5 * (own.high - own.low + own.value.abs());
+    // Four digits of either half-width, five of the value.
+    let room = 3e-4 * (own.high - own.low) + 6e-5 * own.value.abs();
     for (read, own) in [(value, own.value), (value - down, own.low), (value + up, own.high)] {
         assert!((read - own).abs() < room, "{read} for {own}");
     }
@@ -221,7 +223,7 @@ fn page_carries_every_alternative() {
     let data: Value =
         serde_json::from_str(between(&html, "id=\"views\">", "</script>")).expect("JSON");
     let views = data["views"].as_array().expect("views");
-    let (mut compared, mut turned) = (0, 0);
+    let (mut compared, mut turned, mut inverted) = (0, 0, 0);
     for own in &report.alternatives {
         let of = |cuped: bool| {
             views.iter().find(|view| {
@@ -233,7 +235,11 @@ fn page_carries_every_alternative() {
             let view = if view.is_array() { view } else { &of(true).expect("a view")["m"][metric] };
             for (read, own_comparison) in view.as_array().expect("a list").iter().zip(comparisons) {
                 let look = if own.anytime { 2 } else { 1 };
-                assert_effect(&read[0], look, own_comparison, Scale::Relative);
+                if read[0] == 0 {
+                    inverted += 1;
+                } else {
+                    assert_effect(&read[0], look, own_comparison, Scale::Relative);
+                }
                 if read[1] == 0 {
                     turned += 1;
                 } else {
@@ -242,7 +248,7 @@ fn page_carries_every_alternative() {
                 let p = own_comparison.estimate().ok().map(|estimate| estimate.p);
                 let shown = read[3 + look][0].as_f64();
                 let alike = match (shown, p) {
-                    (Some(shown), Some(p)) => (shown - p).abs() <= 1e-3 * p,
+                    (Some(shown), Some(p)) => (shown - p).abs() <= 5e-3 * p,
                     (shown, p) => shown.is_none() && p.is_none(),
                 };
                 assert!(alike, "{shown:?} for {p:?}");
@@ -254,6 +260,8 @@ fn page_carries_every_alternative() {
     assert_eq!(compared, 3 * 2 * 2 * 9 * 2);
     // Of six ordered pairs of arms three are the others turned round; the browser reads those.
     assert_eq!(turned, compared / 2);
+    // Lifts likewise, but for those with CUPED.
+    assert!(inverted > compared / 8 && inverted < turned, "{inverted} of {compared}");
 }
 
 #[test]
