@@ -158,8 +158,8 @@ struct Design {
 const DESIGNS: &[Design] = &[
     Design { name: "users", top: "", exposures: "", end: "", keep: |_| true },
     Design {
-        name: "users, Fieller",
-        top: "lift = \"fieller\"",
+        name: "users, delta method",
+        top: "lift = \"delta\"",
         exposures: "",
         end: "",
         keep: |metric| matches!(metric, "mean" | "ratio" | "proportion"),

@@ -310,6 +310,8 @@ pub(crate) fn welch_df(control: &ArmFigure, treatment: &ArmFigure) -> f64 {
 
 /// How many times the next guess of an interval's end is made better.
 const MOST_STEPS: usize = 40;
+/// The same of a lift that errors at the lift before weigh.
+const MOST_WEIGHINGS: usize = 2000;
 /// Relative; what is left is rounding.
 const CLOSE_ENOUGH: f64 = 1e-13;
 
@@ -444,7 +446,7 @@ impl Pivot {
     pub(crate) fn spread(pivots: &[Self]) -> f64 {
         let sum = |of: &dyn Fn(&Self) -> f64| pivots.iter().map(of).sum::<f64>();
         let mut lift = 0.0;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MOST_WEIGHINGS {
             // Weighted by the errors that they have at the lift before.
             let weighted = sum(&|p| p.base * p.difference / p.squared_error(lift));
             let next = weighted / sum(&|p| p.base * p.base / p.squared_error(lift));

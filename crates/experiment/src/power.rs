@@ -5,6 +5,7 @@
 
 use crate::distribution::{normal_isf, normal_sf, t_isf};
 use crate::effect::{Estimate, StatsError};
+use crate::sequential::{confidence_sequence, group_sequential_mean};
 
 /// What to plan for. Effects and deviations are in one unit, the metric's own.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -105,6 +106,106 @@ pub fn users_per_arm(goal: &Goal, wanted_power: f64) -> Result<f64, StatsError> 
     }
     Ok(0.5 * (low + high))
 }
+
+/// How a test is planned that is more than one look at two equal arms of users.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plan {
+    /// Treatment arms, each compared with the control; the error is shared as Holm's first step has it.
+    pub treatments: u32,
+    /// Share of all users in the control; the treatments share the rest evenly.
+    pub control_share: f64,
+    pub looks: PlannedLooks,
+    /// Users of a cluster that was assigned as a whole, on average, and how alike they are: the share of the
+    /// variance that is between clusters.
+    pub clusters: Option<(f64, f64)>,
+}
+
+/// When results will be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlannedLooks {
+    Once,
+    /// So many, evenly spaced, the last at the end.
+    GroupSequential(u32),
+    /// Whenever: a confidence sequence that is tightest at the end.
+    Anytime,
+}
+
+/// Users of all arms together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PlannedUsers {
+    pub control: f64,
+    /// Of each of them.
+    pub treatment: f64,
+    pub total: f64,
+}
+
+impl Plan {
+    /// Two equal arms, one look, users.
+    pub const PLAIN: Self =
+        Self { treatments: 1, control_share: 0.5, looks: PlannedLooks::Once, clusters: None };
+
+    fn check(&self) -> Result<(), StatsError> {
+        if self.treatments == 0 {
+            return Err(StatsError::OutOfRange("treatments"));
+        }
+        if !(self.control_share > 0.0 && self.control_share < 1.0) {
+            return Err(StatsError::OutOfRange("share of the control"));
+        }
+        let alike =
+            |(size, icc): (f64, f64)| size >= 1.0 && size.is_finite() && (0.0..=1.0).contains(&icc);
+        if !self.clusters.is_none_or(alike) {
+            return Err(StatsError::OutOfRange("clusters"));
+        }
+        Ok(())
+    }
+
+    /// The error rate of one comparison.
+    pub fn alpha(&self, alpha: f64) -> f64 {
+        alpha / f64::from(self.treatments.max(1))
+    }
+
+    /// How many times the users of one look at users that are assigned one by one.
+    fn factor(&self, alpha: f64, wanted_power: f64) -> Result<f64, StatsError> {
+        let once = normal_isf(alpha / 2.0) + normal_isf(1.0 - wanted_power);
+        let of_looks = match self.looks {
+            PlannedLooks::Once => 1.0,
+            PlannedLooks::GroupSequential(looks) => {
+                let fractions: Vec<f64> =
+                    (1..=looks).map(|look| f64::from(look) / f64::from(looks)).collect();
+                (group_sequential_mean(&fractions, alpha, wanted_power)? / once).powi(2)
+            }
+            PlannedLooks::Anytime => {
+                // Of an estimate with error 1 after all users; how many they are makes no difference.
+                let one = Estimate::student(0.0, 1.0, f64::INFINITY, alpha);
+                let always = confidence_sequence(&one, PLANNED, PLANNED, alpha)?;
+                ((always.high + normal_isf(1.0 - wanted_power)) / once).powi(2)
+            }
+        };
+        let of_clusters = self.clusters.map_or(1.0, |(size, icc)| 1.0 + (size - 1.0) * icc);
+        Ok(of_looks * of_clusters)
+    }
+
+    /// Users that find the goal with `wanted_power`; with sequential methods at the last look or before.
+    ///
+    /// # Errors
+    /// As [`users_per_arm`], and [`StatsError::OutOfRange`] for a plan out of range.
+    ///
+    /// # Source
+    /// Group sequential: exact under the normal approximation; confidence sequences: of the last look alone, so a
+    /// little too many. Clusters: Kish's design effect 1 + (m - 1) icc, "Survey Sampling", 1965.
+    pub fn users(&self, goal: &Goal, wanted_power: f64) -> Result<PlannedUsers, StatsError> {
+        self.check()?;
+        let goal = Goal { alpha: self.alpha(goal.alpha), ..*goal };
+        let equal = users_per_arm(&goal, wanted_power)? * self.factor(goal.alpha, wanted_power)?;
+        let share = (1.0 - self.control_share) / f64::from(self.treatments);
+        // The difference's variance is that of two arms of `equal` users.
+        let total = 0.5 * equal * (1.0 / self.control_share + 1.0 / share);
+        Ok(PlannedUsers { control: total * self.control_share, treatment: total * share, total })
+    }
+}
+
+/// Any number of users that is large.
+const PLANNED: u64 = 1_000_000;
 
 /// The smallest difference that `users_per_arm` find with `wanted_power`, in the unit of
 /// `deviation`, by the normal approximation.

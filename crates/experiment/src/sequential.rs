@@ -184,6 +184,54 @@ pub fn group_sequential_bounds(
     Ok(bounds_of(fractions, sides, |t| side_share * alpha * t * t))
 }
 
+/// The chance that a two-sided group sequential test, with looks and spending as [`group_sequential_bounds`] has
+/// them, rejects at some look when the statistic of all users has this mean.
+///
+/// # Errors
+/// As [`group_sequential_bounds`].
+pub fn group_sequential_power(fractions: &[f64], alpha: f64, mean: f64) -> Result<f64, StatsError> {
+    let stay = never_stopped(fractions, alpha)?;
+    Ok(1.0 - stay.share(mean, fractions[fractions.len() - 1]))
+}
+
+/// The mean of the statistic of all users that such a test finds with this chance; 2.80 with one look, 5 % and
+/// 80 %. Its square, over that of one look, is by how much more users are needed.
+///
+/// # Errors
+/// As [`group_sequential_bounds`], and [`StatsError::OutOfRange`] for a power outside (alpha, 1).
+pub fn group_sequential_mean(fractions: &[f64], alpha: f64, power: f64) -> Result<f64, StatsError> {
+    if !(power > alpha && power < 1.0) {
+        return Err(StatsError::OutOfRange("power"));
+    }
+    let (stay, last) = (never_stopped(fractions, alpha)?, fractions.last().copied().unwrap_or(1.0));
+    let (mut low, mut high) =
+        (0.0, 2.0 * (normal_isf(alpha / 2.0) + normal_isf(1.0 - power)).max(1.0));
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if 1.0 - stay.share(middle, last) < power {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(0.5 * (low + high))
+}
+
+/// Trials without an effect that no look stops, the last included.
+fn never_stopped(fractions: &[f64], alpha: f64) -> Result<Path, StatsError> {
+    let bounds = group_sequential_bounds(fractions, alpha, Sides::Two)?;
+    let mut path = Path::start();
+    let mut before = 0.0;
+    for (look, (t, bound)) in fractions.iter().zip(bounds).enumerate() {
+        let deviation = (t - before).sqrt();
+        let next = fractions.get(look + 1).map_or(deviation, |next| (next - t).sqrt());
+        let stay = bound * t.sqrt();
+        path = path.advance(deviation, -stay..stay, next);
+        before = *t;
+    }
+    Ok(path)
+}
+
 /// The bounds of looks that spend `spent` of each side's error by information fraction.
 fn bounds_of(fractions: &[f64], sides: Sides, spent: impl Fn(f64) -> f64) -> Vec<f64> {
     let mut bounds = Vec::with_capacity(fractions.len());
@@ -371,6 +419,12 @@ impl Path {
         path
     }
 
+    /// The share of trials that are here if scores drift by `mean` until 1; it is `at`. By the likelihood ratio.
+    fn share(&self, mean: f64, at: f64) -> f64 {
+        let weight = |score: f64| (mean * (score - 0.5 * mean * at)).exp();
+        self.points.iter().zip(&self.mass).map(|(score, mass)| mass * weight(*score)).sum()
+    }
+
     /// Density at `score` after a step with this deviation.
     fn density(&self, score: f64, deviation: f64) -> f64 {
         let reach = REACH * deviation;
@@ -390,7 +444,10 @@ pub fn fixed_bound(alpha: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{SequentialP, Sides, bounds_of, group_sequential_bounds};
+    use super::{
+        SequentialP, Sides, bounds_of, group_sequential_bounds, group_sequential_mean,
+        group_sequential_power,
+    };
     use crate::distribution::{normal_isf, normal_sf};
 
     fn close(found: &[f64], exact: &[f64], tolerance: f64) {
@@ -408,6 +465,22 @@ mod tests {
         {
             let bounds = group_sequential_bounds(&[0.2, 0.4], 0.05, sides).expect("in range");
             close(&bounds[1..], &[exact], 1e-11);
+        }
+    }
+
+    #[test]
+    fn power_is_alpha_without_an_effect_and_that_of_one_test_with_one_look() {
+        for looks in [1, 4, 28] {
+            let fractions: Vec<f64> =
+                (1..=looks).map(|k| f64::from(k) / f64::from(looks)).collect();
+            let none = group_sequential_power(&fractions, 0.05, 0.0).expect("in range");
+            assert!((none - 0.05).abs() < 1e-9, "{looks} looks: {none}");
+            let mean = group_sequential_mean(&fractions, 0.05, 0.8).expect("in range");
+            let power = group_sequential_power(&fractions, 0.05, mean).expect("in range");
+            assert!((power - 0.8).abs() < 1e-12, "{looks} looks: {power}");
+            let one = normal_isf(0.025) - mean;
+            let fixed = normal_sf(one) + normal_sf(normal_isf(0.025) + mean);
+            assert_eq!((fixed - 0.8).abs() < 1e-9, looks == 1, "{looks} looks: {fixed}");
         }
     }
 

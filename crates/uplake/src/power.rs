@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use uplake_experiment::power::{Goal, detectable_effect, power, users_per_arm};
+use uplake_experiment::power::{Goal, Plan, PlannedLooks, detectable_effect, power};
 
 /// Arguments of `uplake power`.
 #[derive(Args, Debug)]
@@ -28,10 +28,28 @@ pub struct PowerArgs {
     /// Share of the variance that CUPED removes, as a report shows it
     #[arg(long, default_value_t = 0.0)]
     cuped: f64,
-    /// Users per arm: what do these many find?
+    /// Arms that are compared with the control; each then has its share of the error
+    #[arg(long, default_value_t = 1, value_name = "ARMS")]
+    treatments: u32,
+    /// Share of all users in the control; the other arms share the rest [default: all arms alike]
     #[arg(long)]
+    control_share: Option<f64>,
+    /// Planned looks of a group sequential test
+    #[arg(long, conflicts_with = "anytime", value_parser = clap::value_parser!(u32).range(1..=100))]
+    looks: Option<u32>,
+    /// Looked at whenever, by a confidence sequence
+    #[arg(long)]
+    anytime: bool,
+    /// Users of a cluster, if clusters are assigned
+    #[arg(long, requires = "icc")]
+    cluster_size: Option<f64>,
+    /// Share of the variance between clusters: 0 for users of a cluster that are as different as others
+    #[arg(long, requires = "cluster_size")]
+    icc: Option<f64>,
+    /// Users per arm, of two equal arms and one look: what do these many find?
+    #[arg(long, conflicts_with_all = ["treatments", "control_share", "looks", "anytime", "cluster_size"])]
     users: Option<f64>,
-    /// New users a day, both arms together: how many days does it take?
+    /// New users a day, all arms together: how many days does it take?
     #[arg(long)]
     per_day: Option<f64>,
 }
@@ -62,13 +80,28 @@ pub fn run(args: &PowerArgs) -> Result<()> {
     let goal = Goal { effect, deviation, alpha: args.alpha };
     let chance = format!("{:.0} %", args.power * 100.0);
     let lift = |lift: f64| format!("{:+.2} %", lift * 100.0);
-    let needed = users_per_arm(&goal, args.power).context("this cannot be planned")?.ceil();
+    let plan = plan(args);
+    let needed = plan.users(&goal, args.power).context("this cannot be planned")?;
+    let (control, treatment) = (needed.control.ceil(), needed.treatment.ceil());
+    let total = control + f64::from(args.treatments) * treatment;
+    let in_arms = match control == treatment {
+        true => format!("{} users per arm", whole(control)),
+        false => format!(
+            "{} users in the control and {} in each other arm",
+            whole(control),
+            whole(treatment)
+        ),
+    };
+    let arms = match args.treatments {
+        1 => "two".to_owned(),
+        treatments => (treatments + 1).to_string(),
+    };
     println!(
-        "To find a lift of {} with a chance of {chance}: {} users per arm, {} in two arms{}.",
+        "To find a lift of {} with a chance of {chance}: {in_arms}, {} in {arms} arms{}{}.",
         lift(args.lift),
-        whole(needed),
-        whole(2.0 * needed),
-        days(args, needed)?,
+        whole(total),
+        clusters(args, total),
+        days(args, total)?,
     );
     if let Some(users) = args.users {
         let found = power(&goal, users).context("this cannot be planned")?;
@@ -80,21 +113,53 @@ pub fn run(args: &PowerArgs) -> Result<()> {
             lift((smallest / mean).abs()).trim_start_matches('+'),
         );
     }
-    println!(
-        "A t-test of two equal arms that looks once, alpha {}; looking earlier takes more users.",
-        args.alpha
-    );
+    println!("{}", test(args));
     Ok(())
 }
 
-fn days(args: &PowerArgs, needed: f64) -> Result<String> {
+fn plan(args: &PowerArgs) -> Plan {
+    let even = 1.0 / f64::from(args.treatments.saturating_add(1));
+    Plan {
+        treatments: args.treatments,
+        control_share: args.control_share.unwrap_or(even),
+        looks: match (args.looks, args.anytime) {
+            (Some(looks), _) => PlannedLooks::GroupSequential(looks),
+            (None, true) => PlannedLooks::Anytime,
+            (None, false) => PlannedLooks::Once,
+        },
+        clusters: args.cluster_size.zip(args.icc),
+    }
+}
+
+/// What is planned, in a sentence.
+fn test(args: &PowerArgs) -> String {
+    let looks = match (args.looks, args.anytime) {
+        (Some(looks), _) => {
+            format!("A group sequential test with {looks} looks, the last at all of these users")
+        }
+        (None, true) => "A confidence sequence, tightest at all of these users".to_owned(),
+        (None, false) => "A t-test that looks once; looking earlier takes more users".to_owned(),
+    };
+    let arms = match args.treatments {
+        0 | 1 => String::new(),
+        treatments => format!(", divided by {treatments} comparisons (Holm's first step)"),
+    };
+    format!("{looks}; alpha {}{arms}.", args.alpha)
+}
+
+fn clusters(args: &PowerArgs, users: f64) -> String {
+    match args.cluster_size {
+        Some(size) => format!(", {} clusters", whole((users / size).ceil())),
+        None => String::new(),
+    }
+}
+
+fn days(args: &PowerArgs, total: f64) -> Result<String> {
     match args.per_day {
         None => Ok(String::new()),
-        Some(pace) if pace > 0.0 => Ok(format!(
-            ", {} days at {} users a day",
-            whole((2.0 * needed / pace).ceil()),
-            whole(pace)
-        )),
+        Some(pace) if pace > 0.0 => {
+            Ok(format!(", {} days at {} users a day", whole((total / pace).ceil()), whole(pace)))
+        }
         Some(_) => bail!("--per-day must be above 0"),
     }
 }

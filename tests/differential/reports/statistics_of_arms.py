@@ -760,11 +760,16 @@ def spread_of_lifts(pivots):
     def total(lift):
         return sum((p.difference - lift * p.base) ** 2 / p.squared_error(lift) for p in pivots)
 
-    lift = 0.0
-    for _ in range(300):
+    lift, before = 0.0, math.inf
+    for _ in range(2000):
+        if abs(lift - before) <= 1e-13 * max(abs(lift), 1):
+            break
+        before = lift
         weights = [p.base / p.squared_error(lift) for p in pivots]
         lift = (sum(w * p.difference for w, p in zip(weights, pivots))
                 / sum(w * p.base for w, p in zip(weights, pivots)))
+    else:
+        raise Poor
     return total(lift), len(pivots) - 1
 
 

@@ -44,6 +44,8 @@ use crate::report::{Call, Comparison, MetricReport, Point, Report, Scale};
 const REPORT_DIGITS: usize = 6;
 const DIGITS: usize = 5;
 const WIDTH_DIGITS: usize = 4;
+/// Of differences more: their totals are shown to the last whole number.
+const DIFFERENCE_MORE: usize = 1;
 const P_DIGITS: usize = 3;
 /// Digits of a series' ends; between them lie 7,223 steps.
 const LINE_DIGITS: usize = 4;
@@ -232,7 +234,8 @@ fn mirrored(effect: &Value) -> Value {
     let Some([value, widths @ ..]) = effect.as_array().map(Vec::as_slice) else {
         return Value::Null;
     };
-    let value = value.as_f64().map_or(Value::Null, |value| figure(-value, DIGITS));
+    let value =
+        value.as_f64().map_or(Value::Null, |value| figure(-value, DIGITS + DIFFERENCE_MORE));
     let turned = widths.iter().map(|width| match width.as_array().map(Vec::as_slice) {
         Some([down, up]) => json!([up, down]),
         _ => width.clone(),
@@ -251,7 +254,8 @@ fn comparison(
             Scale::Relative => comparison.relative,
             Scale::Absolute => comparison.absolute,
         };
-        effect(of(base), once.map(of), any.map(of))
+        let more = if scale == Scale::Absolute { DIFFERENCE_MORE } else { 0 };
+        effect(of(base), once.map(of), any.map(of), more)
     };
     json!([
         on(Scale::Relative),
@@ -265,25 +269,25 @@ fn comparison(
 
 type Outcome = Result<Estimate, StatsError>;
 
-fn effect(base: Outcome, once: Option<Outcome>, any: Option<Outcome>) -> Value {
+fn effect(base: Outcome, once: Option<Outcome>, any: Option<Outcome>, more: usize) -> Value {
     let value = match base {
         Ok(estimate) => estimate.value,
         Err(error) => return json!(error.to_string()),
     };
     let reach = |outcome: Option<Outcome>| match outcome {
-        Some(Ok(e)) => half_width(e.value, e.low, e.high),
+        Some(Ok(e)) => half_width(e.value, e.low, e.high, WIDTH_DIGITS + more),
         Some(Err(error)) => json!(error.to_string()),
         None => Value::Null,
     };
-    json!([figure(value, DIGITS), reach(once), reach(any)])
+    json!([figure(value, DIGITS + more), reach(once), reach(any)])
 }
 
-fn half_width(value: f64, low: f64, high: f64) -> Value {
+fn half_width(value: f64, low: f64, high: f64, digits: usize) -> Value {
     let (down, up) = (value - low, high - value);
     if is_close(down, up) {
-        return figure(up, WIDTH_DIGITS);
+        return figure(up, digits);
     }
-    json!([figure(down, WIDTH_DIGITS), figure(up, WIDTH_DIGITS)])
+    json!([figure(down, digits), figure(up, digits)])
 }
 
 /// Equal but for the last bits of the subtractions that made them.
@@ -386,7 +390,9 @@ fn line(points: impl Iterator<Item = Option<f64>> + Clone, letters_a_day: u32) -
     let known = points.clone().flatten();
     let (least, most) =
         known.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
-    let (least, most) = (significant(least, LINE_DIGITS), significant(most, LINE_DIGITS));
+    // Of 84 steps three digits are enough.
+    let digits = if letters_a_day == 1 { LINE_DIGITS - 1 } else { LINE_DIGITS };
+    let (least, most) = (significant(least, digits), significant(most, digits));
     let range = if most > least { most - least } else { 1.0 };
     let text: String = points
         .flat_map(|point| {

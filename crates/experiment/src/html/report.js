@@ -136,7 +136,6 @@ const Page = (() => {
     return limit > 0 ? Math.min(widest, limit) : widest;
   };
   const short = (v) => Number(v.toPrecision(6));
-  const drawn = (v) => Number(v.toPrecision(4));
   const drawing = (reach, { low, value, high }, margin) => {
     const x = (v) => {
       const place = Math.min(1, Math.max(0, 0.5 + 0.5 * (v / reach)));
@@ -147,7 +146,7 @@ const Page = (() => {
     const tick = margin !== null && Math.abs(margin) <= reach;
     return (
       `<svg viewBox="0 0 240 24" data-reach="${short(reach)}" ` +
-      `data-low="${drawn(low)}" data-value="${drawn(value)}" data-high="${drawn(high)}">` +
+      `data-low="${short(low)}" data-value="${short(value)}" data-high="${short(high)}">` +
       (tick ? `<path class="ni" d="M${x(margin)} 1v22"/>` : "") +
       `<path d="M${x(low)} ${start}H${x(high)}${end}"/>` +
       (Math.abs(value) > reach ? "" : `<circle cx="${x(value)}"/>`) +

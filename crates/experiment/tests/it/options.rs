@@ -130,7 +130,7 @@ fn not_rejected(from: f64, step: f64, p: impl Fn(f64) -> f64) -> f64 {
 fn ends_of_lifts_are_where_tests_of_them_turn() {
     for (seed, count, sign) in [(1, 16, 1.0), (2, 60, 1.0), (3, 60, -1.0), (4, 800, 1.0)] {
         let mut random = Random(seed);
-        let country = |i: usize| if i % 3 == 0 { "DE" } else { "FR" };
+        let country = |i: usize| if i.is_multiple_of(3) { "DE" } else { "FR" };
         let mut users: Vec<User> =
             (0..count).map(|i| made_up(&mut random, i % 2, country(i))).collect();
         for user in &mut users {
