@@ -613,3 +613,36 @@ pub fn non_inferiority_fixed_p(
     let difference = absolute(control, treatment, 0.05)?;
     Ok(t_sf((difference.value + margin) / difference.error, difference.df))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of few users the critical value jumps from lift to lift: the ends are where the test turns all the same.
+    #[test]
+    fn ends_are_where_the_test_turns() {
+        let mut by_halves = 0;
+        for control_users in [3u64, 6, 40, 900] {
+            for treatment_users in [2u64, 3, 5, 60] {
+                for [variance, treatment_variance] in [[1.0, 1.0], [0.2, 30.0], [30.0, 0.2]] {
+                    let control = ArmFigure::plain(control_users, 12.0, variance);
+                    let treatment = ArmFigure::plain(treatment_users, 13.0, treatment_variance);
+                    let pivot = Pivot::of(&control, &treatment).expect("a base");
+                    let critical = |df: f64| t_isf(0.025, df);
+                    let Ok(found) = lift(&control, &treatment, 0.05) else { continue };
+                    for (end, side) in [(found.low, -1.0), (found.high, 1.0)] {
+                        let distance = (pivot.difference - end * pivot.base).abs();
+                        let error = pivot.squared_error(end).sqrt();
+                        let turns = critical(pivot.freedom.df(end)) * error;
+                        let what = format!("{control_users}, {treatment_users}, {variance}: {end}");
+                        assert!((distance / turns - 1.0).abs() < 1e-6, "{what}");
+                        by_halves += usize::from(pivot.end_by_steps(side, &critical).is_none());
+                    }
+                    assert!(found.low < found.value && found.value < found.high);
+                    assert_eq!(found.low > 0.0 || found.high < 0.0, found.p < 0.05);
+                }
+            }
+        }
+        assert!(by_halves > 0, "no case needs halves");
+    }
+}
