@@ -172,12 +172,7 @@ pub(crate) struct NearTIsf {
 
 impl NearTIsf {
     pub fn new(p: f64, df: f64) -> Self {
-        Self::known(p, df, t_isf(p, df))
-    }
-
-    /// Of which the value at `df` is known.
-    fn known(p: f64, df: f64, value: f64) -> Self {
-        Self { p, z: normal_isf(p), df, value }
+        Self { p, z: normal_isf(p), df, value: t_isf(p, df) }
     }
 
     pub fn at(&self, df: f64) -> f64 {

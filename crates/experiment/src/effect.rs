@@ -415,7 +415,7 @@ impl Pivot {
     }
 
     /// Degrees of freedom of no lift.
-    pub(crate) fn df(&self) -> f64 {
+    fn df(&self) -> f64 {
         self.freedom.df(0.0)
     }
 
@@ -439,6 +439,12 @@ impl Pivot {
         let low = self.end(-1.0, &critical).ok_or(StatsError::ZeroControlMean)?;
         let high = self.end(1.0, &critical).ok_or(StatsError::ZeroControlMean)?;
         Estimate { value, error, df: self.df(), low, high, p }.checked()
+    }
+
+    /// The estimate of one look, by Student's t.
+    pub(crate) fn once(&self, alpha: f64, p: f64) -> Result<Estimate, StatsError> {
+        let critical = NearTIsf::new(alpha / 2.0, self.df());
+        self.estimate(|df| critical.at(df), p)
     }
 
     /// By how much several lifts differ: the sum of their pivotal quantities squared, at the one lift that makes
@@ -541,9 +547,7 @@ pub fn lift(
     alpha: f64,
 ) -> Result<Estimate, StatsError> {
     let p = absolute(control, treatment, alpha)?.p;
-    let pivot = Pivot::of(control, treatment)?;
-    let critical = NearTIsf::new(alpha / 2.0, pivot.df());
-    pivot.estimate(|df| critical.at(df), p)
+    Pivot::of(control, treatment)?.once(alpha, p)
 }
 
 /// A relative change that is too much, and its side.

@@ -276,6 +276,8 @@ pub struct SequentialP {
     nodes: Vec<(f64, f64)>,
     /// Of the error, what the last look may spend.
     share: f64,
+    /// Critical |z| of the last look at the level that is exact.
+    critical: f64,
 }
 
 impl SequentialP {
@@ -285,6 +287,7 @@ impl SequentialP {
     /// As [`group_sequential_bounds`].
     pub fn new(fractions: &[f64], exact: f64) -> Result<Self, StatsError> {
         let bounds = group_sequential_bounds(fractions, exact, Sides::Two)?;
+        let bound = bounds[bounds.len() - 1];
         let (last, before) = (fractions[fractions.len() - 1], fractions.iter().rev().nth(1));
         let share = last * last - before.map_or(0.0, |before| before * before);
         let critical = |level: f64| {
@@ -295,11 +298,16 @@ impl SequentialP {
         let levels = if before.is_some() { &LEVELS[..] } else { &[] };
         let levels = levels.iter().copied().filter(|level| (level / exact - 1.0).abs() > 0.1);
         let mut nodes: Vec<(f64, f64)> = levels.map(critical).collect();
-        nodes.push((bounds[bounds.len() - 1], exact));
+        nodes.push((bound, exact));
         nodes.sort_by(|a, b| a.0.total_cmp(&b.0));
         let alone = |z: f64| 2.0 * normal_sf(z) / share;
         let nodes = nodes.into_iter().map(|(z, level)| (z, (level / alone(z)).ln())).collect();
-        Ok(Self { nodes, share })
+        Ok(Self { nodes, share, critical: bound })
+    }
+
+    /// Critical |z| of the last look at the exact level.
+    pub fn critical(&self) -> f64 {
+        self.critical
     }
 
     /// Two-sided, of a statistic this far from 0; right to 1e-4 of itself below 0.3, else to 2e-3.

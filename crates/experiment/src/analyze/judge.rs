@@ -10,7 +10,7 @@ use crate::cuped;
 use crate::definition::{
     Direction, Experiment, Inference, Lift, Metric, MetricKind, ProportionTest, Shape, Unit,
 };
-use crate::distribution::{NearTIsf, normal_isf, normal_sf};
+use crate::distribution::{normal_isf, normal_sf};
 use crate::effect::{
     ArmFigure, Estimate, Margin, Pivot, Side, StatsError, absolute, non_inferiority,
     non_inferiority_p, relative,
@@ -24,7 +24,7 @@ use crate::query::QuantileCell;
 use crate::report::{
     ArmMoments, ArmValue, Belief, Call, Comparison, Impact, MetricReport, NonInferiority, Scale,
 };
-use crate::sequential::{SequentialP, Sides, confidence_sequence, group_sequential_bounds};
+use crate::sequential::{SequentialP, confidence_sequence};
 use crate::stratify::{Stratified, Stratum, post_stratify};
 
 /// Chance of being found that makes an effect "detectable", the usual 80 %.
@@ -100,8 +100,6 @@ impl<'e> View<'e> {
 /// Today's look of a group sequential test.
 #[derive(Debug, Clone)]
 struct Today {
-    /// Critical |z|.
-    critical: f64,
     p: SequentialP,
     /// Users are near one of the planned looks. In between nothing may be called: a plan of four
     /// looks that is read every day rejects 6.7 % of A/A tests.
@@ -120,9 +118,8 @@ impl Today {
         let mut fractions = looks;
         fractions.retain(|fraction| *fraction < now * (1.0 - 1e-9));
         fractions.push(now);
-        let bounds = group_sequential_bounds(&fractions, alpha, Sides::Two)?;
         let p = SequentialP::new(&fractions, alpha)?;
-        Ok(Self { critical: bounds[bounds.len() - 1], p, planned })
+        Ok(Self { p, planned })
     }
 }
 
@@ -566,10 +563,7 @@ impl FixedLift {
             Self::Pivot(pivot) => pivot,
         };
         match looks {
-            Looks::Fixed => {
-                let critical = NearTIsf::new(alpha / 2.0, pivot.df());
-                pivot.estimate(|df| critical.at(df), absolute.p)
-            }
+            Looks::Fixed => pivot.once(alpha, absolute.p),
             Looks::Anytime { .. } | Looks::GroupSequential { .. } => {
                 let critical = (absolute.high - absolute.low) / (2.0 * absolute.error);
                 let estimate = pivot.estimate(|_| critical, absolute.p)?;
@@ -666,7 +660,7 @@ impl Looks {
             }
             Self::GroupSequential { arm } => {
                 let today = view.today[arm].as_ref().map_err(|error| *error)?;
-                let half = today.critical * estimate.error;
+                let half = today.p.critical() * estimate.error;
                 let p = today.p.p((estimate.value / estimate.error).abs());
                 let (low, high) = (estimate.value - half, estimate.value + half);
                 Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
