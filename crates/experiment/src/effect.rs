@@ -519,17 +519,18 @@ impl Pivot {
     }
 
     /// Where the pivotal quantity is this far from 0: a lift squared is a parabola that opens upwards as long
-    /// as the base can be told from 0.
+    /// as the base can be told from 0. Its ends are reckoned from the estimate: by their own formula, squares of
+    /// means would cancel where errors are small beside them.
     fn root(&self, critical: f64, side: f64) -> Option<f64> {
-        let squared = critical * critical;
+        let (squared, value) = (critical * critical, self.value());
         let leading = self.base * self.base - squared * self.of_base;
         if leading <= 0.0 {
             return None;
         }
-        let middle = self.difference * self.base + squared * self.shared;
-        let last = self.difference * self.difference - squared * self.own;
-        let root = (middle * middle - leading * last).max(0.0).sqrt();
-        Some((middle + side * root) / leading)
+        let middle = squared * (self.shared + value * self.of_base);
+        let unexplained = self.own * self.of_base - self.shared * self.shared;
+        let spread = self.base * self.base * self.squared_error(value) - squared * unexplained;
+        Some(value + (middle + side * critical * spread.max(0.0).sqrt()) / leading)
     }
 }
 
@@ -648,5 +649,20 @@ mod tests {
             }
         }
         assert!(by_halves > 0, "no case needs halves");
+    }
+
+    /// Squares of means are 1e18 times the errors: nothing of them may be taken from each other.
+    #[test]
+    fn ends_of_errors_far_smaller_than_the_means_are_exact() {
+        let control = ArmFigure::plain(14, 1e9, 40.0);
+        let treatment = ArmFigure::plain(22, 1.5e9, 90.0);
+        let pivot = Pivot::of(&control, &treatment).expect("a base");
+        let critical = |df: f64| t_isf(0.025, df);
+        let found = lift(&control, &treatment, 0.05).expect("a lift");
+        for (end, side) in [(found.low, -1.0), (found.high, 1.0)] {
+            let halved = pivot.end_by_halves(side, &critical).expect("an end");
+            let (width, error) = ((halved - 0.5).abs(), (end - halved).abs());
+            assert!(width > 1e-9 && error < 1e-4 * width, "{end}, by halves {halved}");
+        }
     }
 }
