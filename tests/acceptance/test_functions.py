@@ -209,6 +209,7 @@ def test_approximate_functions_keep_their_stated_errors(lake):
 
 DEFINITION = """
 name = "e"
+correction = "none"
 [exposures]
 table = "people"
 user = "user_id"

@@ -1,7 +1,10 @@
 """`uplake power` on the command line: plans are those of the formulas in docs/statistics/planning.md."""
 
+import json
+import math
 import re
 import subprocess
+from statistics import NormalDist
 
 import support
 
@@ -52,3 +55,70 @@ def what_cannot_be_planned_is_said():
     for args in (["--treatments", "0"], ["--control-share", "1.5"], ["--cluster-size", "0", "--icc", "0.1"],
                  ["--cluster-size", "5", "--icc", "2"]):
         assert "cannot be planned" in _power(*EXAMPLE, *args, code=1)
+
+
+HISTORY = """
+CREATE TABLE visits (user_id bigint, ts timestamp, amount double);
+INSERT INTO visits SELECT value, to_timestamp_seconds(1790812800 + 86400 * (value % 10)),
+  10 + (value * 7919 % 101) / 10.0 FROM range(0, 4000);
+INSERT INTO visits SELECT value, TIMESTAMP '2026-09-25', 10 + (value * 7919 % 101) / 10.0 + value % 3 FROM range(0, 4000);
+"""
+DEFINITION = """
+name = "plan"
+start = "2026-10-01"
+end = "2026-10-11"
+[exposures]
+table = "visits"
+user = "user_id"
+variant = "CASE WHEN gb_bucket('plan', user_id, 2) < 0.5 THEN 'control' ELSE 'free' END"
+time = "ts"
+[[variant]]
+name = "control"
+share = 0.5
+[[variant]]
+name = "free"
+share = 0.5
+[[metric]]
+name = "amount"
+type = "mean"
+table = "visits"
+value = "amount"
+[[metric]]
+name = "adjusted"
+type = "mean"
+table = "visits"
+value = "amount"
+cuped = { pre = "20 days" }
+"""
+
+
+def a_definition_is_planned_from_the_lakes_history(tmp_path):
+    lake, path = tmp_path / "lake", tmp_path / "plan.toml"
+    path.write_text(DEFINITION)
+    run = [support.BINARY, "sql", "--lake", lake, "-c", HISTORY]
+    subprocess.run(run, check=True, capture_output=True, timeout=support.TIMEOUT_SECONDS)
+    said = _power("--lake", str(lake), "--like", str(path), "--lift", "0.01")
+    made = subprocess.run([support.BINARY, "report", "--lake", lake, path, "--format", "json"], check=True,
+                          capture_output=True, text=True, timeout=support.TIMEOUT_SECONDS)
+    report = json.loads(made.stdout)
+    units = [arm["units"] for arm in report["arms"]]
+    assert sum(units) == 4000 and "4,000 users of 10 days" in said
+    needed = {}
+    for metric in report["metrics"]:
+        [comparison] = metric["comparisons"]
+        variance = comparison["absolute"]["error"] ** 2 / (1 / units[0] + 1 / units[1])
+        # Two goals share the error; the normal approximation is right to a few users.
+        z = NormalDist().inv_cdf(1 - 0.025 / 2) + NormalDist().inv_cdf(0.8)
+        effect = 0.01 * metric["values"][0]["value"]
+        users = 4 * z * z * variance / effect ** 2
+        line = next(line for line in said.splitlines() if line.startswith(metric["name"]))
+        found, days = re.search(r"([\d,]+) +(\d+) +[\d.]+ %", line).groups()
+        needed[metric["name"]] = int(found.replace(",", ""))
+        assert abs(needed[metric["name"]] - users) < 8, line
+        # 400 users a day.
+        assert int(days) == math.ceil(needed[metric["name"]] / 400), line
+    assert needed["adjusted"] < 0.5 * needed["amount"]
+    assert "divided by 2 comparisons" in said
+    assert "there is no experiment `no`" in _power("--lake", str(lake), "--like", "no", "--lift", "0.01", code=1)
+    assert "cannot be planned" in _power("--lake", str(lake), "--like", str(path), "--lift", "0", code=1)
+    assert "error" in _power("--like", str(path), "--lift", "0.01", "--share", "0.1", code=2)

@@ -117,6 +117,7 @@ def cookie_cats_gives_the_published_retention(lake, folder):
 GOLDEN_DEFINITION = """
 name = "golden"
 lift = "delta"  # as gbstats has it
+correction = "none"
 [exposures]
 table = "users"
 user = "user_id"

@@ -202,7 +202,7 @@ def every_type_of_metric_is_what_it_says(lake, folder, shop):
 
 
 def every_day_equals_a_report_that_ends_there(lake, folder, shop):
-    report = _report(lake, folder, TYPES)
+    report = _report(lake, folder, TYPES, top='correction = "none"')
     assert report["days"][0] == "2026-11-01" and len(report["days"]) == DAYS
     for number, day in enumerate(report["days"]):
         if number == 0:

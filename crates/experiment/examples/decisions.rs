@@ -1,8 +1,9 @@
 //! Do decisions hold? How often variants without an effect are called better, and worse; how often a planted
-//! effect is found; how often intervals cover; how often a family of goals has any false call.
+//! effect is found; how often intervals cover; how often a family of goals has any false call, and any interval
+//! that misses.
 //!
 //! Run: `cargo run --release -p uplake-experiment --example decisions [experiments [part]]`
-//! (default 10,000 of all parts: lifts, coverage, families; seeded; some minutes on two cores).
+//! (default 10,000 of all parts: lifts, coverage, families, together; seeded; some minutes on two cores).
 //!
 //! Floors: at most 2.5 % a side in A/A tests, plus three standard errors, and as often up as down (with few and
 //! skewed units Welch's test rejects less often); 95 % intervals cover 94 to 96 % from 50 users an arm on and at least 93.5 % below; families
@@ -350,6 +351,101 @@ fn families(experiments: u64) {
     }
 }
 
+/// Do the intervals of a family hold together (Holm), or those of what is called on average (Benjamini and Hochberg)?
+fn together(experiments: u64) {
+    println!("\n## Intervals of a family, {experiments} experiments each, percent\n");
+    println!(
+        "| goals | with an effect of | Holm: any misses | alone: any misses | Benjamini-Hochberg: of those called | alone |"
+    );
+    println!("|---:|---|---:|---:|---:|---:|");
+    const USERS: u64 = 5000;
+    let error = (2.0 / USERS as f64).sqrt();
+    for goals in [2usize, 5, 20] {
+        let rules = ["holm", "benjamini-hochberg"].map(|correction| family(goals, correction));
+        for (what, errors) in
+            [("none", 0.0), ("half 0.5 errors", 0.5), ("half 3 errors", 3.0), ("half 6", 6.0)]
+        {
+            let truth = |goal: usize| if goal.is_multiple_of(2) { errors * error } else { 0.0 };
+            let counts = counted(experiments, |seed| {
+                let mut random =
+                    Random(((seed + 1_000_003) << 24) + (goals * 100) as u64 + errors.to_bits());
+                let mut arm = |has_effect: bool| {
+                    let group = |goal: usize| {
+                        let mean = 1.0 + if has_effect { truth(goal) } else { 0.0 };
+                        let mean = mean + random.normals()[0] / (USERS as f64).sqrt();
+                        Moments::from_summary(USERS, &[mean], &[1.0])
+                    };
+                    (0..goals).map(group).collect::<Vec<_>>()
+                };
+                let cells = [arm(false), arm(true)].into_iter().enumerate();
+                let cells = cells.map(|(variant, groups)| Cell {
+                    slice: None,
+                    variant,
+                    users: USERS,
+                    groups,
+                });
+                let table = MomentsTable { cells: cells.collect(), ..MomentsTable::default() };
+                let [holm, hochberg] = [0, 1].map(|rule: usize| judged(&rules[rule], &table));
+                let misses =
+                    |goal: usize, low: f64, high: f64| !(low..=high).contains(&truth(goal));
+                let half = normal_isf(0.025) * error;
+                // Unrounded, the interval of a single comparison.
+                let alone = |goal: usize, c: &Comparison| {
+                    let value = c.absolute.expect("an estimate").value;
+                    misses(goal, value - half, value + half)
+                };
+                let wide = |goal: usize, c: &Comparison| {
+                    let estimate = c.absolute.expect("an estimate");
+                    misses(goal, estimate.low, estimate.high)
+                };
+                let any = |of: &dyn Fn(usize, &Comparison) -> bool| {
+                    u64::from(holm.iter().enumerate().any(|(goal, c)| of(goal, c)))
+                };
+                let called: Vec<(usize, &Comparison)> = hochberg
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, c)| matches!(c.call, Call::Better | Call::Worse))
+                    .collect();
+                // In millionths of the experiment's calls.
+                let part = |of: &dyn Fn(usize, &Comparison) -> bool| {
+                    let missed = called.iter().filter(|(goal, c)| of(*goal, c)).count() as u64;
+                    missed * 1_000_000 / called.len().max(1) as u64
+                };
+                [any(&wide), any(&alone), part(&wide), part(&alone)]
+            });
+            let room = 2.0 * (5.0f64 * 95.0 / experiments as f64).sqrt();
+            let [holm, alone] = [0, 1].map(|i: usize| share(counts[i], experiments));
+            let [called, called_alone] =
+                [2, 3].map(|i: usize| share(counts[i] / 1_000_000, experiments));
+            println!(
+                "| {goals} | {what} | {} | {:.2} | {} | {:.2} |",
+                marked(&holm, holm.percent <= 5.0 + room),
+                alone.percent,
+                marked(&called, called.percent <= 5.0 + room),
+                called_alone.percent
+            );
+        }
+    }
+}
+
+/// So many goals, each a mean, that nothing else is known of.
+fn family(goals: usize, correction: &str) -> Experiment {
+    let mut text = format!(
+        "name = \"e\"\ncorrection = \"{correction}\"\n[exposures]\ntable = \"x\"\nuser = \"u\"\nvariant = \"v\"\n\
+         [[variant]]\nname = \"a\"\nshare = 0.5\n[[variant]]\nname = \"b\"\nshare = 0.5\n"
+    );
+    for goal in 0..goals {
+        text += &format!("[[metric]]\nname = \"m{goal}\"\ntype = \"mean\"\nvalue = \"y\"\n");
+    }
+    Experiment::parse(&text, "e.toml").expect("a definition")
+}
+
+fn judged(experiment: &Experiment, table: &MomentsTable) -> Vec<Comparison> {
+    let query = plan(experiment, &[], None).expect("a plan");
+    let report = analyze(experiment, &query, table).expect("fits");
+    report.metrics.into_iter().map(|mut metric| metric.comparisons.remove(0)).collect()
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let experiments: u64 =
@@ -364,5 +460,8 @@ fn main() {
     }
     if wanted("families") {
         families(experiments);
+    }
+    if wanted("together") {
+        together(experiments);
     }
 }

@@ -165,7 +165,7 @@ impl Plan {
     }
 
     /// How many times the users of one look at users that are assigned one by one.
-    fn factor(&self, alpha: f64, wanted_power: f64) -> Result<f64, StatsError> {
+    pub(crate) fn factor(&self, alpha: f64, wanted_power: f64) -> Result<f64, StatsError> {
         let once = normal_isf(alpha / 2.0) + normal_isf(1.0 - wanted_power);
         let of_looks = match self.looks {
             PlannedLooks::Once => 1.0,

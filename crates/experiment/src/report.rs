@@ -312,6 +312,8 @@ pub struct Comparison {
     pub method: String,
     /// Corrected over the family the method names; absent without an estimate.
     pub p_adjusted: Option<f64>,
+    /// Intervals cover 1 minus this: [`Report::alpha`], or less of it where a correction has a family share it.
+    pub interval_alpha: f64,
     pub call: Call,
     /// A group sequential test has no look at today's users, so nothing is called.
     pub unplanned_look: bool,
@@ -348,11 +350,9 @@ pub struct Impact {
 pub struct NonInferiority {
     /// Relative: 0.02 means 2 % of the control.
     pub margin: f64,
-    /// Of being worse by the margin or more: one-sided for one look, otherwise the two-sided one
-    /// that holds at the looks made, which is cautious.
+    /// Of being worse by the margin or more, one-sided; right at the looks made.
     pub p: f64,
-    /// The distance from the margin has an interval, of the report's kind, above 0. For one look:
-    /// `p` is below half of alpha.
+    /// `p` is below half of alpha, and the look is a planned one.
     pub holds: bool,
 }
 

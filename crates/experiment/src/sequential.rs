@@ -39,7 +39,18 @@ pub fn confidence_sequence(
     planned_users: u64,
     alpha: f64,
 ) -> Result<AnytimeEstimate, StatsError> {
-    let tuned = tune(users, planned_users, alpha, alpha)?;
+    confidence_sequence_tuned(estimate, users, planned_users, alpha, alpha)
+}
+
+/// The same with an interval of another level than the one that the sequence is tuned for; p is of the tuning.
+pub(crate) fn confidence_sequence_tuned(
+    estimate: &Estimate,
+    users: u64,
+    planned_users: u64,
+    alpha: f64,
+    tuned_for: f64,
+) -> Result<AnytimeEstimate, StatsError> {
+    let tuned = tune(users, planned_users, alpha, tuned_for)?;
     let boundary = 2.0 * tuned.growth / tuned.scaled.powi(2) * (tuned.growth.sqrt() / alpha).ln();
     let half = estimate.error * (tuned.users * boundary).sqrt();
     let z = estimate.value / estimate.error;
@@ -276,7 +287,8 @@ pub struct SequentialP {
     nodes: Vec<(f64, f64)>,
     /// Of the error, what the last look may spend.
     share: f64,
-    /// Critical |z| of the last look at the level that is exact.
+    /// A level, and the critical |z| of the last look at it.
+    exact: f64,
     critical: f64,
 }
 
@@ -302,12 +314,29 @@ impl SequentialP {
         nodes.sort_by(|a, b| a.0.total_cmp(&b.0));
         let alone = |z: f64| 2.0 * normal_sf(z) / share;
         let nodes = nodes.into_iter().map(|(z, level)| (z, (level / alone(z)).ln())).collect();
-        Ok(Self { nodes, share, critical: bound })
+        Ok(Self { nodes, share, exact, critical: bound })
     }
 
     /// Critical |z| of the last look at the exact level.
     pub fn critical(&self) -> f64 {
         self.critical
+    }
+
+    /// The same at another level, as exact as [`Self::p`].
+    pub(crate) fn critical_at(&self, level: f64) -> f64 {
+        if level == self.exact {
+            return self.critical;
+        }
+        let (mut low, mut high) = (0.0, 40.0);
+        while high - low > 1e-12 * high {
+            let middle = 0.5 * (low + high);
+            if self.p(middle) > level {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        0.5 * (low + high)
     }
 
     /// Two-sided, of a statistic this far from 0; right to 1e-4 of itself below 0.3, else to 2e-3.

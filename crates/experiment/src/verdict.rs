@@ -265,15 +265,21 @@ pub(crate) fn method(
         metrics.iter().filter(|metric| !metric.guardrail).map(|m| m.comparisons.len()).sum();
     let over = match (experiment.correction, experiment.inference) {
         (_, Inference::Bayesian { .. }) | (Correction::None, _) => None,
-        (Correction::Holm, _) => Some("Holm's correction"),
-        (Correction::BenjaminiHochberg, _) => Some("Benjamini and Hochberg's correction"),
+        (Correction::Holm, _) => {
+            Some(("Holm's correction", "are so wide that all of them hold together"))
+        }
+        (Correction::BenjaminiHochberg, _) => Some((
+            "Benjamini and Hochberg's correction",
+            "are so wide that those of what is called hold on average",
+        )),
     };
-    if let Some(name) = over.filter(|_| goals > 1) {
+    if let Some((name, intervals)) = over.filter(|_| goals > 1) {
         sentences.push(format!(
-            "Calls on goals use {name} over {goals} comparisons; guardrails use none."
+            "Calls on goals use {name} over {goals} comparisons, and their intervals {intervals}; \
+             guardrails use none."
         ));
     }
-    if let Some(name) = over.filter(|_| broken_down) {
+    if let Some((name, _)) = over.filter(|_| broken_down) {
         sentences.push(format!("In breakdowns {name} runs over each metric's rows."));
     }
     if experiment.growthbook {

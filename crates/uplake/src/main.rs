@@ -135,7 +135,7 @@ fn main() -> ExitCode {
                 Command::Load(args) => load::run(args).await,
                 Command::Sql(args) => sql::run(args).await,
                 Command::Report(args) => report::run(args).await,
-                Command::Power(args) => power::run(&args),
+                Command::Power(args) => power::run(args).await,
                 Command::Table(args) => table::run(args).await,
                 Command::Domain(args) => domain::run(args).await,
                 Command::Lake(args) => lake::run(args).await,

@@ -2,11 +2,29 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use uplake_experiment::planning::{plan_like, to_text};
 use uplake_experiment::power::{Goal, Plan, PlannedLooks, detectable_effect, power};
+use uplake_table::AsOf;
+
+use crate::LakeArgs;
+use crate::environment::{Limits, session, until_stopped};
 
 /// Arguments of `uplake power`.
 #[derive(Args, Debug)]
 pub struct PowerArgs {
+    #[command(flatten)]
+    lake: LakeArgs,
+    /// Plan an experiment of this definition (.toml, or a name in the lake) from its data so far: all its
+    /// metrics, by its arms, looks, correction, CUPED and units
+    #[arg(
+        long,
+        value_name = "EXPERIMENT",
+        conflicts_with_all = [
+            "share", "mean", "deviation", "alpha", "cuped", "treatments", "control_share", "looks",
+            "anytime", "cluster_size", "icc", "users", "per_day"
+        ]
+    )]
+    like: Option<String>,
     /// The control's share of users who convert: 0.1 for 10 %
     #[arg(long, conflicts_with_all = ["mean", "deviation"])]
     share: Option<f64>,
@@ -65,7 +83,9 @@ fn baseline(args: &PowerArgs) -> Result<(f64, f64)> {
             (share, (share * (1.0 - share) + lifted * (1.0 - lifted)) / 2.0)
         }
         (None, Some(mean), Some(deviation)) => (mean, deviation * deviation),
-        _ => bail!("say what the control is like: --share 0.1, or --mean 25 --deviation 80"),
+        _ => bail!(
+            "say what the control is like: --share 0.1, or --mean 25 --deviation 80, or --like EXPERIMENT"
+        ),
     };
     if !(0.0..1.0).contains(&args.cuped) {
         bail!("--cuped is the share of the variance removed, from 0 to below 1");
@@ -74,7 +94,23 @@ fn baseline(args: &PowerArgs) -> Result<(f64, f64)> {
 }
 
 /// Runs the command.
-pub fn run(args: &PowerArgs) -> Result<()> {
+pub async fn run(args: PowerArgs) -> Result<()> {
+    match &args.like {
+        Some(name) => until_stopped(from_history(name, &args)).await,
+        None => from_numbers(&args),
+    }
+}
+
+async fn from_history(name: &str, args: &PowerArgs) -> Result<()> {
+    let session = session(&args.lake, AsOf::Latest, Limits::default())?;
+    let (experiment, report) = crate::report::of_history(&session, name).await?;
+    let planned =
+        plan_like(&experiment, &report, args.lift, args.power).context("this cannot be planned")?;
+    print!("{}", to_text(&experiment, &report, &planned, args.lift, args.power));
+    Ok(())
+}
+
+fn from_numbers(args: &PowerArgs) -> Result<()> {
     let (mean, deviation) = baseline(args)?;
     let effect = (mean * args.lift).abs();
     let goal = Goal { effect, deviation, alpha: args.alpha };

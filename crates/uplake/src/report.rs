@@ -252,6 +252,13 @@ pub async fn make(
     Ok(report)
 }
 
+/// A definition by name or path, and its report now.
+pub async fn of_history(session: &Session, name: &str) -> Result<(Experiment, Report)> {
+    let definition = find_definition(session.lake(), name).await?;
+    let experiment = definition.parse()?;
+    Ok((experiment, make(session, definition, &[]).await?))
+}
+
 /// Likewise of several experiments, from one version of each table; each can fail alone.
 async fn make_all(session: &Session, asked: &[Asked]) -> Result<Vec<Result<Report>>> {
     let mut tables: Vec<String> = asked.iter().flat_map(|asked| asked.query.tables()).collect();

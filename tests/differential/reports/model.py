@@ -107,8 +107,7 @@ class Report:
 
     def all(self):
         d = self.definition
-        metrics = [self.metric(number, self.everyone, True) for number in range(len(self.metrics))]
-        self.correct([m for m in metrics if not m.guardrail])
+        metrics = self.goals_and_guardrails()
         # The dimension of strata comes with the others, asked for or not.
         strata = d.get("stratify")
         names = [*self.asked, *([strata] if strata not in (None, *self.asked) else [])]
@@ -351,19 +350,20 @@ class Report:
         return st.todays_look(users, self.planned_of_pair(self.planned(), arm),
                               self.definition["looks"])
 
+    def users_and_plan(self, arm, slice_):
+        planned = self.planned_of_pair(self.planned(), arm)
+        if slice_.share != 1 and not self.growthbook:
+            planned = whole(planned * slice_.share)
+        return slice_.users_of[self.control] + slice_.users_of[arm], planned
+
     def looked(self, estimate, arm, slice_):
         """What the kind of inference makes of a fixed look's estimate."""
         if self.inference == "anytime":
-            planned = self.planned_of_pair(self.planned(), arm)
-            share = slice_.share
-            if share != 1 and not self.growthbook:
-                planned = whole(planned * share)
-            users = slice_.users_of[self.control] + slice_.users_of[arm]
-            return st.anytime(estimate, users, planned, self.alpha)
+            return st.anytime(estimate, *self.users_and_plan(arm, slice_), self.alpha, self.level)
         if self.inference == "group_sequential":
-            return st.at_look(estimate, self.today(arm)[0], self.alpha)
+            return st.at_look(estimate, self.today(arm)[0], self.level, self.alpha)
         if self.inference == "bayesian":
-            return st.posterior(estimate, self.definition.get("prior"), self.alpha)
+            return st.posterior(estimate, self.definition.get("prior"), self.level)
         return estimate
 
     def unit(self, pair, lift):
@@ -379,16 +379,18 @@ class Report:
         if not isinstance(lift, st.Pivot):
             return self.looked(lift, arm, slice_)
         if self.inference == "fixed":
-            return lift.estimate(lambda df: st.t_critical(self.alpha, df), difference.p, lift.df(0))
+            return lift.estimate(lambda df: st.t_critical(self.level, df), difference.p, lift.df(0))
         if self.inference == "bayesian":
             own = difference.error ** 2
             errors = (own, lift.errors[1] * own / lift.errors[0], lift.errors[2])
             lift = dataclasses.replace(lift, difference=difference.value, errors=errors)
-            return lift.estimate(lambda _: st.z_of(self.alpha), difference.p)
+            return lift.estimate(lambda _: st.z_of(self.level), difference.p)
         critical = (difference.high - difference.low) / (2 * difference.error)
-        return lift.estimate(lambda _: critical, difference.p, rough=difference.rough)
+        return lift.estimate(lambda _: critical, difference.p, rough=(difference.rough, difference.rough_ends))
 
-    def metric(self, number, slice_, everyone):
+    def metric(self, number, slice_, everyone, level=None):
+        """`level`: of intervals, if it is not alpha."""
+        self.level = level or self.alpha
         matrix = self.matrices[number]
         try:
             base = self.plain_figure(matrix, slice_, self.control)
@@ -498,7 +500,7 @@ class Report:
         try:
             for side in overall:
                 side.check()
-            return st.stratified(pairs, overall, self.alpha)
+            return st.stratified(pairs, overall, self.level)
         except Poor:
             raise
         except Unavailable:
@@ -508,9 +510,9 @@ class Report:
         """The difference of one look, and the lift by the delta method or its pivot."""
         metric = matrix.metric
         test = metric.get("test", "unpooled")
-        usual, lift = _or_why(st.difference, *pair, self.alpha), None
+        usual, lift = _or_why(st.difference, *pair, self.level), None
         if self.lift == "delta":
-            lift = _or_why(st.lift, *pair, self.alpha)
+            lift = _or_why(st.lift, *pair, self.level)
         else:
             lift = _or_why(st.pivot, *pair)
         if test == "unpooled":
@@ -520,12 +522,12 @@ class Report:
             moments = slice_.moments(matrix, a)
             counts += [round(float(moments.sums[0])), moments.n]
         if test == "pooled":
-            found = _or_why(st.pooled_difference, *counts, self.alpha)
+            found = _or_why(st.pooled_difference, *counts, self.level)
         else:
             if isinstance(usual, Poor):
                 raise usual
-            low, high = st.newcombe(*counts, self.alpha)
-            error = (high - low) / (2 * st.z_of(self.alpha))
+            low, high = st.newcombe(*counts, self.level)
+            error = (high - low) / (2 * st.z_of(self.level))
             if not isinstance(usual, Unavailable):
                 error = usual.error
             found = st.Estimate(pair[1].value - pair[0].value, error, math.inf, low, high,
@@ -579,7 +581,9 @@ class Report:
         lift_holds = ok["relative"] and divisible and self.lift != "none"
         scale = "absolute" if ok["absolute"] and not lift_holds else "relative"
         found = Comparison(self, matrix, arm, slice_, (fixed, lift), shown, scale, reduction)
+        found.level, level = self.level, self.level
         found.non_inferiority = self.non_inferior(metric, pair, arm, slice_)
+        self.level = level
         found.poor = any(isinstance(e, Poor) for e in [fixed, lift, *shown.values()])
         return found
 
@@ -592,17 +596,42 @@ class Report:
                                           self.alpha)
             if self.inference in ("fixed", "bayesian"):
                 p = distance.p / 2 if distance.value > 0 else 1 - distance.p / 2
-                return {"margin": margin, "p": _p(p, distance), "holds": p < self.alpha / 2}
-            distance = self.looked(distance, arm, slice_)
+            elif self.inference == "anytime":
+                p = st.anytime_above(distance, *self.users_and_plan(arm, slice_), self.alpha)
+            else:
+                self.level = self.alpha
+                distance = self.looked(distance, arm, slice_)
+                p = distance.p / 2 if distance.value > 0 else 1.0
         except Unavailable:
             return None
-        holds = distance.low > 0
+        holds = p < self.alpha / 2
         if self.inference == "group_sequential" and not self.today(arm)[1]:
             holds = False
-        return {"margin": margin, "p": _p(distance.p, distance) if distance.value > 0 else 1.0,
-                "holds": holds}
+        return {"margin": margin, "p": _p(p, distance) if p < 1 else 1.0, "holds": holds}
 
     # Families
+
+    def goals_and_guardrails(self):
+        numbers = range(len(self.metrics))
+        goals = [n for n in numbers if not self.metrics[n].get("guardrail", False)]
+        found = dict(zip(goals, self.family([(n, self.everyone) for n in goals], True)))
+        return [found.get(n) or self.metric(n, self.everyone, True) for n in numbers]
+
+    def family(self, asked, everyone):
+        """Metrics of slices that are corrected together, with intervals that fit the correction."""
+        size = max(1, len(asked) * len(self.treatments))
+        level = self.alpha / size if self.correction == "holm" else self.alpha
+        found = [self.metric(*one, everyone, level) for one in asked]
+        self.correct(found)
+        ps = [c.p_adjusted for m in found for c in m.comparisons if c.deciding() is not None]
+        called = max(1, sum(p < self.alpha for p in ps))
+        if self.correction == "benjamini-hochberg" and called < len(ps):
+            found = [self.metric(*one, everyone, self.alpha * called / len(ps)) for one in asked]
+            self.correct(found)
+        if self.correction == "holm":
+            for comparison in (c for m in found for c in m.comparisons):
+                comparison.leave_out_zero()
+        return found
 
     def correct(self, metrics):
         family = [c for m in metrics for c in m.comparisons]
@@ -636,11 +665,12 @@ class Report:
         for value, users in ordered:
             slice_ = Slice(self, users, len(users) / total, merged=(value, users) == (
                 "(other)", ordered[-1][1]) and len(values) > ROWS_MAX)
-            metrics = [self.metric(n, slice_, False) for n in range(len(self.metrics))]
-            rows.append(BreakdownRow(value, slice_, metrics))
+            rows.append(BreakdownRow(value, slice_, []))
         differences = []
         for number, metric in enumerate(self.metrics):
-            self.correct([row.metrics[number] for row in rows])
+            family = self.family([(number, row.slice) for row in rows], False)
+            for row, found in zip(rows, family):
+                row.metrics.append(found)
             for place, arm in enumerate(self.treatments):
                 differences += self.differences(
                     metric, arm, [row.metrics[number].comparisons[place] for row in rows])
@@ -684,7 +714,8 @@ class Report:
         slice_ = self.as_of(day, matrix)
         try:
             pair = self.figures(matrix, slice_, arm)
-            difference = st.difference(*pair, self.alpha)
+            level = comparison.level
+            difference = st.difference(*pair, level)
         except Poor:
             return Unsure(st.POOR)
         except Unavailable:
@@ -695,15 +726,15 @@ class Report:
         users = slice_.users_of[self.control] + slice_.users_of[arm]
         try:
             planned = self.planned_of_pair(planned, arm)
-            always = st.anytime(difference, users, planned, self.alpha)
+            always = st.anytime(difference, users, planned, self.alpha, level)
             fixed, error = difference, difference.error
             if comparison.scale == "relative" and self.lift == "delta":
-                fixed = st.lift(*pair, self.alpha)
-                always, error = st.anytime(fixed, users, planned, self.alpha), fixed.error
+                fixed = st.lift(*pair, level)
+                always, error = st.anytime(fixed, users, planned, self.alpha, level), fixed.error
             elif comparison.scale == "relative":
                 pivot = st.pivot(*pair)
                 critical = (always.high - always.low) / (2 * always.error)
-                fixed = pivot.estimate(lambda df: st.t_critical(self.alpha, df), difference.p)
+                fixed = pivot.estimate(lambda df: st.t_critical(level, df), difference.p)
                 always = pivot.estimate(lambda _: critical, always.p)
                 error = difference.error / pivot.base
         except Poor:
@@ -823,6 +854,15 @@ class Comparison:
         found = self.shown[self.scale]
         return None if isinstance(found, Unavailable) else found
 
+    def leave_out_zero(self):
+        """Ends at 0 where Holm's method rejects and the interval does not."""
+        if self.deciding() is None or not self.p_adjusted < self.owner.alpha:
+            return
+        for scale, found in self.shown.items():
+            if not isinstance(found, Unavailable):
+                end = {"low": max(found.low, 0)} if found.value > 0 else {"high": min(found.high, 0)}
+                self.shown[scale] = dataclasses.replace(found, **end)
+
     def decided_by(self, difference, delta=None):
         """A difference in units of the scale that decides; of the delta method its own estimate."""
         lift = self.fixed[1]
@@ -871,6 +911,7 @@ class Comparison:
             adjusted = Near(adjusted, ratio * _p(found.p, found).atol)
         result = {
             "arm": self.arm, "scale": self.scale, "p_adjusted": adjusted, "call": self.call(),
+            "interval_alpha": self.level if self.family_poor else Near(self.level, 1e-15),
             "unplanned_look": self.unplanned(),
             "absolute": estimate_json(self.shown["absolute"]),
             "relative": estimate_json(self.shown["relative"]),
@@ -898,7 +939,7 @@ class Comparison:
         if self.matrix.metric["type"] in ("ratio", "quantile") or isinstance(found, Unavailable):
             return None
         units = sum(self.slice.units if self.owner.is_switchback else self.slice.users_of)
-        wide = 1e-9 * (found.high - found.low) + found.noise
+        wide = (1e-9 + found.rough_ends) * (found.high - found.low) + found.noise
         return {"value": Near(found.value * units, found.noise * units),
                 "low": Near(found.low * units, wide * units),
                 "high": Near(found.high * units, wide * units)}
@@ -936,7 +977,8 @@ def _or_why(of, *args):
 
 
 def _ends(found, low, high):
-    wide = 1e-9 * max(abs(found.value), found.high - found.low) + found.noise
+    width = found.high - found.low
+    wide = 1e-9 * max(abs(found.value), width) + found.noise + found.rough_ends * width
     return {low: Near(found.low, wide), high: Near(found.high, wide)}
 
 

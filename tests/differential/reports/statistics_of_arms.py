@@ -330,6 +330,7 @@ class Estimate:
     p: float
     noise: float = 0.0  # what rounding may move `value` by
     rough: float = 0.0  # share of p that Uplake may be off by, where it interpolates
+    rough_ends: float = 0.0  # the same of the interval's width
 
     def times(self, factor):
         return dataclasses.replace(
@@ -418,7 +419,7 @@ class Pivot:
         a, b = own + 2 * lift * shared + lift * lift * of_base, self.of_treatment
         return (a + b) ** 2 / (a * a / (self.sizes[0] - 1) + b * b / (self.sizes[1] - 1))
 
-    def estimate(self, critical, p, df=math.inf, rough=0.0):
+    def estimate(self, critical, p, df=math.inf, rough=(0.0, 0.0)):
         """All lifts whose distance is at most `critical`, of their degrees of freedom, errors."""
         value = self.difference / self.base
         error = math.sqrt(self.squared_error(value)) / self.base
@@ -447,7 +448,7 @@ class Pivot:
                 middle = (inside + outside) / 2
                 inside, outside = (inside, middle) if rejected(middle) else (middle, outside)
             ends.append((inside + outside) / 2)
-        return Estimate(value, error, df, *ends, p, self.noise / self.base, rough).checked()
+        return Estimate(value, error, df, *ends, p, self.noise / self.base, *rough).checked()
 
 
 def pivot(control, treatment):
@@ -603,26 +604,37 @@ def stratified(strata, overall, alpha):
 # Looking early (looking-early.md)
 
 
-def anytime(estimate, users, planned, alpha):
-    """The confidence sequence, and its p-value: the level at which it would just touch 0."""
+def anytime(estimate, users, planned, alpha, level):
+    """The confidence sequence tuned for alpha, and its p-value: the level at which it would just touch 0."""
     rho2 = (-2 * math.log(alpha) + math.log(1 - 2 * math.log(alpha))) / planned
     n = max(users, 1)
     grown = n * rho2 + 1
     half = estimate.error * math.sqrt(n) * math.sqrt(
-        2 * grown / (n * n * rho2) * math.log(math.sqrt(grown) / alpha))
+        2 * grown / (n * n * rho2) * math.log(math.sqrt(grown) / level))
     z = estimate.value / estimate.error
     p = min(1.0, math.sqrt(grown) * math.exp(-rho2 * z * z * n / (2 * grown)))
     return dataclasses.replace(estimate, df=math.inf, low=estimate.value - half,
                                high=estimate.value + half, p=p).checked()
 
 
-def at_look(estimate, fractions, alpha):
-    """p is the least level at which the test rejects at its last look."""
-    half = critical_values(fractions, alpha)[-1] * estimate.error
+def anytime_above(estimate, users, planned, alpha):
+    """One-sided p-value of the sequence whose two sides are tuned for alpha."""
+    rho2 = (-2 * math.log(alpha) + math.log(1 - 2 * math.log(alpha))) / planned
+    n = max(users, 1)
+    grown = n * rho2 + 1
+    z = max(estimate.value / estimate.error, 0)
+    evidence = rho2 * z * z * n / (2 * grown)
+    return min(1.0, math.sqrt(grown) / (2 * math.expm1(evidence))) if evidence else 1.0
+
+
+def at_look(estimate, fractions, level, alpha):
+    """p is the least level at which the test rejects at its last look. Uplake's bound is exact at alpha."""
+    half = critical_values(fractions, level)[-1] * estimate.error
     p = p_at_look(fractions, abs(estimate.value / estimate.error))
     return dataclasses.replace(estimate, df=math.inf, low=estimate.value - half,
                                high=estimate.value + half, p=p,
-                               rough=3e-4 if p < 0.3 else 3e-3).checked()
+                               rough=3e-4 if p < 0.3 else 3e-3,
+                               rough_ends=0.0 if level == alpha else 1e-4).checked()
 
 
 def p_at_look(fractions, z):

@@ -92,8 +92,8 @@ class SummaryReport(Report):
             return str(time)
         return day_text(Days(self.definition.get("time_zone", "UTC")).of(time))
 
-    def metric(self, number, slice_, everyone) -> MetricReport:
-        return super().metric(number, slice_.of_metric(self.metrics[number]), everyone)
+    def metric(self, number, slice_, everyone, level=None) -> MetricReport:
+        return super().metric(number, slice_.of_metric(self.metrics[number]), everyone, level)
 
     def as_of(self, day, matrix):
         return self.as_of_days[day].of_metric(matrix.metric)

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::judge::View;
-use super::{Analysis, Slice, correct_family};
+use super::judge::{View, judge_metric};
+use super::{Analysis, Slice, correct_family, directed, family_level};
 use crate::definition::{Experiment, Lift};
 use crate::distribution::chi2_sf;
 use crate::effect::{Estimate, Pivot};
@@ -66,27 +66,34 @@ impl<'a> Analysis<'a> {
             }
             values.push((OTHERS.into(), merged));
         }
-        let mut rows: Vec<BreakdownRow> = values
-            .into_iter()
-            .map(|(value, slice)| BreakdownRow {
-                value,
-                metrics: self.judge_slice(view, &slice, false),
-                users: slice.users,
-            })
-            .collect();
+        let judge = |view: &View<'_>, slice: &Slice<'a>, index: usize| {
+            judge_metric(view, self.metrics[index], &self.metric_data(slice, index, false))
+        };
+        let treatments = self.experiment.variants.len() - 1;
+        let of_row = view.at(family_level(self.experiment, values.len() * treatments));
         let mut differences = Vec::new();
+        // Per metric, in the order of the rows.
+        let mut columns = Vec::with_capacity(self.metrics.len());
         for index in 0..self.metrics.len() {
-            let mut family: Vec<&mut MetricReport> =
-                rows.iter_mut().map(|row| &mut row.metrics[index]).collect();
-            correct_family(
-                self.experiment,
-                family.iter_mut().flat_map(|metric| {
-                    let direction = metric.direction;
-                    metric.comparisons.iter_mut().map(move |comparison| (direction, comparison))
-                }),
-            );
+            let judge_all = |view: &View<'_>| -> Vec<MetricReport> {
+                values.iter().map(|(_, slice)| judge(view, slice, index)).collect()
+            };
+            let mut family = judge_all(&of_row);
+            let correct = |family: &mut Vec<MetricReport>| {
+                correct_family(self.experiment, family.iter_mut().flat_map(directed))
+            };
+            if let Some(level) = correct(&mut family) {
+                family = judge_all(&view.at(level));
+                correct(&mut family);
+            }
             differences.extend(heterogeneity(self.experiment, &family));
+            columns.push(family.into_iter());
         }
+        let row = |(value, slice): (String, Slice<'a>)| {
+            let metrics = columns.iter_mut().filter_map(Iterator::next).collect();
+            BreakdownRow { value, metrics, users: slice.users }
+        };
+        let rows = values.into_iter().map(row).collect();
         let dimension = self.query.dimensions[dimension].name.clone();
         Breakdown { dimension, rows, differences }
     }
@@ -106,7 +113,7 @@ pub(super) fn correct_differences(breakdowns: &mut [Breakdown]) {
 /// # Source
 /// Cochran, "The combination of estimates from different experiments", Biometrics 10, 1954. Of lifts the same sum
 /// over [`Pivot`]s, at the lift that makes it smallest.
-fn heterogeneity(experiment: &Experiment, rows: &[&mut MetricReport]) -> Vec<Heterogeneity> {
+fn heterogeneity(experiment: &Experiment, rows: &[MetricReport]) -> Vec<Heterogeneity> {
     let Some(first) = rows.first() else {
         return Vec::new();
     };

@@ -4,6 +4,7 @@
 //! No corrections for many comparisons and no slices: `analyze` has them.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::bayes::{Prior, posterior};
 use crate::cuped;
@@ -24,7 +25,7 @@ use crate::query::QuantileCell;
 use crate::report::{
     ArmMoments, ArmValue, Belief, Call, Comparison, Impact, MetricReport, NonInferiority, Scale,
 };
-use crate::sequential::{SequentialP, confidence_sequence};
+use crate::sequential::{SequentialP, confidence_sequence_above, confidence_sequence_tuned};
 use crate::stratify::{Stratified, Stratum, post_stratify};
 
 /// Chance of being found that makes an effect "detectable", the usual 80 %.
@@ -45,8 +46,11 @@ pub(super) struct View<'e> {
     pub(super) baseline: usize,
     pub(super) cuped: bool,
     pub(super) inference: Inference,
-    /// Per arm, a group sequential test at today's users of everyone.
-    today: Vec<Result<Today, StatsError>>,
+    /// Intervals cover 1 minus this: alpha, or less of it where a family shares it.
+    pub(super) level: f64,
+    /// Per arm, a group sequential test at today's users of everyone, and its critical value at the level.
+    today: Arc<[Result<Today, StatsError>]>,
+    critical: Vec<f64>,
 }
 
 impl<'e> View<'e> {
@@ -58,7 +62,8 @@ impl<'e> View<'e> {
         inference: Inference,
         users: &[u64],
     ) -> Self {
-        let mut view = Self { experiment, baseline, cuped, inference, today: Vec::new() };
+        let (level, today, critical) = (experiment.alpha, Arc::default(), Vec::new());
+        let mut view = Self { experiment, baseline, cuped, inference, level, today, critical };
         if let Inference::GroupSequential { planned_users, looks } = inference {
             let bound = |arm: usize| {
                 // Nobody compares the baseline with itself, and a bound costs up to 20 ms.
@@ -70,7 +75,16 @@ impl<'e> View<'e> {
             };
             view.today = (0..users.len()).map(bound).collect();
         }
-        view
+        view.at(level)
+    }
+
+    /// The same with intervals of another level.
+    pub(super) fn at(&self, level: f64) -> Self {
+        let critical = |today: &Result<Today, StatsError>| match today {
+            Ok(today) => today.p.critical_at(level),
+            Err(_) => f64::INFINITY,
+        };
+        Self { level, critical: self.today.iter().map(critical).collect(), ..self.clone() }
     }
 
     /// What the definition asks for.
@@ -267,7 +281,7 @@ fn stratified(
     }
     let strata: Option<Vec<Stratum>> = good.into_iter().map(|(_, stratum)| stratum).collect();
     let overall = Stratum { control: overall.control, treatment: overall.treatment };
-    post_stratify(&strata?, &overall, view.experiment.alpha).ok()
+    post_stratify(&strata?, &overall, view.level).ok()
 }
 
 /// All comparisons of one metric with the view's baseline, without correction.
@@ -435,6 +449,7 @@ fn compare(
         scale,
         method: super::method::of(view, metric, strata.is_some(), scale),
         p_adjusted: None,
+        interval_alpha: view.level,
         call: Call::Unavailable,
         unplanned_look: matches!(view.today.get(arm), Some(Ok(today)) if !today.planned),
         detectable: deciding.ok().map(|estimate| detectable(estimate.error, alpha)),
@@ -492,7 +507,7 @@ fn tested(
     figures: &Figures,
     pair: [ArmData<'_>; 2],
 ) -> Result<Estimate, StatsError> {
-    let alpha = view.experiment.alpha;
+    let alpha = view.level;
     let (control, treatment) = (&figures.control, &figures.treatment);
     let plain = absolute(control, treatment, alpha);
     if !is_tested(metric) {
@@ -532,7 +547,7 @@ impl FixedLift {
         if view.experiment.lift != Lift::Delta {
             return Ok(Self::Pivot(Pivot::of(control, treatment)?));
         }
-        let lift = relative(control, treatment, view.experiment.alpha)?;
+        let lift = relative(control, treatment, view.level)?;
         Ok(Self::Delta(Estimate { p: tested.map_or(lift.p, |tested| tested.p), ..lift }))
     }
 
@@ -557,7 +572,7 @@ impl FixedLift {
         looks: Looks,
         absolute: Estimate,
     ) -> Result<Estimate, StatsError> {
-        let alpha = view.experiment.alpha;
+        let alpha = view.level;
         let pivot = match self {
             Self::Delta(estimate) => return looks.apply(view, estimate),
             Self::Pivot(pivot) => pivot,
@@ -650,17 +665,19 @@ impl Looks {
 
     /// What a fixed look's estimate is worth.
     pub(super) fn apply(self, view: &View<'_>, estimate: Estimate) -> Result<Estimate, StatsError> {
-        let alpha = view.experiment.alpha;
+        let alpha = view.level;
         match self {
             Self::Fixed => Ok(estimate),
             Self::Anytime { users, planned } => {
-                let always = confidence_sequence(&estimate, users, planned, alpha)?;
+                let tuned_for = view.experiment.alpha;
+                let always =
+                    confidence_sequence_tuned(&estimate, users, planned, alpha, tuned_for)?;
                 let (low, high, p) = (always.low, always.high, always.p);
                 Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
             }
             Self::GroupSequential { arm } => {
                 let today = view.today[arm].as_ref().map_err(|error| *error)?;
-                let half = today.p.critical() * estimate.error;
+                let half = view.critical[arm] * estimate.error;
                 let p = today.p.p((estimate.value / estimate.error).abs());
                 let (low, high) = (estimate.value - half, estimate.value + half);
                 Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
@@ -705,8 +722,8 @@ fn impact(
     })
 }
 
-/// Does a guardrail hold within its margin? Looking more than once costs here too; then p is
-/// two-sided, which is cautious.
+/// Does a guardrail hold within its margin? One-sided, at half of alpha, also where one may look more than once: a
+/// group sequential test spends that much on each side.
 fn non_inferior(
     view: &View<'_>,
     metric: &Metric,
@@ -724,18 +741,32 @@ fn non_inferior(
         return None;
     }
     let alpha = view.experiment.alpha;
-    match looks {
+    let distance = || non_inferiority(control, treatment, worse, alpha);
+    let p = match looks {
         // Beliefs about lifts say nothing of this distance.
-        Looks::Fixed | Looks::Bayesian => {
-            let p = non_inferiority_p(control, treatment, worse).ok()?;
-            Some(NonInferiority { margin, p, holds: p < alpha / 2.0 })
+        Looks::Fixed | Looks::Bayesian => non_inferiority_p(control, treatment, worse).ok()?,
+        Looks::Anytime { users, planned } => {
+            confidence_sequence_above(&distance().ok()?, users, planned, alpha / 2.0).ok()?.p
         }
-        Looks::Anytime { .. } | Looks::GroupSequential { .. } => {
-            let distance = non_inferiority(control, treatment, worse, alpha).ok()?;
-            let distance = looks.apply(view, distance).ok()?;
-            let p = if distance.value > 0.0 { distance.p } else { 1.0 };
-            Some(NonInferiority { margin, p, holds: distance.low > 0.0 })
+        Looks::GroupSequential { .. } => {
+            let distance = looks.apply(view, distance().ok()?).ok()?;
+            if distance.value > 0.0 { distance.p / 2.0 } else { 1.0 }
         }
+    };
+    Some(NonInferiority { margin, p, holds: p < alpha / 2.0 })
+}
+
+/// Moves an interval's end to 0 where the correction rejects what the interval alone would leave open.
+pub(super) fn leave_out_zero(comparison: &mut Comparison) {
+    let cut = |value: f64, low: &mut f64, high: &mut f64| match value > 0.0 {
+        true => *low = low.max(0.0),
+        false => *high = high.min(0.0),
+    };
+    for estimate in [&mut comparison.absolute, &mut comparison.relative].into_iter().flatten() {
+        cut(estimate.value, &mut estimate.low, &mut estimate.high);
+    }
+    if let Some(impact) = &mut comparison.impact {
+        cut(impact.value, &mut impact.low, &mut impact.high);
     }
 }
 

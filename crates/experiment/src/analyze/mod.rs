@@ -28,7 +28,7 @@ use crate::report::{
     Report, SCHEMA,
 };
 use crate::verdict;
-use judge::{ArmData, MetricData, View, compare_all, judge_metric, set_call};
+use judge::{ArmData, MetricData, View, compare_all, judge_metric, leave_out_zero, set_call};
 
 use breakdown::correct_differences;
 pub use breakdown::{MAX_BREAKDOWN_ROWS, OTHERS, values_put_together};
@@ -204,8 +204,7 @@ impl<'a> Analysis<'a> {
     fn report(&self) -> Report {
         let experiment = self.experiment;
         let view = View::of(experiment, &self.total.users);
-        let mut results = self.judge_slice(&view, &self.total, true);
-        correct_goals(experiment, &mut results);
+        let mut results = self.judge_goals_and_guardrails(&view);
         let mut breakdowns = Vec::new();
         for (dimension, values) in self.by_value.iter().enumerate() {
             breakdowns.push(self.break_down(&view, dimension, values));
@@ -281,26 +280,55 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// All metrics of one slice, judged without correction.
-    fn judge_slice(&self, view: &View<'_>, slice: &Slice<'a>, everyone: bool) -> Vec<MetricReport> {
-        let judge = |(index, metric): (usize, &&Metric)| {
-            judge_metric(view, metric, &self.metric_data(slice, index, everyone))
+    /// All metrics for everyone: goals as one family, guardrails alone.
+    fn judge_goals_and_guardrails(&self, view: &View<'_>) -> Vec<MetricReport> {
+        let judge = |index: usize, view: &View<'_>| {
+            judge_metric(view, self.metrics[index], &self.metric_data(&self.total, index, true))
         };
-        self.metrics.iter().enumerate().map(judge).collect()
+        let of_goals = self.view_of_goals(view);
+        let is_goal = |index: &usize| !self.metrics[*index].guardrail;
+        let view_of = |index: usize| if is_goal(&index) { &of_goals } else { view };
+        let count = self.metrics.len();
+        let mut results: Vec<MetricReport> =
+            (0..count).map(|index| judge(index, view_of(index))).collect();
+        if let Some(level) = correct_goals(self.experiment, &mut results) {
+            let view = view.at(level);
+            (0..count).filter(is_goal).for_each(|index| results[index] = judge(index, &view));
+            correct_goals(self.experiment, &mut results);
+        }
+        results
+    }
+
+    /// How goals are compared, of which there are so many.
+    fn view_of_goals<'v>(&self, view: &View<'v>) -> View<'v> {
+        let goals = self.metrics.iter().filter(|metric| !metric.guardrail).count();
+        view.at(family_level(self.experiment, goals * (self.experiment.variants.len() - 1)))
     }
 
     fn compare_goals_and_guardrails(&self, view: &View<'_>) -> Vec<Vec<Comparison>> {
-        let compare = |(index, metric): (usize, &&Metric)| {
-            compare_all(view, metric, &self.metric_data(&self.total, index, true)).0
+        let compare = |index: usize, view: &View<'_>| {
+            compare_all(view, self.metrics[index], &self.metric_data(&self.total, index, true)).0
         };
-        let mut all: Vec<Vec<Comparison>> = self.metrics.iter().enumerate().map(compare).collect();
-        let family = self.metrics.iter().zip(&mut all).filter(|(metric, _)| !metric.guardrail);
-        correct_family(
-            view.experiment,
-            family.flat_map(|(metric, comparisons)| {
-                comparisons.iter_mut().map(|comparison| (metric.direction, comparison))
-            }),
-        );
+        let of_goals = self.view_of_goals(view);
+        let is_goal = |index: &usize| !self.metrics[*index].guardrail;
+        let view_of = |index: usize| if is_goal(&index) { &of_goals } else { view };
+        let count = self.metrics.len();
+        let mut all: Vec<Vec<Comparison>> =
+            (0..count).map(|index| compare(index, view_of(index))).collect();
+        let correct = |all: &mut Vec<Vec<Comparison>>| {
+            let family = self.metrics.iter().zip(all).filter(|(metric, _)| !metric.guardrail);
+            correct_family(
+                self.experiment,
+                family.flat_map(|(metric, comparisons)| {
+                    comparisons.iter_mut().map(|comparison| (metric.direction, comparison))
+                }),
+            )
+        };
+        if let Some(level) = correct(&mut all) {
+            let view = view.at(level);
+            (0..count).filter(is_goal).for_each(|index| all[index] = compare(index, &view));
+            correct(&mut all);
+        }
         all
     }
 
@@ -429,23 +457,46 @@ fn correction(experiment: &Experiment) -> Correction {
     }
 }
 
-/// Corrects the p-values of one family and calls its comparisons anew.
+/// The level of the intervals of a family of so many comparisons. By Holm's method it is Bonferroni's: they hold
+/// together with 1 - alpha. By Benjamini and Hochberg's it is known once they are judged.
+fn family_level(experiment: &Experiment, comparisons: usize) -> f64 {
+    match correction(experiment) {
+        Correction::Holm => experiment.alpha / comparisons.max(1) as f64,
+        _ => experiment.alpha,
+    }
+}
+
+/// Corrects the p-values of one family and calls its comparisons anew. Gives the level that its intervals are to
+/// have instead of alpha, where that depends on what is called.
+///
+/// # Source
+/// Intervals after Holm's method: Bonferroni's, without what the method rejects. After Benjamini and Hochberg's:
+/// Benjamini & Yekutieli, "False discovery rate-adjusted multiple confidence intervals for selected parameters",
+/// JASA 100, 2005.
 fn correct_family<'c>(
     experiment: &Experiment,
     family: impl Iterator<Item = (Direction, &'c mut Comparison)>,
-) {
+) -> Option<f64> {
     let mut family: Vec<(Direction, &mut Comparison)> =
         family.filter(|(_, comparison)| comparison.estimate().is_ok()).collect();
     let p: Vec<f64> =
         family.iter().filter_map(|(_, c)| c.estimate().ok()).map(|estimate| estimate.p).collect();
-    let adjusted = match correction(experiment) {
+    let (alpha, count) = (experiment.alpha, p.len());
+    let correction = correction(experiment);
+    let adjusted = match correction {
         Correction::Holm => holm(&p),
         Correction::BenjaminiHochberg => benjamini_hochberg(&p),
         Correction::None => p,
     };
+    let rejected = adjusted.iter().filter(|p| **p < alpha).count();
     for ((direction, comparison), adjusted) in family.iter_mut().zip(adjusted) {
-        set_call(comparison, Some(adjusted), *direction, experiment.alpha);
+        set_call(comparison, Some(adjusted), *direction, alpha);
+        if correction == Correction::Holm && adjusted < alpha {
+            leave_out_zero(comparison);
+        }
     }
+    let is_level_new = correction == Correction::BenjaminiHochberg && rejected.max(1) < count;
+    is_level_new.then(|| alpha * rejected.max(1) as f64 / count as f64)
 }
 
 /// Where users did not fall into the arms as planned nothing is called: for everyone, or for a dimension's value.
@@ -470,13 +521,12 @@ fn not_called(comparison: &mut Comparison) {
     }
 }
 
-fn correct_goals(experiment: &Experiment, metrics: &mut [MetricReport]) {
+fn correct_goals(experiment: &Experiment, metrics: &mut [MetricReport]) -> Option<f64> {
     let goals = metrics.iter_mut().filter(|metric| !metric.guardrail);
-    correct_family(
-        experiment,
-        goals.flat_map(|metric| {
-            let direction = metric.direction;
-            metric.comparisons.iter_mut().map(move |comparison| (direction, comparison))
-        }),
-    );
+    correct_family(experiment, goals.flat_map(directed))
+}
+
+fn directed(metric: &mut MetricReport) -> impl Iterator<Item = (Direction, &mut Comparison)> {
+    let direction = metric.direction;
+    metric.comparisons.iter_mut().map(move |comparison| (direction, comparison))
 }

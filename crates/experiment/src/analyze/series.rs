@@ -21,13 +21,14 @@ impl Analysis<'_> {
         }
         let (baseline, users) = (view.baseline, &self.total.users);
         let inference = View::anytime(view.inference, users);
-        let anytime = View::new(self.experiment, baseline, view.cuped, inference, users);
+        let alone = View::new(self.experiment, baseline, view.cuped, inference, users);
         for (index, (metric, result)) in self.metrics.iter().zip(results).enumerate() {
             if shape(self.experiment, metric) == Shape::Quantile {
                 continue;
             }
             let series = result.comparisons.iter().map(|comparison| {
                 let arm = comparison.arm;
+                let anytime = alone.at(comparison.interval_alpha);
                 let points = days.iter().map(|day| {
                     point(&anytime, metric, day.as_ref()?, index, arm, comparison.scale)
                 });
@@ -48,11 +49,10 @@ fn point(
     arm: usize,
     scale: Scale,
 ) -> Option<Point> {
-    let alpha = anytime.experiment.alpha;
     let pair = [day.arm(anytime.baseline, index, None), day.arm(arm, index, None)];
     let figures = figures(anytime, metric, pair).ok()?;
     let (control, treatment) = (&figures.control, &figures.treatment);
-    let difference = absolute(control, treatment, alpha).ok()?;
+    let difference = absolute(control, treatment, anytime.level).ok()?;
     let looks = Looks::of(anytime, arm, pair[0].users + pair[1].users, 1.0).ok()?;
     let always = looks.apply(anytime, difference).ok()?;
     let (fixed, always, error) = match scale {
@@ -74,6 +74,6 @@ fn point(
         high: fixed.high,
         anytime_low: always.low,
         anytime_high: always.high,
-        detectable: detectable(error, alpha),
+        detectable: detectable(error, anytime.experiment.alpha),
     })
 }

@@ -120,7 +120,7 @@ fn no_effect_says_what_the_data_still_allow() {
     let report = report_on(groups(500, 0.10, 10.0, 0.1), groups(500, 0.10, 10.0, 0.1));
     assert_eq!(report.verdict.decision, Decision::KeepRunning);
     let sentence = &report.verdict.sentence;
-    assert!(sentence.contains("from −31.9 % to +46.8 % (95 % interval)"), "{sentence}");
+    assert!(sentence.contains("from −35.8 % to +55.8 % (95 % interval)"), "{sentence}");
 }
 
 #[test]
@@ -468,7 +468,7 @@ fn cookie_cats() -> Report {
 fn cookie_cats_counts_give_the_published_verdict() {
     let report = cookie_cats();
     assert_eq!(report.verdict.decision, Decision::RollBack);
-    let words = "Roll back gate_40: back after 7 days −4.31 % [−6.89 %, −1.66 %].";
+    let words = "Roll back gate_40: back after 7 days −4.31 % [−7.25 %, −1.28 %].";
     assert_eq!(report.verdict.sentence, words);
 }
 
@@ -504,9 +504,10 @@ fn watching_at_any_time_widens_every_interval_and_says_so() {
         assert_eq!((always.value, always.error), (once.value, once.error));
         assert!(always.low < once.low && always.high > once.high && always.p >= once.p);
     }
-    // The interval holds 0 exactly when p reaches alpha.
-    let conversion = report.metrics[0].comparisons[0].relative.expect("an estimate");
-    assert_eq!(conversion.low < 0.0, conversion.p > 0.05);
+    // The interval holds 0 exactly when the corrected p reaches alpha.
+    let conversion = &report.metrics[0].comparisons[0];
+    let is_open = conversion.p_adjusted.expect("a p-value") > 0.05;
+    assert_eq!(conversion.relative.expect("an estimate").low < 0.0, is_open);
 }
 
 #[test]
@@ -560,4 +561,59 @@ fn a_group_sequential_test_calls_nothing_between_its_looks() {
     assert_eq!(conversion.call, Call::Inconclusive);
     assert_eq!(between.verdict.decision, Decision::KeepRunning);
     assert!(between.to_text(100, false).contains("between two planned looks"));
+}
+
+/// Of many goals with effects of all sizes: what is called has 0 outside of its interval, or at an end that the
+/// correction moved there, and nothing else has.
+#[test]
+fn intervals_leave_out_zero_exactly_where_goals_are_called() {
+    let designs = [
+        ("fixed", ""),
+        ("anytime", "planned_users = 4000\n"),
+        ("group_sequential", "planned_users = 4000\nlooks = 4\n"),
+    ];
+    let (mut moved, mut fdr) = (0, 0);
+    for (inference, keys) in designs {
+        for correction in ["holm", "benjamini-hochberg", "none"] {
+            let mut text = format!(
+                "name = \"e\"\ninference = \"{inference}\"\n{keys}correction = \"{correction}\"\n\
+                 [exposures]\ntable = \"x\"\nuser = \"u\"\nvariant = \"v\"\n[[variant]]\nname = \"a\"\n\
+                 share = 0.5\n[[variant]]\nname = \"b\"\nshare = 0.5\n"
+            );
+            let goals = 24;
+            for goal in 0..goals {
+                text +=
+                    &format!("[[metric]]\nname = \"m{goal}\"\ntype = \"mean\"\nvalue = \"y\"\n");
+            }
+            let experiment = Experiment::parse(&text, "e.toml").expect("a definition");
+            let query = plan(&experiment, &[], None).expect("a plan");
+            let arm = |step: f64| {
+                let mean = |goal: usize| 5.0 + step * (goal as f64 - 8.0) / 1000f64.sqrt();
+                (0..goals).map(|g| Moments::from_summary(1000, &[mean(g)], &[1.0])).collect()
+            };
+            let cells = vec![cell(None, 0, arm(0.0)), cell(None, 1, arm(0.45))];
+            let table = MomentsTable { cells, ..MomentsTable::default() };
+            let report = analyze(&experiment, &query, &table).expect("fits");
+            let comparisons = report.metrics.iter().map(|metric| &metric.comparisons[0]);
+            let called = comparisons.clone().filter(|c| c.p_adjusted.expect("a p") < 0.05).count();
+            assert!(called > 1 && called < goals, "{inference}, {correction}: {called}");
+            let level = match correction {
+                "holm" => 0.05 / goals as f64,
+                "benjamini-hochberg" => 0.05 * called as f64 / goals as f64,
+                _ => 0.05,
+            };
+            for comparison in comparisons {
+                assert!((comparison.interval_alpha - level).abs() < 1e-15);
+                let is_called = comparison.p_adjusted.expect("a p") < 0.05;
+                for estimate in [comparison.absolute, comparison.relative] {
+                    let e = estimate.expect("an estimate");
+                    let what = format!("{inference}, {correction}: {e:?}");
+                    assert_eq!(is_called, e.low >= 0.0 || e.high <= 0.0, "{what}");
+                    moved += usize::from(e.low == 0.0 || e.high == 0.0);
+                    fdr += usize::from(correction == "benjamini-hochberg" && is_called);
+                }
+            }
+        }
+    }
+    assert!(moved > 0 && fdr > 0, "nothing was moved");
 }
