@@ -49,7 +49,9 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
-use uplake_table::{Checksums, footer_range, panic_text, reason, unpanicked};
+use uplake_table::{
+    Checksums, check_chunk_types, footer_range, footer_within, panic_text, reason, unpanicked,
+};
 
 use crate::mends::with_true_bounds;
 
@@ -104,7 +106,11 @@ async fn footer(
                 .with_page_index_policy(pages);
             // The footer of a damaged file may panic in what reads it.
             let footer = AssertUnwindSafe(reader.fetch_metadata()).catch_unwind().await;
-            footer.unwrap_or_else(|panic| Err(damaged(panic.as_ref())))?
+            let footer = footer.unwrap_or_else(|panic| Err(damaged(panic.as_ref())))?;
+            if !is_known {
+                check_types(store, file, guess, &footer).await?;
+            }
+            footer
         }
     };
     if !is_known {
@@ -116,6 +122,22 @@ async fn footer(
         checksums.learn(&footer)?;
     }
     Ok(with_true_bounds(footer, file, kept)?)
+}
+
+/// Compares types in a footer that has no checksum, whose bytes are asked for again: they are in the cache.
+async fn check_types(
+    store: &dyn ObjectStore,
+    file: &ObjectMeta,
+    guess: Range<u64>,
+    footer: &ParquetMetaData,
+) -> Result<()> {
+    let tail = store.get_range(&file.location, guess.clone()).await?;
+    let found = footer_within(file.size, &tail)?;
+    let bytes = match found.start.checked_sub(guess.start) {
+        Some(from) => tail.slice(from as usize..(found.end - guess.start) as usize),
+        None => store.get_range(&file.location, found).await?,
+    };
+    Ok(check_chunk_types(&bytes, footer)?)
 }
 
 /// The same of a file whose log says how long its end is and which checksum it has; kept with page indexes, so

@@ -59,6 +59,11 @@ enum Design {
     Clusters,
     GroupSequential,
     Anytime,
+    Bayesian,
+    Switchback,
+    Share,
+    SharePooled,
+    ShareExact,
 }
 
 impl Design {
@@ -71,6 +76,11 @@ impl Design {
             Self::Clusters => "mean, clusters",
             Self::GroupSequential => "mean, the last of 4 looks",
             Self::Anytime => "mean, anytime",
+            Self::Bayesian => "mean, beliefs with a flat prior",
+            Self::Switchback => "sum, regions that switch",
+            Self::Share => "share of 10 %",
+            Self::SharePooled => "share, pooled",
+            Self::ShareExact => "share, exact",
         }
     }
 
@@ -83,19 +93,31 @@ impl Design {
                 format!("inference = \"group_sequential\"\nplanned_users = {planned}\nlooks = 4")
             }
             Self::Anytime => format!("inference = \"anytime\"\nplanned_users = {planned}"),
+            Self::Bayesian => "inference = \"bayesian\"".into(),
             _ => String::new(),
         };
-        let exposures = if self == Self::Clusters { "cluster = \"shop\"" } else { "" };
+        let exposures = match self {
+            Self::Clusters => "user = \"u\"\ncluster = \"shop\"",
+            Self::Switchback => "",
+            _ => "user = \"u\"",
+        };
         let metric = match self {
             Self::Cuped => "type = \"mean\"\nvalue = \"x\"\ncuped = { pre = \"9 days\" }",
             Self::Ratio => {
                 "type = \"ratio\"\nnumerator = { value = \"x\" }\ndenominator = { value = \"n\" }"
             }
+            Self::Share => "type = \"proportion\"",
+            Self::SharePooled => "type = \"proportion\"\ntest = \"pooled\"",
+            Self::ShareExact => "type = \"proportion\"\ntest = \"exact\"",
             _ => "type = \"mean\"\nvalue = \"x\"",
         };
-        let end = if self == Self::Strata { "[[dimension]]\nname = \"country\"" } else { "" };
+        let end = match self {
+            Self::Strata => "[[dimension]]\nname = \"country\"",
+            Self::Switchback => "[switchback]\nregion = \"city\"\nevery = \"4 hours\"",
+            _ => "",
+        };
         let text = format!(
-            "name = \"s\"\n{top}\n{lift}\n[exposures]\ntable = \"e\"\nuser = \"u\"\nvariant = \"v\"\n\
+            "name = \"s\"\n{top}\n{lift}\n[exposures]\ntable = \"e\"\nvariant = \"v\"\n\
              time = \"ts\"\n{exposures}\n[[variant]]\nname = \"A\"\nshare = 0.5\n[[variant]]\n\
              name = \"B\"\nshare = 0.5\n[[metric]]\nname = \"m\"\n{metric}\n{end}\n"
         );
@@ -121,6 +143,9 @@ impl Design {
             Self::Clusters => {
                 let users = 1.0 + (6.0 * random.uniform()).floor();
                 ([users * money(a), users], 0)
+            }
+            Self::Share | Self::SharePooled | Self::ShareExact => {
+                ([f64::from(random.uniform() < 0.1 * effect.times + effect.plus), 0.0], 0)
             }
             _ => ([money(a), 0.0], 0),
         }
@@ -210,6 +235,12 @@ fn lifts(experiments: u64) {
         [Design::Cuped, Design::Ratio, Design::Strata, Design::GroupSequential, Design::Anytime]
     {
         rows.push((design, 500, 2.0));
+    }
+    rows.push((Design::Bayesian, 500, 2.0));
+    rows.push((Design::Switchback, 84, 1.0));
+    // The deviation of a share of 10 % is 0.3.
+    for design in [Design::Share, Design::SharePooled, Design::ShareExact] {
+        rows.extend([(design, 100, 0.3), (design, 2000, 0.3)]);
     }
     rows.extend([
         (Design::Mean, 6, 1.0),

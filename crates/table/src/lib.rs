@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod checksums;
+mod chunk_types;
 mod commit;
 mod copy;
 mod decode;
@@ -49,6 +50,7 @@ mod warm;
 mod write;
 
 pub use checksums::{Checksums, DamagedBytes};
+pub use chunk_types::{check_chunk_types, footer_within};
 pub use commit::{TableDefinition, create_table};
 pub use copy::{CopyOptions, CopySummary, copy_lake};
 pub use decode::{BadRow, InputFile, Progress, TextOptions, describe_schema, expand_inputs};

@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use uplake_objectio::Store;
 
 use crate::checksums::Checksums;
+use crate::chunk_types::check_file;
 use crate::snapshot::DataFile;
 
 /// From a store that is a round trip away, so many bytes are read at least, from a multiple of it
@@ -53,7 +54,9 @@ impl StoreFile {
     /// The file's footer, which must be read before anything else of the file is.
     pub fn footer(&self) -> Result<Arc<ParquetMetaData>, ParquetError> {
         let Some(checksums) = &self.checksums else {
-            return Ok(Arc::new(ParquetMetaDataReader::new().parse_and_finish(self)?));
+            let footer = ParquetMetaDataReader::new().parse_and_finish(self)?;
+            check_file(self.size, &footer, |range| self.read(&range))?;
+            return Ok(Arc::new(footer));
         };
         let tail = checksums.tail();
         let footer = checksums.footer(&tail, &self.read(&tail)?)?;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +16,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
+use crate::chunk_types::check_file;
 use crate::decode::{InputFile, Progress};
 use crate::error::{Result, TableError};
 use crate::schema::stored_type;
@@ -95,6 +97,10 @@ impl ParquetInput {
                 ),
             }
         })?;
+        let read =
+            |range: Range<u64>| handle.get_bytes(range.start, (range.end - range.start) as usize);
+        check_file(length, metadata.metadata(), read)
+            .map_err(|e| TableError::Input { file: file.name.clone(), reason: reason(&e) })?;
         let decoder = ParquetDecoder { name: file.name.as_str().into(), handle, metadata };
         Ok(Self { decoder, next: 0 })
     }
