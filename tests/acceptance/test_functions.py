@@ -115,6 +115,114 @@ def test_sequences_are_clickhouses(lake):
     assert met > 1000
 
 
+# Paths as DuckDB's windows find them: rows in their order, from the first start to the first end after it.
+PATHS = """
+WITH placed AS (
+  SELECT u, s, k, {start} AS starts, {end} AS ends, row_number() OVER (PARTITION BY u ORDER BY s,
+    CASE WHEN starts AND NOT ends THEN 0 WHEN starts THEN 1 WHEN NOT ends THEN 2 ELSE 3 END, k) AS n
+  FROM e),
+begun AS (SELECT u, min(n) AS first, arg_min(s, n) AS since FROM placed WHERE starts GROUP BY u),
+within AS (SELECT p.*, first FROM placed p JOIN begun USING (u) WHERE n >= first AND s - since <= {window}),
+ended AS (SELECT u, min(n) AS last FROM within WHERE ends AND n > first GROUP BY u),
+path AS (
+  SELECT u, k, n, last, lag(k) OVER (PARTITION BY u ORDER BY n) AS before
+  FROM within LEFT JOIN ended USING (u) WHERE n <= coalesce(last, n))
+SELECT u, list(k ORDER BY n)[1:{steps}], bool_or(last IS NOT NULL), count(*) > {steps}
+FROM path WHERE {kept} GROUP BY u ORDER BY u
+"""
+
+
+def test_paths_are_those_of_windows_in_duckdb(lake):
+    rng = support.seeded("paths")
+    conditions = [("k = 'a'", "k = 'd'"), ("k IN ('a', 'b')", "k IN ('b', 'c')"), ("k = 'a'", "k = 'a'"), ("true", "false")]
+    for distinct_times in [True, False]:
+        table = _events(rng, 300, 14, distinct_times)
+        support.shutil.rmtree(lake.path, ignore_errors=True)
+        _load(lake, table)
+        duck = duckdb.connect()
+        duck.execute("CREATE TABLE e (u BIGINT, s BIGINT, k VARCHAR)")
+        duck.executemany("INSERT INTO e VALUES (?, ?, ?)", table)
+        kinds = set()
+        for start, end in conditions:
+            for mode, kept in [("", "true"), ("'collapse_repeats', ", "k IS DISTINCT FROM before")]:
+                window, steps = rng.choice([0, 25, 90, 1000]), rng.choice([1, 2, 3, 5, 20])
+                values = {"start": start, "end": end, "window": window, "steps": steps, "kept": kept}
+                expected = duck.execute(PATHS.format(**values)).fetchall()
+                found = lake.json(f"""
+                    SELECT u, p['events'] AS events, p['reached'] AS reached, p['truncated'] AS truncated FROM (
+                      SELECT u, event_path({window}, {steps}, {mode}t, k, {start}, {end}) AS p FROM e GROUP BY u)
+                    WHERE p IS NOT NULL ORDER BY u""")
+                assert [tuple(row.values()) for row in found] == expected, (values, mode)
+                kinds |= {(reached, truncated) for _, _, reached, truncated in expected}
+        assert len(kinds) == 4
+
+
+def test_the_event_after_the_first_is_clickhouses(lake):
+    rng = support.seeded("next nodes")
+    table = _events(rng, 300, 14, True)
+    _load(lake, table)
+    expected = _clickhouse(
+        "SELECT u, sequenceNextNode('forward', 'first_match')(s, toNullable(k), k = 'a', k = 'a') FROM {e} "
+        "GROUP BY u ORDER BY u SETTINGS allow_experimental_funnel_functions = 1", table
+    )
+    found = _ours(lake, "SELECT u, event_path(1000, 2, t, k, k = 'a', false)['events'][2] AS f FROM e GROUP BY u ORDER BY u")
+    assert found == expected
+    assert len({event for _, event in found}) == len(KINDS) + 1
+
+
+# Every chain of events of steps in their order, the longest first, then what docs/functions.md says.
+CHAINS = """
+WITH a AS (SELECT u, s FROM e WHERE {one}), b AS (SELECT u, s FROM e WHERE {two}), c AS (SELECT u, s FROM e WHERE {three}),
+chains AS (
+  SELECT u, [a.s] AS times FROM a
+  UNION ALL SELECT u, [a.s, b.s] FROM a JOIN b USING (u) WHERE b.s {later} a.s AND b.s - a.s <= {window}
+  UNION ALL SELECT u, [a.s, b.s, c.s] FROM a JOIN b USING (u) JOIN c USING (u)
+    WHERE b.s {later} a.s AND c.s {later} b.s AND c.s - a.s <= {window}),
+best AS (SELECT DISTINCT ON (u) u, times FROM chains ORDER BY u, len(times) DESC, times[-1], times[1] DESC, times)
+SELECT u, list_transform(coalesce(times, []), lambda x: x - times[1]) FROM (SELECT DISTINCT u FROM e) LEFT JOIN best USING (u) ORDER BY u
+"""
+
+
+def test_conversion_times_are_those_of_the_best_of_all_chains(lake):
+    rng = support.seeded("conversion times")
+    for distinct_times in [True, False]:
+        table = _events(rng, 300, 14, distinct_times)
+        support.shutil.rmtree(lake.path, ignore_errors=True)
+        _load(lake, table)
+        duck = duckdb.connect()
+        duck.execute("CREATE TABLE e (u BIGINT, s BIGINT, k VARCHAR)")
+        duck.executemany("INSERT INTO e VALUES (?, ?, ?)", table)
+        for mode, later in [("default", ">="), ("strict_increase", ">")]:
+            for steps in [("k = 'a'", "k = 'b'", "k = 'c'"), ("k = 'a'", "k IN ('a', 'b')", "k IN ('b', 'c')")]:
+                for window in [0, 25, 90, 1000]:
+                    one, two, three = steps
+                    values = {"one": one, "two": two, "three": three, "later": later, "window": window}
+                    expected = duck.execute(CHAINS.format(**values)).fetchall()
+                    found = lake.json(
+                        f"SELECT u, conversion_times({window}, '{mode}', t, {one}, {two}, {three}) AS f FROM e GROUP BY u ORDER BY u"
+                    )
+                    assert [(row["u"], row["f"]) for row in found] == expected, values
+                    assert window == 0 or {len(times) for _, times in expected} == {0, 1, 2, 3}
+
+
+def test_paths_of_many_users_fit_a_small_budget(lake):
+    """Too many rows to keep: groups are written to disk and merged, or the statement says so."""
+    lake.run("sql", "-c", """
+        CREATE TABLE e AS SELECT value % 200000 AS u, to_timestamp_micros(value * 1103515245 % 2147483647 % 864000000) AS t,
+          concat('event number ', value * 48271 % 2147483647 % 30) AS k
+        FROM generate_series(1, 3000000)""")
+    query = """
+        SELECT p, f, count(*) AS users FROM (
+          SELECT u, event_path(INTERVAL '200 seconds', 3, t, k, k LIKE '% 1', k LIKE '% 2') AS p,
+            array_length(conversion_times(INTERVAL '200 seconds', t, k LIKE '% 1', k LIKE '% 2')) AS f
+          FROM e GROUP BY u) GROUP BY p, f ORDER BY users DESC, p['events'], p['reached'], p['truncated'], f"""
+    whole = lake.json(query, "--memory", "4G")
+    assert len(whole) > 50
+    assert lake.json(query, "--memory", "100M") == whole
+    small = lake.run("sql", "-c", query, "--format", "json", "--memory", "12M", code=None)
+    assert small.code == 0 or "memory" in small.err, small
+
+
 def test_retention_is_clickhouses(lake):
     table = _events(support.seeded("retention"), 200, 4, False)
     _load(lake, table)

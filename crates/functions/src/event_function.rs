@@ -1,4 +1,4 @@
-//! `window_funnel`, `sequence_match` and `sequence_count` as aggregates.
+//! `window_funnel`, `conversion_times`, `sequence_match` and `sequence_count` as aggregates.
 //!
 //! They keep a user's rows in a log ([`crate::event_log`]), 9 bytes and their runs, and look at
 //! them in the order of time when they are asked. Rows without a condition that holds are not
@@ -7,7 +7,7 @@
 //! A plan may give them the conditions as one number of each row ([`EventBits`]), which is asked once for
 //! each value where they are all about one column of few values.
 //!
-//! Where rows are known to come in the order of time ([`expect_order`]), a funnel needs no log.
+//! Where rows are known to come in the order of time ([`expect_order`]), `window_funnel` needs no log.
 //!
 //! # Invariants
 //! - Constant arguments (window, mode, pattern) are read once when a statement is planned.
@@ -21,8 +21,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, LargeBinaryArray, RecordBatch,
-    UInt8Array,
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int32Array, Int64Array, LargeBinaryArray,
+    ListArray, RecordBatch, UInt8Array, new_empty_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::cast;
@@ -42,6 +42,7 @@ use datafusion_physical_expr::PhysicalExpr;
 
 use crate::arguments::{constants, no_distinct};
 use crate::event_log::{ByGroup, EventLog, Mask, RowRun, row_runs};
+use crate::event_path;
 use crate::sequence::{Pattern, order};
 use crate::single::Single;
 use crate::time::{span, span_type, ticks, time_type};
@@ -51,8 +52,10 @@ use crate::window_funnel::{CONDITIONS_MAX, Funnel, Mode, Ongoing};
 const NARROW_CONDITIONS: usize = 8;
 
 /// The functions, to be registered with a session.
-pub(crate) fn functions() -> [AggregateUDF; 3] {
-    [Kind::WindowFunnel, Kind::SequenceMatch, Kind::SequenceCount].map(|kind| {
+pub(crate) fn functions() -> [AggregateUDF; 4] {
+    let kinds =
+        [Kind::WindowFunnel, Kind::ConversionTimes, Kind::SequenceMatch, Kind::SequenceCount];
+    kinds.map(|kind| {
         let signature = Signature::user_defined(Volatility::Immutable);
         AggregateUDF::from(EventFunction { kind, signature, question: None })
     })
@@ -61,14 +64,24 @@ pub(crate) fn functions() -> [AggregateUDF; 3] {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     WindowFunnel,
+    ConversionTimes,
     SequenceMatch,
     SequenceCount,
+}
+
+impl Kind {
+    /// Does it take a window and perhaps a mode, and no pattern?
+    fn is_funnel(self) -> bool {
+        matches!(self, Self::WindowFunnel | Self::ConversionTimes)
+    }
 }
 
 /// What is asked of a user's rows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Question {
     Funnel(Funnel),
+    /// And so many units of time in a second.
+    Times(Funnel, i64),
     Match(Pattern),
     Count(Pattern),
 }
@@ -81,6 +94,21 @@ struct EventFunction {
     question: Option<Question>,
 }
 
+impl Question {
+    /// Do rows without a condition matter?
+    fn needs_all_rows(&self) -> bool {
+        match self {
+            Self::Funnel(funnel) | Self::Times(funnel, _) => funnel.mode == Mode::StrictOrder,
+            Self::Match(_) | Self::Count(_) => false,
+        }
+    }
+
+    /// Does the order of rows of one time matter?
+    fn needs_order_of_ties(&self) -> bool {
+        matches!(self, Self::Match(_) | Self::Count(_))
+    }
+}
+
 impl EventFunction {
     /// Constant arguments in front of the time.
     fn leading(&self, types: &[DataType]) -> usize {
@@ -88,7 +116,7 @@ impl EventFunction {
             return 0;
         }
         let mode = types.get(1).is_some_and(is_text);
-        1 + usize::from(self.kind == Kind::WindowFunnel && mode)
+        1 + usize::from(self.kind.is_funnel() && mode)
     }
 
     /// Reads the constant arguments. `time`: the type of the column.
@@ -99,7 +127,7 @@ impl EventFunction {
         conditions: usize,
     ) -> Result<Question> {
         let name = self.name();
-        if self.kind == Kind::WindowFunnel {
+        if self.kind.is_funnel() {
             let mode = match constants.get(1).map(|mode| mode.try_as_str().flatten()) {
                 None => Mode::Default,
                 Some(text) => match text.and_then(Mode::of_name) {
@@ -108,7 +136,11 @@ impl EventFunction {
                 },
             };
             let window = span(&constants[0], time, "window", name)?;
-            return Ok(Question::Funnel(Funnel { window, mode, steps: conditions }));
+            let funnel = Funnel { window, mode, steps: conditions };
+            return Ok(match self.kind {
+                Kind::ConversionTimes => Question::Times(funnel, ticks(time).unwrap_or(1)),
+                _ => Question::Funnel(funnel),
+            });
         }
         let Some(text) = constants[0].try_as_str().flatten() else {
             return plan_err!("{name} takes a pattern such as '(?1).*(?2)', not NULL");
@@ -147,12 +179,11 @@ struct EventGroups {
 
 impl EventGroups {
     fn of<M: Mask>(self) -> Groups<M> {
-        let keep_all = matches!(&self.question, Question::Funnel(f) if f.mode == Mode::StrictOrder);
         let Self { question, leading, .. } = self;
         Groups {
+            keep_all: question.needs_all_rows(),
             question,
             leading,
-            keep_all,
             groups: 0,
             log: EventLog::default(),
             ongoing: None,
@@ -165,7 +196,12 @@ impl EventGroups {
     }
 }
 
-fn is_text(data_type: &DataType) -> bool {
+/// An item of the list that `conversion_times` gives.
+fn second() -> FieldRef {
+    Arc::new(Field::new_list_field(DataType::Float64, false))
+}
+
+pub(crate) fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
@@ -173,6 +209,7 @@ impl AggregateUDFImpl for EventFunction {
     fn name(&self) -> &'static str {
         match self.kind {
             Kind::WindowFunnel => "window_funnel",
+            Kind::ConversionTimes => "conversion_times",
             Kind::SequenceMatch => "sequence_match",
             Kind::SequenceCount => "sequence_count",
         }
@@ -185,15 +222,15 @@ impl AggregateUDFImpl for EventFunction {
     fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
         let name = self.name();
         let leading = self.leading(given);
-        let form = if self.kind == Kind::WindowFunnel { "window, [mode,]" } else { "pattern," };
+        let form = if self.kind.is_funnel() { "window, [mode,]" } else { "pattern," };
         if given.len() < leading + 2 {
             return plan_err!("{name} takes ({form} time, condition, …)");
         }
         let mut types = Vec::with_capacity(given.len());
         if leading > 0 {
-            types.push(match (self.kind, &given[0]) {
-                (Kind::WindowFunnel, window) => span_type(window, "window", name)?,
-                (_, text) if is_text(text) => DataType::Utf8,
+            types.push(match (self.kind.is_funnel(), &given[0]) {
+                (true, window) => span_type(window, "window", name)?,
+                (false, text) if is_text(text) => DataType::Utf8,
                 _ => return plan_err!("{name} takes a pattern such as '(?1).*(?2)' first"),
             });
             types.extend((1..leading).map(|_| DataType::Utf8));
@@ -215,6 +252,7 @@ impl AggregateUDFImpl for EventFunction {
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match self.kind {
             Kind::WindowFunnel => DataType::Int32,
+            Kind::ConversionTimes => DataType::List(second()),
             Kind::SequenceMatch => DataType::Boolean,
             Kind::SequenceCount => DataType::Int64,
         })
@@ -227,6 +265,11 @@ impl AggregateUDFImpl for EventFunction {
     fn default_value(&self, _: &DataType) -> Result<ScalarValue> {
         Ok(match self.kind {
             Kind::WindowFunnel => ScalarValue::Int32(Some(0)),
+            Kind::ConversionTimes => {
+                let seconds = new_empty_array(second().data_type());
+                let nothing = OffsetBuffer::from_lengths([0]);
+                ScalarValue::List(Arc::new(ListArray::try_new(second(), nothing, seconds, None)?))
+            }
             Kind::SequenceMatch => ScalarValue::Boolean(Some(false)),
             Kind::SequenceCount => ScalarValue::Int64(Some(0)),
         })
@@ -384,7 +427,7 @@ impl PhysicalExpr for EventBits {
 }
 
 /// Where a condition is true: not NULL and not false.
-fn holds(condition: &BooleanArray) -> BooleanBuffer {
+pub(crate) fn holds(condition: &BooleanArray) -> BooleanBuffer {
     match condition.nulls() {
         Some(valid) => condition.values() & valid.inner(),
         None => condition.values().clone(),
@@ -392,7 +435,7 @@ fn holds(condition: &BooleanArray) -> BooleanBuffer {
 }
 
 /// The raw numbers of a time column.
-fn raw_times(times: &ArrayRef) -> Result<ScalarBuffer<i64>> {
+pub(crate) fn raw_times(times: &ArrayRef) -> Result<ScalarBuffer<i64>> {
     let times = cast(times, &Int64Type::DATA_TYPE)?;
     Ok(times.as_primitive::<Int64Type>().values().clone())
 }
@@ -401,20 +444,24 @@ fn of<M: Mask>(accumulator: &mut dyn GroupsAccumulator) -> Option<&mut Groups<M>
     (accumulator as &mut dyn Any).downcast_mut()
 }
 
-/// The time by which a function of this module orders rows, given its arguments.
+/// The time by which a function of this module, or `event_path`, orders rows, given its arguments.
 pub fn time_of<'a>(
     function: &AggregateUDF,
     arguments: &'a [Arc<dyn PhysicalExpr>],
 ) -> Option<&'a Arc<dyn PhysicalExpr>> {
-    let function = function.inner().downcast_ref::<EventFunction>()?;
-    arguments.first().filter(|_| function.question.is_some())
+    let is_bound = match function.inner().downcast_ref::<EventFunction>() {
+        Some(function) => function.question.is_some(),
+        None => event_path::is_bound(function),
+    };
+    arguments.first().filter(|_| is_bound)
 }
 
 /// The message of the error that rows make which break the promise of [`expect_order`].
 pub const NOT_IN_ORDER: &str = "the rows of a group are not in the order of time";
 
 /// Promises that the rows of each group will come in the order of time, and that partial states are not
-/// asked for. Does nothing to other functions than those of this module, and where rows are needed anyway.
+/// asked for. Does nothing to other functions than those of this module and `event_path`, and where rows are
+/// needed anyway.
 pub fn expect_order(accumulator: &mut dyn GroupsAccumulator) {
     fn expect<M: Mask>(groups: &mut Groups<M>) {
         if let Question::Funnel(funnel) = groups.question {
@@ -425,6 +472,8 @@ pub fn expect_order(accumulator: &mut dyn GroupsAccumulator) {
         expect(groups);
     } else if let Some(groups) = of::<u32>(accumulator) {
         expect(groups);
+    } else {
+        event_path::expect_order(accumulator);
     }
 }
 
@@ -434,7 +483,7 @@ fn is_ongoing(accumulator: &mut dyn GroupsAccumulator) -> bool {
 }
 
 /// Adds the rows of another accumulator of the same call, whose group `g` is `groups[g]` here, of `count`
-/// there are; `false` if these are not accumulators of this module. A partial state would be all rows
+/// there are; `false` if these are no accumulators of this module or `event_path`. A partial state would be all rows
 /// once more.
 pub fn absorb(
     accumulator: &mut dyn GroupsAccumulator,
@@ -459,7 +508,7 @@ pub fn absorb(
     } else if let (Some(mine), Some(other)) = (of::<u32>(accumulator), of::<u32>(other)) {
         try_absorb(mine, other, groups, count);
     } else {
-        return false;
+        return event_path::absorb(accumulator, other, groups, count);
     }
     true
 }
@@ -491,7 +540,7 @@ fn each_group<M: Mask>(groups: &mut ByGroup<M>, ties: bool, mut see: impl FnMut(
 }
 
 /// What [`GroupsAccumulator::update_batch`] does, of rows that are in the groups of `runs`, `count` in all;
-/// `false` if this is not an accumulator of this module. Spares writing out the group of each row.
+/// `false` if this is no accumulator of this module or `event_path`. Spares writing out the group of each row.
 ///
 /// # Errors
 /// Those of `update_batch`.
@@ -506,7 +555,7 @@ pub fn update_runs(
     } else if let Some(groups) = of::<u32>(accumulator) {
         groups.update(values, runs, None, count)?;
     } else {
-        return Ok(false);
+        return event_path::update_runs(accumulator, values, runs, count);
     }
     Ok(true)
 }
@@ -585,17 +634,35 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
             return Ok(Arc::new(levels.into_iter().map(|n| n as i32).collect::<Int32Array>()));
         }
         let mut answers = Vec::with_capacity(self.groups);
-        let ties = !matches!(self.question, Question::Funnel(_));
+        let mut seconds = Vec::new();
+        let ties = self.question.needs_order_of_ties();
         self.groups -= self.log.take(emit_to, self.groups, |groups| {
             each_group(groups, ties, |times, masks| {
                 answers.push(match &self.question {
                     Question::Funnel(funnel) => funnel.level(times, masks) as i64,
+                    Question::Times(funnel, ticks) => {
+                        let passed = funnel.passed(times, masks);
+                        let since = |time: &i64| i128::from(*time) - i128::from(passed[0]);
+                        seconds.extend(passed.iter().map(|t| since(t) as f64 / *ticks as f64));
+                        passed.len() as i64
+                    }
                     Question::Match(pattern) => i64::from(pattern.matches(times, masks)),
                     Question::Count(pattern) => pattern.count(times, masks),
                 });
             });
         });
         Ok(match self.question {
+            Question::Times(..) => {
+                // Lists count their items in 32 bits.
+                if i32::try_from(seconds.len()).is_err() {
+                    return resources_err!(
+                        "conversion_times has too many users at once; ask for fewer"
+                    );
+                }
+                let offsets = OffsetBuffer::from_lengths(answers.iter().map(|n| *n as usize));
+                let seconds = Arc::new(Float64Array::from(seconds));
+                Arc::new(ListArray::try_new(second(), offsets, seconds, None)?)
+            }
             Question::Funnel(_) => {
                 Arc::new(answers.into_iter().map(|n| n as i32).collect::<Int32Array>()) as ArrayRef
             }
@@ -680,6 +747,7 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
 #[cfg(test)]
 mod tests {
     use arrow::array::TimestampMicrosecondArray;
+    use arrow::datatypes::Float64Type;
 
     use super::*;
     use crate::random::Random;
@@ -744,15 +812,16 @@ mod tests {
 
             let modes = [Mode::Default, Mode::StrictOrder, Mode::StrictIncrease, Mode::StrictDedup];
             let pattern = Pattern::parse("(?1)(?t<=0).*(?2)", 1, 3).unwrap();
-            let question = match random.below(6) {
+            let funnel = |n| Funnel { window: 4, mode: modes[n as usize], steps: 3 };
+            let question = match random.below(10) {
                 0 => Question::Match(pattern),
                 1 => Question::Count(pattern),
-                n => Question::Funnel(Funnel { window: 4, mode: modes[n as usize - 2], steps: 3 }),
+                n if n < 6 => Question::Funnel(funnel(n - 2)),
+                n => Question::Times(funnel(n - 6), 2),
             };
             let narrow = answers::<u8>(&question, &values, &group_of, &filter, &mut random);
             let wide = answers::<u32>(&question, &values, &group_of, &filter, &mut random);
             assert_eq!(&narrow, &wide, "seed {seed}");
-            let narrow = cast(&narrow, &DataType::Int64).unwrap();
             for group in 0..3 {
                 let mut own: Vec<(i64, u32)> = Vec::new();
                 for row in (0..rows).filter(|r| group_of[*r] == group && kept[*r] == Some(true)) {
@@ -761,16 +830,25 @@ mod tests {
                     own.extend(times[row].map(|time| (time, mask)));
                 }
                 order(&mut own);
-                if !matches!(&question, Question::Funnel(_)) {
+                if question.needs_order_of_ties() {
                     own.retain(|row| row.1 != 0);
                 }
                 let (times, masks): (Vec<i64>, Vec<u32>) = own.into_iter().unzip();
                 let expected = match &question {
+                    Question::Times(funnel, _) => {
+                        let passed = funnel.passed(&times, &masks);
+                        let halves = passed.iter().map(|time| (time - passed[0]) as f64 / 2.0);
+                        let found = narrow.as_list::<i32>().value(group);
+                        let found = found.as_primitive::<Float64Type>().values();
+                        assert_eq!(found, &halves.collect::<Vec<_>>(), "seed {seed}");
+                        continue;
+                    }
                     Question::Funnel(funnel) => funnel.level(&times, &masks) as i64,
                     Question::Match(pattern) => i64::from(pattern.matches(&times, &masks)),
                     Question::Count(pattern) => pattern.count(&times, &masks),
                 };
-                let found = narrow.as_primitive::<Int64Type>().value(group);
+                let found = cast(&narrow, &DataType::Int64).unwrap();
+                let found = found.as_primitive::<Int64Type>().value(group);
                 assert_eq!(found, expected, "seed {seed}: {question:?}");
             }
         }

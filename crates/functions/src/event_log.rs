@@ -285,6 +285,12 @@ impl<M: Mask> EventLog<M> {
         self.blocks.push(block);
     }
 
+    /// Puts other masks in the place of all there are.
+    pub fn change_masks(&mut self, change: impl Fn(M) -> M) {
+        let masks = self.blocks.iter_mut().flat_map(|block| &mut block.masks);
+        masks.for_each(|mask| *mask = change(*mask));
+    }
+
     /// Adds another log, whose group `g` is `groups[g]` here.
     pub fn absorb(&mut self, other: Self, groups: &[usize]) {
         for mut block in other.blocks {

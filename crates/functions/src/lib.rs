@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `ab_test` | `ab_test_mean`, `ab_test_proportion`, `ab_test_ratio`, `ab_test_cuped`, `srm_test` |
 //! | `bitmap` | `to_bitmap`, `bitmap_and` …; `bitmap_union`, `bitmap_intersect`, `intersect_count` … |
-//! | `event_function` | `window_funnel`, `sequence_match`, `sequence_count` |
+//! | `event_function` | `window_funnel`, `conversion_times`, `sequence_match`, `sequence_count` |
+//! | `event_path` | `event_path` |
 //! | `retention` | `retention` |
 //! | `session_number` | `session_number`, over a window |
 //! | `value_by` | `first_value_by`, `last_value_by` and their other names |
@@ -22,7 +23,9 @@ mod arguments;
 mod bitmap;
 mod event_function;
 mod event_log;
+mod event_path;
 mod fold;
+mod path;
 #[cfg(test)]
 mod random;
 mod retention;
@@ -43,6 +46,7 @@ pub use single::Single;
 /// All aggregate functions.
 pub fn aggregates() -> Vec<AggregateUDF> {
     let mut functions = Vec::from(event_function::functions());
+    functions.push(event_path::function());
     functions.extend(bitmap::aggregates());
     functions.push(retention::function());
     functions.extend(value_by::functions());

@@ -72,7 +72,32 @@ impl Funnel {
         if each_later && self.mode == Mode::Default && times.first() != Some(&NEVER) {
             return self.level_of_different_times(times, masks);
         }
-        let mut chains = Chains { latest: [0; CONDITIONS_MAX], reached: 0, window: self.window };
+        self.search(times, masks).reached
+    }
+
+    /// When the steps of the longest chain were passed. Of several chains as long it is the one that ends
+    /// first, of those the one that begins last, and each step between comes as early as it can.
+    ///
+    /// `times` and `masks`: as in [`Self::level`].
+    pub fn passed<M: Mask>(&self, times: &[i64], masks: &[M]) -> Vec<i64> {
+        let Chains { start, reached, .. } = self.search(times, masks);
+        let mut passed: Vec<i64> = Vec::with_capacity(reached);
+        for step in 0..reached {
+            let earliest = match passed.last() {
+                None => start,
+                Some(last) if self.mode == Mode::StrictIncrease => last.saturating_add(1),
+                Some(last) => *last,
+            };
+            let first = times.partition_point(|time| *time < earliest);
+            let is_passed = |mask: &M| mask.bits() >> step & 1 == 1;
+            let Some(row) = masks[first..].iter().position(is_passed) else { break };
+            passed.push(times[first + row]);
+        }
+        passed
+    }
+
+    fn search<M: Mask>(&self, times: &[i64], masks: &[M]) -> Chains {
+        let mut chains = Chains::new(self.window);
         let mut row = 0;
         while row < times.len() && chains.reached < self.steps {
             let time = times[row];
@@ -93,7 +118,7 @@ impl Funnel {
             }
             row = last;
         }
-        chains.reached
+        chains
     }
 
     /// The same in the default mode, of rows of different times: without a branch, because which step comes
@@ -223,21 +248,29 @@ struct Chains {
     /// Per reached step, the latest start of a chain that reached it.
     latest: [i64; CONDITIONS_MAX],
     reached: usize,
+    /// Of the first chain that was as long as the longest.
+    start: i64,
     window: i64,
 }
 
 impl Chains {
+    fn new(window: i64) -> Self {
+        Self { latest: [0; CONDITIONS_MAX], reached: 0, start: 0, window }
+    }
+
     /// An event of a step, from 0.
     fn pass(&mut self, step: usize, time: i64) {
-        if step == 0 {
-            self.latest[0] = time;
-            self.reached = self.reached.max(1);
-        } else if step <= self.reached {
-            let start = self.latest[step - 1];
-            if time <= start.saturating_add(self.window) {
-                self.latest[step] = start;
-                self.reached = self.reached.max(step + 1);
-            }
+        let start = match step {
+            0 => time,
+            _ if step > self.reached => return,
+            _ => self.latest[step - 1],
+        };
+        if time > start.saturating_add(self.window) {
+            return;
+        }
+        self.latest[step] = start;
+        if step == self.reached {
+            (self.reached, self.start) = (step + 1, start);
         }
     }
 
@@ -323,8 +356,8 @@ mod tests {
         from(events, 0, (0, 0, 0), window, steps, strictly)
     }
 
-    /// The table of the module's text, word by word.
-    fn model(mut events: Vec<Event>, funnel: Funnel) -> usize {
+    /// The events that the table of the module's text lets count, word by word, in order.
+    fn counted(mut events: Vec<Event>, funnel: Funnel) -> Vec<Event> {
         events.sort_unstable();
         let Funnel { window, mode, steps } = funnel;
         let reached = |until: usize| longest(&events[..until], window, steps, false);
@@ -336,8 +369,31 @@ mod tests {
                 Mode::StrictOrder => reached(i) > 0 && (step == 0 || step > reached(i) + 1),
             }
         });
-        let until = end.unwrap_or(events.len());
-        longest(&events[..until], window, steps, mode == Mode::StrictIncrease)
+        events.truncate(end.unwrap_or(events.len()));
+        events
+    }
+
+    /// The chain that [`Funnel::passed`] promises, among all of them.
+    fn best_chain(events: &[Event], funnel: Funnel) -> Vec<i64> {
+        fn chains(events: &[Event], chain: &mut Vec<i64>, funnel: Funnel, all: &mut Vec<Vec<i64>>) {
+            all.push(chain.clone());
+            for (i, (time, step)) in events.iter().enumerate() {
+                let strictly = funnel.mode == Mode::StrictIncrease;
+                let later = chain.last().is_none_or(|last| !strictly || time > last);
+                let inside = chain.first().is_none_or(|start| time - start <= funnel.window);
+                if *step == chain.len() + 1 && later && inside {
+                    chain.push(*time);
+                    chains(&events[i + 1..], chain, funnel, all);
+                    chain.pop();
+                }
+            }
+        }
+        let mut all = Vec::new();
+        chains(events, &mut Vec::new(), funnel, &mut all);
+        let longest = all.iter().map(Vec::len).max().unwrap_or(0);
+        let rank =
+            |chain: &Vec<i64>| (chain.last().copied(), chain.first().map(|t| -t), chain.clone());
+        all.into_iter().filter(|chain| chain.len() == longest).min_by_key(rank).unwrap_or_default()
     }
 
     #[test]
@@ -369,7 +425,13 @@ mod tests {
             if let Some(ongoing) = Ongoing::new(funnel) {
                 assert_eq!(level_as_they_come(ongoing, &times, &masks, &mut random), level);
             }
-            assert_eq!(level, model(events, funnel), "seed {seed}: {funnel:?} {rows:?}");
+            let counted = counted(events, funnel);
+            let passed = funnel.passed(&times, &masks);
+            assert_eq!(passed, best_chain(&counted, funnel), "seed {seed}: {funnel:?} {rows:?}");
+            assert_eq!(passed.len(), level, "seed {seed}: {funnel:?} {rows:?}");
+            let strictly = funnel.mode == Mode::StrictIncrease;
+            let longest = longest(&counted, window, steps, strictly);
+            assert_eq!(level, longest, "seed {seed}: {funnel:?} {rows:?}");
             levels[mode][level] += 1;
         }
         for of_mode in levels {

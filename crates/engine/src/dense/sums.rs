@@ -30,8 +30,16 @@ use super::whole_sums::{WholeSums, largest};
 const LARGEST_SHORT: u64 = u32::MAX as u64;
 
 /// Functions that take numbers out of rows, and keep no part of a column.
-const FORGETFUL: [&str; 6] =
-    ["distinct_ids", "max", "min", "sequence_count", "sequence_match", "window_funnel"];
+const FORGETFUL: [&str; 8] = [
+    "conversion_times",
+    "distinct_ids",
+    "event_path",
+    "max",
+    "min",
+    "sequence_count",
+    "sequence_match",
+    "window_funnel",
+];
 
 /// What an aggregate adds up, known before a row is seen.
 #[derive(Clone, Debug)]

@@ -139,6 +139,9 @@ fn questions() -> Vec<String> {
         "SELECT u.user_id, window_funnel(9000, 'strict_increase', e.n, e.event IN ('click', 'pay'), e.event = 'pay',
            e.event IS NULL) AS level, sequence_count('(?1).*(?2)', e.n, e.event = 'pay', e.value > 100) AS pairs
            FROM u LEFT JOIN events e ON e.user_id = u.user_id GROUP BY u.user_id",
+        "SELECT u.user_id, event_path(9000, 5, e.n, e.event, e.event = 'click', e.event = 'pay') AS path,
+           conversion_times(9000, e.n, e.event = 'click', e.event = 'pay') AS times
+           FROM u LEFT JOIN events e ON e.user_id = u.user_id GROUP BY u.user_id",
         "SELECT e.user_id, count(*), sum(u.t), max(e.n) FROM u LEFT JOIN events e
            ON e.user_id = u.user_id GROUP BY e.user_id",
         // Few partners, and none.
@@ -236,6 +239,9 @@ fn events_in_ranges_of_ids_answer_as_plain_scans_do() {
     make("not_by_id", "ts, user_id");
     let steps = "ts, event = 'visit', event = 'cart', event = 'pay'";
     let window = |mode: &str| format!("window_funnel(INTERVAL '3' HOUR, {mode}{steps})");
+    let path = |how: &str| {
+        format!("event_path(INTERVAL '3' HOUR, {how}ts, event, event = 'visit', event = 'pay')")
+    };
     let functions = [
         format!("{}, count(*), min(ts)", window("")),
         window("'strict_increase', "),
@@ -245,6 +251,12 @@ fn events_in_ranges_of_ids_answer_as_plain_scans_do() {
         "window_funnel(INTERVAL '1' DAY, ts, event = 'pay', user_id LIKE '%7')".to_owned(),
         format!("sequence_match('(?1)(?2).*(?3)', {steps})"),
         format!("sequence_count('(?1)(?t<=3600)(?2)', {steps}), count(event)"),
+        path("6, ").to_owned(),
+        format!(
+            "conversion_times(INTERVAL '3' HOUR, {steps}), {}",
+            path("3, 'collapse_repeats', ")
+        ),
+        format!("{} FILTER (WHERE event <> 'scroll'), count(event)", path("4, ")),
     ];
     let question = |table: &str, function: &str, filter: &str| {
         format!("SELECT user_id, {function} FROM {table} {filter} GROUP BY user_id")
