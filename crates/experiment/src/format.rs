@@ -102,6 +102,33 @@ pub(crate) fn coverage(alpha: f64) -> String {
     format!("{percent:.digits$} %")
 }
 
+/// Seconds in the two largest units that they fill: "42.5 s", "3 min 20 s", "2 d 4 h".
+pub(crate) fn duration(seconds: f64) -> String {
+    const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)];
+    if seconds < 59.95 {
+        let digits = usize::from(seconds.fract() != 0.0);
+        return format!("{seconds:.digits$} s");
+    }
+    // To the smaller unit, so that 119.6 s are 2 min and not 1 min 60 s.
+    let unit = if seconds >= 86_370.0 {
+        3_600.0
+    } else if seconds >= 3_599.5 {
+        60.0
+    } else {
+        1.0
+    };
+    let rounded = ((seconds / unit).round() * unit) as u64;
+    let largest = UNITS.iter().position(|(_, unit)| rounded >= *unit).unwrap_or(0);
+    let (name, unit) = UNITS[largest];
+    let mut words = format!("{} {name}", rounded / unit);
+    if let Some((name, smaller)) = UNITS.get(largest + 1)
+        && rounded % unit / smaller > 0
+    {
+        words.push_str(&format!(" {} {name}", rounded % unit / smaller));
+    }
+    words
+}
+
 fn decimals(value: f64) -> usize {
     match value.abs() {
         m if m >= 100_000.0 => 0,
@@ -185,6 +212,14 @@ mod tests {
         assert_eq!(p_value(0.0015563), "0.0016");
         assert_eq!(p_value(3.2e-300), "3.2e−300");
         assert_eq!(p_value(0.0), "<1e−300");
+        assert_eq!(duration(0.0), "0 s");
+        assert_eq!(duration(42.54), "42.5 s");
+        assert_eq!(duration(59.96), "1 min");
+        assert_eq!(duration(200.4), "3 min 20 s");
+        assert_eq!(duration(3_599.7), "1 h");
+        assert_eq!(duration(3_930.0), "1 h 6 min");
+        assert_eq!(duration(86_399.0), "1 d");
+        assert_eq!(duration(187_200.0), "2 d 4 h");
         assert_eq!(coverage(0.05), "95 %");
         assert_eq!(coverage(0.005), "99.5 %");
     }

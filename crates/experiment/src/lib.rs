@@ -26,6 +26,7 @@ pub mod health;
 mod html;
 pub mod moments;
 pub mod multiplicity;
+pub mod paths;
 pub mod planning;
 pub mod power;
 pub mod proportion;

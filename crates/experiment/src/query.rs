@@ -25,10 +25,11 @@
 
 use crate::assignment::Assignment;
 use crate::definition::{
-    Cap, DefinitionError, Dimension, Experiment, Exposures, Metric, MetricKind, Period, Shape,
-    Term, Unit, Variant,
+    Cap, DefinitionError, Dimension, Experiment, Exposures, Metric, MetricKind, Path, Period,
+    Shape, Term, Unit, Variant,
 };
 use crate::moments::Moments;
+use crate::paths::{ConversionTime, PathTable};
 use crate::quantile::Band;
 use crate::toml_reader::nearest;
 
@@ -52,6 +53,8 @@ pub struct MomentsQuery {
     pub assignment: Option<Assignment>,
     /// Also cells as of the end of every day of the period. Needs exposure times.
     pub days: bool,
+    pub paths: Vec<Path>,
+    pub conversion_times: Vec<ConversionQuery>,
 }
 
 impl MomentsQuery {
@@ -61,6 +64,7 @@ impl MomentsQuery {
         let columns = columns.chain(self.quantiles.iter().map(|quantile| &quantile.column));
         let mut tables = vec![self.exposures.table.clone()];
         tables.extend(columns.map(|column| column.table.clone()));
+        tables.extend(self.paths.iter().map(|path| path.table.clone()));
         tables.sort();
         tables.dedup();
         tables
@@ -88,6 +92,12 @@ impl MomentsQuery {
                 Aggregate::Given { variance } => all.extend(variance.as_deref()),
                 Aggregate::Sum | Aggregate::Any | Aggregate::Distinct | Aggregate::One => {}
             }
+        }
+        for path in &self.paths {
+            all.extend(
+                [&path.user, &path.time, &path.event, &path.from, &path.to].map(String::as_str),
+            );
+            all.extend(path.filter.as_deref());
         }
         all
     }
@@ -149,6 +159,14 @@ pub struct QuantileQuery {
     pub per_row: bool,
 }
 
+/// How long users took from the first step of a funnel to the last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConversionQuery {
+    pub funnel: String,
+    /// `Aggregate::Steps` that all are reached: among the query's columns, too.
+    pub column: UserColumn,
+}
+
 /// The engine's answer to a [`MomentsQuery`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MomentsTable {
@@ -174,6 +192,10 @@ pub struct MomentsTable {
     /// Per metric table and local day of the period, exposed users with rows that count; days
     /// without any are absent. Empty unless the query asks for days.
     pub active_users: Vec<(String, String, u64)>,
+    /// One per path of the query.
+    pub paths: Vec<PathTable>,
+    /// One list per conversion time of the query, of one per arm.
+    pub conversion_times: Vec<Vec<ConversionTime>>,
 }
 
 /// Moments of one arm, of everyone or of one value of a dimension.
@@ -273,7 +295,27 @@ pub fn plan(
         days: experiment.exposures.time.is_some()
             && (experiment.period.is_some()
                 || matches!(experiment.exposures.unit, Unit::Summary { .. })),
+        // Who names metrics wants these alone.
+        paths: if metrics.is_none() { experiment.paths.clone() } else { Vec::new() },
+        conversion_times: conversion_times(&chosen),
     })
+}
+
+/// One for each funnel that asks for it.
+fn conversion_times(metrics: &[&Metric]) -> Vec<ConversionQuery> {
+    let mut found: Vec<ConversionQuery> = Vec::new();
+    for metric in metrics {
+        let MetricKind::Step { funnel, steps, conversion_time: true, .. } = &metric.kind else {
+            continue;
+        };
+        if found.iter().all(|known| known.funnel != *funnel) {
+            let filters = steps.iter().map(|step| step.filter.clone()).collect();
+            let aggregate = Aggregate::Steps { steps: filters, reached: steps.len() };
+            let column = user_column(metric, &Term { value: "1".into(), filter: None }, aggregate);
+            found.push(ConversionQuery { funnel: funnel.clone(), column });
+        }
+    }
+    found
 }
 
 fn user_column(metric: &Metric, term: &Term, aggregate: Aggregate) -> UserColumn {

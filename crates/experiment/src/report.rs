@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::definition::Direction;
 use crate::effect::{Estimate, Pivot, StatsError};
+use crate::paths::{ConversionTime, PathReport};
 
 /// Name and version of the JSON layout. The number grows when a reader would break.
 pub const SCHEMA: &str = "uplake.report/1";
@@ -42,6 +43,9 @@ pub struct Report {
     pub metrics: Vec<MetricReport>,
     pub breakdowns: Vec<Breakdown>,
     pub funnels: Vec<Funnel>,
+    /// Absent if none is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathReport>,
     /// Users first exposed per local day, one count per arm; empty without exposure times.
     pub first_exposures: Vec<Day>,
     /// Days of the cumulative series of metrics, "2026-11-01"; empty without a period.
@@ -83,6 +87,9 @@ pub struct Alternative {
 pub struct Funnel {
     pub name: String,
     pub steps: Vec<FunnelStep>,
+    /// Per arm; absent if not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conversion_time: Option<Vec<ConversionTime>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -7,6 +7,8 @@
 //! # Not here
 //! No numbers are formatted (`format`) and no words chosen (`scorecard`, `verdict`).
 
+mod paths;
+
 use crate::format::{self, visible};
 use crate::report::{Call, Decision, Report};
 use crate::scorecard::{Level, Row, Table, health, tables};
@@ -45,6 +47,8 @@ impl Report {
         for table in tables(self) {
             page.table(self, &table);
         }
+        page.conversion_times(self);
+        page.paths(self);
         for sentence in &self.method {
             page.paragraph("", sentence, Ink::Dim);
         }

@@ -579,10 +579,7 @@ impl Collect {
         let first_exposures = self.first_exposures.into_iter();
         Ok(MomentsTable {
             cells,
-            others: Vec::new(),
             days,
-            quantiles: Vec::new(),
-            caps: Vec::new(),
             users_in_many_variants: self.users_in_many_variants,
             unknown_variants: self.unknown_variants.into_iter().collect(),
             first_exposures: first_exposures
@@ -593,6 +590,7 @@ impl Collect {
                 .as_ref()
                 .map(|_| self.users_assigned_otherwise),
             active_users,
+            ..MomentsTable::default()
         })
     }
 

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! `sql` writes the statement, `decode` reads its rows, `collect` makes cells of them, and `ranked`
-//! finds caps and quantiles by sorting.
+//! finds caps and quantiles by sorting, `paths`
+//! sequences of events.
 //!
 //! # Invariants
 //! - A user is in one arm or in none: users seen in several are counted and left out.
@@ -18,6 +19,7 @@
 mod collect;
 mod decode;
 mod one_scan;
+mod paths;
 mod ranked;
 mod sql;
 mod summary;
@@ -140,11 +142,8 @@ impl Session {
             numbers.into_iter().zip(tables).zip(questions)
         {
             table.caps = caps;
-            match self.find_quantiles(question.query, question.times, &table).await {
-                Ok(quantiles) => {
-                    table.quantiles = quantiles;
-                    all.push((number, table));
-                }
+            match self.find_rest(question.query, question.times, &mut table).await {
+                Ok(()) => all.push((number, table)),
                 Err(error) => answers[number] = Some(Err(error)),
             }
         }
@@ -166,8 +165,21 @@ impl Session {
             table.others = others.into_iter().filter(is_other).collect();
         }
         table.caps = found;
-        table.quantiles = self.find_quantiles(query, &times, &table).await?;
+        self.find_rest(query, &times, &mut table).await?;
         Ok(table)
+    }
+
+    /// What has statements of its own beside those of the cells.
+    async fn find_rest(
+        &self,
+        query: &MomentsQuery,
+        times: &Times,
+        table: &mut MomentsTable,
+    ) -> Result<()> {
+        table.quantiles = self.find_quantiles(query, times, table).await?;
+        table.paths = self.find_paths(query, times).await?;
+        table.conversion_times = self.find_conversion_times(query, times).await?;
+        Ok(())
     }
 
     /// SQL that says what [`Session::moments`] answers, for people who want to see or check it.
@@ -184,6 +196,7 @@ impl Session {
                 let comment = "Per exposed user: arm, time and the numbers of the metrics";
                 statements.push((comment.into(), main));
                 statements.extend(ranked::quantiles_sql(query, &times)?);
+                statements.extend(paths::paths_sql(query, &times)?);
                 statements
             }
         };

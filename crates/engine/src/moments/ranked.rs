@@ -284,7 +284,7 @@ fn capped(query: &MomentsQuery) -> Vec<(usize, f64)> {
 }
 
 /// The same users with other columns.
-fn only(query: &MomentsQuery, columns: Vec<UserColumn>) -> MomentsQuery {
+pub(super) fn only(query: &MomentsQuery, columns: Vec<UserColumn>) -> MomentsQuery {
     MomentsQuery {
         columns,
         groups: Vec::new(),
@@ -292,6 +292,8 @@ fn only(query: &MomentsQuery, columns: Vec<UserColumn>) -> MomentsQuery {
         quantiles: Vec::new(),
         assignment: None,
         days: false,
+        paths: Vec::new(),
+        conversion_times: Vec::new(),
         ..query.clone()
     }
 }
@@ -308,7 +310,7 @@ fn caps_statements(
     let count = format!(
         "WITH exposed AS (\n{}\n)\nSELECT count(*) AS users\nFROM exposed e\nWHERE {}",
         sql.exposed(),
-        sql.in_one_arm()
+        sql.in_one_arm("e")
     );
     let sorted = sorted_numbers(&sql, "''");
     Ok([
@@ -352,7 +354,7 @@ fn sorted_numbers(sql: &Sql<'_>, variant: &str) -> String {
          ORDER BY item, slice, value, variant, number",
         sql.tables(),
         slice_value(sql.query),
-        sql.in_one_arm(),
+        sql.in_one_arm("e"),
     )
 }
 
@@ -395,7 +397,7 @@ impl<'a> RowsSql<'a> {
             sql.joined(column, &[column], &value),
             slice_value(query),
             slices.join(", "),
-            sql.in_one_arm(),
+            sql.in_one_arm("e"),
         );
         Ok(Self { query, with })
     }

@@ -142,11 +142,12 @@ impl<'a> Sql<'a> {
         text
     }
 
-    /// Whether a user is in exactly one arm, and that has a name.
-    pub fn in_one_arm(&self) -> String {
+    /// Whether a user of `exposed`, by this name, is in exactly one arm, and that has a name.
+    pub fn in_one_arm(&self, exposed: &str) -> String {
         let names: Vec<String> =
             self.query.variants.iter().map(|v| text_literal(&v.value)).collect();
-        format!("e.{VARIANT} = e.{LAST_VARIANT} AND e.{VARIANT} IN ({})", names.join(", "))
+        let variant = format!("{exposed}.{VARIANT}");
+        format!("{variant} = {exposed}.{LAST_VARIANT} AND {variant} IN ({})", names.join(", "))
     }
 
     /// The value of a dimension in the exposed users' rows.

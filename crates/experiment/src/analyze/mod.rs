@@ -22,6 +22,7 @@ use crate::definition::{
 };
 use crate::moments::Moments;
 use crate::multiplicity::{benjamini_hochberg, holm};
+use crate::paths::{DESCRIPTIVE, PathReport};
 use crate::query::{Cell, MomentsQuery, MomentsTable, QuantileCell, find_metric};
 use crate::report::{
     Alternative, Arm, Breakdown, Call, Comparison, Day, Funnel, FunnelStep, Health, MetricReport,
@@ -215,6 +216,10 @@ impl<'a> Analysis<'a> {
         distrust(&health, &mut results, &mut breakdowns);
         let arms = self.arms();
         let first_exposures = self.first_exposures();
+        let mut method = verdict::method(experiment, &results, !breakdowns.is_empty());
+        if !self.query.paths.is_empty() {
+            method.push(DESCRIPTIVE.into());
+        }
         let verdict = verdict::decide(experiment, &arms, &health, &results, first_exposures.len());
         Report {
             schema: SCHEMA,
@@ -235,11 +240,12 @@ impl<'a> Analysis<'a> {
                 Correction::None => "none",
             },
             unit: experiment.exposures.unit.name(),
-            method: verdict::method(experiment, &results, !breakdowns.is_empty()),
+            method,
             arms,
             health,
             verdict,
             funnels: self.funnels(),
+            paths: self.paths(),
             metrics: results,
             breakdowns,
             first_exposures,
@@ -349,14 +355,25 @@ impl<'a> Analysis<'a> {
     fn funnels(&self) -> Vec<Funnel> {
         let mut funnels: Vec<Funnel> = Vec::new();
         for (index, metric) in self.metrics.iter().enumerate() {
-            let MetricKind::Step { funnel, steps, reached } = &metric.kind else { continue };
+            let MetricKind::Step { funnel, steps, reached, .. } = &metric.kind else { continue };
             let step = FunnelStep { name: steps[reached - 1].name.clone(), metric: index };
             match funnels.iter_mut().find(|known| known.name == *funnel) {
                 Some(known) => known.steps.push(step),
-                None => funnels.push(Funnel { name: funnel.clone(), steps: vec![step] }),
+                None => {
+                    let asked = &self.query.conversion_times;
+                    let place = asked.iter().position(|asked| asked.funnel == *funnel);
+                    let found = place.and_then(|place| self.table.conversion_times.get(place));
+                    let (name, steps) = (funnel.clone(), vec![step]);
+                    funnels.push(Funnel { name, steps, conversion_time: found.cloned() });
+                }
             }
         }
         funnels
+    }
+
+    fn paths(&self) -> Vec<PathReport> {
+        let answers = self.query.paths.iter().zip(&self.table.paths);
+        answers.map(|(path, table)| PathReport::new(path, table, &self.total.users)).collect()
     }
 
     fn first_exposures(&self) -> Vec<Day> {

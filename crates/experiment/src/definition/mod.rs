@@ -58,6 +58,13 @@
 //!
 //! [[dimension]]
 //! name = "country"
+//!
+//! [[path]]                            # which sequences of events lead from one to another
+//! name = "to payment"
+//! table = "events"
+//! event = "event"
+//! from = "event = 'open'"
+//! to = "event = 'pay'"
 //! ```
 //!
 //! Experiments of which only sums are known have `[summary]` instead of `[exposures]`: a row per arm
@@ -91,12 +98,15 @@
 //! # Not here
 //! No check that tables and columns exist: the engine has the catalogue.
 
+mod path;
 mod read;
 
 use crate::assignment::Assignment;
 use crate::bayes::Prior;
 use crate::query::Window;
 use crate::toml_reader::Place;
+
+pub use path::Path;
 
 /// One experiment, ready to be planned and analysed.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,6 +122,7 @@ pub struct Experiment {
     pub variants: Vec<Variant>,
     pub metrics: Vec<Metric>,
     pub dimensions: Vec<Dimension>,
+    pub paths: Vec<Path>,
     /// Two-sided error rate; intervals cover `1 - alpha`.
     pub alpha: f64,
     pub inference: Inference,
@@ -271,7 +282,8 @@ pub enum MetricKind {
     /// Share of users whose sum reaches a value.
     Threshold { term: Term, at_least: f64 },
     /// Share of users who did the first `reached` steps in this order, of a funnel of that name.
-    Step { funnel: String, steps: Vec<Step>, reached: usize },
+    /// `conversion_time`: how long all steps took is asked for, too.
+    Step { funnel: String, steps: Vec<Step>, reached: usize, conversion_time: bool },
     /// Mean over users of the sum of a value.
     Mean { term: Term, cap: Option<Cap> },
     /// Mean over users of the number of rows.

@@ -42,6 +42,7 @@ const TOP_KEYS: &[&str] = &[
     "variant",
     "metric",
     "dimension",
+    "path",
 ];
 
 /// Keys that every type of metric has.
@@ -63,7 +64,7 @@ const METRIC_TYPES: &[(&str, &[&str])] = &[
     ("proportion", &["value", "test", "cuped"]),
     ("retention", &["value", "test", "cuped"]),
     ("threshold", &["value", "at_least", "test", "cuped"]),
-    ("funnel", &["steps", "test"]),
+    ("funnel", &["steps", "test", "conversion_time"]),
     ("mean", &["value", "cap", "cuped"]),
     ("count", &["cap", "cuped"]),
     ("distinct", &["value", "cap", "cuped"]),
@@ -87,6 +88,7 @@ pub(super) fn experiment(text: &str, path: &str) -> Result<Experiment> {
     let variants = read_variants(&top)?;
     let metrics = read_metrics(&top, &exposures)?;
     let dimensions = read_dimensions(&top)?;
+    let paths = super::path::read(&top, &exposures)?;
     let alpha = top.number("alpha")?.unwrap_or(0.05);
     if !(alpha > 0.0 && alpha < 0.5) {
         return Err(top.invalid("alpha", format!("is {alpha}"), "above 0 and below 0.5"));
@@ -131,6 +133,7 @@ pub(super) fn experiment(text: &str, path: &str) -> Result<Experiment> {
         variants,
         metrics,
         dimensions,
+        paths,
         alpha,
         inference,
         correction: one_of(&top, "correction", &corrections)?.unwrap_or(default),
@@ -271,7 +274,7 @@ fn read_exposures(top: &Section<'_>) -> Result<Exposures> {
 
 /// Figures that somebody else computed; no rows of users.
 fn read_summary(top: &Section<'_>, section: &Section<'_>) -> Result<Exposures> {
-    for key in ["exposures", "switchback", "assignment", "dimension", "start", "end"] {
+    for key in ["exposures", "switchback", "assignment", "dimension", "path", "start", "end"] {
         if top.has(key) {
             let problem = "has no meaning beside [summary]".to_owned();
             return Err(top.invalid(key, problem, "[exposures], or [summary] without it"));
@@ -510,7 +513,7 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
         test,
     };
     if kind == "funnel" {
-        return read_funnel(section, &name, metric);
+        return read_funnel(section, &name, exposures, metric);
     }
     let kind = read_kind(section, &kind)?;
     if exposures.unit != Unit::User && kind.shape() == super::Shape::Quantile {
@@ -593,6 +596,7 @@ fn read_direction(section: &Section<'_>) -> Result<Direction> {
 fn read_funnel(
     section: &Section<'_>,
     funnel: &str,
+    exposures: &Exposures,
     metric: impl Fn(String, MetricKind) -> Metric,
 ) -> Result<Vec<Metric>> {
     let example = "steps = [{ name = \"cart\", where = \"event = 'cart'\" }, ...]";
@@ -614,10 +618,16 @@ fn read_funnel(
             section.missing("steps", example)
         });
     }
+    let conversion_time = section.boolean("conversion_time")?.unwrap_or(false);
+    if conversion_time && matches!(exposures.unit, Unit::Switchback { .. }) {
+        let problem = "is of users, not of regions that switch".to_owned();
+        return Err(section.invalid("conversion_time", problem, "false, with [switchback]"));
+    }
     let kind = |reached: usize| MetricKind::Step {
         funnel: funnel.to_owned(),
         steps: steps.clone(),
         reached,
+        conversion_time,
     };
     Ok((1..=steps.len())
         .map(|reached| metric(format!("{funnel}: {}", steps[reached - 1].name), kind(reached)))

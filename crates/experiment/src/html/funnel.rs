@@ -65,5 +65,10 @@ fn one(out: &mut String, report: &Report, funnel: &Funnel) {
         }
         out.push_str("</tbody>\n");
     }
-    out.push_str("</table></div>\n");
+    out.push_str("</table>");
+    for (arm, time) in report.arms.iter().zip(funnel.conversion_time.iter().flatten()) {
+        let (name, words) = (escape(&arm.name), time.words());
+        let _ = write!(out, "<p class=\"quiet note\">{name}, first step to last: {words}</p>");
+    }
+    out.push_str("</div>\n");
 }

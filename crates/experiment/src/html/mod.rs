@@ -1,8 +1,8 @@
 //! The report as one HTML file: no network, light and dark, phone and paper.
 //!
 //! ```text
-//! header · health · verdict · switches + scorecard · breakdown · exposures · funnel · power ·
-//! reproduce · data (JSON) · script
+//! header · health · verdict · switches + scorecard · breakdown · exposures · funnel · paths ·
+//! power · reproduce · data (JSON) · script
 //! ```
 //!
 //! # Invariants
@@ -24,6 +24,7 @@ mod exposures;
 mod funnel;
 mod header;
 mod health;
+mod paths;
 mod plot;
 mod power;
 mod reproduce;
@@ -49,11 +50,12 @@ const LIBRARY: &str = concat!(
 const OWN_SCRIPT: &str = concat!(include_str!("report.js"), include_str!("charts.js"));
 
 /// Blocks of the page that can be jumped to, in order: element id and title.
-const BLOCKS: [(&str, &str); 6] = [
+const BLOCKS: [(&str, &str); 7] = [
     ("scorecard", "Scorecard"),
     ("breakdown", "Breakdown"),
     ("exposures", "Exposures"),
     ("funnel", "Funnel"),
+    ("paths", "Paths"),
     ("power", "Power"),
     ("reproduce", "Reproduce"),
 ];
@@ -69,6 +71,7 @@ impl Report {
         breakdown::write(&mut body, self);
         exposures::write(&mut body, self);
         funnel::write(&mut body, self);
+        paths::write(&mut body, self);
         power::write(&mut body, self);
         reproduce::write(&mut body, self);
         let mut out = String::with_capacity(body.len() + 120_000);

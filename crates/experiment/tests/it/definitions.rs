@@ -367,7 +367,9 @@ fn a_funnel_is_one_share_per_step_in_order() {
     let experiment = with(steps).expect("right");
     let names: Vec<&str> = experiment.metrics.iter().map(|metric| metric.name.as_str()).collect();
     assert_eq!(names, ["m: cart", "m: pay"]);
-    let MetricKind::Step { funnel, steps: found, reached: 2 } = &experiment.metrics[1].kind else {
+    let MetricKind::Step { funnel, steps: found, reached: 2, conversion_time: false } =
+        &experiment.metrics[1].kind
+    else {
         panic!("a second step");
     };
     assert_eq!(funnel, "m");
@@ -737,6 +739,7 @@ fn the_reference_page_has_every_key() {
         metric("type = \"mean\"\nvalue = \"x\"\ncuped = { nonsense = 1 }"),
         format!("{HEAD}[switchback]\nnonsense = 1"),
         metric("type = \"count\"\n[assignment]\nnonsense = 1"),
+        metric("type = \"count\"\n[[path]]\nnonsense = 1"),
     ];
     for key in texts.into_iter().flat_map(allowed) {
         let explained =

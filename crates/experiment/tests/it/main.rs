@@ -8,6 +8,7 @@ mod golden;
 mod known_values;
 mod options;
 mod pages;
+mod paths;
 mod plans;
 mod reference;
 mod reports;
