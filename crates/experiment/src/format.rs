@@ -23,6 +23,12 @@ pub(crate) fn percent(value: f64, digits: usize) -> String {
     format!("{:.digits$} %", no_minus_zero(value * 100.0, digits))
 }
 
+/// A fraction in percent with as many digits as somebody wrote: 0.005 as "0.5".
+pub(crate) fn plain_percent(value: f64) -> String {
+    // 0.07 times 100 is 7.000000000000001.
+    format!("{}", (value * 1e14).round() / 1e12)
+}
+
 /// A share that is not 0, with two decimals and never as 0: "<0.01 %".
 pub(crate) fn small_share(value: f64) -> String {
     if value < 0.000_1 { "<0.01 %".into() } else { percent(value, 2) }

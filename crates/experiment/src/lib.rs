@@ -28,6 +28,7 @@ pub mod moments;
 pub mod multiplicity;
 pub mod paths;
 pub mod planning;
+pub mod past_lifts;
 pub mod power;
 pub mod proportion;
 pub mod quantile;

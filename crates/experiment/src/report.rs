@@ -9,7 +9,7 @@
 
 use serde::Serialize;
 
-use crate::definition::Direction;
+use crate::definition::{About, Direction};
 use crate::effect::{Estimate, Pivot, StatsError};
 use crate::paths::{ConversionTime, PathReport};
 
@@ -250,6 +250,11 @@ pub struct MetricReport {
     pub series: Vec<Series>,
     /// The cap in use, where it is a quantile of the data.
     pub cap: Option<f64>,
+    /// The smallest lift, up or down, that matters. In breakdowns absent, as what follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minimum_effect: Option<f64>,
+    #[serde(flatten)]
+    pub about: About,
     /// Things a reader of this metric should know.
     pub notes: Vec<String>,
 }
@@ -339,6 +344,9 @@ pub struct Comparison {
     /// Times today's users that must still come until an effect of today's size is found four
     /// times in five; 0: enough.
     pub further_users: Option<f64>,
+    /// The lift of one look, before looks and beliefs, where the control's value can be divided by.
+    #[serde(skip)]
+    pub observed: Option<Estimate>,
     /// What one look says, before looks and beliefs.
     #[serde(skip)]
     pub(crate) fixed: Option<(Estimate, Option<Pivot>)>,

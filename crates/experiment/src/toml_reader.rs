@@ -42,22 +42,72 @@ pub(crate) fn parse<'t>(
 }
 
 /// One table of the document, with its name and where it begins.
+#[derive(Clone)]
 pub(crate) struct Section<'t> {
     table: &'t DeTable<'t>,
     title: String,
     begin: Range<usize>,
     text: &'t str,
     file: &'t str,
+    /// Holds for keys that this one lacks.
+    base: Option<Box<Section<'t>>>,
 }
 
 impl<'t> Section<'t> {
     pub(crate) fn top(document: &'t Spanned<DeTable<'t>>, text: &'t str, file: &'t str) -> Self {
         let title = "the definition".to_owned();
-        Self { table: document.get_ref(), title, begin: 0..0, text, file }
+        Self { table: document.get_ref(), title, begin: 0..0, text, file, base: None }
+    }
+
+    /// The same with the keys of `base` where it has none. `false` takes a key of `base` away that is no
+    /// yes or no itself.
+    pub(crate) fn over(self, base: Section<'t>) -> Self {
+        Self { base: Some(Box::new(base)), ..self }
+    }
+
+    /// A value, and the section that it stands in.
+    fn find(&self, key: &str) -> Option<(&Self, &'t Spanned<DeValue<'t>>)> {
+        let own = self.table.get(key).map(|value| (self, value));
+        let below = self.base.as_ref().and_then(|base| base.find(key));
+        let is_yes_or_no = |value: &DeValue<'_>| matches!(value, DeValue::Boolean(_));
+        match (own, below) {
+            (Some((_, value)), Some((_, below)))
+                if matches!(value.get_ref(), DeValue::Boolean(false))
+                    && !is_yes_or_no(below.get_ref()) =>
+            {
+                None
+            }
+            (None, below) => below,
+            (own, _) => own,
+        }
+    }
+
+    fn value(&self, key: &str) -> Option<&'t DeValue<'t>> {
+        self.find(key).map(|(_, value)| value.get_ref())
+    }
+
+    /// The keys that stand here, in the order of the file.
+    pub(crate) fn own_keys(&self) -> Vec<String> {
+        let mut keys: Vec<_> = self.table.keys().collect();
+        keys.sort_by_key(|key| key.span().start);
+        keys.into_iter().map(|key| key.get_ref().to_string()).collect()
+    }
+
+    /// Where its value stands in the text.
+    pub(crate) fn span_of(&self, key: &str) -> Option<Range<usize>> {
+        self.table.get(key).map(Spanned::span)
+    }
+
+    /// Where it begins in the text.
+    pub(crate) fn begin(&self) -> usize {
+        self.begin.start
     }
 
     /// Refuses keys that are not in `allowed`.
     pub(crate) fn only(&self, allowed: &[&str]) -> Result<(), DefinitionError> {
+        if let Some(base) = &self.base {
+            base.only(allowed)?;
+        }
         let unknown = self.table.keys().find(|key| !allowed.contains(&key.get_ref().as_ref()));
         match unknown {
             None => Ok(()),
@@ -72,22 +122,22 @@ impl<'t> Section<'t> {
     }
 
     pub(crate) fn has(&self, key: &str) -> bool {
-        self.table.contains_key(key)
+        self.find(key).is_some()
     }
 
     pub(crate) fn is_table(&self, key: &str) -> bool {
-        matches!(self.table.get(key).map(Spanned::get_ref), Some(DeValue::Table(_)))
+        matches!(self.value(key), Some(DeValue::Table(_)))
     }
 
     pub(crate) fn is_text(&self, key: &str) -> bool {
-        matches!(self.table.get(key).map(Spanned::get_ref), Some(DeValue::String(_)))
+        matches!(self.value(key), Some(DeValue::String(_)))
     }
 
     pub(crate) fn text(&self, key: &str) -> Result<Option<String>, DefinitionError> {
-        let Some(value) = self.table.get(key) else {
+        let Some(value) = self.value(key) else {
             return Ok(None);
         };
-        match value.get_ref() {
+        match value {
             DeValue::String(text) if text.trim().is_empty() => {
                 Err(self.invalid(key, "is empty".into(), "some text, or leave the key out"))
             }
@@ -106,7 +156,7 @@ impl<'t> Section<'t> {
 
     /// Text, or a whole number as its decimal text.
     pub(crate) fn text_or_integer(&self, key: &str) -> Result<Option<String>, DefinitionError> {
-        match self.table.get(key).map(Spanned::get_ref) {
+        match self.value(key) {
             Some(DeValue::Integer(_)) => Ok(self.number(key)?.map(|number| format!("{number:.0}"))),
             Some(DeValue::Boolean(value)) => Ok(Some(value.to_string())),
             Some(DeValue::String(text)) => Ok(Some(text.to_string())),
@@ -116,21 +166,21 @@ impl<'t> Section<'t> {
     }
 
     pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, DefinitionError> {
-        let Some(value) = self.table.get(key) else {
+        let Some(value) = self.value(key) else {
             return Ok(None);
         };
-        let parsed = match value.get_ref() {
+        let parsed = match value {
             DeValue::Integer(number) => {
                 i64::from_str_radix(number.as_str(), number.radix()).ok().map(|whole| whole as f64)
             }
             DeValue::Float(number) => number.as_str().parse().ok(),
             _ => None,
         };
-        parsed.map(Some).ok_or_else(|| self.wrong_type(key, "a number", value.get_ref()))
+        parsed.map(Some).ok_or_else(|| self.wrong_type(key, "a number", value))
     }
 
     pub(crate) fn boolean(&self, key: &str) -> Result<Option<bool>, DefinitionError> {
-        match self.table.get(key).map(Spanned::get_ref) {
+        match self.value(key) {
             None => Ok(None),
             Some(DeValue::Boolean(value)) => Ok(Some(*value)),
             Some(other) => Err(self.wrong_type(key, "true or false", other)),
@@ -139,7 +189,7 @@ impl<'t> Section<'t> {
 
     /// A local date or date-time, quoted or not, as `YYYY-MM-DD` or `YYYY-MM-DDTHH:MM:SS`.
     pub(crate) fn instant(&self, key: &str) -> Result<Option<String>, DefinitionError> {
-        let written = match self.table.get(key).map(Spanned::get_ref) {
+        let written = match self.value(key) {
             None => return Ok(None),
             Some(DeValue::Datetime(instant)) => instant.to_string(),
             Some(DeValue::String(text)) => text.to_string(),
@@ -170,16 +220,34 @@ impl<'t> Section<'t> {
         }
     }
 
+    /// A list of texts; empty without the key.
+    pub(crate) fn texts(&self, key: &str) -> Result<Vec<String>, DefinitionError> {
+        let Some(value) = self.value(key) else {
+            return Ok(Vec::new());
+        };
+        let texts = match value {
+            DeValue::Array(items) => items.iter().map(|item| match item.get_ref() {
+                DeValue::String(text) if !text.trim().is_empty() => Some(text.to_string()),
+                _ => None,
+            }),
+            other => return Err(self.wrong_type(key, "a list of texts in quotes", other)),
+        };
+        let texts: Option<Vec<String>> = texts.collect();
+        let problem = || "is no list of texts".to_owned();
+        texts.ok_or_else(|| self.invalid(key, problem(), &format!("{key} = [\"one\", \"two\"]")))
+    }
+
     pub(crate) fn section(&self, key: &str) -> Result<Option<Section<'t>>, DefinitionError> {
-        match self.table.get(key) {
+        match self.find(key) {
             None => Ok(None),
-            Some(value) => match value.get_ref() {
+            Some((owner, value)) => match value.get_ref() {
                 DeValue::Table(table) => Ok(Some(Section {
                     table,
                     title: format!("`{key}`"),
                     begin: value.span(),
-                    text: self.text,
-                    file: self.file,
+                    text: owner.text,
+                    file: owner.file,
+                    base: None,
                 })),
                 other => Err(self.wrong_type(key, "a table", other)),
             },
@@ -196,7 +264,7 @@ impl<'t> Section<'t> {
 
     /// All tables of `[[key]]`, in the order of the file.
     pub(crate) fn sections(&self, key: &str) -> Result<Vec<Section<'t>>, DefinitionError> {
-        let Some(value) = self.table.get(key) else {
+        let Some((owner, value)) = self.find(key) else {
             return Ok(Vec::new());
         };
         let expected = format!("[[{key}]], with two brackets");
@@ -212,8 +280,9 @@ impl<'t> Section<'t> {
                 table,
                 title: format!("[[{key}]]"),
                 begin: item.span(),
-                text: self.text,
-                file: self.file,
+                text: owner.text,
+                file: owner.file,
+                base: None,
             });
         }
         Ok(sections)
@@ -252,8 +321,11 @@ impl<'t> Section<'t> {
     }
 
     fn place_of(&self, key: &str) -> Place {
-        let key = self.table.keys().find(|candidate| candidate.get_ref() == key);
-        place(self.text, self.file, &key.map_or(self.begin.clone(), Spanned::span))
+        let own = self.table.keys().find(|candidate| candidate.get_ref() == key);
+        match (own, &self.base) {
+            (None, Some(base)) if base.has(key) => base.place_of(key),
+            _ => place(self.text, self.file, &own.map_or(self.begin.clone(), Spanned::span)),
+        }
     }
 }
 

@@ -188,6 +188,25 @@ fn effect_words(metric: &MetricReport, comparison: &Comparison) -> String {
     comparison.estimate().map_or_else(|_| metric.name.clone(), words)
 }
 
+/// Which versions of which metrics of the catalogue were used, and what the definition has of its own.
+fn catalogued(experiment: &Experiment, metrics: &[MetricReport]) -> Option<String> {
+    let shown = |name: &str| metrics.iter().any(|metric| metric.name == name);
+    let mut used: Vec<String> = Vec::new();
+    for metric in experiment.metrics.iter().filter(|metric| shown(&metric.name)) {
+        let Some(origin) = &metric.about.catalogue else { continue };
+        let own = match origin.overrides.as_slice() {
+            [] => String::new(),
+            keys => format!(", with its own {}", keys.join(", ")),
+        };
+        let words = format!("{} version {}{own}", origin.name, origin.version);
+        // Steps of a funnel are one metric of the catalogue.
+        if used.last() != Some(&words) {
+            used.push(words);
+        }
+    }
+    (!used.is_empty()).then(|| format!("Metrics of the catalogue: {}.", used.join("; ")))
+}
+
 /// One sentence per choice that a statistician would ask about.
 pub(crate) fn method(
     experiment: &Experiment,
@@ -282,6 +301,7 @@ pub(crate) fn method(
     if let Some((name, _)) = over.filter(|_| broken_down) {
         sentences.push(format!("In breakdowns {name} runs over each metric's rows."));
     }
+    sentences.extend(catalogued(experiment, metrics));
     if experiment.growthbook {
         sentences.push("Definitions are those of GrowthBook's gbstats.".into());
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::bayes::{Prior, posterior};
 use crate::cuped;
 use crate::definition::{
-    Direction, Experiment, Inference, Lift, Metric, MetricKind, ProportionTest, Shape, Unit,
+    About, Direction, Experiment, Inference, Lift, Metric, MetricKind, ProportionTest, Shape, Unit,
 };
 use crate::distribution::{normal_isf, normal_sf};
 use crate::effect::{
@@ -305,6 +305,8 @@ pub(super) fn judge_metric(
         moments: data.arms.iter().map(|arm| arm_moments(arm.moments)).collect(),
         series: Vec::new(),
         cap: data.cap,
+        minimum_effect: None,
+        about: About::default(),
     }
 }
 
@@ -465,6 +467,9 @@ fn compare(
             let factor =
                 further_users_factor(&estimate, estimate.value, alpha, DETECTION_RATE).ok()?;
             Some(factor.max(0.0)).filter(|factor| factor.is_finite())
+        }),
+        observed: fixed.ok().zip(lift.ok()).map(|(f, lift)| lift.decided_by(f)).filter(|lift| {
+            divisible && lift.value.is_finite() && lift.error.is_finite() && lift.error > 0.0
         }),
         fixed: fixed.ok().map(|fixed| (fixed, lift.ok().and_then(FixedLift::pivot))),
     };

@@ -12,6 +12,7 @@ mod breakdown;
 mod checks;
 mod judge;
 mod method;
+mod minimum;
 mod series;
 
 use std::borrow::Cow;
@@ -214,6 +215,10 @@ impl<'a> Analysis<'a> {
         let days = self.add_series(&view, &mut results);
         let health = self.check_health(&breakdowns);
         distrust(&health, &mut results, &mut breakdowns);
+        for (metric, result) in self.metrics.iter().zip(&mut results) {
+            result.about.clone_from(&metric.about);
+            minimum::note(experiment, metric, result);
+        }
         let arms = self.arms();
         let first_exposures = self.first_exposures();
         let mut method = verdict::method(experiment, &results, !breakdowns.is_empty());

@@ -98,8 +98,14 @@
 //! # Not here
 //! No check that tables and columns exist: the engine has the catalogue.
 
+mod catalogue;
 mod path;
 mod read;
+
+pub use catalogue::{
+    About, Catalogue, Entry, NewMetric, Origin, Stored, Use, metrics_of, pinned, stored,
+    stored_text, uses,
+};
 
 use crate::assignment::Assignment;
 use crate::bayes::Prior;
@@ -177,6 +183,28 @@ pub enum Lift {
 pub struct Period {
     pub start: String,
     pub end: String,
+}
+
+/// How far an experiment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    NotStarted,
+    Running,
+    Over,
+}
+
+impl Period {
+    /// At a time, `YYYY-MM-DDTHH:MM:SS`, local to the experiment's zone.
+    pub fn state(&self, local_now: &str) -> State {
+        // A date sorts before all times of its day but midnight, which it stands for.
+        let instant = |text: &str| format!("{text}{}", &"0000-00-00T00:00:00"[text.len()..]);
+        match instant(local_now) {
+            now if now < instant(&self.start) => State::NotStarted,
+            now if now < instant(&self.end) => State::Running,
+            _ => State::Over,
+        }
+    }
 }
 
 /// Where exposures are; SQL identifiers and expressions, opaque here.
@@ -259,6 +287,9 @@ pub struct Metric {
     pub margin: Option<f64>,
     /// Of shares of users.
     pub test: ProportionTest,
+    /// The smallest lift, up or down, that matters (0.01: 1 %).
+    pub minimum_effect: Option<f64>,
+    pub about: About,
 }
 
 /// How a difference of shares is tested.
@@ -444,7 +475,19 @@ impl Experiment {
     /// # Ok::<(), uplake_experiment::DefinitionError>(())
     /// ```
     pub fn parse(text: &str, path: &str) -> Result<Self, DefinitionError> {
-        read::experiment(text, path)
+        read::experiment(text, path, &Catalogue::default())
+    }
+
+    /// Reads a definition that may use metrics of a catalogue.
+    ///
+    /// # Errors
+    /// As [`Self::parse`]; a mistake in a metric of the catalogue names its own file and line.
+    pub fn parse_with(
+        text: &str,
+        path: &str,
+        catalogue: &Catalogue,
+    ) -> Result<Self, DefinitionError> {
+        read::experiment(text, path, catalogue)
     }
 
     /// Index of the control arm.

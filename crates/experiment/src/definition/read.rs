@@ -4,6 +4,7 @@
 //! - Every key is read or refused; a value out of place is an error with its line and what is
 //!   allowed.
 
+use super::catalogue::{self, About, Catalogue};
 use super::{
     Cap, Correction, Cuped, DefinitionError, Dimension, Direction, Experiment, Exposures,
     Inference, Lift, Metric, MetricKind, Period, ProportionTest, Step, Term, Unit, Variant,
@@ -19,6 +20,9 @@ const SHARE_TOLERANCE: f64 = 0.015;
 const GROWTHBOOK_PLANNED_USERS: u64 = 5_000;
 /// More planned looks than this are a confidence sequence's work.
 const LOOKS_MAX: f64 = 100.0;
+
+/// The key of metrics.
+pub(super) const METRIC: &str = "metric";
 
 const TOP_KEYS: &[&str] = &[
     "name",
@@ -57,6 +61,11 @@ const METRIC_KEYS: &[&str] = &[
     "guardrail",
     "margin",
     "window",
+    "minimum_effect",
+    "owner",
+    "tags",
+    "description",
+    "use",
 ];
 
 /// Types of metric and the keys that only they have.
@@ -74,7 +83,7 @@ const METRIC_TYPES: &[(&str, &[&str])] = &[
 
 type Result<T> = std::result::Result<T, DefinitionError>;
 
-pub(super) fn experiment(text: &str, path: &str) -> Result<Experiment> {
+pub(super) fn experiment(text: &str, path: &str, catalogue: &Catalogue) -> Result<Experiment> {
     let document = crate::toml_reader::parse(text, path)?;
     let top = Section::top(&document, text, path);
     top.only(TOP_KEYS)?;
@@ -86,7 +95,7 @@ pub(super) fn experiment(text: &str, path: &str) -> Result<Experiment> {
         exposures.unit = read_switchback(&top, &section, &exposures)?;
     }
     let variants = read_variants(&top)?;
-    let metrics = read_metrics(&top, &exposures)?;
+    let metrics = read_metrics(&top, &exposures, catalogue)?;
     let dimensions = read_dimensions(&top)?;
     let paths = super::path::read(&top, &exposures)?;
     let alpha = top.number("alpha")?.unwrap_or(0.05);
@@ -421,13 +430,24 @@ fn read_dimensions(top: &Section<'_>) -> Result<Vec<Dimension>> {
     Ok(dimensions)
 }
 
-fn read_metrics(top: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metric>> {
+fn read_metrics(
+    top: &Section<'_>,
+    exposures: &Exposures,
+    catalogue: &Catalogue,
+) -> Result<Vec<Metric>> {
+    let documents = catalogue::documents(catalogue)?;
     let mut metrics: Vec<Metric> = Vec::new();
-    for section in top.sections("metric")? {
-        for metric in read_metric(&section, exposures)? {
+    for section in top.sections(METRIC)? {
+        if section.has("use") && matches!(exposures.unit, Unit::Summary { .. }) {
+            let problem = "has no meaning beside [summary]".to_owned();
+            return Err(section.invalid("use", problem, "metrics with a mean and a variance"));
+        }
+        let (section, origin) = catalogue::resolved(section, catalogue, &documents)?;
+        for mut metric in read_metric(&section, exposures)? {
             if metrics.iter().any(|other| other.name == metric.name) {
                 return Err(section.repeated("name", &metric.name));
             }
+            metric.about.catalogue.clone_from(&origin);
             metrics.push(metric);
         }
     }
@@ -435,6 +455,21 @@ fn read_metrics(top: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metric>>
         return Err(top.missing("metric", "[[metric]] with a name and a type"));
     }
     Ok(metrics)
+}
+
+/// A metric as it stands in the catalogue: its name, and what it gives an experiment with users.
+pub(super) fn of_catalogue(section: &Section<'_>) -> Result<(String, Vec<Metric>)> {
+    catalogue::refuse_use(section)?;
+    let exposures = Exposures {
+        table: "exposures".into(),
+        user: "user_id".into(),
+        variant: "variant".into(),
+        time: Some("ts".into()),
+        filter: None,
+        unit: Unit::User,
+    };
+    let metrics = read_metric(section, &exposures)?;
+    Ok((section.required_text("name", "name = \"conversion\"")?, metrics))
 }
 
 /// One metric, or one per step of a funnel.
@@ -497,6 +532,8 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
         return Err(section.invalid("test", problem, "unpooled, with cuped and other units"));
     }
     let direction = read_direction(section)?;
+    let minimum_effect = number_within(section, "minimum_effect", 0.0, 1.0)?;
+    let about = read_about(section)?;
     let table = section.text("table")?.unwrap_or_else(|| exposures.table.clone());
     let user = section.text("user")?.unwrap_or_else(|| exposures.user.clone());
     let metric = |name: String, kind: MetricKind| Metric {
@@ -511,6 +548,8 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
         cuped: cuped.clone(),
         margin,
         test,
+        minimum_effect,
+        about: about.clone(),
     };
     if kind == "funnel" {
         return read_funnel(section, &name, exposures, metric);
@@ -535,6 +574,10 @@ fn read_given(section: &Section<'_>, kind: &str, exposures: &Exposures) -> Resul
         "guardrail",
         "margin",
         "test",
+        "minimum_effect",
+        "owner",
+        "tags",
+        "description",
     ])?;
     if !matches!(kind, "mean" | "proportion") {
         let problem = format!("is `{kind}`");
@@ -566,6 +609,17 @@ fn read_given(section: &Section<'_>, kind: &str, exposures: &Exposures) -> Resul
         cuped: None,
         margin,
         test: read_test(section)?,
+        minimum_effect: number_within(section, "minimum_effect", 0.0, 1.0)?,
+        about: read_about(section)?,
+    })
+}
+
+fn read_about(section: &Section<'_>) -> Result<About> {
+    Ok(About {
+        owner: section.text("owner")?,
+        tags: section.texts("tags")?,
+        description: section.text("description")?,
+        catalogue: None,
     })
 }
 

@@ -714,7 +714,8 @@ fn the_reference_page_shows_definitions_that_are_read() {
     let full = blocks.next().flatten().expect("a definition");
     let experiment = Experiment::parse(full, "experiments.md").expect("the example is right");
     assert_eq!((experiment.metrics.len(), experiment.dimensions.len()), (3, 1));
-    let summary = blocks.next().flatten().expect("a summary");
+    let mut blocks = blocks.flatten();
+    let summary = blocks.find(|block| block.starts_with("[summary]")).expect("a summary");
     let variants = HEAD.split_once("[[variant]]").expect("arms").1;
     let (section, metric) = summary.split_once("[[metric]]").expect("a metric");
     let text = format!("name = \"e\"\n{section}[[variant]]{variants}[[metric]]{metric}");

@@ -2,12 +2,14 @@
 
 mod answers;
 mod assignments;
+mod catalogue;
 mod daily;
 mod definitions;
 mod golden;
 mod known_values;
 mod options;
 mod pages;
+mod past_lifts;
 mod paths;
 mod plans;
 mod reference;
