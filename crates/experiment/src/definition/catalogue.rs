@@ -169,6 +169,7 @@ pub fn pinned(text: &str, path: &str, catalogue: &Catalogue) -> Result<String> {
 /// # Errors
 /// As of a definition's metrics; each begins with `[[metric]]`, is defined in full and named once.
 pub fn metrics_of(text: &str, path: &str) -> Result<Vec<NewMetric>> {
+    let text = text.trim_start_matches('\u{feff}');
     let document = crate::toml_reader::parse(text, path)?;
     let top = Section::top(&document, text, path);
     top.only(&[METRIC])?;
@@ -188,7 +189,7 @@ pub fn metrics_of(text: &str, path: &str) -> Result<Vec<NewMetric>> {
             return Err(section.repeated("name", &name));
         }
         let end = begins.get(at + 1).copied().unwrap_or(text.len());
-        found.push(NewMetric { name, text: text[begins[at]..end].trim().to_owned() });
+        found.push(NewMetric { name, text: text[begins[at]..end].trim().replace("\r\n", "\n") });
     }
     Ok(found)
 }

@@ -240,6 +240,9 @@ fn a_file_is_cut_into_its_metrics_with_their_comments() {
     }
     let first = stored(&stored_text(REVENUE, "t"), "s.toml").unwrap();
     assert_eq!((first.kind, first.guardrail, first.minimum_effect), ("mean", false, Some(0.01)));
+    // A file of another system is the same.
+    let text = format!("\u{feff}{}", text.replace('\n', "\r\n"));
+    assert_eq!(metrics_of(&text, "m.toml").unwrap(), metrics);
     // Text that looks like a table is none.
     let tricky = REVENUE.replace("\"paid\"", "\"\"\"a\n[[metric]]\n# b\n\"\"\"");
     assert_eq!(metrics_of(&format!("{tricky}\n{BUYING}"), "m.toml").unwrap()[0].text, tricky);
