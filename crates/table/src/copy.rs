@@ -1,7 +1,7 @@
 //! A whole lake copied to another place: backup and restore.
 //!
 //! What is read first is written last. The logs are listed, then data files and indexes, then the id
-//! domains, definitions and sets; written are the domains, then data, then logs, each from its
+//! domains, sets, metrics, definitions and results; written are the domains, then data, then logs, each from its
 //! checkpoints to its newest commit. So the copy never has a table whose rows or ids it lacks, wherever it is
 //! stopped, and who goes on copies only what is missing.
 //!
@@ -26,9 +26,17 @@ use crate::index;
 use crate::lake::{AsOf, Lake};
 use crate::sealed::damaged_commits;
 use crate::vacuum::is_of_a_writer;
+use crate::versioned::Versioned;
 
-/// What lies beside the tables: domains in a copy are never older than tables that have their ids.
-const BESIDE: [&str; 3] = ["_uplake/domains", "_uplake/id_sets", "_uplake/experiments"];
+/// What lies beside the tables, in the order to write it: domains in a copy are never older than tables that have
+/// their ids, nor metrics than definitions that use them.
+const BESIDE: [&str; 5] = [
+    "_uplake/domains",
+    "_uplake/id_sets",
+    Versioned::Metric.folder(),
+    "_uplake/experiments",
+    Versioned::Result.folder(),
+];
 /// Objects copied at once.
 const AT_ONCE: usize = 8;
 /// Larger objects are uploaded in parts.
@@ -61,7 +69,7 @@ pub struct CopySummary {
 }
 
 /// Copies `from` to `to`: tables at their newest versions and whatever of older ones is still there, indexes, id
-/// domains, definitions and id sets.
+/// domains, definitions, metrics, results and id sets.
 ///
 /// # Errors
 /// [`TableError::Invalid`] if one lies within the other, if `from` is no lake, or if `to` has other or newer tables
@@ -98,6 +106,8 @@ pub async fn copy_lake(
         copy.refuse_other(table).await?;
     }
     copy.refuse_other_domains(&beside).await?;
+    copy.refuse_other_versions(Versioned::Metric, &beside).await?;
+    copy.refuse_other_versions(Versioned::Result, &beside).await?;
     summary.others = to.table_names().await?;
     summary.others.retain(|name| !names.contains(name));
 
@@ -147,6 +157,11 @@ pub async fn copy_lake(
     summary.copied = copy.copied.load(Ordering::Relaxed);
     summary.copied_bytes = copy.bytes.load(Ordering::Relaxed);
     Ok(summary)
+}
+
+/// Of texts whose versions never change.
+fn version_of(relative: &str) -> Option<(&str, u32)> {
+    Versioned::Metric.version_of(relative).or_else(|| Versioned::Result.version_of(relative))
 }
 
 /// A lake within the other would be copied into itself.
@@ -256,7 +271,8 @@ impl Copying<'_> {
     /// What lies beside the tables, in the order to write it: of a domain its bases, then its runs.
     async fn beside(&self) -> Result<Vec<Vec<Object>>> {
         let mut found = Vec::new();
-        for folder in BESIDE {
+        // What is written last is listed first.
+        for folder in BESIDE.iter().rev() {
             let mut objects = self.list(self.from, folder).await?;
             objects.sort_by(|a, b| {
                 let key = |object: &Object| {
@@ -265,10 +281,12 @@ impl Copying<'_> {
                 key(a).cmp(&key(b))
             });
             for object in &mut objects {
-                object.may_change = !object.name().ends_with(".run");
+                object.may_change =
+                    !object.name().ends_with(".run") && version_of(&object.relative).is_none();
             }
             found.push(objects);
         }
+        found.reverse();
         Ok(found)
     }
 
@@ -372,6 +390,33 @@ impl Copying<'_> {
                 return Err(TableError::Invalid(format!(
                     "id domain {folder} in {} is another one of that name; take another place",
                     self.to.location()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the copy other texts of the same versions? The newest that both have is compared.
+    async fn refuse_other_versions(&self, of: Versioned, beside: &[Vec<Object>]) -> Result<()> {
+        if self.options.compare {
+            return Ok(());
+        }
+        let there = self.list(self.to, of.folder()).await?;
+        let there: HashSet<&str> = there.iter().map(|object| object.relative.as_str()).collect();
+        let mut newest: BTreeMap<&str, &str> = BTreeMap::new();
+        for object in beside.iter().flatten() {
+            let path = object.relative.as_str();
+            if let Some((name, _)) = of.version_of(path).filter(|_| there.contains(path)) {
+                // Paths are sorted.
+                newest.insert(name, path);
+            }
+        }
+        for path in newest.into_values() {
+            if self.bytes(self.from, path).await? != self.bytes(self.to, path).await? {
+                return Err(TableError::Invalid(format!(
+                    "{path} in {} is another one than in {}; take another place",
+                    self.to.location(),
+                    self.from.location()
                 )));
             }
         }

@@ -3,13 +3,23 @@
 //! # Not here
 //! What a definition says (`experiment`).
 
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode};
 
 use crate::error::{Result, TableError};
 use crate::lake::{Lake, Place};
+use crate::versioned::check_experiment_name;
 
 const FOLDER: &str = "_uplake/experiments";
 const EXTENSION: &str = ".toml";
+
+/// What became of a definition that was put into the lake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutDefinition {
+    Created,
+    Replaced,
+    /// The same was there already.
+    Unchanged,
+}
 
 impl Lake {
     /// Names of the definitions, sorted.
@@ -32,9 +42,48 @@ impl Lake {
     /// # Errors
     /// [`TableError::Store`], and [`TableError::Invalid`] if it is no text.
     pub async fn experiment(&self, name: &str) -> Result<Option<(String, String)>> {
+        self.text(&format!("{FOLDER}/{name}{EXTENSION}")).await
+    }
+
+    /// Puts a definition into the lake under a name.
+    ///
+    /// # Errors
+    /// [`TableError::Invalid`] for what is no name, or if there is another one and `replace` is false;
+    /// [`TableError::Store`].
+    pub async fn put_experiment(
+        &self,
+        name: &str,
+        text: &str,
+        replace: bool,
+    ) -> Result<PutDefinition> {
+        check_experiment_name(name)?;
+        self.initialise().await?;
         let relative = format!("{FOLDER}/{name}{EXTENSION}");
+        let path = self.path_of(&relative)?;
+        let put = |mode: PutMode| self.store().put_opts(&path, text.to_owned().into(), mode.into());
+        let failed = |e| TableError::store(format!("writing {path}"), e);
+        match put(PutMode::Create).await {
+            Ok(_) => return Ok(PutDefinition::Created),
+            Err(object_store::Error::AlreadyExists { .. }) => {}
+            Err(e) => return Err(failed(e)),
+        }
+        if self.text(&relative).await?.is_some_and(|(there, _)| there == text) {
+            return Ok(PutDefinition::Unchanged);
+        }
+        if !replace {
+            return Err(TableError::Invalid(format!(
+                "the lake has another definition of `{name}`; compare them with `uplake experiments show \
+                 {name}`, and add --replace if this one shall take its place"
+            )));
+        }
+        put(PutMode::Overwrite).await.map_err(failed)?;
+        Ok(PutDefinition::Replaced)
+    }
+
+    /// A text at a path below the lake, and how that is shown; `None` if it is not there.
+    pub(crate) async fn text(&self, relative: &str) -> Result<Option<(String, String)>> {
         // A name that cannot be a path is the name of nothing.
-        let Ok(path) = self.path_of(&relative) else { return Ok(None) };
+        let Ok(path) = self.path_of(relative) else { return Ok(None) };
         let failed = |e| TableError::store(format!("reading {path}"), e);
         let bytes = match self.store().get(&path).await {
             Ok(found) => found.bytes().await.map_err(failed)?,
@@ -42,7 +91,7 @@ impl Lake {
             Err(e) => return Err(failed(e)),
         };
         let shown = match self.place() {
-            Place::Folder(folder) => folder.join(&relative).display().to_string(),
+            Place::Folder(folder) => folder.join(relative).display().to_string(),
             Place::Url(url) => format!("{url}{relative}"),
         };
         let text = String::from_utf8(bytes.into())

@@ -46,6 +46,7 @@ mod stats;
 mod store_file;
 mod unpanicked;
 mod vacuum;
+mod versioned;
 mod warm;
 mod write;
 
@@ -55,6 +56,7 @@ pub use commit::{TableDefinition, create_table};
 pub use copy::{CopyOptions, CopySummary, copy_lake};
 pub use decode::{BadRow, InputFile, Progress, TextOptions, describe_schema, expand_inputs};
 pub use error::{Result, TableError};
+pub use experiments::PutDefinition;
 pub use id_domain::{DomainProgress, ID_PREFIX, IdDomainSpec, LostIds, ReportDomain, id_column};
 pub use id_sets::StoredIdSet;
 pub use index::{Answered, Fallback, FileRows, IndexCache, IndexKind, IndexSpec, Question};
@@ -73,6 +75,7 @@ pub use uplake_domain::{
 pub use uplake_index::{Selection, WordMatcher, key_of_f64, key_of_i64};
 pub use uplake_objectio::{StorageOptions, Store, StoreError, WarmOptions, Warmed, conformance};
 pub use vacuum::{VacuumSummary, vacuum};
+pub use versioned::{Versioned, check_experiment_name};
 pub use warm::{footer_range, preload, warm};
 pub use write_stream::{StreamWriter, WriteKind};
 
