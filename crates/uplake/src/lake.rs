@@ -2,16 +2,16 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use uplake_experiment::Experiment;
 use uplake_table::conformance::{self, Rounds};
-use uplake_table::{AsOf, CopyOptions, CopySummary, Lake, copy_lake, vacuum};
+use uplake_table::{AsOf, CopyOptions, CopySummary, Lake, Versioned, copy_lake, vacuum};
 
 use crate::LakeArgs;
+use crate::catalogue::CatalogueReader;
 use crate::environment::{self, now_millis};
 use crate::output::{bytes_text, count_text, say};
 use crate::progress::Line;
 use crate::table::{DEFAULT_RETENTION, parse_duration};
-use crate::{domain, table};
+use crate::{domain, experiments, metric, results, table};
 
 /// Arguments of `uplake lake`.
 #[derive(Args, Debug)]
@@ -85,9 +85,18 @@ async fn check(lake: &Lake) -> Result<()> {
         let read = lake.read_id_set(&set.name).await;
         note("id set", &set.name, read.map(|_| None).map_err(Into::into));
     }
-    let experiments = lake.experiments().await?;
-    for name in &experiments {
-        note("definition", name, definition(lake, name).await);
+    let metrics = lake.versions(Versioned::Metric).await?;
+    for (name, versions) in &metrics {
+        note("metric", name, metric::problem(lake, name, versions).await);
+    }
+    let definitions = lake.experiments().await?;
+    let mut reader = CatalogueReader::new(lake);
+    for name in &definitions {
+        note("definition", name, definition(lake, name, &mut reader).await);
+    }
+    let saved = lake.versions(Versioned::Result).await?;
+    for (name, versions) in &saved {
+        note("saved results of", name, saved_results(lake, name, versions).await);
     }
     for name in &tables {
         // What cannot be read was named above.
@@ -100,11 +109,13 @@ async fn check(lake: &Lake) -> Result<()> {
         }
     }
     say!(
-        "{} tables, {} id domains, {} id sets, {} definitions",
+        "{} tables, {} id domains, {} id sets, {} definitions, {} metrics, {} saved results",
         tables.len(),
         domains.len(),
         sets.len(),
-        experiments.len()
+        definitions.len(),
+        metrics.len(),
+        saved.values().map(Vec::len).sum::<usize>()
     );
     if problems.is_empty() {
         say!("the lake is sound");
@@ -119,9 +130,23 @@ async fn check(lake: &Lake) -> Result<()> {
     }
 }
 
-async fn definition(lake: &Lake, name: &str) -> Result<Option<String>> {
+async fn definition(
+    lake: &Lake,
+    name: &str,
+    reader: &mut CatalogueReader<'_>,
+) -> Result<Option<String>> {
     let Some((text, shown)) = lake.experiment(name).await? else { return Ok(None) };
-    Experiment::parse(&text, &shown)?;
+    experiments::experiment(reader, &text, &shown).await?;
+    Ok(None)
+}
+
+async fn saved_results(lake: &Lake, name: &str, versions: &[u32]) -> Result<Option<String>> {
+    for version in versions {
+        let saved = results::read(lake, name, *version).await?;
+        if saved.experiment != name {
+            return Ok(Some(format!("result {version} of {name} is of `{}`", saved.experiment)));
+        }
+    }
     Ok(None)
 }
 

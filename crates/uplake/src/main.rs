@@ -6,18 +6,22 @@
 #![forbid(unsafe_code)]
 
 mod bench_concurrent;
+mod catalogue;
 mod config;
 mod demo;
 mod domain;
 mod environment;
+mod experiments;
 mod generate;
 mod lake;
 mod load;
 mod memory;
+mod metric;
 mod output;
 mod power;
 mod progress;
 mod report;
+mod results;
 mod spill;
 mod sql;
 mod table;
@@ -80,6 +84,10 @@ enum Command {
     Sql(sql::SqlArgs),
     /// Analyse an experiment
     Report(report::ReportArgs),
+    /// List the lake's experiments, with state and decision; put definitions there
+    Experiments(experiments::ExperimentsArgs),
+    /// Look after the catalogue of metrics
+    Metric(metric::MetricArgs),
     /// Plan an experiment: users for a lift, and what users find
     Power(power::PowerArgs),
     /// Look after tables
@@ -135,6 +143,8 @@ fn main() -> ExitCode {
                 Command::Load(args) => load::run(args).await,
                 Command::Sql(args) => sql::run(args).await,
                 Command::Report(args) => report::run(args).await,
+                Command::Experiments(args) => experiments::run(args).await,
+                Command::Metric(args) => metric::run(args).await,
                 Command::Power(args) => power::run(args).await,
                 Command::Table(args) => table::run(args).await,
                 Command::Domain(args) => domain::run(args).await,

@@ -38,6 +38,15 @@ pub enum Format {
     Arrow,
 }
 
+/// How a list is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ListFormat {
+    /// One line each
+    Text,
+    /// JSON
+    Json,
+}
+
 /// Writes an answer; returns the number of rows.
 pub async fn write_answer(
     answer: Answer,
@@ -312,6 +321,12 @@ pub(crate) fn visible_lines(text: &str) -> String {
     let lines: Vec<String> =
         text.split('\n').map(|line| visible(&line.replace('\t', " "))).collect();
     lines.join("\n")
+}
+
+/// A text that can be read and written back: only what moves the cursor is made visible.
+pub fn say_source(text: &str) {
+    let line = |line: &str| line.split('\t').map(visible).collect::<Vec<_>>().join("\t");
+    println!("{}", text.lines().map(line).collect::<Vec<_>>().join("\n"));
 }
 
 /// Did the reader of our output go away (`uplake sql … | head`)?

@@ -7,15 +7,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use uplake_engine::Session;
+use uplake_experiment::definition::{Catalogue, pinned};
 use uplake_experiment::report::Reproduce;
 use uplake_experiment::{
     Experiment, MomentsQuery, MomentsTable, Report, alternatives, analyze, plan,
 };
-use uplake_table::{AsOf, Lake};
+use uplake_table::{AsOf, Lake, check_experiment_name};
 
 use crate::LakeArgs;
-use crate::environment::{Limits, parse_timeout, session, until_stopped};
-use crate::output::{error_text, is_terminal, width, write_file};
+use crate::catalogue::CatalogueReader;
+use crate::environment::{Limits, now_millis, parse_timeout, session, until_stopped};
+use crate::output::{error_text, is_terminal, tell, width, write_file};
+use crate::results;
 
 /// Arguments of `uplake report`.
 #[derive(Args, Debug)]
@@ -49,8 +52,11 @@ pub struct ReportArgs {
     /// reads only new ones
     #[arg(long)]
     remember: bool,
+    /// Also save the report in the lake, where `uplake experiments` finds its decision
+    #[arg(long, conflicts_with = "metric")]
+    save: bool,
     /// Print the SQL that the report runs instead of running it
-    #[arg(long)]
+    #[arg(long, conflicts_with = "save")]
     show_sql: bool,
 }
 
@@ -99,9 +105,12 @@ pub struct Asked {
 }
 
 impl Asked {
-    async fn new(lake: &Lake, name: &str, args: &ReportArgs) -> Result<Self> {
-        let definition = find_definition(lake, name).await?;
+    async fn new(reader: &mut CatalogueReader<'_>, name: &str, args: &ReportArgs) -> Result<Self> {
+        let definition = find_definition(reader, name).await?;
         let experiment = definition.parse()?;
+        if args.save {
+            check_experiment_name(&experiment.name)?;
+        }
         let metrics = (!args.metric.is_empty()).then_some(args.metric.as_slice());
         let query = plan(&experiment, &args.dimension, metrics)?;
         Ok(Self { name: name.to_owned(), definition, experiment, query })
@@ -127,14 +136,15 @@ async fn report(args: ReportArgs) -> Result<()> {
     // The others are still wanted.
     let told = |error: anyhow::Error| match several {
         true => {
-            crate::output::tell(&format!("error: {}", error_text(&error)));
+            tell(&format!("error: {}", error_text(&error)));
             Ok(())
         }
         false => Err(error),
     };
     let mut asked = Vec::with_capacity(args.experiments.len());
+    let mut reader = CatalogueReader::new(session.lake());
     for name in &args.experiments {
-        match Asked::new(session.lake(), name, &args).await {
+        match Asked::new(&mut reader, name, &args).await {
             Ok(one) => asked.push(one),
             Err(error) => told(error)?,
         }
@@ -153,7 +163,7 @@ async fn report(args: ReportArgs) -> Result<()> {
         match report {
             Ok(mut report) => {
                 if let Some(reproduce) = &mut report.reproduce {
-                    reproduce.definition.clone_from(&asked.definition.text);
+                    reproduce.definition = asked.definition.pinned()?;
                     reproduce.command = command(&args, &asked.name);
                 }
                 made.push(report);
@@ -161,10 +171,7 @@ async fn report(args: ReportArgs) -> Result<()> {
             Err(error) => told(error)?,
         }
     }
-    session
-        .take_warnings()
-        .iter()
-        .for_each(|warning| crate::output::tell(&format!("warning: {warning}")));
+    session.take_warnings().iter().for_each(|warning| tell(&format!("warning: {warning}")));
     if args.remember {
         match session.remembered() {
             (0, 0) => eprintln!(
@@ -176,6 +183,12 @@ async fn report(args: ReportArgs) -> Result<()> {
     }
     session.lake().storage().flush_cache().await;
     write_reports(&args, &made, several)?;
+    if args.save {
+        for report in &made {
+            let result = results::save(session.lake(), report, now_millis()).await?;
+            tell(&format!("saved {} as result {result}", report.experiment));
+        }
+    }
     all_made(&args, made.len())
 }
 
@@ -247,14 +260,15 @@ pub async fn make(
     let mut made = make_all(session, std::slice::from_ref(&asked)).await?;
     let mut report = made.pop().context("no report was made")??;
     if let Some(reproduce) = &mut report.reproduce {
-        reproduce.definition = asked.definition.text;
+        reproduce.definition = asked.definition.pinned()?;
     }
     Ok(report)
 }
 
 /// A definition by name or path, and its report now.
 pub async fn of_history(session: &Session, name: &str) -> Result<(Experiment, Report)> {
-    let definition = find_definition(session.lake(), name).await?;
+    let mut reader = CatalogueReader::new(session.lake());
+    let definition = find_definition(&mut reader, name).await?;
     let experiment = definition.parse()?;
     Ok((experiment, make(session, definition, &[]).await?))
 }
@@ -309,6 +323,8 @@ pub struct Definition {
     /// Where, for messages.
     name: String,
     text: String,
+    /// What it uses of the lake's.
+    catalogue: Catalogue,
 }
 
 impl Definition {
@@ -316,23 +332,34 @@ impl Definition {
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("reading {}", path.display()))?;
-        Ok(Self { name: path.display().to_string(), text })
+        Ok(Self { name: path.display().to_string(), text, catalogue: Catalogue::default() })
     }
 
     /// What it defines.
     fn parse(&self) -> Result<Experiment> {
-        Ok(Experiment::parse(&self.text, &self.name)?)
+        Ok(Experiment::parse_with(&self.text, &self.name, &self.catalogue)?)
+    }
+
+    /// The text that means the same for ever.
+    fn pinned(&self) -> Result<String> {
+        Ok(pinned(&self.text, &self.name, &self.catalogue)?)
     }
 }
 
-/// A path to a file, or a name in the lake's folder of experiments.
-async fn find_definition(lake: &Lake, name: &str) -> Result<Definition> {
+/// A path to a file, or a name in the lake's folder of experiments; with what it uses of the catalogue.
+async fn find_definition(reader: &mut CatalogueReader<'_>, name: &str) -> Result<Definition> {
+    let mut definition = found_definition(reader.lake(), name).await?;
+    definition.catalogue = reader.catalogue_of(&definition.text, &definition.name).await?;
+    Ok(definition)
+}
+
+async fn found_definition(lake: &Lake, name: &str) -> Result<Definition> {
     let path = PathBuf::from(name);
     if path.is_file() {
         return Definition::read(&path);
     }
     if let Some((text, name)) = lake.experiment(name).await? {
-        return Ok(Definition { name, text });
+        return Ok(Definition { name, text, catalogue: Catalogue::default() });
     }
     let known = lake.experiments().await?;
     let hint = match known.as_slice() {

@@ -1,0 +1,257 @@
+//! `uplake metric list|show|set|history`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use futures::{StreamExt, TryStreamExt};
+use serde::Serialize;
+use uplake_experiment::definition::{
+    Direction, NewMetric, Stored, Use, metrics_of, stored, stored_text,
+};
+use uplake_table::{Lake, Versioned};
+
+use crate::LakeArgs;
+use crate::catalogue::newest_versions;
+use crate::environment::{self, now_millis};
+use crate::output::{ListFormat, say, say_source};
+
+/// Metrics that are read at once.
+const READS_AT_ONCE: usize = 16;
+
+/// Arguments of `uplake metric`.
+#[derive(Args, Debug)]
+pub struct MetricArgs {
+    #[command(flatten)]
+    lake: LakeArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// The metrics of the catalogue, at their newest versions
+    List {
+        /// Only those with this tag
+        #[arg(long)]
+        tag: Option<String>,
+        /// How to write the list
+        #[arg(long, value_enum, default_value = "text")]
+        format: ListFormat,
+    },
+    /// How a metric is defined
+    Show {
+        /// The metric, or METRIC@VERSION
+        metric: String,
+    },
+    /// Put the metrics of files into the catalogue; what has changed becomes a new version
+    Set {
+        /// Files of [[metric]] tables (docs/experiments.md)
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// The versions of a metric, newest first
+    History {
+        /// The metric
+        metric: String,
+    },
+}
+
+/// Runs the command.
+pub async fn run(args: MetricArgs) -> Result<()> {
+    let lake = environment::lake(&args.lake)?;
+    match args.verb {
+        Verb::List { tag, format } => list(&lake, tag.as_deref(), format).await,
+        Verb::Show { metric } => show(&lake, &metric).await,
+        Verb::Set { files } => set(&lake, &files).await,
+        Verb::History { metric } => history(&lake, &metric).await,
+    }
+}
+
+/// What `--format json` says of a metric.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    version: u32,
+    r#type: &'static str,
+    role: &'static str,
+    direction: &'static str,
+    minimum_effect: Option<f64>,
+    owner: Option<String>,
+    tags: Vec<String>,
+    description: Option<String>,
+    set_at: Option<String>,
+}
+
+impl Listed {
+    fn new(metric: Stored, version: u32) -> Self {
+        Self {
+            name: metric.name,
+            version,
+            r#type: metric.kind,
+            role: if metric.guardrail { "guardrail" } else { "goal" },
+            direction: match metric.direction {
+                Direction::Increase => "increase",
+                Direction::Decrease => "decrease",
+            },
+            minimum_effect: metric.minimum_effect,
+            owner: metric.about.owner,
+            tags: metric.about.tags,
+            description: metric.about.description,
+            set_at: metric.set_at,
+        }
+    }
+}
+
+async fn list(lake: &Lake, tag: Option<&str>, format: ListFormat) -> Result<()> {
+    let newest = newest_versions(lake).await?;
+    let is_empty = newest.is_empty();
+    let read = async |(name, version): (String, u32)| -> Result<(String, u32, Result<Stored>)> {
+        let found = read(lake, &name, version).await;
+        Ok((name, version, found))
+    };
+    let reads: Vec<_> = newest.into_iter().map(read).collect();
+    let read: Vec<(String, u32, Result<Stored>)> =
+        futures::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
+    let mut listed = Vec::new();
+    for (name, version, found) in read {
+        match found {
+            Ok(metric) => {
+                let has = |tag: &str| metric.about.tags.iter().any(|other| other == tag);
+                if tag.is_none_or(has) {
+                    listed.push(Listed::new(metric, version));
+                }
+            }
+            // The others are still wanted.
+            Err(error) => {
+                let error = crate::output::error_text(&error);
+                crate::output::tell(&format!("warning: metric {name}: {error}"));
+            }
+        }
+    }
+    if format == ListFormat::Json {
+        println!("{}", serde_json::to_string_pretty(&listed)?);
+        return Ok(());
+    }
+    if is_empty {
+        say!("no metrics in the catalogue of {}", lake.location());
+    }
+    for metric in listed {
+        let Listed { name, version, r#type: kind, role, direction, .. } = metric;
+        let arrow = if direction == "increase" { "up" } else { "down" };
+        let least = metric.minimum_effect.map_or_else(|| "-".to_owned(), percent);
+        let owner = metric.owner.unwrap_or_else(|| "-".into());
+        let tags = metric.tags.join(", ");
+        say!(
+            "{name:<32}  {version:>4}  {kind:<10}  {role:<9}  {arrow:<4}  {least:>7}  {owner:<16}  {tags}"
+        );
+    }
+    Ok(())
+}
+
+/// A fraction in percent, as it was written.
+fn percent(fraction: f64) -> String {
+    format!("{} %", (fraction * 1e14).round() / 1e12)
+}
+
+async fn show(lake: &Lake, asked: &str) -> Result<()> {
+    let used = Use::parse(asked).with_context(|| {
+        format!("`{asked}` is no metric; write its name, or NAME@VERSION with a version from 1")
+    })?;
+    let newest = newest_of(lake, &used.name).await?;
+    let version = used.version.unwrap_or(newest);
+    if version > newest {
+        bail!("metric `{}` has versions 1 to {newest}, and no {version}", used.name);
+    }
+    let metric = read(lake, &used.name, version).await?;
+    let set_at = metric.set_at.map_or_else(String::new, |time| format!(", set {time}"));
+    say_source(&format!("# {}, version {version}{set_at}\n\n{}", used.name, metric.text));
+    Ok(())
+}
+
+async fn history(lake: &Lake, name: &str) -> Result<()> {
+    newest_of(lake, name).await?;
+    let versions = lake.versions(Versioned::Metric).await?.remove(name).unwrap_or_default();
+    for version in versions.into_iter().rev() {
+        match read(lake, name, version).await {
+            Ok(metric) => {
+                let set_at = metric.set_at.unwrap_or_else(|| "-".into());
+                let owner = metric.about.owner.unwrap_or_else(|| "-".into());
+                say!("{version:>6}  {set_at}  {:<10}  {owner}", metric.kind);
+            }
+            Err(error) => say!("{version:>6}  {}", crate::output::error_text(&error)),
+        }
+    }
+    Ok(())
+}
+
+async fn set(lake: &Lake, files: &[PathBuf]) -> Result<()> {
+    let mut metrics: Vec<NewMetric> = Vec::new();
+    // Nothing is written before all of it is known to be right.
+    for file in files {
+        let path = file.display().to_string();
+        let text = std::fs::read_to_string(file).with_context(|| format!("reading {path}"))?;
+        for metric in metrics_of(&text, &path)? {
+            Versioned::Metric.check_name(&metric.name).with_context(|| path.clone())?;
+            if metrics.iter().any(|other| other.name == metric.name) {
+                bail!("{path}: metric `{}` is in another of these files, too", metric.name);
+            }
+            metrics.push(metric);
+        }
+    }
+    let newest = newest_versions(lake).await?;
+    let now = chrono::DateTime::from_timestamp_millis(now_millis()).unwrap_or_default();
+    let now = now.format("%Y-%m-%dT%H:%M:%SZ").to_string();
+    for NewMetric { name, text } in &metrics {
+        let before = newest.get(name).copied().unwrap_or(0);
+        // One that cannot be read is replaced.
+        let is_same = before > 0 && read(lake, name, before).await.is_ok_and(|m| m.text == *text);
+        if is_same {
+            say!("{name} is as it was in version {before}");
+            continue;
+        }
+        let (version, text) = (before + 1, stored_text(text, &now));
+        if !lake.add_version(Versioned::Metric, name, version, &text).await? {
+            bail!(
+                "another writer set version {version} of metric `{name}` at the same time; look at it with \
+                 `uplake metric show {name}`, and run this again if yours shall follow it"
+            );
+        }
+        say!("set {name}, version {version}");
+    }
+    Ok(())
+}
+
+async fn read(lake: &Lake, name: &str, version: u32) -> Result<Stored> {
+    let found = lake.version(Versioned::Metric, name, version).await?;
+    let (text, path) = found.with_context(|| format!("version {version} of {name} is gone"))?;
+    let metric = stored(&text, &path)?;
+    if metric.name != name {
+        bail!("{path} defines `{}`; restore it from a copy of the lake", metric.name);
+    }
+    Ok(metric)
+}
+
+async fn newest_of(lake: &Lake, name: &str) -> Result<u32> {
+    let newest = newest_versions(lake).await?;
+    let known = || match newest.is_empty() {
+        true => "it is empty; `uplake metric set FILE` puts metrics into it".to_owned(),
+        false => format!("it has {}", newest.keys().cloned().collect::<Vec<_>>().join(", ")),
+    };
+    let version = newest.get(name).copied();
+    version.with_context(|| format!("there is no metric `{name}` in the catalogue; {}", known()))
+}
+
+/// Reads every version of a metric; what is wrong, if anything is.
+pub async fn problem(lake: &Lake, name: &str, versions: &[u32]) -> Result<Option<String>> {
+    for (place, version) in versions.iter().enumerate() {
+        read(lake, name, *version).await?;
+        if usize::try_from(*version).ok() != Some(place + 1) {
+            return Ok(Some(format!(
+                "metric {name} lacks version {}; restore it from a copy of the lake",
+                place + 1
+            )));
+        }
+    }
+    Ok(None)
+}
