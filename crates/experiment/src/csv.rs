@@ -11,7 +11,7 @@ use crate::report::{Comparison, DimensionAlarm, MetricReport, Report};
 const HEADER: &str = "experiment,dimension,value,metric,kind,guardrail,baseline,arm,baseline_units,\
 arm_units,baseline_value,arm_value,difference,difference_error,difference_low,difference_high,\
 difference_p,lift,lift_error,lift_low,lift_high,lift_p,scale,p_adjusted,call,trusted,detectable,\
-variance_reduction,impact,impact_low,impact_high,margin,margin_p,chance_to_win,unavailable,method";
+variance_reduction,impact,impact_low,impact_high,margin,margin_p,equivalence,equivalence_p,chance_to_win,unavailable,method";
 
 impl Report {
     /// Did users fall into the arms as planned: all of them, and those of a dimension's value?
@@ -86,6 +86,8 @@ impl Report {
             number(comparison.impact.map(|impact| impact.high)),
             number(comparison.non_inferiority.map(|check| check.margin)),
             number(comparison.non_inferiority.map(|check| check.p)),
+            number(comparison.equivalence.map(|check| check.margin)),
+            number(comparison.equivalence.map(|check| check.p)),
             number(comparison.belief.map(|belief| belief.chance_to_win)),
             estimate.err().map_or_else(String::new, |error| error.to_string()),
             comparison.method.clone(),

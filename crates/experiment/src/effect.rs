@@ -447,6 +447,28 @@ impl Pivot {
         self.estimate(|df| critical.at(df), p)
     }
 
+    /// The estimate with the critical value that made the interval of this difference, as methods of several
+    /// looks make it.
+    ///
+    /// # Errors
+    /// As [`Pivot::estimate`].
+    pub fn looked_at(&self, difference: &Estimate) -> Result<Estimate, StatsError> {
+        let critical = (difference.high - difference.low) / (2.0 * difference.error);
+        let estimate = self.estimate(|_| critical, difference.p)?;
+        Ok(Estimate { df: f64::INFINITY, ..estimate })
+    }
+
+    /// How far the difference lies above that of this lift, with the error and degrees of freedom that the lift
+    /// has.
+    ///
+    /// # Errors
+    /// [`StatsError`] for a distance without error or out of range.
+    pub fn distance(&self, lift: f64, alpha: f64) -> Result<Estimate, StatsError> {
+        let value = self.difference - lift * self.base;
+        let error = self.squared_error(lift).sqrt();
+        Estimate::student(value, error, self.freedom.df(lift), alpha).checked()
+    }
+
     /// By how much several lifts differ: the sum of their pivotal quantities squared, at the one lift that makes
     /// it smallest. Of normal ones it is chi-squared with one degree of freedom less than there are.
     pub(crate) fn spread(pivots: &[Self]) -> f64 {

@@ -20,6 +20,7 @@ pub mod digest;
 pub mod distribution;
 mod double;
 pub mod effect;
+pub mod equivalence;
 mod forest;
 mod format;
 pub mod health;

@@ -339,6 +339,9 @@ pub struct Comparison {
     pub impact: Option<Impact>,
     /// Of a guardrail with a margin.
     pub non_inferiority: Option<NonInferiority>,
+    /// Of a metric with an equivalence margin and a lift.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub equivalence: Option<Equivalence>,
     /// Of Bayesian inference.
     pub belief: Option<Belief>,
     /// Times today's users that must still come until an effect of today's size is found four
@@ -368,6 +371,19 @@ pub struct NonInferiority {
     /// Of being worse by the margin or more, one-sided; right at the looks made.
     pub p: f64,
     /// `p` is below half of alpha, and the look is a planned one.
+    pub holds: bool,
+}
+
+/// Is the lift within the margin to both sides?
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Equivalence {
+    /// Relative: 0.02 means within 2 % of the control.
+    pub margin: f64,
+    /// The larger of two one-sided tests: of the lift being the margin or more, up or down. With
+    /// several looks the two-sided p-values that hold at them, which is cautious.
+    pub p: f64,
+    /// `p` is below alpha: for one look the interval that covers `1 - 2 alpha` is within the margin,
+    /// with several the report's own.
     pub holds: bool,
 }
 

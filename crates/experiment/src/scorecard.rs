@@ -118,6 +118,12 @@ fn table(
                 let words = if check.holds { "Not worse by" } else { "Not shown to hold within" };
                 notes.push(format!("{label}: {words} {margin} ({arm}, p = {p})."));
             }
+            if let Some(check) = comparison.equivalence {
+                let margin = format::percent(check.margin, 1);
+                let p = format::p_value(check.p);
+                let words = if check.holds { "Equivalent" } else { "Not shown to be equivalent" };
+                notes.push(format!("{label}: {words} within ±{margin} ({arm}, p = {p})."));
+            }
             if let Some(belief) = comparison.belief {
                 let chance = format::percent(belief.chance_to_win, 1);
                 let on = |risk| format::effect(risk, comparison.scale, metric.is_share);

@@ -60,6 +60,21 @@ pub(crate) fn confidence_sequence_tuned(
     Ok(AnytimeEstimate { value: estimate.value, low, high, p })
 }
 
+/// The estimate of one look with the interval and p-value of [`confidence_sequence`].
+///
+/// # Errors
+/// As [`confidence_sequence`], and [`StatsError::NotFinite`] if the interval leaves the range of `f64`.
+pub fn anytime(
+    estimate: Estimate,
+    users: u64,
+    planned_users: u64,
+    alpha: f64,
+) -> Result<Estimate, StatsError> {
+    let always = confidence_sequence(&estimate, users, planned_users, alpha)?;
+    let (low, high, p) = (always.low, always.high, always.p);
+    Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
+}
+
 /// One-sided confidence sequence: a lower bound that holds at every look. Mirror the estimate
 /// for an upper one.
 ///
@@ -357,6 +372,46 @@ impl SequentialP {
             value * others.map(|(_, (other, _))| (z - other) / (at - other)).product::<f64>()
         };
         near.iter().enumerate().map(term).sum()
+    }
+}
+
+/// Today's look of a group sequential test with evenly spaced looks.
+#[derive(Debug, Clone)]
+pub struct Look {
+    pub(crate) p: SequentialP,
+    /// Users are near one of the planned looks. In between nothing may be called: a plan of four
+    /// looks that is read every day rejects 6.7 % of A/A tests.
+    pub planned: bool,
+}
+
+/// Users come when they come: this share of the plan before or after a look is at it.
+const LOOK_TOLERANCE: f64 = 0.02;
+
+impl Look {
+    /// At `users` of `planned`, after the planned looks before it.
+    ///
+    /// # Errors
+    /// As [`group_sequential_bounds`].
+    pub fn at(users: u64, planned: u64, looks: u32, alpha: f64) -> Result<Self, StatsError> {
+        let now = (users.max(1) as f64 / planned as f64).min(1.0);
+        let looks: Vec<f64> = (1..=looks).map(|look| f64::from(look) / f64::from(looks)).collect();
+        let planned = looks.iter().any(|look| (look - now).abs() <= LOOK_TOLERANCE);
+        let mut fractions = looks;
+        fractions.retain(|fraction| *fraction < now * (1.0 - 1e-9));
+        fractions.push(now);
+        let p = SequentialP::new(&fractions, alpha)?;
+        Ok(Self { p, planned })
+    }
+
+    /// What the estimate of one look is worth at this one.
+    ///
+    /// # Errors
+    /// [`StatsError::NotFinite`] if its interval leaves the range of `f64`.
+    pub fn apply(&self, estimate: Estimate) -> Result<Estimate, StatsError> {
+        let half = self.p.critical() * estimate.error;
+        let p = self.p.p((estimate.value / estimate.error).abs());
+        let (low, high) = (estimate.value - half, estimate.value + half);
+        Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
     }
 }
 

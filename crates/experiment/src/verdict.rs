@@ -73,9 +73,8 @@ fn decide_arm(
         .into_iter()
         .map(|words| format!("{words} cannot be judged"))
         .collect();
-    let has_margin = |metric: &MetricReport| {
-        let of_name = |known: &&Metric| known.name == metric.name;
-        experiment.metrics.iter().find(of_name).is_some_and(|known| known.margin.is_some())
+    let has = |metric: &MetricReport, what: fn(&Metric) -> bool| {
+        experiment.metrics.iter().find(|known| known.name == metric.name).is_some_and(what)
     };
     unguarded.extend(of_arm(true).filter_map(|(metric, c)| {
         match (c.non_inferiority, c.call) {
@@ -87,11 +86,27 @@ fn decide_arm(
                     format::percent(check.margin, 1)
                 )
             }),
-            (None, _) => has_margin(metric)
+            (None, _) => has(metric, |known| known.margin.is_some())
+                .then(|| format!("{} cannot be judged within its margin", metric.name)),
+        }
+    }));
+    let differs = of_arm(true).filter(|(_, c)| c.call != Call::Worse);
+    unguarded.extend(differs.filter_map(|(metric, c)| {
+        match c.equivalence {
+            Some(check) => (!check.holds).then(|| {
+                format!("{} may still differ by {}", metric.name, format::percent(check.margin, 1))
+            }),
+            None => (has(metric, |known| known.equivalence.is_some())
+                && c.call != Call::Unavailable)
                 .then(|| format!("{} cannot be judged within its margin", metric.name)),
         }
     }));
     let unguarded = unguarded.join(", ");
+    let same: Vec<String> =
+        of_arm(false).filter_map(|(metric, c)| equivalent_words(metric, c)).collect();
+    // Goals that are all to stay as they are: each is a test of its own, and all of them must hold.
+    let all_same = !same.is_empty() && same.len() == of_arm(false).count();
+    let same = same.join(", ");
     let (better_words, worse_words) = (better.join(", "), worse.join(", "));
     let (decision, sentence) = match (better.is_empty(), worse.is_empty()) {
         (false, true) if !unguarded.is_empty() => {
@@ -103,10 +118,17 @@ fn decide_arm(
             Decision::TradeOff,
             format!("Weigh {name}: better {better_words}, but worse {worse_words}."),
         ),
+        (true, true) if all_same && unguarded.is_empty() => {
+            (Decision::Ship, format!("Ship {name}: {same}."))
+        }
+        (true, true) if all_same => {
+            (Decision::TradeOff, format!("Weigh {name}: {same}, but {unguarded}."))
+        }
         (true, true) => {
             let users: u64 = arms.iter().map(|arm| arm.users).sum();
             let words = inconclusive(arm, name, metrics, experiment.alpha);
-            (Decision::KeepRunning, words + &further_words(arm, metrics, users, days))
+            let same = if same.is_empty() { same } else { format!(" Shown already: {same}.") };
+            (Decision::KeepRunning, words + &further_words(arm, metrics, users, days) + &same)
         }
     };
     ArmVerdict { arm, decision, sentence }
@@ -207,6 +229,13 @@ fn catalogued(experiment: &Experiment, metrics: &[MetricReport]) -> Option<Strin
     (!used.is_empty()).then(|| format!("Metrics of the catalogue: {}.", used.join("; ")))
 }
 
+/// Of a goal that is shown to be equivalent.
+fn equivalent_words(metric: &MetricReport, comparison: &Comparison) -> Option<String> {
+    let check = comparison.equivalence.filter(|check| check.holds)?;
+    let margin = format::percent(check.margin, 1);
+    Some(format!("{} is equivalent within ±{margin}", metric.name))
+}
+
 /// One sentence per choice that a statistician would ask about.
 pub(crate) fn method(
     experiment: &Experiment,
@@ -263,6 +292,12 @@ pub(crate) fn method(
             }
         }
         .into());
+    }
+    if metrics.iter().any(|metric| metric.comparisons.iter().any(|c| c.equivalence.is_some())) {
+        sentences.push(
+            "Equivalence is shown by two one-sided tests, each at alpha, of lifts of the margin up and down."
+                .into(),
+        );
     }
     if let Some(name) = &experiment.stratify {
         sentences

@@ -89,6 +89,8 @@ def summary(rng, world, name):
         if rng.random() < 0.3:
             metric["guardrail"] = True
             metric["margin"] = 0.1
+        if rng.random() < 0.2:
+            metric["equivalence"] = rng.choice([0.1, 0.5])
         if rng.random() < 0.3:
             metric["direction"] = "decrease"
         found["metric"].append(metric)
@@ -215,6 +217,8 @@ def metric(rng, world, found, design, name):
         made["guardrail"] = True
         if kind != "quantile" and rng.random() < 0.6:
             made["margin"] = rng.choice([0.02, 0.1, 0.5])
+    if rng.random() < 0.2:
+        made["equivalence"] = rng.choice([0.02, 0.2, 0.5, 0.9])
     may_window = not timeless and design != "switchback"
     if kind == "retention":
         made["window"] = {"from": rng.choice(["1 day", "2 hours", "30 minutes"])}

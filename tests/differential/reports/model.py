@@ -585,6 +585,8 @@ class Report:
         found.non_inferiority = self.non_inferior(metric, pair, arm, slice_)
         self.level = level
         found.poor = any(isinstance(e, Poor) for e in [fixed, lift, *shown.values()])
+        if "equivalence" in metric and divisible and ok["absolute"] and ok["relative"]:
+            found.equivalence = self.equivalent(metric["equivalence"], lift, shown, arm, slice_)
         return found
 
     def non_inferior(self, metric, pair, arm, slice_):
@@ -608,6 +610,40 @@ class Report:
         if self.inference == "group_sequential" and not self.today(arm)[1]:
             holds = False
         return {"margin": margin, "p": _p(p, distance) if p < 1 else 1.0, "holds": holds}
+
+    def equivalent(self, margin, lift, shown, arm, slice_):
+        """equivalence.md: the larger p of the two tests, of distances that are above 0 within."""
+        if self.inference == "bayesian":
+            after = shown["absolute"] if isinstance(lift, st.Pivot) else shown["relative"]
+            if isinstance(lift, st.Pivot):
+                own = after.error ** 2
+                errors = (own, lift.errors[1] * own / lift.errors[0], lift.errors[2])
+                lift = dataclasses.replace(lift, difference=after.value, errors=errors,
+                                           noise=after.noise)
+            else:
+                lift = after
+        ps = []
+        for side in (1, -1):
+            if isinstance(lift, st.Pivot):
+                value, df = lift.difference + side * margin * lift.base, lift.df(-side * margin)
+                error = math.sqrt(lift.squared_error(-side * margin))
+            else:
+                value, error, df = lift.value + side * margin, lift.error, lift.df
+            if self.inference == "bayesian":
+                df = math.inf
+            found = (st.normal(side * value, error, self.alpha, lift.noise) if math.isinf(df)
+                     else st.student(side * value, error, df, self.alpha, lift.noise))
+            if self.inference in ("fixed", "bayesian"):
+                p = found.p / 2 if found.value > 0 else 1 - found.p / 2
+            else:
+                found = self.looked(found, arm, slice_)
+                p = found.p if found.value > 0 else 1.0
+            ps.append((p, found))
+        p, found = max(ps, key=lambda pair: pair[0])
+        holds = p < self.alpha
+        if self.inference == "group_sequential" and not self.today(arm)[1]:
+            holds = False
+        return {"margin": margin, "p": _p(p, found), "holds": holds}
 
     # Families
 
@@ -775,8 +811,10 @@ class Report:
         unguarded = any(
             c.call() == "unavailable"
             or "margin" in m.metric and not (c.non_inferiority or {"holds": False})["holds"]
+            or "equivalence" in m.metric and not (c.equivalence or {"holds": False})["holds"]
             for m, c in guards)
-        if better:
+        same = goals and all((c.equivalence or {"holds": False})["holds"] for c in goals)
+        if better or same and not worse:
             return "trade_off" if worse or unguarded else "ship"
         return "roll_back" if worse else "keep_running"
 
@@ -844,7 +882,7 @@ class Comparison:
     def __init__(self, owner, matrix, arm, slice_, fixed, shown, scale, reduction):
         self.owner, self.matrix, self.arm, self.slice = owner, matrix, arm, slice_
         self.fixed, self.shown, self.scale, self.reduction = fixed, shown, scale, reduction
-        self.non_inferiority = None
+        self.non_inferiority = self.equivalence = None
         self.poor = self.family_poor = False
         self.is_trusted = True
         found = self.deciding()
@@ -921,6 +959,8 @@ class Comparison:
             "impact": self.impact(), "non_inferiority": self.non_inferiority, "belief": None,
             "further_users": further(fixed, owner.alpha),
         }
+        if self.equivalence is not None:
+            result["equivalence"] = self.equivalence
         if self.family_poor:
             result["p_adjusted"] = result["call"] = Unsure(st.POOR)
         if owner.inference == "bayesian" and found is not None:

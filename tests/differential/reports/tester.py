@@ -50,7 +50,8 @@ class Tally:
         options = self.options
         for metric in definition["metric"]:
             options[f"metric {metric['type']}"] += 1
-            for key in ("window", "cap", "cuped", "where", "guardrail", "margin", "test", "per"):
+            for key in ("window", "cap", "cuped", "where", "guardrail", "margin", "equivalence",
+                        "test", "per"):
                 if key in metric:
                     options[f"metric with {key}"] += 1
         options[f"inference {definition.get('inference', 'fixed')}"] += 1

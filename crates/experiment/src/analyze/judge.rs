@@ -16,6 +16,7 @@ use crate::effect::{
     ArmFigure, Estimate, Margin, Pivot, Side, StatsError, absolute, non_inferiority,
     non_inferiority_p, relative,
 };
+use crate::equivalence::{of_looks, of_one_look, two_one_sided};
 use crate::format;
 use crate::moments::Moments;
 use crate::power::further_users_factor;
@@ -23,9 +24,10 @@ use crate::proportion::{Tally, fisher_exact, newcombe, pooled_z};
 use crate::quantile;
 use crate::query::QuantileCell;
 use crate::report::{
-    ArmMoments, ArmValue, Belief, Call, Comparison, Impact, MetricReport, NonInferiority, Scale,
+    ArmMoments, ArmValue, Belief, Call, Comparison, Equivalence, Impact, MetricReport,
+    NonInferiority, Scale,
 };
-use crate::sequential::{SequentialP, confidence_sequence_above, confidence_sequence_tuned};
+use crate::sequential::{Look, confidence_sequence_above, confidence_sequence_tuned};
 use crate::stratify::{Stratified, Stratum, post_stratify};
 
 /// Chance of being found that makes an effect "detectable", the usual 80 %.
@@ -49,7 +51,7 @@ pub(super) struct View<'e> {
     /// Intervals cover 1 minus this: alpha, or less of it where a family shares it.
     pub(super) level: f64,
     /// Per arm, a group sequential test at today's users of everyone, and its critical value at the level.
-    today: Arc<[Result<Today, StatsError>]>,
+    today: Arc<[Result<Look, StatsError>]>,
     critical: Vec<f64>,
 }
 
@@ -71,7 +73,7 @@ impl<'e> View<'e> {
                     return Err(StatsError::NoShares);
                 }
                 let planned = view.planned_of_pair(planned_users, arm);
-                Today::of(users[baseline] + users[arm], planned, looks, experiment.alpha)
+                Look::at(users[baseline] + users[arm], planned, looks, experiment.alpha)
             };
             view.today = (0..users.len()).map(bound).collect();
         }
@@ -80,7 +82,7 @@ impl<'e> View<'e> {
 
     /// The same with intervals of another level.
     pub(super) fn at(&self, level: f64) -> Self {
-        let critical = |today: &Result<Today, StatsError>| match today {
+        let critical = |today: &Result<Look, StatsError>| match today {
             Ok(today) => today.p.critical_at(level),
             Err(_) => f64::INFINITY,
         };
@@ -108,32 +110,6 @@ impl<'e> View<'e> {
         let total: f64 = variants.iter().map(|variant| variant.share).sum();
         let pair = variants[self.baseline].share + variants[arm].share;
         (planned as f64 * pair / total).round().max(1.0) as u64
-    }
-}
-
-/// Today's look of a group sequential test.
-#[derive(Debug, Clone)]
-struct Today {
-    p: SequentialP,
-    /// Users are near one of the planned looks. In between nothing may be called: a plan of four
-    /// looks that is read every day rejects 6.7 % of A/A tests.
-    planned: bool,
-}
-
-/// Users come when they come: this share of the plan before or after a look is at it.
-const LOOK_TOLERANCE: f64 = 0.02;
-
-impl Today {
-    /// At `users` of `planned`, after the planned looks before it.
-    fn of(users: u64, planned: u64, looks: u32, alpha: f64) -> Result<Self, StatsError> {
-        let now = (users.max(1) as f64 / planned as f64).min(1.0);
-        let looks: Vec<f64> = (1..=looks).map(|look| f64::from(look) / f64::from(looks)).collect();
-        let planned = looks.iter().any(|look| (look - now).abs() <= LOOK_TOLERANCE);
-        let mut fractions = looks;
-        fractions.retain(|fraction| *fraction < now * (1.0 - 1e-9));
-        fractions.push(now);
-        let p = SequentialP::new(&fractions, alpha)?;
-        Ok(Self { p, planned })
     }
 }
 
@@ -462,6 +438,10 @@ fn compare(
             .ok()
             .zip(looks.ok())
             .and_then(|(figures, looks)| non_inferior(view, metric, figures, looks)),
+        equivalence: (|| {
+            let looked_at = [absolute.ok()?, relative.ok().filter(|_| divisible)?];
+            equivalent(view, metric, lift.ok()?, looked_at, looks.ok()?)
+        })(),
         belief: None,
         further_users: deciding.ok().and_then(|estimate| {
             let factor =
@@ -492,8 +472,9 @@ fn compare(
             }
         });
     }
-    if let Some(check) = comparison.non_inferiority.as_mut().filter(|_| comparison.unplanned_look) {
-        check.holds = false;
+    if comparison.unplanned_look {
+        comparison.non_inferiority.iter_mut().for_each(|check| check.holds = false);
+        comparison.equivalence.iter_mut().for_each(|check| check.holds = false);
     }
     let p = comparison.estimate().ok().map(|estimate| estimate.p);
     set_call(&mut comparison, p, metric.direction, alpha);
@@ -584,11 +565,7 @@ impl FixedLift {
         };
         match looks {
             Looks::Fixed => pivot.once(alpha, absolute.p),
-            Looks::Anytime { .. } | Looks::GroupSequential { .. } => {
-                let critical = (absolute.high - absolute.low) / (2.0 * absolute.error);
-                let estimate = pivot.estimate(|_| critical, absolute.p)?;
-                Ok(Estimate { df: f64::INFINITY, ..estimate })
-            }
+            Looks::Anytime { .. } | Looks::GroupSequential { .. } => pivot.looked_at(&absolute),
             Looks::Bayesian => {
                 let belief = pivot.with_difference(absolute.value, absolute.error.powi(2));
                 let estimate = belief.estimate(|_| normal_isf(alpha / 2.0), absolute.p)?;
@@ -773,6 +750,37 @@ pub(super) fn leave_out_zero(comparison: &mut Comparison) {
     if let Some(impact) = &mut comparison.impact {
         cut(impact.value, &mut impact.low, &mut impact.high);
     }
+}
+
+/// Is the lift within the metric's margin to both sides? `absolute` and the lift after the looks.
+fn equivalent(
+    view: &View<'_>,
+    metric: &Metric,
+    lift: FixedLift,
+    [absolute, relative]: [Estimate; 2],
+    looks: Looks,
+) -> Option<Equivalence> {
+    let margin = metric.equivalence?;
+    let alpha = view.experiment.alpha;
+    let distance = |from: f64| match (lift, looks) {
+        (FixedLift::Pivot(pivot), Looks::Bayesian) => {
+            let belief = pivot.with_difference(absolute.value, absolute.error.powi(2));
+            Ok(Estimate { df: f64::INFINITY, ..belief.distance(from, alpha)? })
+        }
+        (FixedLift::Pivot(pivot), _) => pivot.distance(from, alpha),
+        (FixedLift::Delta(_), Looks::Bayesian) => {
+            Ok(Estimate { value: relative.value - from, ..relative })
+        }
+        (FixedLift::Delta(fixed), _) => {
+            Estimate::student(fixed.value - from, fixed.error, fixed.df, alpha).checked()
+        }
+    };
+    let p = |distance: Estimate, side: f64| match looks {
+        Looks::Fixed | Looks::Bayesian => of_one_look(distance, side),
+        _ => Ok(of_looks(looks.apply(view, distance)?, side)),
+    };
+    let p = two_one_sided(margin, distance, p).ok()?;
+    Some(Equivalence { margin, p, holds: p < alpha })
 }
 
 /// Sets the call from a p-value that is already corrected for its family.

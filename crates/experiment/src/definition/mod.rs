@@ -285,6 +285,8 @@ pub struct Metric {
     pub cuped: Option<Cuped>,
     /// Of a guardrail: the worst relative change that is still acceptable (0.02: 2 %).
     pub margin: Option<f64>,
+    /// The relative change that is none, to both sides (0.02: within ±2 %).
+    pub equivalence: Option<f64>,
     /// Of shares of users.
     pub test: ProportionTest,
     /// The smallest lift, up or down, that matters (0.01: 1 %).

@@ -60,6 +60,7 @@ const METRIC_KEYS: &[&str] = &[
     "direction",
     "guardrail",
     "margin",
+    "equivalence",
     "window",
     "minimum_effect",
     "owner",
@@ -526,6 +527,7 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
         });
     }
     let (guardrail, margin) = read_guardrail(section, &kind)?;
+    let equivalence = number_within(section, "equivalence", 0.0, 1.0)?;
     let test = read_test(section)?;
     if test != ProportionTest::Unpooled && (cuped.is_some() || exposures.unit != Unit::User) {
         let problem = "tests plain shares of users".to_owned();
@@ -547,6 +549,7 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
         window,
         cuped: cuped.clone(),
         margin,
+        equivalence,
         test,
         minimum_effect,
         about: about.clone(),
@@ -573,6 +576,7 @@ fn read_given(section: &Section<'_>, kind: &str, exposures: &Exposures) -> Resul
         "direction",
         "guardrail",
         "margin",
+        "equivalence",
         "test",
         "minimum_effect",
         "owner",
@@ -608,6 +612,7 @@ fn read_given(section: &Section<'_>, kind: &str, exposures: &Exposures) -> Resul
         window: None,
         cuped: None,
         margin,
+        equivalence: number_within(section, "equivalence", 0.0, 1.0)?,
         test: read_test(section)?,
         minimum_effect: number_within(section, "minimum_effect", 0.0, 1.0)?,
         about: read_about(section)?,

@@ -230,6 +230,15 @@ fn p_cell(columns: Columns, comparison: &Comparison) -> String {
             format::p_value(ni.p)
         );
     }
+    if let Some(check) = comparison.equivalence {
+        let words = if check.holds { "equivalent" } else { "not shown equivalent" };
+        let _ = write!(
+            out,
+            " <small>{words} within ±{}, p\u{a0}{}</small>",
+            format::percent(check.margin, 1).replace(' ', "\u{a0}"),
+            format::p_value(check.p)
+        );
+    }
     out
 }
 

@@ -432,6 +432,10 @@ fn keys_of_a_metric_are_checked_with_their_type() {
     metric_refused(&format!("{share}\nmargin = 0.1"), &["e.toml:17", "guardrail = true"]);
     let wide = format!("{share}\nguardrail = true\nmargin = 1.5");
     metric_refused(&wide, &["e.toml:18", "above 0 and below 1"]);
+    for equivalence in ["0", "1", "-0.02"] {
+        let odd = format!("{share}\nequivalence = {equivalence}");
+        metric_refused(&odd, &["e.toml:17", "above 0 and below 1"]);
+    }
     metric_refused(&format!("{share}\ntest = \"z\""), &["e.toml:17", "unpooled, pooled, exact"]);
     let adjusted = format!("{share}\ntest = \"exact\"\ncuped = {{ pre = \"1 day\" }}");
     metric_refused(&adjusted, &["e.toml:17", "plain shares of users"]);

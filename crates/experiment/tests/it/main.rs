@@ -5,6 +5,7 @@ mod assignments;
 mod catalogue;
 mod daily;
 mod definitions;
+mod equivalence;
 mod golden;
 mod known_values;
 mod options;
