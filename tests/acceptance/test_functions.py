@@ -372,3 +372,101 @@ def test_tests_of_variants_say_what_the_report_says(lake, folder):
             expected = [comparison[scale][part] for part in ["value", "low", "high", "p"]]
             assert [float(test[name]) for name in names] == expected, (metric["name"], scale)
     assert float(found["srm"]["p_value"]) == report["health"]["sample_ratio"]["p"]
+
+
+TOPS = {
+    "alpha = 0.1": "'alpha': 0.1",
+    "inference = \"anytime\"\nplanned_users = 9000": "'inference': 'anytime', 'planned_users': 9000",
+    "inference = \"group_sequential\"\nplanned_users = 6000\nlooks = 4":
+        "'inference': 'group_sequential', 'planned_users': 6000, 'looks': 4",
+}
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_options_of_tests_say_what_the_report_says(lake, folder, top):
+    rng = support.seeded("ab_test options")
+    users, shares = 6000, {"control": 0.5, "new": 0.3, "third": 0.2}
+    names, weights = list(shares), list(shares.values())
+    rows = [(rng.randrange(150), *rng.choices(names, weights)) for _ in range(users)]
+    variants = [variant for _, variant in rows]
+    spent = [round(rng.expovariate(0.2), 2) + 0.3 * (shop % 7) + 0.1 * (v == "new") for shop, v in rows]
+    lake.create_from("people", pa.table({
+        "user_id": [f"u{i}" for i in range(users)], "variant": variants, "spent": spent,
+        "shop": [f"{variant}{shop}" for shop, variant in rows],
+    }))
+    arms = "".join(f"[[variant]]\nname = {json.dumps(n)}\nshare = {s}\n" for n, s in shares.items())
+    # A plan of users is none of shops.
+    for cluster in ["", "cluster = \"shop\""] if "planned" not in top else [""]:
+        (folder / "e.toml").write_text(f"""
+name = "e"
+correction = "holm"
+{top}
+[exposures]
+table = "people"
+user = "user_id"
+variant = "variant"
+{cluster}
+{arms}
+[[metric]]
+name = "spent"
+type = "mean"
+value = "spent"
+equivalence = 0.08
+""")
+        report = json.loads(lake.run("report", folder / "e.toml", "--format", "json").out)
+        options = f"{{{TOPS[top]}, 'shares': {shares}, 'equivalence': 0.08}}"
+        sql = f"SELECT ab_test_mean(variant, spent, {options}) AS r FROM people"
+        if cluster:
+            sql = (f"SELECT ab_test_ratio(variant, spent, users, {options}) AS r FROM (SELECT variant, "
+                   "shop, sum(spent) AS spent, count(*) AS users FROM people GROUP BY variant, shop)")
+        found = lake.json(sql)[0]["r"]
+        for test, comparison in zip(found, report["metrics"][0]["comparisons"], strict=True):
+            assert test["variant"] == report["arms"][comparison["arm"]]["name"]
+            expected = {"equivalence_p": comparison["equivalence"]["p"]}
+            for scale, names in [("absolute", ["difference", "low", "high", "p_value"]),
+                                 ("relative", ["lift", "lift_low", "lift_high", "lift_p_value"])]:
+                parts = ["value", "low", "high", "p"]
+                expected |= {n: comparison[scale][part] for n, part in zip(names, parts)}
+            for name, value in expected.items():
+                assert math.isclose(float(test[name]), value, rel_tol=1e-12), name
+            assert (test["note"] is not None) == comparison["unplanned_look"]
+        listed = ", ".join(f"{test['p_value']}" for test in found)
+        adjusted = lake.json(f"SELECT p_adjust([{listed}], 'holm') AS p")[0]["p"]
+        expected = [c["p_adjusted"] for c in report["metrics"][0]["comparisons"]]
+        assert all(math.isclose(float(a), e, rel_tol=1e-12) for a, e in zip(adjusted, expected, strict=True))
+
+
+def test_the_bootstrap_of_the_docs_finds_what_drawing_users_again_finds(lake):
+    rng = support.seeded("bootstrap")
+    rows = []
+    for user in range(700):
+        slow, variant = rng.lognormvariate(0, 0.5), ["control", "new"][user % 2]
+        rows += [(f"u{user}", variant, 100 * slow * rng.lognormvariate(0, 0.3)) for _ in range(1 + user % 3)]
+    lake.create_from("loads", pa.table(dict(zip(["user_id", "variant", "ms"], map(list, zip(*rows))))))
+    page = (support.ROOT / "docs" / "statistics" / "bootstrap.md").read_text()
+    query = page.split("```sql\n")[1].split(";\n```")[0]
+    found = lake.json(query)[0]
+    users = {v: [[ms for u, _, ms in rows if u == f"u{user}"] for user in range(first, 700, 2)]
+             for first, v in enumerate(["control", "new"])}
+
+    def p90(variant):
+        drawn = sorted(ms for user in rng.choices(users[variant], k=350) for ms in user)
+        return drawn[math.ceil(0.9 * len(drawn)) - 1]
+
+    drawn = sorted(p90("new") - p90("control") for _ in range(1000))
+    mean = sum(drawn) / 1000
+    error = math.sqrt(sum((d - mean) ** 2 for d in drawn) / 1000)
+    # Each error is right to 2.2 %; the ends of an interval to about 5 % of it.
+    assert math.isclose(float(found["error"]), error, rel_tol=0.12), (found, error)
+    for end, expected in [("low", drawn[24]), ("high", drawn[974])]:
+        assert abs(float(found[end]) - expected) < 0.4 * error, (end, found, expected, error)
+    as_rows = lake.json(
+        "SELECT stddev(m) AS error FROM (SELECT sum(w * ms) / sum(w) AS m FROM (SELECT ms, replicate, "
+        "poisson_weight(user_id, replicate) AS w FROM loads CROSS JOIN (SELECT value AS replicate FROM "
+        "generate_series(1, 400)) WHERE variant = 'new') GROUP BY replicate)")
+    sums = [(sum(user), len(user)) for user in users["new"]]
+    ratio = sum(s for s, _ in sums) / sum(n for _, n in sums)
+    squares = sum((s - ratio * n) ** 2 for s, n in sums) / (len(sums) - 1)
+    formula = math.sqrt(squares / len(sums)) / (sum(n for _, n in sums) / len(sums))
+    # 400 replicates: 3.5 %.
+    assert math.isclose(float(as_rows[0]["error"]), formula, rel_tol=0.11)

@@ -159,6 +159,8 @@ bitmap_has_any bitmap_has_all bitmap_and bitmap_or bitmap_xor bitmap_not bitmap_
     bitmap_and_not_count bitmap_andnot_count: @({P}, {P2})
 bitmap_subset_in_range bitmap_subset_limit: @({P}, 1, 4)
 sub_bitmap: @({P}, 0, 1)
+p_adjust: @([0.1, cast(n AS double) / 1000, NULL], 'holm')
+poisson_weight: @({X}, n) ; @({I}, n, 3)
 """)
 
 AGGREGATE = families("""
@@ -195,7 +197,9 @@ event_path: @(INTERVAL '30 days', 5, {T}, text, n = 1, n = 2) ; @(3600, 5, 'coll
 retention: @({B}, n > 1)
 ab_test_mean: @(v, {N}) ; @(v, {N}, 'a')
 ab_test_proportion: @(v, {B})
-ab_test_ratio ab_test_cuped: @(v, {N}, {N2})
+ab_test_ratio ab_test_cuped: @(v, {N}, {N2}) ; @(v, {N}, {N2}, {{'alpha': 0.1, 'equivalence': 0.5}})
+ab_test_cuped: @(v, {N}, {N2}, {B})
+ab_test_cuped_ratio: @(v, {N}, n, {N2}, n)
 srm_test: @(v) ; @(v, {{'a': 0.5, 'b': 0.5}})
 """)
 
@@ -207,6 +211,7 @@ first_value last_value: @({A}) OVER (ORDER BY n) ; @({A}) OVER (ORDER BY n ROWS 
     PRECEDING AND 1 FOLLOWING)
 nth_value: @({A}, 2) OVER (ORDER BY n)
 session_number: @({T}, INTERVAL '1 day') OVER (ORDER BY n)
+adjusted_p: @(cast(n AS double) / 1000, 'benjamini-hochberg') OVER (PARTITION BY n % 2)
 min max count: @({A}) OVER (ORDER BY n) ; @({O}) OVER (ORDER BY n ROWS BETWEEN 1 PRECEDING AND
     CURRENT ROW)
 sum avg: @({N}) OVER (ORDER BY n) ; @({N}) OVER (ORDER BY n ROWS BETWEEN 1 PRECEDING AND CURRENT

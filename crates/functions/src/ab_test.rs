@@ -1,15 +1,17 @@
-//! `ab_test_mean`, `ab_test_proportion`, `ab_test_ratio`, `ab_test_cuped` and `srm_test`: what a
-//! report says of a metric, from a row per user.
+//! `ab_test_mean`, `ab_test_proportion`, `ab_test_ratio`, `ab_test_cuped`, `ab_test_cuped_ratio` and
+//! `srm_test`: what a report says of a metric, from a row per user.
 //!
-//! The figures are those of [`uplake_experiment`]: differences by Welch's test, lifts by the delta
-//! method, each with its 95 % interval and two-sided p-value, without correction for many
-//! comparisons. The control is the variant named as the last argument; else the one called
-//! "control"; else the first in the order of names.
+//! The figures are those of [`uplake_experiment`]: differences by Welch's test, lifts by Fieller's
+//! interval, by one look or by several, without correction for many comparisons. The control is the
+//! variant named as the last argument; else the one called "control"; else the first in the order of
+//! names.
 //!
 //! # Invariants
 //! - States are [`Moments`], which any order of adding and merging rounds alike: the same bytes
 //!   whatever the thread count.
 //! - Where there is no estimate, `note` says why and the figures are NULL; never NaN.
+
+mod options;
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -26,16 +28,19 @@ use datafusion_expr::AggregateUDF;
 use datafusion_expr::function::AccumulatorArgs;
 use datafusion_physical_expr::expressions::Literal;
 use uplake_experiment::Moments;
-use uplake_experiment::cuped::adjust_mean;
-use uplake_experiment::definition::Shape;
+use uplake_experiment::cuped::{adjust_mean, adjust_mean_by_many, adjust_ratio};
+use uplake_experiment::definition::{Inference, Shape};
 use uplake_experiment::distribution::normal_isf;
-use uplake_experiment::effect::{ArmFigure, Estimate, Side, StatsError, absolute, lift};
+use uplake_experiment::effect::{ArmFigure, Estimate, Pivot, Side, StatsError, absolute, lift};
+use uplake_experiment::equivalence::{of_looks, of_one_look, two_one_sided};
 use uplake_experiment::health::sample_ratio;
+use uplake_experiment::sequential::{Look, anytime};
 
 use crate::fold::{Fold, Function};
+use options::{Options, shares_of};
 
-/// The intervals cover 95 %, as those of a report without `alpha`.
-const ALPHA: f64 = 0.05;
+/// Numbers from before exposure that one test takes.
+const COVARIATES_MAX: usize = 32;
 /// Variants of a test: more are a sign of another column.
 const VARIANTS_MAX: usize = 1000;
 /// The variant that is the control without being named.
@@ -52,34 +57,58 @@ enum Metric {
     Proportion,
     Ratio,
     Cuped,
+    CupedRatio,
 }
 
 impl Metric {
-    const ALL: [Self; 4] = [Self::Mean, Self::Proportion, Self::Ratio, Self::Cuped];
+    const ALL: [Self; 5] =
+        [Self::Mean, Self::Proportion, Self::Ratio, Self::Cuped, Self::CupedRatio];
 
-    /// Numbers per user.
-    fn columns(self) -> usize {
-        match self {
+    /// How many of these arguments are numbers of a user, if they are what the function takes.
+    fn numbers(self, given: &[DataType]) -> Option<usize> {
+        let (variant, rest) = given.split_first()?;
+        // More numbers may follow, so a name or options are told by their type.
+        let ends = rest.last().is_some_and(|last| last.is_string() || is_options(last));
+        let count = match self {
             Self::Mean | Self::Proportion => 1,
-            Self::Ratio | Self::Cuped => 2,
-        }
+            Self::Ratio => 2,
+            Self::Cuped => rest.len() - usize::from(ends),
+            Self::CupedRatio => 4,
+        };
+        let (numbers, named) = rest.split_at_checked(count)?;
+        let is_number = |given: &DataType| match self {
+            Self::Proportion => matches!(given, DataType::Boolean | DataType::Null),
+            Self::Cuped if *given == DataType::Boolean => true,
+            _ => given.is_numeric() || given.is_null(),
+        };
+        let fits = is_name(variant)
+            && numbers.iter().all(is_number)
+            && (self != Self::Cuped || (2..=COVARIATES_MAX + 1).contains(&count))
+            && matches!(named, [] | [_])
+            && named.iter().all(|named| is_name(named) || is_options(named));
+        fits.then_some(count)
     }
 
     fn figures(self, control: &Moments, treatment: &Moments) -> Result<[ArmFigure; 2], StatsError> {
         let shape = match self {
             Self::Mean | Self::Cuped => Shape::Mean,
             Self::Proportion => Shape::Proportion,
-            Self::Ratio => Shape::Ratio,
+            Self::Ratio | Self::CupedRatio => Shape::Ratio,
         };
         let plain = [
             ArmFigure::of(shape, control, Side::Control)?,
             ArmFigure::of(shape, treatment, Side::Treatment)?,
         ];
-        if self == Self::Cuped {
-            let adjusted = adjust_mean(control, treatment, 0, 1);
-            return Ok([adjusted.control, adjusted.treatment]);
-        }
-        Ok(plain)
+        let adjusted = match (self, control.columns() - 1) {
+            (Self::Cuped, 1) => adjust_mean(control, treatment, 0, 1),
+            (Self::Cuped, covariates) => {
+                let columns: Vec<usize> = (1..=covariates).collect();
+                adjust_mean_by_many(control, treatment, 0, &columns).0
+            }
+            (Self::CupedRatio, _) => adjust_ratio(control, treatment),
+            _ => return Ok(plain),
+        };
+        Ok([adjusted.control, adjusted.treatment])
     }
 }
 
@@ -92,35 +121,29 @@ impl Function for Metric {
             Self::Proportion => "ab_test_proportion",
             Self::Ratio => "ab_test_ratio",
             Self::Cuped => "ab_test_cuped",
+            Self::CupedRatio => "ab_test_cuped_ratio",
         }
     }
 
     fn coerce(&self, given: &[DataType]) -> Result<Vec<DataType>> {
         let takes = match self {
-            Self::Mean => "(variant, number [, control])",
-            Self::Proportion => "(variant, true or false [, control])",
-            Self::Ratio => "(variant, numerator, denominator [, control])",
-            Self::Cuped => "(variant, number, number before exposure [, control])",
+            Self::Mean => "number",
+            Self::Proportion => "true or false",
+            Self::Ratio => "numerator, denominator",
+            Self::Cuped => "number, number before exposure, …",
+            Self::CupedRatio => "numerator, denominator, and both before exposure",
         };
-        let is_number = |given: &DataType| match self {
-            Self::Proportion => matches!(given, DataType::Boolean | DataType::Null),
-            _ => given.is_numeric() || given.is_null(),
+        let Some(numbers) = self.numbers(given) else {
+            return plan_err!(
+                "{} takes (variant, {takes} [, control or options]), a row per user",
+                self.name()
+            );
         };
-        let count = self.columns();
-        let fits = (given.len() == count + 1 || given.len() == count + 2)
-            && is_name(&given[0])
-            && given[1..=count].iter().all(is_number)
-            && given.get(count + 1).is_none_or(is_name);
-        if !fits {
-            return plan_err!("{} takes {takes}, a row per user", self.name());
-        }
         let number = if *self == Self::Proportion { DataType::Boolean } else { DataType::Float64 };
-        let mut types = vec![number; given.len()];
-        types[0] = DataType::Utf8;
-        if given.len() == count + 2 {
-            types[count + 1] = DataType::Utf8;
-        }
-        Ok(types)
+        let named = given[numbers + 1..]
+            .iter()
+            .map(|named| if is_options(named) { named.clone() } else { DataType::Utf8 });
+        Ok([DataType::Utf8].into_iter().chain(vec![number; numbers]).chain(named).collect())
     }
 
     fn output(&self, _: &[DataType]) -> Result<DataType> {
@@ -128,19 +151,25 @@ impl Function for Metric {
     }
 
     fn fold(&self, args: &AccumulatorArgs) -> Result<Compare> {
-        let control = match args.exprs.get(self.columns() + 1) {
-            None => None,
-            Some(named) => {
-                let literal = named.downcast_ref::<Literal>();
-                let name = literal.and_then(|literal| literal.value().try_as_str().flatten());
-                let Some(name) = name else {
+        let types: Vec<DataType> =
+            args.expr_fields.iter().map(|field| field.data_type().clone()).collect();
+        let is_named = types.last().is_some_and(|last| *last == DataType::Utf8 || is_options(last));
+        let numbers = types.len() - 1 - usize::from(is_named);
+        let options = match args.exprs.get(numbers + 1) {
+            None => Options::default(),
+            Some(given) => match given.downcast_ref::<Literal>() {
+                Some(given) => Options::of(given.value(), self.name())?,
+                None => {
                     return plan_err!("the control of {} must be a constant name", self.name());
-                };
-                Some(name.to_owned())
-            }
+                }
+            },
         };
-        Ok(Compare { metric: *self, control })
+        Ok(Compare { metric: *self, numbers, options })
     }
+}
+
+fn is_options(given: &DataType) -> bool {
+    matches!(given, DataType::Struct(_))
 }
 
 /// Names are text, and what is often used for them.
@@ -163,7 +192,7 @@ fn fields() -> Fields {
     fields.into()
 }
 
-const NUMBERS: [&str; 10] = [
+const NUMBERS: [&str; 11] = [
     "value",
     "control_value",
     "difference",
@@ -174,6 +203,7 @@ const NUMBERS: [&str; 10] = [
     "lift_low",
     "lift_high",
     "lift_p_value",
+    "equivalence_p",
 ];
 
 fn item() -> FieldRef {
@@ -234,16 +264,19 @@ impl Arms {
 
     /// An upper bound for names up to 64 bytes.
     fn heap_bytes(&self) -> usize {
-        const ARM_BYTES: usize = size_of::<(String, Moments)>() + 64 + 16 * 8;
-        self.0.capacity() * ARM_BYTES
+        let columns = self.0.first().map_or(0, |(_, moments)| moments.columns());
+        // A pivot, sums and products in 106 bits.
+        let numbers = columns + 2 * columns + columns * (columns + 1);
+        self.0.capacity() * (size_of::<(String, Moments)>() + 64 + 8 * numbers)
     }
 }
 
-/// A metric, and who is the control.
+/// A metric, how many numbers of a user it takes, and how it is tested.
 #[derive(Debug, Clone)]
 pub(crate) struct Compare {
     metric: Metric,
-    control: Option<String>,
+    numbers: usize,
+    options: Options,
 }
 
 /// One treatment against the control.
@@ -254,47 +287,111 @@ struct Comparison {
     note: Option<String>,
 }
 
+/// What is made of an estimate of one look.
+enum Looks {
+    Once,
+    Anytime { users: u64, planned: u64 },
+    GroupSequential(Look),
+}
+
+impl Looks {
+    fn apply(&self, estimate: Estimate, alpha: f64) -> Result<Estimate, StatsError> {
+        match self {
+            Self::Once => Ok(estimate),
+            Self::Anytime { users, planned } => anytime(estimate, *users, *planned, alpha),
+            Self::GroupSequential(look) => look.apply(estimate),
+        }
+    }
+}
+
 impl Compare {
     fn comparisons(&self, mut arms: Vec<(String, Moments)>) -> Vec<Comparison> {
         arms.sort_by(|a, b| a.0.cmp(&b.0));
-        let named = self.control.as_deref();
+        let seen: Vec<(String, f64)> =
+            arms.iter().map(|(name, arm)| (name.clone(), arm.count() as f64)).collect();
+        let shares = self.options.shares.as_ref().unwrap_or(&seen);
+        let named = self.options.control.as_deref();
         let wanted = named.unwrap_or(CONTROL);
         let control = arms.iter().position(|(name, _)| name == wanted);
         let control = control.or(named.is_none().then_some(0));
         let control = control.filter(|place| *place < arms.len()).map(|place| arms.remove(place));
-        let compare = |(variant, moments): (String, Moments)| {
-            let users = moments.count() as i64;
+        let compare = |arm: (String, Moments)| {
             let mut numbers = [None; NUMBERS.len()];
             let note = match &control {
-                Some((_, control)) => self.compare(control, &moments, &mut numbers),
+                Some(control) => self.compare(control, &arm, shares, &mut numbers),
                 None => Err(format!("there is no variant '{wanted}' to compare with")),
             };
-            Comparison { variant, users, numbers, note: note.err() }
+            let note = note.map_or_else(Some, |note| note.map(str::to_owned));
+            Comparison { users: arm.1.count() as i64, variant: arm.0, numbers, note }
         };
         arms.into_iter().map(compare).collect()
     }
 
+    /// Users of this pair now and planned, or the look of today.
+    fn looks(
+        &self,
+        pair: [&(String, Moments); 2],
+        shares: &[(String, f64)],
+    ) -> Result<Looks, String> {
+        let planned_of_all = match self.options.inference {
+            Inference::Anytime { planned_users }
+            | Inference::GroupSequential { planned_users, .. } => planned_users,
+            Inference::Fixed | Inference::Bayesian { .. } => return Ok(Looks::Once),
+        };
+        let (mut of_pair, mut users) = (0.0, 0);
+        for (name, moments) in pair {
+            let share = shares.iter().find(|(known, _)| known == name);
+            let share = share.ok_or_else(|| format!("'shares' do not name '{name}'"))?;
+            (of_pair, users) = (of_pair + share.1, users + moments.count());
+        }
+        let of_all: f64 = shares.iter().map(|(_, share)| share).sum();
+        let planned = (planned_of_all as f64 * of_pair / of_all).round().max(1.0) as u64;
+        let Inference::GroupSequential { looks, .. } = self.options.inference else {
+            return Ok(Looks::Anytime { users, planned });
+        };
+        let look = Look::at(users, planned, looks, self.options.alpha);
+        Ok(Looks::GroupSequential(look.map_err(|error| error.to_string())?))
+    }
+
+    /// The figures, and what is to be noted of them; an error says why there are none, or no more.
     fn compare(
         &self,
-        control: &Moments,
-        treatment: &Moments,
+        control: &(String, Moments),
+        treatment: &(String, Moments),
+        shares: &[(String, f64)],
         numbers: &mut [Option<f64>; NUMBERS.len()],
-    ) -> Result<(), String> {
+    ) -> Result<Option<&'static str>, String> {
         let said = |error: StatsError| error.to_string();
-        let [control, treatment] = self.metric.figures(control, treatment).map_err(said)?;
+        let alpha = self.options.alpha;
+        let looks = self.looks([control, treatment], shares)?;
+        let [control, treatment] = self.metric.figures(&control.1, &treatment.1).map_err(said)?;
         numbers[0] = Some(treatment.value);
         numbers[1] = Some(control.value);
-        let Estimate { value, low, high, p, .. } =
-            absolute(&control, &treatment, ALPHA).map_err(said)?;
+        let once = absolute(&control, &treatment, alpha).map_err(said)?;
+        let difference = looks.apply(once, alpha).map_err(said)?;
+        let Estimate { value, low, high, p, .. } = difference;
         numbers[2..6].copy_from_slice(&[value, low, high, p].map(Some));
         // A report does not divide by what cannot be told from 0 either.
-        if control.baseline_strength() < normal_isf(ALPHA / 2.0) {
+        if control.baseline_strength() < normal_isf(alpha / 2.0) {
             return Err(said(StatsError::ZeroControlMean));
         }
-        let Estimate { value, low, high, p, .. } =
-            lift(&control, &treatment, ALPHA).map_err(said)?;
+        let pivot = Pivot::of(&control, &treatment).map_err(said)?;
+        let lift = match looks {
+            Looks::Once => lift(&control, &treatment, alpha),
+            _ => pivot.looked_at(&difference),
+        };
+        let Estimate { value, low, high, p, .. } = lift.map_err(said)?;
         numbers[6..10].copy_from_slice(&[value, low, high, p].map(Some));
-        Ok(())
+        if let Some(margin) = self.options.equivalence {
+            let p = |distance: Estimate, side: f64| match looks {
+                Looks::Once => of_one_look(distance, side),
+                _ => Ok(of_looks(looks.apply(distance, alpha)?, side)),
+            };
+            let p = two_one_sided(margin, |lift| pivot.distance(lift, alpha), p);
+            numbers[10] = Some(p.map_err(said)?);
+        }
+        let is_between = matches!(&looks, Looks::GroupSequential(look) if !look.planned);
+        Ok(is_between.then_some("users are between two planned looks: nothing may be called"))
     }
 }
 
@@ -306,7 +403,7 @@ impl Fold for Compare {
         let number = |column: &ArrayRef| {
             Ok(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone())
         };
-        let numbers = values[1..=self.metric.columns()].iter().map(number);
+        let numbers = values[1..=self.numbers].iter().map(number);
         Ok((values[0].as_string::<i32>().clone(), numbers.collect::<Result<_>>()?))
     }
 
@@ -316,7 +413,7 @@ impl Fold for Compare {
         if names.is_null(row) || numbers.iter().any(|column| column.is_null(row)) {
             return Ok(());
         }
-        let mut of_user = [0.0; 2];
+        let mut of_user = [0.0; COVARIATES_MAX + 1];
         for (slot, column) in of_user.iter_mut().zip(numbers) {
             *slot = column.value(row);
         }
@@ -330,7 +427,7 @@ impl Fold for Compare {
     }
 
     fn merge(&self, arms: &mut Arms, bytes: &[u8]) -> Result<()> {
-        arms.merge(bytes, self.metric.columns(), self.metric.name())
+        arms.merge(bytes, self.numbers, self.metric.name())
     }
 
     fn finish(&self, states: Vec<Arms>) -> Result<ArrayRef> {
@@ -407,18 +504,7 @@ impl Function for SrmTest {
         let ScalarValue::Struct(shares) = literal.value() else {
             return plan_err!("the shares of srm_test are such as {{'a': 0.5, 'b': 0.5}}");
         };
-        let mut of_variant = Vec::new();
-        for (field, share) in shares.fields().iter().zip(shares.columns()) {
-            let share = share.as_primitive::<Float64Type>();
-            if share.is_null(0) || !share.value(0).is_finite() || share.value(0) < 0.0 {
-                return plan_err!(
-                    "the share of '{}' in srm_test is not a number from 0",
-                    field.name()
-                );
-            }
-            of_variant.push((field.name().clone(), share.value(0)));
-        }
-        Ok(SampleRatio { shares: Some(of_variant) })
+        Ok(SampleRatio { shares: Some(shares_of(shares, "srm_test")?) })
     }
 }
 
@@ -560,13 +646,16 @@ mod tests {
                 (Metric::Proportion, &[3]),
                 (Metric::Ratio, &[1, 2]),
                 (Metric::Cuped, &[1, 2]),
+                (Metric::Cuped, &[1, 2, 3]),
+                (Metric::CupedRatio, &[1, 2, 3, 1]),
             ] {
                 let mut values = vec![Arc::clone(&users.columns[0])];
                 values.extend(columns.iter().map(|i| Arc::clone(&users.columns[*i])));
                 let named = (seed % 3 == 0).then(|| "B".to_owned());
                 let (control, others) =
                     if named.is_some() { ("B", ["A", "control"]) } else { ("control", ["A", "B"]) };
-                let fold = Compare { metric, control: named };
+                let options = Options { control: named, ..Options::default() };
+                let fold = Compare { metric, numbers: columns.len(), options };
                 let found = answers_of_split(&fold, &values, &vec![0; rows], 1, &mut random);
                 let found = found.as_list::<i32>().value(0);
                 let found = found.as_struct();
@@ -583,8 +672,12 @@ mod tests {
                             (ArmFigure::proportion(a, 0), ArmFigure::proportion(b, 0))
                         }
                         Metric::Ratio => (ArmFigure::ratio(a, 0, 1), ArmFigure::ratio(b, 0, 1)),
-                        Metric::Cuped => {
-                            let adjusted = adjust_mean(a, b, 0, 1);
+                        Metric::Cuped | Metric::CupedRatio => {
+                            let adjusted = match columns.len() {
+                                2 => adjust_mean(a, b, 0, 1),
+                                3 => adjust_mean_by_many(a, b, 0, &[1, 2]).0,
+                                _ => adjust_ratio(a, b),
+                            };
                             (adjusted.control, adjusted.treatment)
                         }
                     };
@@ -626,7 +719,8 @@ mod tests {
         let check = |names: Vec<&str>, numbers: Vec<f64>, control: Option<&str>, note: &str| {
             let values: [ArrayRef; 2] =
                 [Arc::new(StringArray::from(names)), Arc::new(Float64Array::from(numbers))];
-            let fold = Compare { metric: Metric::Mean, control: control.map(str::to_owned) };
+            let options = Options { control: control.map(str::to_owned), ..Options::default() };
+            let fold = Compare { metric: Metric::Mean, numbers: 1, options };
             let rows = values[0].len();
             let found = answers_of_split(&fold, &values, &vec![0; rows], 1, &mut Random::new(1));
             let found = found.as_list::<i32>().value(0);

@@ -2,10 +2,12 @@
 //!
 //! | module | functions |
 //! |---|---|
-//! | `ab_test` | `ab_test_mean`, `ab_test_proportion`, `ab_test_ratio`, `ab_test_cuped`, `srm_test` |
+//! | `ab_test` | `ab_test_mean`, `ab_test_proportion`, `ab_test_ratio`, `ab_test_cuped`, `ab_test_cuped_ratio`, `srm_test` |
 //! | `bitmap` | `to_bitmap`, `bitmap_and` …; `bitmap_union`, `bitmap_intersect`, `intersect_count` … |
 //! | `event_function` | `window_funnel`, `conversion_times`, `sequence_match`, `sequence_count` |
 //! | `event_path` | `event_path` |
+//! | `p_adjust` | `p_adjust` of a list, `adjusted_p` over a window |
+//! | `poisson_weight` | `poisson_weight` |
 //! | `retention` | `retention` |
 //! | `session_number` | `session_number`, over a window |
 //! | `value_by` | `first_value_by`, `last_value_by` and their other names |
@@ -25,7 +27,9 @@ mod event_function;
 mod event_log;
 mod event_path;
 mod fold;
+mod p_adjust;
 mod path;
+mod poisson_weight;
 #[cfg(test)]
 mod random;
 mod retention;
@@ -56,7 +60,9 @@ pub fn aggregates() -> Vec<AggregateUDF> {
 
 /// All functions of a row.
 pub fn scalars() -> Vec<ScalarUDF> {
-    bitmap::scalars()
+    let mut functions = bitmap::scalars();
+    functions.extend([p_adjust::scalar(), poisson_weight::function()]);
+    functions
 }
 
 /// How many numbers a bitmap holds; `None` if the bytes are none.
@@ -66,5 +72,5 @@ pub fn bitmap_len(bytes: &[u8]) -> Option<u64> {
 
 /// All functions over windows.
 pub fn windows() -> Vec<WindowUDF> {
-    vec![session_number::function()]
+    vec![session_number::function(), p_adjust::window()]
 }
