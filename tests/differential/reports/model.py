@@ -463,7 +463,7 @@ class Report:
         return all(m["type"] == "quantile" for m in self.metrics)
 
     def strata(self, matrix, arm, overall):
-        """Strata's figures, put together where an arm has none; None if there are no strata."""
+        """Strata's figures, put together where small or an arm has none; None if there are no strata."""
         name = self.definition.get("stratify")
         if name is None or self.shape(matrix.metric) in ("ratio", "quantile"):
             return None
@@ -474,6 +474,8 @@ class Report:
         ordered = sorted(sorted(values.items()), key=lambda pair: -len(pair[1]))
 
         def figures(users):
+            if len(users) < 20:
+                return None
             try:
                 pair = self.figures(matrix, Slice(self, users), arm)
                 for side in pair:
@@ -586,7 +588,12 @@ class Report:
         self.level = level
         found.poor = any(isinstance(e, Poor) for e in [fixed, lift, *shown.values()])
         if "equivalence" in metric and divisible and ok["absolute"] and ok["relative"]:
-            found.equivalence = self.equivalent(metric["equivalence"], lift, shown, arm, slice_)
+            try:
+                found.equivalence = self.equivalent(metric["equivalence"], lift, shown, arm, slice_)
+            except Poor:
+                found.poor = True
+            except Unavailable:
+                pass
         return found
 
     def non_inferior(self, metric, pair, arm, slice_):

@@ -209,8 +209,13 @@ pub(super) fn covariates(view: &View<'_>, metric: &Metric) -> Option<usize> {
     Some(1 + cuped.with.len())
 }
 
-/// Averages over strata, where the metric's shape allows it. Strata in which an arm has no figure
-/// are put together; if they still have none, they join the smallest of the others.
+/// Users of both arms that make a stratum. With 6 of them intervals at 95 % miss 13 % of A/A tests, with CUPED
+/// 21 %; with 20 it is 5 %. Who counts are both arms' users together: their number says nothing of the split,
+/// while strata that are chosen by it are not split by chance any more.
+const STRATUM_USERS_MIN: u64 = 20;
+
+/// Averages over strata, where the metric's shape allows it. Small strata, and those in which an arm has no figure,
+/// are put together; if they still make none, they join the smallest of the others.
 fn stratified(
     view: &View<'_>,
     metric: &Metric,
@@ -222,6 +227,9 @@ fn stratified(
         return None;
     }
     let of = |pair: [&Moments; 2]| {
+        if pair[0].count() + pair[1].count() < STRATUM_USERS_MIN {
+            return None;
+        }
         let arm = |moments| ArmData { users: 0, moments, quantile: None };
         let found = figures(view, metric, [arm(pair[0]), arm(pair[1])]).ok()?;
         found.control.check(Side::Control).ok()?;

@@ -16,3 +16,4 @@ mod plans;
 mod reference;
 mod reports;
 mod simulations;
+mod strata;

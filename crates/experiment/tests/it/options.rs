@@ -408,7 +408,7 @@ fn strata_without_users_in_an_arm_join_others() {
         single(&report(&stratified, &renamed("AT", "FR"))).1.absolute
     );
     // Two poor strata that make a whole one together.
-    users.extend((0..4).map(|_| made_up(&mut random, 1, "CH")));
+    users.extend((0..18).map(|_| made_up(&mut random, 1, "CH")));
     let found = report(&stratified, &users);
     let mut together = users.clone();
     for user in &mut together {
