@@ -53,14 +53,16 @@ export class Browser {
     });
   }
 
-  /** Opens `url`; waits until it is loaded. `dark`, `script: false` and sizes are optional. */
-  async open(url, { width = 1400, height = 900, dark = false, script = true } = {}) {
+  /** Opens `url`; waits until it is loaded. `dark`, `script: false`, sizes and `before`, a function that runs
+   *  before the page's own script, are optional. */
+  async open(url, { width = 1400, height = 900, dark = false, script = true, before } = {}) {
     const { targetId } = await this.send("Target.createTarget", { url: "about:blank" });
     const { sessionId } = await this.send("Target.attachToTarget", { targetId, flatten: true });
     const page = new Page(this, sessionId, targetId);
     for (const domain of ["Page", "Runtime", "Network", "Log", "DOM"]) await page.send(`${domain}.enable`);
     await page.size(width, height);
     await page.dark(dark);
+    if (before) await page.send("Page.addScriptToEvaluateOnNewDocument", { source: `(${before})()` });
     if (!script) await page.send("Emulation.setScriptExecutionDisabled", { value: true });
     const loaded = page.once("Page.loadEventFired");
     await page.send("Page.navigate", { url });

@@ -23,6 +23,7 @@ pub mod effect;
 pub mod equivalence;
 mod forest;
 mod format;
+mod headline;
 pub mod health;
 mod html;
 pub mod moments;

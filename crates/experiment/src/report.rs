@@ -38,8 +38,11 @@ pub struct Report {
     /// How the numbers were made, one sentence each.
     pub method: Vec<String>,
     pub arms: Vec<Arm>,
+    pub progress: Progress,
     pub health: Health,
     pub verdict: Verdict,
+    /// The one of [`Report::metrics`] that leads: the first primary one.
+    pub primary: usize,
     pub metrics: Vec<MetricReport>,
     pub breakdowns: Vec<Breakdown>,
     pub funnels: Vec<Funnel>,
@@ -111,6 +114,26 @@ pub struct Arm {
     pub units: u64,
     /// Observed share of units, absent if there are none at all.
     pub share: Option<f64>,
+}
+
+impl Arm {
+    /// Its name does not say that it is the control.
+    pub(crate) fn is_control_by_another_name(&self) -> bool {
+        self.control && !self.name.to_lowercase().contains("control")
+    }
+}
+
+/// How far the experiment is, by what the data hold.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Progress {
+    /// The last day with data, counted from the period's first, which is 1; absent without a period
+    /// or without days.
+    pub day: Option<u32>,
+    /// Days that the period touches.
+    pub days: Option<u32>,
+    /// Of all arms.
+    pub users: u64,
+    pub planned_users: Option<u64>,
 }
 
 /// Can the numbers be trusted?
@@ -228,6 +251,19 @@ pub enum Decision {
     KeepRunning,
 }
 
+impl Decision {
+    /// Of several arms' decisions the first in this order is the experiment's.
+    pub(crate) fn rank(self) -> u8 {
+        match self {
+            Self::Ship => 0,
+            Self::TradeOff => 1,
+            Self::KeepRunning => 2,
+            Self::RollBack => 3,
+            Self::DoNotTrust => 4,
+        }
+    }
+}
+
 /// One metric: a value per arm and a comparison per treatment arm.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MetricReport {
@@ -241,6 +277,9 @@ pub struct MetricReport {
     #[serde(serialize_with = "direction")]
     pub direction: Direction,
     pub guardrail: bool,
+    pub role: Role,
+    /// Heading under which it is shown.
+    pub group: Option<String>,
     /// In the order of `arms`.
     pub values: Vec<ArmValue>,
     pub comparisons: Vec<Comparison>,
@@ -257,6 +296,18 @@ pub struct MetricReport {
     pub about: About,
     /// Things a reader of this metric should know.
     pub notes: Vec<String>,
+}
+
+/// What a metric is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// What the experiment is for.
+    Primary,
+    /// Should get better, too.
+    Secondary,
+    /// Must not get worse.
+    Guardrail,
 }
 
 /// One arm's figure.

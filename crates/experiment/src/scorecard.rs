@@ -6,7 +6,7 @@
 use crate::effect::Estimate;
 use crate::forest::Axis;
 use crate::format;
-use crate::report::{Call, MetricReport, Report, Scale};
+use crate::report::{Call, MetricReport, Report, Role, Scale};
 
 /// One treatment arm's line for one metric, or for one value of a dimension.
 pub(crate) struct Row {
@@ -52,15 +52,60 @@ impl Table {
     }
 }
 
-/// Goals, guardrails, then one table per metric of the breakdown.
+/// Metrics under one heading, as indices into the report's.
+pub(crate) struct Section<'r> {
+    pub(crate) role: Role,
+    /// None of primary metrics, which lead whatever their group.
+    pub(crate) group: Option<&'r str>,
+    pub(crate) metrics: Vec<usize>,
+}
+
+impl Section<'_> {
+    pub(crate) fn title(&self) -> String {
+        let role = match (self.role, self.metrics.len()) {
+            (Role::Primary, 1) => "Primary metric",
+            (Role::Primary, _) => "Primary metrics",
+            (Role::Secondary, _) => "Secondary metrics",
+            (Role::Guardrail, _) => "Guardrails",
+        };
+        self.group.map_or(role.into(), |group| format!("{role}: {group}"))
+    }
+}
+
+/// Primary metrics, the other goals, guardrails; of each first those without a group, then groups in the
+/// order of the definition.
+pub(crate) fn sections(report: &Report) -> Vec<Section<'_>> {
+    let mut sections: Vec<Section<'_>> = Vec::new();
+    for role in [Role::Primary, Role::Secondary, Role::Guardrail] {
+        let from = sections.len();
+        sections.push(Section { role, group: None, metrics: Vec::new() });
+        let all = report.metrics.iter().enumerate();
+        for (index, metric) in all.filter(|(_, metric)| metric.role == role) {
+            let group = metric.group.as_deref().filter(|_| role != Role::Primary);
+            match sections[from..].iter_mut().find(|section| section.group == group) {
+                Some(section) => section.metrics.push(index),
+                None => sections.push(Section { role, group, metrics: vec![index] }),
+            }
+        }
+    }
+    sections.retain(|section| !section.metrics.is_empty());
+    sections
+}
+
+/// One table per heading, then one per metric of the breakdown.
 pub(crate) fn tables(report: &Report) -> Vec<Table> {
     let mut tables = Vec::new();
-    for (title, guardrail) in [("Goals", false), ("Guardrails", true)] {
-        let chosen: Vec<&MetricReport> =
-            report.metrics.iter().filter(|metric| metric.guardrail == guardrail).collect();
-        let lines = chosen.iter().map(|metric| (metric.name.clone(), *metric));
-        tables.push(table(report, title.to_owned(), "metric", lines.collect()));
+    for section in sections(report) {
+        let chosen = section.metrics.iter().map(|index| &report.metrics[*index]);
+        let lines = chosen.map(|metric| (metric.name.clone(), metric));
+        tables.push(table(report, section.title(), "metric", lines.collect()));
     }
+    // Lifts under all headings share one axis, whose ends a terminal does not say.
+    let is_lift = |row: &&Row| row.scale == Scale::Relative;
+    let rows = tables.iter().flat_map(|table| table.rows.iter().filter(is_lift));
+    let shared = Axis::over(rows.filter_map(|row| row.drawn.as_ref()));
+    let lifts = tables.iter_mut().filter(|table| table.rows.iter().any(|row| is_lift(&row)));
+    lifts.for_each(|table| table.axis = shared);
     for breakdown in &report.breakdowns {
         for (index, metric) in report.metrics.iter().enumerate() {
             let title = format!("{} by {}", metric.name, breakdown.dimension);

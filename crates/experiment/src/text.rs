@@ -10,6 +10,7 @@
 mod paths;
 
 use crate::format::{self, visible};
+use crate::headline::{headlines, progress, word};
 use crate::report::{Call, Decision, Report};
 use crate::scorecard::{Level, Row, Table, health, tables};
 
@@ -41,6 +42,8 @@ impl Report {
     /// The report for a terminal of `width` columns; `color` adds ANSI codes.
     pub fn to_text(&self, width: usize, color: bool) -> String {
         let mut page = Page { out: String::new(), width: width.clamp(40, 160), color };
+        page.paragraph("", &self.experiment, Ink::Bold);
+        page.headlines(self);
         page.header(self);
         page.health(self);
         page.verdict(self);
@@ -87,13 +90,18 @@ impl Page {
     }
 
     fn header(&mut self, report: &Report) {
-        self.paragraph("", &report.experiment, Ink::Bold);
         if let Some(hypothesis) = &report.hypothesis {
             self.paragraph("", hypothesis, Ink::Plain);
         }
         if let Some([start, end]) = &report.period {
             let period = format!("{start} to {end}, end not counted, {}", report.time_zone);
             self.paragraph("", &period, Ink::Dim);
+        }
+        let progress = progress(report).join(", ");
+        if let Some(first) = progress.get(..1) {
+            // "day 9 of 14" begins a line.
+            let line = first.to_uppercase() + &progress[1..];
+            self.paragraph("", &line, Ink::Plain);
         }
         self.line("");
         let names = report.arms.iter().map(|arm| width(&arm.name)).max().unwrap_or(0).min(30);
@@ -102,7 +110,7 @@ impl Page {
         for (arm, count) in report.arms.iter().zip(&counts) {
             let share = arm.share.map_or("–".into(), |share| format::percent(share, 2));
             let planned = format::percent(arm.planned_share, 0);
-            let role = if arm.control { ", control" } else { "" };
+            let role = if arm.is_control_by_another_name() { ", control" } else { "" };
             let name = pad_right(&cut(&arm.name, names), names);
             let words =
                 format!("{} users  {share} (planned {planned}{role})", pad_left(count, digits));
@@ -129,20 +137,32 @@ impl Page {
         self.line("");
     }
 
-    fn verdict(&mut self, report: &Report) {
-        let ink = match report.verdict.decision {
-            Decision::Ship => Ink::Green,
-            Decision::DoNotTrust | Decision::RollBack => Ink::Red,
-            Decision::TradeOff => Ink::Amber,
-            Decision::KeepRunning => Ink::Bold,
-        };
+    /// The decision, the primary metric and its interval, in a line for each arm.
+    fn headlines(&mut self, report: &Report) {
         if report.verdict.arms.is_empty() {
-            self.paragraph("", &report.verdict.sentence, ink);
+            self.paragraph("", word(report.verdict.decision), Ink::Red);
         }
-        for arm in &report.verdict.arms {
-            self.paragraph("", &arm.sentence, ink);
+        for line in headlines(report) {
+            self.paragraph("", &line.words(report), ink(line.verdict.decision));
         }
         self.line("");
+    }
+
+    /// The sentences, but for those that a headline has said.
+    fn verdict(&mut self, report: &Report) {
+        let decision = ink(report.verdict.decision);
+        let arms = &report.verdict.arms;
+        if arms.is_empty() {
+            self.paragraph("", &report.verdict.sentence, decision);
+        }
+        let said: Vec<String> =
+            headlines(report).iter().map(|line| line.words(report) + ".").collect();
+        for arm in arms.iter().filter(|arm| !said.contains(&arm.sentence)) {
+            self.paragraph("", &arm.sentence, ink(arm.decision));
+        }
+        if arms.iter().any(|arm| !said.contains(&arm.sentence)) || arms.is_empty() {
+            self.line("");
+        }
     }
 
     fn table(&mut self, report: &Report, table: &Table) {
@@ -177,6 +197,15 @@ impl Page {
             self.paragraph("  ", note, Ink::Dim);
         }
         self.line("");
+    }
+}
+
+fn ink(decision: Decision) -> Ink {
+    match decision {
+        Decision::Ship => Ink::Green,
+        Decision::DoNotTrust | Decision::RollBack => Ink::Red,
+        Decision::TradeOff => Ink::Amber,
+        Decision::KeepRunning => Ink::Bold,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::definition::{Correction, Experiment, Inference, Lift, Metric};
 use crate::effect::Estimate;
 use crate::format;
 use crate::report::{
-    Arm, ArmVerdict, Call, Comparison, Decision, Health, MetricReport, Scale, Verdict,
+    Arm, ArmVerdict, Call, Comparison, Decision, Health, MetricReport, Role, Scale, Verdict,
 };
 
 /// The decision for each treatment arm and for the experiment. `days`: with exposures so far.
@@ -30,20 +30,19 @@ pub(crate) fn decide(
         .filter(|arm| !arms[*arm].control)
         .map(|arm| decide_arm(experiment, arms, arm, metrics, days))
         .collect();
-    let rank = |decision: Decision| match decision {
-        Decision::Ship => 0,
-        Decision::TradeOff => 1,
-        Decision::KeepRunning => 2,
-        Decision::RollBack => 3,
-        Decision::DoNotTrust => 4,
-    };
-    let best = judged.iter().map(|verdict| verdict.decision).min_by_key(|d| rank(*d));
+    let best = judged.iter().map(|verdict| verdict.decision).min_by_key(|d| d.rank());
     let sentences: Vec<&str> = judged.iter().map(|verdict| verdict.sentence.as_str()).collect();
     Verdict {
         decision: best.unwrap_or(Decision::KeepRunning),
         sentence: sentences.join(" "),
         arms: judged,
     }
+}
+
+/// The metric that leads: the first primary one, without any the first goal.
+pub(crate) fn primary(metrics: &[MetricReport]) -> usize {
+    let first = |role: Role| metrics.iter().position(|metric| metric.role == role);
+    first(Role::Primary).or_else(|| first(Role::Secondary)).unwrap_or(0)
 }
 
 fn decide_arm(
@@ -137,9 +136,9 @@ fn decide_arm(
 /// More than this many times today's users is no plan.
 const FURTHER_MAX: f64 = 20.0;
 
-/// How long it takes if the first goal's effect is as large as it looks.
+/// How long it takes if the primary metric's effect is as large as it looks.
 fn further_words(arm: usize, metrics: &[MetricReport], users: u64, days: usize) -> String {
-    let goal = metrics.iter().find(|metric| !metric.guardrail).or_else(|| metrics.first());
+    let goal = metrics.get(primary(metrics));
     let comparison = goal.and_then(|goal| goal.comparisons.iter().find(|c| c.arm == arm));
     let Some(factor) = comparison.and_then(|comparison| comparison.further_users) else {
         return String::new();
@@ -166,7 +165,7 @@ fn further_words(arm: usize, metrics: &[MetricReport], users: u64, days: usize) 
 }
 
 fn inconclusive(arm: usize, name: &str, metrics: &[MetricReport], alpha: f64) -> String {
-    let goal = metrics.iter().find(|metric| !metric.guardrail).or_else(|| metrics.first());
+    let goal = metrics.get(primary(metrics));
     let estimate = goal.and_then(|metric| {
         let comparison = metric.comparisons.iter().find(|c| c.arm == arm)?;
         Some((metric, comparison, comparison.estimate()))

@@ -92,6 +92,36 @@ guardrail = true
 name = "country"
 "#;
 
+/// The shop's definition with so many metrics in its place: a primary one, others in groups, and at the end
+/// guardrails, of three kinds in turn.
+pub fn many(metrics: usize) -> String {
+    const AREAS: [&str; 5] = ["search", "basket", "checkout", "engagement", "loyalty"];
+    const PARTS: [&str; 4] = ["shoes", "books", "garden", "toys"];
+    let mut text = DEFINITION.split("[[metric]]").next().unwrap_or_default().to_owned();
+    let guardrails = metrics.div_ceil(10);
+    for index in 0..metrics {
+        let (what, kind) = match index % 3 {
+            0 => ("bought from", "type = \"proportion\"\nvalue = \"paid\""),
+            1 => ("spent on", "type = \"mean\"\nvalue = \"amount\"\ncuped = { pre = \"14 days\" }"),
+            _ => (
+                "pages per visit of",
+                "type = \"ratio\"\nnumerator = { value = \"a\" }\ndenominator = { value = \"b\" }",
+            ),
+        };
+        let purpose = if index == 0 {
+            "role = \"primary\"".to_owned()
+        } else if index + guardrails >= metrics {
+            "role = \"guardrail\"\ndirection = \"decrease\"".into()
+        } else {
+            format!("group = \"{}\"", AREAS[index * AREAS.len() / metrics])
+        };
+        let name = format!("{what} {} {}", PARTS[index % PARTS.len()], index / PARTS.len() + 1);
+        let head = format!("[[metric]]\nname = \"{name}\"\ntable = \"events\"\n");
+        text.push_str(&format!("{head}{purpose}\n{kind}\n"));
+    }
+    text
+}
+
 const COUNTRIES: [(&str, f64); 4] = [("DE", 0.55), ("FR", 0.8), ("AT", 0.93), ("CH", 1.0)];
 
 /// Numbers from 0 to 1 that look random: a linear congruential generator, of Knuth's MMIX.
@@ -140,11 +170,14 @@ impl Visitor {
 
     /// The columns of one metric's group.
     fn columns(&self, dice: &mut Dice, metric: &Metric, arm: usize, columns: usize) -> Vec<f64> {
+        // Of many metrics each has noise and a rate of its own.
+        let number = metric.name.bytes().fold(0, |sum, byte| sum * 7 + usize::from(byte)) % 11;
         if metric.name == "refund ratio" {
             return vec![self.refund, self.basket];
         } else if matches!(metric.kind, MetricKind::Ratio { .. }) {
             let visits = 1.0 + dice.count(2.0 * self.appetite);
-            return vec![visits * (0.4 + dice.roll()), visits];
+            let better = if number > 7 && arm == 2 { 1.02 } else { 1.0 };
+            return vec![visits * (0.4 + dice.roll()) * better, visits];
         }
         let errors = [0.11, 0.11, 0.12][arm % 3];
         let reached = |steps: f64| f64::from(u8::from(self.steps >= steps));
@@ -156,8 +189,12 @@ impl Visitor {
             "orders per visitor" => self.orders,
             "visits per visitor" => 1.0 + dice.count(2.0 * self.appetite),
             "page errors" => dice.count(errors),
-            _ if matches!(metric.kind, MetricKind::Proportion(_)) => reached(2.0),
-            _ => self.basket + 10.0 * dice.roll(),
+            _ if matches!(metric.kind, MetricKind::Proportion(_)) => {
+                let other = f64::from(u8::from(dice.roll() < 0.08 * number as f64));
+                if number % 4 == 0 { other } else { reached(2.0).max(other) }
+            }
+            _ if number % 3 == 1 => 30.0 * dice.roll() * dice.count(self.appetite),
+            _ => self.basket + 10.0 * number as f64 * dice.roll(),
         };
         let before = match metric.name.as_str() {
             "visits per visitor" => dice.count(2.0 * self.appetite),

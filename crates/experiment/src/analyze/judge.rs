@@ -25,7 +25,7 @@ use crate::quantile;
 use crate::query::QuantileCell;
 use crate::report::{
     ArmMoments, ArmValue, Belief, Call, Comparison, Equivalence, Impact, MetricReport,
-    NonInferiority, Scale,
+    NonInferiority, Role, Scale,
 };
 use crate::sequential::{Look, confidence_sequence_above, confidence_sequence_tuned};
 use crate::stratify::{Stratified, Stratum, post_stratify};
@@ -283,6 +283,12 @@ pub(super) fn judge_metric(
         is_share: is_share(experiment, metric),
         direction: metric.direction,
         guardrail: metric.guardrail,
+        role: match (metric.guardrail, metric.primary) {
+            (true, _) => Role::Guardrail,
+            (false, true) => Role::Primary,
+            (false, false) => Role::Secondary,
+        },
+        group: metric.group.clone(),
         values,
         notes: baseline_notes(experiment, metric, &comparisons, strength),
         comparisons,

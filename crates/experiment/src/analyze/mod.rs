@@ -13,6 +13,7 @@ mod checks;
 mod judge;
 mod method;
 mod minimum;
+mod progress;
 mod series;
 
 use std::borrow::Cow;
@@ -249,6 +250,8 @@ impl<'a> Analysis<'a> {
             arms,
             health,
             verdict,
+            progress: self.progress(),
+            primary: verdict::primary(&results),
             funnels: self.funnels(),
             paths: self.paths(),
             metrics: results,

@@ -7,7 +7,7 @@
 //! end = "2026-11-15"                  # first instant not counted
 //! time_zone = "Europe/Berlin"         # default UTC
 //! inference = "anytime"               # default "fixed": look once, at the end
-//! planned_users = 100000              # anytime, group_sequential: all arms together
+//! planned_users = 100000              # all arms together; anytime and group_sequential need it
 //! correction = "holm"                 # over goals; or "benjamini-hochberg", "none"
 //! stratify = "country"                # compare like with like within a dimension
 //!
@@ -28,6 +28,8 @@
 //!
 //! [[metric]]
 //! name = "conversion"
+//! role = "primary"                    # default: the first goal; or "secondary", "guardrail"
+//! group = "checkout"                  # a heading of the report
 //! type = "proportion"
 //! table = "events"
 //! where = "event = 'pay'"
@@ -93,6 +95,7 @@
 //! # Invariants
 //! - A parsed [`Experiment`] has two arms or more with positive planned shares, shares that sum
 //!   to 1, exactly one control, and names that differ.
+//! - A metric is primary unless all are guardrails; of a funnel only its last step may say so.
 //! - SQL texts are opaque here; only the engine reads them.
 //!
 //! # Not here
@@ -132,6 +135,8 @@ pub struct Experiment {
     /// Two-sided error rate; intervals cover `1 - alpha`.
     pub alpha: f64,
     pub inference: Inference,
+    /// All arms together, where the definition says so.
+    pub planned_users: Option<u64>,
     pub correction: Correction,
     pub lift: Lift,
     /// Name of the dimension whose values are compared one by one and then averaged.
@@ -280,6 +285,10 @@ pub struct Metric {
     pub direction: Direction,
     /// Must not get worse, instead of should get better.
     pub guardrail: bool,
+    /// What the experiment is for; of a definition that names none, the first goal. No guardrail.
+    pub primary: bool,
+    /// Heading under which reports show it.
+    pub group: Option<String>,
     /// After first exposure; `None` counts until the end of the period.
     pub window: Option<Window>,
     pub cuped: Option<Cuped>,

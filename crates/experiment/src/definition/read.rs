@@ -58,6 +58,8 @@ const METRIC_KEYS: &[&str] = &[
     "time",
     "where",
     "direction",
+    "role",
+    "group",
     "guardrail",
     "margin",
     "equivalence",
@@ -146,6 +148,7 @@ pub(super) fn experiment(text: &str, path: &str, catalogue: &Catalogue) -> Resul
         paths,
         alpha,
         inference,
+        planned_users: read_planned_users(&top)?,
         correction: one_of(&top, "correction", &corrections)?.unwrap_or(default),
         lift,
         stratify,
@@ -193,9 +196,7 @@ fn read_inference(top: &Section<'_>, growthbook: bool) -> Result<Inference> {
         ("bayesian", Kind::Bayesian),
     ];
     let kind = one_of(top, "inference", &kinds)?.unwrap_or(Kind::Fixed);
-    let planned = top.number("planned_users")?;
-    let owners: [(&str, &[Kind], &str); 3] = [
-        ("planned_users", &[Kind::Anytime, Kind::GroupSequential], "anytime or group_sequential"),
+    let owners: [(&str, &[Kind], &str); 2] = [
         ("looks", &[Kind::GroupSequential], "group_sequential"),
         ("prior", &[Kind::Bayesian], "bayesian"),
     ];
@@ -205,15 +206,7 @@ fn read_inference(top: &Section<'_>, growthbook: bool) -> Result<Inference> {
             return Err(top.invalid(key, problem, &format!("with inference = {words}")));
         }
     }
-    // Beyond 2^53 a count is no longer exact, nor a plan.
-    let planned_users = match planned {
-        Some(users) if (2.0..9e15).contains(&users) => Some(users as u64),
-        Some(users) => {
-            return Err(top.invalid("planned_users", format!("is {users}"), "2 or more"));
-        }
-        None if growthbook => Some(GROWTHBOOK_PLANNED_USERS),
-        None => None,
-    };
+    let planned_users = read_planned_users(top)?.or(growthbook.then_some(GROWTHBOOK_PLANNED_USERS));
     let need =
         || planned_users.ok_or_else(|| top.missing("planned_users", "planned_users = 100000"));
     Ok(match kind {
@@ -229,6 +222,16 @@ fn read_inference(top: &Section<'_>, growthbook: bool) -> Result<Inference> {
         }
         Kind::Bayesian => Inference::Bayesian { prior: read_prior(top)? },
     })
+}
+
+fn read_planned_users(top: &Section<'_>) -> Result<Option<u64>> {
+    match top.number("planned_users")? {
+        // Beyond 2^53 a count is no longer exact, nor a plan.
+        Some(users) if !(2.0..9e15).contains(&users) => {
+            Err(top.invalid("planned_users", format!("is {users}"), "2 or more"))
+        }
+        users => Ok(users.map(|users| users as u64)),
+    }
 }
 
 fn read_prior(top: &Section<'_>) -> Result<Prior> {
@@ -455,6 +458,11 @@ fn read_metrics(
     if metrics.is_empty() {
         return Err(top.missing("metric", "[[metric]] with a name and a type"));
     }
+    if !metrics.iter().any(|metric| metric.primary)
+        && let Some(goal) = metrics.iter_mut().find(|metric| !metric.guardrail)
+    {
+        goal.primary = true;
+    }
     Ok(metrics)
 }
 
@@ -526,7 +534,7 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
             section.missing("window", allowed)
         });
     }
-    let (guardrail, margin) = read_guardrail(section, &kind)?;
+    let (role, margin) = read_role(section, &kind)?;
     let equivalence = number_within(section, "equivalence", 0.0, 1.0)?;
     let test = read_test(section)?;
     if test != ProportionTest::Unpooled && (cuped.is_some() || exposures.unit != Unit::User) {
@@ -538,6 +546,7 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
     let about = read_about(section)?;
     let table = section.text("table")?.unwrap_or_else(|| exposures.table.clone());
     let user = section.text("user")?.unwrap_or_else(|| exposures.user.clone());
+    let group = read_group(section)?;
     let metric = |name: String, kind: MetricKind| Metric {
         name,
         kind,
@@ -545,7 +554,9 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
         user: user.clone(),
         time: time.clone(),
         direction,
-        guardrail,
+        guardrail: role == Some(Role::Guardrail),
+        primary: role == Some(Role::Primary),
+        group: group.clone(),
         window,
         cuped: cuped.clone(),
         margin,
@@ -574,6 +585,8 @@ fn read_given(section: &Section<'_>, kind: &str, exposures: &Exposures) -> Resul
         "mean",
         "variance",
         "direction",
+        "role",
+        "group",
         "guardrail",
         "margin",
         "equivalence",
@@ -600,7 +613,7 @@ fn read_given(section: &Section<'_>, kind: &str, exposures: &Exposures) -> Resul
         value: section.required_text("mean", "mean = \"mean\"")?,
         filter: section.text("where")?,
     };
-    let (guardrail, margin) = read_guardrail(section, kind)?;
+    let (role, margin) = read_role(section, kind)?;
     Ok(Metric {
         name: section.required_text("name", "name = \"conversion\"")?,
         kind: MetricKind::Given { term, variance },
@@ -608,7 +621,9 @@ fn read_given(section: &Section<'_>, kind: &str, exposures: &Exposures) -> Resul
         user: exposures.user.clone(),
         time: exposures.time.clone(),
         direction: read_direction(section)?,
-        guardrail,
+        guardrail: role == Some(Role::Guardrail),
+        primary: role == Some(Role::Primary),
+        group: read_group(section)?,
         window: None,
         cuped: None,
         margin,
@@ -628,14 +643,44 @@ fn read_about(section: &Section<'_>) -> Result<About> {
     })
 }
 
-fn read_guardrail(section: &Section<'_>, kind: &str) -> Result<(bool, Option<f64>)> {
-    let guardrail = section.boolean("guardrail")?.unwrap_or(false);
+/// What a metric is for, as written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Role {
+    Primary,
+    Secondary,
+    Guardrail,
+}
+
+/// The role, by its name or as `guardrail = true`, and a guardrail's margin.
+fn read_role(section: &Section<'_>, kind: &str) -> Result<(Option<Role>, Option<f64>)> {
+    let roles = [
+        ("primary", Role::Primary),
+        ("secondary", Role::Secondary),
+        ("guardrail", Role::Guardrail),
+    ];
+    let mut role = one_of(section, "role", &roles)?;
+    if let Some(guardrail) = section.boolean("guardrail")? {
+        if role.is_some_and(|role| (role == Role::Guardrail) != guardrail) {
+            let problem = format!("is {guardrail}, which is not what `role` says");
+            return Err(section.invalid("guardrail", problem, "one of the two"));
+        }
+        role = if guardrail { Some(Role::Guardrail) } else { role };
+    }
     let margin = number_within(section, "margin", 0.0, 1.0)?;
-    if margin.is_some() && (!guardrail || kind == "quantile") {
+    if margin.is_some() && (role != Some(Role::Guardrail) || kind == "quantile") {
         let allowed = "on metrics with guardrail = true, quantiles excepted";
         return Err(section.invalid("margin", "has no meaning here".into(), allowed));
     }
-    Ok((guardrail, margin))
+    Ok((role, margin))
+}
+
+fn read_group(section: &Section<'_>) -> Result<Option<String>> {
+    match section.text("group")? {
+        Some(group) if group.trim().is_empty() => {
+            Err(section.invalid("group", "is empty".into(), "a heading, such as \"engagement\""))
+        }
+        group => Ok(group),
+    }
 }
 
 fn read_test(section: &Section<'_>) -> Result<ProportionTest> {
@@ -688,8 +733,12 @@ fn read_funnel(
         reached,
         conversion_time,
     };
+    // What a funnel is for is its end.
     Ok((1..=steps.len())
-        .map(|reached| metric(format!("{funnel}: {}", steps[reached - 1].name), kind(reached)))
+        .map(|reached| {
+            let step = metric(format!("{funnel}: {}", steps[reached - 1].name), kind(reached));
+            Metric { primary: step.primary && reached == steps.len(), ..step }
+        })
         .collect())
 }
 

@@ -5,7 +5,11 @@ use std::fmt::Write;
 use super::rows::{self, Columns};
 use super::{escape, open, plot};
 use crate::format;
-use crate::report::{Breakdown, MetricReport, Report};
+use crate::report::{Breakdown, Report};
+use crate::scorecard::sections;
+
+/// Of more metrics those that lead or differ come first, and the others wait behind a line.
+const MAX_METRICS: usize = 12;
 
 pub(super) fn write(out: &mut String, report: &Report) {
     if report.breakdowns.is_empty() {
@@ -18,38 +22,52 @@ pub(super) fn write(out: &mut String, report: &Report) {
     );
     for (place, breakdown) in report.breakdowns.iter().enumerate() {
         out.push_str("<div class=\"card\">\n");
-        for (index, metric) in report.metrics.iter().enumerate() {
-            metric_by(out, report, breakdown, index, metric, place + index == 0);
+        let sections = sections(report);
+        let in_order = sections.iter().flat_map(|section| section.metrics.iter().copied());
+        let (first, rest): (Vec<usize>, Vec<usize>) = in_order.partition(|index| {
+            let differ = breakdown.differences.iter().any(|found| {
+                found.metric == report.metrics[*index].name && found.p_adjusted < report.alpha
+            });
+            report.metrics.len() <= MAX_METRICS || *index == report.primary || differ
+        });
+        for index in first {
+            metric_by(out, report, breakdown, index, place == 0 && index == report.primary);
+        }
+        if !rest.is_empty() {
+            let _ = writeln!(
+                out,
+                "<details class=\"by\"><summary>{} more metrics by {}</summary>",
+                rest.len(),
+                escape(&breakdown.dimension)
+            );
+            for index in rest {
+                metric_by(out, report, breakdown, index, false);
+            }
+            out.push_str("</details>\n");
         }
         out.push_str("</div>\n");
     }
     out.push_str("</section>\n");
 }
 
-fn metric_by(
-    out: &mut String,
-    report: &Report,
-    breakdown: &Breakdown,
-    index: usize,
-    metric: &MetricReport,
-    opened: bool,
-) {
+fn metric_by(out: &mut String, report: &Report, breakdown: &Breakdown, index: usize, opened: bool) {
+    let metric = &report.metrics[index];
     let columns = Columns { reduction: false, series: false, ..Columns::of(report) };
     let found: Vec<_> =
         breakdown.differences.iter().filter(|found| found.metric == metric.name).collect();
     let differ = found.iter().any(|found| found.p_adjusted < report.alpha);
     let _ = writeln!(
         out,
-        "<details class=\"by\"{}><summary><b>{}</b> by {}{}</summary>",
+        "<details class=\"by\" data-m=\"{index}\"{}><summary><b>{}</b> by {}{}</summary>",
         if opened { " open" } else { "" },
         escape(&metric.name),
         escape(&breakdown.dimension),
         if differ { " <span class=\"tag\">effects differ</span>" } else { "" }
     );
-    let many = if columns.arms { " class=\"effects many\"" } else { " class=\"effects\"" };
+    let class = columns.table_class(report);
     let parts = breakdown.rows.iter().map(|row| &row.metrics[index]);
     let axis = rows::shared_axis(parts.chain([metric]));
-    let _ = writeln!(out, "<table{many} data-reach=\"{}\">", plot::short(axis.reach));
+    let _ = writeln!(out, "<table class=\"{class}\" data-reach=\"{}\">", plot::short(axis.reach));
     rows::head(out, report, columns, &escape(&breakdown.dimension), &axis);
     out.push_str("<tbody class=\"overall\">");
     rows::write(out, report, columns, metric, "(all)", &axis, None);

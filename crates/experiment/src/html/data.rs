@@ -21,15 +21,22 @@
 //!   or the reason for having none. `impact` times the absolute effect is the impact; 1 stands for
 //!   the users of all arms. 0 in place of a list is that of the other way round: an absolute effect
 //!   with the opposite sign, a relative one as 1 / (1 + lift) - 1.
+//!   A comparison `[once, any]` is that of the other way round but for these, and they may lack their p.
+//!   A comparison `[0, relative w, absolute w, any]` is the report's own if one looks once, and has what is
+//!   left for any time; `[1, relative w, absolute w, once]` the other way round.
+//!   Where lifts have a test of their own, the p of the difference if one looks once and at any time follows.
 //!   `once` and `any` are `[p, adjusted p, call, margin holds, margin p]`; 8 is added to the call
 //!   if the absolute effect decides. 0 in place of the comparisons of a metric: as with CUPED.
 //! - `series`: per metric the control's line, then per arm the lines value (0 if the control's and the
 //!   effect on the comparison's scale make it), effect, its half-width
-//!   (once, any time), then how many of the first half-widths the detectable effect is (one number if
+//!   (once, any time, both smooth), then how many of the first half-widths the detectable effect is (one number if
 //!   that is nearly the same every day), then of an interval that is not symmetric by how many of its
-//!   half-widths squared its middle lies above the effect (once, any time): nearly the same every day.
-//!   A line is `[min, max, text]`: of the first four two characters per day for 0 to 7,223 of the way,
-//!   7,224 is no number; of the others one, for 0 to 83, and 84.
+//!   half-widths squared its middle lies above the effect (once, any time; one number likewise).
+//!   A line is `[min, max, text]`: of the first two characters per day for 0 to 7,223 of the way,
+//!   7,224 is no number; of the others one, for 0 to 83, and 84. A smooth line is `[last, text]`: from the
+//!   last day to the first, the logarithm of its ratio to `last` in 1/2,000, less what goes straight on
+//!   from the two days after, plus 42, as one character; if that is not in 0 to 83, then the 84th and two
+//!   for it plus 3,612 (of what goes straight on, not plus 42), 7,224 is no number.
 //!
 //! # Not here
 //! No reading: report.js does.
@@ -137,6 +144,8 @@ struct Choice {
     cuped: bool,
     /// Per metric and comparison.
     rows: Vec<Vec<Value>>,
+    /// Likewise what is left of those that the report has.
+    beside: Vec<Vec<Option<Value>>>,
 }
 
 /// One entry per baseline and CUPED choice, those without CUPED after those with; what an entry
@@ -158,6 +167,9 @@ fn choices(report: &Report) -> Vec<Value> {
             return json!(0);
         }
         let said = |(index, value): (usize, &Value)| {
+            if let Some(beside) = &choice.beside[metric][index] {
+                return beside.clone();
+            }
             // Comparisons are with all arms but the baseline, in their order.
             let arm = if index < choice.baseline { index } else { index + 1 };
             let other = find(arm, choice.cuped).filter(|_| arm < choice.baseline);
@@ -168,6 +180,9 @@ fn choices(report: &Report) -> Vec<Value> {
                 }
                 if inverted(&other[0]).is_some_and(|inverted| is_alike(&inverted, &value[0])) {
                     value[0] = json!(0);
+                }
+                if value[0] == 0 && value[1] == 0 && value[2] == other[2] && value[3] == other[3] {
+                    return turned(&value, other);
                 }
             }
             value
@@ -198,7 +213,41 @@ fn choice(report: &Report, baseline: usize, cuped: bool) -> Option<Choice> {
         };
         row.iter().enumerate().map(pack).collect()
     };
-    Some(Choice { baseline, cuped, rows: base.iter().enumerate().map(row).collect() })
+    let beside = |(metric, row): (usize, &Vec<Comparison>)| {
+        let pack = |index: usize| {
+            let own = report.metrics[metric].comparisons.get(index);
+            let own = own.filter(|_| baseline == report.control());
+            match looks.map(|look| look?.get(metric)?.get(index)) {
+                [once, Some(any)] if once.is_some() && once == own => Some(beside(0, any)),
+                [Some(once), any] if any.is_some() && any == own => Some(beside(1, once)),
+                _ => None,
+            }
+        };
+        (0..row.len()).map(pack).collect()
+    };
+    Some(Choice {
+        baseline,
+        cuped,
+        rows: base.iter().enumerate().map(row).collect(),
+        beside: base.iter().enumerate().map(beside).collect(),
+    })
+}
+
+/// What is left of a comparison the other way round: its looks, without a p that is the same.
+fn turned(value: &Value, other: &Value) -> Value {
+    let Some(looks) = value.as_array().and_then(|parts| parts.get(4..)) else {
+        return value.clone();
+    };
+    if looks.len() != 2 {
+        return value.clone();
+    }
+    let looks = looks.iter().zip([&other[4], &other[5]]);
+    looks
+        .map(|(own, other)| match own.as_array().map(Vec::as_slice) {
+            Some([p, adjusted, call]) if *p == other[0] => json!([adjusted, call]),
+            _ => own.clone(),
+        })
+        .collect()
 }
 
 /// Value, low and high of an effect's looks.
@@ -257,14 +306,42 @@ fn comparison(
         let more = if scale == Scale::Absolute { DIFFERENCE_MORE } else { 0 };
         effect(of(base), once.map(of), any.map(of), more)
     };
-    json!([
+    let mut out = vec![
         on(Scale::Relative),
         on(Scale::Absolute),
         impact(base, users),
         base.variance_reduction.map_or(Value::Null, |share| figure(share, P_DIGITS)),
         once.map_or(Value::Null, look),
         any.map_or(Value::Null, look),
-    ])
+    ];
+    let looks = [once, any].map(|look| look.and_then(p_of_difference));
+    if looks.iter().any(Option::is_some) {
+        out.extend(looks.map(|p| p.map_or(Value::Null, |p| figure(p, P_DIGITS))));
+    }
+    Value::Array(out)
+}
+
+/// Where lifts have a test of their own.
+fn p_of_difference(comparison: &Comparison) -> Option<f64> {
+    let (lift, difference) = (comparison.relative.ok()?, comparison.absolute.ok()?);
+    let own = comparison.scale == Scale::Relative && lift.p != difference.p;
+    own.then_some(difference.p)
+}
+
+/// One look beside the other, which is the report's own.
+fn beside(own: u8, other: &Comparison) -> Value {
+    let width = |outcome: Outcome, more: usize| match effect(outcome, Some(outcome), None, more) {
+        Value::Array(mut numbers) => numbers.swap_remove(1),
+        reason => reason,
+    };
+    let mut out = vec![
+        json!(own),
+        width(other.relative, 0),
+        width(other.absolute, DIFFERENCE_MORE),
+        look(other),
+    ];
+    out.extend(p_of_difference(other).map(|p| figure(p, P_DIGITS)));
+    Value::Array(out)
 }
 
 type Outcome = Result<Estimate, StatsError>;
@@ -344,8 +421,8 @@ fn series(metric: &MetricReport) -> Value {
         let mut lines = vec![
             if follows { json!(0) } else { of(|p| p.treatment) },
             of(|p| p.effect),
-            of(|p| 0.5 * (p.high - p.low)),
-            of(|p| 0.5 * (p.anytime_high - p.anytime_low)),
+            smooth(&series.points, |p| 0.5 * (p.high - p.low)),
+            smooth(&series.points, |p| 0.5 * (p.anytime_high - p.anytime_low)),
             detectable(&series.points),
         ];
         let even = |p: &Point| {
@@ -357,10 +434,11 @@ fn series(metric: &MetricReport) -> Value {
                 let half = 0.5 * (high - low);
                 (0.5 * (high + low) - p.effect) / (half * half)
             };
-            let points = series.points.iter().map(Option::as_ref);
-            lines.push(line(points.clone().map(|p| p.map(|p| above(p, p.low, p.high))), 1));
-            let any = points.map(|p| p.map(|p| above(p, p.anytime_low, p.anytime_high)));
-            lines.push(line(any, 1));
+            let half = |low: f64, high: f64| 0.5 * (high - low);
+            lines.push(skew(&series.points, |p| (above(p, p.low, p.high), half(p.low, p.high))));
+            lines.push(skew(&series.points, |p| {
+                (above(p, p.anytime_low, p.anytime_high), half(p.anytime_low, p.anytime_high))
+            }));
         }
         out.push(Value::Array(lines));
     }
@@ -380,6 +458,62 @@ fn detectable(points: &[Option<Point>]) -> Value {
     };
     let even = of_days.clone().enumerate().all(near);
     if even && last.is_finite() { figure(last, LINE_DIGITS) } else { line(of_days, 1) }
+}
+
+/// How far an interval's middle lies above the effect, with its half-width: one number, the last day's, if that
+/// moves no end by more than 0.15 % of a half-width, a tenth of a pixel; on the first fifth of the days 1 %.
+fn skew(points: &[Option<Point>], of: impl Fn(&Point) -> (f64, f64)) -> Value {
+    let of_days: Vec<Option<(f64, f64)>> =
+        points.iter().map(|point| point.as_ref().map(&of)).collect();
+    let last = of_days.iter().rev().flatten().next().map(|(above, _)| *above);
+    let near = |last: f64, (day, of_day): (usize, &Option<(f64, f64)>)| {
+        let room = if day < points.len() / 5 { 0.01 } else { 0.0015 };
+        of_day.is_none_or(|(above, half)| (above - last).abs() * half < room)
+    };
+    match last.filter(|last| last.is_finite()) {
+        Some(last) if of_days.iter().enumerate().all(|day| near(last, day)) => {
+            figure(last, LINE_DIGITS)
+        }
+        _ => line(of_days.iter().map(|day| day.map(|(above, _)| above)), 1),
+    }
+}
+
+/// Steps of a smooth line's logarithms: a half-width is right to 0.025 %.
+const SMOOTH_STEPS: f64 = 2000.0;
+/// In the middle of what one letter, and two, can say.
+const ONE_LETTER: i64 = 42;
+const TWO_LETTERS: i64 = 3612;
+
+/// A line of numbers above 0 that change little from day to day; see the module.
+fn smooth(points: &[Option<Point>], of: impl Fn(&Point) -> f64) -> Value {
+    let of_days: Vec<Option<f64>> = points.iter().map(|point| point.as_ref().map(&of)).collect();
+    let Some(last) = of_days.iter().rev().flatten().next().copied().filter(|last| *last > 0.0)
+    else {
+        return line(of_days.iter().copied(), 2);
+    };
+    let last = significant(last, LINE_DIGITS + 1);
+    let letters = letters();
+    let base = letters.len() as i64;
+    let mut text = String::new();
+    let (mut after, mut second) = (0, 0);
+    for of_day in of_days.iter().rev() {
+        let straight = 2 * after - second;
+        let step = of_day.map(|own| ((own / last).ln() * SMOOTH_STEPS).round() as i64 - straight);
+        match step {
+            Some(step) if (-ONE_LETTER..ONE_LETTER).contains(&step) => {
+                text.push(letters[(step + ONE_LETTER) as usize]);
+                (after, second) = (straight + step, after);
+            }
+            Some(step) => {
+                let step = step.clamp(-TWO_LETTERS, TWO_LETTERS - 1);
+                let place = step + TWO_LETTERS;
+                text.extend([base - 1, place / base, place % base].map(|l| letters[l as usize]));
+                (after, second) = (straight + step, after);
+            }
+            None => text.extend([base - 1; 3].map(|l| letters[l as usize])),
+        }
+    }
+    json!([last, text])
 }
 
 /// A line over the days, of one or two letters each; see the module.
@@ -435,6 +569,66 @@ mod tests {
                     let read = -1.0 + 4.0 * place(pair) as f64 / 7223.0;
                     assert!((read - point).abs() < 4.0 / 7000.0, "{read} for {point}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_smooth_line_reads_back_to_a_part_in_four_thousand() {
+        let widths = [
+            Some(0.9),
+            Some(0.3),
+            None,
+            Some(0.19),
+            Some(0.11),
+            Some(1e-9),
+            Some(0.1),
+            None,
+            Some(0.098),
+        ];
+        let points = widths.map(|width| {
+            width.map(|high| Point {
+                control: 0.0,
+                treatment: 0.0,
+                effect: 0.0,
+                low: 0.0,
+                high,
+                anytime_low: 0.0,
+                anytime_high: 0.0,
+                detectable: 0.0,
+            })
+        });
+        let line = smooth(&points, |point| point.high);
+        let last = line[0].as_f64().expect("a number");
+        let text = line[1].as_str().expect("text");
+        let places: Vec<i64> = text
+            .chars()
+            .map(|c| letters().iter().position(|l| *l == c).expect("a letter") as i64)
+            .collect();
+        let (mut read, mut at, mut days) = (0, [0, 0], Vec::new());
+        while read < places.len() {
+            let mut step = Some(places[read] - 42);
+            read += 1;
+            if step == Some(42) {
+                let place = places[read] * 85 + places[read + 1];
+                read += 2;
+                step = (place != 7224).then_some(place - 3612);
+            }
+            days.push(step.map(|step| {
+                at = [2 * at[0] - at[1] + step, at[0]];
+                last * (at[0] as f64 / 2000.0).exp()
+            }));
+        }
+        days.reverse();
+        assert_eq!(days.len(), widths.len());
+        for (place, (day, width)) in days.iter().zip(widths).enumerate() {
+            match (day, width) {
+                // Before what two letters cannot say, days are as they were.
+                (Some(_), Some(_)) if place < 6 && place > 3 => {}
+                (Some(day), Some(width)) => {
+                    assert!((day / width - 1.0).abs() < 3e-4 || place < 5, "{day} for {width}");
+                }
+                (day, width) => assert!(day.is_none() && width.is_none(), "{place}"),
             }
         }
     }

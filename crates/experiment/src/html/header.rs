@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use super::escape;
+use super::{escape, rows};
 use crate::format;
+use crate::headline::{self, Headline, headlines};
 use crate::report::{Decision, Report};
 
 /// Colours and signs that report.css has for arms; more arms use them again.
@@ -21,16 +22,25 @@ pub(super) fn write(out: &mut String, report: &Report) {
         let _ = writeln!(out, "<p class=\"hypothesis\">{}</p>", escape(hypothesis));
     }
     out.push_str("<ul class=\"pills\">");
+    let progress = &report.progress;
+    let days = progress.day.zip(progress.days).map(|(day, days)| f64::from(day) / f64::from(days));
+    let users = progress.planned_users.map(|planned| progress.users as f64 / planned as f64);
+    for (done, words) in days.into_iter().chain(users).zip(headline::progress(report)) {
+        let done = (100.0 * done.min(1.0)).round();
+        let _ = write!(out, "<li class=\"progress\" style=\"--done:{done}%\">{words}</li>");
+    }
     if let Some([start, end]) = &report.period {
         let (start, end, zone) = (escape(start), escape(end), escape(&report.time_zone));
         let _ = write!(out, "<li>{start} to {end}, end not counted, {zone}</li>");
     }
-    let _ = write!(out, "<li>Unit: {}</li>", escape(report.unit));
+    if report.unit != "users" {
+        let _ = write!(out, "<li>Unit: {}</li>", escape(report.unit));
+    }
     let _ = writeln!(out, "<li class=\"how\">{}</li></ul>", how(report).join(" · "));
     out.push_str("<ul class=\"arms\">\n");
     for (index, arm) in report.arms.iter().enumerate() {
         let share = arm.share.map_or("–".into(), |share| format::percent(share, 2));
-        let role = if arm.control { " <small>control</small>" } else { "" };
+        let role = if arm.is_control_by_another_name() { " <small>control</small>" } else { "" };
         let units = if arm.units == arm.users {
             String::new()
         } else {
@@ -71,26 +81,68 @@ fn how(report: &Report) -> Vec<String> {
 }
 
 pub(super) fn verdict(out: &mut String, report: &Report) {
-    let (class, word) = match report.verdict.decision {
-        Decision::Ship => ("good", "Ship"),
-        Decision::DoNotTrust => ("bad", "Do not trust"),
-        Decision::RollBack => ("bad", "Roll back"),
-        Decision::TradeOff => ("warn", "Weigh"),
-        Decision::KeepRunning => ("open", "Keep running"),
+    let class = decision_class(report.verdict.decision);
+    let _ = write!(out, "<section id=\"verdict\" class=\"{class}\" aria-label=\"Verdict\">");
+    let lines = headlines(report);
+    let Some(first) = lines.first() else {
+        let word = headline::word(report.verdict.decision);
+        let sentence = escape(&report.verdict.sentence);
+        let _ = writeln!(
+            out,
+            "<p class=\"lead\"><strong>{word}</strong></p><p>{sentence}</p></section>"
+        );
+        return;
     };
-    let _ = write!(
+    lead(out, report, first, "lead");
+    let p = if report.inference == "bayesian" { "chance to win" } else { "p" };
+    let _ = writeln!(
         out,
-        "<section id=\"verdict\" class=\"{class}\" aria-label=\"Verdict\">\
-         <strong>{word}</strong><div>"
+        "<p>{} interval, {p} {}</p>",
+        format::coverage(report.alpha),
+        rows::p_cell(rows::Columns::of(report), first.comparison)
     );
-    if report.verdict.arms.is_empty() {
-        let _ = write!(out, "<p>{}</p>", escape(&report.verdict.sentence));
+    lines[1..].iter().for_each(|line| lead(out, report, line, "other"));
+    reasons(out, report, &lines);
+    out.push_str("</section>\n");
+}
+
+/// The decision, the arm, the primary metric and its interval.
+fn lead(out: &mut String, report: &Report, line: &Headline<'_>, class: &str) {
+    let [effect, interval] = line.effect().unwrap_or_else(|| ["–".into(), "no estimate".into()]);
+    let arm = line.verdict.arm;
+    let _ = writeln!(
+        out,
+        "<p class=\"{class} {}\"><strong>{}</strong> <span>{} {}</span> <span>{}</span> \
+         <b>{effect}</b> <span>{interval}</span></p>",
+        rows::call_class(line.comparison.call),
+        headline::word(line.verdict.decision),
+        arm_sign(arm),
+        escape(&report.arms[arm].name),
+        escape(&line.metric.name),
+    );
+}
+
+/// The sentences, in sight where the primary metric is not why.
+fn reasons(out: &mut String, report: &Report, lines: &[Headline<'_>]) {
+    let mut wanted =
+        lines.iter().filter(|line| line.verdict.sentence != line.words(report) + ".").peekable();
+    if wanted.peek().is_none() {
+        return;
     }
-    // The arm that made the decision first.
-    let (made, other): (Vec<_>, Vec<_>) =
-        report.verdict.arms.iter().partition(|arm| arm.decision == report.verdict.decision);
-    for arm in made.into_iter().chain(other) {
-        let _ = write!(out, "<p>{} {}</p>", arm_sign(arm.arm), escape(&arm.sentence));
+    let opened = if lines[0].says_why() { "" } else { " open" };
+    let _ = write!(out, "<details{opened}><summary>In words</summary>");
+    for line in wanted {
+        let arm = line.verdict.arm;
+        let _ = write!(out, "<p>{} {}</p>", arm_sign(arm), escape(&line.verdict.sentence));
     }
-    out.push_str("</div></section>\n");
+    out.push_str("</details>");
+}
+
+fn decision_class(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Ship => "good",
+        Decision::DoNotTrust | Decision::RollBack => "bad",
+        Decision::TradeOff => "warn",
+        Decision::KeepRunning => "open",
+    }
 }

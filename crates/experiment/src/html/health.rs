@@ -9,8 +9,30 @@ use crate::report::{Breakdown, Report};
 use crate::scorecard::{Level, health};
 
 pub(super) fn write(out: &mut String, report: &Report) {
-    out.push_str("<section id=\"health\" aria-label=\"Health\">\n<ul class=\"health\">\n");
-    for (level, words) in health(report) {
+    out.push_str("<section id=\"health\" aria-label=\"Health\">\n");
+    let mut lines = health(report);
+    // The sample ratio is said whatever it is, and first; what else is fine waits behind a line.
+    let ratio = lines.remove(0);
+    let (fine, look): (Vec<_>, Vec<_>) =
+        lines.into_iter().partition(|(level, _)| *level == Level::Green);
+    chips(out, std::iter::once(ratio).chain(look));
+    out.push_str("<div class=\"more\">\n");
+    if !fine.is_empty() {
+        let more = match fine.len() {
+            1 => "1 more check passed".to_owned(),
+            many => format!("{many} more checks passed"),
+        };
+        let _ = writeln!(out, "<details><summary>✓ {more}</summary>");
+        chips(out, fine.into_iter());
+        out.push_str("</details>\n");
+    }
+    counts(out, report);
+    out.push_str("</div>\n</section>\n");
+}
+
+fn chips(out: &mut String, lines: impl Iterator<Item = (Level, String)>) {
+    out.push_str("<ul class=\"health\">\n");
+    for (level, words) in lines {
         let (class, sign, word) = match level {
             Level::Green => ("good", "✓", "fine"),
             Level::Amber => ("warn", "!", "look"),
@@ -23,8 +45,6 @@ pub(super) fn write(out: &mut String, report: &Report) {
         );
     }
     out.push_str("</ul>\n");
-    counts(out, report);
-    out.push_str("</section>\n");
 }
 
 /// Observed against expected users: of all, by value of each dimension, by day.

@@ -1,8 +1,8 @@
 //! Drawings of effects as SVG: an interval on an axis, and its path over the days.
 //!
 //! # Invariants
-//! - `data-low`, `data-value`, `data-high` on `-data-reach..data-reach`, of the drawing or else of
-//!   the table, give the coordinates.
+//! - `data-ci`, its low end, value and high end, on `-data-reach..data-reach`, of the drawing or else of
+//!   the table, gives the coordinates.
 //! - The zero line is the middle, drawn by the style sheet.
 //!
 //! # Not here
@@ -43,7 +43,7 @@ pub(super) fn interval(axis: &Axis, own: bool, estimate: &Estimate, marks: Marks
     }
     let _ = write!(
         out,
-        " data-low=\"{}\" data-value=\"{}\" data-high=\"{}\">",
+        " data-ci=\"{} {} {}\">",
         drawn_short(estimate.low),
         drawn_short(estimate.value),
         drawn_short(estimate.high)
@@ -75,7 +75,7 @@ pub(super) fn axis(left: &str, right: &str) -> String {
     format!("<span class=\"ax\"><span>{left}</span><span>0</span><span>{right}</span></span>")
 }
 
-/// The effect as of each day, or of every other, about the zero line. The first fifth of the days
+/// The effect as of each day, or of every other, about the zero line, with a dot at its end. The first fifth of the days
 /// is cut off at the edges if need be: few users make large effects.
 pub(super) fn spark(points: &[Option<Point>]) -> String {
     let points = thinned(points);
@@ -114,7 +114,7 @@ pub(super) fn spark(points: &[Option<Point>]) -> String {
         (at, down) = (here, true);
     }
     let path = path.trim_end();
-    format!("<svg viewBox=\"0 0 96 28\"><path d=\"{path}\"/></svg>")
+    format!("<svg viewBox=\"0 0 96 28\"><path d=\"{path}\"/><circle cy=\"{}\"/></svg>", at.1)
 }
 
 /// At most [`MAX_SPARK_POINTS`], the last among them.

@@ -1,4 +1,4 @@
-//! What today's users can find, and how many more it takes.
+//! What today's users can find, and how many more it takes: of goals, which are what one waits for.
 
 use std::fmt::Write;
 
@@ -6,10 +6,18 @@ use super::header::arm_sign;
 use super::{escape, open};
 use crate::format;
 use crate::report::{Comparison, MetricReport, Report};
+use crate::scorecard::sections;
 
 pub(super) fn write(out: &mut String, report: &Report) {
-    let known = |metric: &MetricReport| metric.comparisons.iter().any(|c| c.detectable.is_some());
-    if !report.metrics.iter().any(known) {
+    let known = |metric: &&MetricReport| {
+        let found = metric.comparisons.iter().any(|comparison| comparison.detectable.is_some());
+        !metric.guardrail && found
+    };
+    let sections = sections(report);
+    let in_order = sections.iter().flat_map(|section| &section.metrics);
+    let goals: Vec<&MetricReport> =
+        in_order.map(|index| &report.metrics[*index]).filter(known).collect();
+    if goals.is_empty() {
         return;
     }
     open(out, "power", "Power", report.is_distrusted());
@@ -17,7 +25,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
         out,
         "<p class=\"quiet note\">The true effect that a test looking once finds four times in \
          five.</p>\n<div class=\"card split\">\n<div><div id=\"power-chart\"></div></div>\n\
-         <table class=\"plain power\"><thead><tr><th scope=\"col\" rowspan=\"2\">metric</th>\
+         <div class=\"tall\"><table class=\"plain power\"><thead><tr><th scope=\"col\" rowspan=\"2\">metric</th>\
          <th scope=\"colgroup\" colspan=\"{arms}\">found with today’s users</th>\
          <th scope=\"colgroup\" colspan=\"{arms}\">users still needed for the effect seen</th></tr>\
          <tr>",
@@ -35,7 +43,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
         let _ = write!(out, "<th scope=\"col\">{} {name}</th>", arm_sign(arm));
     }
     out.push_str("</tr></thead>\n<tbody>");
-    for metric in report.metrics.iter().filter(|metric| known(metric)) {
+    for metric in goals {
         let _ = write!(out, "<tr><th scope=\"row\">{}", escape(&metric.name));
         metric.comparisons.iter().for_each(|comparison| found(out, metric, comparison));
         for comparison in &metric.comparisons {
@@ -43,7 +51,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
         }
         out.push('\n');
     }
-    out.push_str("</tbody></table>\n</div>\n</section>\n");
+    out.push_str("</tbody></table></div>\n</div>\n</section>\n");
 }
 
 fn found(out: &mut String, metric: &MetricReport, comparison: &Comparison) {

@@ -81,14 +81,51 @@ const Page = (() => {
   ];
   const setTurned = (view, row, metric) =>
     row.forEach((comparison, i) => {
-      if (comparison[0] !== 0 && comparison[1] !== 0) return;
+      const isShort = comparison.length === 2;
+      if (!isShort && comparison[0] !== 0 && comparison[1] !== 0) return;
       const arm = i < view.b ? i : i + 1;
       const other = views.views.find(({ b, c }) => b === arm && c === view.c);
-      const of = other.m[metric] || views.views.find(({ b, c }) => b === arm && c === 1).m[metric];
-      const [relative, absolute] = of[view.b < arm ? view.b : view.b - 1];
-      if (comparison[0] === 0) comparison[0] = inverted(relative);
-      if (comparison[1] === 0) comparison[1] = mirrored(absolute);
+      const row = other.m[metric] || views.views.find(({ b, c }) => b === arm && c === 1).m[metric];
+      const of = row[view.b < arm ? view.b : view.b - 1];
+      const look = (own, at) => (own?.length === 2 ? [of[at + 4][0], ...own] : own);
+      if (isShort) comparison.splice(0, 2, 0, 0, of[2], of[3], ...comparison.map(look));
+      if (comparison[0] === 0) comparison[0] = inverted(of[0]);
+      if (comparison[1] === 0) comparison[1] = mirrored(of[1]);
     });
+  /** A comparison of the report itself in the layout of those in `views`. */
+  const planned = (comparison) => {
+    const effect = ({ value, low, high, reason }) => reason ?? [value, [value - low, high - value]];
+    const { absolute, impact, non_inferiority: margin } = comparison;
+    const end = Math.abs(absolute.high) > Math.abs(absolute.low) ? "high" : "low";
+    const times = impact && !absolute.reason ? impact[end] / absolute[end] : null;
+    const call = ["better", "worse", "inconclusive", "unavailable", "untrusted"].indexOf(comparison.call);
+    const decided = comparison[comparison.scale];
+    const look = [
+      decided.p ?? null, comparison.p_adjusted, call + (comparison.scale === "absolute" ? 8 : 0),
+      ...(margin ? [margin.holds, margin.p] : []),
+    ];
+    const ofDifference = decided !== absolute && absolute.p !== decided.p ? [absolute.p ?? null] : [];
+    return [
+      effect(comparison.relative), effect(absolute), Math.abs(times / users - 1) < 1e-5 ? 1 : times, comparison.variance_reduction, look, null,
+      ...ofDifference,
+    ];
+  };
+  const users = report.arms.reduce((sum, arm) => sum + arm.users, 0);
+  /** A comparison of `views`, with what it leaves to the report. */
+  const completed = (metric) => (comparison, i) => {
+    if (comparison.length > 5 || comparison.length === 2) return comparison;
+    const [isAny, relative, absolute, look, p] = comparison;
+    const own = planned(report.metrics[metric].comparisons[i]);
+    const pair = (mine, other) => (isAny ? [other, mine] : [mine, other]);
+    const both = (effect, width) =>
+      typeof effect === "string" ? effect : [effect[0], ...pair(effect[1], width)];
+    return [
+      both(own[0], relative), both(own[1], absolute), own[2], own[3], ...pair(own[4], look),
+      ...(p === undefined ? [] : pair(own[6], p)),
+    ];
+  };
+  views.views.forEach(({ m }) =>
+    m.forEach((row, metric) => row && (m[metric] = row.map(completed(metric)))));
   views.views.forEach((view) =>
     view.m.forEach((row, metric) => row && setTurned(view, row, metric)));
 
@@ -104,14 +141,16 @@ const Page = (() => {
   };
   const armsBeside = (baseline) => report.arms.map((_, i) => i).filter((i) => i !== baseline);
   const CALLS = ["better", "worse", "open", "none", "untrusted"];
-  const users = report.arms.reduce((sum, arm) => sum + arm.users, 0);
   /** One comparison on one scale, at one look: numbers, or the reason for having none. */
   const shown = (comparison, scale, look) => {
-    const [relative, absolute, impact, reduction, once, any] = comparison;
-    const [p, adjusted, code, holds, marginP] = (look === "any" ? any : once) ?? [null, null, 3];
+    const [relative, absolute, impact, reduction, once, any, ...ofDifference] = comparison;
+    let [p, adjusted, code, holds, marginP] = (look === "any" ? any : once) ?? [null, null, 3];
     const decidedAbsolute = code >= 8;
     const on = scale === "default" ? (decidedAbsolute ? "absolute" : "relative") : scale;
     const estimate = on === "relative" ? relative : absolute;
+    // A lift that has a test of its own says nothing of the difference's p.
+    if (on !== "relative" && ofDifference.length)
+      [p, adjusted] = [ofDifference[look === "any" ? 1 : 0], null];
     const out = { on, p, adjusted, holds, marginP, reduction, call: CALLS[code % 8] };
     const without = (why) => ({ ...out, reason: `no estimate: ${why}`, call: CALLS[3] });
     if (typeof estimate === "string") return without(estimate);
@@ -146,7 +185,7 @@ const Page = (() => {
     const tick = margin !== null && Math.abs(margin) <= reach;
     return (
       `<svg viewBox="0 0 240 24" data-reach="${short(reach)}" ` +
-      `data-low="${short(low)}" data-value="${short(value)}" data-high="${short(high)}">` +
+      `data-ci="${short(low)} ${short(value)} ${short(high)}">` +
       (tick ? `<path class="ni" d="M${x(margin)} 1v22"/>` : "") +
       `<path d="M${x(low)} ${start}H${x(high)}${end}"/>` +
       (Math.abs(value) > reach ? "" : `<circle cx="${x(value)}"/>`) +
@@ -194,7 +233,7 @@ const Page = (() => {
   const cellOf = (row, name) => row.querySelector(`.${name}`);
   const armNames = all("header .arms li").map((item) => {
     const [sign, name] = [item.querySelector("i"), item.querySelector("b")];
-    return `${sign.outerHTML} ${name.innerHTML}`;
+    return `${sign.outerHTML}\u00a0${name.innerHTML}`;
   });
   const values = bodies.map((body) => {
     const out = [];
@@ -204,11 +243,13 @@ const Page = (() => {
     return out;
   });
 
+  const setBaseline = (arm) => (scores.className = scores.className.replace(/of\d/, `of${arm % 6}`));
   const restore = () => {
     written.forEach(([cell, html]) => {
       if (!cell.querySelector("button") && cell.innerHTML !== html) cell.innerHTML = html;
     });
     writtenClass.forEach(([part, name]) => (part.className = name));
+    setBaseline(control);
   };
   const fillRow = (row, metric, it, arm, reach, metricReach, foreign) => {
     row.className = it.call;
@@ -236,9 +277,7 @@ const Page = (() => {
   const fill = ({ scale, cuped, look, baseline }) => {
     const rows = bodies.flatMap((body, place) => {
       const index = Number(body.dataset.m);
-      const comparisons = look === "planned"
-        ? report.metrics[index].comparisons.map(planned)
-        : comparisonsOf(index, baseline, Number(cuped));
+      const comparisons = comparisonsFor(index, { look, baseline, cuped });
       cellOf(body, "c").innerHTML = values[place][baseline];
       const others = armsBeside(baseline);
       return all("tr", body).map((row, i) => {
@@ -257,6 +296,7 @@ const Page = (() => {
       if (look !== "planned") cellOf(row, "p").innerHTML = pCell(metric, it);
       fillRow(row, metric, it, arm, reach, metricReach, baseline !== control);
     });
+    setBaseline(baseline);
     const head = scores.tHead;
     const titles = { default: "lift", absolute: "difference", impact: "impact" };
     cellOf(head, "scale").textContent = titles[scale];
@@ -268,28 +308,18 @@ const Page = (() => {
     if (look !== "planned") cellOf(head, "p").textContent = "p";
     cellOf(head, "c").textContent = report.arms[baseline].name;
   };
-  /** A comparison of the report itself in the layout of those in `views`. */
-  const planned = (comparison) => {
-    const effect = ({ value, low, high, reason }) => reason ?? [value, [value - low, high - value]];
-    const { absolute, impact, non_inferiority: margin } = comparison;
-    const times = impact && !absolute.reason
-      ? (impact.high - impact.low) / (absolute.high - absolute.low)
-      : null;
-    const call = ["better", "worse", "inconclusive", "unavailable", "untrusted"].indexOf(comparison.call);
-    const decided = comparison[comparison.scale];
-    const look = [
-      decided.p ?? null, comparison.p_adjusted, call + (comparison.scale === "absolute" ? 8 : 0),
-      ...(margin ? [margin.holds, margin.p] : []),
-    ];
-    return [effect(comparison.relative), effect(absolute), times, comparison.variance_reduction, look, null];
-  };
+  const comparisonsFor = (index, { look, baseline, cuped }) =>
+    (look !== "planned" && comparisonsOf(index, baseline, Number(cuped))) ||
+    report.metrics[index].comparisons.map(planned);
   const describe = ({ scale, cuped, look, baseline }) => {
     const effects = {
       default: "Relative effects",
       absolute: "Absolute differences",
       impact: "Differences times the users of all arms",
     };
-    const looks = { once: "intervals for one look", any: "intervals that hold at every look" };
+    const looks = {
+      once: "intervals and p for one look", any: "intervals and p that hold at every look",
+    };
     const words = [effects[scale]];
     if (hasCuped) words.push(cuped === "1" ? "with CUPED" : "without CUPED");
     words.push(looks[look] ?? "as planned");
@@ -355,7 +385,11 @@ const Page = (() => {
   const panelOf = (index) => {
     const metric = report.metrics[index];
     const methods = [...new Set(metric.comparisons.map((c) => c.method))];
-    const said = [...methods, ...metric.notes];
+    const total = (v) => (v >= 0 && (v >= 1000 || v % 1 === 0) ? thousands(v.toFixed(0)) : plain(v));
+    const totals = metric.values.flatMap(({ numerator, denominator }, arm) =>
+      numerator === null || denominator === null
+        ? [] : [`${report.arms[arm].name} ${total(numerator)} / ${total(denominator)}`]);
+    const said = [totals.join(", "), ...methods, ...metric.notes].filter((text) => text);
     if (metric.cap !== null) said.push(`Values are capped at ${plain(metric.cap)}.`);
     return (
       `<div class="charts" data-metric="${index}"></div>${choiceTable(index)}` +
@@ -437,6 +471,6 @@ const Page = (() => {
   byId("actions").addEventListener("click", act);
   return {
     report, views, control, armsBeside, armNames, choice, effectText, valueText, plain, percent,
-    isShare, whole, thousands, comparisonsOf, shown,
+    isShare, whole, thousands, comparisonsOf, comparisonsFor, shown,
   };
 })();

@@ -44,6 +44,15 @@ impl Columns {
         }
     }
 
+    /// `of2`: beside the third arm, whose sign stands for it where there is no room for names.
+    pub(super) fn table_class(self, report: &Report) -> String {
+        let mut class = format!("effects of{}", report.control() % ARM_SIGNS);
+        for (has, name) in [(self.arms, " many"), (self.bayesian, " belief")] {
+            class.push_str(if has { name } else { "" });
+        }
+        class
+    }
+
     pub(super) fn count(self) -> usize {
         6 + usize::from(self.arms) + usize::from(self.reduction) + usize::from(self.series)
     }
@@ -132,6 +141,13 @@ pub(super) fn write(
         if columns.series {
             let points = metric.series.get(index).map_or(&[][..], |series| &series.points);
             let _ = write!(out, "<td class=s>{}", plot::spark(points));
+            if let Some(Some(last)) = points.last() {
+                let _ = write!(
+                    out,
+                    "<small>{}</small>",
+                    format::effect(last.effect, comparison.scale, metric.is_share)
+                );
+            }
         }
         out.push('\n');
     }
@@ -204,7 +220,7 @@ fn total(value: f64) -> String {
     }
 }
 
-fn p_cell(columns: Columns, comparison: &Comparison) -> String {
+pub(super) fn p_cell(columns: Columns, comparison: &Comparison) -> String {
     let Ok(estimate) = comparison.estimate() else {
         return "–".into();
     };
@@ -243,7 +259,7 @@ fn p_cell(columns: Columns, comparison: &Comparison) -> String {
 }
 
 /// The row's class; the style sheet gives it a colour, a sign and a word.
-fn call_class(call: Call) -> &'static str {
+pub(super) fn call_class(call: Call) -> &'static str {
     match call {
         Call::Better => "better",
         Call::Worse => "worse",

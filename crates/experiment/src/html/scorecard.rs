@@ -1,4 +1,4 @@
-//! Goals and guardrails in one table on one axis, and the switches above it.
+//! All metrics in one table on one axis, and the switches above it.
 //!
 //! # Invariants
 //! - A switch stands on the page only if the report has numbers for each of its choices; it is
@@ -12,37 +12,40 @@ use std::fmt::Write;
 use super::rows::{self, Columns};
 use super::{escape, open, plot};
 use crate::definition::Direction;
-use crate::report::{MetricReport, Report};
+use crate::report::{Comparison, MetricReport, Report, Scale};
+use crate::scorecard::sections;
 
 /// More notes than these wait behind a line that counts them.
 const MAX_OPEN_NOTES: usize = 3;
 
+/// Fewer metrics than these are found by looking.
+const MIN_METRICS_TO_FIND: usize = 10;
+
 pub(super) fn write(out: &mut String, report: &Report) {
     open(out, "scorecard", "Scorecard", report.is_distrusted());
     switches(out, report);
+    if report.metrics.len() >= MIN_METRICS_TO_FIND {
+        find(out, report);
+    }
     let columns = Columns::of(report);
     let axis = rows::shared_axis(report.metrics.iter());
-    let many = if columns.arms { " class=\"effects many\"" } else { " class=\"effects\"" };
+    let class = columns.table_class(report);
     let _ = writeln!(
         out,
-        "<div class=\"card\">\n<table{many} id=\"scores\" data-reach=\"{}\">",
+        "<div class=\"card\">\n<table class=\"{class}\" id=\"scores\" data-reach=\"{}\">",
         plot::short(axis.reach)
     );
     out.push_str("<caption class=\"hidden\">Effects on goals and guardrails</caption>\n");
     rows::head(out, report, columns, "metric", &axis);
-    for (title, guardrail) in [("Goals", false), ("Guardrails", true)] {
-        let chosen = report.metrics.iter().enumerate().filter(|(_, m)| m.guardrail == guardrail);
-        let mut chosen = chosen.peekable();
-        if chosen.peek().is_none() {
-            continue;
-        }
+    for section in sections(report) {
         let _ = writeln!(
             out,
-            "<tbody class=\"group\"><tr><th scope=\"rowgroup\" colspan=\"{}\">{title}</th></tr>\
-             </tbody>",
-            columns.count()
+            "<tbody class=\"group\"><tr><th scope=\"rowgroup\" colspan=\"{}\">{}</th></tr></tbody>",
+            columns.count(),
+            escape(&section.title())
         );
-        for (index, metric) in chosen {
+        for index in section.metrics {
+            let metric = &report.metrics[index];
             let _ = write!(out, "<tbody data-m=\"{index}\">");
             rows::write(out, report, columns, metric, &label(metric), &axis, None);
             out.push_str("</tbody>\n");
@@ -52,6 +55,19 @@ pub(super) fn write(out: &mut String, report: &Report) {
     keys(out, report);
     notes(out, report);
     out.push_str("</section>\n");
+}
+
+/// The script shows and serves it.
+fn find(out: &mut String, report: &Report) {
+    let _ = writeln!(
+        out,
+        "<div id=\"find\" role=\"search\" hidden><input type=\"search\" aria-label=\"Find metrics\" \
+         placeholder=\"Find among {} metrics\"> <label>Order <select><option value=\"\">as defined\
+         <option value=\"name\">by name<option value=\"best\">best lift first<option value=\"worst\">\
+         worst lift first<option value=\"p\">smallest p first</select></label> <label><input \
+         type=\"checkbox\"> only what changed</label> <span class=\"quiet\" role=\"status\"></span></div>",
+        report.metrics.len()
+    );
 }
 
 /// The name, and what is wished for.
@@ -69,6 +85,7 @@ fn keys(out: &mut String, report: &Report) {
     out.push_str(
         "<p class=\"quiet note keys\"><span><b>▲ better, ▼ worse</b> in the desired direction</span>",
     );
+    let _ = write!(out, "<span>{}</span>", tested(report));
     let name = crate::format::correction_name(report);
     if !name.is_empty() {
         let _ = write!(out, "<span><b>adj.</b> p corrected by {name}</span>");
@@ -80,6 +97,22 @@ fn keys(out: &mut String, report: &Report) {
         out.push_str("<span><b>variance</b> removed by CUPED or strata</span>");
     }
     out.push_str("</p>\n");
+}
+
+/// What p is the chance of.
+fn tested(report: &Report) -> &'static str {
+    let by_the_lift = |comparison: &Comparison| match (comparison.relative, comparison.absolute) {
+        (Ok(lift), Ok(difference)) => comparison.scale == Scale::Relative && lift.p != difference.p,
+        _ => false,
+    };
+    if report.inference == "bayesian" {
+        return "<b>chance to win</b> that the arm is better, <b>risk</b> what choosing it loses on average";
+    }
+    if report.metrics.iter().flat_map(|metric| &metric.comparisons).any(by_the_lift) {
+        return "<b>p</b> two-sided, tests that the lift is 0; beside absolute effects, that the \
+                difference is 0";
+    }
+    "<b>p</b> two-sided, tests that the difference from the control, and so the lift, is 0"
 }
 
 fn notes(out: &mut String, report: &Report) {
@@ -138,7 +171,7 @@ fn switches(out: &mut String, report: &Report) {
             .collect();
         let arms: Vec<(&str, String)> =
             arms.iter().map(|(index, name)| (index.as_str(), name.clone())).collect();
-        group(out, "baseline", "Compared with", &arms, &control.to_string());
+        group(out, "baseline", "Baseline", &arms, &control.to_string());
     }
     out.push_str("<p id=\"state\" class=\"quiet\" role=\"status\"></p></form>\n");
 }

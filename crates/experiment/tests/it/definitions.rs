@@ -204,7 +204,7 @@ fn watching_needs_a_plan() {
     let line = "time_zone = \"Europe/Berlin\"";
     refused(line, "inference = \"anytime\"", &["`planned_users`", "100000"]);
     refused(line, "inference = \"bayes\"", &["free.toml:5", "fixed, anytime"]);
-    refused(line, "planned_users = 5", &["free.toml:5", "anytime"]);
+    refused(line, "planned_users = 1", &["free.toml:5", "2 or more"]);
 }
 
 #[test]
@@ -248,6 +248,63 @@ fn metric_refused(metric: &str, parts: &[&str]) {
     for part in parts {
         assert!(error.contains(part), "{metric}: {error:?} lacks {part:?}");
     }
+}
+
+fn of_metrics(text: &str) -> Result<Experiment, String> {
+    Experiment::parse(&format!("{HEAD}{text}"), "e.toml").map_err(|error| error.to_string())
+}
+
+fn of_metrics_refused(text: &str, parts: &[&str]) {
+    let error = of_metrics(text).expect_err(text);
+    parts.iter().for_each(|part| assert!(error.contains(part), "{error:?} lacks {part:?}"));
+}
+
+#[test]
+fn the_first_goal_is_primary_unless_roles_say_otherwise() {
+    let metric = |name: &str, keys: &str| {
+        format!("[[metric]]\nname = \"{name}\"\ntype = \"count\"\ntable = \"events\"\n{keys}\n")
+    };
+    let roles = |metrics: &[(&str, &str)]| -> String {
+        let text: Vec<String> = metrics.iter().map(|(name, keys)| metric(name, keys)).collect();
+        let read = of_metrics(&text.concat()).expect("right").metrics;
+        let role = |metric: &uplake_experiment::definition::Metric| match (
+            metric.primary,
+            metric.guardrail,
+        ) {
+            (true, false) => 'p',
+            (false, false) => 's',
+            (false, true) => 'g',
+            (true, true) => '?',
+        };
+        read.iter().map(role).collect()
+    };
+    let guardrail = "guardrail = true";
+    assert_eq!(roles(&[("a", guardrail), ("b", ""), ("c", "")]), "gps");
+    assert_eq!(roles(&[("a", ""), ("b", "role = \"primary\""), ("c", "")]), "sps");
+    assert_eq!(roles(&[("a", "role = \"secondary\""), ("b", "")]), "ps");
+    assert_eq!(roles(&[("a", "role = \"guardrail\"\nmargin = 0.1"), ("b", "")]), "gp");
+    assert_eq!(roles(&[("a", "role = \"guardrail\"\nguardrail = true")]), "g");
+    assert_eq!(roles(&[("a", "role = \"primary\"\nguardrail = false"), ("b", "")]), "ps");
+    of_metrics_refused(
+        &metric("a", "role = \"main\""),
+        &["e.toml:17", "primary, secondary, guardrail"],
+    );
+    let both = metric("a", "role = \"primary\"\nguardrail = true");
+    of_metrics_refused(&both, &["e.toml:18", "`guardrail` is true", "one of the two"]);
+    let margin = metric("a", "role = \"secondary\"\nmargin = 0.1");
+    of_metrics_refused(&margin, &["e.toml:18", "guardrail = true"]);
+}
+
+#[test]
+fn a_funnel_that_is_primary_is_so_by_its_last_step() {
+    let funnel = "[[metric]]\nname = \"f\"\ntype = \"funnel\"\ntable = \"events\"\nrole = \"primary\"\n\
+                  group = \"buying\"\nsteps = [{ name = \"a\", where = \"x\" }, { name = \"b\", where = \"y\" }]\n";
+    let metrics = of_metrics(funnel).expect("right").metrics;
+    let found: Vec<(&str, bool)> = metrics.iter().map(|m| (m.name.as_str(), m.primary)).collect();
+    assert_eq!(found, [("f: a", false), ("f: b", true)]);
+    assert!(metrics.iter().all(|metric| metric.group.as_deref() == Some("buying")));
+    let empty = funnel.replace("\"buying\"", "\" \"");
+    of_metrics_refused(&empty, &["e.toml:18", "`group` is empty"]);
 }
 
 /// Top-level keys before the rest, so that they are on line 2.
@@ -485,10 +542,12 @@ fn inference_and_its_keys_belong_together() {
     top_refused(&format!("{sequential}\nlooks = 101"), &["e.toml:4", "from 1 to 100"]);
     top_refused("looks = 5", &["e.toml:2", "with inference = group_sequential"]);
     top_refused("prior = { deviation = 1 }", &["e.toml:2", "with inference = bayesian"]);
-    top_refused(
-        &format!("{bayesian}\nplanned_users = 10"),
-        &["e.toml:3", "anytime or group_sequential"],
-    );
+    // Whoever looks once has planned how many users, too; it says how far the experiment is.
+    for inference in [bayesian, "inference = \"fixed\""] {
+        let planned = top(&format!("{inference}\nplanned_users = 10")).expect("right");
+        assert_eq!(planned.planned_users, Some(10));
+    }
+    assert_eq!(top(bayesian).expect("right").planned_users, None);
     top_refused(&format!("{bayesian}\nprior = {{ mean = 0 }}"), &["e.toml:3", "deviation = 0.1"]);
     top_refused(&format!("{bayesian}\nprior = {{ deviation = 0 }}"), &["e.toml:3", "above 0"]);
     top_refused(&format!("{bayesian}\nprior = {{ width = 1 }}"), &["allowed: mean, deviation"]);

@@ -4,10 +4,10 @@
 #[path = "../../examples/report/made_up.rs"]
 mod made_up;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use uplake_experiment::Report;
 use uplake_experiment::digest::sha256;
-use uplake_experiment::report::{Comparison, Decision, Scale};
+use uplake_experiment::report::{Call, Comparison, Decision, Scale};
 
 const USERS_PER_DAY: usize = 200;
 
@@ -21,6 +21,16 @@ fn attributes(html: &str, name: &str) -> Vec<f64> {
     html.split(&opening)
         .skip(1)
         .map(|rest| rest.split('"').next().expect("a closing quote").parse().expect("a number"))
+        .collect()
+}
+
+/// Low end, value and high end that each drawing claims.
+fn claims(html: &str) -> Vec<[f64; 3]> {
+    let numbers = |text: &str| text.split(' ').map(|n| n.parse().expect("a number")).collect();
+    html.split(" data-ci=\"")
+        .skip(1)
+        .map(|rest| numbers(rest.split('"').next().expect("a closing quote")))
+        .map(|numbers: Vec<f64>| numbers.try_into().expect("three"))
         .collect()
 }
 
@@ -51,12 +61,11 @@ fn page_draws_each_interval_where_it_says() {
             let read = |x: f64| ((x - 6.0) / 228.0 * 2.0 - 1.0) * reach;
             let line = between(drawing, "<path d=\"M", "\"");
             let ends = [leading(line), leading(line.split_once('H').expect("an end").1)];
-            let claims = [attributes(drawing, "data-low")[0], attributes(drawing, "data-high")[0]];
-            for (drawn, claimed) in ends.into_iter().zip(claims) {
+            let [low, value, high] = claims(drawing)[0];
+            for (drawn, claimed) in ends.into_iter().zip([low, high]) {
                 let claimed = claimed.clamp(-reach, reach);
                 assert!((read(drawn) - claimed).abs() < reach * 1e-3, "{drawn} for {claimed}");
             }
-            let value = attributes(drawing, "data-value")[0];
             match attributes(drawing, "cx").first() {
                 Some(drawn) => assert!((read(*drawn) - value).abs() < reach * 1e-3),
                 None => assert!(value.abs() > reach, "{value} is not drawn on {reach}"),
@@ -67,7 +76,7 @@ fn page_draws_each_interval_where_it_says() {
     // Nine metrics, two arms, for everyone, and in the breakdown for everyone and four countries.
     assert_eq!(plots, 9 * 2 * (1 + 1 + 4));
     let lift = report.metrics[0].comparisons[0].relative.expect("an estimate");
-    let drawn = attributes(&html, "data-low")[0];
+    let [drawn, ..] = claims(&html)[0];
     assert!((drawn / lift.low - 1.0).abs() < 1e-3, "{drawn} for {}", lift.low);
 }
 
@@ -85,7 +94,7 @@ fn page_marks_margins_and_the_effect_on_everyone() {
     let by_country = between(&html, "<section id=\"breakdown\"", "</section>");
     let table = between(by_country, "<table class=\"effects", "</table>");
     let reach = attributes(table, "data-reach")[0];
-    let everyone = attributes(table, "data-value")[0];
+    let [_, everyone, _] = claims(table)[0];
     let line = leading(between(table, "class=\"all\" d=\"M", "\""));
     assert!((((line - 6.0) / 228.0 * 2.0 - 1.0) * reach - everyone).abs() < reach * 1e-3);
 }
@@ -223,7 +232,7 @@ fn page_carries_every_alternative() {
     let data: Value =
         serde_json::from_str(between(&html, "id=\"views\">", "</script>")).expect("JSON");
     let views = data["views"].as_array().expect("views");
-    let (mut compared, mut turned, mut inverted) = (0, 0, 0);
+    let (mut compared, mut beside, mut turned, mut inverted) = (0, 0, 0, 0);
     for own in &report.alternatives {
         let of = |cuped: bool| {
             views.iter().find(|view| {
@@ -235,6 +244,37 @@ fn page_carries_every_alternative() {
             let view = if view.is_array() { view } else { &of(true).expect("a view")["m"][metric] };
             for (read, own_comparison) in view.as_array().expect("a list").iter().zip(comparisons) {
                 let look = if own.anytime { 2 } else { 1 };
+                compared += 1;
+                // The report's own look is said once, and this is the other beside it.
+                let parts = read.as_array().expect("a list").len();
+                if parts == 2 {
+                    turned += 1;
+                    inverted += 1;
+                    let look = read[look - 1].as_array().expect("a look");
+                    let call = look[look.len() - 1].as_u64().expect("a call") % 8;
+                    let calls = [Call::Better, Call::Worse, Call::Inconclusive, Call::Unavailable];
+                    assert_eq!(calls[call as usize], own_comparison.call);
+                    continue;
+                }
+                if parts < 6 {
+                    let place = own_comparison.arm - 1;
+                    if own.anytime {
+                        beside += 1;
+                        let of = |scale: usize| json!([0, 0, read[scale]]);
+                        for (scale, place) in [(Scale::Relative, 1), (Scale::Absolute, 2)] {
+                            let mut effect = of(place);
+                            let found = match scale {
+                                Scale::Relative => own_comparison.relative,
+                                Scale::Absolute => own_comparison.absolute,
+                            };
+                            effect[0] = found.map_or(json!(null), |found| json!(found.value));
+                            assert_effect(&effect, look, own_comparison, scale);
+                        }
+                    } else {
+                        assert_eq!(report.metrics[metric].comparisons[place], *own_comparison);
+                    }
+                    continue;
+                }
                 if read[0] == 0 {
                     inverted += 1;
                 } else {
@@ -252,12 +292,13 @@ fn page_carries_every_alternative() {
                     (shown, p) => shown.is_none() && p.is_none(),
                 };
                 assert!(alike, "{shown:?} for {p:?}");
-                compared += 1;
             }
         }
     }
     // Three baselines, CUPED or not, once or any time, nine metrics, two arms.
     assert_eq!(compared, 3 * 2 * 2 * 9 * 2);
+    // The report itself has all metrics with CUPED for one look, and those without CUPED are the same.
+    assert!(beside >= 9 * 2, "{beside}");
     // Of six ordered pairs of arms three are the others turned round; the browser reads those.
     assert_eq!(turned, compared / 2);
     // Lifts likewise, but for those with CUPED.
@@ -310,6 +351,183 @@ fn funnel_bars_are_shares_of_all_exposed() {
     assert_eq!((own.len(), shares.len()), (9, 9));
     for ((own, share), width) in own.iter().zip(&shares).zip(bars) {
         assert!((own - share).abs() < 1e-6 && (100.0 * own - width).abs() < 0.01, "{own} {width}");
+    }
+}
+
+#[test]
+fn page_leads_with_the_decision_and_the_primary_metric() {
+    let mut report = rich();
+    let html = report.to_html();
+    let [health, verdict] = ["<section id=\"health\"", "<section id=\"verdict\""]
+        .map(|block| html.find(block).expect("there"));
+    assert!(verdict < health);
+    let lead = |html: &str| -> String {
+        let lead =
+            between(html, "<p class=\"lead", "</p>").split_once('>').expect("a tag").1.to_owned();
+        let parts =
+            lead.split('<').filter_map(|part| Some(part.split_once('>').map_or(part, |p| p.1)));
+        parts.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(report.metrics[report.primary].name, "conversion");
+    let best = &report.metrics[0].comparisons[1];
+    let lift = best.relative.expect("an estimate");
+    let percent = |v: f64| {
+        let digits = if v.abs() < 0.1 { 2 } else { 1 };
+        format!("{}{:.digits$} %", if v < 0.0 { "−" } else { "+" }, 100.0 * v.abs())
+    };
+    let words = lead(&html);
+    let figures = [lift.value, lift.low, lift.high].map(percent);
+    let expected =
+        format!("always free conversion {} [{}, {}]", figures[0], figures[1], figures[2]);
+    assert!(words.ends_with(&expected), "{words} for {expected}");
+    let text = report.to_text(100, false);
+    let line = text.lines().nth(1).expect("a second line");
+    assert!(line.contains(&format!("always free: conversion {} [", figures[0])), "{line}");
+    report.primary = 1;
+    assert!(lead(&report.to_html()).contains("revenue per visitor"));
+}
+
+#[test]
+fn sections_follow_roles_and_groups() {
+    let with = |name: &str, keys: &str, text: &str| {
+        let metric = format!("name = \"{name}\"\n");
+        text.replacen(&metric, &format!("{metric}{keys}\n"), 1)
+    };
+    let text =
+        with("revenue per visitor", "role = \"primary\"\ngroup = \"money\"", made_up::DEFINITION);
+    let text = with("orders per visitor", "group = \"money\"", &text);
+    let text = with("checkout", "group = \"funnel <b>\"", &text);
+    let report = made_up::report(&text, 50).expect("right");
+    let html = report.to_html();
+    let scores = between(&html, "id=\"scores\"", "</table>");
+    let mut found = Vec::new();
+    for part in scores.split("<tbody").skip(1) {
+        match part.split_once("data-m=\"") {
+            Some((_, rest)) => found.push(report.metrics[leading(rest) as usize].name.clone()),
+            None => found.push(format!(
+                "# {}",
+                between(part, "\">", "</th>").rsplit('>').next().expect("a title")
+            )),
+        }
+    }
+    let expected = [
+        "# Primary metric",
+        "revenue per visitor",
+        "# Secondary metrics",
+        "conversion",
+        "# Secondary metrics: money",
+        "orders per visitor",
+        "# Secondary metrics: funnel &lt;b&gt;",
+        "checkout: cart",
+        "checkout: address",
+        "checkout: payment",
+        "# Guardrails",
+        "refund ratio",
+        "visits per visitor",
+        "page errors",
+    ];
+    assert_eq!(found, expected);
+    let text = report.to_text(100, false);
+    let titles: Vec<usize> = expected
+        .iter()
+        .filter_map(|line| line.strip_prefix("# "))
+        .map(|title| format!("\n{}\n", title.replace("&lt;", "<").replace("&gt;", ">")))
+        .map(|title| text.find(&title).unwrap_or_else(|| panic!("no {title}")))
+        .collect();
+    assert!(titles.is_sorted(), "{titles:?}");
+    let json: Value = serde_json::from_str(&report.to_json()).expect("JSON");
+    assert_eq!(json["primary"], 1);
+    assert_eq!(json["metrics"][1]["role"], "primary");
+    assert_eq!(json["metrics"][2]["role"], "secondary");
+    assert_eq!(json["metrics"][2]["group"], "money");
+    assert_eq!(json["metrics"][6]["role"], "guardrail");
+    assert_eq!(json["metrics"][6]["group"], Value::Null);
+}
+
+#[test]
+fn progress_counts_days_with_data_and_planned_users() {
+    let text = format!("planned_users = 12345\n{}", made_up::DEFINITION);
+    let report = made_up::report(&text, 100).expect("right");
+    let users: u64 = report.arms.iter().map(|arm| arm.users).sum();
+    let json: Value = serde_json::from_str(&report.to_json()).expect("JSON");
+    assert_eq!(
+        json["progress"],
+        json!({ "day": 28, "days": 28, "users": users, "planned_users": 12345 })
+    );
+    // The data end as before; the plan goes on.
+    let longer = made_up::report(&text.replace("2026-11-02", "2026-11-09T06:00:00"), 100);
+    let longer = longer.expect("right");
+    let share = (100.0 * users as f64 / 12345.0).round();
+    let words = format!("day 28 of 36, {share} % of 12,345 planned users");
+    let [day, planned] = [&words[..12], &words[14..]];
+    assert!(longer.to_text(100, false).contains(&format!("\nD{}\n", &words[1..])));
+    let html = longer.to_html();
+    let pills = between(&html, "<ul class=\"pills\">", "</ul>");
+    assert!(pills.contains(&format!("style=\"--done:78%\">{day}</li>")), "{pills}");
+    assert!(pills.contains(&format!("style=\"--done:{share}%\">{planned}</li>")), "{pills}");
+    let never = text.replace("start = \"2026-10-05\"\nend = \"2026-11-02\"\n", "");
+    let never = made_up::report(&never, 100).expect("right").progress;
+    assert_eq!((never.day, never.days, never.planned_users), (None, None, Some(12345)));
+}
+
+#[test]
+fn the_control_is_not_called_so_twice() {
+    let arms = |text: &str| {
+        let report = made_up::report(text, 50).expect("right");
+        let html = report.to_html();
+        let arms = between(&html, "<ul class=\"arms\">", "</ul>").to_owned();
+        let text = report.to_text(100, false);
+        [arms.matches("control").count(), text.matches("control)").count()]
+    };
+    assert_eq!(arms(made_up::DEFINITION), [1, 0]);
+    assert_eq!(arms(&made_up::DEFINITION.replace("name = \"control\"", "name = \"paid\"")), [1, 1]);
+}
+
+#[test]
+fn power_is_of_goals_and_many_metrics_wait_behind_lines() {
+    let report =
+        made_up::report(&format!("{}\n[[dimension]]\nname = \"country\"\n", made_up::many(22)), 60);
+    let report = report.expect("right");
+    let html = report.to_html();
+    let power = between(&html, "<table class=\"plain power\">", "</table>");
+    for metric in &report.metrics {
+        assert_eq!(power.contains(&metric.name), !metric.guardrail, "{}", metric.name);
+    }
+    assert!(html.contains("<div id=\"find\"") && !rich().to_html().contains("<div id=\"find\""));
+    let by = between(&html, "<section id=\"breakdown\"", "</section>");
+    let first = by.find(&format!("data-m=\"{}\" open", report.primary)).expect("in sight");
+    let more = by.find("more metrics by country").expect("a line for the rest");
+    assert!(first < more);
+    assert_eq!(by.matches(" data-m=\"").count(), 22);
+}
+
+/// Where the delta method tests lifts, absolute effects have another p.
+#[test]
+fn page_has_the_p_of_the_difference_where_lifts_have_their_own() {
+    for (line, own) in [("lift = \"delta\"", true), ("", false)] {
+        let text = format!("{line}\n{}", made_up::DEFINITION);
+        let report = made_up::report(&text, 100).expect("right");
+        let html = report.to_html();
+        assert_eq!(html.contains("tests that the lift is 0"), own);
+        assert_eq!(html.contains("tests that the difference from the control, and so"), !own);
+        let data: Value =
+            serde_json::from_str(between(&html, "id=\"views\">", "</script>")).expect("JSON");
+        // Without CUPED the report has no numbers of its own.
+        let view = &data["views"][1];
+        assert_eq!((&view["b"], &view["c"]), (&json!(0), &json!(0)));
+        let revenue = view["m"][1][1].as_array().expect("a comparison");
+        assert_eq!(revenue.len(), if own { 8 } else { 6 });
+        if own {
+            let find = |alternative: &&uplake_experiment::report::Alternative| {
+                (alternative.baseline, alternative.cuped, alternative.anytime) == (0, false, false)
+            };
+            let alternative = report.alternatives.iter().find(find).expect("there");
+            let comparison = &alternative.comparisons[1][1];
+            let [difference, lift] =
+                [comparison.absolute, comparison.relative].map(|found| found.expect("one").p);
+            let shown = revenue[6].as_f64().expect("a number");
+            assert!((shown / difference - 1.0).abs() < 6e-3 && difference != lift);
+        }
     }
 }
 

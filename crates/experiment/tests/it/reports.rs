@@ -404,7 +404,8 @@ fn json_is_one_documented_schema_with_the_same_bytes_each_time() {
 fn a_red_sample_ratio_greys_every_table() {
     let report = report_on(groups(50_000, 0.10, 10.0, 0.1), groups(52_000, 0.12, 10.0, 0.1));
     let text = report.to_text(100, false);
-    assert!(text.contains("Goals (not to be trusted)"));
+    assert!(text.contains("Primary metric (not to be trusted)"));
+    assert_eq!(text.lines().nth(1), Some("Do not trust"), "{text}");
     assert!(text.contains("✗ Sample ratio mismatch") && text.contains("50,000 of 51,000"));
     assert!(!text.contains('▲') && !text.contains('▼'));
 }
