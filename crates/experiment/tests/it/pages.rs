@@ -364,8 +364,7 @@ fn page_leads_with_the_decision_and_the_primary_metric() {
     let lead = |html: &str| -> String {
         let lead =
             between(html, "<p class=\"lead", "</p>").split_once('>').expect("a tag").1.to_owned();
-        let parts =
-            lead.split('<').filter_map(|part| Some(part.split_once('>').map_or(part, |p| p.1)));
+        let parts = lead.split('<').map(|part| part.split_once('>').map_or(part, |p| p.1));
         parts.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
     };
     assert_eq!(report.metrics[report.primary].name, "conversion");
