@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use futures::TryStreamExt;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{ObjectMeta, ObjectStore, PutMode};
 
 use crate::error::{Result, TableError};
 use crate::lake::{Lake, check_name};
