@@ -144,7 +144,7 @@ def an_empty_catalogue_says_how_it_is_filled(lake, folder):
     assert lake.run("metric", "list", "--format", "json").out == "[]\n"
     lake.refused("metric", "show", "x", says=["no metric `x`", "uplake metric set"])
     path = _definition(folder, "e", '[[metric]]\nuse = "revenue"\n')
-    lake.refused("report", path, says=["e.toml:16", "`revenue`", "uplake metric set"])
+    lake.refused("report", path, says=["e.toml:17", "`revenue`", "uplake metric set"])
     assert not (lake.path / "_uplake").exists(), "reading makes nothing"
 
 
@@ -246,8 +246,8 @@ def metrics_twice_or_not_there_are_refused(lake, folder):
     for use, says in [('"revenu"', "did you mean `revenue`?"), ('"revenue@2"', "not there yet"),
                       ('"../x"', "no metric of the catalogue"), ("1", "text in quotes")]:
         path = _definition(folder, "e", f"[[metric]]\nuse = {use}\n")
-        lake.refused("report", path, says=["e.toml:16", says])
-        lake.refused("experiments", "set", path, says=["e.toml:16", says])
+        lake.refused("report", path, says=["e.toml:17", says])
+        lake.refused("experiments", "set", path, says=["e.toml:17", says])
     assert not (lake.path / "_uplake" / "experiments").exists()
 
 
@@ -423,10 +423,15 @@ def definitions_are_put_into_the_lake_and_shown(lake, folder):
 
 def saving_at_once_loses_nothing(lake, folder):
     _shop(lake, folder, {"e": 0.1})
-    lake.run("experiments", "set", _definition(folder, "e", BUYING))
-    started = [lake.start("report", "e", "--save") for _ in range(6)]
-    for process in started:
-        assert process.wait(timeout=support.TIMEOUT_SECONDS) == 0
+    text = HEAD.replace("NAME", "e") + BUYING
+    files = [_file(folder, f"e{n}.toml", f'hypothesis = "{n}"\n{text}') for n in range(6)]
+    started = [lake.start("report", path, "--save") for path in files]
+    for number, process in enumerate(started):
+        _, err = process.communicate(timeout=support.TIMEOUT_SECONDS)
+        assert process.returncode == 0, err
+        result = int(err.decode().split("saved e as result ")[1])
+        saved = json.loads(_stored(lake, "results")[f"e/{result:08}.json"])
+        assert saved["hypothesis"] == str(number)
     assert set(_stored(lake, "results")) == {f"e/{n:08}.json" for n in range(1, 7)}
 
 
