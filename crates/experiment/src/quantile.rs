@@ -15,6 +15,17 @@ use crate::moments::Moments;
 /// Half the width, in standard errors, of the band that measures the density at the quantile.
 const BAND_ALPHA: f64 = 0.05;
 
+/// What an error is made of, besides the distance of the values at the ends of the band.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// The distance of their ranks; and Student's t has as many degrees of freedom, because a distance of values
+    /// that lie so few ranks apart is not known better.
+    OfRanks,
+    /// Twice 1.96 standard errors, as in gbstats, though ranks are whole, and degrees of freedom of all values:
+    /// of 36 users an arm 3.3 and 3.1 % of A/A tests of the median are called up and down.
+    Planned,
+}
+
 /// One-based ranks, among `values` sorted values, of a quantile and of the band around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ranks {
@@ -72,13 +83,21 @@ pub struct Band {
 
 /// The arm's figure for a quantile over one value per user.
 ///
+/// # Source
+/// The density by the quotient of a difference of values by that of their ranks: Siddiqui, "Distribution of
+/// quantiles in samples from a bivariate population", J. Res. NBS 64B, 1960.
+///
 /// # Errors
 /// [`StatsError::OutOfRange`] for a level out of range, or a band of no width or beyond the values, which
 /// leaves no inference: the values are too few or too coarse.
-pub fn of_users(values: u64, level: f64, band: &Band) -> Result<ArmFigure, StatsError> {
-    check_band(values, level)?;
-    let error = independent_error(band)?;
-    Ok(figure(values, band.quantile, error * error))
+pub fn of_users(
+    values: u64,
+    level: f64,
+    band: &Band,
+    width: Width,
+) -> Result<ArmFigure, StatsError> {
+    let (error, freedom) = independent_error(values, level, band, width)?;
+    Ok(figure(freedom, band.quantile, error * error))
 }
 
 /// The arm's figure for a quantile over events, where a user has any number of them.
@@ -90,28 +109,47 @@ pub fn of_events(
     events: u64,
     level: f64,
     band: &Band,
+    width: Width,
     clusters: &Moments,
 ) -> Result<ArmFigure, StatsError> {
-    check_band(events, level)?;
-    let error = independent_error(band)?;
+    let (error, freedom) = independent_error(events, level, band, width)?;
     let share = ArmFigure::ratio(clusters, 0, 1);
     let clustered = share.variance / share.users as f64;
     // gbstats divides by n - 1 here; so do we.
     let independent = level * (1.0 - level) / (events as f64 - 1.0);
-    Ok(figure(events, band.quantile, error * error * clustered / independent))
+    let freedom = match width {
+        Width::OfRanks => freedom.min(share.users.saturating_sub(1)),
+        Width::Planned => freedom,
+    };
+    Ok(figure(freedom, band.quantile, error * error * clustered / independent))
 }
 
-fn independent_error(band: &Band) -> Result<f64, StatsError> {
-    let width = band.high - band.low;
-    if width > 0.0 && width.is_finite() {
-        Ok(width / (2.0 * normal_isf(BAND_ALPHA / 2.0)))
-    } else {
-        Err(StatsError::OutOfRange("the band around the quantile"))
+/// The error of independent values, and its degrees of freedom.
+fn independent_error(
+    values: u64,
+    level: f64,
+    band: &Band,
+    width: Width,
+) -> Result<(f64, u64), StatsError> {
+    check_band(values, level)?;
+    let apart = band.high - band.low;
+    if !(apart > 0.0 && apart.is_finite()) {
+        return Err(StatsError::OutOfRange("the band around the quantile"));
     }
+    Ok(match width {
+        Width::OfRanks => {
+            let ranks = ranks(values, level)?;
+            let ranks_apart = ranks.high - ranks.low;
+            let error_in_ranks = (values as f64 * level * (1.0 - level)).sqrt();
+            (apart / ranks_apart as f64 * error_in_ranks, ranks_apart)
+        }
+        Width::Planned => (apart / (2.0 * normal_isf(BAND_ALPHA / 2.0)), values - 1),
+    })
 }
 
-fn figure(values: u64, quantile: f64, squared_error: f64) -> ArmFigure {
-    ArmFigure::plain(values, quantile, squared_error * values as f64)
+fn figure(freedom: u64, quantile: f64, squared_error: f64) -> ArmFigure {
+    let users = freedom + 1;
+    ArmFigure::plain(users, quantile, squared_error * users as f64)
 }
 
 #[cfg(test)]

@@ -327,7 +327,7 @@ class Report:
         values, clusters = slice_.quantile_values(matrix, arm)
         if values is None or not values:
             raise Unavailable("no_quantile")
-        return st.quantile_figure(values, metric["level"], clusters)
+        return st.quantile_figure(values, metric["level"], clusters, self.growthbook)
 
     def figures(self, matrix, slice_, arm):
         pair = [self.plain_figure(matrix, slice_, a) for a in (self.control, arm)]

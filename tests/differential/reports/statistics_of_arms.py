@@ -525,26 +525,32 @@ def band_of(values, level):
     """The quantile and the values 1.96 standard errors of its rank below and above it."""
     width = z_of(0.05) * math.sqrt(level * (1 - level) / len(values))
     ranks = [rank(len(values), share) for share in (level - width, level, level + width)]
-    return [values[r - 1] for r in ranks], level - width > 0 and level + width < 1
+    inside = level - width > 0 and level + width < 1
+    return [values[r - 1] for r in ranks], inside, ranks[2] - ranks[0]
 
 
-def quantile_figure(values, level, clusters):
+def quantile_figure(values, level, clusters, growthbook=False):
     """Of sorted values. `clusters`: of rows, per user (values at or below the quantile, values)."""
-    (low, middle, high), inside = band_of(values, level)
+    (low, middle, high), inside, apart = band_of(values, level)
     if not all(map(math.isfinite, (low, middle, high))):
         raise Unavailable("not_finite")
     if high <= low:
         raise Unavailable("zero_variance")
     if not inside:
         raise Unavailable("out_of_range")
-    squared = ((high - low) / (2 * z_of(0.05))) ** 2
+    errors_apart, freedom = apart / math.sqrt(len(values) * level * (1 - level)), apart
+    if growthbook:
+        errors_apart, freedom = 2 * z_of(0.05), len(values) - 1
+    elif clusters is not None:
+        freedom = min(freedom, clusters.n - 1)
+    squared = ((high - low) / errors_apart) ** 2
     condition = 1.0
     if clusters is not None:
         share = ratio(clusters, 0, 1)
         independent = level * (1 - level) / (len(values) - 1)
         squared *= share.squared_error() / independent
         condition = share.condition
-    return plain(len(values), middle, squared * len(values), condition=condition)
+    return plain(freedom + 1, middle, squared * (freedom + 1), condition=condition)
 
 
 # Post-stratification (post-stratification.md)

@@ -21,7 +21,7 @@ use crate::format;
 use crate::moments::Moments;
 use crate::power::further_users_factor;
 use crate::proportion::{Tally, fisher_exact, newcombe, pooled_z};
-use crate::quantile;
+use crate::quantile::{self, Width};
 use crate::query::QuantileCell;
 use crate::report::{
     ArmMoments, ArmValue, Belief, Call, Comparison, Equivalence, Impact, MetricReport,
@@ -172,9 +172,12 @@ pub(super) fn plain_figure(
         if band.high <= band.low {
             return Err(StatsError::ZeroVariance(side));
         }
+        let width = if experiment.growthbook { Width::Planned } else { Width::OfRanks };
         return match (&cell.clusters, per_row) {
-            (Some(clusters), true) => quantile::of_events(cell.values, *level, &band, clusters),
-            _ => quantile::of_users(cell.values, *level, &band),
+            (Some(clusters), true) => {
+                quantile::of_events(cell.values, *level, &band, width, clusters)
+            }
+            _ => quantile::of_users(cell.values, *level, &band, width),
         };
     }
     ArmFigure::of(shape(experiment, metric), arm.moments, side)

@@ -19,7 +19,7 @@ use uplake_experiment::power::{
     Goal, detectable_effect, further_users_factor, power, users_per_arm,
 };
 use uplake_experiment::proportion::{Tally, fisher_exact, newcombe, pooled_z};
-use uplake_experiment::quantile;
+use uplake_experiment::quantile::{self, Width};
 use uplake_experiment::sequential::{
     Sides, anytime_linear_model, confidence_sequence, confidence_sequence_above,
     group_sequential_bounds,
@@ -655,10 +655,10 @@ fn clustered_quantiles_agree_with_gbstats() {
             let below = user.iter().filter(|event| event.1 <= band.quantile).count();
             clusters.add(&[below as f64, user.len() as f64]);
         }
-        let independent = quantile::of_users(count, 0.9, &band).expect("a band");
-        let error = (independent.variance / count as f64).sqrt();
+        let independent = quantile::of_users(count, 0.9, &band, Width::Planned).expect("a band");
+        let error = (independent.variance / independent.users as f64).sqrt();
         close(error, number(&case["se_iid_each"][name]), ESTIMATE_TOLERANCE, "independent");
-        quantile::of_events(count, 0.9, &band, &clusters).expect("a band")
+        quantile::of_events(count, 0.9, &band, Width::Planned, &clusters).expect("a band")
     };
     let (a, b) = (arm("A"), arm("B"));
     holds(absolute(&a, &b, 0.05), &case["gbstats"]["absolute"], "absolute");

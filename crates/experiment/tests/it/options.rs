@@ -706,7 +706,7 @@ fn switchbacks_compare_regions_and_times() {
 fn quantiles_of_rows_and_of_users() {
     let (Some(golden), Some(users)) = (golden(), golden_users()) else { return };
     let rows = "type = \"quantile\"\nvalue = \"latency\"\nlevel = 0.9\nper = \"row\"";
-    let found = report(&define(DELTA, "", rows), &users);
+    let found = report(&define("compat = \"growthbook\"", "", rows), &users);
     let (metric, comparison) = single(&found);
     let expected = &golden["quantile_p90_latency_A_vs_B_clustered"];
     holds(comparison.absolute, &expected["gbstats"]["absolute"], "rows");
@@ -721,13 +721,16 @@ fn quantiles_of_rows_and_of_users() {
         let mut values = of(&users, variant, "revenue");
         values.sort_by(f64::total_cmp);
         let n = values.len() as f64;
-        let at = |level: f64| values[(n * level).ceil() as usize - 1];
+        let at = |rank: f64| values[rank as usize - 1];
+        let rank = |level: f64| (n * level).ceil();
         let band = normal_isf(0.025) * (0.9 * 0.1 / n).sqrt();
-        let error = (at(0.9 + band) - at(0.9 - band)) / (2.0 * normal_isf(0.025));
-        (at(0.9), error * error, n)
+        let (low, high) = (rank(0.9 - band), rank(0.9 + band));
+        // The values' distance over that of their ranks, times the rank's standard error.
+        let error = (at(high) - at(low)) / (high - low) * (n * 0.9 * 0.1).sqrt();
+        (at(rank(0.9)), error * error, high - low)
     };
     let (a, b) = (arm(0), arm(1));
-    let df = (a.1 + b.1).powi(2) / (a.1 * a.1 / (a.2 - 1.0) + b.1 * b.1 / (b.2 - 1.0));
+    let df = (a.1 + b.1).powi(2) / (a.1 * a.1 / a.2 + b.1 * b.1 / b.2);
     let expected = student(b.0 - a.0, (a.1 + b.1).sqrt(), df);
     same(single(&found).1.absolute, expected, 1e-9, "users");
 }
