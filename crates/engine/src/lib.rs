@@ -36,6 +36,7 @@ mod calls;
 mod catalog;
 mod count_ids;
 mod daily_sums;
+mod daily_values;
 mod ddl;
 mod dense;
 mod dialect;

@@ -878,8 +878,13 @@ fn contains(plan: &dyn ExecutionPlan, wanted: fn(&dyn ExecutionPlan) -> bool) ->
 
 fn aggregate_functions() -> Vec<Arc<datafusion::logical_expr::AggregateUDF>> {
     let mut functions = mends::aggregate_functions();
-    let own =
-        [crate::exact_sum::exact_sum(), crate::daily_sums::daily_sums(), crate::funnel::funnel()];
+    let own = [
+        crate::exact_sum::exact_sum(),
+        crate::daily_sums::daily_sums(),
+        crate::daily_values::daily_first(),
+        crate::daily_values::daily_last(),
+        crate::funnel::funnel(),
+    ];
     functions.extend(own.map(Arc::new));
     functions.extend(uplake_functions::aggregates().into_iter().map(Arc::new));
     // Under the name that other engines have for it.

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use uplake_experiment::definition::Unit;
+use uplake_experiment::definition::{Transform, Unit};
 use uplake_experiment::distribution::normal_isf;
 use uplake_experiment::effect::{ArmFigure, absolute};
 use uplake_experiment::power::{Goal, users_per_arm};
@@ -129,6 +129,12 @@ const METRICS: &[(&str, &str)] = &[
     ),
     ("mean, cap at a value", "type = \"mean\"\nvalue = \"revenue\"\ncap = 150"),
     ("mean, cap at 99 %", "type = \"mean\"\nvalue = \"revenue\"\ncap = \"99 %\""),
+    (
+        "mean, cap at 99 % without zeros",
+        "type = \"mean\"\nvalue = \"revenue\"\ncap = { quantile = 0.99, zeros = false }",
+    ),
+    ("mean of logs", "type = \"mean\"\nvalue = \"revenue\"\ntransform = \"log1p\""),
+    ("last, of who has one", "type = \"last\"\nvalue = \"revenue\""),
     ("count", "type = \"mean\"\nvalue = \"sessions\""),
     ("distinct per user", "type = \"distinct\"\nvalue = \"items\""),
     (
@@ -250,7 +256,9 @@ fn switchback(random: &mut Random, effect: bool) -> [Vec<User>; 2] {
 fn number(user: &User, column: &UserColumn) -> f64 {
     let before = column.window.is_some_and(|window| window.end_ms == Some(0));
     let numbers = if before { &user.before } else { &user.numbers };
-    let index = NAMES.iter().position(|name| *name == column.value);
+    // Who has a first or last value is asked by an expression of it.
+    let of_value = |name: &str| column.value == name || column.value.contains(&format!("({name} "));
+    let index = NAMES.iter().position(|name| of_value(name));
     let number = match &column.aggregate {
         Aggregate::One => return 1.0,
         Aggregate::Steps { reached, .. } => f64::from(u8::from(user.numbers[5] >= *reached as f64)),
@@ -268,8 +276,9 @@ fn number(user: &User, column: &UserColumn) -> f64 {
 fn caps(query: &MomentsQuery, arms: &[Vec<User>; 2]) -> BTreeMap<usize, f64> {
     use uplake_experiment::definition::Cap;
     let capped = query.columns.iter().enumerate().filter_map(|(index, column)| {
-        let Some(Cap::Quantile(level)) = column.cap else { return None };
-        let mut all: Vec<f64> = arms.iter().flatten().map(|user| number(user, column)).collect();
+        let Some(Cap::Quantile { level, zeros }) = column.cap else { return None };
+        let numbers = arms.iter().flatten().map(|user| number(user, column));
+        let mut all: Vec<f64> = numbers.filter(|number| zeros || *number != 0.0).collect();
         all.sort_by(f64::total_cmp);
         Some((index, all[(all.len() as f64 * level).ceil() as usize - 1]))
     });
@@ -281,7 +290,8 @@ fn groups(query: &MomentsQuery, users: &[&User], caps: &BTreeMap<usize, f64>) ->
     let row = |user: &User| -> Vec<f64> {
         let numbers = query.columns.iter().enumerate().map(|(index, column)| {
             let number = number(user, column);
-            caps.get(&index).map_or(number, |cap| number.min(*cap))
+            let number = caps.get(&index).map_or(number, |cap| number.min(*cap));
+            column.transform.map_or(number, |Transform::Log1p| number.ln_1p())
         });
         numbers.collect()
     };

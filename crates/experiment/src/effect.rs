@@ -31,6 +31,10 @@ pub enum StatsError {
     ZeroDenominator(Side),
     #[error("counts of users and planned shares do not make a test")]
     NoShares,
+    #[error("a number of {0} is below 0 or not finite, so it has no log(1 + x)")]
+    NoLog(Side),
+    #[error("a lift of logs means nothing; their difference is about the lift of what is typical")]
+    LiftOfLogs,
     #[error("there are no values, or several groups put together, so there is no quantile")]
     NoQuantile,
     #[error("{0} is outside its range")]
@@ -48,6 +52,8 @@ impl StatsError {
             Self::ZeroControlMean => "zero_control_mean",
             Self::ZeroDenominator(_) => "zero_denominator",
             Self::NoShares => "no_shares",
+            Self::NoLog(_) => "no_log",
+            Self::LiftOfLogs => "lift_of_logs",
             Self::NoQuantile => "no_quantile",
             Self::OutOfRange(_) => "out_of_range",
         }

@@ -61,7 +61,10 @@ pub fn plan_like(
         let comparisons = if is_corrected { of_goals.max(1) } else { 1 };
         let alpha = experiment.alpha / comparisons as f64;
         let control = metric.values[report.control()].value;
-        let baseline = control.filter(|value| *value != 0.0).ok_or(StatsError::ZeroControlMean);
+        let of_logs = metric.comparisons.iter().any(|c| c.relative == Err(StatsError::LiftOfLogs));
+        // A difference of logs is a lift itself.
+        let baseline = if of_logs { Some(1.0) } else { control.filter(|value| *value != 0.0) };
+        let baseline = baseline.ok_or(StatsError::ZeroControlMean);
         let asked =
             baseline.and_then(|baseline| Ok((baseline.abs(), history.deviation(metric, report)?)));
         let users = asked.and_then(|(baseline, deviation)| {

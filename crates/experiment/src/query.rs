@@ -26,7 +26,7 @@
 use crate::assignment::Assignment;
 use crate::definition::{
     Cap, DefinitionError, Dimension, Experiment, Exposures, Metric, MetricKind, Path, Period,
-    Shape, Term, Unit, Variant,
+    Shape, Term, Transform, Unit, Variant,
 };
 use crate::moments::Moments;
 use crate::paths::{ConversionTime, PathTable};
@@ -90,7 +90,13 @@ impl MomentsQuery {
             match &column.aggregate {
                 Aggregate::Steps { steps, .. } => all.extend(steps.iter().map(String::as_str)),
                 Aggregate::Given { variance } => all.extend(variance.as_deref()),
-                Aggregate::Sum | Aggregate::Any | Aggregate::Distinct | Aggregate::One => {}
+                Aggregate::Sum
+                | Aggregate::Any
+                | Aggregate::Distinct
+                | Aggregate::Days
+                | Aggregate::First
+                | Aggregate::Last
+                | Aggregate::One => {}
             }
         }
         for path in &self.paths {
@@ -117,6 +123,8 @@ pub struct UserColumn {
     pub window: Option<Window>,
     /// The number is at most this.
     pub cap: Option<Cap>,
+    /// What becomes of the number after its cap.
+    pub transform: Option<Transform>,
     /// The number becomes 1 if it is at least this, otherwise 0.
     pub at_least: Option<f64>,
 }
@@ -130,6 +138,13 @@ pub enum Aggregate {
     Any,
     /// Number of different values that are not NULL.
     Distinct,
+    /// Number of different local days of rows whose value is not NULL. Rows without time have no day.
+    Days,
+    /// The value of the first row by time, the least of several then; of rows without time, and of
+    /// values that are NULL or not finite, none.
+    First,
+    /// Of the last row, the greatest of several then.
+    Last,
     /// 1 if rows passed the first `reached` of these filters in this order, each no earlier than
     /// the one before and each by another row; otherwise 0.
     Steps { steps: Vec<String>, reached: usize },
@@ -328,8 +343,19 @@ fn user_column(metric: &Metric, term: &Term, aggregate: Aggregate) -> UserColumn
         aggregate,
         window: metric.window,
         cap: None,
+        transform: None,
         at_least: None,
     }
+}
+
+/// Whether a row has a value that can be a user's first or last.
+fn has_value(metric: &Metric, term: &Term) -> Term {
+    let time = metric.time.as_deref().unwrap_or("NULL");
+    let value = format!(
+        "({time}) IS NOT NULL AND abs(CAST({} AS DOUBLE)) < CAST('Infinity' AS DOUBLE)",
+        term.value
+    );
+    Term { value, filter: term.filter.clone() }
 }
 
 /// The numbers per user that one metric needs, in the order `analyze` expects them: the figure's
@@ -337,6 +363,11 @@ fn user_column(metric: &Metric, term: &Term, aggregate: Aggregate) -> UserColumn
 /// is a ratio, of sums over numbers of users.
 fn user_columns(metric: &Metric, unit: &Unit) -> Vec<UserColumn> {
     let column = |term: &Term, aggregate| user_column(metric, term, aggregate);
+    let number = |term: &Term, cap, aggregate| UserColumn {
+        cap,
+        transform: metric.transform,
+        ..column(term, aggregate)
+    };
     let one = Term { value: "1".into(), filter: None };
     let mut columns = match &metric.kind {
         MetricKind::Proportion(term) | MetricKind::Retention(term) => {
@@ -350,10 +381,17 @@ fn user_columns(metric: &Metric, unit: &Unit) -> Vec<UserColumn> {
             vec![column(&one, Aggregate::Steps { steps, reached: *reached })]
         }
         MetricKind::Mean { term, cap } | MetricKind::Count { term, cap } => {
-            vec![UserColumn { cap: *cap, ..column(term, Aggregate::Sum) }]
+            vec![number(term, *cap, Aggregate::Sum)]
         }
-        MetricKind::Distinct { term, cap } => {
-            vec![UserColumn { cap: *cap, ..column(term, Aggregate::Distinct) }]
+        MetricKind::Distinct { term, cap } => vec![number(term, *cap, Aggregate::Distinct)],
+        MetricKind::UniqueDays { term, cap } => vec![number(term, *cap, Aggregate::Days)],
+        MetricKind::FirstOrLast { term, last, zeros } => {
+            let aggregate = if *last { Aggregate::Last } else { Aggregate::First };
+            let mut columns = vec![column(term, aggregate)];
+            if !zeros {
+                columns.push(column(&has_value(metric, term), Aggregate::Any));
+            }
+            columns
         }
         MetricKind::Ratio { numerator, denominator } => {
             vec![column(numerator, Aggregate::Sum), column(denominator, Aggregate::Sum)]

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use uplake_experiment::definition::Unit;
+use uplake_experiment::definition::{Transform, Unit};
 use uplake_experiment::query::{Aggregate, Cell, DayCells, MomentsQuery, MomentsTable};
 use uplake_experiment::{DailyMoments, Moments, OTHERS, values_put_together};
 
@@ -92,14 +92,30 @@ impl Layout {
         // `min` would make a number of NaN.
         let cap = self.caps[column];
         let number = if raw > cap { cap } else { raw };
-        match self.query.columns[column].at_least {
+        let column = &self.query.columns[column];
+        let number = match column.transform {
+            Some(Transform::Log1p) if number < 0.0 => f64::NAN,
+            Some(Transform::Log1p) => number.ln_1p(),
+            None => number,
+        };
+        match column.at_least {
             Some(least) => f64::from(u8::from(number >= least)),
             None => number,
         }
     }
+
+    /// Makes a change of what a column's rows add up to.
+    fn change(&self, sum: &mut Sum, change: &Change) {
+        match self.query.columns[change.column].aggregate {
+            Aggregate::Days => sum.add(1.0),
+            Aggregate::First | Aggregate::Last => *sum = Sum::of(change.value, 0.0),
+            _ => sum.add(change.value),
+        }
+    }
 }
 
-/// A change of a user's rows: on a day so much is added to a column, or it is set.
+/// A change of a user's rows: on a day so much is added to a column, or it is set. Of numbers of days and of
+/// values that are first or last there is one per column and day.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change {
     /// Since 1970, local.
@@ -423,7 +439,7 @@ impl Collect {
         let mut day = entry;
         loop {
             while let Some(change) = changes.next_if(|change| days.index(change.day) <= day) {
-                sums[change.column].add(change.value);
+                layout.change(&mut sums[change.column], change);
             }
             path.days.push(day);
             let numbers = sums.iter().map(|sum| sum.value().unwrap_or(0.0)).enumerate();

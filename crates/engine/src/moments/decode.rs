@@ -45,6 +45,7 @@ pub(super) enum Values {
     FirstDay { column: usize, days: Date32Array },
     Steps { columns: Vec<(usize, usize)>, grows: bool, lists: ListArray },
     Days { columns: Vec<usize>, active: bool, lists: ListArray },
+    OnePerDay { column: usize, last: bool, lists: ListArray },
 }
 
 impl Table {
@@ -143,6 +144,11 @@ impl Values {
                 active: *active,
                 lists: array.as_list::<i32>().clone(),
             },
+            Output::OnePerDay { column, last } => Self::OnePerDay {
+                column: *column,
+                last: *last,
+                lists: array.as_list::<i32>().clone(),
+            },
         })
     }
 }
@@ -209,6 +215,22 @@ impl Values {
                 if lists.is_valid(row) {
                     read_days(lists, row, columns, active.then_some(table), user);
                 }
+            }
+            Self::OnePerDay { column, last, lists } => {
+                if lists.is_null(row) {
+                    return;
+                }
+                let days = if *last { usize::MAX } else { 1 };
+                let items = lists.value(row);
+                let items = items.as_struct();
+                let items_days = items.column(0).as_primitive::<Date32Type>().values();
+                let values = items.column(1).as_primitive::<Float64Type>().values();
+                let changes = items_days.iter().zip(values).take(days);
+                user.changes.extend(changes.map(|(day, value)| Change {
+                    day: *day,
+                    column: *column,
+                    value: *value,
+                }));
             }
         }
     }

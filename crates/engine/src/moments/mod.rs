@@ -247,7 +247,7 @@ fn only_statement(text: &str) -> Result<Statement> {
 fn caps(query: &MomentsQuery, found: &[(usize, f64)]) -> Vec<f64> {
     let of = |(number, cap): (usize, &Option<Cap>)| match cap {
         Some(Cap::Value(cap)) => *cap,
-        Some(Cap::Quantile(_)) => found
+        Some(Cap::Quantile { .. }) => found
             .iter()
             .find(|(column, _)| *column == number)
             .map_or(f64::INFINITY, |(_, cap)| *cap),

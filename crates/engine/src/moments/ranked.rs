@@ -20,7 +20,7 @@ use uplake_experiment::query::{
 
 use super::collect::check_values;
 use super::decode::{doubles, text};
-use super::sql::{LAST_VARIANT, Output, Sql, USER, VARIANT, number_of, text_literal};
+use super::sql::{LAST_VARIANT, Output, Source, Sql, USER, VARIANT, number_of, text_literal};
 use super::time::Times;
 use crate::error::{EngineError, Result};
 use crate::session::Session;
@@ -46,20 +46,23 @@ impl Session {
             return Ok(Vec::new());
         }
         let [(_, count), (_, sorted)] = caps_statements(query, times, &columns)?;
-        let mut users = 0;
+        // Of everybody, then per column of users whose number is not 0.
+        let mut counts = vec![0; 1 + columns.len()];
         let mut rows = self.definition_rows(&count).await?;
         while let Some(batch) = rows.try_next().await? {
-            users += doubles(batch.column(0))?.iter().flatten().sum::<f64>() as u64;
+            for (users, column) in counts.iter_mut().zip(batch.columns()) {
+                *users += doubles(column)?.iter().flatten().sum::<f64>() as u64;
+            }
         }
         let mut wanted = HashMap::new();
-        if users > 0 {
-            for (item, (_, level)) in columns.iter().enumerate() {
-                let key = key(item, -1, "", "");
-                wanted.insert(key, ranks_of(users, *level)?);
+        for (item, (_, level, zeros)) in columns.iter().enumerate() {
+            let users = if *zeros { counts[0] } else { counts[1 + item] };
+            if users > 0 {
+                wanted.insert(key(item, -1, "", ""), ranks_of(users, *level)?);
             }
         }
         let found = self.pick(&sorted, &wanted).await?;
-        let cap = |(item, (column, _)): (usize, &(usize, f64))| {
+        let cap = |(item, (column, ..)): (usize, &(usize, f64, bool))| {
             Some((*column, found.get(&key(item, -1, "", ""))?.quantile))
         };
         Ok(columns.iter().enumerate().filter_map(cap).collect())
@@ -274,10 +277,10 @@ fn ranks_of(values: u64, level: f64) -> Result<Ranks> {
     ranks(values, level).map_err(|e| EngineError::Report(e.to_string()))
 }
 
-/// Columns whose cap is a quantile, with its level.
-fn capped(query: &MomentsQuery) -> Vec<(usize, f64)> {
+/// Columns whose cap is a quantile, with its level and whether users with 0 count.
+fn capped(query: &MomentsQuery) -> Vec<(usize, f64, bool)> {
     let level = |(number, column): (usize, &UserColumn)| match column.cap {
-        Some(Cap::Quantile(level)) => Some((number, level)),
+        Some(Cap::Quantile { level, zeros }) => Some((number, level, zeros)),
         _ => None,
     };
     query.columns.iter().enumerate().filter_map(level).collect()
@@ -301,18 +304,31 @@ pub(super) fn only(query: &MomentsQuery, columns: Vec<UserColumn>) -> MomentsQue
 fn caps_statements(
     query: &MomentsQuery,
     times: &Times,
-    columns: &[(usize, f64)],
+    columns: &[(usize, f64, bool)],
 ) -> Result<[(String, String); 2]> {
-    let columns = columns.iter().map(|(number, _)| query.columns[*number].clone()).collect();
+    let without_zeros: Vec<bool> = columns.iter().map(|(_, _, zeros)| !zeros).collect();
+    let columns = columns.iter().map(|(number, ..)| query.columns[*number].clone()).collect();
     let query = MomentsQuery { dimensions: Vec::new(), ..only(query, columns) };
     let times = Times { days: None, ..times.clone() };
     let sql = Sql::new(&query, &times)?;
-    let count = format!(
-        "WITH exposed AS (\n{}\n)\nSELECT count(*) AS users\nFROM exposed e\nWHERE {}",
-        sql.exposed(),
-        sql.in_one_arm("e")
-    );
-    let sorted = sorted_numbers(&sql, "''");
+    let count = if without_zeros.contains(&true) {
+        let of = |item| number_or_null(&sql, item, without_zeros[item]);
+        let counts = (0..without_zeros.len()).map(of);
+        let counts: String = counts.map(|number| format!(", count({number})")).collect();
+        format!(
+            "{}\nSELECT count(*) AS users{counts}\nFROM exposed e{}\nWHERE {}",
+            sql.tables(),
+            joins(&sql),
+            sql.in_one_arm("e")
+        )
+    } else {
+        format!(
+            "WITH exposed AS (\n{}\n)\nSELECT count(*) AS users\nFROM exposed e\nWHERE {}",
+            sql.exposed(),
+            sql.in_one_arm("e")
+        )
+    };
+    let sorted = sorted_numbers(&sql, "''", &without_zeros);
     Ok([
         ("How many users share the caps' quantiles".to_owned(), count),
         ("Users' numbers in order, of which the caps are those at their ranks".to_owned(), sorted),
@@ -328,20 +344,37 @@ fn user_quantiles_statement(query: &MomentsQuery, times: &Times) -> Result<Optio
     let query = only(query, columns);
     let times = Times { days: None, ..times.clone() };
     let sql = Sql::new(&query, &times)?;
-    Ok(Some(sorted_numbers(&sql, &format!("e.{VARIANT}"))))
+    let with_zeros = vec![false; query.columns.len()];
+    Ok(Some(sorted_numbers(&sql, &format!("e.{VARIANT}"), &with_zeros)))
 }
 
-/// Every column's numbers in order, per slice and `variant`; item 0 is the first column.
-fn sorted_numbers(sql: &Sql<'_>, variant: &str) -> String {
-    let (mut numbers, mut joins) = (String::new(), String::new());
-    for (number, source) in sql.sources.iter().enumerate() {
-        for (place, output) in source.outputs.iter().enumerate() {
-            if let Output::Number { column } = output {
-                numbers.push_str(&format!(" WHEN {column} THEN coalesce(m{number}.c{place}, 0.0)"));
-            }
-        }
-        joins.push_str(&format!("\n  LEFT JOIN m{number} ON m{number}.{USER} = e.{USER}"));
+/// A user's number of a column; NULL for 0 where those are left out.
+fn number_or_null(sql: &Sql<'_>, column: usize, without_zeros: bool) -> String {
+    let of_source = |(number, source): (usize, &Source)| {
+        let is_of = |output: &Output| *output == Output::Number { column };
+        source.outputs.iter().position(is_of).map(|place| format!("m{number}.c{place}"))
+    };
+    let number = sql.sources.iter().enumerate().find_map(of_source).unwrap_or("NULL".into());
+    if without_zeros {
+        format!("nullif({number}, 0.0)")
+    } else {
+        format!("coalesce({number}, 0.0)")
     }
+}
+
+fn joins(sql: &Sql<'_>) -> String {
+    let join = |number| format!("\n  LEFT JOIN m{number} ON m{number}.{USER} = e.{USER}");
+    (0..sql.sources.len()).map(join).collect()
+}
+
+/// Every column's numbers in order, per slice and `variant`; item 0 is the first column. `without_zeros`: of which
+/// columns those come last, as NULL.
+fn sorted_numbers(sql: &Sql<'_>, variant: &str, without_zeros: &[bool]) -> String {
+    let number = |column| number_or_null(sql, column, without_zeros[column]);
+    let numbers: String = (0..sql.query.columns.len())
+        .map(|column| format!(" WHEN {column} THEN {}", number(column)))
+        .collect();
+    let joins = joins(sql);
     let repeated = (0..sql.query.columns.len())
         .flat_map(|item| (-1..sql.query.dimensions.len() as i64).map(move |slice| (item, slice)))
         .map(|(item, slice)| format!("({item}, {slice})"))

@@ -62,6 +62,8 @@ pub(super) enum Output {
     Steps { columns: Vec<(usize, usize)>, grows: bool },
     /// A list of days with a sum for each of the columns. `active`: days with rows that count.
     Days { columns: Vec<usize>, active: bool },
+    /// A list of days with the first or last number of each. Later days do not change which is first.
+    OnePerDay { column: usize, last: bool },
 }
 
 /// Writes the SQL of a moments query.
@@ -280,9 +282,17 @@ impl<'a> Sql<'a> {
             let column = &self.query.columns[*number];
             let grows = self.grows(column);
             match &column.aggregate {
-                Aggregate::Sum if grows => daily.push(*number),
+                Aggregate::Sum | Aggregate::Days if grows => daily.push(*number),
                 Aggregate::Any if grows => outputs.push(Output::FirstDay { column: *number }),
-                Aggregate::Sum | Aggregate::Any => outputs.push(Output::Number { column: *number }),
+                Aggregate::First | Aggregate::Last if grows => {
+                    let last = column.aggregate == Aggregate::Last;
+                    outputs.push(Output::OnePerDay { column: *number, last });
+                }
+                Aggregate::Sum
+                | Aggregate::Any
+                | Aggregate::Days
+                | Aggregate::First
+                | Aggregate::Last => outputs.push(Output::Number { column: *number }),
                 Aggregate::Steps { reached, .. } => {
                     let same = outputs.iter_mut().find_map(|output| match output {
                         Output::Steps { columns, .. } => {
@@ -387,7 +397,11 @@ impl<'a> Sql<'a> {
         let column = &self.query.columns[number];
         let filter = column.filter.as_deref();
         match &column.aggregate {
-            Aggregate::Sum | Aggregate::Any => Some(number_of(column)),
+            Aggregate::Sum
+            | Aggregate::Any
+            | Aggregate::Days
+            | Aggregate::First
+            | Aggregate::Last => Some(number_of(column)),
             Aggregate::Steps { steps, .. } => {
                 let bit = |(step, condition): (usize, &String)| {
                     format!("CASE WHEN {condition} THEN {} ELSE 0 END", 1_i64 << step)
@@ -415,10 +429,26 @@ impl<'a> Sql<'a> {
             }
             Output::Number { column: number } => {
                 let value = within(*number, format!("x.v{number}"));
+                let by_time = |function: &str| {
+                    let order = format!("ORDER BY x.{TIME}, x.v{number}");
+                    let counts = format!("x.{TIME} IS NOT NULL AND {}", is_finite(&value));
+                    format!("{function}(x.v{number} {order}) FILTER (WHERE {counts})")
+                };
                 match column(*number).aggregate {
                     Aggregate::Any => format!("max(CASE WHEN {value} <> 0 THEN 1.0 ELSE 0.0 END)"),
+                    Aggregate::Days => {
+                        let day = format!("CASE WHEN {value} IS NOT NULL THEN {day} END");
+                        format!("CAST(count(DISTINCT {day}) AS DOUBLE)")
+                    }
+                    Aggregate::First => by_time("first_value"),
+                    Aggregate::Last => by_time("last_value"),
                     _ => format!("exact_sum({value})"),
                 }
+            }
+            Output::OnePerDay { column: number, last } => {
+                let value = within(*number, format!("x.v{number}"));
+                let function = if *last { "daily_last" } else { "daily_first" };
+                format!("{function}({day}, x.{TIME}, {value})")
             }
             Output::FirstDay { column: number } => {
                 let value = within(*number, format!("x.v{number}"));
@@ -475,6 +505,10 @@ impl<'a> Sql<'a> {
 /// A row's value as a double, NULL if the column's filter does not let it pass.
 pub(super) fn number_of(column: &UserColumn) -> String {
     filtered(&format!("CAST({} AS DOUBLE)", column.value), column.filter.as_deref())
+}
+
+fn is_finite(number: &str) -> String {
+    format!("abs({number}) < CAST('Infinity' AS DOUBLE)")
 }
 
 fn filtered(value: &str, filter: Option<&str>) -> String {

@@ -11,6 +11,7 @@ mod domains;
 mod dropped;
 mod fresh;
 mod indexes;
+mod kinds;
 mod moments;
 mod plans;
 mod preload;

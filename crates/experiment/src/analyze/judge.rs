@@ -9,7 +9,8 @@ use std::sync::Arc;
 use crate::bayes::{Prior, posterior};
 use crate::cuped;
 use crate::definition::{
-    About, Direction, Experiment, Inference, Lift, Metric, MetricKind, ProportionTest, Shape, Unit,
+    About, Direction, Experiment, Inference, Lift, Metric, MetricKind, ProportionTest, Shape,
+    Transform, Unit,
 };
 use crate::distribution::{normal_isf, normal_sf};
 use crate::effect::{
@@ -18,6 +19,7 @@ use crate::effect::{
 };
 use crate::equivalence::{of_looks, of_one_look, two_one_sided};
 use crate::format;
+use crate::health::SRM_ALARM_P;
 use crate::moments::Moments;
 use crate::power::further_users_factor;
 use crate::proportion::{Tally, fisher_exact, newcombe, pooled_z};
@@ -180,7 +182,11 @@ pub(super) fn plain_figure(
             _ => quantile::of_users(cell.values, *level, &band, width),
         };
     }
-    ArmFigure::of(shape(experiment, metric), arm.moments, side)
+    let figure = ArmFigure::of(shape(experiment, metric), arm.moments, side);
+    figure.map_err(|error| match error {
+        StatsError::NotFinite(side) if metric.transform.is_some() => StatsError::NoLog(side),
+        other => other,
+    })
 }
 
 pub(super) fn figures(
@@ -279,6 +285,10 @@ pub(super) fn judge_metric(
 ) -> MetricReport {
     let experiment = view.experiment;
     let (comparisons, strength) = compare_all(view, metric, data);
+    let mut notes = kind_notes(view, metric, data);
+    if metric.transform.is_none() {
+        notes.extend(baseline_notes(experiment, metric, &comparisons, strength));
+    }
     let values = data.arms.iter().map(|arm| arm_value(experiment, metric, *arm)).collect();
     MetricReport {
         name: metric.name.clone(),
@@ -293,7 +303,7 @@ pub(super) fn judge_metric(
         },
         group: metric.group.clone(),
         values,
-        notes: baseline_notes(experiment, metric, &comparisons, strength),
+        notes,
         comparisons,
         moments: data.arms.iter().map(|arm| arm_moments(arm.moments)).collect(),
         series: Vec::new(),
@@ -334,6 +344,37 @@ fn arm_moments(moments: &Moments) -> ArmMoments {
         means: (0..columns).map(|i| finite(moments.mean(i))).collect(),
         covariances: pairs.map(|(i, j)| finite(moments.covariance(i, j))).collect(),
     }
+}
+
+/// What a reader should know of the kind of metric: what logs mean, and that arms compare different users.
+fn kind_notes(view: &View<'_>, metric: &Metric, data: &MetricData<'_>) -> Vec<String> {
+    let experiment = view.experiment;
+    if metric.transform == Some(Transform::Log1p) {
+        let words = "of means of log(1 + x): 0.05 is about +5 % of the typical 1 + x";
+        return vec![format!("Differences are {words} (the geometric mean).")];
+    }
+    let of_some = matches!(metric.kind, MetricKind::FirstOrLast { zeros: false, .. });
+    if !of_some || matches!(experiment.exposures.unit, Unit::Cluster { .. }) {
+        return Vec::new();
+    }
+    let with_value = |arm: usize| ArmFigure::mean(data.arms[arm].moments, 1);
+    let note = |arm: usize| {
+        let (control, treatment) = (with_value(view.baseline), with_value(arm));
+        let difference = absolute(&control, &treatment, experiment.alpha).ok()?;
+        let share = |value| format::percent(value, 1);
+        (difference.p < SRM_ALARM_P).then(|| {
+            format!(
+                "{}: {} of users have a value, {} in {} (p {}), so the two means are of different \
+                 users; look at zeros = true, or at a proportion, too.",
+                experiment.variants[arm].name,
+                share(treatment.value),
+                share(control.value),
+                experiment.variants[view.baseline].name,
+                format::p_value(difference.p)
+            )
+        })
+    };
+    (0..data.arms.len()).filter(|arm| *arm != view.baseline).filter_map(note).collect()
 }
 
 /// What a reader should know when lifts divide by an uncertain control value.
@@ -415,6 +456,7 @@ fn compare(
         None => tested(view, metric, figures, pair),
     });
     let lift = figures.as_ref().map_err(|error| *error).and_then(|figures| match &strata {
+        _ if metric.transform.is_some() => Err(StatsError::LiftOfLogs),
         Some(strata) => FixedLift::of_strata(view, strata),
         None => FixedLift::of(view, figures, fixed.ok().filter(|_| is_tested(metric))),
     });
@@ -426,12 +468,17 @@ fn compare(
         reduction = Some(1.0 - kept * (strata.absolute.error / plain.error).powi(2));
     }
     let looks = Looks::of(view, arm, pair[0].users + pair[1].users, data.share);
-    let unit = belief_unit(view, &figures, lift);
+    // A prior of lifts is one of differences of logs.
+    let unit = match metric.transform {
+        Some(Transform::Log1p) => Ok(1.0),
+        None => belief_unit(view, &figures, lift),
+    };
     let absolute =
         looks.and_then(|looks| Ok(looks.apply(view, fixed?.times(1.0 / unit?))?.times(unit?)));
     let relative = looks.and_then(|looks| lift?.looked_at(view, looks, absolute?));
     let lift_holds = relative.is_ok() && divisible && view.experiment.lift != Lift::None;
-    let scale = if absolute.is_ok() && !lift_holds { Scale::Absolute } else { Scale::Relative };
+    let is_difference = metric.transform.is_some() || absolute.is_ok() && !lift_holds;
+    let scale = if is_difference { Scale::Absolute } else { Scale::Relative };
     // What a fixed look decides by, on that scale.
     let deciding = match scale {
         Scale::Absolute => fixed,
@@ -705,7 +752,7 @@ fn impact(
     absolute: &Result<Estimate, StatsError>,
     data: &MetricData<'_>,
 ) -> Option<Impact> {
-    if matches!(metric.kind.shape(), Shape::Ratio | Shape::Quantile) {
+    if matches!(metric.kind.shape(), Shape::Ratio | Shape::Quantile) || metric.transform.is_some() {
         return None;
     }
     let estimate = absolute.ok()?;

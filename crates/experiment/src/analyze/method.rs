@@ -1,7 +1,9 @@
 //! How one comparison was made, in a sentence.
 
 use super::judge::{View, covariates, shape};
-use crate::definition::{Inference, Lift, Metric, MetricKind, ProportionTest, Shape, Unit};
+use crate::definition::{
+    Inference, Lift, Metric, MetricKind, ProportionTest, Shape, Transform, Unit,
+};
 use crate::format;
 use crate::report::Scale;
 
@@ -19,11 +21,18 @@ pub(super) fn of(view: &View<'_>, metric: &Metric, stratified: bool, scale: Scal
             format!("Quantile {level} of {of}, its error from the values around it")
         }
         (_, Shape::Proportion) => "Share of users".into(),
+        (MetricKind::FirstOrLast { zeros: false, .. }, _) => {
+            format!("Mean over {unit}s with a value, as a ratio with the delta method over {unit}s")
+        }
         (_, Shape::Ratio) if metric.kind.shape() == Shape::Ratio => {
             format!("Ratio of sums with the delta method over {unit}s")
         }
         (_, Shape::Ratio) => "Mean per user with the delta method over clusters".into(),
         _ => format!("Mean per {unit}"),
+    };
+    let figure = match metric.transform {
+        Some(Transform::Log1p) => figure.replacen("Mean", "Mean of log(1 + x)", 1),
+        None => figure,
     };
     let mut parts = vec![figure];
     match covariates(view, metric) {

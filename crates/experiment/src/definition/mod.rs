@@ -298,9 +298,18 @@ pub struct Metric {
     pub equivalence: Option<f64>,
     /// Of shares of users.
     pub test: ProportionTest,
+    /// Of a user's number, after its cap.
+    pub transform: Option<Transform>,
     /// The smallest lift, up or down, that matters (0.01: 1 %).
     pub minimum_effect: Option<f64>,
     pub about: About,
+}
+
+/// What a user's number becomes before it is averaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transform {
+    /// log(1 + x); a number below 0 has none.
+    Log1p,
 }
 
 /// How a difference of shares is tested.
@@ -332,6 +341,11 @@ pub enum MetricKind {
     Count { term: Term, cap: Option<Cap> },
     /// Mean over users of the number of different values.
     Distinct { term: Term, cap: Option<Cap> },
+    /// Mean over users of the number of local days with a row.
+    UniqueDays { term: Term, cap: Option<Cap> },
+    /// Mean of a user's first value by time, or the last. `zeros`: over all users, with 0 for those
+    /// without a value; otherwise over those who have one.
+    FirstOrLast { term: Term, last: bool, zeros: bool },
     /// Sum of the numerator over sum of the denominator, users as the unit of randomness.
     Ratio { numerator: Term, denominator: Term },
     /// A quantile of users' sums, or of single rows with users as clusters.
@@ -361,6 +375,9 @@ impl MetricKind {
             Self::Mean { .. } => "mean",
             Self::Count { .. } => "count",
             Self::Distinct { .. } => "distinct",
+            Self::UniqueDays { .. } => "unique_days",
+            Self::FirstOrLast { last: false, .. } => "first",
+            Self::FirstOrLast { last: true, .. } => "last",
             Self::Ratio { .. } => "ratio",
             Self::Quantile { .. } => "quantile",
             Self::Given { variance: None, .. } => "proportion",
@@ -375,10 +392,14 @@ impl MetricKind {
             | Self::Threshold { .. }
             | Self::Step { .. }
             | Self::Given { variance: None, .. } => Shape::Proportion,
-            Self::Mean { .. } | Self::Count { .. } | Self::Distinct { .. } | Self::Given { .. } => {
-                Shape::Mean
-            }
-            Self::Ratio { .. } => Shape::Ratio,
+            Self::Mean { .. }
+            | Self::Count { .. }
+            | Self::Distinct { .. }
+            | Self::UniqueDays { .. }
+            | Self::FirstOrLast { zeros: true, .. }
+            | Self::Given { .. } => Shape::Mean,
+            // Of values over users who have one.
+            Self::Ratio { .. } | Self::FirstOrLast { zeros: false, .. } => Shape::Ratio,
             Self::Quantile { .. } => Shape::Quantile,
         }
     }
@@ -395,8 +416,11 @@ pub struct Step {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cap {
     Value(f64),
-    /// This quantile of the numbers of all users, zeros included; all arms together.
-    Quantile(f64),
+    /// This quantile of the numbers of all users, or of those whose number is not 0; all arms together.
+    Quantile {
+        level: f64,
+        zeros: bool,
+    },
 }
 
 /// A SQL expression over the rows that pass a SQL filter.

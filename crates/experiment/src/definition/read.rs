@@ -7,7 +7,8 @@
 use super::catalogue::{self, About, Catalogue};
 use super::{
     Cap, Correction, Cuped, DefinitionError, Dimension, Direction, Experiment, Exposures,
-    Inference, Lift, Metric, MetricKind, Period, ProportionTest, Step, Term, Unit, Variant,
+    Inference, Lift, Metric, MetricKind, Period, ProportionTest, Step, Term, Transform, Unit,
+    Variant,
 };
 use crate::assignment::{Assignment, System};
 use crate::bayes::Prior;
@@ -77,9 +78,12 @@ const METRIC_TYPES: &[(&str, &[&str])] = &[
     ("retention", &["value", "test", "cuped"]),
     ("threshold", &["value", "at_least", "test", "cuped"]),
     ("funnel", &["steps", "test", "conversion_time"]),
-    ("mean", &["value", "cap", "cuped"]),
-    ("count", &["cap", "cuped"]),
-    ("distinct", &["value", "cap", "cuped"]),
+    ("mean", &["value", "cap", "transform", "cuped"]),
+    ("count", &["cap", "transform", "cuped"]),
+    ("distinct", &["value", "cap", "transform", "cuped"]),
+    ("unique_days", &["cap", "transform", "cuped"]),
+    ("first", &["value", "zeros", "cuped"]),
+    ("last", &["value", "zeros", "cuped"]),
     ("ratio", &["numerator", "denominator", "cuped"]),
     ("quantile", &["value", "level", "per"]),
 ];
@@ -534,8 +538,18 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
             section.missing("window", allowed)
         });
     }
+    if time.is_none() && matches!(kind.as_str(), "first" | "last" | "unique_days") {
+        return Err(section.missing("time", "time = \"ts\""));
+    }
     let (role, margin) = read_role(section, &kind)?;
     let equivalence = number_within(section, "equivalence", 0.0, 1.0)?;
+    let transform = one_of(section, "transform", &[("log1p", Transform::Log1p)])?;
+    for key in ["margin", "equivalence", "minimum_effect"] {
+        if transform.is_some() && section.has(key) {
+            let problem = "is a share of the control, which a mean of logs is not".to_owned();
+            return Err(section.invalid(key, problem, "without `transform`"));
+        }
+    }
     let test = read_test(section)?;
     if test != ProportionTest::Unpooled && (cuped.is_some() || exposures.unit != Unit::User) {
         let problem = "tests plain shares of users".to_owned();
@@ -564,6 +578,7 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
         test,
         minimum_effect,
         about: about.clone(),
+        transform,
     };
     if kind == "funnel" {
         return read_funnel(section, &name, exposures, metric);
@@ -631,6 +646,7 @@ fn read_given(section: &Section<'_>, kind: &str, exposures: &Exposures) -> Resul
         test: read_test(section)?,
         minimum_effect: number_within(section, "minimum_effect", 0.0, 1.0)?,
         about: read_about(section)?,
+        transform: None,
     })
 }
 
@@ -773,9 +789,10 @@ fn read_cuped(section: &Section<'_>, kind: &str) -> Result<Option<Cuped>> {
         let value = term.required_text("value", "value = \"amount\"")?;
         with.push(Term { value, filter: term.text("where")? });
     }
-    if !with.is_empty() && kind == "ratio" {
-        let problem = "has no meaning for type ratio".to_owned();
-        return Err(inner.invalid("with", problem, "on means and shares"));
+    let of_some = matches!(kind, "first" | "last") && section.boolean("zeros")? != Some(true);
+    if !with.is_empty() && (kind == "ratio" || of_some) {
+        let problem = format!("has no meaning for type {kind}");
+        return Err(inner.invalid("with", problem, "on means and shares over all users"));
     }
     Ok(Some(Cuped { pre_ms, with }))
 }
@@ -810,6 +827,14 @@ fn read_kind(section: &Section<'_>, kind: &str) -> Result<MetricKind> {
             MetricKind::Count { term, cap: read_cap(section)? }
         }
         "distinct" => MetricKind::Distinct { term: summed()?, cap: read_cap(section)? },
+        "unique_days" => {
+            let term = Term { value: "1".into(), filter: filter.clone() };
+            MetricKind::UniqueDays { term, cap: read_cap(section)? }
+        }
+        "first" | "last" => {
+            let zeros = section.boolean("zeros")?.unwrap_or(false);
+            MetricKind::FirstOrLast { term: summed()?, last: kind == "last", zeros }
+        }
         "quantile" => {
             let level = number_within(section, "level", 0.0, 1.0)?
                 .ok_or_else(|| section.missing("level", "level = 0.9"))?;
@@ -824,8 +849,17 @@ fn read_kind(section: &Section<'_>, kind: &str) -> Result<MetricKind> {
     })
 }
 
-/// A number, or a quantile such as "99 %".
+/// A number, a quantile such as "99 %", or `{ quantile = 0.99, zeros = false }`.
 fn read_cap(section: &Section<'_>) -> Result<Option<Cap>> {
+    if section.is_table("cap") {
+        let example = "quantile = 0.99, zeros = false";
+        let inner = section.required_section("cap", example)?;
+        inner.only(&["quantile", "zeros"])?;
+        let level = number_within(&inner, "quantile", 0.5, 1.0)?
+            .ok_or_else(|| inner.missing("quantile", example))?;
+        let zeros = inner.boolean("zeros")?.unwrap_or(true);
+        return Ok(Some(Cap::Quantile { level, zeros }));
+    }
     if !section.is_text("cap") {
         let cap = section.number("cap")?;
         if cap.is_some_and(|cap| !cap.is_finite()) {
@@ -837,7 +871,7 @@ fn read_cap(section: &Section<'_>) -> Result<Option<Cap>> {
     let percent = written.trim().strip_suffix('%').and_then(|p| p.trim().parse::<f64>().ok());
     match percent {
         Some(percent) if percent > 50.0 && percent < 100.0 => {
-            Ok(Some(Cap::Quantile(percent / 100.0)))
+            Ok(Some(Cap::Quantile { level: percent / 100.0, zeros: true }))
         }
         _ => {
             let allowed = "a number, or a percentage above 50 and below 100, such as \"99 %\"";

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::reference;
-use uplake_experiment::definition::{Cap, Unit};
+use uplake_experiment::definition::{Cap, Transform, Unit};
 use uplake_experiment::quantile::{Band, ranks};
 use uplake_experiment::query::{Aggregate, Cell, DayCells, QuantileCell, UserColumn};
 use uplake_experiment::report::{Comparison, MetricReport};
@@ -119,8 +119,9 @@ pub fn answer(query: &MomentsQuery, users: &[User], days: usize) -> MomentsTable
 /// The cap of every column that has a quantile for one: over all arms.
 fn caps(query: &MomentsQuery, users: &[User]) -> BTreeMap<usize, f64> {
     let capped = query.columns.iter().enumerate().filter_map(|(index, column)| {
-        let Some(Cap::Quantile(level)) = column.cap else { return None };
-        let mut values: Vec<f64> = users.iter().map(|user| user.number(column)).collect();
+        let Some(Cap::Quantile { level, zeros }) = column.cap else { return None };
+        let numbers = users.iter().map(|user| user.number(column));
+        let mut values: Vec<f64> = numbers.filter(|number| zeros || *number != 0.0).collect();
         values.sort_by(f64::total_cmp);
         let rank = (values.len() as f64 * level).ceil() as usize;
         Some((index, *values.get(rank.max(1) - 1)?))
@@ -146,7 +147,8 @@ fn groups<'u>(query: &MomentsQuery, users: &'u [User]) -> Vec<(Slice, usize, Vec
 fn cells(query: &MomentsQuery, users: &[User], caps: &BTreeMap<usize, f64>) -> Vec<Cell> {
     let number = |user: &User, column: usize| {
         let number = user.number(&query.columns[column]);
-        caps.get(&column).map_or(number, |cap| number.min(*cap))
+        let number = caps.get(&column).map_or(number, |cap| number.min(*cap));
+        query.columns[column].transform.map_or(number, |Transform::Log1p| number.ln_1p())
     };
     let cell = |(slice, variant, members): (Slice, usize, Vec<&User>)| {
         let moments = query.groups.iter().map(|columns| {

@@ -126,7 +126,7 @@ fn keys_beside_a_use_take_the_place_of_the_catalogues() {
     let [first, second] = &experiment.metrics[..] else { panic!("two metrics") };
     assert_eq!((first.name.as_str(), second.name.as_str()), ("first week", "revenue"));
     assert!(matches!(first.kind, MetricKind::Mean { cap: Some(Cap::Value(500.0)), .. }));
-    assert!(matches!(second.kind, MetricKind::Mean { cap: Some(Cap::Quantile(_)), .. }));
+    assert!(matches!(second.kind, MetricKind::Mean { cap: Some(Cap::Quantile { .. }), .. }));
     assert_eq!(first.window.unwrap().end_ms, Some(7 * 86_400_000));
     assert!(!first.guardrail && second.guardrail && second.margin == Some(0.02));
     let overrides = &first.about.catalogue.as_ref().unwrap().overrides;

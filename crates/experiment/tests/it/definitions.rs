@@ -140,7 +140,7 @@ fn wrong_values_name_the_line_and_what_is_allowed() {
     refused(
         "\"ratio\"",
         "\"median\"",
-        &["free.toml:43", "`median`", "mean, count, distinct, ratio"],
+        &["free.toml:43", "`median`", "mean, count, distinct, unique_days"],
     );
     refused("\"decrease\"", "\"down\"", &["free.toml:48", "increase, decrease"]);
     refused("\"7 days\"", "\"7 weeks\"", &["free.toml:28", "minutes, hours or days"]);
@@ -334,6 +334,7 @@ fn column(aggregate: Aggregate, value: &str) -> UserColumn {
         aggregate,
         window: None,
         cap: None,
+        transform: None,
         at_least: None,
     }
 }
@@ -360,7 +361,10 @@ fn every_metric_type_asks_for_its_own_numbers() {
         ),
         (
             "type = \"mean\"\nvalue = \"amount\"\ncap = \"99 %\"",
-            vec![UserColumn { cap: Some(Cap::Quantile(0.99)), ..column(Sum, "amount") }],
+            vec![UserColumn {
+                cap: Some(Cap::Quantile { level: 0.99, zeros: true }),
+                ..column(Sum, "amount")
+            }],
         ),
         (
             "type = \"count\"\nwhere = \"event = 'view'\"\ncap = 20",

@@ -7,6 +7,7 @@ mod daily;
 mod definitions;
 mod equivalence;
 mod golden;
+mod kinds;
 mod known_values;
 mod options;
 mod pages;

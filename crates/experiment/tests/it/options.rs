@@ -973,6 +973,8 @@ fn no_option_prints_nan_for_degenerate_data() {
         "type = \"threshold\"\nvalue = \"revenue\"\nat_least = 5".into(),
         "type = \"count\"\ncap = 3".into(),
         format!("{REVENUE}\ncap = \"90 %\""),
+        format!("{REVENUE}\ncap = {{ quantile = 0.9, zeros = false }}\ntransform = \"log1p\""),
+        "type = \"first\"\nvalue = \"revenue\"\ncuped = { pre = \"1 day\" }".into(),
         ratio.into(),
         format!("{ratio}\ncuped = {{ pre = \"1 day\" }}"),
         guardrail,
@@ -994,8 +996,9 @@ fn no_option_prints_nan_for_degenerate_data() {
                     continue;
                 }
                 // Every metric with the defaults; with each option those that take other paths.
-                let other_path =
-                    ["cuped", "exact", "row", "margin"].iter().any(|key| metric.contains(key));
+                let other_path = ["cuped", "exact", "row", "margin", "log1p"]
+                    .iter()
+                    .any(|key| metric.contains(key));
                 if !top.is_empty() && !other_path && metric != REVENUE {
                     continue;
                 }

@@ -46,6 +46,10 @@ pub(super) enum ValueKind {
     Sum,
     /// 1 if any value is neither NULL nor 0.
     Any,
+    /// The first by time that is finite, the least of several then.
+    First,
+    /// The last, the greatest of several then.
+    Last,
 }
 
 /// Uses whose rows count at the same times.
@@ -93,8 +97,14 @@ pub(super) enum Use {
     Known { column: usize },
     /// Likewise, 1 if there is any.
     KnownAny { column: usize },
+    /// The number of days with any, known at first exposure or at the end only.
+    KnownDays { column: usize },
+    /// The first or last value, likewise.
+    KnownValue { column: usize, last: bool },
     /// A number that grows from day to day.
     Daily { column: usize },
+    /// The first or last value, from day to day.
+    DailyValue { column: usize, last: bool },
     /// A number that is 1 from the first such day on.
     FirstDay { column: usize },
     /// A day with rows that count, in this table of the layout.
@@ -176,7 +186,8 @@ impl Pass {
         let end = period.map(|(_, end)| micros(end));
         self.start = self.start.min(start.unwrap_or(i64::MIN));
         self.end = self.end.max(end.unwrap_or(i64::MAX));
-        self.by_day |= sql.times.days.is_some();
+        let counts_days = columns.iter().any(|column| column.aggregate == Aggregate::Days);
+        self.by_day |= sql.times.days.is_some() || counts_days;
         let filters = row_filters(&columns);
         let matters = match &filters {
             Some(filters) => format!("CASE WHEN {} THEN 1.0 END", filters.join(" OR ")),
@@ -200,13 +211,20 @@ impl Pass {
             match output {
                 Output::Number { column } | Output::FirstDay { column } => {
                     let of = &sql.query.columns[*column];
-                    let feeds = match output {
-                        Output::Number { .. } if kind(of) == ValueKind::Any => {
-                            Use::KnownAny { column: *column }
-                        }
-                        Output::Number { .. } => Use::Known { column: *column },
-                        _ => Use::FirstDay { column: *column },
+                    let column = *column;
+                    let feeds = match (output, &of.aggregate) {
+                        (Output::FirstDay { .. }, _) => Use::FirstDay { column },
+                        (_, Aggregate::Any) => Use::KnownAny { column },
+                        (_, Aggregate::Days) => Use::KnownDays { column },
+                        (_, Aggregate::First) => Use::KnownValue { column, last: false },
+                        (_, Aggregate::Last) => Use::KnownValue { column, last: true },
+                        _ => Use::Known { column },
                     };
+                    self.add_use(experiment, when(of), sql.value(column), kind(of), feeds);
+                }
+                Output::OnePerDay { column, last } => {
+                    let of = &sql.query.columns[*column];
+                    let feeds = Use::DailyValue { column: *column, last: *last };
                     self.add_use(experiment, when(of), sql.value(*column), kind(of), feeds);
                 }
                 Output::Days { columns, active } => {
@@ -313,7 +331,9 @@ impl Pass {
 
 fn kind(column: &UserColumn) -> ValueKind {
     match column.aggregate {
-        Aggregate::Any => ValueKind::Any,
+        Aggregate::Any | Aggregate::Days => ValueKind::Any,
+        Aggregate::First => ValueKind::First,
+        Aggregate::Last => ValueKind::Last,
         _ => ValueKind::Sum,
     }
 }

@@ -18,6 +18,7 @@ use datafusion::arrow::datatypes::TimestampMicrosecondType;
 use super::exposed::Members;
 use super::keys::{Keys, NOBODY};
 use super::passes::{NO_TIME, Pass, ValueKind};
+use crate::daily_values::comes_before;
 use crate::error::Result;
 use crate::exact_sum::Sum;
 use crate::local_day::LocalDays;
@@ -40,13 +41,24 @@ pub(super) struct Run {
     start: u32,
 }
 
-/// What a run adds to one value. Items that add nothing are left out.
+/// What a run adds to one value. Items that add nothing are left out. Of a value that is first or last, `sum`
+/// is it and the bits of `lost` are its time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {
     pub value: u16,
     pub sum: f64,
     pub lost: f64,
 }
+
+impl Item {
+    /// A first or last value and its time.
+    pub fn at_time(&self) -> (i64, f64) {
+        (self.lost.to_bits().cast_signed(), self.sum)
+    }
+}
+
+/// No first or last value yet: those that are have a number.
+const NO_VALUE: f64 = f64::NAN;
 
 /// Some runs and their items.
 #[derive(Debug, Default)]
@@ -404,12 +416,24 @@ impl Runs {
         let width = self.pass.values.len();
         self.sums.clear();
         self.sums.resize(self.here.len() * width, Sum::default());
+        let by_time = |kind: ValueKind| matches!(kind, ValueKind::First | ValueKind::Last);
+        let values = self.pass.values.iter().enumerate();
+        for (number, _) in values.filter(|(_, value)| by_time(value.kind)) {
+            let sums = self.sums.iter_mut().skip(number).step_by(width);
+            sums.for_each(|sum| *sum = Sum::of(NO_VALUE, 0.0));
+        }
         for (number, values) in rows.values.iter().enumerate() {
             let kind = self.pass.values[number].kind;
             let (run_of, sums) = (&self.run_of, &mut self.sums);
             let mut add = |row: usize| match run_of.get(row) {
                 Some(run) if *run != NO_RUN => {
-                    add_to(&mut sums[*run as usize * width + number], kind, values.value(row));
+                    let sum = &mut sums[*run as usize * width + number];
+                    match kind {
+                        ValueKind::Sum | ValueKind::Any => add_to(sum, kind, values.value(row)),
+                        ValueKind::First | ValueKind::Last => {
+                            take_by_time(sum, kind, (rows.time(row), values.value(row)));
+                        }
+                    }
                 }
                 _ => {}
             };
@@ -425,7 +449,7 @@ impl Runs {
             };
             let Here { id, day, first, last, .. } = *run;
             let block = log.begin(Run { id, day, first, last, start: 0 });
-            push_sums(block, &self.sums[number * width..(number + 1) * width]);
+            push_sums(block, &self.pass, &self.sums[number * width..(number + 1) * width]);
         }
     }
 }
@@ -434,13 +458,28 @@ fn add_to(sum: &mut Sum, kind: ValueKind, value: f64) {
     match kind {
         ValueKind::Sum => sum.add(value),
         ValueKind::Any if value != 0.0 => *sum = Sum::of(1.0, 0.0),
-        ValueKind::Any => {}
+        ValueKind::Any | ValueKind::First | ValueKind::Last => {}
     }
 }
 
-fn push_sums(block: &mut Block, sums: &[Sum]) {
-    for (value, sum) in sums.iter().enumerate() {
-        if sum.sum != 0.0 || sum.lost != 0.0 {
+/// Keeps the value that is first or last, as an [`Item`] has it.
+fn take_by_time(sum: &mut Sum, kind: ValueKind, (time, value): (i64, f64)) {
+    if time == NO_TIME || !value.is_finite() {
+        return;
+    }
+    let known = (sum.lost.to_bits().cast_signed(), sum.sum);
+    if sum.sum.is_nan() || comes_before(kind == ValueKind::Last, (time, value), known) {
+        *sum = Sum::of(value, f64::from_bits(time.cast_unsigned()));
+    }
+}
+
+fn push_sums(block: &mut Block, pass: &Pass, sums: &[Sum]) {
+    for (value, (sum, of)) in sums.iter().zip(&pass.values).enumerate() {
+        let adds = match of.kind {
+            ValueKind::Sum | ValueKind::Any => sum.sum != 0.0 || sum.lost != 0.0,
+            ValueKind::First | ValueKind::Last => !sum.sum.is_nan(),
+        };
+        if adds {
             block.items.push(Item { value: value as u16, sum: sum.sum, lost: sum.lost });
         }
     }

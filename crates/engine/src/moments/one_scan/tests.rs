@@ -133,6 +133,7 @@ table = "TABLE"
 numerator = { value = "amount", where = "event = 'buy'" }
 denominator = { value = "1", where = "event = 'buy'" }
 ORDERED
+KINDS
 ASSIGNED
 [[dimension]]
 name = "country"
@@ -146,7 +147,7 @@ fn query(replaced: &[(&str, &str)]) -> MomentsQuery {
     for (name, by) in replaced {
         text = text.replace(name, by);
     }
-    for name in ["CUPED", "WINDOW", "ORDERED", "ASSIGNED"] {
+    for name in ["CUPED", "WINDOW", "ORDERED", "KINDS", "ASSIGNED"] {
         text = text.replace(name, "");
     }
     let text = text.replace("TABLE", "events");
@@ -172,6 +173,51 @@ table = "TABLE"
 window = "6 days"
 steps = [{ name = "view", where = "event = 'view'" }, { name = "buy", where = "event = 'buy'" }]"#,
 );
+/// Values by time, with ties, values that are none, and days.
+const KINDS: (&str, &str) = (
+    "KINDS",
+    r#"[[metric]]
+name = "first"
+type = "first"
+table = "TABLE"
+time = "ts"
+value = "CASE WHEN n % 17 = 3 THEN CAST('NaN' AS DOUBLE) WHEN n % 17 = 4 THEN 0 ELSE amount END"
+[[metric]]
+name = "last"
+type = "last"
+table = "TABLE"
+time = "date_trunc('day', ts)"
+value = "amount"
+where = "event <> 'view'"
+zeros = true
+[[metric]]
+name = "first of a tie"
+type = "first"
+table = "TABLE"
+time = "date_trunc('day', ts)"
+value = "-amount"
+[[metric]]
+name = "last, reduced"
+type = "last"
+table = "TABLE"
+time = "ts"
+value = "n"
+KINDCUPED
+[[metric]]
+name = "days"
+type = "unique_days"
+table = "TABLE"
+time = "ts"
+where = "amount > 3"
+cap = 4
+[[metric]]
+name = "log"
+type = "mean"
+table = "TABLE"
+time = "ts"
+value = "amount + 0.7"
+transform = "log1p""#,
+);
 const ASSIGNED: (&str, &str) = ("ASSIGNED", "[assignment]\nsystem = \"growthbook\"\nseed = \"s\"");
 
 /// Experiments that differ in everything that one scan must keep apart.
@@ -193,6 +239,10 @@ fn experiments() -> Vec<MomentsQuery> {
         query(&[OCTOBER, TIMED, ("event = 'buy'", "amount > 1e9")]),
         query(&[OCTOBER, first, ORDERED, ASSIGNED]),
         query(&[("PERIOD", ""), TIMED, ORDERED]),
+        query(&[OCTOBER, TIMED, KINDS, ("KINDCUPED", "cuped = { pre = \"7 days\" }")]),
+        query(&[short, first, KINDS, ("KINDCUPED", "window = \"50 hours\"")]),
+        query(&[("PERIOD", ""), TIMED, KINDS, ("KINDCUPED", "")]),
+        query(&[OCTOBER, ("EXPOSED", "where = \"exp > 0\""), KINDS, ("KINDCUPED", "")]),
         without_days,
     ]
 }

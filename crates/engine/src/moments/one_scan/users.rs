@@ -1,11 +1,12 @@
 //! Runs to users: what each user's rows say to each experiment.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::aside::Aside;
 use super::exposed::{Exposed, Member, Members};
-use super::passes::{Group, Pass, Use};
+use super::passes::{Group, NO_TIME, Pass, Use};
 use super::runs::{Found, Item};
 use crate::error::Result;
 use crate::exact_sum::Sum;
@@ -56,6 +57,19 @@ pub(super) struct Users {
     daily: Vec<(i32, usize, Sum)>,
     known: Vec<(usize, Sum)>,
     first_days: Vec<(usize, i32)>,
+    /// Days with rows, of columns that count them.
+    days: Vec<(usize, i32)>,
+    values: Vec<OneValue>,
+}
+
+/// A value that is the first or last of a run, for a column.
+#[derive(Debug, Clone, Copy)]
+struct OneValue {
+    column: usize,
+    last: bool,
+    /// `None` if it is known at first exposure, or at the end only.
+    day: Option<i32>,
+    of_time: (i64, f64),
 }
 
 impl Users {
@@ -70,6 +84,8 @@ impl Users {
             daily: Vec::new(),
             known: Vec::new(),
             first_days: Vec::new(),
+            days: Vec::new(),
+            values: Vec::new(),
             scanned,
         }
     }
@@ -124,19 +140,32 @@ impl Users {
             for (block, place) in found.of_id(id) {
                 let run = &block.runs[place];
                 if (low..high).contains(&run.first) {
-                    block.items(place).iter().for_each(|item| self.take(group, run.day, item));
+                    let day = (run.first != NO_TIME).then_some(run.day);
+                    block.items(place).iter().for_each(|item| self.take(group, day, item));
                 }
             }
         }
     }
 
-    fn take(&mut self, group: &Group, day: i32, item: &Item) {
+    /// `in_time`: the day, if rows have a time.
+    fn take(&mut self, group: &Group, in_time: Option<i32>, item: &Item) {
+        let day = in_time.unwrap_or_default();
         let uses = group.uses.get(usize::from(item.value)).map_or(&[][..], Vec::as_slice);
         let sum = Sum::of(item.sum, item.lost);
         for feeds in uses {
             match *feeds {
                 Use::Known { column } => self.known.push((column, sum)),
                 Use::KnownAny { column } => self.user.known[column] = 1.0,
+                Use::KnownDays { column } => {
+                    self.days.extend(in_time.map(|day| (column, day)));
+                }
+                Use::KnownValue { column, last } => {
+                    self.values.push(OneValue { column, last, day: None, of_time: item.at_time() });
+                }
+                Use::DailyValue { column, last } => {
+                    let (day, of_time) = (Some(day), item.at_time());
+                    self.values.push(OneValue { column, last, day, of_time });
+                }
                 Use::Daily { column } => self.daily.push((day, column, sum)),
                 Use::FirstDay { column } => self.first_days.push((column, day)),
                 Use::Active { table } => self.user.active.push((table, day)),
@@ -146,7 +175,7 @@ impl Users {
 
     /// Adds up what the runs said.
     fn finish_user(&mut self) {
-        let Self { user, daily, known, first_days, .. } = self;
+        let Self { user, daily, known, first_days, days, values, .. } = self;
         known.sort_unstable_by_key(|(column, _)| *column);
         for same in known.chunk_by(|a, b| a.0 == b.0) {
             user.known[same[0].0] = together(same.iter().map(|(_, sum)| sum));
@@ -164,11 +193,38 @@ impl Users {
             let (column, day) = same[0];
             user.changes.push(Change { day, column, value: 1.0 });
         }
+        days.sort_unstable();
+        days.dedup();
+        days.iter().for_each(|(column, _)| user.known[*column] += 1.0);
+        finish_values(values, user);
         user.active.sort_unstable();
         user.active.dedup();
         known.clear();
         daily.clear();
         first_days.clear();
+        days.clear();
+        values.clear();
+    }
+}
+
+/// The value that is first or last of all runs, and of each day: later days do not change which is first.
+fn finish_values(values: &mut [OneValue], user: &mut UserRow) {
+    values.sort_unstable_by(|a, b| {
+        let by_time = a.of_time.partial_cmp(&b.of_time).unwrap_or(Ordering::Equal);
+        (a.column, a.day).cmp(&(b.column, b.day)).then(by_time)
+    });
+    for of_column in values.chunk_by(|a, b| a.column == b.column) {
+        for of_day in of_column.chunk_by(|a, b| a.day == b.day) {
+            let one = if of_day[0].last { of_day[of_day.len() - 1] } else { of_day[0] };
+            let (column, value) = (one.column, one.of_time.1);
+            match one.day {
+                None => user.known[column] = value,
+                Some(day) => user.changes.push(Change { day, column, value }),
+            }
+            if !one.last {
+                break;
+            }
+        }
     }
 }
 
