@@ -15,7 +15,8 @@ from reports.data import HOUR, MINUTE, DAY
 
 LENGTHS = {"minutes": MINUTE, "hours": HOUR, "days": DAY}
 TYPES = ["proportion", "retention", "threshold", "funnel", "mean", "mean", "count", "distinct",
-         "ratio", "quantile"]
+         "ratio", "quantile", "unique_days", "first", "last"]
+NEED_TIME = ("unique_days", "first", "last")
 
 
 def length(text):
@@ -207,6 +208,11 @@ def metric(rng, world, found, design, name):
     made = {"name": name, "type": kind}
     timeless = design == "timeless"
     filters, values, things = add_table(rng, made, timeless)
+    if kind in NEED_TIME and timeless and "time" not in made:
+        if filters is ex.PLAYER_FILTERS:
+            kind = made["type"] = "count"
+        else:
+            made["time"] = ex.column("paid_at" if filters is ex.ORDER_FILTERS else "ts")
     if rng.random() < 0.6:
         made["where"] = rng.choice(filters)
     if made.get("table") == "events" and rng.random() < 0.01:
@@ -231,7 +237,8 @@ def metric(rng, world, found, design, name):
     can_cuped = kind not in ("funnel", "quantile") and may_window
     if can_cuped and rng.random() < 0.35:
         made["cuped"] = {"pre": rng.choice(["2 days", "4 days", "12 hours"])}
-        if kind != "ratio" and rng.random() < 0.35:
+        of_some = kind in ("first", "last") and not made.get("zeros")
+        if kind != "ratio" and not of_some and rng.random() < 0.35:
             made["cuped"]["with"] = [covariate(rng, filters, values)
                                      for _ in range(rng.choice([1, 1, 2]))]
     share = kind in ("proportion", "retention", "threshold", "funnel")
@@ -272,7 +279,7 @@ def add_kind(rng, made, kind, filters, values, things):
     elif kind == "threshold":
         made["value"] = rng.choice(values)
         made["at_least"] = rng.choice([0.5, 0.5, 1, 3, 10])
-    elif kind in ("mean", "quantile"):
+    elif kind in ("mean", "quantile", "first", "last"):
         made["value"] = rng.choice(values)
     elif kind == "distinct":
         made["value"] = rng.choice(things)
@@ -290,8 +297,15 @@ def add_kind(rng, made, kind, filters, values, things):
         made["level"] = rng.choice([0.5, 0.25, 0.75, 0.9, 0.99])
         if rng.random() < 0.6:
             made["per"] = rng.choice(["user", "row", "row"])
-    if kind in ("mean", "count", "distinct") and rng.random() < 0.35:
-        made["cap"] = rng.choice([2, 50.5, "95 %", "80%", "99 %", "66.6 %"])
+    if kind in ("first", "last") and rng.random() < 0.5:
+        made["zeros"] = rng.random() < 0.7
+    if kind in ("mean", "count", "distinct", "unique_days"):
+        if rng.random() < 0.4:
+            made["cap"] = rng.choice([2, 50.5, "95 %", "80%", "99 %", "66.6 %",
+                                      {"quantile": 0.9, "zeros": False}, {"quantile": 0.75},
+                                      {"quantile": 0.666, "zeros": False}])
+        if "margin" not in made and rng.random() < 0.2:
+            made["transform"] = "log1p"
 
 
 def covariate(rng, filters, values):

@@ -40,6 +40,12 @@ def whole(users):
     return max(1, math.floor(users + 0.5))
 
 
+def is_ratio(metric):
+    """Of two numbers per user: sums, or values over users who have one."""
+    return metric["type"] == "ratio" or (
+        metric["type"] in ("first", "last") and not metric.get("zeros"))
+
+
 class Matrix:
     """One metric's numbers: a row per unit of `users`, whole or as of a day."""
 
@@ -63,10 +69,10 @@ class Matrix:
         for _, of_users in sorted(clusters.items()):
             sums = [math.fsum(column) if all(map(math.isfinite, column)) else sum(column)
                     for column in zip(*of_users)]
-            if self.metric["type"] != "ratio":
+            if not is_ratio(self.metric):
                 sums = [x for s in sums for x in (s, float(len(of_users)))]
             units.append(sums)
-        width = self.width if self.metric["type"] == "ratio" else 2 * self.width
+        width = self.width if is_ratio(self.metric) else 2 * self.width
         return st.Moments(_matrix(units, width))
 
 
@@ -311,7 +317,9 @@ class Report:
 
     def shape(self, metric):
         kind = metric["type"]
-        if kind in ("ratio", "quantile"):
+        if is_ratio(metric):
+            return "ratio"
+        if kind == "quantile":
             return kind
         if self.is_clustered:
             return "ratio"
@@ -320,7 +328,10 @@ class Report:
     def plain_figure(self, matrix, slice_, arm):
         metric = matrix.metric
         if metric["type"] != "quantile":
-            return st.figure(self.shape(metric), slice_.moments(matrix, arm))
+            moments = slice_.moments(matrix, arm)
+            if "transform" in metric and moments.n and not moments.finite:
+                raise Unavailable("no_log")
+            return st.figure(self.shape(metric), moments)
         users = slice_.of_arm[arm]
         if not users:
             raise Unavailable("empty_arm")
@@ -366,9 +377,9 @@ class Report:
             return st.posterior(estimate, self.definition.get("prior"), self.level)
         return estimate
 
-    def unit(self, pair, lift):
-        """What a prior of lifts is to be multiplied by to be one of differences."""
-        if self.inference != "bayesian" or "prior" not in self.definition or self.lift == "none":
+    def unit(self, metric, pair, lift):
+        """What a prior of lifts is to be multiplied by to be one of differences, which those of logs are."""
+        if "transform" in metric or self.inference != "bayesian" or "prior" not in self.definition or self.lift == "none":
             return 1.0
         if isinstance(lift, Unavailable):
             raise lift
@@ -410,7 +421,7 @@ class Report:
 
     def cap_of(self, matrix):
         cap = matrix.metric.get("cap")
-        if not isinstance(cap, str) or not self.exposed.users:
+        if not isinstance(cap, (str, dict)) or not self.exposed.users:
             return None
         cap = matrix.numbers.cap(0)
         return cap if math.isfinite(cap) else None
@@ -557,6 +568,8 @@ class Report:
                 fixed = lift = reason
             if strata:
                 fixed, lift = strata[0], strata[1 if self.lift == "delta" else 2]
+            if "transform" in metric:
+                lift = Unavailable("lift_of_logs")
             if strata and not isinstance(reduction, Unsure):
                 try:
                     plain = st.difference(*pair, self.alpha)
@@ -568,7 +581,7 @@ class Report:
         try:
             if isinstance(fixed, Unavailable):
                 raise fixed
-            unit = self.unit(pair, lift)
+            unit = self.unit(metric, pair, lift)
             shown["absolute"] = self.looked(fixed.times(1 / unit), arm, slice_).times(unit)
         except Unavailable as reason:
             shown["absolute"] = reason
@@ -581,7 +594,9 @@ class Report:
             shown["relative"] = reason
         ok = {s: not isinstance(e, Unavailable) for s, e in shown.items()}
         lift_holds = ok["relative"] and divisible and self.lift != "none"
-        scale = "absolute" if ok["absolute"] and not lift_holds else "relative"
+        scale = "relative"
+        if "transform" in metric or ok["absolute"] and not lift_holds:
+            scale = "absolute"
         found = Comparison(self, matrix, arm, slice_, (fixed, lift), shown, scale, reduction)
         found.level, level = self.level, self.level
         found.non_inferiority = self.non_inferior(metric, pair, arm, slice_)
@@ -983,7 +998,10 @@ class Comparison:
 
     def impact(self):
         found = self.shown["absolute"]
-        if self.matrix.metric["type"] in ("ratio", "quantile") or isinstance(found, Unavailable):
+        metric = self.matrix.metric
+        if metric["type"] == "quantile" or is_ratio(metric) or "transform" in metric:
+            return None
+        if isinstance(found, Unavailable):
             return None
         units = sum(self.slice.units if self.owner.is_switchback else self.slice.users_of)
         wide = (1e-9 + found.rough_ends) * (found.high - found.low) + found.noise

@@ -51,7 +51,7 @@ class Tally:
         for metric in definition["metric"]:
             options[f"metric {metric['type']}"] += 1
             for key in ("window", "cap", "cuped", "where", "guardrail", "margin", "equivalence",
-                        "test", "per"):
+                        "test", "per", "zeros", "transform"):
                 if key in metric:
                     options[f"metric with {key}"] += 1
         options[f"inference {definition.get('inference', 'fixed')}"] += 1

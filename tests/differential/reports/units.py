@@ -124,12 +124,13 @@ class Exposed:
 @dataclasses.dataclass
 class Number:
     """One number per user: how it is made of the rows of a table."""
-    aggregate: str  # sum, any, distinct, steps
+    aggregate: str  # sum, any, distinct, steps, days, first, last, has
     value: object = None  # an Expression
     where: list = dataclasses.field(default_factory=list)  # all must hold
     low: float = 0  # microseconds after the exposure
     high: float = FOREVER
     cap: object = None
+    transform: str | None = None
     at_least: float | None = None
     steps: list = dataclasses.field(default_factory=list)
     reached: int = 0
@@ -156,6 +157,7 @@ class Numbers:
         where = filters(m)
         low, high = self.window()
         one = ex.number("1", lambda row: 1)
+        of_mean = {"cap": m.get("cap"), "transform": m.get("transform")}
 
         def made(aggregate, value, more=(), **others):
             return Number(aggregate, value, [*where, *more], low, high, **others)
@@ -165,9 +167,15 @@ class Numbers:
         elif kind == "threshold":
             columns = [made("sum", m["value"], at_least=m["at_least"])]
         elif kind in ("mean", "count"):
-            columns = [made("sum", m.get("value", one), cap=m.get("cap"))]
+            columns = [made("sum", m.get("value", one), **of_mean)]
         elif kind == "distinct":
-            columns = [made("distinct", m["value"], cap=m.get("cap"))]
+            columns = [made("distinct", m["value"], **of_mean)]
+        elif kind == "unique_days":
+            columns = [made("days", one, **of_mean)]
+        elif kind in ("first", "last"):
+            columns = [made(kind, m["value"])]
+            if not m.get("zeros"):
+                columns.append(made("has", m["value"]))
         elif kind == "quantile":
             columns = [made("sum", m["value"])]
         elif kind == "ratio":
@@ -234,6 +242,13 @@ class Numbers:
             rows = [(t, r) for t, r in rows if self.exposed.days.of(t) <= until]
         if column.aggregate == "steps":
             return float(steps_done(rows, column.steps, self.world) >= column.reached)
+        if column.aggregate == "days":
+            return float(len({self.exposed.days.of(t) for t, _ in rows if t is not None}))
+        if column.aggregate in ("first", "last", "has"):
+            values = sorted(self.values_in_time(column, rows))
+            if column.aggregate == "has":
+                return float(bool(values))
+            return values[0 if column.aggregate == "first" else -1][1] if values else 0.0
         values = [column.value.of(row, self.world) for _, row in rows]
         values = [value for value in values if value is not None]
         if column.aggregate == "distinct":
@@ -241,6 +256,13 @@ class Numbers:
         if column.aggregate == "any":
             return float(any(float(value) != 0 for value in values))
         return total([float(value) for value in values])
+
+    def values_in_time(self, column, rows):
+        """(time, value) of rows that have both; what is not finite is no value."""
+        for time, row in rows:
+            value = column.value.of(row, self.world)
+            if time is not None and value is not None and math.isfinite(float(value)):
+                yield time, float(value)
 
     def number(self, place, user, until=None):
         key = (place, user.key, until)
@@ -256,17 +278,37 @@ class Numbers:
             raw = cap if raw > cap else raw
         if column.at_least is not None:
             return float(raw >= column.at_least)
+        if column.transform is not None:
+            if until is not None and self.was_negative(place, user, until):
+                return math.nan
+            return math.log1p(raw) if not raw < 0 else math.nan
         return raw
+
+    def was_negative(self, place, user, until):
+        """Without a log on one day there is none in the series from then on."""
+        column = self.columns[place]
+        days = {self.exposed.days.of(t) for t, _ in self.counted(column, user) if t is not None}
+        for day in {user.day, *(day for day in days if user.day < day <= until)}:
+            raw = self.raw(column, user, day)
+            raw = min(raw, self.cap(place)) if column.cap is not None else raw
+            if raw < 0:
+                return True
+        return False
 
     def cap(self, place):
         """One cap for all arms and days: a number, or a quantile of all users' numbers."""
         cap = self.columns[place].cap
-        if not isinstance(cap, str):
+        if not isinstance(cap, (str, dict)):
             return float(cap)
         if place not in self.caps:
             raws = [self.raw(self.columns[place], user) for user in self.exposed.users]
+            if isinstance(cap, dict):
+                level = cap["quantile"]
+                if not cap.get("zeros", True):
+                    raws = [raw for raw in raws if raw != 0]
+            else:
+                level = float(cap.strip().rstrip("%").strip()) / 100
             raws.sort(key=lambda number: (math.isnan(number), number))
-            level = float(cap.strip().rstrip("%").strip()) / 100
             self.caps[place] = raws[rank(len(raws), level) - 1] if raws else math.inf
         return self.caps[place]
 
