@@ -100,6 +100,12 @@ pub(crate) fn tables(report: &Report) -> Vec<Table> {
         let lines = chosen.map(|metric| (metric.name.clone(), metric));
         tables.push(table(report, section.title(), "metric", lines.collect()));
     }
+    // A column stands under all headings of goals or under none.
+    let corrected = tables.iter().any(|table| table.corrected);
+    let goals = sections(report).into_iter().map(|section| section.role != Role::Guardrail);
+    for (table, _) in tables.iter_mut().zip(goals).filter(|(_, is_goal)| *is_goal) {
+        table.corrected = corrected;
+    }
     // Lifts under all headings share one axis, whose ends a terminal does not say.
     let is_lift = |row: &&Row| row.scale == Scale::Relative;
     let rows = tables.iter().flat_map(|table| table.rows.iter().filter(is_lift));

@@ -114,7 +114,7 @@ fn script() -> String {
 }
 
 /// A script without the spaces that only people need: a tenth of its bytes. Texts, templates and regular
-/// expressions stay as they are, and so do ends of lines, which may end statements.
+/// expressions stay as they are, and so do ends of lines that may end statements.
 fn tight(script: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
     let mut out = String::with_capacity(script.len());
@@ -130,6 +130,8 @@ fn tight(script: &str) -> String {
                     out.push(c);
                 }
             }
+            // No statement ends there.
+            '\n' if "{([,;".contains(before) => {}
             '"' | '\'' | '`' => copy_until(&mut out, &mut rest, c),
             // A word or a bracket before it makes it a division.
             '/' if !is_word(before) && !")]".contains(before) => copy_until(&mut out, &mut rest, c),
@@ -272,6 +274,7 @@ mod tests {
             ),
             ("x = \"\\\" y\" ;\nz", "x=\"\\\" y\";\nz"),
             ("(a) / 2 in b", "(a)/2 in b"),
+            ("f(\na,\nb\n);\nc\n{\nd", "f(a,b\n);c\n{d"),
         ] {
             assert_eq!(tight(written), expected);
         }

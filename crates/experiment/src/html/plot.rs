@@ -20,8 +20,8 @@ const WIDTH: f64 = 240.0;
 const MARGIN: f64 = 6.0;
 /// Width and half the height of a path over the days.
 const SPARK: [f64; 2] = [96.0, 12.0];
-/// One per six pixels shows the path, and fifty metrics fit in the page.
-const MAX_SPARK_POINTS: usize = 16;
+/// One per eight pixels shows the path, and fifty metrics fit in the page.
+const MAX_SPARK_POINTS: usize = 12;
 
 /// Other places on the axis.
 #[derive(Debug, Clone, Copy, Default)]
