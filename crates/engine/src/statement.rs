@@ -183,11 +183,7 @@ fn parse_one(
         indexed_by = take_columns(&mut tokens, &["indexed"], "by", true)?;
         id_domains = take_columns(&mut tokens, &["id"], "domains", true)?;
     }
-    let mut tokens = name_id_sets(name_versions(tokens)?)?;
-    name_words(&mut tokens);
-    let tokens = separate_not_exists(name_operators(tokens));
-    let tokens = select_before_from(bracket_grouping_keys(tokens));
-    let tokens = join_digits(tokens)?;
+    let tokens = as_meant(tokens)?;
     let mut parsed = parse_tokens(tokens.clone())?;
     let ignores_conflicts = take_on_conflict(&mut parsed)?;
     let is_query =
@@ -209,6 +205,47 @@ fn parse_one(
         warm,
         ignores_conflicts,
     })
+}
+
+/// Tokens that the parser reads as they are meant.
+fn as_meant(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
+    let mut tokens = name_id_sets(name_versions(tokens)?)?;
+    name_words(&mut tokens);
+    let tokens = separate_not_exists(name_operators(tokens));
+    join_digits(select_before_from(bracket_grouping_keys(tokens)))
+}
+
+/// An expression that can stand within a statement, with nothing before it or behind.
+///
+/// # Errors
+/// [`EngineError::Statement`] with the place of the first thing that is not understood.
+pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
+    let (tokens, _) = tokens_and_lists(text)?;
+    let goes_on = |token: &&TokenWithSpan| {
+        matches!(&token.token, Token::Whitespace(Whitespace::SingleLineComment { comment, .. })
+            if !comment.ends_with('\n'))
+    };
+    if let Some(TokenWithSpan { span, .. }) = tokens.iter().find(goes_on) {
+        return Err(EngineError::Statement {
+            message: "a comment that no line ends takes in whatever follows; write /* … */".into(),
+            position: Some(Position { line: span.start.line, column: span.start.column }),
+        });
+    }
+    let tokens = as_meant(tokens)?;
+    statement_size::check(&tokens)?;
+    let mut parser = empty_parser().with_tokens_with_locations(tokens);
+    let parsed = parser.parse_expr().map_err(|e| parser_error(&e.to_string()))?;
+    match parser.peek_token() {
+        TokenWithSpan { token: Token::EOF, .. } => Ok(parsed),
+        rest => Err(unexpected(&rest)),
+    }
+}
+
+fn unexpected(TokenWithSpan { token, span }: &TokenWithSpan) -> EngineError {
+    EngineError::Statement {
+        message: format!("did not expect `{token}` here"),
+        position: Some(Position { line: span.start.line, column: span.start.column }),
+    }
 }
 
 /// Takes `ON CONFLICT DO NOTHING` out of an INSERT; was it there?
@@ -251,13 +288,7 @@ fn take_id_set_statement(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<IdSet
     let ends = |n: usize| match solid.get(n) {
         None => Ok(()),
         Some(at) if tokens[*at].token == Token::EOF => Ok(()),
-        Some(at) => Err(EngineError::Statement {
-            message: format!("did not expect `{}` here", tokens[*at].token),
-            position: Some(Position {
-                line: tokens[*at].span.start.line,
-                column: tokens[*at].span.start.column,
-            }),
-        }),
+        Some(at) => Err(unexpected(&tokens[*at])),
     };
     let found = if is(0, "create") {
         let replace = is(1, "or") && is(2, "replace");
@@ -335,11 +366,7 @@ fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
         other => other,
     })?;
     if parser.parser.peek_token_ref().token != Token::EOF {
-        let rest = parser.parser.peek_token();
-        return Err(EngineError::Statement {
-            message: format!("did not expect `{}` here", rest.token),
-            position: Some(Position { line: rest.span.start.line, column: rest.span.start.column }),
-        });
+        return Err(unexpected(&parser.parser.peek_token()));
     }
     rewrite(&mut parsed)?;
     Ok(parsed)

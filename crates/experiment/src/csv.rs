@@ -2,7 +2,9 @@
 //!
 //! # Invariants
 //! - RFC 4180; numbers are written so that they read back unchanged; what is absent is empty.
+//! - Text is written as it is, control characters too, unless a spreadsheet is to open it.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::effect::{Estimate, StatsError};
@@ -22,27 +24,32 @@ impl Report {
 
     /// The report as CSV with a header line. Lifts are fractions: 0.05 means +5 %.
     pub fn to_csv(&self) -> String {
+        self.csv(|text| Cow::Borrowed(text))
+    }
+
+    /// The same with text that a spreadsheet would compute ([`escape_formula`]) as text.
+    pub fn to_csv_without_formulas(&self) -> String {
+        self.csv(escape_formula)
+    }
+
+    fn csv(&self, of_text: fn(&str) -> Cow<'_, str>) -> String {
         let mut out = String::from(HEADER);
         out.push('\n');
-        for metric in &self.metrics {
-            self.metric_csv(&mut out, "", "", metric);
-        }
+        let mut add = |dimension: &str, value: &str, metric: &MetricReport| {
+            for comparison in &metric.comparisons {
+                let fields = self.fields(dimension, value, metric, comparison, of_text);
+                let line: Vec<String> = fields.iter().map(|field| quoted(field)).collect();
+                let _ = writeln!(out, "{}", line.join(","));
+            }
+        };
+        self.metrics.iter().for_each(|metric| add("", "", metric));
         for breakdown in &self.breakdowns {
             for row in &breakdown.rows {
-                for metric in &row.metrics {
-                    self.metric_csv(&mut out, &breakdown.dimension, &row.value, metric);
-                }
+                let of_row = row.metrics.iter();
+                of_row.for_each(|metric| add(&breakdown.dimension, &row.value, metric));
             }
         }
         out
-    }
-
-    fn metric_csv(&self, out: &mut String, dimension: &str, value: &str, metric: &MetricReport) {
-        for comparison in &metric.comparisons {
-            let fields = self.fields(dimension, value, metric, comparison);
-            let line: Vec<String> = fields.iter().map(|field| quoted(field)).collect();
-            let _ = writeln!(out, "{}", line.join(","));
-        }
     }
 
     fn fields(
@@ -51,20 +58,22 @@ impl Report {
         value: &str,
         metric: &MetricReport,
         comparison: &Comparison,
+        of_text: fn(&str) -> Cow<'_, str>,
     ) -> Vec<String> {
+        let text = |text: &str| of_text(text).into_owned();
         let control = self.control();
         let arm = comparison.arm;
         let number = |number: Option<f64>| number.map_or_else(String::new, |n| n.to_string());
         let units = |arm: usize| metric.moments.get(arm).map(|m| m.units).unwrap_or_default();
         let mut fields = vec![
-            self.experiment.clone(),
-            dimension.to_owned(),
-            value.to_owned(),
-            metric.name.clone(),
+            text(&self.experiment),
+            text(dimension),
+            text(value),
+            text(&metric.name),
             metric.kind.to_owned(),
             metric.guardrail.to_string(),
-            self.arms[control].name.clone(),
-            self.arms[arm].name.clone(),
+            text(&self.arms[control].name),
+            text(&self.arms[arm].name),
             units(control).to_string(),
             units(arm).to_string(),
             number(metric.values[control].value),
@@ -90,10 +99,19 @@ impl Report {
             number(comparison.equivalence.map(|check| check.p)),
             number(comparison.belief.map(|belief| belief.chance_to_win)),
             estimate.err().map_or_else(String::new, |error| error.to_string()),
-            comparison.method.clone(),
+            text(&comparison.method),
         ]);
         fields
     }
+}
+
+/// Text that a spreadsheet takes for a formula, with an apostrophe before it, which says that it is text.
+///
+/// # Source
+/// OWASP, "CSV Injection": `=`, `+`, `-`, `@`, a tab, a line's end, and the wide forms of the first four.
+pub fn escape_formula(text: &str) -> Cow<'_, str> {
+    let begins = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
+    if text.starts_with(begins) { format!("'{text}").into() } else { text.into() }
 }
 
 fn estimate_fields(estimate: Result<Estimate, StatsError>) -> Vec<String> {

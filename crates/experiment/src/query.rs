@@ -28,6 +28,8 @@ use crate::definition::{
     Cap, DefinitionError, Dimension, Experiment, Exposures, Metric, MetricKind, Path, Period,
     Shape, Term, Transform, Unit, Variant,
 };
+use crate::expression::{Expression, expressions};
+use crate::left_out::LeftOut;
 use crate::moments::Moments;
 use crate::paths::{ConversionTime, PathTable};
 use crate::quantile::Band;
@@ -55,6 +57,8 @@ pub struct MomentsQuery {
     pub days: bool,
     pub paths: Vec<Path>,
     pub conversion_times: Vec<ConversionQuery>,
+    /// All SQL of the definition that answers this, as it is written there.
+    pub expressions: Vec<Expression>,
 }
 
 impl MomentsQuery {
@@ -70,42 +74,34 @@ impl MomentsQuery {
         tables
     }
 
-    /// The SQL that the definition's writer gave: values and conditions.
-    pub fn expressions(&self) -> Vec<&str> {
-        let mut all = vec![self.exposures.user.as_str(), &self.exposures.variant];
-        all.extend(self.exposures.time.as_deref());
-        all.extend(self.exposures.filter.as_deref());
-        match &self.exposures.unit {
-            Unit::User => {}
-            Unit::Cluster { key } => all.push(key),
-            Unit::Switchback { region, .. } => all.push(region),
-            Unit::Summary { users } => all.push(users),
+    /// The same for some of the metrics, by their numbers, ascending; without paths.
+    pub fn of_metrics(&self, metrics: &[usize]) -> Self {
+        let mut columns: Vec<usize> =
+            metrics.iter().flat_map(|metric| self.groups[*metric].iter().copied()).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        let group = |metric: &usize| {
+            let places = self.groups[*metric].iter().map(|c| columns.binary_search(c));
+            places.filter_map(Result::ok).collect()
+        };
+        let quantiles = self.quantiles.iter().filter_map(|quantile| {
+            let metric = metrics.binary_search(&quantile.metric).ok()?;
+            Some(QuantileQuery { metric, ..quantile.clone() })
+        });
+        Self {
+            groups: metrics.iter().map(group).collect(),
+            metrics: metrics.iter().map(|metric| self.metrics[*metric].clone()).collect(),
+            quantiles: quantiles.collect(),
+            paths: Vec::new(),
+            conversion_times: self
+                .conversion_times
+                .iter()
+                .filter(|one| columns.iter().any(|column| self.columns[*column] == one.column))
+                .cloned()
+                .collect(),
+            columns: columns.iter().map(|column| self.columns[*column].clone()).collect(),
+            ..self.clone()
         }
-        all.extend(self.dimensions.iter().map(|dimension| dimension.sql.as_str()));
-        let quantiles = self.quantiles.iter().map(|quantile| &quantile.column);
-        for column in self.columns.iter().chain(quantiles) {
-            all.extend([column.user.as_str(), &column.value]);
-            all.extend(column.time.as_deref());
-            all.extend(column.filter.as_deref());
-            match &column.aggregate {
-                Aggregate::Steps { steps, .. } => all.extend(steps.iter().map(String::as_str)),
-                Aggregate::Given { variance } => all.extend(variance.as_deref()),
-                Aggregate::Sum
-                | Aggregate::Any
-                | Aggregate::Distinct
-                | Aggregate::Days
-                | Aggregate::First
-                | Aggregate::Last
-                | Aggregate::One => {}
-            }
-        }
-        for path in &self.paths {
-            all.extend(
-                [&path.user, &path.time, &path.event, &path.from, &path.to].map(String::as_str),
-            );
-            all.extend(path.filter.as_deref());
-        }
-        all
     }
 }
 
@@ -211,6 +207,8 @@ pub struct MomentsTable {
     pub paths: Vec<PathTable>,
     /// One list per conversion time of the query, of one per arm.
     pub conversion_times: Vec<Vec<ConversionTime>>,
+    /// Rows that are in no figure, and conditions that no row passes.
+    pub left_out: LeftOut,
 }
 
 /// Moments of one arm, of everyone or of one value of a dimension.
@@ -305,7 +303,7 @@ pub fn plan(
         groups,
         metrics: chosen.iter().map(|metric| metric.name.clone()).collect(),
         quantiles,
-        dimensions: wanted,
+        dimensions: wanted.clone(),
         assignment: experiment.assignment.clone(),
         days: experiment.exposures.time.is_some()
             && (experiment.period.is_some()
@@ -313,6 +311,7 @@ pub fn plan(
         // Who names metrics wants these alone.
         paths: if metrics.is_none() { experiment.paths.clone() } else { Vec::new() },
         conversion_times: conversion_times(&chosen),
+        expressions: expressions(experiment, &wanted, &chosen, metrics.is_none()),
     })
 }
 

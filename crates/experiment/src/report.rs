@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::definition::{About, Direction};
 use crate::effect::{Estimate, Pivot, StatsError};
+use crate::left_out::{NoExposures, Unmatched};
 use crate::paths::{ConversionTime, PathReport};
 
 /// Name and version of the JSON layout. The number grows when a reader would break.
@@ -33,6 +34,8 @@ pub struct Report {
     pub inference: &'static str,
     /// "holm", "benjamini-hochberg" or "none": how goals are corrected for their number.
     pub correction: &'static str,
+    /// What p-values test.
+    pub p_tests: PTests,
     /// What was assigned to arms: "users", "clusters" or "region-times".
     pub unit: &'static str,
     /// How the numbers were made, one sentence each.
@@ -58,6 +61,18 @@ pub struct Report {
     /// The same data judged otherwise, for the switches of the page.
     #[serde(skip)]
     pub alternatives: Vec<Alternative>,
+}
+
+/// What p-values test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PTests {
+    /// The difference is 0; on either scale.
+    Difference,
+    /// The effect on the scale beside it is 0.
+    ShownEffect,
+    /// Nothing: twice the smaller tail of the belief.
+    Belief,
 }
 
 /// What it takes to make a report again.
@@ -156,6 +171,16 @@ pub struct Health {
     pub missing_days: Vec<MissingDay>,
     /// Users whose arm is not the one the definition's assignment gives.
     pub users_assigned_otherwise: Option<u64>,
+    /// As in [`crate::left_out::LeftOut`].
+    pub exposures_without_user: u64,
+    pub exposures_without_time: u64,
+    pub users_exposed_before: Option<u64>,
+    pub no_exposures: Option<NoExposures>,
+    /// Conditions of metrics that no row of their table passes.
+    pub unmatched: Vec<Unmatched>,
+    /// Where exposures are, for words.
+    #[serde(skip)]
+    pub exposures: String,
 }
 
 /// A day without data.

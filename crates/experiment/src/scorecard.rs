@@ -6,7 +6,8 @@
 use crate::effect::Estimate;
 use crate::forest::Axis;
 use crate::format;
-use crate::report::{Call, MetricReport, Report, Role, Scale};
+use crate::left_out::NoExposures;
+use crate::report::{Call, MetricReport, PTests, Report, Role, Scale};
 
 /// One treatment arm's line for one metric, or for one value of a dimension.
 pub(crate) struct Row {
@@ -134,7 +135,23 @@ pub(crate) fn tables(report: &Report) -> Vec<Table> {
         }
     }
     tables.retain(|table| !table.rows.is_empty());
+    if let Some(first) = tables.first_mut() {
+        let adjusted = match format::correction_name(report) {
+            name if first.corrected && !name.is_empty() => format!("; p ({name}) is corrected"),
+            _ => String::new(),
+        };
+        first.notes.insert(0, format!("p {}{adjusted}.", p_words(report)));
+    }
     tables
+}
+
+/// What p is, after "p".
+pub(crate) fn p_words(report: &Report) -> &'static str {
+    match report.p_tests {
+        PTests::Difference => "tests the difference",
+        PTests::ShownEffect => "tests the effect shown",
+        PTests::Belief => "is twice the belief's smaller tail",
+    }
 }
 
 fn table(
@@ -287,6 +304,7 @@ pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
         let many = format::count(many);
         (Level::Amber, format!("{many} {users} in several variants and left out ({share})"))
     });
+    left_out(report, &mut lines);
     let mut gaps: Vec<(&str, Vec<&str>)> = Vec::new();
     for missing in &health.missing_days {
         match gaps.iter_mut().find(|(table, _)| *table == missing.table) {
@@ -319,6 +337,61 @@ pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
         lines.push((Level::Amber, format!("Variant \"{value}\" is not defined: {users} users")));
     }
     lines
+}
+
+/// Metrics that are named one by one.
+const MAX_UNMATCHED: usize = 5;
+
+/// What no figure has, where there is any.
+fn left_out(report: &Report, lines: &mut Vec<(Level, String)>) {
+    let health = &report.health;
+    let table = &health.exposures;
+    let mut look = |words: String| lines.push((Level::Amber, words));
+    match health.no_exposures {
+        None => {}
+        Some(NoExposures::EmptyTable) => look(format!("Table {table} has no rows")),
+        Some(NoExposures::WherePassesNothing) => {
+            look(format!("No row of {table} passes the `where` of the exposures"));
+        }
+        Some(NoExposures::NoneCounts) => {
+            let time = if report.period.is_some() { " and a time within the period" } else { "" };
+            look(format!("Rows of {table} pass, but none has a user{time}"));
+        }
+    }
+    let exposures = |count: u64| {
+        let exposures = if count == 1 { "exposure" } else { "exposures" };
+        format!("{} {exposures}", format::count(count))
+    };
+    let (no_user, no_time) = (health.exposures_without_user, health.exposures_without_time);
+    if no_user > 0 {
+        let whom = if report.unit == "region-times" { "region" } else { "user" };
+        look(format!("Left out: {} without a {whom}", exposures(no_user)));
+    }
+    match (no_time, &report.period) {
+        (0, _) => {}
+        (_, Some(_)) => look(format!("Left out: {} without a time", exposures(no_time))),
+        (_, None) => {
+            let exposures = exposures(no_time);
+            look(format!("{exposures} without a time: nothing counts as after them"));
+        }
+    }
+    if let Some(before) = health.users_exposed_before.filter(|before| *before > 0) {
+        let exposed: u64 = report.arms.iter().map(|arm| arm.users).sum();
+        let share = format::small_share(before as f64 / exposed as f64);
+        let users = if before == 1 { "user was" } else { "users were" };
+        let before = format::count(before);
+        look(format!("{before} {users} exposed before the start, too, and counted ({share})"));
+    }
+    let mut names: Vec<&str> = health.unmatched.iter().map(|one| one.metric.as_str()).collect();
+    names.dedup();
+    if !names.is_empty() {
+        let shown = names.iter().take(MAX_UNMATCHED).copied().collect::<Vec<_>>().join(", ");
+        let more = match names.len().saturating_sub(MAX_UNMATCHED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        look(format!("No row of the table passes a condition of: {shown}{more}"));
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

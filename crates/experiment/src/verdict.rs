@@ -286,8 +286,7 @@ pub(crate) fn method(
                  the lift."
             }
             Lift::Fieller | Lift::None => {
-                "Lifts are relative to the control, with Fieller's interval; p-values test the \
-                 difference, which is 0 where there is no lift."
+                "Lifts are relative to the control, with Fieller's interval."
             }
         }
         .into());

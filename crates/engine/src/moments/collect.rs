@@ -14,10 +14,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use uplake_experiment::definition::{Transform, Unit};
+use uplake_experiment::left_out::LeftOut;
 use uplake_experiment::query::{Aggregate, Cell, DayCells, MomentsQuery, MomentsTable};
 use uplake_experiment::{DailyMoments, Moments, OTHERS, values_put_together};
 
 use super::decode::Table;
+use super::left_out::knows_before;
 use super::sql::Sql;
 use super::time::Times;
 use crate::error::{EngineError, Result};
@@ -315,6 +317,8 @@ pub(super) struct Collect {
     room: Room,
     users_in_many_variants: u64,
     users_assigned_otherwise: u64,
+    /// Of the arms.
+    pub users_exposed_before: u64,
     unknown_variants: BTreeMap<String, u64>,
     first_exposures: BTreeMap<(i32, usize), u64>,
 }
@@ -338,6 +342,7 @@ impl Collect {
             room: Room::default(),
             users_in_many_variants: 0,
             users_assigned_otherwise: 0,
+            users_exposed_before: 0,
             unknown_variants: BTreeMap::new(),
             first_exposures: BTreeMap::new(),
             layout,
@@ -564,6 +569,7 @@ impl Collect {
         self.last_day = self.last_day.max(other.last_day);
         self.users_in_many_variants += other.users_in_many_variants;
         self.users_assigned_otherwise += other.users_assigned_otherwise;
+        self.users_exposed_before += other.users_exposed_before;
         for (name, users) in other.unknown_variants {
             *self.unknown_variants.entry(name).or_default() += users;
         }
@@ -606,6 +612,10 @@ impl Collect {
                 .as_ref()
                 .map(|_| self.users_assigned_otherwise),
             active_users,
+            left_out: LeftOut {
+                users_exposed_before: knows_before(query).then_some(self.users_exposed_before),
+                ..LeftOut::default()
+            },
             ..MomentsTable::default()
         })
     }

@@ -18,6 +18,8 @@
 
 mod collect;
 mod decode;
+mod expressions;
+mod left_out;
 mod one_scan;
 mod paths;
 mod ranked;
@@ -33,9 +35,9 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
 use futures::TryStreamExt;
 use tokio::task::JoinSet;
-use uplake_experiment::OTHERS;
 use uplake_experiment::definition::{Cap, Unit};
 use uplake_experiment::query::{Cell, MomentsQuery, MomentsTable};
+use uplake_experiment::{OTHERS, visible};
 use uplake_table::check_table_name;
 
 use crate::error::{EngineError, Result};
@@ -55,7 +57,7 @@ impl Session {
         let mut together: BTreeMap<KeyKind, Vec<(usize, Times)>> = BTreeMap::new();
         for (number, query) in queries.iter().enumerate() {
             answers.push(None);
-            let times = self.refuse_files(query).and_then(|()| Times::of(query));
+            let times = self.refuse(query).and_then(|()| Times::of(query));
             let kind = match &times {
                 Ok(times) => self.key_kind(query, times).await,
                 Err(_) => Ok(None),
@@ -85,28 +87,32 @@ impl Session {
         }
         let mut all = Vec::with_capacity(queries.len());
         for (answer, query) in answers.into_iter().zip(queries) {
-            all.push(match answer {
+            let answer = match answer {
                 Some(answer) => answer,
                 None => self.moments_by_sql(query).await,
+            };
+            all.push(match answer {
+                Err(error) => Err(self.explained(query, error).await),
+                found => found,
             });
         }
         all
     }
 
-    /// Definitions lie in the lake for everyone: whoever asks for a report has not asked for files of his own
-    /// to be read.
-    fn refuse_files(&self, query: &MomentsQuery) -> Result<()> {
-        let expressions = query.expressions();
+    /// # Errors
+    /// [`EngineError::Report`] for what is no expression about one row, and for files: definitions lie in
+    /// the lake for everyone, and whoever asks for a report has not asked for files of his own to be read.
+    fn refuse(&self, query: &MomentsQuery) -> Result<()> {
+        self.check_expressions(query)?;
         // A file is named after FROM.
         let has_query = |text: &&str| text.to_ascii_lowercase().contains("from");
-        for text in expressions.into_iter().filter(has_query) {
-            // What is no SQL is refused with its place, later.
-            let Ok(statements) = statement::parse(&format!("SELECT {text}")) else { continue };
-            for statement in &statements {
+        let expressions = query.expressions.iter().map(|expression| expression.sql.as_str());
+        for text in expressions.filter(has_query) {
+            for statement in &statement::parse(&format!("SELECT {text}"))? {
                 let names = self.references(&statement.parsed)?;
                 let is_file = |name: &&str| check_table_name(split_version(name).0).is_err();
                 if let Some(file) = names.iter().map(TableReference::table).find(is_file) {
-                    return Err(EngineError::statement(format!(
+                    return Err(EngineError::Report(format!(
                         "a definition may not read the file '{file}'; load it into a table first"
                     )));
                 }
@@ -153,7 +159,9 @@ impl Session {
     async fn moments_by_sql(&self, query: &MomentsQuery) -> Result<MomentsTable> {
         let times = Times::of(query)?;
         if matches!(query.exposures.unit, Unit::Summary { .. }) {
-            return self.summary(query, &times).await;
+            let mut table = self.summary(query, &times).await?;
+            self.explain_nothing(query, &mut table).await?;
+            return Ok(table);
         }
         let sql = Sql::new(query, &times)?;
         let (text, found) = (sql.per_user(), self.find_caps(query, &times).await?);
@@ -165,6 +173,7 @@ impl Session {
             table.others = others.into_iter().filter(is_other).collect();
         }
         table.caps = found;
+        table.left_out = self.left_out_by_sql(&sql).await?;
         self.find_rest(query, &times, &mut table).await?;
         Ok(table)
     }
@@ -179,14 +188,15 @@ impl Session {
         table.quantiles = self.find_quantiles(query, times, table).await?;
         table.paths = self.find_paths(query, times).await?;
         table.conversion_times = self.find_conversion_times(query, times).await?;
-        Ok(())
+        self.explain_nothing(query, table).await
     }
 
     /// SQL that says what [`Session::moments`] answers, for people who want to see or check it.
     ///
     /// # Errors
-    /// As [`Session::moments`] for the time zone and the period.
+    /// As [`Session::moments`] for expressions, the time zone and the period.
     pub fn moments_sql(&self, query: &MomentsQuery) -> Result<String> {
+        self.check_expressions(query)?;
         let statements = match &query.exposures.unit {
             Unit::Summary { .. } => summary::summary_sql(query),
             _ => {
@@ -203,8 +213,10 @@ impl Session {
         if let [(_, only)] = statements.as_slice() {
             return Ok(only.clone());
         }
-        let texts: Vec<String> =
-            statements.iter().map(|(comment, text)| format!("-- {comment}.\n{text};")).collect();
+        // A name with a line's end would go on as SQL.
+        let with_comment =
+            |(comment, text): &(String, String)| format!("-- {}.\n{text};", visible(comment));
+        let texts: Vec<String> = statements.iter().map(with_comment).collect();
         Ok(texts.join("\n\n"))
     }
 
@@ -227,20 +239,22 @@ impl Session {
     }
 
     async fn definition_plan(&self, text: &str) -> Result<LogicalPlan> {
-        self.plan(&only_statement(text)?).await.map_err(|e| in_definition(e, text))
+        let planned = async { self.plan(&only_statement(text)?).await };
+        planned.await.map_err(|error| near(error, text))
     }
 
     /// The same before the sets of ids and the domains that it names are looked at.
     async fn definition_as_written(&self, text: &str) -> Result<LogicalPlan> {
-        self.parsed_plan(&only_statement(text)?).await.map_err(|e| in_definition(e, text))
+        let planned = async { self.parsed_plan(&only_statement(text)?).await };
+        planned.await.map_err(|error| near(error, text))
     }
 }
 
 fn only_statement(text: &str) -> Result<Statement> {
-    let parsed = statement::parse(text).map_err(|e| in_definition(e, text))?;
-    <[Statement; 1]>::try_from(parsed).map(|[only]| only).map_err(|_| {
-        EngineError::Report("an expression of the definition holds a semicolon".into())
-    })
+    let parsed = statement::parse(text)?;
+    <[Statement; 1]>::try_from(parsed)
+        .map(|[only]| only)
+        .map_err(|_| EngineError::statement("an expression of the definition holds a semicolon"))
 }
 
 /// Per column the most a number can be.
@@ -281,7 +295,7 @@ async fn gather(streams: Vec<SendableRecordBatchStream>, layout: &Arc<Layout>) -
 }
 
 /// A place in generated SQL means nothing to the reader of a definition; the text there does.
-fn in_definition(error: EngineError, sql: &str) -> EngineError {
+fn near(error: EngineError, sql: &str) -> EngineError {
     match error {
         EngineError::Statement { message, position } => {
             let near = position.and_then(|p| {
@@ -289,10 +303,7 @@ fn in_definition(error: EngineError, sql: &str) -> EngineError {
                 let start = line.char_indices().nth(p.column.saturating_sub(1) as usize)?.0;
                 Some(format!(" (near `{}`)", line[start..].chars().take(40).collect::<String>()))
             });
-            EngineError::Report(format!(
-                "an expression of the experiment's definition cannot be used: {message}{}",
-                near.unwrap_or_default()
-            ))
+            EngineError::statement(message + &near.unwrap_or_default())
         }
         other => other,
     }

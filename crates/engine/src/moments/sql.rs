@@ -206,28 +206,92 @@ impl<'a> Sql<'a> {
 
     /// The exposures that count: user, variant by name, time, and what is taken at the first.
     pub fn exposure_rows(&self) -> String {
-        let exposures = &self.query.exposures;
-        let user = self.key(&exposures.user, exposures.time.as_deref());
-        let time = exposures.time.as_deref().map_or("CAST(NULL AS TIMESTAMP)".into(), as_timestamp);
-        let mut conditions = vec![format!("({user}) IS NOT NULL")];
-        conditions.extend(exposures.filter.iter().map(|f| format!("({f})")));
-        if exposures.time.is_some() {
-            conditions.extend(self.start.iter().map(|s| format!("{time} >= {s}")));
-            conditions.extend(self.end.iter().map(|e| format!("{time} < {e}")));
+        let mut conditions = vec![format!("({}) IS NOT NULL", self.exposed_user())];
+        if let (Some(time), Some(start)) = (self.exposure_time(), &self.start) {
+            conditions.push(format!("{time} >= {start}"));
         }
+        if let (Some(time), Some(end)) = (self.exposure_time(), &self.end) {
+            conditions.push(format!("{time} < {end}"));
+        }
+        self.exposures_where(conditions)
+    }
+
+    /// The same with those that have no user or no time, or lie before the period.
+    pub fn all_exposure_rows(&self) -> String {
+        let mut conditions = Vec::new();
+        if let (Some(time), Some(end)) = (self.exposure_time(), &self.end) {
+            conditions.push(format!("({time} < {end} OR {time} IS NULL)"));
+        }
+        self.exposures_where(conditions)
+    }
+
+    fn exposures_where(&self, mut conditions: Vec<String>) -> String {
+        let exposures = &self.query.exposures;
+        conditions.extend(exposures.filter.iter().map(|f| format!("({f})")));
         let mut values = String::new();
         for (name, sql) in self.at_exposure() {
             let _ =
                 write!(values, ",\n    coalesce(CAST({sql} AS VARCHAR), '{NULL_NAME}') AS {name}");
         }
+        let conditions = match conditions.as_slice() {
+            [] => String::new(),
+            some => format!("\n    WHERE {}", some.join(" AND ")),
+        };
         format!(
-            "SELECT {user} AS {USER},\n    \
+            "SELECT {} AS {USER},\n    \
              coalesce(CAST({} AS VARCHAR), '{NULL_NAME}') AS {VARIANT},\n    \
-             {time} AS {TIME}{values}\n    FROM {}\n    WHERE {}",
+             {} AS {TIME}{values}\n    FROM {}{conditions}",
+            self.exposed_user(),
             exposures.variant,
+            self.exposure_time().unwrap_or_else(|| "CAST(NULL AS TIMESTAMP)".into()),
             exposures.table,
-            conditions.join(" AND "),
         )
+    }
+
+    fn exposed_user(&self) -> String {
+        let exposures = &self.query.exposures;
+        self.key(&exposures.user, exposures.time.as_deref())
+    }
+
+    fn exposure_time(&self) -> Option<String> {
+        self.query.exposures.time.as_deref().map(as_timestamp)
+    }
+
+    /// One row: how many exposures have no user, and how many no time.
+    pub fn left_out(&self) -> String {
+        let is_timed = self.query.exposures.time.is_some();
+        let (no_time, counts) = match &self.start {
+            _ if !is_timed => ("false".to_owned(), "true".to_owned()),
+            None => (format!("{TIME} IS NULL"), format!("{TIME} IS NOT NULL")),
+            Some(start) => (format!("{TIME} IS NULL"), format!("{TIME} >= {start}")),
+        };
+        format!(
+            "SELECT sum(CASE WHEN {USER} IS NULL AND {counts} THEN 1 END) AS without_user,\n  \
+             sum(CASE WHEN {no_time} THEN 1 END) AS without_time\n\
+             FROM ({})\nWHERE {USER} IS NULL OR {no_time}",
+            self.all_exposure_rows(),
+        )
+    }
+
+    /// A row if a user was exposed before the period; `None` without one.
+    pub fn any_before(&self) -> Option<String> {
+        let start = self.start.as_ref().filter(|_| self.query.exposures.time.is_some())?;
+        let rows = self.all_exposure_rows();
+        Some(format!("SELECT 1 AS one FROM ({rows})\nWHERE {TIME} < {start} LIMIT 1"))
+    }
+
+    /// How many users of the arms were exposed before the period, too; `None` without one.
+    pub fn users_before(&self) -> Option<String> {
+        let start = self.start.as_ref().filter(|_| self.query.exposures.time.is_some())?;
+        Some(format!(
+            "SELECT count(*) AS users\n\
+             FROM (\n  SELECT {USER}, min(CASE WHEN {TIME} >= {start} THEN {VARIANT} END) AS {VARIANT},\n    \
+             max(CASE WHEN {TIME} >= {start} THEN {VARIANT} END) AS {LAST_VARIANT},\n    \
+             sum(CASE WHEN {TIME} < {start} THEN 1 ELSE 0 END) AS early\n  \
+             FROM ({})\n  WHERE {USER} IS NOT NULL\n  GROUP BY {USER}) e\nWHERE e.early > 0 AND {}",
+            self.all_exposure_rows(),
+            self.in_one_arm(),
+        ))
     }
 
     /// Columns that read the same table by the same user and time columns share a pass over it, and

@@ -7,6 +7,7 @@ mod assignment;
 mod batch;
 mod budget;
 mod days;
+mod definitions;
 mod domains;
 mod dropped;
 mod fresh;

@@ -8,6 +8,7 @@ use crate::definition::{Inference, Shape, Unit};
 use crate::distribution::chi2_sf;
 use crate::effect::{ArmFigure, absolute};
 use crate::health::{SRM_ALARM_P, sample_ratio, sequential_sample_ratio_p};
+use crate::left_out::unmatched;
 use crate::report::{
     Balance, Breakdown, DimensionAlarm, Health, Imbalance, MissingDay, SampleRatioCheck,
     UnknownVariant,
@@ -58,6 +59,7 @@ impl Analysis<'_> {
             counts(Some(&breakdown.dimension), rows.collect())
         };
         let days = self.first_exposures().into_iter().map(|day| (day.day, day.users));
+        let left_out = &self.table.left_out;
         Health {
             sample_ratio: self.check_sample_ratio(&shares),
             users_in_many_variants: self.table.users_in_many_variants,
@@ -67,6 +69,12 @@ impl Analysis<'_> {
             balance: self.check_balance(),
             missing_days: self.missing_days(),
             users_assigned_otherwise: self.table.users_assigned_otherwise,
+            exposures_without_user: left_out.exposures_without_user,
+            exposures_without_time: left_out.exposures_without_time,
+            users_exposed_before: left_out.users_exposed_before,
+            no_exposures: left_out.no_exposures,
+            unmatched: unmatched(self.query, left_out),
+            exposures: self.experiment.exposures.table.clone(),
         }
     }
 

@@ -20,15 +20,16 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::definition::{
-    Correction, Direction, Experiment, Inference, Metric, MetricKind, Unit, Variant,
+    Correction, Direction, Experiment, Inference, Lift, Metric, MetricKind, Unit, Variant,
 };
+use crate::left_out::notes;
 use crate::moments::Moments;
 use crate::multiplicity::{benjamini_hochberg, holm};
 use crate::paths::{DESCRIPTIVE, PathReport};
 use crate::query::{Cell, MomentsQuery, MomentsTable, QuantileCell, find_metric};
 use crate::report::{
     Alternative, Arm, Breakdown, Call, Comparison, Day, Funnel, FunnelStep, Health, MetricReport,
-    Report, SCHEMA,
+    PTests, Report, SCHEMA,
 };
 use crate::verdict;
 use judge::{ArmData, MetricData, View, compare_all, judge_metric, leave_out_zero, set_call};
@@ -216,9 +217,11 @@ impl<'a> Analysis<'a> {
         let days = self.add_series(&view, &mut results);
         let health = self.check_health(&breakdowns);
         distrust(&health, &mut results, &mut breakdowns);
-        for (metric, result) in self.metrics.iter().zip(&mut results) {
+        for (index, (metric, result)) in self.metrics.iter().zip(&mut results).enumerate() {
             result.about.clone_from(&metric.about);
             minimum::note(experiment, metric, result);
+            let left_out = &self.table.left_out;
+            result.notes.extend(notes(self.query, left_out, metric, index, &health.unmatched));
         }
         let arms = self.arms();
         let first_exposures = self.first_exposures();
@@ -244,6 +247,11 @@ impl<'a> Analysis<'a> {
                 Correction::Holm => "holm",
                 Correction::BenjaminiHochberg => "benjamini-hochberg",
                 Correction::None => "none",
+            },
+            p_tests: match (experiment.inference, experiment.lift) {
+                (Inference::Bayesian { .. }, _) => PTests::Belief,
+                (_, Lift::Delta) => PTests::ShownEffect,
+                (_, Lift::Fieller | Lift::None) => PTests::Difference,
             },
             unit: experiment.exposures.unit.name(),
             method,

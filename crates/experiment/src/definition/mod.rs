@@ -112,6 +112,7 @@ pub use catalogue::{
 
 use crate::assignment::Assignment;
 use crate::bayes::Prior;
+use crate::expression::Written;
 use crate::query::Window;
 use crate::toml_reader::Place;
 
@@ -303,6 +304,8 @@ pub struct Metric {
     /// The smallest lift, up or down, that matters (0.01: 1 %).
     pub minimum_effect: Option<f64>,
     pub about: About,
+    /// Its SQL as the definition has it, before conditions are put together.
+    pub written: Vec<Written>,
 }
 
 /// What a user's number becomes before it is averaged.

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::assignment::{Assignment, System};
 use crate::bayes::Prior;
+use crate::expression::{self, Written};
 use crate::query::Window;
 use crate::toml_reader::Section;
 
@@ -561,6 +562,7 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
     let table = section.text("table")?.unwrap_or_else(|| exposures.table.clone());
     let user = section.text("user")?.unwrap_or_else(|| exposures.user.clone());
     let group = read_group(section)?;
+    let written = read_written(section, &kind)?;
     let metric = |name: String, kind: MetricKind| Metric {
         name,
         kind,
@@ -579,6 +581,7 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
         minimum_effect,
         about: about.clone(),
         transform,
+        written: written.clone(),
     };
     if kind == "funnel" {
         return read_funnel(section, &name, exposures, metric);
@@ -647,7 +650,44 @@ fn read_given(section: &Section<'_>, kind: &str, exposures: &Exposures) -> Resul
         minimum_effect: number_within(section, "minimum_effect", 0.0, 1.0)?,
         about: read_about(section)?,
         transform: None,
+        written: read_written(section, kind)?,
     })
+}
+
+/// The SQL of a metric's section by its keys; `user` and `time` are known without.
+fn read_written(section: &Section<'_>, kind: &str) -> Result<Vec<Written>> {
+    let value = if kind == "distinct" { expression::Role::Any } else { expression::Role::Number };
+    let keys = [
+        ("value", value),
+        ("mean", expression::Role::Number),
+        ("variance", expression::Role::Number),
+        ("where", expression::Role::Condition),
+    ];
+    let mut found = Vec::new();
+    let mut add = |section: &Section<'_>, before: &str| -> Result<()> {
+        for (key, role) in keys {
+            if let Some(sql) = section.text(key)? {
+                found.push(Written { key: format!("{before}{key}"), sql, role });
+            }
+        }
+        Ok(())
+    };
+    add(section, "")?;
+    for key in ["numerator", "denominator"] {
+        if let Some(inner) = section.section(key)? {
+            add(&inner, &format!("{key}."))?;
+        }
+    }
+    for step in section.sections("steps")? {
+        let name = step.text("name")?.unwrap_or_default();
+        add(&step, &format!("step {name}: "))?;
+    }
+    if let Some(cuped) = section.section("cuped")? {
+        for term in cuped.sections("with")? {
+            add(&term, "cuped.with.")?;
+        }
+    }
+    Ok(found)
 }
 
 fn read_about(section: &Section<'_>) -> Result<About> {

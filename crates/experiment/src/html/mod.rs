@@ -221,9 +221,10 @@ fn open(out: &mut String, id: &str, title: &str, distrusted: bool) {
     }
 }
 
-/// `<` never appears inside the JSON, so nothing in it can end the element early.
+/// `<` never appears inside the JSON, so nothing in it can end the element early; nor does what would
+/// move a cursor or turn text round, which stands there in names alone.
 fn in_script(json: &str) -> String {
-    json.replace('<', "\\u003c")
+    json.replace('<', "\\u003c").replace(moves_the_cursor, "\u{fffd}")
 }
 
 fn escape(text: &str) -> String {

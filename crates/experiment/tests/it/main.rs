@@ -9,6 +9,7 @@ mod equivalence;
 mod golden;
 mod kinds;
 mod known_values;
+mod left_out;
 mod options;
 mod pages;
 mod past_lifts;

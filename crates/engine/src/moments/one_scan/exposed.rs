@@ -1,4 +1,4 @@
-//! Who is exposed: per experiment its users, per user their experiments.
+//! Who is exposed: per experiment its users, per user their experiments; and what of the rows is left out.
 
 use datafusion::arrow::array::{Array, AsArray, MAX_INLINE_VIEW_LEN, RecordBatch, StringViewArray};
 use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
@@ -47,6 +47,40 @@ pub(super) struct Exposed {
     dimensions: Vec<Vec<u32>>,
     names: Names,
     with_key: bool,
+    pub left_out: LeftOut,
+}
+
+/// Rows that do not count.
+#[derive(Debug, Default)]
+pub(super) struct LeftOut {
+    pub without_user: u64,
+    pub without_time: u64,
+    /// By id a bit: is there a row from before the period?
+    before: Vec<u64>,
+}
+
+impl LeftOut {
+    fn add_before(&mut self, id: u32) {
+        let (word, bit) = (id as usize / 64, id % 64);
+        if self.before.len() <= word {
+            self.before.resize((word + 1).next_multiple_of(1 << 6), 0);
+        }
+        self.before[word] |= 1 << bit;
+    }
+
+    /// Was a user exposed before the period?
+    pub fn has_before(&self, id: u32) -> bool {
+        self.before.get(id as usize / 64).is_some_and(|word| (word >> (id % 64)) & 1 == 1)
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.without_user += other.without_user;
+        self.without_time += other.without_time;
+        if self.before.len() < other.before.len() {
+            self.before.resize(other.before.len(), 0);
+        }
+        self.before.iter_mut().zip(other.before).for_each(|(word, more)| *word |= more);
+    }
 }
 
 #[derive(Debug)]
@@ -104,6 +138,7 @@ impl Exposed {
             dimensions: vec![Vec::new(); layout.query.dimensions.len()],
             names: Names::default(),
             with_key: layout.query.assignment.is_some(),
+            left_out: LeftOut::default(),
         }
     }
 
@@ -122,8 +157,29 @@ impl Exposed {
         let dimensions =
             self.dimensions.iter().map(|_| texts(next()?)).collect::<Result<Vec<_>>>()?;
         let keys = if self.with_key { Some(texts(next()?)?) } else { None };
-        for (row, id) in numbers.iter().copied().enumerate().filter(|(_, id)| *id != NOBODY) {
+        let is_timed = layout.query.exposures.time.is_some();
+        let start = layout.times.period.filter(|_| is_timed).map(|(at, _)| at.timestamp_micros());
+        for (row, id) in numbers.iter().copied().enumerate() {
             let time = if times.is_valid(row) { times.value(row) } else { NEVER };
+            if is_timed && time == NEVER {
+                self.left_out.without_time += 1;
+                if start.is_some() || id == NOBODY {
+                    continue;
+                }
+            }
+            let is_before = start.is_some_and(|start| time < start);
+            match (is_before, id) {
+                (true, NOBODY) => continue,
+                (true, id) => {
+                    self.left_out.add_before(id);
+                    continue;
+                }
+                (false, NOBODY) => {
+                    self.left_out.without_user += 1;
+                    continue;
+                }
+                (false, _) => {}
+            }
             let variant = variants.value(row);
             let place = *self.place(id);
             if place == NONE {
@@ -159,8 +215,10 @@ impl Exposed {
     }
 
     /// Takes in users of other rows.
-    pub fn merge(&mut self, other: Self) {
+    pub fn merge(&mut self, mut other: Self) {
+        self.left_out.merge(std::mem::take(&mut other.left_out));
         if self.users.is_empty() {
+            other.left_out = std::mem::take(&mut self.left_out);
             *self = other;
             return;
         }
@@ -229,7 +287,8 @@ impl Exposed {
     /// Bytes that grow with users.
     pub fn bytes(&self) -> usize {
         let user = size_of::<User>() + size_of::<u32>() * self.dimensions.len();
-        self.places.capacity() * size_of::<u32>() + self.users.capacity() * user
+        let before = self.left_out.before.capacity() * size_of::<u64>();
+        self.places.capacity() * size_of::<u32>() + self.users.capacity() * user + before
     }
 
     /// Without what only [`Self::add`] needs.
@@ -331,6 +390,7 @@ mod tests {
             dimensions: vec![vec![value]],
             names,
             with_key: false,
+            left_out: LeftOut::default(),
         };
         *one.place(id) = 0;
         one

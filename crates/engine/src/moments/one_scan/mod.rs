@@ -197,7 +197,7 @@ impl Session {
         sql: &Sql<'_>,
         layout: &Arc<Layout>,
     ) -> Result<Option<(Exposed, MemoryReservation)>> {
-        let plan = self.definition_plan(&sql.exposure_rows()).await?;
+        let plan = self.definition_plan(&sql.all_exposure_rows()).await?;
         let with_text = layout.query.assignment.is_some();
         let Some(plan) = key_first(kind, plan, with_text)? else { return Ok(None) };
         let mut tasks = JoinSet::new();
@@ -311,7 +311,13 @@ impl Session {
                 whole.merge(part)?;
             }
         }
-        whole.into_iter().map(Collect::finish).collect()
+        let tables = whole.into_iter().zip(&scanned.exposed).map(|(collect, exposed)| {
+            let mut table = collect.finish()?;
+            table.left_out.exposures_without_user = exposed.left_out.without_user;
+            table.left_out.exposures_without_time = exposed.left_out.without_time;
+            Ok(table)
+        });
+        tables.collect()
     }
 }
 

@@ -271,6 +271,13 @@ fn said(table: &MomentsTable) -> Vec<String> {
         table.users_assigned_otherwise,
         table.active_users
     ));
+    let left_out = &table.left_out;
+    lines.push(format!(
+        "{} {} {:?}",
+        left_out.exposures_without_user,
+        left_out.exposures_without_time,
+        left_out.users_exposed_before
+    ));
     lines
 }
 
@@ -327,6 +334,8 @@ fn one_scan_says_what_sql_says(keys: &[(&str, &str)], kind: fn(&KeyKind) -> bool
     let expected: Vec<Vec<String>> =
         queries.iter().map(|query| said(&block_on(sql.moments_by_sql(query)).unwrap())).collect();
     assert!(expected[0].iter().any(|line| line.starts_with("2026-10-25 None 1")), "a long day");
+    let left_out = expected[2].last().unwrap();
+    assert!(left_out.split(' ').all(|count| count != "0" && count != "Some(0)"), "{left_out}");
     assert!(block_on(sql.catalog.find("events")).unwrap().unwrap().snapshot().files().len() > 2);
     for threads in [1, 2, 5] {
         let session = session(folder.path(), 1 << 30, threads);
@@ -494,8 +503,18 @@ fn each_experiment_fails_alone() {
     for good in [1, 4] {
         assert_eq!(said(answers[good].as_ref().unwrap()), expected);
     }
-    let message = answers[0].as_ref().unwrap_err().to_string();
-    assert!(message.contains("colour"), "{message}");
+    let messages: Vec<String> =
+        answers.into_iter().map(|a| a.err().map(|e| e.to_string()).unwrap_or_default()).collect();
+    for (number, begins) in [
+        (0, "metric `spend`: `where` cannot be used: "),
+        (2, "metric `spend`: `table` cannot be used: "),
+        (3, "[exposures]: `time` cannot be used: "),
+        (5, "unknown time zone"),
+        (6, "metric `spend`: "),
+    ] {
+        assert!(messages[number].starts_with(begins), "{}", messages[number]);
+    }
+    assert!(messages[0].contains("colour"), "{}", messages[0]);
 }
 
 #[test]

@@ -104,6 +104,9 @@ impl Users {
                 let user = &exposed.users[place];
                 let variants = exposed.variants(user);
                 let Some(variant) = self.collects[experiment].variant(variants) else { continue };
+                if exposed.left_out.has_before(user.id) {
+                    self.collects[experiment].users_exposed_before += 1;
+                }
                 self.user.time = member.time();
                 self.user.known.clone_from(&self.without_rows[experiment]);
                 self.user.changes.clear();

@@ -1,0 +1,121 @@
+//! The SQL of a definition, expression by expression: where each stands and what it is used as.
+//!
+//! Whoever reads SQL checks them one by one, so that an error names the metric, the key and the place
+//! within what somebody wrote.
+//!
+//! # Not here
+//! No SQL is read.
+
+use crate::definition::{Dimension, Experiment, Metric, MetricKind, Unit};
+
+/// An expression and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expression {
+    /// "metric `revenue`", "[exposures]".
+    pub place: String,
+    /// The key within it: "value", "numerator.where".
+    pub key: String,
+    pub sql: String,
+    /// The table whose rows it is about.
+    pub table: String,
+    pub role: Role,
+}
+
+/// An expression of a section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub key: String,
+    pub sql: String,
+    pub role: Role,
+}
+
+/// What an expression is used as, and so what it can be cast to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Rows pass where it is true.
+    Condition,
+    /// Added up, or compared with 0.
+    Number,
+    Text,
+    Time,
+    /// Told apart, no more.
+    Any,
+}
+
+/// Those that a query of these dimensions and metrics is made of, and of paths; no two are alike.
+pub(crate) fn expressions(
+    experiment: &Experiment,
+    dimensions: &[Dimension],
+    metrics: &[&Metric],
+    paths: bool,
+) -> Vec<Expression> {
+    let mut found: Vec<Expression> = Vec::new();
+    let mut add = |place: &str, key: &str, sql: &str, table: &str, role: Role| {
+        let (place, key) = (place.to_owned(), key.to_owned());
+        let (sql, table) = (sql.to_owned(), table.to_owned());
+        let one = Expression { place, key, sql, table, role };
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    };
+    let exposures = &experiment.exposures;
+    let table = &exposures.table;
+    let given = matches!(exposures.unit, Unit::Summary { .. });
+    let place = if given { "[summary]" } else { "[exposures]" };
+    let is_told = |sql: &str| sql != "NULL";
+    if is_told(&exposures.user) {
+        add(place, "user", &exposures.user, table, Role::Any);
+    }
+    add(place, "variant", &exposures.variant, table, Role::Text);
+    if let Some(time) = &exposures.time {
+        add(place, "time", time, table, if given { Role::Any } else { Role::Time });
+    }
+    if let Some(filter) = &exposures.filter {
+        add(place, "where", filter, table, Role::Condition);
+    }
+    match &exposures.unit {
+        Unit::User => {}
+        Unit::Cluster { key } => add(place, "cluster", key, table, Role::Text),
+        Unit::Switchback { region, .. } => {
+            add("[switchback]", "region", region, table, Role::Text);
+        }
+        Unit::Summary { users } => add(place, "users", users, table, Role::Number),
+    }
+    for dimension in dimensions {
+        let place = format!("dimension `{}`", dimension.name);
+        add(&place, "sql", &dimension.sql, table, Role::Text);
+    }
+    for metric in metrics {
+        let name = match &metric.kind {
+            MetricKind::Step { funnel, .. } => funnel,
+            _ => &metric.name,
+        };
+        let (place, table) = (format!("metric `{name}`"), &metric.table);
+        if !given {
+            if let Unit::Switchback { region, .. } = &exposures.unit {
+                add(&place, "region", region, table, Role::Text);
+            } else {
+                add(&place, "user", &metric.user, table, Role::Any);
+            }
+            if let Some(time) = &metric.time {
+                add(&place, "time", time, table, Role::Time);
+            }
+        }
+        for Written { key, sql, role } in &metric.written {
+            add(&place, key, sql, table, *role);
+        }
+    }
+    for path in experiment.paths.iter().filter(|_| paths) {
+        let place = format!("path `{}`", path.name);
+        let mut of_path = |key, sql: &str, role| add(&place, key, sql, &path.table, role);
+        of_path("user", &path.user, Role::Any);
+        of_path("time", &path.time, Role::Time);
+        of_path("event", &path.event, Role::Text);
+        if let Some(filter) = &path.filter {
+            of_path("where", filter, Role::Condition);
+        }
+        of_path("from", &path.from, Role::Condition);
+        of_path("to", &path.to, Role::Condition);
+    }
+    found
+}
