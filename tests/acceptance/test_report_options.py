@@ -402,6 +402,52 @@ def csv_has_a_line_per_comparison(lake, folder, shop):
         assert line["method"] == found["method"]
 
 
+def formulas_stay_text_if_asked_for(lake, folder, shop):
+    name = "=HYPERLINK(1)"
+    lake.run("sql", "-c", "INSERT INTO exposures SELECT user_id || 'x', variant, '-1+1', shop, ts FROM exposures")
+    _report(lake, folder, {name: TYPES["revenue"]}, "--dimension", "country")
+    asked = ["report", folder / "experiment.toml", "--dimension", "country", "--format", "csv"]
+    plain, escaped = lake.run(*asked).out, lake.run(*asked, "--escape-formulas").out
+    rows = list(csv.DictReader(io.StringIO(escaped)))
+    assert {row["metric"] for row in rows} == {"'" + name}
+    assert "'-1+1" in {row["value"] for row in rows} and "DE" in {row["value"] for row in rows}
+    assert any(float(row["difference_low"]) < 0 for row in rows), "numbers are numbers"
+    assert escaped.replace("'=", "=").replace("'-", "-") == plain
+    lake.refused("report", folder / "experiment.toml", "--escape-formulas", says=["--format csv"])
+    statement = """SELECT -1 AS n, '=1+1' AS "@sum", 'x=1' AS b, NULL AS c, ['-1'] AS list"""
+    lines = lake.run("sql", "-c", statement, "--format", "csv", "--escape-formulas").out.splitlines()
+    assert lines == ["n,'@sum,b,c,list", "-1,'=1+1,x=1,,[-1]"]
+    assert lake.run("sql", "-c", statement, "--format", "csv").out.splitlines()[1] == "-1,=1+1,x=1,,[-1]"
+    lake.refused("sql", "-c", statement, "--escape-formulas", says=["--format csv"])
+
+
+def what_misleads_is_said(lake, folder, shop):
+    """A condition that no row passes, exposures without user or time, users who were there before."""
+    users = len(shop.users()[0])
+    lake.run("sql", "-c", """
+        INSERT INTO exposures SELECT NULL, variant, country, shop, ts FROM exposures
+        WHERE ts >= '2026-11-01' AND ts < '2026-11-07' LIMIT 5;
+        INSERT INTO exposures SELECT user_id, variant, country, shop, NULL FROM exposures LIMIT 7""")
+    metrics = {"typo": 'type = "count"\nwhere = "event = \'payed\'"', "fine": TYPES["revenue"]}
+    before = _report(lake, folder, metrics)["health"]
+    assert (before["exposures_without_user"], before["exposures_without_time"]) == (5, 7)
+    assert before["unmatched"] == [{"metric": "typo", "table": "events", "where": "event = 'payed'"}]
+    lake.run("sql", "-c", """
+        INSERT INTO exposures SELECT user_id, variant, country, shop, TIMESTAMP '2026-10-31 00:00:00'
+        FROM exposures WHERE user_id IS NOT NULL""")
+    for options in [(), ("--no-index",), ("--remember",)]:
+        health = _report(lake, folder, metrics, *options)["health"]
+        assert health["users_exposed_before"] == users, options
+        assert health["no_exposures"] is None
+    text = lake.run("report", folder / "experiment.toml").out
+    for words in ["5 exposures without a user", "7 exposures without a time", f"{users:,} users were exposed before",
+                  "condition of: typo", "no row of events passes event = 'payed'", "p tests the difference"]:
+        assert words in text, text
+    nobody = _report(lake, folder, metrics, exposures='where = "country = \'Atlantis\'"')
+    assert nobody["health"]["no_exposures"] == "where_passes_nothing"
+    assert nobody["health"]["unmatched"] == []
+
+
 def a_report_says_how_to_make_it_again(lake, folder, shop):
     report = _report(lake, folder, {"revenue": TYPES["revenue"]})
     again = report["reproduce"]

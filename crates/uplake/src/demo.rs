@@ -164,7 +164,7 @@ async fn show_query(session: &Session, sql: &str) -> Result<()> {
     for statement in parse(sql)? {
         let started = Instant::now();
         let answer: Answer = session.run(&statement).await.map_err(|e| statement_error(e, sql))?;
-        write_answer(answer, Format::Table, &mut out).await?;
+        write_answer(answer, Format::Table, false, &mut out).await?;
         std::io::Write::flush(&mut out)?;
         println!("{:.3} s", started.elapsed().as_secs_f64());
     }

@@ -16,7 +16,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use futures::StreamExt;
 use parquet::arrow::ArrowWriter;
 use uplake_engine::{Answer, EngineError};
-use uplake_experiment::visible;
+use uplake_experiment::{escape_formula, visible};
 
 /// Rows a terminal table shows; more are counted, not shown.
 const TABLE_ROWS_MAX: usize = 10_000;
@@ -47,10 +47,11 @@ pub enum ListFormat {
     Json,
 }
 
-/// Writes an answer; returns the number of rows.
+/// Writes an answer; returns the number of rows. `escape_formulas`: of CSV, see [`escape_formula`].
 pub async fn write_answer(
     answer: Answer,
     format: Format,
+    escape_formulas: bool,
     out: &mut (dyn Write + Send),
 ) -> Result<u64> {
     let (schema, mut stream) = match answer {
@@ -59,17 +60,27 @@ pub async fn write_answer(
             if format == Format::Table {
                 writeln!(out, "{}", visible_lines(&message))?;
             } else {
-                eprintln!("{message}");
+                tell(&message);
             }
             return Ok(rows.unwrap_or_default());
         }
     };
-    let mut writer = Writer::new(format, &schema, out)?;
+    let escaped = |batch: &RecordBatch| -> Result<RecordBatch> {
+        let flat = flat_batch(batch)?;
+        without_formulas(&flat)
+    };
+    let escapes = escape_formulas && format == Format::Csv;
+    let header = if escapes {
+        escaped(&RecordBatch::new_empty(Arc::clone(&schema)))?.schema()
+    } else {
+        schema
+    };
+    let mut writer = Writer::new(format, &header, out)?;
     let mut rows = 0;
     while let Some(batch) = stream.next().await {
         let batch = batch.map_err(EngineError::from)?;
         rows += batch.num_rows() as u64;
-        writer.write(batch)?;
+        writer.write(if escapes { escaped(&batch)? } else { batch })?;
     }
     writer.finish(rows)?;
     Ok(rows)
@@ -209,6 +220,31 @@ fn flat_batch(batch: &RecordBatch) -> Result<RecordBatch> {
         let text = |row: usize| column.is_valid(row).then(|| texts.value(row).to_string());
         fields.push(field.as_ref().clone().with_data_type(DataType::Utf8));
         columns.push(Arc::new((0..column.len()).map(text).collect::<StringArray>()) as ArrayRef);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+}
+
+/// Text and names of columns that a spreadsheet would compute, as text.
+fn without_formulas(batch: &RecordBatch) -> Result<RecordBatch> {
+    let schema = batch.schema();
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        let name = escape_formula(field.name()).into_owned();
+        let field = field.as_ref().clone().with_name(name);
+        let is_text = match field.data_type() {
+            DataType::Dictionary(_, value) => value.is_string(),
+            of_column => of_column.is_string(),
+        };
+        if !is_text {
+            fields.push(field);
+            columns.push(Arc::clone(column));
+            continue;
+        }
+        let texts = arrow::compute::cast(column, &DataType::Utf8)?;
+        let texts = texts.as_string::<i32>().iter().map(|text| text.map(escape_formula));
+        fields.push(field.with_data_type(DataType::Utf8));
+        columns.push(Arc::new(texts.collect::<StringArray>()) as ArrayRef);
     }
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)

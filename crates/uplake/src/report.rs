@@ -32,6 +32,10 @@ pub struct ReportArgs {
     /// How to write the report
     #[arg(long, value_enum, default_value = "text")]
     format: ReportFormat,
+    /// Write text that a spreadsheet would take for a formula (=, +, -, @, a tab or a line's end at its
+    /// beginning) with an apostrophe before it, with --format csv
+    #[arg(long)]
+    escape_formulas: bool,
     /// Break every metric down by these dimensions of the definition
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     dimension: Vec<String>,
@@ -83,13 +87,14 @@ impl ReportFormat {
         }
     }
 
-    fn write(self, report: &Report, for_people: bool) -> String {
+    fn write(self, report: &Report, for_people: bool, escape_formulas: bool) -> String {
         match self {
             Self::Text => {
                 report.to_text(width(), for_people && std::env::var_os("NO_COLOR").is_none())
             }
             Self::Json => report.to_json(),
             Self::Html => report.to_html(),
+            Self::Csv if escape_formulas => report.to_csv_without_formulas(),
             Self::Csv => report.to_csv(),
         }
     }
@@ -128,6 +133,9 @@ async fn report(args: ReportArgs) -> Result<()> {
     if several && args.format == ReportFormat::Html && args.output.is_none() {
         bail!("several pages need a folder to go to: add --output FOLDER");
     }
+    if args.escape_formulas && args.format != ReportFormat::Csv {
+        bail!("--escape-formulas is about --format csv");
+    }
     let limits = Limits { timeout: args.timeout, at_once: None };
     let mut session = session(&args.lake, as_of, limits)?;
     if args.remember {
@@ -151,7 +159,12 @@ async fn report(args: ReportArgs) -> Result<()> {
     }
     if args.show_sql {
         for asked in &asked {
-            println!("{}", session.moments_sql(&asked.query)?);
+            let sql = session.moments_sql(&asked.query)?;
+            // Whoever runs it needs the text as it is.
+            match is_terminal() {
+                true => crate::output::say!("{sql}"),
+                false => println!("{sql}"),
+            }
         }
         return all_made(&args, asked.len());
     }
@@ -201,7 +214,8 @@ fn all_made(args: &ReportArgs, made: usize) -> Result<()> {
 
 fn write_reports(args: &ReportArgs, reports: &[Report], several: bool) -> Result<()> {
     let for_people = args.output.is_none() && is_terminal();
-    let texts = reports.iter().map(|report| args.format.write(report, for_people));
+    let written = |report| args.format.write(report, for_people, args.escape_formulas);
+    let texts = reports.iter().map(written);
     match &args.output {
         Some(folder) if several => {
             for (report, text) in reports.iter().zip(texts) {
@@ -220,7 +234,8 @@ fn write_reports(args: &ReportArgs, reports: &[Report], several: bool) -> Result
                 // One header.
                 ReportFormat::Csv => {
                     let lines = texts.iter().enumerate();
-                    let lines = lines.flat_map(|(i, text)| text.lines().skip(usize::from(i > 0)));
+                    let lines =
+                        lines.flat_map(|(i, text)| text.split('\n').skip(usize::from(i > 0)));
                     lines.collect::<Vec<_>>().join("\n")
                 }
                 _ => texts.join("\n\n"),

@@ -45,6 +45,10 @@ pub struct SqlArgs {
     /// How to write rows
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+    /// Write text that a spreadsheet would take for a formula (=, +, -, @, a tab or a line's end at its
+    /// beginning) with an apostrophe before it
+    #[arg(long)]
+    escape_formulas: bool,
     /// Write rows here instead of to standard output
     #[arg(long, short = 'o')]
     output: Option<PathBuf>,
@@ -121,6 +125,9 @@ async fn run_text(session: &Session, text: &str, args: &SqlArgs) -> Result<()> {
 
 /// Where the rows of so many statements go.
 fn writer(args: &SqlArgs, statements: usize) -> Result<Box<dyn Write + Send>> {
+    if args.escape_formulas && args.format != Format::Csv {
+        bail!("--escape-formulas is about --format csv");
+    }
     if matches!(args.format, Format::Parquet | Format::Arrow) {
         if statements > 1 {
             bail!("--format parquet and arrow hold the rows of one statement");
@@ -163,7 +170,9 @@ async fn run_batch(session: &Session, text: &str, args: &SqlArgs) -> Result<()> 
     while next < lines.len() {
         if let Some(answer) = waiting.remove(&next) {
             let written = match answer {
-                Ok(answer) => write_answer(answer, args.format, out.as_mut()).await,
+                Ok(answer) => {
+                    write_answer(answer, args.format, args.escape_formulas, out.as_mut()).await
+                }
                 Err(error) => Err(statement_error(error, text)),
             };
             if let Err(error) = written {
@@ -210,7 +219,7 @@ async fn run_one(
 ) -> Result<()> {
     let started = Instant::now();
     let answer = session.run(statement).await.map_err(|e| statement_error(e, text))?;
-    write_answer(answer, args.format, out).await?;
+    write_answer(answer, args.format, args.escape_formulas, out).await?;
     let seconds = started.elapsed().as_secs_f64();
     let warnings = session.take_warnings();
     if args.timing || !warnings.is_empty() {
