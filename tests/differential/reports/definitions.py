@@ -133,6 +133,8 @@ def exposures(rng, world, design):
         found["user"] = ex.column("user_id")
     if rng.random() < 0.5:
         found["where"] = rng.choice(ex.EXPOSURE_FILTERS)
+    if rng.random() < 0.02:
+        found["where"] = ex.NO_EXPOSURE
     if design == "clusters":
         found["cluster"] = ex.column("shop")
     return found
@@ -217,6 +219,8 @@ def metric(rng, world, found, design, name):
         made["where"] = rng.choice(filters)
     if made.get("table") == "events" and rng.random() < 0.01:
         made["where"] = ex.of_players("DE")
+    if made.get("table") == "events" and rng.random() < 0.04:
+        made["where"] = ex.NO_EVENT
     if rng.random() < 0.25:
         made["direction"] = rng.choice(["increase", "decrease"])
     if rng.random() < 0.3:
@@ -292,6 +296,8 @@ def add_kind(rng, made, kind, filters, values, things):
         # One who viewed, put into the cart and paid; or anything.
         wheres = ex.JOURNEY if filters is ex.EVENT_FILTERS and rng.random() < 0.6 else [
             rng.choice(filters) for _ in range(rng.choice([2, 2, 3, 4]))]
+        if filters is ex.EVENT_FILTERS and rng.random() < 0.1:
+            wheres = [*wheres[:-1], ex.NO_EVENT]
         made["steps"] = [{"name": f"step {n}", "where": where} for n, where in enumerate(wheres)]
     if kind == "quantile":
         made["level"] = rng.choice([0.5, 0.25, 0.75, 0.9, 0.99])
@@ -312,6 +318,8 @@ def covariate(rng, filters, values):
     term = {"value": rng.choice(values)}
     if rng.random() < 0.5:
         term["where"] = rng.choice(filters)
+    if filters is ex.EVENT_FILTERS and rng.random() < 0.04:
+        term["where"] = ex.NO_EVENT
     return term
 
 

@@ -142,6 +142,9 @@ EXPOSURE_FILTERS = [
     Expression("city < 15", lambda r, w: _known(lambda v: v < 15)(r["city"])),
     of_players("FR"),
 ]
+# What somebody mistyped: no row passes it.
+NO_EVENT = Expression("event = 'payed'", lambda r, w: same(r["event"], "payed"))
+NO_EXPOSURE = Expression("experiment = 'tow'", lambda r, w: same(r["experiment"], "tow"))
 # What is cast to text is text, a whole number or a boolean, of which there is one spelling.
 DIMENSIONS = {
     "country": [None, column("country")],

@@ -16,6 +16,7 @@ import numpy as np
 from reports import statistics_of_arms as st
 from reports.assigned import arm_of
 from reports.compare import Near, OneOf, Unsure
+from reports.left_out import left_out
 from reports.statistics_of_arms import Poor, Unavailable
 from reports.units import Exposed, Numbers, day_text
 
@@ -130,6 +131,8 @@ class Report:
             "period": [d["start"], d["end"]] if "start" in d else None,
             "time_zone": d.get("time_zone", "UTC"), "alpha": self.alpha,
             "inference": self.inference, "correction": self.correction,
+            "p_tests": "belief" if self.inference == "bayesian"
+                       else "shown_effect" if self.lift == "delta" else "difference",
             "unit": "clusters" if self.is_clustered
                     else "region-times" if self.is_switchback else "users",
             "arms": [{
@@ -230,6 +233,7 @@ class Report:
             "balance": self.balance(),
             "missing_days": self.missing_days(),
             "users_assigned_otherwise": self.assigned_otherwise(),
+            **left_out(self),
         }
 
     def alarms(self, counts):

@@ -64,6 +64,8 @@ class Exposed:
         self.in_many = 0
         self.unknown = collections.Counter()
         self.users = []
+        self.without_user = self.without_time = 0
+        self.before = set()  # users with an exposure before the start
         names = {ex.as_text(v.get("value", v["name"])): i
                  for i, v in enumerate(definition["variant"])}
         for key, rows in self.exposures().items():
@@ -89,9 +91,15 @@ class Exposed:
         for row in self.world.tables[asked["table"]].rows:
             key = self.unit_of(row, asked.get("user"), asked.get("time"))
             time = asked["time"].of(row, self.world) if "time" in asked else None
-            if key is None or not passes(asked.get("where"), row, self.world):
+            if not passes(asked.get("where"), row, self.world):
                 continue
+            self.without_time += "time" in asked and time is None
+            if time is not None and self.start is not None and time < self.start:
+                self.before.add(key)
             if "time" in asked and not self.within(time):
+                continue
+            if key is None:
+                self.without_user += "time" not in asked or time is not None
                 continue
             found[key].append((time, row))
         return found
