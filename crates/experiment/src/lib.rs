@@ -40,6 +40,7 @@ pub mod query;
 pub mod report;
 mod scorecard;
 pub mod sequential;
+mod since;
 pub mod stratify;
 mod text;
 mod toml_reader;

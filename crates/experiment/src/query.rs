@@ -15,6 +15,9 @@
 //!   rows within the period count, from whichever moment.
 //! - Of a summary, a column's value and variance are of as many users as the row says; the rows of
 //!   the last time make the cells, those of each time a day's. Users may differ between metrics.
+//! - A column of complete users ([`UserColumn::complete_ms`]) leaves the others out: of its group's
+//!   moments, of its cap, and in clusters of the sums; a unit without any complete user is none. Of
+//!   days, a user counts from the one by whose end it is complete.
 //! - A day's cells say what the whole answer would be if the data ended with that day, except that
 //!   a cap that is a quantile is the whole period's, and users seen in several arms by the end are
 //!   left out of all days.
@@ -25,8 +28,8 @@
 
 use crate::assignment::Assignment;
 use crate::definition::{
-    Cap, DefinitionError, Dimension, Experiment, Exposures, Metric, MetricKind, Path, Period,
-    Shape, Term, Transform, Unit, Variant,
+    Cap, DAY_MS, DefinitionError, Dimension, Experiment, Exposures, InProgress, Metric, MetricKind,
+    Path, Period, Shape, Term, Transform, Unit, Variant,
 };
 use crate::expression::{Expression, expressions};
 use crate::left_out::LeftOut;
@@ -59,9 +62,50 @@ pub struct MomentsQuery {
     pub conversion_times: Vec<ConversionQuery>,
     /// All SQL of the definition that answers this, as it is written there.
     pub expressions: Vec<Expression>,
+    /// Up to when the data are known, if the definition says: a local time as of the period.
+    pub observed_until: Option<String>,
+    /// Metrics by days since each user's first exposure.
+    pub since: Vec<DaySince>,
+}
+
+/// One metric on one day of 24 hours since each user's first exposure, of users for whom that day is
+/// over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaySince {
+    /// Index into the query's metrics.
+    pub metric: usize,
+    /// From 0.
+    pub day: u32,
+    /// As in the metric's group, without CUPED's.
+    pub columns: Vec<usize>,
 }
 
 impl MomentsQuery {
+    /// When after the exposure the window of a metric is over, milliseconds; `None`: it has no end.
+    pub fn window_end_ms(&self, metric: usize) -> Option<i64> {
+        self.figure(metric)?.window?.end_ms
+    }
+
+    /// The same, if users of whom it is not over are left out of the metric.
+    pub fn complete_ms(&self, metric: usize) -> Option<i64> {
+        self.figure(metric)?.complete_ms
+    }
+
+    /// Does it matter up to when the data are known?
+    pub fn needs_end_of_data(&self) -> bool {
+        let is_asked = |metric| self.window_end_ms(metric).is_some();
+        (0..self.groups.len()).any(is_asked) || !self.since.is_empty()
+    }
+
+    /// The first column of a metric's figure.
+    fn figure(&self, metric: usize) -> Option<&UserColumn> {
+        let quantile = || self.quantiles.iter().find(|quantile| quantile.metric == metric);
+        match self.groups[metric].first() {
+            Some(column) => self.columns.get(*column),
+            None => quantile().map(|quantile| &quantile.column),
+        }
+    }
+
     /// The tables it reads, each once.
     pub fn tables(&self) -> Vec<String> {
         let columns = self.columns.iter().filter(|column| column.aggregate != Aggregate::One);
@@ -123,6 +167,8 @@ pub struct UserColumn {
     pub transform: Option<Transform>,
     /// The number becomes 1 if it is at least this, otherwise 0.
     pub at_least: Option<f64>,
+    /// Of users only whose first exposure was so many milliseconds ago when the data end.
+    pub complete_ms: Option<i64>,
 }
 
 /// How a user's rows become one number.
@@ -209,6 +255,15 @@ pub struct MomentsTable {
     pub conversion_times: Vec<Vec<ConversionTime>>,
     /// Rows that are in no figure, and conditions that no row passes.
     pub left_out: LeftOut,
+    /// With clusters, how many there are per variant, whomever metrics leave out.
+    pub clusters: Vec<u64>,
+    /// Up to when the data are known, exclusive: local, to the second that is over ("2026-11-05T08:00:00").
+    /// `None` unless [`MomentsQuery::needs_end_of_data`].
+    pub observed_until: Option<String>,
+    /// Metric with a window that ends, variant, and users whose window is not over.
+    pub in_progress: Vec<(usize, usize, u64)>,
+    /// Per [`MomentsQuery::since`] and variant.
+    pub since: Vec<Vec<Moments>>,
 }
 
 /// Moments of one arm, of everyone or of one value of a dimension.
@@ -274,8 +329,9 @@ pub fn plan(
         }
     };
     let mut columns: Vec<UserColumn> = Vec::new();
-    let mut groups = Vec::with_capacity(chosen.len());
+    let mut groups: Vec<Vec<usize>> = Vec::with_capacity(chosen.len());
     let mut quantiles = Vec::new();
+    let mut since = Vec::new();
     for (index, metric) in chosen.iter().enumerate() {
         if let MetricKind::Quantile { term, level, per_row } = &metric.kind {
             let column = user_column(metric, term, Aggregate::Sum);
@@ -286,13 +342,24 @@ pub fn plan(
                 per_row: *per_row,
             });
         }
-        let group = user_columns(metric, &experiment.exposures.unit).into_iter().map(|column| {
-            columns.iter().position(|known| *known == column).unwrap_or_else(|| {
-                columns.push(column);
-                columns.len() - 1
-            })
-        });
-        groups.push(group.collect());
+        let mut places = |group: Vec<UserColumn>| -> Vec<usize> {
+            let place = |column: UserColumn| {
+                columns.iter().position(|known| *known == column).unwrap_or_else(|| {
+                    columns.push(column);
+                    columns.len() - 1
+                })
+            };
+            group.into_iter().map(place).collect()
+        };
+        groups.push(places(user_columns(metric, &experiment.exposures.unit)));
+        for day in metric.days_since_exposure() {
+            let mut of_day = user_columns(&on_day(metric, day), &experiment.exposures.unit);
+            let whole = groups[index][0];
+            for column in of_day.iter_mut().filter(|c| matches!(c.cap, Some(Cap::Quantile { .. }))) {
+                column.cap = Some(Cap::OfColumn(whole));
+            }
+            since.push(DaySince { metric: index, day, columns: places(of_day) });
+        }
     }
     Ok(MomentsQuery {
         exposures: experiment.exposures.clone(),
@@ -312,6 +379,8 @@ pub fn plan(
         paths: if metrics.is_none() { experiment.paths.clone() } else { Vec::new() },
         conversion_times: conversion_times(&chosen),
         expressions: expressions(experiment, &wanted, &chosen, metrics.is_none()),
+        observed_until: experiment.observed_until.clone(),
+        since,
     })
 }
 
@@ -332,6 +401,13 @@ fn conversion_times(metrics: &[&Metric]) -> Vec<ConversionQuery> {
     found
 }
 
+/// The metric on a day since exposure, of users for whom that day is over.
+fn on_day(metric: &Metric, day: u32) -> Metric {
+    let start_ms = i64::from(day) * DAY_MS;
+    let window = Some(Window { start_ms, end_ms: Some(start_ms + DAY_MS) });
+    Metric { window, in_progress: InProgress::Exclude, cuped: None, ..metric.clone() }
+}
+
 fn user_column(metric: &Metric, term: &Term, aggregate: Aggregate) -> UserColumn {
     UserColumn {
         table: metric.table.clone(),
@@ -344,6 +420,7 @@ fn user_column(metric: &Metric, term: &Term, aggregate: Aggregate) -> UserColumn
         cap: None,
         transform: None,
         at_least: None,
+        complete_ms: metric.complete_ms(),
     }
 }
 
@@ -400,7 +477,7 @@ fn user_columns(metric: &Metric, unit: &Unit) -> Vec<UserColumn> {
             vec![column(term, Aggregate::Given { variance: variance.clone() })]
         }
     };
-    let clustered = matches!(unit, Unit::Cluster { .. }) && metric.kind.shape() != Shape::Ratio;
+    let clustered = matches!(unit, Unit::Cluster { .. });
     if let Some(cuped) = &metric.cuped {
         let before = Window { start_ms: -cuped.pre_ms, end_ms: Some(0) };
         // A share's history is no event of later days: its window is the time before exposure.
@@ -416,14 +493,17 @@ fn user_columns(metric: &Metric, unit: &Unit) -> Vec<UserColumn> {
         );
         columns.extend(covariates);
     }
-    if clustered {
-        let users = || UserColumn {
-            table: String::new(),
-            user: String::new(),
-            time: None,
-            window: None,
-            ..column(&one, Aggregate::One)
-        };
+    let users = || UserColumn {
+        table: String::new(),
+        user: String::new(),
+        time: None,
+        window: None,
+        ..column(&one, Aggregate::One)
+    };
+    if clustered && metric.kind.shape() == Shape::Ratio {
+        // A ratio has no use for users, but says how many it is of.
+        columns.extend(metric.complete_ms().map(|_| users()));
+    } else if clustered {
         let mut pairs = Vec::with_capacity(2 * columns.len());
         for column in columns {
             pairs.extend([column, users()]);

@@ -56,6 +56,9 @@ pub struct Report {
     pub first_exposures: Vec<Day>,
     /// Days of the cumulative series of metrics, "2026-11-01"; empty without a period.
     pub days: Vec<String>,
+    /// Up to when the data are known, local; absent if no metric's window has an end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_until: Option<String>,
     /// How to make this report again; absent until the command says.
     pub reproduce: Option<Reproduce>,
     /// The same data judged otherwise, for the switches of the page.
@@ -319,6 +322,12 @@ pub struct MetricReport {
     pub minimum_effect: Option<f64>,
     #[serde(flatten)]
     pub about: About,
+    /// Of everyone, if the metric's window has an end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_progress: Option<UsersInProgress>,
+    /// One per treatment arm, if the definition asks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub since_exposure: Vec<SinceExposure>,
     /// Things a reader of this metric should know.
     pub notes: Vec<String>,
 }
@@ -333,6 +342,40 @@ pub enum Role {
     Secondary,
     /// Must not get worse.
     Guardrail,
+}
+
+/// Users whose window is not over.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UsersInProgress {
+    /// Left out of the metric; otherwise they count with what they did so far.
+    pub excluded: bool,
+    /// In the order of `arms`.
+    pub users: Vec<u64>,
+}
+
+/// The comparison of one arm on each day since the users' first exposures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SinceExposure {
+    /// Index into `arms`.
+    pub arm: usize,
+    pub points: Vec<DaySinceExposure>,
+}
+
+/// What users did on one day of 24 hours, of those for whom it is over. Without CUPED, strata and
+/// corrections; on the comparison's deciding scale.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct DaySinceExposure {
+    /// 0 begins with the exposure.
+    pub day: u32,
+    /// Of the control, and of the arm.
+    pub users: [u64; 2],
+    pub control: Option<f64>,
+    pub treatment: Option<f64>,
+    /// Absent, as its ends, if there is no estimate.
+    pub effect: Option<f64>,
+    /// Ends of the interval of a test that looks once.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
 }
 
 /// One arm's figure.

@@ -13,6 +13,7 @@ use crate::format::{self, visible};
 use crate::headline::{headlines, progress, word};
 use crate::report::{Call, Decision, Report};
 use crate::scorecard::{Level, Row, Table, health, tables};
+use crate::since;
 
 /// A plot narrower than this says nothing.
 const MIN_PLOT: usize = 11;
@@ -50,6 +51,7 @@ impl Report {
         for table in tables(self) {
             page.table(self, &table);
         }
+        page.since(self);
         page.conversion_times(self);
         page.paths(self);
         for sentence in &self.method {
@@ -163,6 +165,17 @@ impl Page {
         if arms.iter().any(|arm| !said.contains(&arm.sentence)) || arms.is_empty() {
             self.line("");
         }
+    }
+
+    fn since(&mut self, report: &Report) {
+        let lines = since::lines(report);
+        if lines.is_empty() {
+            return;
+        }
+        self.paragraph("", since::TITLE, Ink::Bold);
+        lines.iter().for_each(|line| self.paragraph("  ", line, Ink::Plain));
+        self.paragraph("  ", since::NOTE, Ink::Dim);
+        self.line("");
     }
 
     fn table(&mut self, report: &Report, table: &Table) {

@@ -159,7 +159,7 @@ async fn report(args: ReportArgs) -> Result<()> {
     }
     if args.show_sql {
         for asked in &asked {
-            let sql = session.moments_sql(&asked.query)?;
+            let sql = session.moments_sql(&asked.query).await?;
             // Whoever runs it needs the text as it is.
             match is_terminal() {
                 true => crate::output::say!("{sql}"),
@@ -296,7 +296,12 @@ async fn make_all(session: &Session, asked: &[Asked]) -> Result<Vec<Result<Repor
     let (session, versions) = session.pinned(&tables).await?;
     let queries: Vec<&MomentsQuery> = asked.iter().map(|asked| &asked.query).collect();
     let moments = session.moments_together(&queries).await;
-    let report = |(asked, moments): (&Asked, uplake_engine::Result<MomentsTable>)| {
+    let mut sql = Vec::with_capacity(asked.len());
+    for query in &queries {
+        sql.push(session.moments_sql(query).await);
+    }
+    let report = |((asked, moments), sql): ((&Asked, _), uplake_engine::Result<String>)| {
+        let moments: uplake_engine::Result<MomentsTable> = moments;
         let Asked { experiment, query, .. } = asked;
         let moments = moments.with_context(|| format!("experiment `{}`", experiment.name))?;
         let mut report = analyze(experiment, query, &moments)?;
@@ -305,12 +310,12 @@ async fn make_all(session: &Session, asked: &[Asked]) -> Result<Vec<Result<Repor
         report.reproduce = Some(Reproduce {
             command: String::new(),
             definition: String::new(),
-            sql: session.moments_sql(query)?,
+            sql: sql?,
             tables: versions.iter().filter(|(table, _)| read.contains(table)).cloned().collect(),
         });
         Ok(report)
     };
-    Ok(asked.iter().zip(moments).map(report).collect())
+    Ok(asked.iter().zip(moments).zip(sql).map(report).collect())
 }
 
 /// The command line that makes the same report of the same definition and versions again.

@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //! - Caps and thresholds are applied to the number as of each day.
+//! - A group of complete users takes a user in on the day of completion, with the number of the end.
 //! - With clusters, rows come ordered by cluster and arm, and one cluster is held at a time. A
 //!   cluster whose users are in several arms is a unit of its own in each.
 
@@ -18,6 +19,7 @@ use uplake_experiment::left_out::LeftOut;
 use uplake_experiment::query::{Aggregate, Cell, DayCells, MomentsQuery, MomentsTable};
 use uplake_experiment::{DailyMoments, Moments, OTHERS, values_put_together};
 
+use super::complete::{Complete, CompleteFrom, counts};
 use super::decode::Table;
 use super::left_out::knows_before;
 use super::sql::Sql;
@@ -34,6 +36,7 @@ pub(super) struct Layout {
     pub query: MomentsQuery,
     pub times: Times,
     pub rows: Table,
+    complete: Complete,
     /// Per column the most a number can be.
     caps: Vec<f64>,
     /// Per dimension the values that are one, [`OTHERS`], while the others do not matter.
@@ -49,6 +52,7 @@ impl Layout {
             query: sql.query.clone(),
             times: sql.times.clone(),
             rows: Table::of(sql),
+            complete: Complete::of(sql.query, sql.times),
             caps,
             together: None,
             variants: variants.map(|(i, v)| (v.value.clone(), i)).collect(),
@@ -192,8 +196,9 @@ impl Cells {
         let moments = self.moments[variant].iter_mut().zip(&mut self.zeros[variant]);
         for ((moments, zeros), numbers) in moments.zip(grouped.groups()) {
             match numbers {
+                None => {}
+                Some([]) => *zeros += 1,
                 Some(numbers) => moments.add(numbers),
-                None => *zeros += 1,
             }
         }
     }
@@ -223,27 +228,31 @@ impl Cells {
 #[derive(Debug, Default)]
 struct Grouped {
     numbers: Vec<f64>,
-    /// Per group where its numbers are; nowhere if all are 0.
-    places: Vec<Range<usize>>,
+    /// Per group where its numbers are, an empty range if all are 0; `None` if it leaves the unit out.
+    places: Vec<Option<Range<usize>>>,
 }
 
 impl Grouped {
-    fn fill(&mut self, query: &MomentsQuery, numbers: &[f64]) {
+    fn fill(&mut self, layout: &Layout, numbers: &[f64], complete: &CompleteFrom) {
         self.numbers.clear();
         self.places.clear();
-        for columns in &query.groups {
+        for (columns, length) in layout.query.groups.iter().zip(&layout.complete.groups) {
+            if !counts(*length, complete) {
+                self.places.push(None);
+                continue;
+            }
             let start = self.numbers.len();
             self.numbers.extend(columns.iter().map(|column| numbers[*column]));
             if self.numbers[start..].iter().all(|number| *number == 0.0) {
                 self.numbers.truncate(start);
             }
-            self.places.push(start..self.numbers.len());
+            self.places.push(Some(start..self.numbers.len()));
         }
     }
 
-    /// Per group its numbers; `None` if all are 0.
+    /// Per group its numbers, none if all are 0; `None` if it leaves the unit out.
     fn groups(&self) -> impl Iterator<Item = Option<&[f64]>> {
-        self.places.iter().map(|place| Some(&self.numbers[place.clone()]).filter(|n| !n.is_empty()))
+        self.places.iter().map(|place| place.clone().map(|place| &self.numbers[place]))
     }
 }
 
@@ -259,11 +268,22 @@ struct Slices {
 struct Added {
     users: u64,
     sums: Vec<Sum>,
+    /// By the first user who is.
+    complete: CompleteFrom,
 }
 
 impl Added {
     fn new(columns: usize) -> Self {
-        Self { users: 0, sums: vec![Sum::default(); columns] }
+        Self { users: 0, sums: vec![Sum::default(); columns], complete: Vec::new() }
+    }
+
+    fn add_user(&mut self, numbers: &[f64], complete: &CompleteFrom) {
+        self.users += 1;
+        self.add(numbers);
+        self.complete.resize(complete.len(), None);
+        for (known, more) in self.complete.iter_mut().zip(complete) {
+            *known = known.iter().chain(more).min().copied();
+        }
     }
 
     fn add(&mut self, numbers: &[f64]) {
@@ -294,6 +314,7 @@ struct Room {
     sums: Vec<Sum>,
     old: Vec<f64>,
     new: Vec<f64>,
+    complete: CompleteFrom,
 }
 
 /// Cells of the users seen so far.
@@ -321,6 +342,12 @@ pub(super) struct Collect {
     pub users_exposed_before: u64,
     unknown_variants: BTreeMap<String, u64>,
     first_exposures: BTreeMap<(i32, usize), u64>,
+    /// Per arm, if units are clusters.
+    clusters: Vec<u64>,
+    /// Per window that has an end, and arm.
+    in_progress: Vec<Vec<u64>>,
+    /// Per day since exposure and arm, and units whose numbers are all 0, which the moments lack.
+    since: Vec<Vec<(Moments, u64)>>,
 }
 
 impl Collect {
@@ -345,6 +372,13 @@ impl Collect {
             users_exposed_before: 0,
             unknown_variants: BTreeMap::new(),
             first_exposures: BTreeMap::new(),
+            clusters: vec![0; query.variants.len()],
+            in_progress: vec![vec![0; query.variants.len()]; layout.complete.windows.len()],
+            since: query
+                .since
+                .iter()
+                .map(|since| vec![(Moments::new(since.columns.len()), 0); query.variants.len()])
+                .collect(),
             layout,
         }
     }
@@ -376,12 +410,15 @@ impl Collect {
     pub fn add_user(&mut self, who: &Who<'_>, user: &mut UserRow) -> Result<()> {
         let layout = Arc::clone(&self.layout);
         let mut path = std::mem::take(&mut self.path);
-        self.count(&layout, who, user);
+        let mut complete = std::mem::take(&mut self.room.complete);
+        layout.complete.find(user.time, &layout.times, &mut self.local_days, &mut complete);
+        self.count(&layout, who, user, &complete);
         self.follow(&layout, who.variant, user, &mut path);
         if layout.is_clustered() {
-            self.add_to_cluster(&layout, who, &path);
+            self.add_to_cluster(&layout, who, &path, &complete);
         } else {
-            self.add_path(&layout, who.variant, &path);
+            self.add_path(&layout, who.variant, &path, &complete);
+            self.add_since(&layout, who.variant, path.last(), &complete);
             if who.dimensions.is_empty() {
                 self.total.add(who.variant, &self.room.grouped, 1);
             }
@@ -390,6 +427,7 @@ impl Collect {
             }
         }
         self.path = path;
+        self.room.complete = complete;
         Ok(())
     }
 
@@ -407,14 +445,19 @@ impl Collect {
         variant
     }
 
-    fn count(&mut self, layout: &Layout, who: &Who<'_>, user: &UserRow) {
+    fn count(&mut self, layout: &Layout, who: &Who<'_>, user: &UserRow, complete: &CompleteFrom) {
         if let Some(day) = user.time.and_then(|time| self.local_days.day(time)) {
             *self.first_exposures.entry((day, who.variant)).or_default() += 1;
         }
         if layout.query.assignment.is_some() && who.assigned != Some(who.variant) {
             self.users_assigned_otherwise += 1;
         }
+        for ((_, window), users) in layout.complete.windows.iter().zip(&mut self.in_progress) {
+            users[who.variant] += u64::from(!layout.complete.is_over(user.time, *window));
+        }
         let Some(days) = layout.times.days else { return };
+        let entries = layout.complete.entries(complete).map(|(_, day)| day);
+        self.last_day = self.last_day.max(entries.max());
         for (table, day) in user.active.iter().filter(|(_, day)| *day >= days.first) {
             let day = days.index(*day);
             self.active[*table][day] += 1;
@@ -458,24 +501,53 @@ impl Collect {
     }
 
     /// Adds a unit of randomness to the days, and groups its last numbers.
-    fn add_path(&mut self, layout: &Layout, variant: usize, path: &Path) {
+    fn add_path(&mut self, layout: &Layout, variant: usize, path: &Path, complete: &CompleteFrom) {
         let Room { grouped, old, new, .. } = &mut self.room;
-        grouped.fill(&layout.query, path.last());
+        grouped.fill(layout, path.last(), complete);
         if layout.times.days.is_none() {
             return;
         }
         for (group, columns) in layout.query.groups.iter().enumerate() {
+            let (enters, first) = match layout.complete.groups[group] {
+                None => (path.days[0], 0),
+                Some(length) => {
+                    let Some(day) = complete[length] else { continue };
+                    (day, path.days.iter().rposition(|known| *known <= day).unwrap_or(0))
+                }
+            };
             let daily = &mut self.daily[0][variant][group];
-            for (place, day) in path.days.iter().enumerate() {
+            for (place, day) in path.days.iter().enumerate().skip(first) {
                 let numbers = path.at(place);
                 new.clear();
                 new.extend(columns.iter().map(|column| numbers[*column]));
-                if place == 0 {
-                    daily.add(*day, new);
+                if place == first {
+                    daily.add(enters, new);
                 } else if old != new {
                     daily.change(*day, old, new);
                 }
                 std::mem::swap(old, new);
+            }
+        }
+    }
+
+    /// Adds a unit to the days since exposure that are over for it.
+    fn add_since(
+        &mut self,
+        layout: &Layout,
+        variant: usize,
+        numbers: &[f64],
+        complete: &CompleteFrom,
+    ) {
+        let days = layout.query.since.iter().zip(&layout.complete.since).zip(&mut self.since);
+        for ((since, _), arms) in days.filter(|((_, length), _)| counts(**length, complete)) {
+            let (moments, zeros) = &mut arms[variant];
+            let new = &mut self.room.new;
+            new.clear();
+            new.extend(since.columns.iter().map(|column| numbers[*column]));
+            if new.iter().all(|number| *number == 0.0) {
+                *zeros += 1;
+            } else {
+                moments.add(new);
             }
         }
     }
@@ -496,7 +568,13 @@ impl Collect {
         Ok(slices.cells.len() - 1)
     }
 
-    fn add_to_cluster(&mut self, layout: &Layout, who: &Who<'_>, path: &Path) {
+    fn add_to_cluster(
+        &mut self,
+        layout: &Layout,
+        who: &Who<'_>,
+        path: &Path,
+        complete: &CompleteFrom,
+    ) {
         let (name, variant) = (who.cluster.unwrap_or(""), who.variant);
         let same = |open: &OpenCluster| open.name == name && open.variant == variant;
         if !self.open.as_ref().is_some_and(same) {
@@ -510,21 +588,29 @@ impl Collect {
             slices: BTreeMap::new(),
             days: BTreeMap::new(),
         });
-        open.all.users += 1;
-        open.all.add(path.last());
+        // The numbers of columns of which it is so, and 0 of the others.
+        let only = |numbers: &[f64], is_so: &dyn Fn(Option<usize>) -> bool| -> Vec<f64> {
+            let columns = numbers.iter().zip(&layout.complete.columns);
+            columns.map(|(number, length)| if is_so(*length) { *number } else { 0.0 }).collect()
+        };
+        let now = only(path.last(), &|length| counts(length, complete));
+        open.all.add_user(&now, complete);
         for (dimension, place) in who.dimensions.iter().enumerate() {
             let added =
                 open.slices.entry((dimension, *place)).or_insert_with(|| Added::new(columns));
-            added.users += 1;
-            added.add(path.last());
+            added.add_user(&now, complete);
         }
         for (place, day) in path.days.iter().enumerate() {
             let added = open.days.entry(*day).or_insert_with(|| Added::new(columns));
-            added.add(path.at(place));
+            added.add(&only(path.at(place), &|length| length.is_none()));
             if place > 0 {
-                let before: Vec<f64> = path.at(place - 1).iter().map(|number| -number).collect();
-                added.add(&before);
+                let before = only(path.at(place - 1), &|length| length.is_none());
+                added.add(&before.iter().map(|number| -number).collect::<Vec<_>>());
             }
+        }
+        for (length, day) in layout.complete.entries(complete) {
+            let added = open.days.entry(day).or_insert_with(|| Added::new(columns));
+            added.add(&only(path.last(), &|of| of == Some(length)));
         }
     }
 
@@ -543,11 +629,13 @@ impl Collect {
         let width = sums.len();
         let end = path.numbers.len() - width;
         path.numbers[end..].copy_from_slice(&open.all.numbers());
-        self.add_path(&layout, open.variant, &path);
+        self.clusters[open.variant] += 1;
+        self.add_path(&layout, open.variant, &path, &open.all.complete);
+        self.add_since(&layout, open.variant, path.last(), &open.all.complete);
         self.total.add(open.variant, &self.room.grouped, open.all.users);
         for ((dimension, place), added) in open.slices {
             let cells = &mut self.slices[dimension].cells[place];
-            self.room.grouped.fill(&layout.query, &added.numbers());
+            self.room.grouped.fill(&layout, &added.numbers(), &added.complete);
             cells.add(open.variant, &self.room.grouped, added.users);
         }
     }
@@ -563,9 +651,16 @@ impl Collect {
             }
         }
         self.daily.append(&mut other.daily);
-        let counts = self.entering.iter_mut().chain(&mut self.active).flatten();
-        let more = other.entering.iter().chain(&other.active).flatten();
+        let counts = self.entering.iter_mut().chain(&mut self.active);
+        let counts = counts.chain(&mut self.in_progress).flatten().chain(&mut self.clusters);
+        let more = other.entering.iter().chain(&other.active);
+        let more = more.chain(&other.in_progress).flatten().chain(&other.clusters);
         counts.zip(more).for_each(|(count, more)| *count += more);
+        let since = self.since.iter_mut().flatten().zip(other.since.iter().flatten());
+        since.for_each(|((moments, zeros), (more, more_zeros))| {
+            moments.merge(more);
+            *zeros += more_zeros;
+        });
         self.last_day = self.last_day.max(other.last_day);
         self.users_in_many_variants += other.users_in_many_variants;
         self.users_assigned_otherwise += other.users_assigned_otherwise;
@@ -599,7 +694,22 @@ impl Collect {
             }
         }
         let first_exposures = self.first_exposures.into_iter();
+        let windows = self.layout.complete.windows.iter().zip(&self.in_progress);
+        let in_progress = windows.flat_map(|((metric, _), arms)| {
+            arms.iter().enumerate().map(|(variant, users)| (*metric, variant, *users))
+        });
+        let in_progress = in_progress.filter(|(.., users)| *users > 0).collect();
+        let clusters = if self.layout.is_clustered() { self.clusters } else { Vec::new() };
+        let with_zeros = |(mut moments, zeros): (Moments, u64)| {
+            moments.add_zeros(zeros);
+            moments
+        };
+        let since = self.since.into_iter();
         Ok(MomentsTable {
+            clusters,
+            observed_until: self.layout.times.observed_text(),
+            in_progress,
+            since: since.map(|arms| arms.into_iter().map(with_zeros).collect()).collect(),
             cells,
             days,
             users_in_many_variants: self.users_in_many_variants,

@@ -17,7 +17,9 @@
 //! - With SQL, what is held in memory outside DataFusion's operators is cells, and one user or cluster.
 
 mod collect;
+mod complete;
 mod decode;
+mod end_of_data;
 mod expressions;
 mod left_out;
 mod one_scan;
@@ -57,7 +59,10 @@ impl Session {
         let mut together: BTreeMap<KeyKind, Vec<(usize, Times)>> = BTreeMap::new();
         for (number, query) in queries.iter().enumerate() {
             answers.push(None);
-            let times = self.refuse(query).and_then(|()| Times::of(query));
+            let times = match self.refuse(query) {
+                Ok(()) => self.times(query).await,
+                Err(error) => Err(error),
+            };
             let kind = match &times {
                 Ok(times) => self.key_kind(query, times).await,
                 Err(_) => Ok(None),
@@ -157,7 +162,7 @@ impl Session {
     }
 
     async fn moments_by_sql(&self, query: &MomentsQuery) -> Result<MomentsTable> {
-        let times = Times::of(query)?;
+        let times = self.times(query).await?;
         if matches!(query.exposures.unit, Unit::Summary { .. }) {
             let mut table = self.summary(query, &times).await?;
             self.explain_nothing(query, &mut table).await?;
@@ -194,13 +199,13 @@ impl Session {
     /// SQL that says what [`Session::moments`] answers, for people who want to see or check it.
     ///
     /// # Errors
-    /// As [`Session::moments`] for expressions, the time zone and the period.
-    pub fn moments_sql(&self, query: &MomentsQuery) -> Result<String> {
+    /// As [`Session::moments`] for expressions, the time zone, the period and up to when the data are known.
+    pub async fn moments_sql(&self, query: &MomentsQuery) -> Result<String> {
         self.check_expressions(query)?;
         let statements = match &query.exposures.unit {
             Unit::Summary { .. } => summary::summary_sql(query),
             _ => {
-                let times = Times::of(query)?;
+                let times = self.times(query).await?;
                 let mut statements = ranked::caps_sql(query, &times)?;
                 let main = Sql::new(query, &times)?.per_user();
                 let comment = "Per exposed user: arm, time and the numbers of the metrics";
@@ -259,12 +264,14 @@ fn only_statement(text: &str) -> Result<Statement> {
 
 /// Per column the most a number can be.
 fn caps(query: &MomentsQuery, found: &[(usize, f64)]) -> Vec<f64> {
+    let found = |number: usize| {
+        let cap = found.iter().find(|(column, _)| *column == number);
+        cap.map_or(f64::INFINITY, |(_, cap)| *cap)
+    };
     let of = |(number, cap): (usize, &Option<Cap>)| match cap {
         Some(Cap::Value(cap)) => *cap,
-        Some(Cap::Quantile { .. }) => found
-            .iter()
-            .find(|(column, _)| *column == number)
-            .map_or(f64::INFINITY, |(_, cap)| *cap),
+        Some(Cap::Quantile { .. }) => found(number),
+        Some(Cap::OfColumn(other)) => found(*other),
         None => f64::INFINITY,
     };
     query.columns.iter().map(|column| &column.cap).enumerate().map(of).collect()

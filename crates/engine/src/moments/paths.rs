@@ -110,6 +110,7 @@ fn rows_of(path: &Path) -> UserColumn {
         window: None,
         cap: None,
         at_least: None,
+        complete_ms: None,
     }
 }
 
@@ -181,6 +182,10 @@ fn conversion_statement(
     let query = MomentsQuery { dimensions: Vec::new(), ..only(query, vec![asked.column.clone()]) };
     let times = Times { days: None, ..times.clone() };
     let sql = Sql::new(&query, &times)?;
+    let mut users = sql.in_one_arm("e");
+    if let Some(complete) = sql.is_complete(&asked.column, "e") {
+        let _ = write!(users, " AND {complete}");
+    }
     let last = steps.len();
     let micros = |step: usize| format!("arrow_cast(m0.c0[{step}], 'Int64')");
     let quantile =
@@ -195,6 +200,6 @@ fn conversion_statement(
         quantile("0.9"),
         micros(last),
         micros(1),
-        sql.in_one_arm("e"),
+        users,
     ))
 }

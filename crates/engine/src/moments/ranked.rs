@@ -46,20 +46,18 @@ impl Session {
             return Ok(Vec::new());
         }
         let [(_, count), (_, sorted)] = caps_statements(query, times, &columns)?;
-        // Of everybody, then per column of users whose number is not 0.
-        let mut counts = vec![0; 1 + columns.len()];
+        // Per column: of everybody whose window is over, or of those of them whose number is not 0.
+        let mut users = vec![0; columns.len()];
         let mut rows = self.definition_rows(&count).await?;
         while let Some(batch) = rows.try_next().await? {
-            for (users, column) in counts.iter_mut().zip(batch.columns()) {
-                *users += doubles(column)?.iter().flatten().sum::<f64>() as u64;
+            for (users, counts) in users.iter_mut().zip(batch.columns()) {
+                *users += doubles(counts)?.iter().flatten().sum::<f64>() as u64;
             }
         }
         let mut wanted = HashMap::new();
-        for (item, (_, level, zeros)) in columns.iter().enumerate() {
-            let users = if *zeros { counts[0] } else { counts[1 + item] };
-            if users > 0 {
-                wanted.insert(key(item, -1, "", ""), ranks_of(users, *level)?);
-            }
+        for (item, (_, level, _)) in columns.iter().enumerate().filter(|(item, _)| users[*item] > 0)
+        {
+            wanted.insert(key(item, -1, "", ""), ranks_of(users[item], *level)?);
         }
         let found = self.pick(&sorted, &wanted).await?;
         let cap = |(item, (column, ..)): (usize, &(usize, f64, bool))| {
@@ -101,11 +99,14 @@ impl Session {
                     Some((dimension, value)) => (*dimension as i64, value.as_str()),
                 };
                 let key = key(item, slice, value, &query.variants[cell.variant].value);
-                if cell.users > 0 {
-                    wanted.insert(key.clone(), ranks_of(cell.users, of.level)?);
+                let values = match query.complete_ms(of.metric) {
+                    Some(_) => cell.groups[of.metric].count(),
+                    None => cell.users,
+                };
+                if values > 0 {
+                    wanted.insert(key.clone(), ranks_of(values, of.level)?);
                 }
-                let slice = cell.slice.clone();
-                let (variant, values) = (cell.variant, cell.users);
+                let (slice, variant) = (cell.slice.clone(), cell.variant);
                 let cell =
                     QuantileCell { quantile, slice, variant, values, band: None, clusters: None };
                 cells.push((key, cell));
@@ -292,6 +293,7 @@ pub(super) fn only(query: &MomentsQuery, columns: Vec<UserColumn>) -> MomentsQue
         columns,
         groups: Vec::new(),
         metrics: Vec::new(),
+        since: Vec::new(),
         quantiles: Vec::new(),
         assignment: None,
         days: false,
@@ -311,23 +313,27 @@ fn caps_statements(
     let query = MomentsQuery { dimensions: Vec::new(), ..only(query, columns) };
     let times = Times { days: None, ..times.clone() };
     let sql = Sql::new(&query, &times)?;
-    let count = if without_zeros.contains(&true) {
-        let of = |item| number_or_null(&sql, item, without_zeros[item]);
-        let counts = (0..without_zeros.len()).map(of);
-        let counts: String = counts.map(|number| format!(", count({number})")).collect();
-        format!(
-            "{}\nSELECT count(*) AS users{counts}\nFROM exposed e{}\nWHERE {}",
-            sql.tables(),
-            joins(&sql),
-            sql.in_one_arm("e")
-        )
-    } else {
-        format!(
-            "WITH exposed AS (\n{}\n)\nSELECT count(*) AS users\nFROM exposed e\nWHERE {}",
-            sql.exposed(),
-            sql.in_one_arm("e")
-        )
+    let counts = sql.query.columns.iter().enumerate().map(|(item, column)| {
+        let number = without_zeros[item].then(|| number_or_null(&sql, item, true));
+        let counted = match (sql.is_complete(column, "e"), number) {
+            (None, None) => "count(*)".to_owned(),
+            (None, Some(number)) => format!("count({number})"),
+            (Some(complete), None) => format!("sum(CASE WHEN {complete} THEN 1.0 ELSE 0.0 END)"),
+            (Some(complete), Some(number)) => {
+                format!("count(CASE WHEN {complete} THEN {number} END)")
+            }
+        };
+        format!("{counted} AS users{item}")
+    });
+    let counts = counts.collect::<Vec<_>>().join(", ");
+    let (tables, joins) = match without_zeros.contains(&true) {
+        true => (sql.tables(), joins(&sql)),
+        false => (format!("WITH exposed AS (\n{}\n)", sql.exposed()), String::new()),
     };
+    let count = format!(
+        "{tables}\nSELECT {counts}\nFROM exposed e{joins}\nWHERE {}",
+        sql.in_one_arm("e")
+    );
     let sorted = sorted_numbers(&sql, "''", &without_zeros);
     Ok([
         ("How many users share the caps' quantiles".to_owned(), count),
@@ -375,6 +381,10 @@ fn sorted_numbers(sql: &Sql<'_>, variant: &str, without_zeros: &[bool]) -> Strin
         .map(|column| format!(" WHEN {column} THEN {}", number(column)))
         .collect();
     let joins = joins(sql);
+    let complete = sql.query.columns.iter().enumerate().filter_map(|(item, column)| {
+        Some(format!(" AND (t.item <> {item} OR {})", sql.is_complete(column, "e")?))
+    });
+    let complete: String = complete.collect();
     let repeated = (0..sql.query.columns.len())
         .flat_map(|item| (-1..sql.query.dimensions.len() as i64).map(move |slice| (item, slice)))
         .map(|(item, slice)| format!("({item}, {slice})"))
@@ -383,7 +393,7 @@ fn sorted_numbers(sql: &Sql<'_>, variant: &str, without_zeros: &[bool]) -> Strin
     format!(
         "{}\nSELECT t.item, t.slice, {} AS value, {variant} AS variant,\n  \
          CASE t.item{numbers} END AS number\nFROM exposed e{joins}\n  \
-         CROSS JOIN (VALUES {repeated}) AS t(item, slice)\nWHERE {}\n\
+         CROSS JOIN (VALUES {repeated}) AS t(item, slice)\nWHERE {}{complete}\n\
          ORDER BY item, slice, value, variant, number",
         sql.tables(),
         slice_value(sql.query),
@@ -414,7 +424,10 @@ impl<'a> RowsSql<'a> {
         let sql = Sql::new(query, times)?;
         sql.check(column)?;
         let value = format!(",\n    {} AS number", number_of(column));
-        let counts = sql.window_condition(column).unwrap_or_else(|| "true".into());
+        let mut counts = sql.window_condition(column).unwrap_or_else(|| "true".into());
+        if let Some(complete) = sql.is_complete(column, "exposed") {
+            counts = format!("{counts} AND {complete}");
+        }
         let dimensions: String = (0..query.dimensions.len())
             .map(|number| format!(", {}", Sql::dimension(number).replacen("e.", "exposed.", 1)))
             .collect();

@@ -152,6 +152,15 @@ impl<'a> Sql<'a> {
         format!("{variant} = {exposed}.{LAST_VARIANT} AND {variant} IN ({})", names.join(", "))
     }
 
+    /// Whether a user of the exposed rows, called `exposed`, is among those of a column; `None`: all are.
+    pub fn is_complete(&self, column: &UserColumn, exposed: &str) -> Option<String> {
+        let (length, observed) = (column.complete_ms?, self.times.observed?);
+        Some(format!(
+            "{exposed}.{TIME} + INTERVAL '{length} milliseconds' <= {}",
+            timestamp_literal(observed)
+        ))
+    }
+
     /// The value of a dimension in the exposed users' rows.
     pub fn dimension(number: usize) -> String {
         format!("e.{DIMENSION}{number}")
@@ -315,7 +324,7 @@ impl<'a> Sql<'a> {
                 sources.push(Source { kind, columns: vec![number], outputs: vec![output] });
             }
             // A distinct count takes part in the shared pass for the days with rows only.
-            if own_pass && !self.grows(column) {
+            if own_pass && !self.has_days(column) {
                 continue;
             }
             let same = sources.iter_mut().find(|source| {
@@ -374,7 +383,7 @@ impl<'a> Sql<'a> {
                 Aggregate::Distinct | Aggregate::One | Aggregate::Given { .. } => {}
             }
         }
-        if numbers.iter().any(|number| self.grows(&self.query.columns[*number])) {
+        if numbers.iter().any(|number| self.has_days(&self.query.columns[*number])) {
             outputs.push(Output::Days { columns: daily, active: true });
         }
         outputs
@@ -385,8 +394,14 @@ impl<'a> Sql<'a> {
         column.time.is_some() && self.query.exposures.time.is_some()
     }
 
-    /// Does the number differ from day to day, and are days asked for?
+    /// Does the number differ from day to day, and are days asked for? That of complete users does not:
+    /// until then they have none.
     pub fn grows(&self, column: &UserColumn) -> bool {
+        self.has_days(column) && column.complete_ms.is_none()
+    }
+
+    /// Do its rows make days with rows, if days are asked for?
+    pub fn has_days(&self, column: &UserColumn) -> bool {
         let ends_at_exposure = column.window.and_then(|w| w.end_ms).is_some_and(|end| end <= 0);
         self.times.days.is_some() && self.timed(column) && !ends_at_exposure
     }
@@ -537,7 +552,7 @@ impl<'a> Sql<'a> {
         let mut windows = Vec::new();
         for number in &source.columns {
             let column = &self.query.columns[*number];
-            if !self.grows(column) {
+            if !self.has_days(column) {
                 continue;
             }
             let Some(window) = self.window_condition(column) else { return day.to_owned() };
@@ -616,7 +631,8 @@ fn same_funnel(a: &UserColumn, b: &UserColumn) -> bool {
         Aggregate::Steps { steps, .. } => Some(steps.clone()),
         _ => None,
     };
-    (steps(a), &a.filter, a.window) == (steps(b), &b.filter, b.window)
+    let when = |column: &UserColumn| (column.window, column.complete_ms);
+    (steps(a), &a.filter, when(a)) == (steps(b), &b.filter, when(b))
 }
 
 /// Times compare as UTC instants without a zone, whatever the column's own type.

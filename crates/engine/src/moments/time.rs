@@ -18,6 +18,8 @@ pub(super) struct Times {
     pub period: Option<(DateTime<Utc>, DateTime<Utc>)>,
     /// The local days of the period, if cells are asked for as of each.
     pub days: Option<Days>,
+    /// Up to when the data are known, exclusive, if that matters (`end_of_data` finds it).
+    pub observed: Option<DateTime<Utc>>,
 }
 
 /// Local days in a row.
@@ -51,7 +53,7 @@ impl Times {
             let count = last - first + 1;
             (count <= DAYS_MAX).then_some(Days { first, count: count as usize })
         });
-        Ok(Self { zone, period, days })
+        Ok(Self { zone, period, days, observed: None })
     }
 }
 
@@ -65,7 +67,7 @@ fn parse_zone(name: &str) -> Result<Tz> {
 
 /// A local date or date-time as a UTC instant. A time that the clock skips is moved to the next that exists;
 /// one that it shows twice is the first.
-fn instant(text: &str, zone: Tz) -> Result<DateTime<Utc>> {
+pub(super) fn instant(text: &str, zone: Tz) -> Result<DateTime<Utc>> {
     let local = NaiveDate::parse_from_str(text, "%Y-%m-%d")
         .map(|d| d.and_time(chrono::NaiveTime::MIN))
         .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f"))

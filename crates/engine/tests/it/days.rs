@@ -141,17 +141,19 @@ fn assert_cells_close(a: &[&Cell], b: &[&Cell], what: &str) {
     }
 }
 
-fn every_day_equals_a_run_that_ends_with_it(unit: &str, prepare: &str) {
+/// `top`: further keys of the definition.
+fn every_day_equals_a_run_that_ends_with_it(top: &str, unit: &str) {
+    let definition = |end: &str| format!("{top}\n{}", definition(end, unit));
     let folder = tempfile::tempdir().unwrap();
     let session = session(folder.path(), 1 << 30, 2);
-    block_on(session.query(&format!("{DATA};{prepare}"))).unwrap();
-    let table = run(&session, &definition("2026-11-09", unit));
+    block_on(session.query(&format!("{DATA};{ONE_ARM}"))).unwrap();
+    let table = run(&session, &definition("2026-11-09"));
     assert_eq!(table.days.len(), 28);
     assert_eq!(table.days[0].day, "2026-10-12");
     assert!(total(&table.cells)[0].users > 100, "there are users");
     for (number, day) in table.days.iter().enumerate() {
         let next = table.days.get(number + 1).map_or("2026-11-09", |day| day.day.as_str());
-        let alone = run(&session, &definition(next, unit));
+        let alone = run(&session, &definition(next));
         let cells: Vec<&Cell> = day.cells.iter().collect();
         assert_cells_close(&cells, &total(&alone.cells), &format!("day {}", day.day));
     }
@@ -164,12 +166,19 @@ const ONE_ARM: &str = "DELETE FROM exposures WHERE user_id % 97 = 5";
 
 #[test]
 fn every_day_of_users_equals_a_run_that_ends_with_it() {
-    every_day_equals_a_run_that_ends_with_it("", ONE_ARM);
+    every_day_equals_a_run_that_ends_with_it("", "");
 }
 
 #[test]
 fn every_day_of_clusters_equals_a_run_that_ends_with_it() {
-    every_day_equals_a_run_that_ends_with_it("cluster = \"shop\"", ONE_ARM);
+    every_day_equals_a_run_that_ends_with_it("", "cluster = \"shop\"");
+}
+
+#[test]
+fn every_day_without_users_in_progress_equals_a_run_that_ends_with_it() {
+    for unit in ["", "cluster = \"shop\""] {
+        every_day_equals_a_run_that_ends_with_it("in_progress = \"exclude\"", unit);
+    }
 }
 
 #[test]

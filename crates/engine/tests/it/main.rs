@@ -10,6 +10,7 @@ mod days;
 mod definitions;
 mod domains;
 mod dropped;
+mod follow_up;
 mod fresh;
 mod indexes;
 mod kinds;

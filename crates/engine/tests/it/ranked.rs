@@ -161,7 +161,7 @@ fn the_sql_of_a_report_runs() {
     block_on(session.query(DATA)).unwrap();
     let experiment = Experiment::parse(DEFINITION, "t.toml").unwrap();
     let query = plan(&experiment, &["country".to_owned()], None).unwrap();
-    let sql = session.moments_sql(&query).unwrap();
+    let sql = block_on(session.moments_sql(&query)).unwrap();
     let statements = uplake_engine::parse(&sql).unwrap();
     assert_eq!(statements.len(), 7, "{sql}");
     assert_eq!(sql.matches("\n\n-- ").count() + 1, statements.len(), "a comment each");

@@ -79,7 +79,7 @@ impl Analysis<'_> {
     }
 
     fn check_sample_ratio(&self, shares: &[f64]) -> SampleRatioCheck {
-        let units = self.total.units();
+        let units = self.units();
         let Ok(mut ratio) = sample_ratio(&units, shares) else {
             return SampleRatioCheck {
                 p: None,

@@ -310,6 +310,8 @@ pub(super) fn judge_metric(
         cap: data.cap,
         minimum_effect: None,
         about: About::default(),
+        in_progress: None,
+        since_exposure: Vec::new(),
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod breakdown;
 mod checks;
+mod follow_up;
 mod judge;
 mod method;
 mod minimum;
@@ -26,7 +27,7 @@ use crate::left_out::notes;
 use crate::moments::Moments;
 use crate::multiplicity::{benjamini_hochberg, holm};
 use crate::paths::{DESCRIPTIVE, PathReport};
-use crate::query::{Cell, MomentsQuery, MomentsTable, QuantileCell, find_metric};
+use crate::query::{Aggregate, Cell, MomentsQuery, MomentsTable, QuantileCell, find_metric};
 use crate::report::{
     Alternative, Arm, Breakdown, Call, Comparison, Day, Funnel, FunnelStep, Health, MetricReport,
     PTests, Report, SCHEMA,
@@ -64,11 +65,48 @@ pub enum AnalyzeError {
 /// Which users a slice holds: everyone, or those with a value of a dimension of the query.
 type Key = Option<(usize, String)>;
 
+/// Where the users of a metric in an arm are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    /// Everyone counts.
+    Everyone,
+    /// Units are users, of whom some are left out, or given.
+    Moments,
+    /// A column of the moments has them, per cluster.
+    Column(usize),
+}
+
+impl Counted {
+    /// Of moments of these columns, which leave users out.
+    fn of(query: &MomentsQuery, columns: &[usize]) -> Self {
+        let is_one = |column: &usize| query.columns[*column].aggregate == Aggregate::One;
+        columns.iter().position(is_one).map_or(Self::Moments, Self::Column)
+    }
+
+    fn of_metric(experiment: &Experiment, query: &MomentsQuery, metric: usize) -> Self {
+        if matches!(experiment.exposures.unit, Unit::Summary { .. }) {
+            return Self::Moments;
+        }
+        match query.complete_ms(metric) {
+            Some(_) => Self::of(query, &query.groups[metric]),
+            None => Self::Everyone,
+        }
+    }
+
+    /// Those whom the moments know.
+    fn users(self, moments: &Moments) -> u64 {
+        match self {
+            Self::Column(column) => moments.sum(column).round() as u64,
+            Self::Everyone | Self::Moments => moments.count(),
+        }
+    }
+}
+
 /// All arms of one slice.
 #[derive(Debug, Clone)]
 struct Slice<'t> {
-    /// Figures were given: each metric has users of its own.
-    given: bool,
+    /// Per group of the query.
+    counted: Vec<Counted>,
     /// Per arm.
     users: Vec<u64>,
     /// Per arm, one per group of the query.
@@ -83,7 +121,9 @@ impl<'t> Slice<'t> {
         let groups: Vec<Moments> =
             query.groups.iter().map(|columns| Moments::new(columns.len())).collect();
         Self {
-            given: matches!(experiment.exposures.unit, Unit::Summary { .. }),
+            counted: (0..query.groups.len())
+                .map(|metric| Counted::of_metric(experiment, query, metric))
+                .collect(),
             users: vec![0; arms],
             groups: vec![Cow::Owned(groups); arms],
             quantiles: vec![vec![None; query.quantiles.len()]; arms],
@@ -102,19 +142,13 @@ impl<'t> Slice<'t> {
     fn arm(&self, arm: usize, metric: usize, quantile: Option<usize>) -> ArmData<'_> {
         let moments = &self.groups[arm][metric];
         ArmData {
-            users: if self.given { moments.count() } else { self.users[arm] },
+            users: match self.counted[metric] {
+                Counted::Everyone => self.users[arm],
+                counted => counted.users(moments),
+            },
             moments,
             quantile: quantile.and_then(|index| self.quantiles[arm][index]),
         }
-    }
-
-    /// Units of randomness per arm.
-    fn units(&self) -> Vec<u64> {
-        let units = |arm: usize| match self.groups[arm].first() {
-            Some(moments) if !self.given => moments.count(),
-            _ => self.users[arm],
-        };
-        (0..self.users.len()).map(units).collect()
     }
 }
 
@@ -209,6 +243,8 @@ impl<'a> Analysis<'a> {
         let experiment = self.experiment;
         let view = View::of(experiment, &self.total.users);
         let mut results = self.judge_goals_and_guardrails(&view);
+        self.add_in_progress(&mut results);
+        self.add_since(&mut results);
         let mut breakdowns = Vec::new();
         for (dimension, values) in self.by_value.iter().enumerate() {
             breakdowns.push(self.break_down(&view, dimension, values));
@@ -266,6 +302,7 @@ impl<'a> Analysis<'a> {
             breakdowns,
             first_exposures,
             days,
+            observed_until: self.table.observed_until.clone(),
             reproduce: None,
             alternatives: Vec::new(),
         }
@@ -354,8 +391,21 @@ impl<'a> Analysis<'a> {
         all
     }
 
+    /// Units of randomness per arm, whomever metrics leave out.
+    fn units(&self) -> Vec<u64> {
+        if !self.table.clusters.is_empty() {
+            return self.table.clusters.clone();
+        }
+        let everyone = self.total.counted.iter().position(|counted| *counted == Counted::Everyone);
+        let units = |arm: usize| match everyone {
+            Some(group) => self.total.groups[arm][group].count(),
+            None => self.total.users[arm],
+        };
+        (0..self.total.users.len()).map(units).collect()
+    }
+
     fn arms(&self) -> Vec<Arm> {
-        let units = self.total.units();
+        let units = self.units();
         let total: u64 = units.iter().sum();
         let arm = |(index, variant): (usize, &Variant)| Arm {
             name: variant.name.clone(),
@@ -452,10 +502,13 @@ fn check_cell(
             let (found, expected) = (moments.columns(), columns.len());
             return Err(AnalyzeError::Columns { cell: index, group, found, expected });
         }
-        let (found, expected) = (moments.count(), cell.groups[0].count());
-        // Who computed sums may have had other users for each metric.
-        let given = matches!(experiment.exposures.unit, Unit::Summary { .. });
-        if found != expected && !given {
+        // Who computed sums may have had other users for each metric, and some leave users out.
+        let counts_all = |group| Counted::of_metric(experiment, query, group) == Counted::Everyone;
+        let Some(first) = (0..group).find(|first| counts_all(*first) && counts_all(group)) else {
+            continue;
+        };
+        let (found, expected) = (moments.count(), cell.groups[first].count());
+        if found != expected {
             return Err(AnalyzeError::Users { cell: index, group, found, expected });
         }
     }

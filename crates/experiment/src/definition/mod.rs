@@ -102,6 +102,7 @@
 //! No check that tables and columns exist: the engine has the catalogue.
 
 mod catalogue;
+mod follow_up;
 mod path;
 mod read;
 
@@ -115,6 +116,8 @@ use crate::bayes::Prior;
 use crate::expression::Written;
 use crate::query::Window;
 use crate::toml_reader::Place;
+pub(crate) use follow_up::DAY_MS;
+pub use follow_up::InProgress;
 
 pub use path::Path;
 
@@ -146,6 +149,8 @@ pub struct Experiment {
     pub assignment: Option<Assignment>,
     /// Definitions of GrowthBook's gbstats where they differ from ours.
     pub growthbook: bool,
+    /// Up to when the data are known, if they do not say by their last time: as the period's end.
+    pub observed_until: Option<String>,
 }
 
 /// When results may be looked at, and what is said about them.
@@ -306,6 +311,10 @@ pub struct Metric {
     pub about: About,
     /// Its SQL as the definition has it, before conditions are put together.
     pub written: Vec<Written>,
+    /// Users whose window is not over.
+    pub in_progress: InProgress,
+    /// Also by day since exposure, for so many days.
+    pub days_since_exposure: u32,
 }
 
 /// What a user's number becomes before it is averaged.
@@ -424,6 +433,8 @@ pub enum Cap {
         level: f64,
         zeros: bool,
     },
+    /// The cap found for another column of the query: a metric's, of the metric on one day.
+    OfColumn(usize),
 }
 
 /// A SQL expression over the rows that pass a SQL filter.

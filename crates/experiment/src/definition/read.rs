@@ -7,7 +7,8 @@
 use super::catalogue::{self, About, Catalogue};
 use super::{
     Cap, Correction, Cuped, DefinitionError, Dimension, Direction, Experiment, Exposures,
-    Inference, Lift, Metric, MetricKind, Period, ProportionTest, Step, Term, Transform, Unit,
+    InProgress, Inference, Lift, Metric, MetricKind, Period, ProportionTest, Step, Term, Transform,
+    Unit,
     Variant,
 };
 use crate::assignment::{Assignment, System};
@@ -41,6 +42,9 @@ const TOP_KEYS: &[&str] = &[
     "lift",
     "compat",
     "stratify",
+    "observed_until",
+    "in_progress",
+    "days_since_exposure",
     "exposures",
     "summary",
     "switchback",
@@ -71,6 +75,8 @@ const METRIC_KEYS: &[&str] = &[
     "tags",
     "description",
     "use",
+    "in_progress",
+    "days_since_exposure",
 ];
 
 /// Types of metric and the keys that only they have.
@@ -140,7 +146,7 @@ pub(super) fn experiment(text: &str, path: &str, catalogue: &Catalogue) -> Resul
             return Err(top.invalid("inference", problem.into(), "fixed, or no `test`"));
         }
     }
-    Ok(Experiment {
+    let experiment = Experiment {
         name: top.required_text("name", "name = \"free_shipping\"")?,
         hypothesis: top.text("hypothesis")?,
         period: read_period(&top)?,
@@ -158,11 +164,18 @@ pub(super) fn experiment(text: &str, path: &str, catalogue: &Catalogue) -> Resul
         lift,
         stratify,
         growthbook,
-    })
+        observed_until: top.instant("observed_until")?,
+    };
+    super::follow_up::check(&top, &experiment)?;
+    Ok(experiment)
 }
 
 /// The value that the word under `key` stands for.
-fn one_of<T: Copy>(section: &Section<'_>, key: &str, words: &[(&str, T)]) -> Result<Option<T>> {
+pub(super) fn one_of<T: Copy>(
+    section: &Section<'_>,
+    key: &str,
+    words: &[(&str, T)],
+) -> Result<Option<T>> {
     let Some(written) = section.text(key)? else {
         return Ok(None);
     };
@@ -292,7 +305,9 @@ fn read_exposures(top: &Section<'_>) -> Result<Exposures> {
 
 /// Figures that somebody else computed; no rows of users.
 fn read_summary(top: &Section<'_>, section: &Section<'_>) -> Result<Exposures> {
-    for key in ["exposures", "switchback", "assignment", "dimension", "path", "start", "end"] {
+    let of_users = ["exposures", "switchback", "assignment", "dimension", "path", "start", "end"];
+    let of_windows = ["observed_until", "in_progress", "days_since_exposure"];
+    for key in of_users.into_iter().chain(of_windows) {
         if top.has(key) {
             let problem = "has no meaning beside [summary]".to_owned();
             return Err(top.invalid(key, problem, "[exposures], or [summary] without it"));
@@ -453,6 +468,7 @@ fn read_metrics(
         }
         let (section, origin) = catalogue::resolved(section, catalogue, &documents)?;
         for mut metric in read_metric(&section, exposures)? {
+            super::follow_up::read(top, &section, exposures, &mut metric)?;
             if metrics.iter().any(|other| other.name == metric.name) {
                 return Err(section.repeated("name", &metric.name));
             }
@@ -582,6 +598,8 @@ fn read_metric(section: &Section<'_>, exposures: &Exposures) -> Result<Vec<Metri
         about: about.clone(),
         transform,
         written: written.clone(),
+        in_progress: InProgress::Include,
+        days_since_exposure: 0,
     };
     if kind == "funnel" {
         return read_funnel(section, &name, exposures, metric);
@@ -651,6 +669,8 @@ fn read_given(section: &Section<'_>, kind: &str, exposures: &Exposures) -> Resul
         about: read_about(section)?,
         transform: None,
         written: read_written(section, kind)?,
+        in_progress: InProgress::Include,
+        days_since_exposure: 0,
     })
 }
 

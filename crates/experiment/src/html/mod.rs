@@ -1,7 +1,7 @@
 //! The report as one HTML file: no network, light and dark, phone and paper.
 //!
 //! ```text
-//! header · verdict · health · switches + scorecard · breakdown · exposures · funnel · paths ·
+//! header · verdict · health · switches + scorecard · breakdown · since · exposures · funnel · paths ·
 //! power · reproduce · data (JSON) · script
 //! ```
 //!
@@ -30,6 +30,7 @@ mod power;
 mod reproduce;
 mod rows;
 mod scorecard;
+mod since;
 
 use std::fmt::Write;
 
@@ -51,9 +52,10 @@ const OWN_SCRIPT: &str =
     concat!(include_str!("report.js"), include_str!("metrics.js"), include_str!("charts.js"));
 
 /// Blocks of the page that can be jumped to, in order: element id and title.
-const BLOCKS: [(&str, &str); 7] = [
+const BLOCKS: [(&str, &str); 8] = [
     ("scorecard", "Scorecard"),
     ("breakdown", "Breakdown"),
+    ("since", "Since exposure"),
     ("exposures", "Exposures"),
     ("funnel", "Funnel"),
     ("paths", "Paths"),
@@ -68,6 +70,7 @@ impl Report {
         let mut body = String::with_capacity(100_000);
         scorecard::write(&mut body, self);
         breakdown::write(&mut body, self);
+        since::write(&mut body, self);
         exposures::write(&mut body, self);
         funnel::write(&mut body, self);
         paths::write(&mut body, self);

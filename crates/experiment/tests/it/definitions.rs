@@ -336,6 +336,7 @@ fn column(aggregate: Aggregate, value: &str) -> UserColumn {
         cap: None,
         transform: None,
         at_least: None,
+        complete_ms: None,
     }
 }
 

@@ -6,6 +6,7 @@ mod catalogue;
 mod daily;
 mod definitions;
 mod equivalence;
+mod follow_up;
 mod golden;
 mod kinds;
 mod known_values;

@@ -234,7 +234,7 @@ impl Pass {
                         self.add_use(experiment, when(of), sql.value(*column), kind(of), feeds);
                     }
                     let growing = source.columns.iter().map(|c| &sql.query.columns[*c]);
-                    for column in growing.filter(|c| *active && sql.grows(c)) {
+                    for column in growing.filter(|c| *active && sql.has_days(c)) {
                         let feeds = Use::Active { table: table_place(sql, source) };
                         let matters = Some(matters.clone());
                         self.add_use(experiment, when(column), matters, ValueKind::Any, feeds);

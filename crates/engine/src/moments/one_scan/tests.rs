@@ -88,6 +88,7 @@ fn fill(session: &Session, keys: &[(&str, &str)]) {
 const DEFINITION: &str = r#"
 name = "t"
 PERIOD
+FOLLOWED
 time_zone = "Europe/Berlin"
 [exposures]
 table = "exposures"
@@ -147,7 +148,7 @@ fn query(replaced: &[(&str, &str)]) -> MomentsQuery {
     for (name, by) in replaced {
         text = text.replace(name, by);
     }
-    for name in ["CUPED", "WINDOW", "ORDERED", "KINDS", "ASSIGNED"] {
+    for name in ["CUPED", "WINDOW", "ORDERED", "KINDS", "ASSIGNED", "FOLLOWED"] {
         text = text.replace(name, "");
     }
     let text = text.replace("TABLE", "events");
@@ -218,6 +219,7 @@ time = "ts"
 value = "amount + 0.7"
 transform = "log1p""#,
 );
+const FOLLOWED: (&str, &str) = ("FOLLOWED", "in_progress = \"exclude\"\ndays_since_exposure = 6");
 const ASSIGNED: (&str, &str) = ("ASSIGNED", "[assignment]\nsystem = \"growthbook\"\nseed = \"s\"");
 
 /// Experiments that differ in everything that one scan must keep apart.
@@ -243,6 +245,9 @@ fn experiments() -> Vec<MomentsQuery> {
         query(&[short, first, KINDS, ("KINDCUPED", "window = \"50 hours\"")]),
         query(&[("PERIOD", ""), TIMED, KINDS, ("KINDCUPED", "")]),
         query(&[OCTOBER, ("EXPOSED", "where = \"exp > 0\""), KINDS, ("KINDCUPED", "")]),
+        query(&[OCTOBER, first, days, ORDERED, FOLLOWED, CUPED]),
+        query(&[("PERIOD", ""), TIMED, days, ORDERED, FOLLOWED]),
+        query(&[short, TIMED, ("WINDOW", "window = \"1 day\""), ORDERED, FOLLOWED]),
         without_days,
     ]
 }
@@ -264,12 +269,14 @@ fn said(table: &MomentsTable) -> Vec<String> {
         lines.extend(day.cells.iter().map(|c| format!("{} {}", day.day, cell(c))));
     }
     lines.push(format!(
-        "{} {:?} {:?} {:?} {:?}",
+        "{} {:?} {:?} {:?} {:?} {:?} {:?}",
         table.users_in_many_variants,
         table.unknown_variants,
         table.first_exposures,
         table.users_assigned_otherwise,
-        table.active_users
+        table.active_users,
+        table.observed_until,
+        table.in_progress
     ));
     let left_out = &table.left_out;
     lines.push(format!(
@@ -278,6 +285,7 @@ fn said(table: &MomentsTable) -> Vec<String> {
         left_out.exposures_without_time,
         left_out.users_exposed_before
     ));
+    lines.extend(table.since.iter().flatten().map(|moments| format!("{:?}", bits(moments))));
     lines
 }
 
@@ -294,7 +302,8 @@ fn in_one_scan(
     kind: fn(&KeyKind) -> bool,
     queries: &[MomentsQuery],
 ) -> Vec<MomentsTable> {
-    let times: Vec<Times> = queries.iter().map(|query| Times::of(query).unwrap()).collect();
+    let times: Vec<Times> =
+        queries.iter().map(|query| block_on(session.times(query)).unwrap()).collect();
     let questions: Vec<Question<'_>> = queries
         .iter()
         .zip(&times)
@@ -525,7 +534,7 @@ fn what_does_not_fit_is_answered_by_sql() {
     let small = session(folder.path(), 1 << 30, 2);
     let all = small.memory("everything else");
     all.grow(2 << 30);
-    let times = Times::of(&queries[0]).unwrap();
+    let times = block_on(small.times(&queries[0])).unwrap();
     let question = Question { query: &queries[0], times: &times, caps: caps(&queries[0], &[]) };
     let failed = block_on(small.one_scan(&KeyKind::Text, std::slice::from_ref(&question)));
     let message = failed.err().map(|error| error.to_string()).unwrap_or_default();
