@@ -58,7 +58,29 @@ def definition(rng, world, name, asked):
         found["stratify"] = rng.choice(found["dimension"])["name"]
     if design == "users" and rng.random() < 0.1:
         found["assignment"] = assignment(rng)
+    add_follow_up(random.Random(f"follow up {rng.random()}"), world, found, design)
     return found
+
+
+def add_follow_up(rng, world, found, design):
+    """Users whose window is not over, and days since exposure."""
+    planned = found.get("inference") == "group_sequential"
+    words = ["include"] if planned else ["include", "exclude", "exclude"]
+    if rng.random() < 0.3:
+        found["in_progress"] = rng.choice(words)
+    if rng.random() < 0.15:
+        found["days_since_exposure"] = rng.choice([1, 2, 4])
+    if rng.random() < 0.2:
+        found["observed_until"], found["observed_until_us"] = instant(
+            world, rng.randrange(world.days + 1), rng.choice([0, 5, 12]))
+    for metric in found["metric"]:
+        window = metric.get("window")
+        ends = window is not None and (isinstance(window, str) or "to" in window)
+        if ends and rng.random() < 0.4:
+            metric["in_progress"] = rng.choice(words)
+        plain = metric["type"] not in ("funnel", "distinct", "quantile")
+        if plain and design in ("users", "clusters") and rng.random() < 0.15:
+            metric["days_since_exposure"] = rng.choice([1, 3])
 
 
 def summary(rng, world, name):
@@ -342,7 +364,8 @@ def to_toml(found):
     lines = []
     tables = ("exposures", "summary", "switchback", "assignment")
     for key, value in found.items():
-        if key not in (*tables, "variant", "dimension", "metric", "start_us", "end_us"):
+        if key not in (*tables, "variant", "dimension", "metric", "start_us", "end_us",
+                       "observed_until_us"):
             lines.append(f"{key} = {written(value)}")
     for section in tables:
         if section in found:

@@ -9,6 +9,7 @@ Not here: numbers per unit (`units`), formulas (`statistics_of_arms`), figures o
 """
 import collections
 import dataclasses
+import datetime
 import math
 
 import numpy as np
@@ -18,7 +19,8 @@ from reports.assigned import arm_of
 from reports.compare import Near, OneOf, Unsure
 from reports.left_out import left_out
 from reports.statistics_of_arms import Poor, Unavailable
-from reports.units import Exposed, Numbers, day_text
+from reports.data import DAY
+from reports.units import EPOCH, Exposed, Numbers, day_text
 
 SHARES = ("proportion", "retention", "threshold", "funnel")
 ALARM = 0.001
@@ -59,6 +61,7 @@ class Matrix:
         return [self.numbers.number(place, user, until) for place in range(self.width)]
 
     def moments(self, users, until=None):
+        users = [user for user in users if self.numbers.counts(user, until)]
         rows = [self.row(user, until) for user in users]
         if not self.owner.is_clustered:
             return st.Moments(_matrix(rows, self.width))
@@ -142,12 +145,87 @@ class Report:
             } for i, v in enumerate(self.variants)],
             "health": health,
             "verdict": verdict,
-            "metrics": [{**m.json(), "series": s} for m, s in zip(metrics, series)],
+            "metrics": [{**m.json(), "series": s, **self.follow_up(number, m)}
+                        for number, (m, s) in enumerate(zip(metrics, series))],
             "breakdowns": [b.json() for b in breakdowns],
             "funnels": self.funnels(),
             "first_exposures": self.first_exposures(),
-            "days": self.day_names(),
+            "days": self.day_names(), **self.end_of_data(),
         }
+
+    # Users whose window is not over, and days since exposure
+
+    def end_of_data(self):
+        needed = any(m.numbers.ends for m in self.matrices) or any(
+            list(self.days_since(m.metric)) for m in self.matrices)
+        if not needed:
+            return {}
+        seconds = -(-self.exposed.observed() // 1_000_000)
+        local = (EPOCH + datetime.timedelta(seconds=seconds)).astimezone(self.exposed.days.zone)
+        return {"observed_until": local.strftime("%Y-%m-%dT%H:%M:%S")}
+
+    def follow_up(self, number, metric):
+        matrix, found = self.matrices[number], {}
+        if matrix.numbers.ends is not None:
+            users = [sum(not matrix.numbers.is_over(u) for u in of_arm)
+                     for of_arm in self.everyone.of_arm]
+            found["in_progress"] = {"excluded": matrix.numbers.is_exclusive, "users": users}
+        days = list(self.days_since(matrix.metric))
+        if days:
+            matrices = [Matrix(self, self.on_day(matrix, day)) for day in days]
+            found["since_exposure"] = [
+                {"arm": c.arm, "points": [self.point_since(day, of_day, c)
+                                          for day, of_day in zip(days, matrices)]}
+                for c in metric.comparisons]
+        return found
+
+    def days_since(self, metric):
+        """Those that lie in the window as a whole."""
+        asked = metric.get("days_since_exposure", self.definition.get("days_since_exposure", 0))
+        numbers = Numbers(self.exposed, metric)
+        if (metric["type"] in ("funnel", "distinct", "quantile") or not numbers.timed
+                or self.is_switchback):
+            return
+        low, high = numbers.window()
+        yield from (day for day in range(asked) if low <= day * DAY and (day + 1) * DAY <= high)
+
+    @staticmethod
+    def on_day(matrix, day):
+        metric = {k: v for k, v in matrix.metric.items() if k != "cuped"}
+        if isinstance(metric.get("cap"), str):
+            metric["cap"] = matrix.numbers.cap(0)
+        return metric | {"window": {"from": f"{day} days", "to": f"{day + 1} days"},
+                         "in_progress": "exclude"}
+
+    def point_since(self, day, matrix, comparison):
+        arms = (self.control, comparison.arm)
+        found = {"day": day, "users": [self.everyone.users(matrix)[arm] for arm in arms]}
+        values, pair = [], []
+        for arm in arms:
+            try:
+                pair.append(self.plain_figure(matrix, self.everyone, arm))
+                values.append(_finite(pair[-1].raw_value))
+            except Unavailable:
+                values.append(None)
+        found["control"], found["treatment"] = values
+        effect = {"effect": None, "low": None, "high": None}
+        if comparison.poor:
+            return found | dict.fromkeys(effect, Unsure(st.POOR))
+        try:
+            if len(pair) < 2:
+                raise Unavailable("empty_arm")
+            fixed = st.difference(*pair, self.alpha)
+            if comparison.scale == "relative" and self.lift == "delta":
+                fixed = st.lift(*pair, self.alpha)
+            elif comparison.scale == "relative":
+                fixed = st.pivot(*pair).estimate(
+                    lambda df: st.t_critical(self.alpha, df), fixed.p)
+            effect = {"effect": Near(fixed.value, fixed.noise), **_ends(fixed, "low", "high")}
+        except Poor:
+            effect = dict.fromkeys(effect, Unsure(st.POOR))
+        except Unavailable:
+            pass
+        return found | effect
 
     def day_names(self):
         return [day_text(day) for day in self.days]
@@ -172,6 +250,8 @@ class Report:
         if not self.has_days():
             return []
         found = {user.day for user in self.exposed.users}
+        for numbers in (m.numbers for m in self.matrices if m.numbers.is_exclusive):
+            found |= {numbers.over_on(u) for u in self.exposed.users if numbers.counts(u)}
         found.update(day for _, day in self.active())
         if not found:
             return []
@@ -336,8 +416,7 @@ class Report:
             if "transform" in metric and moments.n and not moments.finite:
                 raise Unavailable("no_log")
             return st.figure(self.shape(metric), moments)
-        users = slice_.of_arm[arm]
-        if not users:
+        if not slice_.users(matrix)[arm]:
             raise Unavailable("empty_arm")
         values, clusters = slice_.quantile_values(matrix, arm)
         if values is None or not values:
@@ -365,16 +444,18 @@ class Report:
         return st.todays_look(users, self.planned_of_pair(self.planned(), arm),
                               self.definition["looks"])
 
-    def users_and_plan(self, arm, slice_):
+    def users_and_plan(self, arm, slice_, matrix):
         planned = self.planned_of_pair(self.planned(), arm)
         if slice_.share != 1 and not self.growthbook:
             planned = whole(planned * slice_.share)
-        return slice_.users_of[self.control] + slice_.users_of[arm], planned
+        users = slice_.users(matrix)
+        return users[self.control] + users[arm], planned
 
-    def looked(self, estimate, arm, slice_):
+    def looked(self, estimate, arm, slice_, matrix):
         """What the kind of inference makes of a fixed look's estimate."""
         if self.inference == "anytime":
-            return st.anytime(estimate, *self.users_and_plan(arm, slice_), self.alpha, self.level)
+            return st.anytime(estimate, *self.users_and_plan(arm, slice_, matrix),
+                              self.alpha, self.level)
         if self.inference == "group_sequential":
             return st.at_look(estimate, self.today(arm)[0], self.level, self.alpha)
         if self.inference == "bayesian":
@@ -389,10 +470,10 @@ class Report:
             raise lift
         return lift.base if isinstance(lift, st.Pivot) else abs(pair[0].raw_value)
 
-    def looked_lift(self, lift, difference, arm, slice_):
+    def looked_lift(self, lift, difference, arm, slice_, matrix):
         """The lift, from a fixed look's (or its pivot) and the difference after the looks."""
         if not isinstance(lift, st.Pivot):
-            return self.looked(lift, arm, slice_)
+            return self.looked(lift, arm, slice_, matrix)
         if self.inference == "fixed":
             return lift.estimate(lambda df: st.t_critical(self.level, df), difference.p, lift.df(0))
         if self.inference == "bayesian":
@@ -432,7 +513,7 @@ class Report:
 
     def arm_value(self, matrix, slice_, arm):
         metric = matrix.metric
-        found = {"users": slice_.users_of[arm]}
+        found = {"users": slice_.users(matrix)[arm]}
         try:
             value = self.plain_figure(matrix, slice_, arm).value
         except Unavailable:
@@ -458,7 +539,7 @@ class Report:
 
     def arm_moments(self, matrix, slice_, arm):
         if matrix.metric["type"] == "quantile":
-            return {"units": slice_.units[arm] if not self.only_quantiles() else Unsure("no unit"),
+            return {"units": slice_.users(matrix)[arm] if not self.only_quantiles() else Unsure("no unit"),
                     "means": [], "covariances": []}
         moments = slice_.moments(matrix, arm)
         columns = range(moments.columns)
@@ -484,7 +565,7 @@ class Report:
             return None
         values = collections.defaultdict(list)
         for user in self.exposed.users:
-            if user.arm in (self.control, arm):
+            if user.arm in (self.control, arm) and matrix.numbers.counts(user):
                 values[user.dimensions[name]].append(user)
         ordered = sorted(sorted(values.items()), key=lambda pair: -len(pair[1]))
 
@@ -586,14 +667,14 @@ class Report:
             if isinstance(fixed, Unavailable):
                 raise fixed
             unit = self.unit(metric, pair, lift)
-            shown["absolute"] = self.looked(fixed.times(1 / unit), arm, slice_).times(unit)
+            shown["absolute"] = self.looked(fixed.times(1 / unit), arm, slice_, matrix).times(unit)
         except Unavailable as reason:
             shown["absolute"] = reason
         try:
             for known in (lift, shown["absolute"]):
                 if isinstance(known, Unavailable):
                     raise known
-            shown["relative"] = self.looked_lift(lift, shown["absolute"], arm, slice_)
+            shown["relative"] = self.looked_lift(lift, shown["absolute"], arm, slice_, matrix)
         except Unavailable as reason:
             shown["relative"] = reason
         ok = {s: not isinstance(e, Unavailable) for s, e in shown.items()}
@@ -603,19 +684,21 @@ class Report:
             scale = "absolute"
         found = Comparison(self, matrix, arm, slice_, (fixed, lift), shown, scale, reduction)
         found.level, level = self.level, self.level
-        found.non_inferiority = self.non_inferior(metric, pair, arm, slice_)
+        found.non_inferiority = self.non_inferior(matrix, pair, arm, slice_)
         self.level = level
         found.poor = any(isinstance(e, Poor) for e in [fixed, lift, *shown.values()])
         if "equivalence" in metric and divisible and ok["absolute"] and ok["relative"]:
             try:
-                found.equivalence = self.equivalent(metric["equivalence"], lift, shown, arm, slice_)
+                found.equivalence = self.equivalent(metric["equivalence"], lift, shown, arm, slice_,
+                                                    matrix)
             except Poor:
                 found.poor = True
             except Unavailable:
                 pass
         return found
 
-    def non_inferior(self, metric, pair, arm, slice_):
+    def non_inferior(self, matrix, pair, arm, slice_):
+        metric = matrix.metric
         margin = metric.get("margin")
         if margin is None or pair is None or not pair[0].value > 0:
             return None
@@ -625,10 +708,10 @@ class Report:
             if self.inference in ("fixed", "bayesian"):
                 p = distance.p / 2 if distance.value > 0 else 1 - distance.p / 2
             elif self.inference == "anytime":
-                p = st.anytime_above(distance, *self.users_and_plan(arm, slice_), self.alpha)
+                p = st.anytime_above(distance, *self.users_and_plan(arm, slice_, matrix), self.alpha)
             else:
                 self.level = self.alpha
-                distance = self.looked(distance, arm, slice_)
+                distance = self.looked(distance, arm, slice_, matrix)
                 p = distance.p / 2 if distance.value > 0 else 1.0
         except Unavailable:
             return None
@@ -637,7 +720,7 @@ class Report:
             holds = False
         return {"margin": margin, "p": _p(p, distance) if p < 1 else 1.0, "holds": holds}
 
-    def equivalent(self, margin, lift, shown, arm, slice_):
+    def equivalent(self, margin, lift, shown, arm, slice_, matrix):
         """equivalence.md: the larger p of the two tests, of distances that are above 0 within."""
         if self.inference == "bayesian":
             after = shown["absolute"] if isinstance(lift, st.Pivot) else shown["relative"]
@@ -662,7 +745,7 @@ class Report:
             if self.inference in ("fixed", "bayesian"):
                 p = found.p / 2 if found.value > 0 else 1 - found.p / 2
             else:
-                found = self.looked(found, arm, slice_)
+                found = self.looked(found, arm, slice_, matrix)
                 p = found.p if found.value > 0 else 1.0
             ps.append((p, found))
         p, found = max(ps, key=lambda pair: pair[0])
@@ -785,7 +868,7 @@ class Report:
         planned = self.planned() if self.inference in ("anytime", "group_sequential") else None
         if planned is None:
             planned = max(2, self.planned_today())
-        users = slice_.users_of[self.control] + slice_.users_of[arm]
+        users = slice_.users(matrix)[self.control] + slice_.users(matrix)[arm]
         try:
             planned = self.planned_of_pair(planned, arm)
             always = st.anytime(difference, users, planned, self.alpha, level)
@@ -860,16 +943,21 @@ class Slice:
         self._moments = {}
 
     def moments(self, matrix, arm):
-        key = (id(matrix), arm)
+        key = (matrix, arm)
         if key not in self._moments:
             self._moments[key] = matrix.moments(self.of_arm[arm], self.until)
         return self._moments[key]
+
+    def users(self, matrix):
+        """Per arm, those whom the metric does not leave out."""
+        counts = matrix.numbers.counts
+        return [sum(counts(user, self.until) for user in users) for users in self.of_arm]
 
     def quantile_values(self, matrix, arm):
         """Sorted values, and per user those at or below the quantile (of rows only)."""
         if self.merged:
             return None, None
-        users = self.of_arm[arm]
+        users = [user for user in self.of_arm[arm] if matrix.numbers.counts(user)]
         if matrix.metric.get("per", "user") == "user":
             return sorted((matrix.row(user)[0] for user in users),
                           key=lambda v: (math.isnan(v), v)), None
@@ -1007,7 +1095,8 @@ class Comparison:
             return None
         if isinstance(found, Unavailable):
             return None
-        units = sum(self.slice.units if self.owner.is_switchback else self.slice.users_of)
+        units = sum(self.slice.units if self.owner.is_switchback
+                    else self.slice.users(self.matrix))
         wide = (1e-9 + found.rough_ends) * (found.high - found.low) + found.noise
         return {"value": Near(found.value * units, found.noise * units),
                 "low": Near(found.low * units, wide * units),

@@ -4,8 +4,8 @@ The statement gives a row per exposed user. Its columns have no names of metrics
 means are looked for among the means of all columns: per arm, each must be there. Users per arm are
 exact.
 
-Left out: caps, thresholds and logs (applied after the SQL), quantiles (ranks), clusters (sums of users), and
-what is no sum of days (unique days, first and last values).
+Left out: caps, thresholds, logs and users in progress (applied after the SQL), quantiles (ranks), clusters
+(sums of users), and what is no sum of days (unique days, first and last values).
 """
 import collections
 import json
@@ -44,6 +44,8 @@ def differences(lake, definition, asked, report):
 def is_left_out(metric, definition):
     name = metric["name"].split(": ")[0]
     asked = next(m for m in definition["metric"] if m["name"] in (name, metric["name"]))
+    if (metric.get("in_progress") or {}).get("excluded"):
+        return True
     kinds = ("quantile", "threshold", "unique_days", "first", "last")
     return metric["kind"] in kinds or "cap" in asked or "transform" in asked
 

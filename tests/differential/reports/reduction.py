@@ -88,12 +88,15 @@ class Reduction:
                                "numerator", "denominator"):
                     yield changed(found, lambda d: d["metric"][place].pop(key)), asked
         for key in ("hypothesis", "alpha", "correction", "lift", "stratify", "assignment", "compat",
-                    "time_zone"):
+                    "time_zone", "in_progress", "days_since_exposure"):
             if key in found:
                 yield changed(found, lambda d: d.pop(key)), asked
         if "start" in found:
             yield changed(found, lambda d: [d.pop(k) for k in (
                 "start", "end", "start_us", "end_us")]), asked
+        if "observed_until" in found:
+            yield changed(found, lambda d: [d.pop(k) for k in (
+                "observed_until", "observed_until_us")]), asked
         if "where" in found.get("exposures", ()):
             yield changed(found, lambda d: d["exposures"].pop("where")), asked
         for place, dimension in enumerate(found["dimension"]):

@@ -29,6 +29,9 @@ class Slice:
     def moments(self, matrix, arm):
         return self.given(matrix.metric, arm)
 
+    def users(self, _):
+        return self.users_of
+
     def of_metric(self, metric):
         """The same with the metric's own users."""
         found = Slice(self.owner, self.known)
@@ -121,3 +124,9 @@ class SummaryReport(Report):
 
     def cap_of(self, matrix):
         return None
+
+    def end_of_data(self):
+        return {}
+
+    def follow_up(self, number, metric):
+        return {}

@@ -51,7 +51,7 @@ class Tally:
         for metric in definition["metric"]:
             options[f"metric {metric['type']}"] += 1
             for key in ("window", "cap", "cuped", "where", "guardrail", "margin", "equivalence",
-                        "test", "per", "zeros", "transform"):
+                        "test", "per", "zeros", "transform", "in_progress", "days_since_exposure"):
                 if key in metric:
                     options[f"metric with {key}"] += 1
         options[f"inference {definition.get('inference', 'fixed')}"] += 1
@@ -60,7 +60,7 @@ class Tally:
         options["unit " + ("clusters" if "cluster" in exposures else
                            "region-times" if "switchback" in definition else "users")] += 1
         for key in ("start", "stratify", "assignment", "compat", "lift", "correction", "alpha",
-                    "time_zone"):
+                    "time_zone", "in_progress", "days_since_exposure", "observed_until"):
             if key in definition:
                 options[f"with {key}"] += 1
         if "time" not in exposures:

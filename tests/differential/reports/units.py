@@ -71,6 +71,28 @@ class Exposed:
         for key, rows in self.exposures().items():
             self.add(key, rows, names)
         self.by_key = {user.key: user for user in self.users}
+        self._observed = None
+
+    def observed(self):
+        """Up to when the data are known: the period's end, or what the definition says, or just after
+        the last time of any row in the tables."""
+        if self._observed is None:
+            known = self.definition.get("observed_until_us")
+            if known is None:
+                known = max((time + 1 for time in self.all_times()), default=None)
+            self._observed = min((t for t in (known, self.end) if t is not None), default=0)
+        return self._observed
+
+    def all_times(self):
+        asked = self.definition["exposures"]
+        sources = [(asked["table"], asked.get("time"))]
+        sources += [(m.get("table", asked["table"]), m.get("time", asked.get("time")))
+                    for m in self.definition["metric"]]
+        for table, time in sources:
+            for row in self.world.tables[table].rows if time else ():
+                moment = time.of(row, self.world)
+                if moment is not None:
+                    yield moment
 
     def within(self, time):
         return self.start is None or (time is not None and self.start <= time < self.end)
@@ -157,6 +179,11 @@ class Numbers:
         self.is_switchback = "switchback" in exposed.definition
         self.caps = {}
         self.columns = self.columns_of()
+        low, high = self.window()
+        # When the window of a user is over, if it ever is; until then the user may be left out.
+        self.ends = high if high != FOREVER else None
+        asked = metric.get("in_progress", exposed.definition.get("in_progress"))
+        self.is_exclusive = asked == "exclude" and self.ends is not None
         self.found = {}  # (column number, user key) -> [(day, value)]
 
     def columns_of(self):
@@ -199,6 +226,19 @@ class Numbers:
                        for w in m["cuped"].get("with", [])]
             columns += before
         return columns
+
+    def is_over(self, user):
+        return user.time is not None and user.time + self.ends <= self.exposed.observed()
+
+    def counts(self, user, until=None):
+        """Whether a user counts for the metric (by the end of a day)."""
+        if not self.is_exclusive:
+            return True
+        return self.is_over(user) and (until is None or self.over_on(user) <= until)
+
+    def over_on(self, user):
+        """The day on which the window has its last instant."""
+        return self.exposed.days.of(user.time + self.ends - 1)
 
     def window(self):
         window = self.metric.get("window")
@@ -309,7 +349,8 @@ class Numbers:
         if not isinstance(cap, (str, dict)):
             return float(cap)
         if place not in self.caps:
-            raws = [self.raw(self.columns[place], user) for user in self.exposed.users]
+            raws = [self.raw(self.columns[place], user) for user in self.exposed.users
+                    if self.counts(user)]
             if isinstance(cap, dict):
                 level = cap["quantile"]
                 if not cap.get("zeros", True):
