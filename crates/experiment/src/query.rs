@@ -355,7 +355,8 @@ pub fn plan(
         for day in metric.days_since_exposure() {
             let mut of_day = user_columns(&on_day(metric, day), &experiment.exposures.unit);
             let whole = groups[index][0];
-            for column in of_day.iter_mut().filter(|c| matches!(c.cap, Some(Cap::Quantile { .. }))) {
+            for column in of_day.iter_mut().filter(|c| matches!(c.cap, Some(Cap::Quantile { .. })))
+            {
                 column.cap = Some(Cap::OfColumn(whole));
             }
             since.push(DaySince { metric: index, day, columns: places(of_day) });

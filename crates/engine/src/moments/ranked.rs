@@ -330,10 +330,8 @@ fn caps_statements(
         true => (sql.tables(), joins(&sql)),
         false => (format!("WITH exposed AS (\n{}\n)", sql.exposed()), String::new()),
     };
-    let count = format!(
-        "{tables}\nSELECT {counts}\nFROM exposed e{joins}\nWHERE {}",
-        sql.in_one_arm("e")
-    );
+    let count =
+        format!("{tables}\nSELECT {counts}\nFROM exposed e{joins}\nWHERE {}", sql.in_one_arm("e"));
     let sorted = sorted_numbers(&sql, "''", &without_zeros);
     Ok([
         ("How many users share the caps' quantiles".to_owned(), count),

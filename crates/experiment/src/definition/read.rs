@@ -8,8 +8,7 @@ use super::catalogue::{self, About, Catalogue};
 use super::{
     Cap, Correction, Cuped, DefinitionError, Dimension, Direction, Experiment, Exposures,
     InProgress, Inference, Lift, Metric, MetricKind, Period, ProportionTest, Step, Term, Transform,
-    Unit,
-    Variant,
+    Unit, Variant,
 };
 use crate::assignment::{Assignment, System};
 use crate::bayes::Prior;

@@ -112,7 +112,7 @@ fn a_day_is_capped_as_the_whole() {
     let query = planned("days_since_exposure = 2", &format!("{MEAN}\ncap = \"99 %\""));
     let caps: Vec<_> = query.columns.iter().map(|column| column.cap).collect();
     let of_whole = Some(Cap::OfColumn(0));
-    assert_eq!(caps, [Some(Cap::Quantile(0.99)), of_whole, of_whole]);
+    assert_eq!(caps, [Some(Cap::Quantile { level: 0.99, zeros: true }), of_whole, of_whole]);
     let query = planned("days_since_exposure = 2", &format!("{MEAN}\ncap = 5"));
     assert!(query.columns.iter().all(|column| column.cap == Some(Cap::Value(5.0))));
 }
