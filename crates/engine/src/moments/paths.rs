@@ -109,6 +109,7 @@ fn rows_of(path: &Path) -> UserColumn {
         aggregate: Aggregate::Sum,
         window: None,
         cap: None,
+        transform: None,
         at_least: None,
     }
 }

@@ -290,7 +290,7 @@ impl<'a> Sql<'a> {
              sum(CASE WHEN {TIME} < {start} THEN 1 ELSE 0 END) AS early\n  \
              FROM ({})\n  WHERE {USER} IS NOT NULL\n  GROUP BY {USER}) e\nWHERE e.early > 0 AND {}",
             self.all_exposure_rows(),
-            self.in_one_arm(),
+            self.in_one_arm("e"),
         ))
     }
 
