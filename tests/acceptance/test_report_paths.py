@@ -257,7 +257,7 @@ def a_path_that_cannot_be_read_says_why(lake, folder):
     _Shop(support.seeded("wrong paths")).load(lake)
     for more, says in [
         ({"start": "evnt = 'open'"}, ["evnt"]),
-        ({"end": "event"}, ["the end of event_path is neither true nor false"]),
+        ({"end": "event"}, ["path `to payment`: `to`", "neither true nor false"]),
         ({"more": 'stepz = 5'}, ["e.toml:37", "`stepz`", "did you mean `steps`"]),
         ({"start": "event IN (SELECT k FROM 'x.csv')"}, ["may not read the file"]),
     ]:

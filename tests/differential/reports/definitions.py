@@ -73,6 +73,8 @@ def add_follow_up(rng, world, found, design):
     if rng.random() < 0.2:
         found["observed_until"], found["observed_until_us"] = instant(
             world, rng.randrange(world.days + 1), rng.choice([0, 5, 12]))
+        if world.zone != "UTC":
+            found["time_zone"] = world.zone
     for metric in found["metric"]:
         window = metric.get("window")
         ends = window is not None and (isinstance(window, str) or "to" in window)
@@ -334,6 +336,7 @@ def add_kind(rng, made, kind, filters, values, things):
                                       {"quantile": 0.666, "zeros": False}])
         if "margin" not in made and rng.random() < 0.2:
             made["transform"] = "log1p"
+            made.pop("equivalence", None)
 
 
 def covariate(rng, filters, values):

@@ -75,8 +75,10 @@ class Matrix:
                     for column in zip(*of_users)]
             if not is_ratio(self.metric):
                 sums = [x for s in sums for x in (s, float(len(of_users)))]
+            elif self.numbers.is_exclusive:
+                sums.append(float(len(of_users)))
             units.append(sums)
-        width = self.width if is_ratio(self.metric) else 2 * self.width
+        width = self.width + self.numbers.is_exclusive if is_ratio(self.metric) else 2 * self.width
         return st.Moments(_matrix(units, width))
 
 

@@ -89,7 +89,8 @@ class Reduction:
                     yield changed(found, lambda d: d["metric"][place].pop(key)), asked
         for key in ("hypothesis", "alpha", "correction", "lift", "stratify", "assignment", "compat",
                     "time_zone", "in_progress", "days_since_exposure"):
-            if key in found:
+            # A local time in another zone is another instant.
+            if key in found and not (key == "time_zone" and "observed_until" in found):
                 yield changed(found, lambda d: d.pop(key)), asked
         if "start" in found:
             yield changed(found, lambda d: [d.pop(k) for k in (

@@ -6,6 +6,7 @@
 
 use std::ops::ControlFlow;
 
+use datafusion::arrow::datatypes::DataType::{Boolean, Null};
 use datafusion::sql::sqlparser::ast::{self, Expr, Visit, Visitor};
 use uplake_experiment::expression::{Expression, Role};
 use uplake_experiment::query::MomentsQuery;
@@ -84,16 +85,19 @@ impl Session {
         let Expression { sql, table, role, .. } = expression;
         // On lines of its own, so that places are those within it.
         let text = match role {
-            Role::Condition => format!("SELECT 1 AS one FROM {table} WHERE (\n{sql}\n)"),
             Role::Number => format!("SELECT CAST((\n{sql}\n) AS DOUBLE) AS v FROM {table}"),
             Role::Text => format!("SELECT CAST((\n{sql}\n) AS VARCHAR) AS v FROM {table}"),
             Role::Time => {
                 format!("SELECT {} AS v FROM {table}", as_timestamp(&format!("(\n{sql}\n)")))
             }
-            Role::Any => format!("SELECT (\n{sql}\n) AS v FROM {table}"),
+            Role::Condition | Role::Any => format!("SELECT (\n{sql}\n) AS v FROM {table}"),
         };
         let planned = async {
             let plan = self.plan(&only_statement(&text)?).await?;
+            let is_condition = *role == Role::Condition;
+            if is_condition && !matches!(plan.schema().field(0).data_type(), Boolean | Null) {
+                return Err(EngineError::statement("it is neither true nor false".into()));
+            }
             self.optimized(&self.context.state(), plan).await
         };
         planned.await.map(|_| ()).map_err(|error| match error {

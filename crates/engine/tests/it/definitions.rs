@@ -356,7 +356,7 @@ fn a_name_with_a_line_end_stays_within_its_comment() {
     let session = session(folder.path(), 1 << 30, 1);
     let text = DEFINITION.replace("name = \"p90\"", r#"name = "p90\nDROP TABLE events""#);
     let experiment = Experiment::parse(&text, "t.toml").unwrap();
-    let sql = session.moments_sql(&plan(&experiment, &[], None).unwrap()).unwrap();
+    let sql = block_on(session.moments_sql(&plan(&experiment, &[], None).unwrap())).unwrap();
     assert!(sql.contains("p90⏎DROP TABLE events"), "{sql}");
     assert!(sql.lines().all(|line| !line.starts_with("DROP")), "{sql}");
 }
