@@ -96,7 +96,7 @@ impl Session {
             let plan = self.plan(&only_statement(&text)?).await?;
             let is_condition = *role == Role::Condition;
             if is_condition && !matches!(plan.schema().field(0).data_type(), Boolean | Null) {
-                return Err(EngineError::statement("it is neither true nor false".into()));
+                return Err(EngineError::statement("it is neither true nor false"));
             }
             self.optimized(&self.context.state(), plan).await
         };
