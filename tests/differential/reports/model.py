@@ -194,7 +194,7 @@ class Report:
     @staticmethod
     def on_day(matrix, day):
         metric = {k: v for k, v in matrix.metric.items() if k != "cuped"}
-        if isinstance(metric.get("cap"), str):
+        if isinstance(metric.get("cap"), (str, dict)):
             metric["cap"] = matrix.numbers.cap(0)
         return metric | {"window": {"from": f"{day} days", "to": f"{day + 1} days"},
                          "in_progress": "exclude"}
