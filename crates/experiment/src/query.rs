@@ -137,6 +137,7 @@ impl MomentsQuery {
             metrics: metrics.iter().map(|metric| self.metrics[*metric].clone()).collect(),
             quantiles: quantiles.collect(),
             paths: Vec::new(),
+            since: Vec::new(),
             conversion_times: self
                 .conversion_times
                 .iter()
