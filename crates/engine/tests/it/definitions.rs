@@ -254,7 +254,7 @@ fn expressions_may_be_written_as_anybody_would() {
     // A subquery looks at other rows.
     let least = "where = '''event = 'buy' AND n IN (SELECT min(n) FROM events)'''";
     for session in &sessions {
-        let table = moments(session, &[("where = '''event = 'buy'''''", least)]).unwrap();
+        let table = moments(session, &[("where = '''event = 'buy''''", least)]).unwrap();
         assert_eq!(table.cells[0].groups[0].mean(0), 1.5);
     }
 }

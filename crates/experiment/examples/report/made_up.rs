@@ -171,7 +171,11 @@ impl Visitor {
     /// The columns of one metric's group.
     fn columns(&self, dice: &mut Dice, metric: &Metric, arm: usize, columns: usize) -> Vec<f64> {
         // Of many metrics each has noise and a rate of its own.
-        let number = metric.name.bytes().fold(0, |sum, byte| sum * 7 + usize::from(byte)) % 11;
+        let number = metric
+            .name
+            .bytes()
+            .fold(0usize, |sum, byte| sum.wrapping_mul(7).wrapping_add(byte.into()))
+            % 11;
         if metric.name == "refund ratio" {
             return vec![self.refund, self.basket];
         } else if matches!(metric.kind, MetricKind::Ratio { .. }) {
