@@ -770,13 +770,19 @@ class Report:
         level = self.alpha / size if self.correction == "holm" else self.alpha
         found = [self.metric(*one, everyone, level) for one in asked]
         self.correct(found)
-        ps = [c.p_adjusted for m in found for c in m.comparisons if c.deciding() is not None]
+        comparisons = [c for m in found for c in m.comparisons]
+        if self.correction == "benjamini-hochberg" and any(c.family_poor for c in comparisons):
+            # How many are called decides every interval.
+            for comparison in comparisons:
+                comparison.poor = True
+            return found
+        ps = [c.p_adjusted for c in comparisons if c.deciding() is not None]
         called = max(1, sum(p < self.alpha for p in ps))
         if self.correction == "benjamini-hochberg" and called < len(ps):
             found = [self.metric(*one, everyone, self.alpha * called / len(ps)) for one in asked]
             self.correct(found)
         if self.correction == "holm":
-            for comparison in (c for m in found for c in m.comparisons):
+            for comparison in comparisons:
                 comparison.leave_out_zero()
         return found
 
@@ -1010,6 +1016,10 @@ class Comparison:
 
     def leave_out_zero(self):
         """Ends at 0 where Holm's method rejects and the interval does not."""
+        if self.family_poor and any(e.low < 0 < e.high for e in self.shown.values()
+                                    if not isinstance(e, Unavailable)):
+            # Whether it rejects is not known.
+            self.poor = True
         if self.deciding() is None or not self.p_adjusted < self.owner.alpha:
             return
         for scale, found in self.shown.items():
@@ -1065,7 +1075,7 @@ class Comparison:
             adjusted = Near(adjusted, ratio * _p(found.p, found).atol)
         result = {
             "arm": self.arm, "scale": self.scale, "p_adjusted": adjusted, "call": self.call(),
-            "interval_alpha": self.level if self.family_poor else Near(self.level, 1e-15),
+            "interval_alpha": Near(self.level, 1e-15),
             "unplanned_look": self.unplanned(),
             "absolute": estimate_json(self.shown["absolute"]),
             "relative": estimate_json(self.shown["relative"]),
