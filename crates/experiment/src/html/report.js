@@ -121,7 +121,7 @@ const Page = (() => {
       typeof effect === "string" ? effect : [effect[0], ...pair(effect[1], width)];
     return [
       both(own[0], relative), both(own[1], absolute), own[2], own[3], ...pair(own[4], look),
-      ...(p === undefined ? [] : pair(own[6], p)),
+      ...(p === undefined && own[6] === undefined ? [] : pair(own[6] ?? own[4][0], p ?? look[0])),
     ];
   };
   views.views.forEach(({ m }) =>
