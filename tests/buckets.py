@@ -23,7 +23,7 @@ import urllib.request
 KINDS = ["s3", "gs", "az"]
 BUCKET = "bucket"
 KEY, SECRET = "tester", "a secret of tests"
-START_SECONDS = 30
+START_SECONDS = 120
 PROVIDERS = ("AWS_", "GOOGLE_", "AZURE_")
 INSTALL = {
     "s3": "make s3-server, or pip install -r tests/requirements.txt",
