@@ -27,7 +27,7 @@ pub struct Report {
     /// First instant counted and first not counted, local to `time_zone`.
     pub period: Option<[String; 2]>,
     pub time_zone: String,
-    /// Two-sided error rate; intervals cover `1 - alpha`.
+    /// Two-sided error rate. Intervals cover it alone or as a family: [`Comparison::interval_alpha`].
     pub alpha: f64,
     /// "fixed": look once, at the end. "anytime": intervals and p-values hold at every look.
     /// "group_sequential": they hold at the planned looks. "bayesian": beliefs.
