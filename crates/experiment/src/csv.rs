@@ -13,7 +13,8 @@ use crate::report::{Comparison, DimensionAlarm, MetricReport, Report};
 const HEADER: &str = "experiment,dimension,value,metric,kind,guardrail,baseline,arm,baseline_units,\
 arm_units,baseline_value,arm_value,difference,difference_error,difference_low,difference_high,\
 difference_p,lift,lift_error,lift_low,lift_high,lift_p,scale,p_adjusted,call,trusted,detectable,\
-variance_reduction,impact,impact_low,impact_high,margin,margin_p,equivalence,equivalence_p,chance_to_win,unavailable,method";
+variance_reduction,impact,impact_low,impact_high,margin,margin_p,equivalence,equivalence_p,chance_to_win,unavailable,method,\
+diluted,diluted_low,diluted_high,diluted_lift,diluted_lift_low,diluted_lift_high";
 
 impl Report {
     /// Did users fall into the arms as planned: all of them, and those of a dimension's value?
@@ -101,6 +102,14 @@ impl Report {
             estimate.err().map_or_else(String::new, |error| error.to_string()),
             text(&comparison.method),
         ]);
+        let diluted = comparison.diluted.as_ref();
+        for estimate in [diluted.map(|both| both.absolute), diluted.map(|both| both.relative)] {
+            let estimate = estimate.and_then(Result::ok);
+            fields.extend(match estimate {
+                Some(e) => [e.value, e.low, e.high].map(|number| number.to_string()),
+                None => Default::default(),
+            });
+        }
         fields
     }
 }

@@ -37,6 +37,8 @@ pub enum StatsError {
     LiftOfLogs,
     #[error("there are no values, or several groups put together, so there is no quantile")]
     NoQuantile,
+    #[error("only a sum or count without cap and window, outside strata, has a lift on everybody")]
+    NoOverallLift,
     #[error("{0} is outside its range")]
     OutOfRange(&'static str),
 }
@@ -55,6 +57,7 @@ impl StatsError {
             Self::NoLog(_) => "no_log",
             Self::LiftOfLogs => "lift_of_logs",
             Self::NoQuantile => "no_quantile",
+            Self::NoOverallLift => "no_overall_lift",
             Self::OutOfRange(_) => "out_of_range",
         }
     }

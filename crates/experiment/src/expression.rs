@@ -73,6 +73,21 @@ pub(crate) fn expressions(
     if let Some(filter) = &exposures.filter {
         add(place, "where", filter, table, Role::Condition);
     }
+    for rows in &exposures.exclude {
+        add(place, "exclude.user", &rows.user, &rows.table, Role::Any);
+        if let Some(filter) = &rows.filter {
+            add(place, "exclude.where", filter, &rows.table, Role::Condition);
+        }
+    }
+    if let Some(rows) = &exposures.activated_by {
+        add(place, "activated_by.user", &rows.user, &rows.table, Role::Any);
+        if let Some(time) = &rows.time {
+            add(place, "activated_by.time", time, &rows.table, Role::Time);
+        }
+        if let Some(filter) = &rows.filter {
+            add(place, "activated_by.where", filter, &rows.table, Role::Condition);
+        }
+    }
     match &exposures.unit {
         Unit::User => {}
         Unit::Cluster { key } => add(place, "cluster", key, table, Role::Text),
@@ -117,5 +132,24 @@ pub(crate) fn expressions(
         of_path("from", &path.from, Role::Condition);
         of_path("to", &path.to, Role::Condition);
     }
+    found
+}
+
+/// Those that tell what users are in another experiment.
+pub(crate) fn of_other(other: &Experiment) -> Vec<Expression> {
+    let exposures = &other.exposures;
+    let one = |key: &str, sql: &String, role| Expression {
+        place: format!("[exposures] of experiment `{}`", other.name),
+        key: key.to_owned(),
+        sql: sql.clone(),
+        table: exposures.table.clone(),
+        role,
+    };
+    let mut found = vec![
+        one("user", &exposures.user, Role::Any),
+        one("variant", &exposures.variant, Role::Text),
+    ];
+    found.extend(exposures.time.iter().map(|time| one("time", time, Role::Time)));
+    found.extend(exposures.filter.iter().map(|filter| one("where", filter, Role::Condition)));
     found
 }

@@ -7,6 +7,7 @@ use statrs::function::gamma::ln_gamma;
 
 use crate::distribution::chi2_sf;
 use crate::effect::StatsError;
+use crate::report::Independence;
 
 /// A sample ratio below this p-value is an alarm. At one false alarm per 1,000 checks a platform
 /// can afford to stop and look each time.
@@ -61,6 +62,37 @@ pub fn sample_ratio(users: &[u64], shares: &[f64]) -> Result<SampleRatio, StatsE
     }
     let df = (in_use - 1) as u32;
     Ok(SampleRatio { chi_square, df, p: chi2_sf(chi_square, f64::from(df)), expected })
+}
+
+/// Do the rows of a table of counts depend on its columns? Rows and columns without counts are left out;
+/// `None` if fewer than two of either remain.
+///
+/// # Source
+/// Pearson, "On the criterion that a given system of deviations...", Philosophical Magazine 50, 1900, without
+/// a correction for continuity.
+pub fn independence(rows: &[Vec<u64>]) -> Option<Independence> {
+    let width = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let at = |row: &[u64], column: usize| row.get(column).copied().unwrap_or(0) as f64;
+    let of_rows: Vec<f64> = rows.iter().map(|row| row.iter().sum::<u64>() as f64).collect();
+    let of_columns: Vec<f64> =
+        (0..width).map(|column| rows.iter().map(|row| at(row, column)).sum()).collect();
+    let in_use = |sums: &[f64]| sums.iter().filter(|sum| **sum > 0.0).count();
+    let (height, width) = (in_use(&of_rows), in_use(&of_columns));
+    if height < 2 || width < 2 {
+        return None;
+    }
+    let total: f64 = of_rows.iter().sum();
+    let mut chi_square = 0.0;
+    for (row, of_row) in rows.iter().zip(&of_rows) {
+        for (column, of_column) in of_columns.iter().enumerate() {
+            let expected = of_row * of_column / total;
+            if expected > 0.0 {
+                chi_square += (at(row, column) - expected).powi(2) / expected;
+            }
+        }
+    }
+    let df = ((height - 1) * (width - 1)) as u32;
+    Some(Independence { chi_square, df, p: chi2_sf(chi_square, f64::from(df)) })
 }
 
 /// The evidence a Dirichlet prior holds before the first user, in users; savvi's default.

@@ -10,6 +10,10 @@
 //! - Rows count from the first exposure (or the window's start) up to, not including, the end.
 //! - A window that starts before 0 reaches back before the period's start; its end is exclusive,
 //!   so that the moment of exposure belongs to the time after.
+//! - A user with a row that `exclude` names is left out and counted in `users_excluded`.
+//! - With `activated_by`, the first such row at or after first exposure, within the period, is what
+//!   windows, days and "from first exposure" go by, but of columns with `from_exposure`. Users without
+//!   one are left out of the cells and make `never_activated`.
 //! - With clusters, a user's numbers are added up per cluster (of the first exposure) and the
 //!   moments are over clusters. With switchbacks the unit is a region and stretch of time; all its
 //!   rows within the period count, from whichever moment.
@@ -29,9 +33,9 @@
 use crate::assignment::Assignment;
 use crate::definition::{
     Cap, DAY_MS, DefinitionError, Dimension, Experiment, Exposures, InProgress, Metric, MetricKind,
-    Path, Period, Shape, Term, Transform, Unit, Variant,
+    Path, Period, Shape, Term, Transform, Unit, UserRows, Variant,
 };
-use crate::expression::{Expression, expressions};
+use crate::expression::{Expression, expressions, of_other};
 use crate::left_out::LeftOut;
 use crate::moments::Moments;
 use crate::paths::{ConversionTime, PathTable};
@@ -54,6 +58,8 @@ pub struct MomentsQuery {
     pub quantiles: Vec<QuantileQuery>,
     /// Every cell comes once for everyone and once per value of each of these.
     pub dimensions: Vec<Dimension>,
+    /// Each has a dimension, whose values are the other experiment's arms.
+    pub others: Vec<Other>,
     /// Count users whose arm is not the one this assigns.
     pub assignment: Option<Assignment>,
     /// Also cells as of the end of every day of the period. Needs exposure times.
@@ -111,6 +117,8 @@ impl MomentsQuery {
         let columns = self.columns.iter().filter(|column| column.aggregate != Aggregate::One);
         let columns = columns.chain(self.quantiles.iter().map(|quantile| &quantile.column));
         let mut tables = vec![self.exposures.table.clone()];
+        tables.extend(self.user_rows().map(|rows| rows.table.clone()));
+        tables.extend(self.others.iter().map(|other| other.exposures.table.clone()));
         tables.extend(columns.map(|column| column.table.clone()));
         tables.extend(self.paths.iter().map(|path| path.table.clone()));
         tables.sort();
@@ -148,6 +156,66 @@ impl MomentsQuery {
             ..self.clone()
         }
     }
+
+    /// Rows that say which of the exposed users count.
+    fn user_rows(&self) -> impl Iterator<Item = &UserRows> {
+        self.exposures.exclude.iter().chain(&self.exposures.activated_by)
+    }
+
+    /// Also tells apart what users are in another experiment: one more dimension, whose values are the
+    /// names of its arms, [`SEVERAL_ARMS`], and [`NOT_THERE`] for users whom it does not have, or
+    /// only in arms that it does not define.
+    ///
+    /// # Errors
+    /// [`DefinitionError::NoUsers`] where either has no users, but regions or figures.
+    pub fn tell_apart(&mut self, other: &Experiment) -> Result<(), DefinitionError> {
+        for (unit, name) in [(&self.exposures.unit, None), (&other.exposures.unit, Some(other))] {
+            if matches!(unit, Unit::Switchback { .. } | Unit::Summary { .. }) {
+                let name = name.map_or("this experiment", |other| &other.name).to_owned();
+                return Err(DefinitionError::NoUsers { name });
+            }
+        }
+        let dimension = self.dimensions.len();
+        self.dimensions.push(Dimension {
+            name: format!("arm in {}", other.name),
+            sql: format!("coalesce({}, '{NOT_THERE}')", Other::column(self.others.len())),
+        });
+        self.others.push(Other {
+            dimension,
+            name: other.name.clone(),
+            exposures: other.exposures.clone(),
+            variants: other.variants.clone(),
+            period: other.period.clone(),
+            time_zone: other.time_zone.clone(),
+        });
+        self.expressions.extend(of_other(other));
+        Ok(())
+    }
+}
+
+/// The value of users whom another experiment does not have.
+pub const NOT_THERE: &str = "(not in it)";
+/// The value of users who are in several arms of another experiment.
+pub const SEVERAL_ARMS: &str = "(several)";
+
+/// Another experiment that the same users may be in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Other {
+    /// Its place among the query's dimensions.
+    pub dimension: usize,
+    pub name: String,
+    pub exposures: Exposures,
+    pub variants: Vec<Variant>,
+    pub period: Option<Period>,
+    pub time_zone: String,
+}
+
+impl Other {
+    /// The column with a user's arm in the other of this number, beside the exposures' own; NULL of
+    /// users whom it does not have.
+    pub fn column(number: usize) -> String {
+        format!("__up_arm{number}")
+    }
 }
 
 /// A number per exposed user: `aggregate` of `value` over the user's rows of `table` that pass
@@ -168,8 +236,10 @@ pub struct UserColumn {
     pub transform: Option<Transform>,
     /// The number becomes 1 if it is at least this, otherwise 0.
     pub at_least: Option<f64>,
-    /// Of users only whose first exposure was so many milliseconds ago when the data end.
+    /// Of users only whose first exposure (or activation) was so many milliseconds ago when the data end.
     pub complete_ms: Option<i64>,
+    /// Counts from first exposure, although users are activated later.
+    pub from_exposure: bool,
 }
 
 /// How a user's rows become one number.
@@ -240,6 +310,10 @@ pub struct MomentsTable {
     pub caps: Vec<(usize, f64)>,
     /// Exposed users seen in more than one variant, left out of the cells.
     pub users_in_many_variants: u64,
+    /// Per `exclude`, users whom it is the first to leave out, whatever their arm.
+    pub users_excluded: Vec<u64>,
+    /// With `activated_by`, one cell per arm of the users who never were.
+    pub never_activated: Vec<Cell>,
     /// Values of the variant column that the definition does not name, with their users.
     pub unknown_variants: Vec<(String, u64)>,
     /// Users first exposed per local day ("2026-11-01") and variant index; empty without an
@@ -261,7 +335,7 @@ pub struct MomentsTable {
     /// Up to when the data are known, exclusive: local, to the second that is over ("2026-11-05T08:00:00").
     /// `None` unless [`MomentsQuery::needs_end_of_data`].
     pub observed_until: Option<String>,
-    /// Metric with a window that ends, variant, and users whose window is not over.
+    /// Metric with a window that ends, variant, and users of the cells whose window is not over.
     pub in_progress: Vec<(usize, usize, u64)>,
     /// Per [`MomentsQuery::since`] and variant.
     pub since: Vec<Vec<Moments>>,
@@ -352,9 +426,9 @@ pub fn plan(
             };
             group.into_iter().map(place).collect()
         };
-        groups.push(places(user_columns(metric, &experiment.exposures.unit)));
+        groups.push(places(user_columns(metric, experiment)));
         for day in metric.days_since_exposure() {
-            let mut of_day = user_columns(&on_day(metric, day), &experiment.exposures.unit);
+            let mut of_day = user_columns(&on_day(metric, day), experiment);
             let whole = groups[index][0];
             for column in of_day.iter_mut().filter(|c| matches!(c.cap, Some(Cap::Quantile { .. })))
             {
@@ -373,6 +447,7 @@ pub fn plan(
         metrics: chosen.iter().map(|metric| metric.name.clone()).collect(),
         quantiles,
         dimensions: wanted.clone(),
+        others: Vec::new(),
         assignment: experiment.assignment.clone(),
         days: experiment.exposures.time.is_some()
             && (experiment.period.is_some()
@@ -423,6 +498,7 @@ fn user_column(metric: &Metric, term: &Term, aggregate: Aggregate) -> UserColumn
         transform: None,
         at_least: None,
         complete_ms: metric.complete_ms(),
+        from_exposure: false,
     }
 }
 
@@ -436,10 +512,25 @@ fn has_value(metric: &Metric, term: &Term) -> Term {
     Term { value, filter: term.filter.clone() }
 }
 
+/// Has a triggered metric an effect on everybody relative to everybody's value? Only if the rows before
+/// activation are a part of a user's number that is added to the rest: not where a cap, a log, a window or
+/// a yes and no come between.
+pub(crate) fn has_overall(experiment: &Experiment, metric: &Metric) -> bool {
+    let uncapped = matches!(
+        metric.kind,
+        MetricKind::Mean { cap: None, .. } | MetricKind::Count { cap: None, .. }
+    );
+    let activated = experiment.exposures.activated_by.is_some();
+    let adds_up = uncapped && metric.transform.is_none() && metric.window.is_none();
+    activated && adds_up && experiment.stratify.is_none()
+}
+
 /// The numbers per user that one metric needs, in the order `analyze` expects them: the figure's
 /// one or two columns, then the same before exposure and further covariates. Over clusters a mean
-/// is a ratio, of sums over numbers of users.
-fn user_columns(metric: &Metric, unit: &Unit) -> Vec<UserColumn> {
+/// is a ratio, of sums over numbers of users. Last comes what [`has_overall`] needs: the figure's
+/// column from first exposure on.
+fn user_columns(metric: &Metric, experiment: &Experiment) -> Vec<UserColumn> {
+    let Exposures { unit, activated_by, .. } = &experiment.exposures;
     let column = |term: &Term, aggregate| user_column(metric, term, aggregate);
     let number = |term: &Term, cap, aggregate| UserColumn {
         cap,
@@ -483,17 +574,17 @@ fn user_columns(metric: &Metric, unit: &Unit) -> Vec<UserColumn> {
     if let Some(cuped) = &metric.cuped {
         let before = Window { start_ms: -cuped.pre_ms, end_ms: Some(0) };
         // A share's history is no event of later days: its window is the time before exposure.
-        let mut covariates: Vec<UserColumn> = columns
-            .iter()
-            .map(|column| UserColumn { window: Some(before), ..column.clone() })
-            .collect();
-        covariates.extend(
-            cuped
-                .with
-                .iter()
-                .map(|term| UserColumn { window: Some(before), ..column(term, Aggregate::Sum) }),
-        );
+        let history = |column: UserColumn| UserColumn {
+            window: Some(before),
+            from_exposure: activated_by.is_some(),
+            ..column
+        };
+        let mut covariates: Vec<UserColumn> = columns.iter().cloned().map(history).collect();
+        covariates.extend(cuped.with.iter().map(|term| history(column(term, Aggregate::Sum))));
         columns.extend(covariates);
+    }
+    if has_overall(experiment, metric) {
+        columns.push(UserColumn { from_exposure: true, ..columns[0].clone() });
     }
     let users = || UserColumn {
         table: String::new(),

@@ -48,6 +48,9 @@ pub struct Report {
     pub primary: usize,
     pub metrics: Vec<MetricReport>,
     pub breakdowns: Vec<Breakdown>,
+    /// Other experiments that the users are in, if asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overlaps: Vec<Overlap>,
     pub funnels: Vec<Funnel>,
     /// Absent if none is asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -184,6 +187,101 @@ pub struct Health {
     /// Where exposures are, for words.
     #[serde(skip)]
     pub exposures: String,
+    /// Users whom the definition excludes, in its order; each is counted by the first that does.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub excluded: Vec<ExcludedUsers>,
+    /// Of a triggered analysis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation: Option<ActivationCheck>,
+}
+
+/// Users left out because they are in a holdout or another experiment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ExcludedUsers {
+    pub table: String,
+    /// The SQL of `where`.
+    #[serde(rename = "where")]
+    pub filter: Option<String>,
+    pub users: u64,
+}
+
+/// Were users of all arms activated alike? Otherwise the treatment moved who is activated, and those who
+/// are do not compare.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ActivationCheck {
+    /// Users exposed, in the order of `arms`.
+    pub exposed: Vec<u64>,
+    /// Those of them who were activated.
+    pub activated: Vec<u64>,
+    /// Pearson's test that the share activated is the same in all arms; absent if it is 0 or 1.
+    pub independence: Option<Independence>,
+    /// Its p below 0.001: effects cannot be trusted. The alarm of the sample ratio is then one, too.
+    pub alarm: bool,
+}
+
+impl ActivationCheck {
+    /// Share of exposed users who were activated, all arms together; absent without users.
+    pub fn rate(&self) -> Option<f64> {
+        let exposed: u64 = self.exposed.iter().sum();
+        (exposed > 0).then(|| self.activated.iter().sum::<u64>() as f64 / exposed as f64)
+    }
+}
+
+/// Pearson's chi-squared test that rows and columns of a table of counts do not depend on each other.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Independence {
+    pub chi_square: f64,
+    pub df: u32,
+    pub p: f64,
+}
+
+/// What users of this experiment are in another.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Overlap {
+    /// The other's name.
+    pub experiment: String,
+    /// The dimension of the breakdown by its arms.
+    pub dimension: String,
+    /// The other's arms.
+    pub arms: Vec<String>,
+    /// Index of its control.
+    pub control: usize,
+    /// Users of this experiment per arm of the other, and then per arm of this.
+    pub users: Vec<Vec<u64>>,
+    /// Likewise who are in several arms of the other, and who are in none.
+    pub several: Vec<u64>,
+    pub not_there: Vec<u64>,
+    /// Do arms of one depend on those of the other? Absent if either has users in one arm only, and of
+    /// clusters, whose users come together.
+    pub arms_independent: Option<Independence>,
+    /// Does being in the other depend on the arm of this?
+    pub presence_independent: Option<Independence>,
+    /// Either p is below 0.001: effects of one are mixed with those of the other.
+    pub alarm: bool,
+    /// Per metric, treatment arm of this and treatment arm of the other.
+    pub interactions: Vec<Interaction>,
+}
+
+impl Overlap {
+    /// Users who are in one arm of each.
+    pub fn users_in_both(&self) -> u64 {
+        self.users.iter().flatten().sum()
+    }
+}
+
+/// How much an effect of this experiment differs between users of an arm of the other and users of the
+/// other's control: the difference of two differences.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Interaction {
+    pub metric: String,
+    /// Index into `arms`.
+    pub arm: usize,
+    /// Index into the other's arms.
+    pub other_arm: usize,
+    #[serde(serialize_with = "outcome")]
+    pub difference: Result<Estimate, StatsError>,
+    /// By Holm's method over all interactions of the report; absent without an estimate.
+    pub p_adjusted: Option<f64>,
 }
 
 /// A day without data.
@@ -461,6 +559,9 @@ pub struct Comparison {
     /// Of a metric with an equivalence margin and a lift.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub equivalence: Option<Equivalence>,
+    /// Of a triggered analysis, for everyone; absent for ratios and quantiles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diluted: Option<Diluted>,
     /// Of Bayesian inference.
     pub belief: Option<Belief>,
     /// Times today's users that must still come until an effect of today's size is found four
@@ -472,6 +573,18 @@ pub struct Comparison {
     /// What one look says, before looks and beliefs.
     #[serde(skip)]
     pub(crate) fixed: Option<(Estimate, Option<Pivot>)>,
+}
+
+/// What the effect on activated users is worth over all who were exposed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Diluted {
+    /// The difference per exposed user: the difference of activated users times the share activated.
+    #[serde(serialize_with = "outcome")]
+    pub absolute: Result<Estimate, StatsError>,
+    /// That, as a share of what the control's exposed users have from first exposure on, activated or
+    /// not.
+    #[serde(serialize_with = "outcome")]
+    pub relative: Result<Estimate, StatsError>,
 }
 
 /// A total, in the metric's unit.

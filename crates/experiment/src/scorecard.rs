@@ -6,8 +6,12 @@
 use crate::effect::Estimate;
 use crate::forest::Axis;
 use crate::format;
+use crate::health::SRM_ALARM_P;
 use crate::left_out::NoExposures;
-use crate::report::{Call, MetricReport, PTests, Report, Role, Scale};
+use crate::report::{
+    ActivationCheck, Breakdown, Call, Independence, Interaction, MetricReport, Overlap, PTests,
+    Report, Role, Scale,
+};
 
 /// One treatment arm's line for one metric, or for one value of a dimension.
 pub(crate) struct Row {
@@ -131,6 +135,7 @@ pub(crate) fn tables(report: &Report) -> Vec<Table> {
                     found.effects()
                 )
             }));
+            table.notes.extend(interactions(report, breakdown, metric));
             tables.push(table);
         }
     }
@@ -152,6 +157,26 @@ pub(crate) fn p_words(report: &Report) -> &'static str {
         PTests::ShownEffect => "tests the effect shown",
         PTests::Belief => "is twice the belief's smaller tail",
     }
+}
+
+/// By how much effects differ between arms of the other experiment that a breakdown is by.
+fn interactions(report: &Report, breakdown: &Breakdown, metric: &MetricReport) -> Vec<String> {
+    let of_breakdown = |overlap: &&Overlap| overlap.dimension == breakdown.dimension;
+    let Some(overlap) = report.overlaps.iter().find(of_breakdown) else { return Vec::new() };
+    let words = |found: &Interaction| {
+        let estimate = found.difference.ok()?;
+        let on = |value| format::effect(value, Scale::Absolute, metric.is_share);
+        let (arm, other) = (&report.arms[found.arm].name, &overlap.arms[found.other_arm]);
+        let (low, high) = (on(estimate.low), on(estimate.high));
+        let p = format::p_value(found.p_adjusted.unwrap_or(estimate.p));
+        let control = &overlap.arms[overlap.control];
+        Some(format!(
+            "The difference of {arm} in {other} less that in {control}: {} [{low}, {high}], corrected p = {p}.",
+            on(estimate.value)
+        ))
+    };
+    let of_metric = overlap.interactions.iter().filter(|found| found.metric == metric.name);
+    of_metric.filter_map(words).collect()
 }
 
 fn table(
@@ -249,7 +274,7 @@ pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
     let health = &report.health;
     let check = &health.sample_ratio;
     let mut lines = Vec::new();
-    lines.push(match (check.p, check.alarm) {
+    lines.push(match (check.p, check.p.is_some_and(|p| p < SRM_ALARM_P)) {
         (Some(p), true) => {
             let arms = report.arms.iter().zip(&check.expected);
             let counts: Vec<String> = arms
@@ -324,13 +349,21 @@ pub(crate) fn health(report: &Report) -> Vec<(Level, String)> {
         None => {}
         Some(0) => lines.push((Level::Green, "Every user is in the arm of the hash".into())),
         Some(users) => {
-            let exposed: u64 = report.arms.iter().map(|arm| arm.units).sum();
-            let share = format::small_share(users as f64 / exposed as f64);
+            let units = report.arms.iter().map(|arm| arm.units).sum();
+            let share = format::small_share(users as f64 / exposed(report, units) as f64);
             let (users, unit) = (format::count(users), report.unit);
             let words = format!("{users} {unit} are in another arm than the hash gives ({share})");
             lines.push((Level::Red, words));
         }
     }
+    for excluded in health.excluded.iter() {
+        let (users, table) = (format::count(excluded.users), &excluded.table);
+        let filter = excluded.filter.as_ref();
+        let filter = filter.map(|filter| format!(" where {filter}")).unwrap_or_default();
+        lines.push((Level::Green, format!("{users} users in {table}{filter} were left out")));
+    }
+    lines.extend(health.activation.as_ref().map(|check| activation(report, check)));
+    lines.extend(report.overlaps.iter().map(overlap));
     for unknown in &health.unknown_variants {
         let users = format::count(unknown.users);
         let value = &unknown.value;
@@ -376,7 +409,7 @@ fn left_out(report: &Report, lines: &mut Vec<(Level, String)>) {
         }
     }
     if let Some(before) = health.users_exposed_before.filter(|before| *before > 0) {
-        let exposed: u64 = report.arms.iter().map(|arm| arm.users).sum();
+        let exposed = exposed(report, report.arms.iter().map(|arm| arm.users).sum());
         let share = format::small_share(before as f64 / exposed as f64);
         let users = if before == 1 { "user was" } else { "users were" };
         let before = format::count(before);
@@ -392,6 +425,48 @@ fn left_out(report: &Report, lines: &mut Vec<(Level, String)>) {
         };
         look(format!("No row of the table passes a condition of: {shown}{more}"));
     }
+}
+
+/// Who was exposed, activated or not; `counted` are those in the arms.
+fn exposed(report: &Report, counted: u64) -> u64 {
+    report.health.activation.as_ref().map_or(counted, |check| check.exposed.iter().sum())
+}
+
+/// How many were activated, and whether arms differ in that.
+fn activation(report: &Report, check: &ActivationCheck) -> (Level, String) {
+    let shares = report.arms.iter().zip(check.exposed.iter().zip(&check.activated));
+    let shares: Vec<String> = shares
+        .filter(|(_, (exposed, _))| **exposed > 0)
+        .map(|(arm, (exposed, activated))| {
+            let share = format::percent(*activated as f64 / *exposed as f64, 2);
+            format!("{share} of {}", arm.name)
+        })
+        .collect();
+    let exposed = format::count(check.exposed.iter().sum());
+    let words = format!("Of {exposed} exposed users were activated {}", shares.join(", "));
+    match check.independence {
+        Some(test) => {
+            let level = if check.alarm { Level::Red } else { Level::Green };
+            (level, format!("{words}, p = {}", format::p_value(test.p)))
+        }
+        None => (Level::Amber, words),
+    }
+}
+
+/// Who is in another experiment, and whether the two depend on each other.
+fn overlap(overlap: &Overlap) -> (Level, String) {
+    let name = &overlap.experiment;
+    let words = format!("{} users are also in {name}", format::count(overlap.users_in_both()));
+    let p = |test: &Option<Independence>| test.map_or("–".into(), |test| format::p_value(test.p));
+    let (arms, presence) = (p(&overlap.arms_independent), p(&overlap.presence_independent));
+    let (level, verb) = match overlap.alarm {
+        true => (Level::Red, "depend"),
+        false => (Level::Green, "do not clearly depend"),
+    };
+    (
+        level,
+        format!("{words}; arms and presence there {verb} on these arms, p = {arms} and {presence}"),
+    )
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

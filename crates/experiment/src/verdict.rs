@@ -19,6 +19,15 @@ pub(crate) fn decide(
     days: usize,
 ) -> Verdict {
     if health.sample_ratio.alarm {
+        let activation = health.activation.as_ref().filter(|check| check.alarm);
+        if let Some(test) = activation.and_then(|check| check.independence) {
+            let sentence = format!(
+                "Do not trust these results: the arms differ in how many users were activated (p = {}), so \
+                 those who were do not compare. Activate by something that the treatment cannot change.",
+                format::p_value(test.p)
+            );
+            return Verdict { decision: Decision::DoNotTrust, sentence, arms: Vec::new() };
+        }
         let sentence = format!(
             "Do not trust these results: users did not fall into the arms as planned (p = {}). \
              Find the cause, such as lost exposures, redirects or bots, before reading any effect.",
@@ -337,6 +346,13 @@ pub(crate) fn method(
     sentences.extend(catalogued(experiment, metrics));
     if experiment.growthbook {
         sentences.push("Definitions are those of GrowthBook's gbstats.".into());
+    }
+    if experiment.exposures.activated_by.is_some() {
+        sentences.push(
+            "Users count from their first activation at or after first exposure; others only in \
+             effects over all exposed users."
+                .into(),
+        );
     }
     sentences.push(
         "First exposures count; users seen in several variants are left out; users without events \

@@ -39,6 +39,10 @@ pub struct ReportArgs {
     /// Break every metric down by these dimensions of the definition
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     dimension: Vec<String>,
+    /// Also count users who are in these other experiments (as EXPERIMENT is written), break metrics
+    /// down by their arms there, and test whether the experiments interact
+    #[arg(long, value_delimiter = ',', value_name = "EXPERIMENTS")]
+    overlap: Vec<String>,
     /// Only these metrics
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     metric: Vec<String>,
@@ -117,7 +121,14 @@ impl Asked {
             check_experiment_name(&experiment.name)?;
         }
         let metrics = (!args.metric.is_empty()).then_some(args.metric.as_slice());
-        let query = plan(&experiment, &args.dimension, metrics)?;
+        let mut query = plan(&experiment, &args.dimension, metrics)?;
+        for name in &args.overlap {
+            let other = find_definition(reader, name).await?.parse()?;
+            // Of several experiments that are all asked about each other.
+            if other.name != experiment.name {
+                query.tell_apart(&other)?;
+            }
+        }
         Ok(Self { name: name.to_owned(), definition, experiment, query })
     }
 }
@@ -322,7 +333,8 @@ async fn make_all(session: &Session, asked: &[Asked]) -> Result<Vec<Result<Repor
 fn command(args: &ReportArgs, experiment: &str) -> String {
     let mut words = vec!["uplake".to_owned(), "report".into(), experiment.to_owned()];
     words.extend(["--lake".to_owned(), args.lake.lake.clone()]);
-    for (flag, values) in [("--dimension", &args.dimension), ("--metric", &args.metric)] {
+    let lists = [&args.dimension, &args.overlap, &args.metric];
+    for (flag, values) in ["--dimension", "--overlap", "--metric"].into_iter().zip(lists) {
         if !values.is_empty() {
             words.extend([flag.to_owned(), values.join(",")]);
         }

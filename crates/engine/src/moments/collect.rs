@@ -22,7 +22,7 @@ use uplake_experiment::{DailyMoments, Moments, OTHERS, values_put_together};
 use super::complete::{Complete, CompleteFrom, counts};
 use super::decode::Table;
 use super::left_out::knows_before;
-use super::sql::Sql;
+use super::sql::{EXCLUDED, Sql};
 use super::time::Times;
 use crate::error::{EngineError, Result};
 use crate::exact_sum::Sum;
@@ -82,6 +82,16 @@ impl Layout {
 
     fn days(&self) -> usize {
         self.times.days.map_or(0, |days| days.count)
+    }
+
+    /// Are users to be activated?
+    fn activates(&self) -> bool {
+        self.query.exposures.activated_by.is_some()
+    }
+
+    /// Was a user exposed, but never activated?
+    fn is_idle(&self, user: &UserRow) -> bool {
+        self.activates() && user.time.is_none()
     }
 
     fn is_clustered(&self) -> bool {
@@ -337,6 +347,9 @@ pub(super) struct Collect {
     path: Path,
     room: Room,
     users_in_many_variants: u64,
+    users_excluded: Vec<u64>,
+    /// Users who were never activated.
+    idle: Cells,
     users_assigned_otherwise: u64,
     /// Of the arms.
     pub users_exposed_before: u64,
@@ -368,6 +381,8 @@ impl Collect {
             path: Path::default(),
             room: Room::default(),
             users_in_many_variants: 0,
+            users_excluded: vec![0; query.exposures.exclude.len()],
+            idle: Cells::new(query),
             users_assigned_otherwise: 0,
             users_exposed_before: 0,
             unknown_variants: BTreeMap::new(),
@@ -396,7 +411,9 @@ impl Collect {
             let cluster = rows.cluster.as_ref().map(|clusters| clusters.value(row));
             let assigned = layout.assigned(cluster.unwrap_or_else(|| rows.user.value(row)));
             dimensions.clear();
-            for (dimension, values) in rows.dimensions.iter().enumerate() {
+            // Who was never activated makes no row of a breakdown.
+            let is_shown = !layout.is_idle(&user);
+            for (dimension, values) in rows.dimensions.iter().enumerate().filter(|_| is_shown) {
                 let value = layout.counted_as(dimension, values.value(row));
                 dimensions.push(self.slice(dimension, value)?);
             }
@@ -409,10 +426,18 @@ impl Collect {
     /// Takes in a user who is in one arm.
     pub fn add_user(&mut self, who: &Who<'_>, user: &mut UserRow) -> Result<()> {
         let layout = Arc::clone(&self.layout);
-        let mut path = std::mem::take(&mut self.path);
         let mut complete = std::mem::take(&mut self.room.complete);
         layout.complete.find(user.time, &layout.times, &mut self.local_days, &mut complete);
         self.count(&layout, who, user, &complete);
+        if layout.is_idle(user) {
+            let numbers = user.known.iter().enumerate();
+            let numbers: Vec<f64> = numbers.map(|(i, raw)| layout.number(i, *raw)).collect();
+            self.room.grouped.fill(&layout, &numbers, &complete);
+            self.idle.add(who.variant, &self.room.grouped, 1);
+            self.room.complete = complete;
+            return Ok(());
+        }
+        let mut path = std::mem::take(&mut self.path);
         self.follow(&layout, who.variant, user, &mut path);
         if layout.is_clustered() {
             self.add_to_cluster(&layout, who, &path, &complete);
@@ -434,6 +459,11 @@ impl Collect {
     /// The arm of a user, from the first and the last name of one; `None`, and counted, unless there
     /// is exactly one that the definition has.
     pub fn variant(&mut self, (first, last): (&str, &str)) -> Option<usize> {
+        let excluded = first.strip_prefix(EXCLUDED).and_then(|number| number.parse::<usize>().ok());
+        if let Some(users) = excluded.and_then(|number| self.users_excluded.get_mut(number)) {
+            *users += 1;
+            return None;
+        }
         if first != last {
             self.users_in_many_variants += 1;
             return None;
@@ -452,8 +482,11 @@ impl Collect {
         if layout.query.assignment.is_some() && who.assigned != Some(who.variant) {
             self.users_assigned_otherwise += 1;
         }
-        for ((_, window), users) in layout.complete.windows.iter().zip(&mut self.in_progress) {
-            users[who.variant] += u64::from(!layout.complete.is_over(user.time, *window));
+        // The window of who was never activated has not begun.
+        if !layout.is_idle(user) {
+            for ((_, window), users) in layout.complete.windows.iter().zip(&mut self.in_progress) {
+                users[who.variant] += u64::from(!layout.complete.is_over(user.time, *window));
+            }
         }
         let Some(days) = layout.times.days else { return };
         let entries = layout.complete.entries(complete).map(|(_, day)| day);
@@ -663,6 +696,9 @@ impl Collect {
         });
         self.last_day = self.last_day.max(other.last_day);
         self.users_in_many_variants += other.users_in_many_variants;
+        let excluded = self.users_excluded.iter_mut().zip(&other.users_excluded);
+        excluded.for_each(|(users, more)| *users += more);
+        self.idle.merge(&other.idle);
         self.users_assigned_otherwise += other.users_assigned_otherwise;
         self.users_exposed_before += other.users_exposed_before;
         for (name, users) in other.unknown_variants {
@@ -713,6 +749,11 @@ impl Collect {
             cells,
             days,
             users_in_many_variants: self.users_in_many_variants,
+            users_excluded: self.users_excluded,
+            never_activated: match self.layout.activates() {
+                true => self.idle.into_cells(None).collect(),
+                false => Vec::new(),
+            },
             unknown_variants: self.unknown_variants.into_iter().collect(),
             first_exposures: first_exposures
                 .map(|((day, variant), users)| (day_text(day), variant, users))

@@ -1,7 +1,8 @@
 //! Up to when the data of a report are known, which says whose windows are over.
 //!
-//! That is the period's end or, if earlier, the last time in any table that the report reads: rows of
-//! anybody count, because they show how far a table was loaded. A definition may say it instead.
+//! That is the period's end or, if earlier, the last time in any table that the report reads for its own
+//! users: rows of anybody count, because they show how far a table was loaded. Other experiments' exposures
+//! do not: who asks about them gets the same figures. A definition may say it instead.
 //!
 //! # Not here
 //! What becomes of users whose windows are not over: `collect`, and `sql` for ranks.
@@ -41,6 +42,8 @@ impl Session {
         let columns = query.columns.iter().filter(|column| column.aggregate != Aggregate::One);
         let columns = columns.chain(query.quantiles.iter().map(|quantile| &quantile.column));
         let mut sources = vec![(&query.exposures.table, query.exposures.time.as_ref())];
+        let activating = query.exposures.activated_by.iter();
+        sources.extend(activating.map(|rows| (&rows.table, rows.time.as_ref())));
         sources.extend(columns.map(|column| (&column.table, column.time.as_ref())));
         sources.sort();
         sources.dedup();

@@ -70,7 +70,11 @@ impl Session {
         table: &mut MomentsTable,
     ) -> Result<()> {
         let in_arms = table.cells.iter().any(|cell| cell.users > 0);
-        if !in_arms && table.users_in_many_variants == 0 && table.unknown_variants.is_empty() {
+        let elsewhere = table.users_in_many_variants > 0
+            || !table.unknown_variants.is_empty()
+            || table.users_excluded.iter().any(|users| *users > 0)
+            || table.never_activated.iter().any(|cell| cell.users > 0);
+        if !in_arms && !elsewhere {
             table.left_out.no_exposures = Some(self.why_nobody(query).await?);
         }
         if !in_arms {

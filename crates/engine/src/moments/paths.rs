@@ -7,7 +7,7 @@
 //! ```
 //!
 //! # Invariants
-//! - Rows count from the first exposure to the end of the period, of users in one arm.
+//! - Rows count from the first exposure, or the activation, to the end of the period, of users in one arm.
 //! - What a report tells of sequences is counted as rows come ([`Tally`]); they are grouped by DataFusion,
 //!   which spills.
 
@@ -112,12 +112,19 @@ fn rows_of(path: &Path) -> UserColumn {
         transform: None,
         at_least: None,
         complete_ms: None,
+        from_exposure: false,
     }
+}
+
+/// The same users, not told apart, with one number.
+fn of_everybody(query: &MomentsQuery, column: UserColumn) -> MomentsQuery {
+    let (dimensions, others) = (Vec::new(), Vec::new());
+    MomentsQuery { dimensions, others, ..only(query, vec![column]) }
 }
 
 fn path_statement(query: &MomentsQuery, times: &Times, path: &Path) -> Result<String> {
     let column = rows_of(path);
-    let query = MomentsQuery { dimensions: Vec::new(), ..only(query, vec![column.clone()]) };
+    let query = of_everybody(query, column.clone());
     let times = Times { days: None, ..times.clone() };
     let sql = Sql::new(&query, &times)?;
     let values = format!(
@@ -180,7 +187,7 @@ fn conversion_statement(
     let Aggregate::Steps { steps, .. } = &asked.column.aggregate else {
         return Err(EngineError::Execution("a conversion time is of no funnel".into()));
     };
-    let query = MomentsQuery { dimensions: Vec::new(), ..only(query, vec![asked.column.clone()]) };
+    let query = of_everybody(query, asked.column.clone());
     let times = Times { days: None, ..times.clone() };
     let sql = Sql::new(&query, &times)?;
     let mut users = sql.in_one_arm("e");

@@ -20,7 +20,7 @@ use uplake_experiment::query::{
 
 use super::collect::check_values;
 use super::decode::{doubles, text};
-use super::sql::{LAST_VARIANT, Output, Source, Sql, USER, VARIANT, number_of, text_literal};
+use super::sql::{LAST_VARIANT, Output, Source, Sql, TIME, USER, VARIANT, number_of, text_literal};
 use super::time::Times;
 use crate::error::{EngineError, Result};
 use crate::session::Session;
@@ -310,7 +310,7 @@ fn caps_statements(
 ) -> Result<[(String, String); 2]> {
     let without_zeros: Vec<bool> = columns.iter().map(|(_, _, zeros)| !zeros).collect();
     let columns = columns.iter().map(|(number, ..)| query.columns[*number].clone()).collect();
-    let query = MomentsQuery { dimensions: Vec::new(), ..only(query, columns) };
+    let query = MomentsQuery { dimensions: Vec::new(), others: Vec::new(), ..only(query, columns) };
     let times = Times { days: None, ..times.clone() };
     let sql = Sql::new(&query, &times)?;
     let counts = sql.query.columns.iter().enumerate().map(|(item, column)| {
@@ -433,7 +433,7 @@ impl<'a> RowsSql<'a> {
             (-1..query.dimensions.len() as i64).map(|slice| format!("({slice})")).collect();
         let with = format!(
             "WITH exposed AS (\n{}\n),\ncounted AS (\n  SELECT exposed.{USER}, exposed.{VARIANT}, \
-             exposed.{LAST_VARIANT}{dimensions}, x.number\n  FROM {}\n  WHERE {counts}\n),\n\
+             exposed.{LAST_VARIANT}, exposed.{TIME}{dimensions}, x.number\n  FROM {}\n  WHERE {counts}\n),\n\
              sliced AS (\n  SELECT 0 AS item, t.slice, {} AS value, e.{VARIANT} AS variant, \
              e.{USER}, e.number\n  FROM counted e CROSS JOIN (VALUES {}) AS t(slice)\n  \
              WHERE {} AND e.number IS NOT NULL\n)",

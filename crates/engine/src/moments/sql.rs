@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! exposed: exposures ─► GROUP BY user ─► arm, first time, dimensions and cluster then
+//!          LEFT JOIN activating rows ─► the first of them as the time from which rows count
 //! m0, m1…: each metric table ─► JOIN exposed ─► GROUP BY user ─► numbers
 //! exposed LEFT JOIN m0, m1…
 //! ```
@@ -16,8 +17,8 @@
 use std::fmt::Write;
 
 use chrono::{DateTime, Utc};
-use uplake_experiment::definition::Unit;
-use uplake_experiment::query::{Aggregate, MomentsQuery, UserColumn};
+use uplake_experiment::definition::{Exposures, Unit, UserRows};
+use uplake_experiment::query::{Aggregate, MomentsQuery, Other, SEVERAL_ARMS, UserColumn};
 
 use super::time::Times;
 use crate::error::{EngineError, Result};
@@ -28,6 +29,10 @@ pub(super) const USER: &str = "__up_user";
 pub(super) const TIME: &str = "__up_time";
 pub(super) const VARIANT: &str = "__up_variant";
 pub(super) const LAST_VARIANT: &str = "__up_last_variant";
+/// First exposure, where [`TIME`] is a later activation.
+const EXPOSED: &str = "__up_exposed";
+/// The variant of users whom a definition excludes, and the number of the exclusion.
+pub(super) const EXCLUDED: &str = "__up_excluded";
 pub(super) const CLUSTER: &str = "__up_cluster";
 const DIMENSION: &str = "__up_dimension";
 /// What a NULL variant, dimension value or cluster is called.
@@ -145,11 +150,20 @@ impl<'a> Sql<'a> {
     }
 
     /// Whether a user of `exposed`, by this name, is in exactly one arm, and that has a name.
-    pub fn in_one_arm(&self, exposed: &str) -> String {
+    fn exposed_in_one_arm(&self, exposed: &str) -> String {
         let names: Vec<String> =
             self.query.variants.iter().map(|v| text_literal(&v.value)).collect();
         let variant = format!("{exposed}.{VARIANT}");
         format!("{variant} = {exposed}.{LAST_VARIANT} AND {variant} IN ({})", names.join(", "))
+    }
+
+    /// The same, and the user's rows count from some time on: with activations, from one.
+    pub fn in_one_arm(&self, exposed: &str) -> String {
+        let in_an_arm = self.exposed_in_one_arm(exposed);
+        match self.query.exposures.activated_by {
+            Some(_) => format!("{in_an_arm} AND {exposed}.{TIME} IS NOT NULL"),
+            None => in_an_arm,
+        }
     }
 
     /// Whether a user of the exposed rows, called `exposed`, is among those of a column; `None`: all are.
@@ -185,9 +199,39 @@ impl<'a> Sql<'a> {
         format!("CAST({region} AS VARCHAR) || ' ' || CAST({stretch} AS VARCHAR)")
     }
 
-    /// One row per user: first and last variant by name (different if there are several), first time,
-    /// dimensions and cluster at that time.
+    /// One row per user: first and last variant by name (different if there are several), the time from
+    /// which rows count, dimensions and cluster at first exposure.
     pub fn exposed(&self) -> String {
+        match &self.query.exposures.activated_by {
+            Some(rows) => self.activated(rows),
+            None => self.first_exposed(),
+        }
+    }
+
+    /// Exposed users with the first row at or after first exposure that activates them, or NULL.
+    fn activated(&self, rows: &UserRows) -> String {
+        let time = as_timestamp(rows.time.as_deref().unwrap_or("NULL"));
+        let mut conditions = vec![format!("({}) IS NOT NULL", rows.user)];
+        conditions.extend(rows.filter.iter().map(|f| format!("({f})")));
+        conditions.extend(self.start.iter().map(|s| format!("{time} >= {s}")));
+        conditions.extend(self.end.iter().map(|e| format!("{time} < {e}")));
+        let kept: String = (self.at_exposure().iter())
+            .map(|(name, _)| format!(", min(e.{name}) AS {name}"))
+            .collect();
+        format!(
+            "  SELECT e.{USER}, min(e.{VARIANT}) AS {VARIANT}, min(e.{LAST_VARIANT}) AS {LAST_VARIANT},\n    \
+             min(CASE WHEN x.{TIME} >= e.{TIME} THEN x.{TIME} END) AS {TIME},\n    \
+             min(e.{TIME}) AS {EXPOSED}{kept}\n  FROM (\n{}\n  ) e\n  \
+             LEFT JOIN (SELECT {} AS {USER}, {time} AS {TIME}\n    FROM {}\n    WHERE {}) x\n  \
+             ON x.{USER} = e.{USER}\n  GROUP BY e.{USER}",
+            self.first_exposed(),
+            rows.user,
+            rows.table,
+            conditions.join(" AND "),
+        )
+    }
+
+    fn first_exposed(&self) -> String {
         let mut firsts = String::new();
         for (name, _) in self.at_exposure() {
             let _ = write!(
@@ -246,14 +290,21 @@ impl<'a> Sql<'a> {
             [] => String::new(),
             some => format!("\n    WHERE {}", some.join(" AND ")),
         };
+        let mut variant = variant_of(exposures);
+        if !exposures.exclude.is_empty() {
+            let excluded: String = (0..exposures.exclude.len())
+                .map(|i| format!(" WHEN {EXCLUDED}_user{i} IS NOT NULL THEN '{EXCLUDED}{i}'"))
+                .collect();
+            variant = format!("CASE{excluded} ELSE {variant} END");
+        }
         format!(
-            "SELECT {} AS {USER},\n    \
-             coalesce(CAST({} AS VARCHAR), '{NULL_NAME}') AS {VARIANT},\n    \
-             {} AS {TIME}{values}\n    FROM {}{conditions}",
+            "SELECT {} AS {USER},\n    {variant} AS {VARIANT},\n    \
+             {} AS {TIME}{values}\n    FROM {}{}{}{conditions}",
             self.exposed_user(),
-            exposures.variant,
             self.exposure_time().unwrap_or_else(|| "CAST(NULL AS TIMESTAMP)".into()),
             exposures.table,
+            self.excluded_users(),
+            self.others(),
         )
     }
 
@@ -299,8 +350,54 @@ impl<'a> Sql<'a> {
              sum(CASE WHEN {TIME} < {start} THEN 1 ELSE 0 END) AS early\n  \
              FROM ({})\n  WHERE {USER} IS NOT NULL\n  GROUP BY {USER}) e\nWHERE e.early > 0 AND {}",
             self.all_exposure_rows(),
-            self.in_one_arm("e"),
+            self.exposed_in_one_arm("e"),
         ))
+    }
+
+    /// Joins of the users of each exclusion.
+    fn excluded_users(&self) -> String {
+        let join = |(i, rows): (usize, &UserRows)| {
+            let UserRows { table, user, filter, .. } = rows;
+            let filter = filter.as_ref().map(|f| format!(" AND ({f})")).unwrap_or_default();
+            format!(
+                "\n    LEFT JOIN (SELECT DISTINCT {user} AS {EXCLUDED}_user{i} FROM {table} \
+                 WHERE ({user}) IS NOT NULL{filter}) {EXCLUDED}{i}\n    \
+                 ON {EXCLUDED}_user{i} = ({})",
+                self.query.exposures.user
+            )
+        };
+        self.query.exposures.exclude.iter().enumerate().map(join).collect()
+    }
+
+    /// Joins of the users of other experiments, with their arms there by name.
+    fn others(&self) -> String {
+        let join = |(i, other): (usize, &Other)| {
+            let Exposures { table, user, time, filter, .. } = &other.exposures;
+            let mut conditions = vec![format!("({user}) IS NOT NULL")];
+            conditions.extend(filter.iter().map(|f| format!("({f})")));
+            if let (Some(time), Some((start, end))) = (time, self.times.others[i]) {
+                let time = as_timestamp(time);
+                conditions.push(format!("{time} >= {}", timestamp_literal(start)));
+                conditions.push(format!("{time} < {}", timestamp_literal(end)));
+            }
+            let names: String = (other.variants.iter())
+                .map(|arm| {
+                    format!(" WHEN {} THEN {}", text_literal(&arm.value), text_literal(&arm.name))
+                })
+                .collect();
+            let arm = Other::column(i);
+            format!(
+                "\n    LEFT JOIN (SELECT {USER} AS __up_other_user{i}, \
+                 CASE WHEN min({VARIANT}) <> max({VARIANT}) THEN '{SEVERAL_ARMS}' \
+                 ELSE CASE min({VARIANT}){names} END END AS {arm}\n      \
+                 FROM (SELECT {user} AS {USER}, {} AS {VARIANT} FROM {table} WHERE {})\n      \
+                 GROUP BY {USER}) __up_other{i}\n    ON __up_other_user{i} = ({})",
+                variant_of(&other.exposures),
+                conditions.join(" AND "),
+                self.query.exposures.user
+            )
+        };
+        self.query.others.iter().enumerate().map(join).collect()
     }
 
     /// Columns that read the same table by the same user and time columns share a pass over it, and
@@ -403,7 +500,9 @@ impl<'a> Sql<'a> {
     /// Do its rows make days with rows, if days are asked for?
     pub fn has_days(&self, column: &UserColumn) -> bool {
         let ends_at_exposure = column.window.and_then(|w| w.end_ms).is_some_and(|end| end <= 0);
-        self.times.days.is_some() && self.timed(column) && !ends_at_exposure
+        // What counts from first exposure although users are activated later is asked for at the end only.
+        let grows = !ends_at_exposure && !column.from_exposure;
+        self.times.days.is_some() && self.timed(column) && grows
     }
 
     pub fn source(&self, source: &Source) -> String {
@@ -567,9 +666,10 @@ impl<'a> Sql<'a> {
         if !self.timed(column) || self.switchback().is_some() {
             return None;
         }
+        let from = if column.from_exposure { EXPOSED } else { TIME };
         let after = |ms: i64| match ms {
-            0 => format!("exposed.{TIME}"),
-            ms => format!("exposed.{TIME} + INTERVAL '{ms} milliseconds'"),
+            0 => format!("exposed.{from}"),
+            ms => format!("exposed.{from} + INTERVAL '{ms} milliseconds'"),
         };
         let start = column.window.map_or(0, |w| w.start_ms);
         let end = column.window.and_then(|w| w.end_ms);
@@ -579,6 +679,11 @@ impl<'a> Sql<'a> {
         }
         Some(condition)
     }
+}
+
+/// The variant of an exposure by name.
+fn variant_of(exposures: &Exposures) -> String {
+    format!("coalesce(CAST({} AS VARCHAR), '{NULL_NAME}')", exposures.variant)
 }
 
 /// A row's value as a double, NULL if the column's filter does not let it pass.
@@ -631,7 +736,7 @@ fn same_funnel(a: &UserColumn, b: &UserColumn) -> bool {
         Aggregate::Steps { steps, .. } => Some(steps.clone()),
         _ => None,
     };
-    let when = |column: &UserColumn| (column.window, column.complete_ms);
+    let when = |column: &UserColumn| (column.window, column.complete_ms, column.from_exposure);
     (steps(a), &a.filter, when(a)) == (steps(b), &b.filter, when(b))
 }
 

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, LocalResult, NaiveDate, NaiveDateTime, TimeZone, Utc};
 use chrono_tz::Tz;
+use uplake_experiment::definition::Period;
 use uplake_experiment::query::MomentsQuery;
 
 use crate::error::{EngineError, Result};
@@ -16,6 +17,8 @@ pub(super) struct Times {
     pub zone: Tz,
     /// Half-open.
     pub period: Option<(DateTime<Utc>, DateTime<Utc>)>,
+    /// Of the query's other experiments.
+    pub others: Vec<Option<(DateTime<Utc>, DateTime<Utc>)>>,
     /// The local days of the period, if cells are asked for as of each.
     pub days: Option<Days>,
     /// Up to when the data are known, exclusive, if that matters (`end_of_data` finds it).
@@ -42,10 +45,14 @@ impl Times {
     /// [`EngineError::Report`] for a zone or a time that cannot be read.
     pub fn of(query: &MomentsQuery) -> Result<Self> {
         let zone = parse_zone(&query.time_zone)?;
-        let period = match &query.period {
-            None => None,
-            Some(period) => Some((instant(&period.start, zone)?, instant(&period.end, zone)?)),
+        let within = |period: &Option<Period>, zone| match period {
+            None => Ok(None),
+            Some(period) => Ok(Some((instant(&period.start, zone)?, instant(&period.end, zone)?))),
         };
+        let period = within(&query.period, zone)?;
+        let others = query.others.iter();
+        let others = others.map(|other| within(&other.period, parse_zone(&other.time_zone)?));
+        let others = others.collect::<Result<_>>()?;
         let wanted = query.days && query.exposures.time.is_some();
         let days = period.filter(|(start, end)| wanted && start < end).and_then(|(start, end)| {
             let day = |time: DateTime<Utc>| day_number(time.with_timezone(&zone).date_naive());
@@ -53,7 +60,7 @@ impl Times {
             let count = last - first + 1;
             (count <= DAYS_MAX).then_some(Days { first, count: count as usize })
         });
-        Ok(Self { zone, period, days, observed: None })
+        Ok(Self { zone, period, others, days, observed: None })
     }
 }
 

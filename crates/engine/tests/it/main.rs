@@ -15,12 +15,14 @@ mod fresh;
 mod indexes;
 mod kinds;
 mod moments;
+mod overlap;
 mod plans;
 mod preload;
 mod queue;
 mod ranked;
 mod repair;
 mod sql_records;
+mod triggered;
 mod units;
 
 use std::path::PathBuf;

@@ -72,6 +72,7 @@ impl<'a> Analysis<'a> {
         let treatments = self.experiment.variants.len() - 1;
         let of_row = view.at(family_level(self.experiment, values.len() * treatments));
         let mut differences = Vec::new();
+        let other = self.query.others.iter().find(|other| other.dimension == dimension);
         // Per metric, in the order of the rows.
         let mut columns = Vec::with_capacity(self.metrics.len());
         for index in 0..self.metrics.len() {
@@ -86,7 +87,13 @@ impl<'a> Analysis<'a> {
                 family = judge_all(&view.at(level));
                 correct(&mut family);
             }
-            differences.extend(heterogeneity(self.experiment, &family));
+            // Whoever is not in another experiment has not one of its arms.
+            let is_compared = |value: &str| {
+                other.is_none_or(|other| other.variants.iter().any(|arm| arm.name == value))
+            };
+            let compared = values.iter().zip(&family).filter(|((value, _), _)| is_compared(value));
+            let compared: Vec<&MetricReport> = compared.map(|(_, metric)| metric).collect();
+            differences.extend(heterogeneity(self.experiment, &compared));
             columns.push(family.into_iter());
         }
         let row = |(value, slice): (String, Slice<'a>)| {
@@ -113,7 +120,7 @@ pub(super) fn correct_differences(breakdowns: &mut [Breakdown]) {
 /// # Source
 /// Cochran, "The combination of estimates from different experiments", Biometrics 10, 1954. Of lifts the same sum
 /// over [`Pivot`]s, at the lift that makes it smallest.
-fn heterogeneity(experiment: &Experiment, rows: &[MetricReport]) -> Vec<Heterogeneity> {
+fn heterogeneity(experiment: &Experiment, rows: &[&MetricReport]) -> Vec<Heterogeneity> {
     let Some(first) = rows.first() else {
         return Vec::new();
     };

@@ -7,11 +7,11 @@ use super::judge::{View, covariates, shape};
 use crate::definition::{Inference, Shape, Unit};
 use crate::distribution::chi2_sf;
 use crate::effect::{ArmFigure, absolute};
-use crate::health::{SRM_ALARM_P, sample_ratio, sequential_sample_ratio_p};
+use crate::health::{SRM_ALARM_P, independence, sample_ratio, sequential_sample_ratio_p};
 use crate::left_out::unmatched;
 use crate::report::{
-    Balance, Breakdown, DimensionAlarm, Health, Imbalance, MissingDay, SampleRatioCheck,
-    UnknownVariant,
+    ActivationCheck, Balance, Breakdown, DimensionAlarm, ExcludedUsers, Health, Imbalance,
+    MissingDay, SampleRatioCheck, UnknownVariant,
 };
 
 /// Values of the variant column outside the definition that a report lists.
@@ -58,10 +58,17 @@ impl Analysis<'_> {
             let rows = breakdown.rows.iter().map(|row| (row.value.clone(), row.users.clone()));
             counts(Some(&breakdown.dimension), rows.collect())
         };
+        let activation = self.check_activation();
+        let excluded = self.experiment.exposures.exclude.iter().enumerate().map(|(place, rows)| {
+            let users = self.table.users_excluded.get(place).copied().unwrap_or(0);
+            ExcludedUsers { table: rows.table.clone(), filter: rows.filter.clone(), users }
+        });
+        let mut sample_ratio = self.check_sample_ratio(&shares);
+        sample_ratio.alarm |= activation.as_ref().is_some_and(|check| check.alarm);
         let days = self.first_exposures().into_iter().map(|day| (day.day, day.users));
         let left_out = &self.table.left_out;
         Health {
-            sample_ratio: self.check_sample_ratio(&shares),
+            sample_ratio,
             users_in_many_variants: self.table.users_in_many_variants,
             unknown_variants: unknown,
             sample_ratio_alarms: breakdowns.iter().flat_map(values).collect(),
@@ -75,7 +82,22 @@ impl Analysis<'_> {
             no_exposures: left_out.no_exposures,
             unmatched: unmatched(self.query, left_out),
             exposures: self.experiment.exposures.table.clone(),
+            excluded: excluded.collect(),
+            activation,
         }
+    }
+
+    fn check_activation(&self) -> Option<ActivationCheck> {
+        let idle = self.idle.as_ref()?;
+        let activated = self.total.users.clone();
+        let counts = [activated.clone(), idle.users.clone()];
+        let independence = independence(&counts);
+        Some(ActivationCheck {
+            exposed: activated.iter().zip(&idle.users).map(|(a, b)| a + b).collect(),
+            activated,
+            independence,
+            alarm: independence.is_some_and(|test| test.p < SRM_ALARM_P),
+        })
     }
 
     fn check_sample_ratio(&self, shares: &[f64]) -> SampleRatioCheck {

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::dilute::dilute;
 use crate::bayes::{Prior, posterior};
 use crate::cuped;
 use crate::definition::{
@@ -115,6 +116,15 @@ impl<'e> View<'e> {
     }
 }
 
+/// Exposed users of all arms, whomever the metric leaves out because their window is not over.
+#[derive(Debug, Clone)]
+pub(super) struct Exposed<'t> {
+    pub(super) activated: u64,
+    pub(super) idle_users: u64,
+    /// Per arm, those who were never activated.
+    pub(super) idle: Vec<ArmData<'t>>,
+}
+
 /// What is known of one arm for one metric.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ArmData<'t> {
@@ -130,6 +140,8 @@ pub(super) struct MetricData<'t> {
     pub(super) arms: Vec<ArmData<'t>>,
     pub(super) strata: Vec<Vec<ArmData<'t>>>,
     pub(super) cap: Option<f64>,
+    /// Of a triggered analysis.
+    pub(super) exposed: Option<Exposed<'t>>,
     /// These users' share of everyone, for where confidence sequences are tightest.
     pub(super) share: f64,
 }
@@ -508,6 +520,12 @@ fn compare(
             let looked_at = [absolute.ok()?, relative.ok().filter(|_| divisible)?];
             equivalent(view, metric, lift.ok()?, looked_at, looks.ok()?)
         })(),
+        diluted: match (&figures, fixed, absolute, looks) {
+            (Ok(figures), Ok(fixed), Ok(absolute), Ok(looks)) => {
+                dilute(view, metric, data, (arm, figures), [fixed, absolute], looks)
+            }
+            _ => None,
+        },
         belief: None,
         further_users: deciding.ok().and_then(|estimate| {
             let factor =
@@ -810,7 +828,10 @@ pub(super) fn leave_out_zero(comparison: &mut Comparison) {
         true => *low = low.max(0.0),
         false => *high = high.min(0.0),
     };
-    for estimate in [&mut comparison.absolute, &mut comparison.relative].into_iter().flatten() {
+    let diluted = comparison.diluted.iter_mut();
+    let diluted = diluted.flat_map(|both| [&mut both.absolute, &mut both.relative]);
+    let estimates = [&mut comparison.absolute, &mut comparison.relative].into_iter().chain(diluted);
+    for estimate in estimates.flatten() {
         cut(estimate.value, &mut estimate.low, &mut estimate.high);
     }
     if let Some(impact) = &mut comparison.impact {

@@ -10,10 +10,12 @@
 
 mod breakdown;
 mod checks;
+mod dilute;
 mod follow_up;
 mod judge;
 mod method;
 mod minimum;
+mod overlap;
 mod progress;
 mod series;
 
@@ -30,10 +32,13 @@ use crate::paths::{DESCRIPTIVE, PathReport};
 use crate::query::{Aggregate, Cell, MomentsQuery, MomentsTable, QuantileCell, find_metric};
 use crate::report::{
     Alternative, Arm, Breakdown, Call, Comparison, Day, Funnel, FunnelStep, Health, MetricReport,
-    PTests, Report, SCHEMA,
+    Overlap, PTests, Report, SCHEMA,
 };
 use crate::verdict;
-use judge::{ArmData, MetricData, View, compare_all, judge_metric, leave_out_zero, set_call};
+use judge::{
+    ArmData, Exposed, MetricData, View, compare_all, judge_metric, leave_out_zero, set_call,
+};
+use overlap::correct_interactions;
 
 use breakdown::correct_differences;
 pub use breakdown::{MAX_BREAKDOWN_ROWS, OTHERS, values_put_together};
@@ -159,6 +164,8 @@ struct Analysis<'a> {
     table: &'a MomentsTable,
     metrics: Vec<&'a Metric>,
     total: Slice<'a>,
+    /// Exposed users who were never activated, if users are to be.
+    idle: Option<Slice<'a>>,
     /// Per dimension of the query.
     by_value: Vec<BTreeMap<String, Slice<'a>>>,
 }
@@ -223,20 +230,23 @@ impl<'a> Analysis<'a> {
             })
         };
         let metrics: Vec<&Metric> = query.metrics.iter().map(find).collect::<Result<_, _>>()?;
-        let mut slices = slices(experiment, query, &table.cells)?;
-        place_quantiles(experiment, query, table, &mut slices)?;
+        let mut found = slices(experiment, query, &table.cells)?;
+        place_quantiles(experiment, query, table, &mut found)?;
         for (index, cell) in table.others.iter().enumerate() {
             check_cell(experiment, query, index, cell)?;
         }
         let empty = || Slice::empty(experiment, query);
-        let total = slices.remove(&None).unwrap_or_else(empty);
+        let total = found.remove(&None).unwrap_or_else(empty);
+        let activates = experiment.exposures.activated_by.is_some();
+        let idle = activates.then(|| slices(experiment, query, &table.never_activated));
+        let idle = idle.transpose()?.map(|mut all| all.remove(&None).unwrap_or_else(empty));
         let mut by_value = vec![BTreeMap::new(); query.dimensions.len()];
-        for (key, slice) in slices {
+        for (key, slice) in found {
             if let Some((dimension, value)) = key {
                 by_value[dimension].insert(value, slice);
             }
         }
-        Ok(Self { experiment, query, table, metrics, total, by_value })
+        Ok(Self { experiment, query, table, metrics, total, idle, by_value })
     }
 
     fn report(&self) -> Report {
@@ -250,6 +260,9 @@ impl<'a> Analysis<'a> {
             breakdowns.push(self.break_down(&view, dimension, values));
         }
         correct_differences(&mut breakdowns);
+        let mut overlaps: Vec<Overlap> =
+            self.query.others.iter().map(|other| self.overlap(&view, other)).collect();
+        correct_interactions(&mut overlaps);
         let days = self.add_series(&view, &mut results);
         let health = self.check_health(&breakdowns);
         distrust(&health, &mut results, &mut breakdowns);
@@ -259,6 +272,7 @@ impl<'a> Analysis<'a> {
             let left_out = &self.table.left_out;
             result.notes.extend(notes(self.query, left_out, metric, index, &health.unmatched));
         }
+        dilute::add_notes(experiment, &mut results);
         let arms = self.arms();
         let first_exposures = self.first_exposures();
         let mut method = verdict::method(experiment, &results, !breakdowns.is_empty());
@@ -300,6 +314,7 @@ impl<'a> Analysis<'a> {
             paths: self.paths(),
             metrics: results,
             breakdowns,
+            overlaps,
             first_exposures,
             days,
             observed_until: self.table.observed_until.clone(),
@@ -331,6 +346,11 @@ impl<'a> Analysis<'a> {
             arms: arms(slice),
             strata: strata.unwrap_or_default(),
             cap: caps.map(|(_, cap)| *cap),
+            exposed: self.idle.as_ref().filter(|_| everyone).map(|idle| Exposed {
+                activated: slice.users.iter().sum(),
+                idle_users: idle.users.iter().sum(),
+                idle: arms(idle),
+            }),
             share: match slice.users.iter().sum::<u64>() {
                 // gbstats tunes every breakdown as the whole.
                 _ if everyone || self.experiment.growthbook => 1.0,

@@ -227,6 +227,20 @@ pub struct Exposures {
     pub time: Option<String>,
     pub filter: Option<String>,
     pub unit: Unit,
+    /// Users with any of these rows are left out: a holdout, or an experiment that excludes this one.
+    pub exclude: Vec<UserRows>,
+    /// Users count from their first such row at or after first exposure; without one, not at all.
+    pub activated_by: Option<UserRows>,
+}
+
+/// Rows of users in some table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UserRows {
+    pub table: String,
+    pub user: String,
+    /// Known of rows that activate.
+    pub time: Option<String>,
+    pub filter: Option<String>,
 }
 
 /// What was assigned to arms, and so is the unit of randomness.
@@ -480,6 +494,10 @@ pub enum DefinitionError {
     WrongType { place: Place, key: String, expected: String, found: String },
     #[error("{place}: `{key}` {problem}; allowed: {allowed}")]
     Invalid { place: Place, key: String, problem: String, allowed: String },
+    #[error(
+        "{name} has no users of its own, but regions or published figures, so there is no overlap of users"
+    )]
+    NoUsers { name: String },
     #[error("experiment {experiment} has no {what} `{name}`{}; it has: {allowed}", suggestion(.nearest))]
     Unknown {
         experiment: String,

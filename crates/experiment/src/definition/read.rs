@@ -8,7 +8,7 @@ use super::catalogue::{self, About, Catalogue};
 use super::{
     Cap, Correction, Cuped, DefinitionError, Dimension, Direction, Experiment, Exposures,
     InProgress, Inference, Lift, Metric, MetricKind, Period, ProportionTest, Step, Term, Transform,
-    Unit, Variant,
+    Unit, UserRows, Variant,
 };
 use crate::assignment::{Assignment, System};
 use crate::bayes::Prior;
@@ -286,9 +286,31 @@ fn read_period(top: &Section<'_>) -> Result<Option<Period>> {
 
 fn read_exposures(top: &Section<'_>) -> Result<Exposures> {
     let section = top.required_section("exposures", "[exposures]")?;
-    section.only(&["table", "user", "variant", "time", "where", "cluster"])?;
+    section.only(&[
+        "table",
+        "user",
+        "variant",
+        "time",
+        "where",
+        "cluster",
+        "exclude",
+        "activated_by",
+    ])?;
     let cluster = section.text("cluster")?;
+    for key in ["exclude", "activated_by"] {
+        if section.has(key) && (top.has("switchback") || key == "activated_by" && cluster.is_some())
+        {
+            let problem = "needs users as the unit".to_owned();
+            return Err(section.invalid(
+                key,
+                problem,
+                "no [switchback]; to activate, no `cluster`",
+            ));
+        }
+    }
     Ok(Exposures {
+        exclude: read_exclude(&section)?,
+        activated_by: read_activated_by(&section)?,
         table: section.required_text("table", "table = \"exposures\"")?,
         user: match section.text("user")? {
             // Regions that switch are units of their own.
@@ -300,6 +322,44 @@ fn read_exposures(top: &Section<'_>) -> Result<Exposures> {
         filter: section.text("where")?,
         unit: cluster.map_or(Unit::User, |key| Unit::Cluster { key }),
     })
+}
+
+/// Whom to leave out.
+fn read_exclude(exposures: &Section<'_>) -> Result<Vec<UserRows>> {
+    let mut all = Vec::new();
+    for rows in exposures.sections("exclude")? {
+        rows.only(&["table", "user", "where"])?;
+        let table = rows.required_text("table", "table = \"holdout\"")?;
+        all.push(read_user_rows(exposures, &rows, table, None)?);
+    }
+    Ok(all)
+}
+
+/// From when on users count.
+fn read_activated_by(exposures: &Section<'_>) -> Result<Option<UserRows>> {
+    let Some(rows) = exposures.section("activated_by")? else { return Ok(None) };
+    rows.only(&["table", "user", "time", "where"])?;
+    let Some(exposed_at) = exposures.text("time")? else {
+        let problem = "needs to know when users were exposed".to_owned();
+        return Err(exposures.invalid("activated_by", problem, "with `time` set"));
+    };
+    let table = rows.required_text("table", "table = \"events\"")?;
+    let time = rows.text("time")?.unwrap_or(exposed_at);
+    read_user_rows(exposures, &rows, table, Some(time)).map(Some)
+}
+
+/// Rows whose users are called as in the exposures, unless they say otherwise.
+fn read_user_rows(
+    exposures: &Section<'_>,
+    rows: &Section<'_>,
+    table: String,
+    time: Option<String>,
+) -> Result<UserRows> {
+    let user = match rows.text("user")? {
+        Some(user) => user,
+        None => exposures.required_text("user", "user = \"user_id\"")?,
+    };
+    Ok(UserRows { table, user, time, filter: rows.text("where")? })
 }
 
 /// Figures that somebody else computed; no rows of users.
@@ -320,6 +380,8 @@ fn read_summary(top: &Section<'_>, section: &Section<'_>) -> Result<Exposures> {
         time: section.text("time")?,
         filter: section.text("where")?,
         unit: Unit::Summary { users: section.required_text("users", "users = \"n\"")? },
+        exclude: Vec::new(),
+        activated_by: None,
     })
 }
 
@@ -496,6 +558,8 @@ pub(super) fn of_catalogue(section: &Section<'_>) -> Result<(String, Vec<Metric>
         time: Some("ts".into()),
         filter: None,
         unit: Unit::User,
+        exclude: Vec::new(),
+        activated_by: None,
     };
     let metrics = read_metric(section, &exposures)?;
     Ok((section.required_text("name", "name = \"conversion\"")?, metrics))

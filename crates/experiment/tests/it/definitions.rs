@@ -337,6 +337,7 @@ fn column(aggregate: Aggregate, value: &str) -> UserColumn {
         transform: None,
         at_least: None,
         complete_ms: None,
+        from_exposure: false,
     }
 }
 
@@ -788,7 +789,17 @@ fn the_reference_page_shows_definitions_that_are_read() {
     let (section, metric) = summary.split_once("[[metric]]").expect("a metric");
     let text = format!("name = \"e\"\n{section}[[variant]]{variants}[[metric]]{metric}");
     assert!(Experiment::parse(&text, "experiments.md").is_ok(), "{text}");
+    let excluding = blocks.find(|block| block.contains("exclude = [")).expect("exposures");
+    let text = format!("name = \"e\"\n{excluding}[[variant]]{variants}{COUNT}");
+    let experiment = Experiment::parse(&text, "experiments.md").expect("the example is right");
+    assert_eq!(experiment.exposures.exclude.len(), 2);
+    let holdout = blocks.next().expect("a holdout's experiment");
+    let experiment = Experiment::parse(&format!("{holdout}{COUNT}"), "experiments.md");
+    assert_eq!(experiment.expect("the example is right").variants[0].value, "true");
+    assert!(blocks.next().is_none());
 }
+
+const COUNT: &str = "[[metric]]\nname = \"m\"\ntype = \"count\"\ntable = \"events\"\n";
 
 /// The keys that messages allow are those that the page explains.
 #[test]

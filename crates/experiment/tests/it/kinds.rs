@@ -57,6 +57,7 @@ fn each_kind_asks_for_its_own_numbers() {
         transform: None,
         at_least: None,
         complete_ms: None,
+        from_exposure: false,
     };
     let has = "(ts) IS NOT NULL AND abs(CAST(price AS DOUBLE)) < CAST('Infinity' AS DOUBLE)";
     let before = Some(Window { start_ms: -86_400_000, end_ms: Some(0) });

@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //! - The answer is the SQL path's, byte for byte: the same sums in 106 bits, rounded at the same places.
-//! - It is used where users are units, and ids of one log, text or whole numbers in all tables of the
-//!   experiment; everything else is answered by SQL.
+//! - It is used where users are units that count from first exposure, and ids of one log, text or whole
+//!   numbers in all tables of the experiment; everything else is answered by SQL.
 //! - Memory is reserved batch by batch; if there is not enough, SQL answers, which can spill.
 
 mod aside;
@@ -86,7 +86,10 @@ impl Session {
         query: &MomentsQuery,
         times: &Times,
     ) -> Result<Option<KeyKind>> {
-        if !self.uses_indexes() || query.exposures.unit != Unit::User {
+        // A run of rows ends where rows begin to count for a user, and that is one time per user here; with
+        // an activation there are two, first exposure and that, and SQL answers.
+        let is_plain = query.exposures.unit == Unit::User && query.exposures.activated_by.is_none();
+        if !self.uses_indexes() || !is_plain {
             return Ok(None);
         }
         let sql = Sql::new(query, times)?;

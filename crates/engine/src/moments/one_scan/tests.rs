@@ -143,7 +143,7 @@ name = "size"
 sql = "upper(plan)"
 "#;
 
-fn query(replaced: &[(&str, &str)]) -> MomentsQuery {
+fn experiment(replaced: &[(&str, &str)]) -> Experiment {
     let mut text = DEFINITION.to_owned();
     for (name, by) in replaced {
         text = text.replace(name, by);
@@ -152,7 +152,11 @@ fn query(replaced: &[(&str, &str)]) -> MomentsQuery {
         text = text.replace(name, "");
     }
     let text = text.replace("TABLE", "events");
-    let experiment = Experiment::parse(&text, "t.toml").unwrap();
+    Experiment::parse(&text, "t.toml").unwrap()
+}
+
+fn query(replaced: &[(&str, &str)]) -> MomentsQuery {
+    let experiment = experiment(replaced);
     plan(&experiment, &["country".to_owned(), "size".to_owned()], None).unwrap()
 }
 
@@ -229,6 +233,12 @@ fn experiments() -> Vec<MomentsQuery> {
     let short = ("PERIOD", "start = \"2026-10-20T07:30:00\"\nend = \"2026-10-26T01:00:00\"");
     let mut without_days = query(&[OCTOBER, first, days]);
     without_days.days = false;
+    let exclude = "time = \"ts\"\nexclude = [{ table = \"late\", where = \"amount > 25\" }, { table = \"events\", where = \"n % 40 = 3\" }]";
+    let late = ("PERIOD", "start = \"2026-10-28T12:00:00\"\nend = \"2026-11-09\"");
+    let mut beside = query(&[late, ("EXPOSED", "time = \"ts\"\nwhere = \"exp = 1\""), CUPED]);
+    for other in [experiment(&[short, TIMED]), experiment(&[("PERIOD", ""), TIMED])] {
+        beside.tell_apart(&other).unwrap();
+    }
     vec![
         query(&[OCTOBER, TIMED]),
         query(&[OCTOBER, first, CUPED]),
@@ -249,6 +259,8 @@ fn experiments() -> Vec<MomentsQuery> {
         query(&[("PERIOD", ""), TIMED, days, ORDERED, FOLLOWED]),
         query(&[short, TIMED, ("WINDOW", "window = \"1 day\""), ORDERED, FOLLOWED]),
         without_days,
+        query(&[OCTOBER, ("EXPOSED", exclude), ORDERED]),
+        beside,
     ]
 }
 
@@ -269,8 +281,9 @@ fn said(table: &MomentsTable) -> Vec<String> {
         lines.extend(day.cells.iter().map(|c| format!("{} {}", day.day, cell(c))));
     }
     lines.push(format!(
-        "{} {:?} {:?} {:?} {:?} {:?} {:?}",
+        "{} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
         table.users_in_many_variants,
+        table.users_excluded,
         table.unknown_variants,
         table.first_exposures,
         table.users_assigned_otherwise,
@@ -349,6 +362,9 @@ fn one_scan_says_what_sql_says(keys: &[(&str, &str)], kind: fn(&KeyKind) -> bool
         counts.into_iter().any(|count| count != "0" && count != "Some(0)")
     };
     assert!((0..3).all(counted), "{left_out:?}");
+    let values = ["(not in it)", "(several)", "\"a\"", "\"b\""];
+    let told = |value: &str| expected.last().unwrap().iter().any(|line| line.contains(value));
+    assert!(values.into_iter().all(told), "{values:?}");
     assert!(block_on(sql.catalog.find("events")).unwrap().unwrap().snapshot().files().len() > 2);
     for threads in [1, 2, 5] {
         let session = session(folder.path(), 1 << 30, threads);
