@@ -161,7 +161,22 @@ def exposures(rng, world, design):
         found["where"] = ex.NO_EXPOSURE
     if design == "clusters":
         found["cluster"] = ex.column("shop")
+    if design in ("users", "clusters") and rng.random() < 0.12:
+        found["exclude"] = [rows_of_users(rng) for _ in range(rng.choice([1, 1, 2]))]
+    if design == "users" and rng.random() < 0.15:
+        found["activated_by"] = {
+            "table": "events", "where": rng.choice([*ex.JOURNEY, *ex.EVENT_FILTERS])}
+        if rng.random() < 0.2:
+            found["activated_by"] = {
+                "table": "orders", "user": ex.column("buyer"), "time": ex.column("paid_at")}
     return found
+
+
+def rows_of_users(rng):
+    """Users to be left out."""
+    if rng.random() < 0.4:
+        return {"table": "orders", "user": ex.column("buyer"), "where": rng.choice(ex.ORDER_FILTERS)}
+    return {"table": "players", "where": rng.choice(ex.PLAYER_FILTERS)}
 
 
 def variants(rng, world):

@@ -10,14 +10,17 @@ def left_out(report):
     exposed = getattr(report, "exposed", None)  # of figures nobody knows the users
     in_arms = sum(report.everyone.users_of)
     in_many, unknown = report.seen()
+    # Exposed, and in no arm: left out by name, or never activated.
+    elsewhere = exposed and (any(exposed.excluded) or exposed.idle)
     before = None
     if "start" in definition and "time" in asked and not report.is_switchback:
-        before = sum(user.key in exposed.before for user in exposed.users)
+        before = sum(user.key in exposed.before for user in exposed.users + exposed.idle)
     return {
         "exposures_without_user": exposed.without_user if exposed else 0,
         "exposures_without_time": exposed.without_time if exposed else 0,
         "users_exposed_before": before,
-        "no_exposures": None if in_arms or in_many or unknown else why_nobody(report, asked),
+        "no_exposures": None if in_arms or in_many or unknown or elsewhere
+                        else why_nobody(report, asked),
         "unmatched": unmatched(report, asked) if in_arms else [],
     }
 

@@ -291,6 +291,7 @@ class Report:
 
     def health(self, breakdowns):
         counts = self.everyone.units
+        activation = self.activation()
         ratio = {"p": None, "chi_square": None, "sequential_p": None, "alarm": False,
                  "expected": []}
         if sum(counts):
@@ -301,6 +302,7 @@ class Report:
             ratio = {"p": p, "chi_square": q if math.isfinite(q) else None, "alarm": p < ALARM,
                      "sequential_p": Near(st.sequential_ratio_p(counts, self.shares), 1e-15),
                      "expected": expected, "unavailable": None}
+        ratio["alarm"] = ratio["alarm"] or bool(activation and activation["alarm"])
         days = [(day["day"], day["users"]) for day in self.first_exposures()]
         in_many, unknown = self.seen()
         unknown = sorted(unknown.items(), key=lambda pair: (-pair[1], pair[0]))[:10]
@@ -315,8 +317,24 @@ class Report:
             "balance": self.balance(),
             "missing_days": self.missing_days(),
             "users_assigned_otherwise": self.assigned_otherwise(),
+            "excluded": [{"table": rows["table"], "where": rows["where"].sql,
+                          "users": self.exposed.excluded[number]}
+                         for number, rows in enumerate(self.excludes())],
+            "activation": activation,
             **left_out(self),
         }
+
+    def excludes(self):
+        return self.definition.get("exposures", {}).get("exclude", [])
+
+    def activation(self):
+        if "activated_by" not in self.definition.get("exposures", {}):
+            return None
+        activated = self.everyone.users_of
+        idle = [sum(user.arm == arm for user in self.exposed.idle) for arm in self.arms]
+        test = st.independence([activated, idle])
+        return {"exposed": [a + b for a, b in zip(activated, idle)], "activated": activated,
+                "independence": test, "alarm": test is not None and test["p"] < ALARM}
 
     def alarms(self, counts):
         if self.is_clustered:
@@ -376,7 +394,8 @@ class Report:
         columns = [(numbers, column) for numbers in of_table for column in numbers.columns]
         for user in self.exposed.users:
             for time, row in of_table[0].rows().get(user.key, ()):
-                if any(n.in_window(c, user, time) for n, c in columns if c.high > 0) and any(
+                if any(n.in_window(c, user, time) for n, c in columns
+                       if c.high > 0 and not c.from_exposure) and any(
                         n.is_wanted(c, row) for n, c in columns):
                     self._active[table, self.exposed.days.of(time)].add(user.key)
 
@@ -397,7 +416,7 @@ class Report:
             return None
         asked = self.definition["assignment"]
         return sum(arm_of(asked, str(user.key), self.shares) != user.arm
-                   for user in self.exposed.users)
+                   for user in self.exposed.users + self.exposed.idle)
 
     # Metrics
 
@@ -432,6 +451,8 @@ class Report:
         moments = [slice_.moments(matrix, a) for a in (self.control, arm)]
         if self.shape(matrix.metric) == "ratio":
             return st.adjust_ratios(*moments)
+        if matrix.numbers.has_overall():
+            moments = [st.Moments(m.matrix[:, :-1]) for m in moments]
         return st.adjust_means(*moments)
 
     def planned_of_pair(self, planned, arm):
@@ -687,6 +708,8 @@ class Report:
         found = Comparison(self, matrix, arm, slice_, (fixed, lift), shown, scale, reduction)
         found.level, level = self.level, self.level
         found.non_inferiority = self.non_inferior(matrix, pair, arm, slice_)
+        if everyone and "activated_by" in self.definition.get("exposures", {}):
+            found.diluted = self.diluted(matrix, pair, arm, slice_, fixed, shown["absolute"])
         self.level = level
         found.poor = any(isinstance(e, Poor) for e in [fixed, lift, *shown.values()])
         if "equivalence" in metric and divisible and ok["absolute"] and ok["relative"]:
@@ -698,6 +721,36 @@ class Report:
             except Unavailable:
                 pass
         return found
+
+    def diluted(self, matrix, pair, arm, slice_, fixed, difference):
+        """The difference per exposed user, and as a share of what the control's exposed users have."""
+        if (is_ratio(matrix.metric) or matrix.metric["type"] == "quantile"
+                or isinstance(difference, Unavailable)):
+            return None
+        idle, users = self.exposed.idle, self.exposed.users
+        exposed = len(users) + len(idle)
+        share = len(users) / exposed
+        of_share = share * (1 - share) / exposed
+
+        def absolute():
+            pivot = st.over(pair, 1 / share, of_share / share ** 4, 0.0)
+            # Of strata and tests of shares it is another than that of the arms.
+            errors = (fixed.error ** 2, *pivot.errors[1:])
+            return dataclasses.replace(pivot, difference=fixed.value, errors=errors)
+
+        def relative():
+            if not matrix.numbers.has_overall():
+                raise Unavailable("no_overall_lift")
+            moments = [slice_.moments(matrix, a) for a in (self.control, arm)]
+            rows = [matrix.row(user) for user in idle if user.arm == self.control]
+            base = st.overall(moments, _matrix(rows, matrix.width), share, of_share, exposed)
+            return st.over(pair, *base)
+
+        try:
+            return {scale: _or_why(lambda: self.looked_lift(pivot(), difference, arm, slice_, matrix))
+                    for scale, pivot in [("absolute", absolute), ("relative", relative)]}
+        except Poor:
+            return Unsure(st.POOR)
 
     def non_inferior(self, matrix, pair, arm, slice_):
         metric = matrix.metric
@@ -1004,7 +1057,7 @@ class Comparison:
     def __init__(self, owner, matrix, arm, slice_, fixed, shown, scale, reduction):
         self.owner, self.matrix, self.arm, self.slice = owner, matrix, arm, slice_
         self.fixed, self.shown, self.scale, self.reduction = fixed, shown, scale, reduction
-        self.non_inferiority = self.equivalence = None
+        self.non_inferiority = self.equivalence = self.diluted = None
         self.poor = self.family_poor = False
         self.is_trusted = True
         found = self.deciding()
@@ -1022,10 +1075,11 @@ class Comparison:
             self.poor = True
         if self.deciding() is None or not self.p_adjusted < self.owner.alpha:
             return
-        for scale, found in self.shown.items():
-            if not isinstance(found, Unavailable):
-                end = {"low": max(found.low, 0)} if found.value > 0 else {"high": min(found.high, 0)}
-                self.shown[scale] = dataclasses.replace(found, **end)
+        for estimates in (self.shown, self.diluted if isinstance(self.diluted, dict) else {}):
+            for scale, found in estimates.items():
+                if not isinstance(found, Unavailable):
+                    end = {"low": max(found.low, 0)} if found.value > 0 else {"high": min(found.high, 0)}
+                    estimates[scale] = dataclasses.replace(found, **end)
 
     def decided_by(self, difference, delta=None):
         """A difference in units of the scale that decides; of the delta method its own estimate."""
@@ -1082,7 +1136,8 @@ class Comparison:
             "detectable": None if fixed is None else detectable(fixed.error, owner.alpha),
             "variance_reduction": self.reduction if isinstance(self.reduction, (Unsure, type(None)))
                                   else Near(self.reduction, 1e-9),
-            "impact": self.impact(), "non_inferiority": self.non_inferiority, "belief": None,
+            "impact": self.impact(), "diluted": self.diluted_json(),
+            "non_inferiority": self.non_inferiority, "belief": None,
             "further_users": further(fixed, owner.alpha),
         }
         if self.equivalence is not None:
@@ -1099,6 +1154,11 @@ class Comparison:
                         else noise + 1e-13 * (found.error + abs(found.value)))
                 for k, v in known.items()}
         return result
+
+    def diluted_json(self):
+        if not isinstance(self.diluted, dict):
+            return self.diluted
+        return {scale: estimate_json(found) for scale, found in self.diluted.items()}
 
     def impact(self):
         found = self.shown["absolute"]

@@ -22,6 +22,8 @@ def differences(lake, definition, asked, report):
     values = [ex.as_text(v.get("value", v["name"])) for v in definition["variant"]]
     arms = [[] for _ in values]
     for row in rows:
+        if "activated_by" in definition["exposures"] and row["__up_time"] is None:
+            continue
         if row["__up_variant"] == row["__up_last_variant"] and row["__up_variant"] in values:
             arms[values.index(row["__up_variant"])].append(row)
     found = []

@@ -458,6 +458,53 @@ def pivot(control, treatment):
                     (of_control[0] + treatment.squared_error(), *of_control[1:]), control, treatment, noise)
 
 
+def over(pair, base, squared_error, shared):
+    """triggered.md: the difference over a base with this squared error and covariance with the
+    control's figure."""
+    control, treatment = pair
+    if not all(map(math.isfinite, (base, squared_error, shared))):
+        raise Unavailable("not_finite")
+    control = dataclasses.replace(control, raw_value=base, raw_variance=control.n * squared_error,
+                                  raw_covariance=control.n * shared)
+    return pivot(control, treatment)
+
+
+def overall(moments, idle, share, of_share, exposed):
+    """What the control's exposed users have from first exposure on (the last column) over the share
+    activated: value, squared error, covariance with the control's figure. `idle`: rows of those of
+    them who were never activated."""
+    control = moments[0].matrix
+    everybody = np.concatenate([control[:, -1], idle[:, -1]])
+    activated = np.concatenate([np.ones(len(control)), np.zeros(len(idle))])
+    count, mean = len(everybody), everybody.mean()
+    with_share = ((activated - activated.mean()) * (everybody - mean)).mean() / exposed
+    own = everybody.var(ddof=1) / count
+    ratio = mean / share
+    squared = own + ratio ** 2 * of_share - 2 * ratio * with_share
+    figure = control[:, 0]
+    if control.shape[1] > 2:
+        columns = list(range(1, control.shape[1] - 1))
+        theta, poor = coefficients(pooled(*[Moments(m.matrix[:, :-1]) for m in moments]), columns)
+        if poor:
+            raise Poor
+        figure = figure - control[:, 1:-1] @ np.array(theta)
+    together = np.cov(figure, control[:, -1], ddof=1)[0, 1]
+    return ratio, squared / share ** 2, together / (count * share)
+
+
+def independence(rows):
+    """Pearson's chi-square of a table of counts, by SciPy; None if a side has one row or column."""
+    from scipy import stats
+    table = np.array([row for row in rows if sum(row)])
+    if len(table) < 2:
+        return None
+    table = table[:, table.sum(axis=0) > 0]
+    if table.shape[1] < 2:
+        return None
+    found = stats.chi2_contingency(table, correction=False)
+    return {"chi_square": float(found.statistic), "df": int(found.dof), "p": float(found.pvalue)}
+
+
 def _upright(difference, base, errors, control, treatment, noise):
     if base == 0:
         raise Unavailable("zero_control_mean")

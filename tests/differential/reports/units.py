@@ -24,10 +24,11 @@ class User:
     """An exposed user, or a region and stretch of time."""
     key: object
     arm: int
-    time: int | None  # of the first exposure
+    time: int | None  # from which rows count: of the first exposure, or of the activation
     day: int | None  # local, since 1970
     dimensions: dict  # name -> value as text
     cluster: str = ""
+    exposed: int | None = None  # time of the first exposure
 
 
 class Days:
@@ -62,6 +63,14 @@ class Exposed:
         self.end = definition.get("end_us")
         self.rows = {}  # of tables, by user: see `Numbers.rows`
         self.in_many = 0
+        self.idle = []  # users who were never activated
+        asked = definition["exposures"]
+        self.excluding = [{user for user, _ in self.rows_of_users(rows)}
+                          for rows in asked.get("exclude", [])]
+        self.excluded = [0] * len(self.excluding)
+        self.activations = None
+        if "activated_by" in asked:
+            self.activations = self.find_activations(asked["activated_by"])
         self.unknown = collections.Counter()
         self.users = []
         self.without_user = self.without_time = 0
@@ -70,7 +79,7 @@ class Exposed:
                  for i, v in enumerate(definition["variant"])}
         for key, rows in self.exposures().items():
             self.add(key, rows, names)
-        self.by_key = {user.key: user for user in self.users}
+        self.by_key = {user.key: user for user in self.users + self.idle}
         self._observed = None
 
     def observed(self):
@@ -88,11 +97,30 @@ class Exposed:
         sources = [(asked["table"], asked.get("time"))]
         sources += [(m.get("table", asked["table"]), m.get("time", asked.get("time")))
                     for m in self.definition["metric"]]
+        if "activated_by" in asked:
+            activating = asked["activated_by"]
+            sources.append((activating["table"], activating.get("time", asked["time"])))
         for table, time in sources:
             for row in self.world.tables[table].rows if time else ():
                 moment = time.of(row, self.world)
                 if moment is not None:
                     yield moment
+
+    def rows_of_users(self, asked):
+        """(user, row) of the rows that are asked for."""
+        user = asked.get("user", self.definition["exposures"].get("user"))
+        return [(user.of(row, self.world), row) for row in self.world.tables[asked["table"]].rows
+                if passes(asked.get("where"), row, self.world)]
+
+    def find_activations(self, asked):
+        """user -> times within the period of the rows that activate."""
+        found = collections.defaultdict(list)
+        time_of = asked.get("time", self.definition["exposures"]["time"])
+        for user, row in self.rows_of_users(asked):
+            time = time_of.of(row, self.world)
+            if time is not None and self.within(time):
+                found[user].append(time)
+        return found
 
     def within(self, time):
         return self.start is None or (time is not None and self.start <= time < self.end)
@@ -128,6 +156,10 @@ class Exposed:
 
     def add(self, key, rows, names):
         asked = self.definition["exposures"]
+        for number, users in enumerate(self.excluding):
+            if key in users:
+                self.excluded[number] += 1
+                return
         arms = {ex.as_text(asked["variant"].of(row, self.world)) for _, row in rows}
         if len(arms) > 1:
             self.in_many += 1
@@ -148,7 +180,15 @@ class Exposed:
                       for d in self.definition["dimension"]}
         cluster = then(asked["cluster"]) if "cluster" in asked else ""
         day = None if first is None else self.days.of(first)
-        self.users.append(User(key, names[arm], first, day, dimensions, cluster))
+        user = User(key, names[arm], first, day, dimensions, cluster, first)
+        if self.activations is not None:
+            times = self.activations.get(key, [])
+            user.time = min((t for t in times if first is not None and first <= t), default=None)
+            user.day = None if user.time is None else self.days.of(user.time)
+            if user.time is None:
+                self.idle.append(user)
+                return
+        self.users.append(user)
 
 
 @dataclasses.dataclass
@@ -164,6 +204,7 @@ class Number:
     at_least: float | None = None
     steps: list = dataclasses.field(default_factory=list)
     reached: int = 0
+    from_exposure: bool = False  # although users are activated later
 
 
 class Numbers:
@@ -224,7 +265,11 @@ class Numbers:
             # Further covariates have a filter of their own, not the metric's.
             before += [Number("sum", w["value"], filters(w), -pre, 0)
                        for w in m["cuped"].get("with", [])]
+            for column in before:
+                column.from_exposure = True
             columns += before
+        if self.has_overall():
+            columns.append(dataclasses.replace(columns[0], from_exposure=True))
         return columns
 
     def is_over(self, user):
@@ -239,6 +284,14 @@ class Numbers:
     def over_on(self, user):
         """The day on which the window has its last instant."""
         return self.exposed.days.of(user.time + self.ends - 1)
+
+    def has_overall(self):
+        """Has an effect of activated users a lift on everybody? Then the last number says how much
+        a user has from the first exposure on."""
+        definition = self.exposed.definition
+        return ("activated_by" in definition["exposures"] and "stratify" not in definition
+                and self.metric["type"] in ("mean", "count")
+                and not {"cap", "window", "transform"} & self.metric.keys())
 
     def window(self):
         window = self.metric.get("window")
@@ -273,9 +326,10 @@ class Numbers:
 
     def in_window(self, column, user, time):
         if self.timed and not self.is_switchback:
-            if time is None or user.time is None:
+            start = user.exposed if column.from_exposure else user.time
+            if time is None or start is None:
                 return False
-            return user.time + column.low <= time < user.time + column.high
+            return start + column.low <= time < start + column.high
         return not (self.time and self.exposed.start is not None and time < self.exposed.start)
 
     def is_wanted(self, column, row):
