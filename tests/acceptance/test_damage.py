@@ -70,6 +70,25 @@ def a_flipped_bit_of_a_footer_loads_nothing_or_what_was_there(lake, folder):
             assert done.code == 1 and path.name in done.err, done
 
 
+def a_flipped_bit_of_a_footer_in_place_is_an_error_or_changes_nothing(lake, folder):
+    path = write_parquet(folder / "t.parquet", _rows())
+    sums = SUMS.replace(" t", f" '{path}'")
+    whole = path.read_bytes()
+    expected = lake.run("sql", "-c", sums, "--format", "json").out
+    # The type of `x`, a DOUBLE (5, as zigzag) in the schema and in its chunk: integers of half its length instead.
+    begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    at = whole.index(b"\x15\x0a\x25\x02\x18\x01x", begin)
+    as_integers = whole[:at + 1] + b"\x02" + whole[at + 2:]
+    for damaged in _footers_with_one_bit_flipped(whole, support.seeded("footers in place")):
+        path.write_bytes(damaged)
+        done = lake.run("sql", "-c", sums, "--format", "json", code=None)
+        assert done.code in (0, 1), done
+        assert done.code == 1 or done.out == expected, done
+    path.write_bytes(as_integers)
+    for command in [("sql", "-c", sums), ("load", "t", path)]:
+        lake.refused(*command, says=[path.name, "column x has another type"])
+
+
 def a_flipped_bit_of_a_data_file_is_an_error(lake, folder):
     lake.create_from("t", _rows())
     lake.run("sql", "-c", "CREATE TABLE c (user_id TEXT, n BIGINT) CLUSTERED BY (user_id)")

@@ -125,7 +125,6 @@ async fn footer(
 }
 
 /// Compares types in a footer that has no checksum, whose bytes are asked for again: they are in the cache.
-/// Not yet of files read in place, whose footers are known from their schemas by then.
 async fn check_types(
     store: &dyn ObjectStore,
     file: &ObjectMeta,

@@ -25,9 +25,10 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// What an error of a library says, without the dump of values that some have behind it.
+/// What an error of a library says, without its kind before it and the dump of values that some have behind it.
 pub fn reason(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
+    let text = text.strip_prefix("Parquet error: ").unwrap_or(&text);
     text.split(" {").next().unwrap_or_default().to_owned()
 }
 
@@ -41,6 +42,6 @@ mod tests {
         assert!(panics("bit").unwrap_err().to_string().contains("damaged (bit 1)"));
         assert_eq!(unpanicked(|| Ok(1)).unwrap(), 1);
         let dump = ParquetError::General("no schema: Utf8Error { error: 1 }".into());
-        assert_eq!(reason(&dump), "Parquet error: no schema: Utf8Error");
+        assert_eq!(reason(&dump), "no schema: Utf8Error");
     }
 }

@@ -42,8 +42,10 @@ use datafusion::parquet::schema::types::ColumnDescriptor;
 use datafusion::physical_expr::{LexOrdering, LexRequirement};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+
+use crate::ahead::read_footer;
 
 /// The footer of `file` with what holds for all floats.
 pub(crate) fn with_true_bounds(
@@ -184,6 +186,14 @@ impl FileFormat for TrueBoundsFormat {
         store: &Arc<dyn ObjectStore>,
         files: &[ObjectMeta],
     ) -> Result<SchemaRef> {
+        // Read by us and kept, so that they are looked over before anybody believes them.
+        let kept = state.runtime_env().cache_manager.get_file_metadata_cache();
+        let footers = stream::iter(files.to_vec()).map(|file| {
+            let (store, kept) = (Arc::clone(store), Arc::clone(&kept));
+            async move { read_footer(&*store, &file.into(), &kept, None).await.map(drop) }
+        });
+        let at_once = state.config_options().execution.meta_fetch_concurrency.into();
+        footers.buffer_unordered(at_once).try_collect::<()>().await?;
         self.0.infer_schema(state, store, files).await
     }
 

@@ -4,6 +4,7 @@
 //! bad records stand alone, so that they are named exactly and the good ones are kept; a chunk
 //! without a bad record never pays for that.
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -179,6 +180,7 @@ fn guess_delimiter(line: &[u8]) -> u8 {
 
 fn header_names(file: &str, fields: Vec<Vec<u8>>) -> Result<Vec<String>> {
     let mut names: Vec<String> = Vec::with_capacity(fields.len());
+    let mut seen = HashSet::with_capacity(fields.len());
     for (i, field) in fields.into_iter().enumerate() {
         let name = String::from_utf8(field).map_err(|_| {
             input_error(file, format!("line 1: column name {} is not UTF-8", i + 1))
@@ -193,7 +195,7 @@ fn header_names(file: &str, fields: Vec<Vec<u8>>) -> Result<Vec<String>> {
                 ),
             ));
         }
-        if names.contains(&name) {
+        if !seen.insert(name.clone()) {
             return Err(input_error(file, format!("line 1: two columns are named `{name}`")));
         }
         names.push(name);
