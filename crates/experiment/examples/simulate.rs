@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use uplake_experiment::definition::{Transform, Unit};
 use uplake_experiment::distribution::normal_isf;
-use uplake_experiment::effect::{ArmFigure, absolute};
+use uplake_experiment::effect::{ArmFigure, Estimate, absolute};
 use uplake_experiment::power::{Goal, users_per_arm};
 use uplake_experiment::quantile::{Band, ranks};
 use uplake_experiment::query::{Aggregate, Cell, QuantileCell, UserColumn};
@@ -198,7 +198,7 @@ const DESIGNS: &[Design] = &[
 impl Design {
     fn experiment(&self) -> Experiment {
         let mut text = format!(
-            "name = \"s\"\n{}\n[exposures]\ntable = \"e\"\nuser = \"u\"\nvariant = \"v\"\n\
+            "name = \"s\"\ncorrection = \"none\"\n{}\n[exposures]\ntable = \"e\"\nuser = \"u\"\nvariant = \"v\"\n\
              time = \"ts\"\n{}\n[[variant]]\nname = \"A\"\nshare = 0.5\n[[variant]]\nname = \"B\"\n\
              share = 0.5\n{}\n",
             self.top, self.exposures, self.end
@@ -383,15 +383,54 @@ fn truth(design: &Design, experiment: &Experiment) -> Vec<[f64; 2]> {
     metrics.map(|m| [value(m.values[0].value), value(m.values[1].value)]).collect()
 }
 
-/// Results of one metric over all experiments.
+/// Of one scale of a metric, over all experiments.
 #[derive(Default, Clone)]
-struct Tally {
-    p: Vec<f64>,
-    p_lift: Vec<f64>,
+struct Scale {
+    /// p-values of A/A tests, by whether the treatment was above or not.
+    p: [Vec<f64>; 2],
+    intervals: usize,
     covered: usize,
-    covered_lift: usize,
-    experiments: usize,
 }
+
+impl Scale {
+    /// An effect that was found: in an A/A test, or beside what is true.
+    fn add(&mut self, effect: &Estimate, truth: Option<f64>) {
+        match truth {
+            None => self.p[usize::from(effect.value < 0.0)].push(effect.p),
+            Some(truth) => {
+                self.intervals += 1;
+                self.covered += usize::from(effect.low <= truth && truth <= effect.high);
+            }
+        }
+    }
+
+    fn merge(&mut self, more: Self) {
+        self.p.iter_mut().zip(more.p).for_each(|(all, more)| all.extend(more));
+        self.intervals += more.intervals;
+        self.covered += more.covered;
+    }
+
+    /// Cells of the table: A/A tests called either way, whether their p-values are uniform, coverage.
+    fn cells(&self) -> String {
+        let count = self.p.iter().map(Vec::len).sum::<usize>() as f64;
+        if count == 0.0 {
+            return "– | – | – | –".to_owned();
+        }
+        let [up, down] = self
+            .p
+            .each_ref()
+            .map(|p| 100.0 * p.iter().filter(|p| **p < 0.05).count() as f64 / count);
+        let uniform = kolmogorov_smirnov(self.p.concat());
+        let covers = match self.intervals {
+            0 => "–".to_owned(),
+            intervals => format!("{:.1}", 100.0 * self.covered as f64 / intervals as f64),
+        };
+        format!("{up:.2} | {down:.2} | {uniform:.3} | {covers}")
+    }
+}
+
+/// The difference and the lift of one metric.
+type Tally = [Scale; 2];
 
 fn run(design: &Design, experiments: u64) -> Vec<(String, Tally)> {
     let experiment = design.experiment();
@@ -406,19 +445,20 @@ fn run(design: &Design, experiments: u64) -> Vec<(String, Tally)> {
                 let report = analyze(&experiment, &query, &table(&query, &arms)).expect("fits");
                 for (index, (metric, tally)) in report.metrics.iter().zip(&mut tallies).enumerate()
                 {
-                    let c = &metric.comparisons[0];
-                    let (Ok(difference), Ok(lift)) = (c.absolute, c.relative) else { continue };
-                    if !effect {
-                        tally.p.push(difference.p);
-                        tally.p_lift.push(lift.p);
-                    } else if let Some(truth) = &truth {
-                        let [a, b] = truth[index];
-                        let holds = |low: f64, high: f64, value| low <= value && value <= high;
-                        tally.experiments += 1;
-                        let covered = holds(difference.low, difference.high, b - a);
-                        tally.covered += usize::from(covered);
-                        let covered = holds(lift.low, lift.high, b / a - 1.0);
-                        tally.covered_lift += usize::from(covered);
+                    let found = &metric.comparisons[0];
+                    let truths = match (effect, &truth) {
+                        (false, _) => [None; 2],
+                        (true, None) => continue,
+                        (true, Some(truth)) => {
+                            let [a, b] = truth[index];
+                            [Some(b - a), Some(b / a - 1.0)]
+                        }
+                    };
+                    let scales = [&found.absolute, &found.relative];
+                    for ((scale, found), truth) in tally.iter_mut().zip(scales).zip(truths) {
+                        if let Ok(found) = found {
+                            scale.add(found, truth);
+                        }
                     }
                 }
             }
@@ -433,19 +473,15 @@ fn run(design: &Design, experiments: u64) -> Vec<(String, Tally)> {
     });
     let second = std::mem::take(&mut halves[1]);
     for (all, more) in halves[0].iter_mut().zip(second) {
-        all.p.extend(more.p);
-        all.p_lift.extend(more.p_lift);
-        all.covered += more.covered;
-        all.covered_lift += more.covered_lift;
-        all.experiments += more.experiments;
+        all.iter_mut().zip(more).for_each(|(all, more)| all.merge(more));
     }
     let names = experiment.metrics.iter().map(|metric| metric.name.clone());
     names.zip(std::mem::take(&mut halves[0])).collect()
 }
 
-/// Distance from the uniform distribution and its p-value (Kolmogorov's series, with Stephens'
-/// correction for finite samples).
-fn kolmogorov_smirnov(p: &mut [f64]) -> (f64, f64) {
+/// The p-value of the test that `p` are uniform (Kolmogorov's series, with Stephens' correction for
+/// finite samples).
+fn kolmogorov_smirnov(mut p: Vec<f64>) -> f64 {
     p.sort_by(f64::total_cmp);
     let n = p.len() as f64;
     let gap = |(index, p): (usize, &f64)| (p - index as f64 / n).max((index + 1) as f64 / n - p);
@@ -455,34 +491,16 @@ fn kolmogorov_smirnov(p: &mut [f64]) -> (f64, f64) {
         let sign = if k % 2 == 1 { 1.0 } else { -1.0 };
         sign * (-2.0 * f64::from(k * k) * scaled * scaled).exp()
     };
-    (distance, (2.0 * (1..100).map(term).sum::<f64>()).clamp(0.0, 1.0))
-}
-
-fn share(p: &[f64]) -> f64 {
-    100.0 * p.iter().filter(|p| **p < 0.05).count() as f64 / p.len() as f64
+    (2.0 * (1..100).map(term).sum::<f64>()).clamp(0.0, 1.0)
 }
 
 fn types(experiments: u64) {
-    println!("## A/A p-values and coverage, {experiments} experiments each\n");
-    println!("| design | metric | p < 5 % | KS p | lift p < 5 % | KS p | covers | lift covers |");
-    println!("|---|---|---:|---:|---:|---:|---:|---:|");
+    println!("## A/A p-values and coverage, {experiments} experiments each, percent\n");
+    println!("| design | metric | up | down | KS p | covers | lift: up | down | KS p | covers |");
+    println!("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|");
     for design in DESIGNS {
-        for (name, mut tally) in run(design, experiments) {
-            let (_, ks) = kolmogorov_smirnov(&mut tally.p);
-            let (_, ks_lift) = kolmogorov_smirnov(&mut tally.p_lift);
-            let count = tally.experiments as f64;
-            let cover = |covered: usize| match tally.experiments {
-                0 => "–".to_owned(),
-                _ => format!("{:.1} %", 100.0 * covered as f64 / count),
-            };
-            println!(
-                "| {} | {name} | {:.1} % | {ks:.3} | {:.1} % | {ks_lift:.3} | {} | {} |",
-                design.name,
-                share(&tally.p),
-                share(&tally.p_lift),
-                cover(tally.covered),
-                cover(tally.covered_lift)
-            );
+        for (name, [difference, lift]) in run(design, experiments) {
+            println!("| {} | {name} | {} | {} |", design.name, difference.cells(), lift.cells());
         }
     }
 }

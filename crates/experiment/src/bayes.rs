@@ -45,7 +45,9 @@ pub fn posterior(estimate: &Estimate, prior: Prior, alpha: f64) -> Result<Poster
             let precision = data + 1.0 / variance;
             ((estimate.value * data + mean / variance) / precision, precision)
         }
-        Prior::Normal { .. } => return Err(StatsError::OutOfRange("prior variance")),
+        Prior::Normal { .. } => {
+            return Err(StatsError::OutOfRange("the prior's variance must be above 0"));
+        }
     };
     let deviation = precision.sqrt().recip();
     let (half, z) = (normal_isf(alpha / 2.0) * deviation, mean / deviation);

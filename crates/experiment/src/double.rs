@@ -81,9 +81,7 @@ impl Double {
     pub(crate) fn divide(self, by: Self) -> Self {
         let first = self.high / by.high;
         let rest = self - by * Self::from(first);
-        let second = rest.high / by.high;
-        let rest = rest - by * Self::from(second);
-        quick_two_sum(first, second) + Self::from(rest.high / by.high)
+        quick_two_sum(first, rest.high / by.high)
     }
 }
 

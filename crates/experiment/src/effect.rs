@@ -39,7 +39,8 @@ pub enum StatsError {
     NoQuantile,
     #[error("only a sum or count without cap and window, outside strata, has a lift on everybody")]
     NoOverallLift,
-    #[error("{0} is outside its range")]
+    #[error("{0}")]
+    /// Says which number, and where it must lie.
     OutOfRange(&'static str),
 }
 
@@ -167,7 +168,9 @@ impl ArmFigure {
             }
             Shape::Ratio => Self::ratio(moments, 0, 1),
             // Quantiles are no function of moments.
-            Shape::Quantile => return Err(StatsError::OutOfRange("the figure's shape")),
+            Shape::Quantile => {
+                return Err(StatsError::OutOfRange("a quantile is no difference of means"));
+            }
         };
         if figure.value.is_finite() { Ok(figure) } else { Err(StatsError::NotFinite(side)) }
     }
@@ -615,7 +618,7 @@ pub fn non_inferiority(
         Margin::Above(margin) => (1.0 + margin, -1.0, margin),
     };
     if !(0.0..1.0).contains(&margin) {
-        return Err(StatsError::OutOfRange("margin"));
+        return Err(StatsError::OutOfRange("the margin must lie from 0 to below 1"));
     }
     let kept_control = ArmFigure { variance: kept * kept * control.variance, ..*control };
     let error = (treatment.squared_error() + kept_control.squared_error()).sqrt();

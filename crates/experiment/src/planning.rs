@@ -47,7 +47,7 @@ pub fn plan_like(
     power: f64,
 ) -> Result<Vec<PlannedMetric>, StatsError> {
     if lift == 0.0 || !lift.is_finite() {
-        return Err(StatsError::OutOfRange("lift"));
+        return Err(StatsError::OutOfRange("the lift must be a number other than 0"));
     }
     let history = History::of(experiment, report);
     let of_goals: usize = report
@@ -214,7 +214,7 @@ impl History {
             .collect();
         match (squares.len(), metric.comparisons.first().map(|comparison| comparison.absolute)) {
             (0, Some(Err(error))) => Err(error),
-            (0, _) => Err(StatsError::OutOfRange("deviation")),
+            (0, _) => Err(StatsError::OutOfRange("the deviation must be a number above 0")),
             (count, _) => Ok((squares.iter().sum::<f64>() / count as f64).sqrt()),
         }
     }

@@ -21,13 +21,13 @@ pub struct Goal {
 impl Goal {
     fn check(&self) -> Result<(), StatsError> {
         if !(self.effect > 0.0 && self.effect.is_finite()) {
-            return Err(StatsError::OutOfRange("effect"));
+            return Err(StatsError::OutOfRange("the effect must be a number above 0"));
         }
         if !(self.deviation > 0.0 && self.deviation.is_finite()) {
-            return Err(StatsError::OutOfRange("deviation"));
+            return Err(StatsError::OutOfRange("the deviation must be a number above 0"));
         }
         if !(self.alpha > 0.0 && self.alpha < 1.0) {
-            return Err(StatsError::OutOfRange("alpha"));
+            return Err(StatsError::OutOfRange("alpha must lie between 0 and 1"));
         }
         Ok(())
     }
@@ -45,7 +45,7 @@ impl Goal {
 pub fn power(goal: &Goal, users_per_arm: f64) -> Result<f64, StatsError> {
     goal.check()?;
     if !(users_per_arm >= 2.0 && users_per_arm.is_finite()) {
-        return Err(StatsError::OutOfRange("users"));
+        return Err(StatsError::OutOfRange("there must be at least 2 users per arm"));
     }
     let df = 2.0 * users_per_arm - 2.0;
     let shift = goal.effect / goal.deviation * (users_per_arm / 2.0).sqrt();
@@ -88,7 +88,7 @@ fn average_over_deviation(df: f64, f: impl Fn(f64) -> f64) -> f64 {
 pub fn users_per_arm(goal: &Goal, wanted_power: f64) -> Result<f64, StatsError> {
     goal.check()?;
     if !(wanted_power > goal.alpha && wanted_power < 1.0) {
-        return Err(StatsError::OutOfRange("power"));
+        return Err(StatsError::OutOfRange("the power must lie between alpha and 1"));
     }
     let normal = normal_isf(goal.alpha / 2.0) + normal_isf(1.0 - wanted_power);
     let guess = 2.0 * (normal * goal.deviation / goal.effect).powi(2);
@@ -146,15 +146,19 @@ impl Plan {
 
     fn check(&self) -> Result<(), StatsError> {
         if self.treatments == 0 {
-            return Err(StatsError::OutOfRange("treatments"));
+            return Err(StatsError::OutOfRange("there must be at least one treatment"));
         }
         if !(self.control_share > 0.0 && self.control_share < 1.0) {
-            return Err(StatsError::OutOfRange("share of the control"));
+            return Err(StatsError::OutOfRange(
+                "the share of the control must lie between 0 and 1",
+            ));
         }
         let alike =
             |(size, icc): (f64, f64)| size >= 1.0 && size.is_finite() && (0.0..=1.0).contains(&icc);
         if !self.clusters.is_none_or(alike) {
-            return Err(StatsError::OutOfRange("clusters"));
+            return Err(StatsError::OutOfRange(
+                "a cluster has at least 1 user, and its icc lies from 0 to 1",
+            ));
         }
         Ok(())
     }
@@ -220,7 +224,7 @@ pub fn detectable_effect(
 ) -> Result<f64, StatsError> {
     Goal { effect: 1.0, deviation, alpha }.check()?;
     if !(users_per_arm > 0.0 && wanted_power > 0.0 && wanted_power < 1.0) {
-        return Err(StatsError::OutOfRange("users or power"));
+        return Err(StatsError::OutOfRange("users must be above 0, and the power between 0 and 1"));
     }
     let normal = normal_isf(alpha / 2.0) + normal_isf(1.0 - wanted_power);
     Ok(normal * deviation * (2.0 / users_per_arm).sqrt())
@@ -242,7 +246,7 @@ pub fn further_users_factor(
 ) -> Result<f64, StatsError> {
     Goal { effect: target.abs(), deviation: 1.0, alpha }.check()?;
     if !(wanted_power > 0.0 && wanted_power < 1.0) {
-        return Err(StatsError::OutOfRange("power"));
+        return Err(StatsError::OutOfRange("the power must lie between 0 and 1"));
     }
     let normal = normal_isf(alpha / 2.0) + normal_isf(1.0 - wanted_power);
     Ok((normal * estimate.error / target).powi(2) - 1.0)

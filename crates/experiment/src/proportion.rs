@@ -25,7 +25,7 @@ fn check(control: Tally, treatment: Tally) -> Result<(), StatsError> {
             return Err(StatsError::EmptyArm(side));
         }
         if tally.successes > tally.users {
-            return Err(StatsError::OutOfRange("successes"));
+            return Err(StatsError::OutOfRange("there are more successes than users"));
         }
     }
     Ok(())

@@ -41,10 +41,10 @@ pub struct Ranks {
 /// [`StatsError::OutOfRange`] unless `level` is in (0, 1) and there are values.
 pub fn ranks(values: u64, level: f64) -> Result<Ranks, StatsError> {
     if !(level > 0.0 && level < 1.0) {
-        return Err(StatsError::OutOfRange("quantile level"));
+        return Err(StatsError::OutOfRange("the level of a quantile must lie between 0 and 1"));
     }
     if values == 0 {
-        return Err(StatsError::OutOfRange("values"));
+        return Err(StatsError::OutOfRange("there are no values to have a quantile"));
     }
     let n = values as f64;
     let band = band_width(values, level);
@@ -68,7 +68,7 @@ fn check_band(values: u64, level: f64) -> Result<(), StatsError> {
     ranks(values, level)?;
     let band = band_width(values, level);
     if level - band <= 0.0 || level + band >= 1.0 {
-        return Err(StatsError::OutOfRange("the band around the quantile"));
+        return Err(StatsError::OutOfRange("there are too few values for this quantile"));
     }
     Ok(())
 }
@@ -134,7 +134,7 @@ fn independent_error(
     check_band(values, level)?;
     let apart = band.high - band.low;
     if !(apart > 0.0 && apart.is_finite()) {
-        return Err(StatsError::OutOfRange("the band around the quantile"));
+        return Err(StatsError::OutOfRange("the values around the quantile are all alike"));
     }
     Ok(match width {
         Width::OfRanks => {

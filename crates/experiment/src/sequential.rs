@@ -117,10 +117,10 @@ struct Tuned {
 
 fn tune(users: u64, planned: u64, alpha: f64, tuning_alpha: f64) -> Result<Tuned, StatsError> {
     if !(alpha > 0.0 && tuning_alpha < 1.0) {
-        return Err(StatsError::OutOfRange("alpha"));
+        return Err(StatsError::OutOfRange("alpha must lie between 0 and 1"));
     }
     if users == 0 || planned == 0 {
-        return Err(StatsError::OutOfRange("users"));
+        return Err(StatsError::OutOfRange("there are too few users for an interval at any time"));
     }
     let log = -2.0 * tuning_alpha.ln();
     let rho_squared = (log + log.ln_1p()) / planned as f64;
@@ -155,7 +155,7 @@ pub fn anytime_linear_model(
     let level = (shrink * alpha * alpha).powf(1.0 / (df + 1.0));
     let half = error * (df * (1.0 - level) / (level - shrink)).sqrt();
     if df < 1.0 || !half.is_finite() {
-        return Err(StatsError::OutOfRange("users"));
+        return Err(StatsError::OutOfRange("there are too few users for an interval at any time"));
     }
     let value = treatment.value - control.value;
     let t_squared = (value / error).powi(2);
@@ -201,10 +201,10 @@ pub fn group_sequential_bounds(
     let before_last = &fractions[..fractions.len().saturating_sub(1)];
     let apart = before_last.windows(2).all(|pair| pair[1] - pair[0] >= CLOSEST_LOOKS);
     if fractions.is_empty() || !rising || !inside || !apart {
-        return Err(StatsError::OutOfRange("information fraction"));
+        return Err(StatsError::OutOfRange("looks must follow each other, apart, up to all users"));
     }
     if !(alpha > 0.0 && alpha < 0.5) {
-        return Err(StatsError::OutOfRange("alpha"));
+        return Err(StatsError::OutOfRange("alpha must lie between 0 and 0.5"));
     }
     let side_share = if sides == Sides::Two { 0.5 } else { 1.0 };
     Ok(bounds_of(fractions, sides, |t| side_share * alpha * t * t))
@@ -227,7 +227,7 @@ pub fn group_sequential_power(fractions: &[f64], alpha: f64, mean: f64) -> Resul
 /// As [`group_sequential_bounds`], and [`StatsError::OutOfRange`] for a power outside (alpha, 1).
 pub fn group_sequential_mean(fractions: &[f64], alpha: f64, power: f64) -> Result<f64, StatsError> {
     if !(power > alpha && power < 1.0) {
-        return Err(StatsError::OutOfRange("power"));
+        return Err(StatsError::OutOfRange("the power must lie between alpha and 1"));
     }
     let (stay, last) = (never_stopped(fractions, alpha)?, fractions.last().copied().unwrap_or(1.0));
     let (mut low, mut high) =

@@ -164,7 +164,8 @@ fn by_another_name(mut subquery: Subquery) -> Result<Subquery> {
     let is_below = matches!(plan, LogicalPlan::Limit(_) | LogicalPlan::Sort(_));
     let Some(value) = plan.head_output_expr()? else { return Ok(subquery) };
     let is_confused = match &value {
-        Expr::Column(_) => false,
+        // Of no table: what an aggregate is called.
+        Expr::Column(column) => column.relation.is_none(),
         computed => is_below || computed.column_refs().iter().any(is_called_so),
     };
     if !is_confused {

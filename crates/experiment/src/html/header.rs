@@ -9,6 +9,8 @@ use crate::report::{Decision, Report};
 
 /// Colours and signs that report.css has for arms; more arms use them again.
 pub(super) const ARM_SIGNS: usize = 6;
+/// Bytes of the sentences that are in sight at once: a third of a phone's page.
+const OPEN_SENTENCES: usize = 500;
 
 /// The arm's sign in its colour, before a name. The style sheet draws it, so that no arm is known
 /// by its colour alone.
@@ -122,14 +124,16 @@ fn lead(out: &mut String, report: &Report, line: &Headline<'_>, class: &str) {
     );
 }
 
-/// The sentences, in sight where the primary metric is not why.
+/// The sentences, in sight where the primary metric is not why and they fit on a phone.
 fn reasons(out: &mut String, report: &Report, lines: &[Headline<'_>]) {
-    let mut wanted =
-        lines.iter().filter(|line| line.verdict.sentence != line.words(report) + ".").peekable();
-    if wanted.peek().is_none() {
+    let is_new = |line: &&Headline<'_>| line.verdict.sentence != line.words(report) + ".";
+    let wanted: Vec<&Headline<'_>> = lines.iter().filter(is_new).collect();
+    if wanted.is_empty() {
         return;
     }
-    let opened = if lines[0].says_why() { "" } else { " open" };
+    let length: usize = wanted.iter().map(|line| line.verdict.sentence.len()).sum();
+    let is_open = !lines[0].says_why() && length <= OPEN_SENTENCES;
+    let opened = if is_open { " open" } else { "" };
     let _ = write!(out, "<details{opened}><summary>In words</summary>");
     for line in wanted {
         let arm = line.verdict.arm;
