@@ -16,6 +16,7 @@ use crate::index::Index;
 use crate::key_file::{Held, Place};
 use crate::key_table::KeyTable;
 use crate::keys::{KeyHeap, Keys};
+use crate::position::Position;
 
 /// Keys that go through the steps together: more than a core can have misses under way.
 const GROUP: usize = 32;
@@ -25,17 +26,6 @@ const MANY: usize = 1024;
 const HASH_BYTES: usize = 1 << 20;
 /// In place of an id: the key has none.
 pub(crate) const UNKNOWN: u32 = u32::MAX;
-
-/// Where in the log a dictionary is: everything up to a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Position {
-    /// Number of the last run applied; 0 before the first.
-    pub(crate) run: u32,
-    /// Its nonce.
-    pub(crate) nonce: u128,
-    /// Nonce of run 1.
-    pub(crate) domain: u128,
-}
 
 /// Keys and ids, both ways.
 #[derive(Debug, Default)]

@@ -13,12 +13,13 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::dictionary::{Dictionary, Distinct, Position, UNKNOWN};
+use crate::dictionary::{Dictionary, Distinct, UNKNOWN};
 use crate::error::{DomainError, Result};
 use crate::key_file::Held;
 use crate::keys::{KeyHeap, Keys, check_len, sorted_rows};
 use crate::local::Local;
 use crate::log::{Found, Log, Put, check_name};
+use crate::position::Position;
 use crate::run::{self, Head, Header, Kind, MAX_IDS};
 
 /// Rows looked up under one read lock: 1 to 2 ms, which is how long a writer may wait.

@@ -4,8 +4,8 @@
 //! may go from frame to frame without their keys, and read one page alone and still know that it is
 //! right.
 
-use crate::dictionary::Position;
 use crate::keys::{Keys, MAX_KEY_BYTES};
+use crate::position::Position;
 use crate::run::MAX_IDS;
 
 const MAGIC: [u8; 8] = *b"UPLKDKEY";

@@ -10,10 +10,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::dictionary::Position;
 use crate::error::{DomainError, Result};
 use crate::index::{Index, SHARDS, Shard};
 use crate::key_file::read_exact_at;
+use crate::position::Position;
 use crate::private;
 
 const FILE_NAME: &str = "index";

@@ -48,6 +48,7 @@ mod local;
 mod log;
 mod maintain;
 mod mark;
+mod position;
 mod private;
 mod run;
 

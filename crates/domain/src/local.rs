@@ -18,12 +18,13 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::dictionary::{Dictionary, Position};
+use crate::dictionary::Dictionary;
 use crate::error::Result;
 use crate::frame::{Frame, HEADER_BYTES, Header, Page, PageEntry};
 use crate::index_file::{self, IndexFile};
 use crate::key_file::{Held, KeyFile, Place, read_exact_at};
 use crate::key_table::KeyTable;
+use crate::position::Position;
 use crate::private;
 
 const FILE_NAME: &str = "keys.log";

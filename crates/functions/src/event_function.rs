@@ -24,11 +24,8 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int32Array, Int64Array, LargeBinaryArray,
     ListArray, RecordBatch, UInt8Array, new_empty_array,
 };
-use arrow::buffer::{BooleanBuffer, Buffer, OffsetBuffer, ScalarBuffer};
-use arrow::compute::cast;
-use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Field, FieldRef, Int64Type, Schema, ToByteSlice, UInt8Type,
-};
+use arrow::buffer::{Buffer, OffsetBuffer};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, ToByteSlice, UInt8Type};
 use datafusion_common::{Result, ScalarValue, exec_err, internal_err, plan_err, resources_err};
 use datafusion_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion_expr::function::{
@@ -43,6 +40,7 @@ use datafusion_physical_expr::PhysicalExpr;
 use crate::arguments::{constants, no_distinct};
 use crate::event_log::{ByGroup, EventLog, Mask, RowRun, row_runs};
 use crate::event_path;
+use crate::events::{NOT_IN_ORDER, holds, is_text, raw_times};
 use crate::sequence::{Pattern, order};
 use crate::single::Single;
 use crate::time::{span, span_type, ticks, time_type};
@@ -199,10 +197,6 @@ impl EventGroups {
 /// An item of the list that `conversion_times` gives.
 fn second() -> FieldRef {
     Arc::new(Field::new_list_field(DataType::Float64, false))
-}
-
-pub(crate) fn is_text(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
 impl AggregateUDFImpl for EventFunction {
@@ -426,20 +420,6 @@ impl PhysicalExpr for EventBits {
     }
 }
 
-/// Where a condition is true: not NULL and not false.
-pub(crate) fn holds(condition: &BooleanArray) -> BooleanBuffer {
-    match condition.nulls() {
-        Some(valid) => condition.values() & valid.inner(),
-        None => condition.values().clone(),
-    }
-}
-
-/// The raw numbers of a time column.
-pub(crate) fn raw_times(times: &ArrayRef) -> Result<ScalarBuffer<i64>> {
-    let times = cast(times, &Int64Type::DATA_TYPE)?;
-    Ok(times.as_primitive::<Int64Type>().values().clone())
-}
-
 fn of<M: Mask>(accumulator: &mut dyn GroupsAccumulator) -> Option<&mut Groups<M>> {
     (accumulator as &mut dyn Any).downcast_mut()
 }
@@ -455,9 +435,6 @@ pub fn time_of<'a>(
     };
     arguments.first().filter(|_| is_bound)
 }
-
-/// The message of the error that rows make which break the promise of [`expect_order`].
-pub const NOT_IN_ORDER: &str = "the rows of a group are not in the order of time";
 
 /// Promises that the rows of each group will come in the order of time, and that partial states are not
 /// asked for. Does nothing to other functions than those of this module and `event_path`, and where rows are
@@ -747,7 +724,9 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
 #[cfg(test)]
 mod tests {
     use arrow::array::TimestampMicrosecondArray;
+    use arrow::compute::cast;
     use arrow::datatypes::Float64Type;
+    use arrow::datatypes::Int64Type;
 
     use super::*;
     use crate::random::Random;

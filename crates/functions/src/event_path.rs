@@ -31,8 +31,8 @@ use datafusion_expr::{
 };
 
 use crate::arguments::{constants, no_distinct};
-use crate::event_function::{NOT_IN_ORDER, holds, is_text, raw_times};
 use crate::event_log::{EventLog, RowRun, row_runs};
+use crate::events::{NOT_IN_ORDER, holds, is_text, raw_times};
 use crate::path::{Event, NAMES_MAX, Path, Rules, STEPS_MAX};
 use crate::single::Single;
 use crate::time::{span, span_type, time_type};

@@ -26,6 +26,7 @@ mod bitmap;
 mod event_function;
 mod event_log;
 mod event_path;
+mod events;
 mod fold;
 mod p_adjust;
 mod path;
@@ -43,8 +44,9 @@ mod window_funnel;
 use datafusion_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
 pub use arguments::no_distinct;
-pub use event_function::{EventBits, NOT_IN_ORDER, absorb, expect_order, time_of, update_runs};
+pub use event_function::{EventBits, absorb, expect_order, time_of, update_runs};
 pub use event_log::RowRun;
+pub use events::NOT_IN_ORDER;
 pub use single::Single;
 
 /// All aggregate functions.

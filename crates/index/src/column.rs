@@ -9,7 +9,7 @@
 //!   is opened, others when a question first needs them. Opening takes microseconds.
 //! - An answer without `recheck` holds exactly the rows asked for; with it, it may hold more.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,37 +17,11 @@ use uplake_postings::{Dictionary, Outline, Parts, Scratch, Selection};
 
 use crate::error::IndexError;
 use crate::format::{BLOCK_BYTES, ColumnInfo, Kind, Section, UNICODE};
+use crate::query::Query;
 use crate::terms::{Asked, FetchedHeap, Keys, Lookups, Terms, rows_of_all, rows_of_blocks};
 use crate::zones::ZONE_BYTES;
 
 type Result<T> = std::result::Result<T, IndexError>;
-
-/// A question to a column's index.
-#[derive(Debug, Clone)]
-pub enum Query<'q> {
-    /// Rows that hold one of these integers; an index of integers answers it. Whoever wrote signed
-    /// ones with [`crate::key_of_i64`] asks with it, too.
-    IntegerIn(&'q [u64]),
-    /// Rows that hold an integer in the range; an index of integers, if it is ordered.
-    IntegerBetween(RangeInclusive<u64>),
-    /// Rows that hold one of these strings; an index of strings.
-    StringIn(&'q [&'q [u8]]),
-    /// Rows that hold a string with this prefix; an index of strings, if it is ordered.
-    StringPrefix(&'q [u8]),
-    /// Rows that hold all words of this text; an index of words.
-    Match(&'q str),
-    /// Rows that may match this LIKE or ILIKE pattern; an index of grams, or one of words, which
-    /// knows bigrams of Han and kana and whole words inside the pattern. To `%XY%` and `%X%` of
-    /// such characters an index of words has the exact answer.
-    Like {
-        /// The pattern, with `%` and `_`.
-        pattern: &'q str,
-        /// What makes the character after it literal.
-        escape: Option<char>,
-    },
-    /// Rows that may hold a key in the range; zone maps.
-    KeyBetween(RangeInclusive<u64>),
-}
 
 /// What an answer needs.
 #[derive(Debug, Clone)]

@@ -28,19 +28,21 @@ mod format;
 mod grams;
 mod like;
 mod matcher;
+mod query;
 mod sparse;
 mod terms;
 mod words;
 mod writer;
 mod zones;
 
-pub use column::{Answer, Column, Plan, Query};
+pub use column::{Answer, Column, Plan};
 pub use error::IndexError;
 pub use format::{
     BLOCK_BYTES, ColumnInfo, DataFile, FORMAT, Footer, Kind, SMALL_HEAP_BYTES, TAIL_BYTES, Tail,
     tail_range,
 };
 pub use matcher::WordMatcher;
+pub use query::Query;
 pub use sparse::{Probe, Sparse, Step};
 pub use uplake_postings::{
     BytesBuilder, IntegersBuilder, Options, PostingsError, RowSet, Run, Scratch, Selection,

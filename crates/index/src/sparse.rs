@@ -12,9 +12,10 @@ use std::ops::Range;
 
 use uplake_postings::{Outline, Parts, Posting, Scratch};
 
-use crate::column::{Answer, Query, outline_of};
+use crate::column::{Answer, outline_of};
 use crate::error::IndexError;
 use crate::format::{BLOCK_BYTES, ColumnInfo, Kind, Section};
+use crate::query::Query;
 use crate::terms::{Asked, FetchedHeap, Lookups, parts, rows_of_all};
 
 type Result<T> = std::result::Result<T, IndexError>;

@@ -9,9 +9,9 @@ use uplake_postings::{
     Dictionary, Heap, Lookup, Outline, Parts, Posting, Run, Scratch, Selection, TermId,
 };
 
-use crate::column::Query;
 use crate::error::IndexError;
 use crate::format::{ColumnInfo, Kind, Section};
+use crate::query::Query;
 use crate::words::{self, Word};
 use crate::{grams, zones};
 

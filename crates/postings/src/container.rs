@@ -11,13 +11,11 @@
 //! Lemire, Ssi-Yan-Kai & Kaser, "Consistently faster and smaller compressed bitmaps with Roaring",
 //! Software: Practice and Experience 46 (2016).
 
-use crate::mask;
+use crate::mask::{self, WORDS};
 use crate::run::{self, Run};
 
 /// Rows of a chunk.
 pub(crate) const CHUNK_ROWS: u32 = 1 << 16;
-/// Words of a bitmap container.
-pub(crate) const WORDS: usize = 1024;
 /// Bytes of a bitmap container.
 pub(crate) const BITMAP_BYTES: usize = WORDS * 8;
 /// Rows above which an array is larger than a bitmap (2 bytes each against 8192).

@@ -5,8 +5,10 @@
 
 use std::ops::Range;
 
-use crate::container::WORDS;
 use crate::run::Run;
+
+/// Words of a bitmap of one chunk of rows.
+pub(crate) const WORDS: usize = 1024;
 
 /// A set of rows as one bit each, lowest bit first: what Arrow calls a boolean buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]

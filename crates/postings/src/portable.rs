@@ -18,8 +18,9 @@
 //! # Source
 //! <https://github.com/RoaringBitmap/RoaringFormatSpec>
 
-use crate::container::{BITMAP_BYTES, CHUNK_ROWS, Container, Form, MAX_ARRAY, WORDS, best};
+use crate::container::{BITMAP_BYTES, CHUNK_ROWS, Container, Form, MAX_ARRAY, best};
 use crate::error::PostingsError;
+use crate::mask::WORDS;
 use crate::mask::{self, Mask};
 use crate::row_set::{Chunk, RowSet};
 use crate::run::{self, Run};

@@ -14,9 +14,10 @@
 use std::borrow::Cow;
 use std::iter::FusedIterator;
 
-use crate::container::{CHUNK_ROWS, Container, WORDS, low};
+use crate::container::{CHUNK_ROWS, Container, low};
 use crate::mask::Mask;
-use crate::run::{self, Run};
+use crate::mask::WORDS;
+use crate::run::{self, Run, pack, unpack};
 use crate::sort::sort_packed;
 
 /// Rows of a file: its row numbers are below this. `u32::MAX` itself is none, so that the end of
@@ -398,17 +399,6 @@ fn join(chunks: &[&Chunk]) -> Option<Chunk> {
         }
     };
     container.map(|container| Chunk { key, container })
-}
-
-/// A run as one number that sorts by start, then end.
-#[inline]
-pub(crate) fn pack(run: Run) -> u64 {
-    u64::from(run.start) << 32 | u64::from(run.end)
-}
-
-#[inline]
-pub(crate) fn unpack(packed: u64) -> Run {
-    Run::new((packed >> 32) as u32, packed as u32)
 }
 
 impl FromIterator<u32> for RowSet {

@@ -142,6 +142,17 @@ pub(crate) fn and_not(a: &[Run], b: &[Run]) -> Vec<Run> {
     out
 }
 
+/// A run as one number that sorts by start, then end.
+#[inline]
+pub(crate) fn pack(run: Run) -> u64 {
+    u64::from(run.start) << 32 | u64::from(run.end)
+}
+
+#[inline]
+pub(crate) fn unpack(packed: u64) -> Run {
+    Run::new((packed >> 32) as u32, packed as u32)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

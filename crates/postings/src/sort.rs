@@ -1,8 +1,8 @@
 //! Sorting of packed runs, the inner loop of a union.
 
 use crate::prefetch;
-use crate::row_set::unpack;
 use crate::run::Run;
+use crate::run::unpack;
 
 /// Values up to which a comparison sort is as fast as a radix sort's first pass over its counters.
 const SMALL: usize = 192;

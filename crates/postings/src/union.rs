@@ -20,8 +20,8 @@ use crate::list::{Bounds, Heap, List, ListKind, Posting};
 use crate::mask::{self, Mask};
 use crate::portable::View;
 use crate::prefetch;
-use crate::row_set::{pack, unpack};
 use crate::run::Run;
+use crate::run::{pack, unpack};
 use crate::selection::Selection;
 use crate::sort::{join_numbers, join_packed, sort_apart, sort_numbers, sort_packed};
 

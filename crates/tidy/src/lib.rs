@@ -12,7 +12,11 @@
 //! A Markdown or TOML library: both parsers know only the few shapes our own files have.
 #![forbid(unsafe_code)]
 
+mod modules;
+
 use std::collections::BTreeMap;
+
+pub use modules::Modules;
 
 /// Lines a source file may have; STYLE asks to split at 800.
 pub const MAX_LINES: usize = 1200;
@@ -101,6 +105,15 @@ impl Table {
         let owns = |row: &&Row| row.heavy.iter().any(|name| same_crate(name, package));
         self.rows.iter().filter(owns).map(|row| row.folder.as_str()).collect()
     }
+}
+
+/// The folders of a crate from the ground up: the first column of the first table whose header starts with
+/// `` | folder of `NAME` | ``; none without such a table.
+pub fn floors(markdown: &str, name: &str) -> Vec<String> {
+    let header = format!("| folder of `{name}` |");
+    let lines = markdown.lines().skip_while(|line| !line.starts_with(&header)).skip(2);
+    let rows = lines.take_while(|line| line.starts_with('|'));
+    rows.filter_map(|line| code(&cells(line)[0]).map(str::to_owned)).collect()
 }
 
 /// The cells of a table row, trimmed.

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use uplake_tidy::{Manifest, Table, check_crates, check_file};
+use uplake_tidy::{Manifest, Modules, Table, check_crates, check_file, floors};
 
 /// Binary files are told by not being UTF-8; larger ones than this are data.
 const MAX_TEXT_BYTES: u64 = 4 << 20;
@@ -48,6 +48,58 @@ fn files_follow_the_house_rules() {
         let is_small = fs::metadata(&full).is_ok_and(|file| file.len() <= MAX_TEXT_BYTES);
         if is_small && let Ok(text) = fs::read_to_string(&full) {
             complaints.extend(check_file(&path, &text));
+        }
+    }
+    report(&complaints);
+}
+
+/// Modules of the largest circle that a crate still has; all others have none. Only ever less.
+const CIRCLES: [(&str, usize); 6] = [
+    ("btree", 2),
+    ("domain", 2),
+    ("experiment", 15),
+    ("objectio", 5),
+    ("table", 30),
+    ("testkit", 3),
+];
+
+#[test]
+fn modules_use_those_below_them() {
+    let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap_or_default();
+    let mut crates: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    for path in files() {
+        let Some((name, file)) =
+            path.strip_prefix("crates/").and_then(|path| path.split_once("/src/"))
+        else {
+            continue;
+        };
+        if let Ok(text) = fs::read_to_string(root().join(&path)) {
+            crates.entry(name.to_owned()).or_default().insert(file.to_owned(), text);
+        }
+    }
+    let mut complaints = Vec::new();
+    for (name, files) in &crates {
+        let modules =
+            Modules::parse(files.iter().map(|(path, text)| (path.as_str(), text.as_str())));
+        let most = CIRCLES.iter().find(|(of, _)| of == name).map_or(0, |(_, most)| *most);
+        let circles = modules.circles();
+        let largest = circles.iter().map(Vec::len).max().unwrap_or(0);
+        for circle in circles.iter().filter(|circle| circle.len() > most) {
+            complaints.push(format!(
+                "crates/{name}: a circle of {} modules: {}; move what they share below them",
+                circle.len(),
+                circle.join(", ")
+            ));
+        }
+        if largest < most {
+            complaints.push(format!(
+                "crates/{name}: its largest circle has {largest} modules; CIRCLES says {most}"
+            ));
+        }
+        let floors = floors(&architecture, name);
+        if !floors.is_empty() {
+            complaints
+                .extend(modules.upward(&floors).into_iter().map(|c| format!("crates/{name}: {c}")));
         }
     }
     report(&complaints);

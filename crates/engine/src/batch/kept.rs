@@ -7,7 +7,6 @@
 //! - What is kept is counted in the session's pool, and never more than a share of it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
@@ -16,82 +15,24 @@ use datafusion::arrow::compute::{BatchCoalescer, prep_null_mask_filter};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session as PlanningSession, TableProvider};
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
-use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::TableType;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use datafusion::physical_expr::projection::ProjectionExprs;
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::memory::MemoryStream;
-use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, Partitioning};
-use datafusion_datasource::source::{DataSource, DataSourceExec};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_datasource::source::DataSourceExec;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use tokio::sync::OnceCell;
 
 use super::parts::PartId;
-use crate::session::Session;
+use crate::cache::computed_rows::{KeptSource, Room, Rows, Space};
+use crate::engine::session::Session;
 
 /// Rows of a kept batch.
 const BATCH_ROWS: usize = 8192;
-
-/// Memory for what is kept.
-#[derive(Debug)]
-pub(super) struct Room {
-    pub limit_bytes: usize,
-    taken: AtomicUsize,
-    pool: Arc<dyn MemoryPool>,
-}
-
-impl Room {
-    pub fn new(limit_bytes: usize, pool: &Arc<dyn MemoryPool>) -> Arc<Self> {
-        Arc::new(Self { limit_bytes, taken: AtomicUsize::new(0), pool: Arc::clone(pool) })
-    }
-}
-
-/// A share of a room, given back when it is dropped.
-#[derive(Debug)]
-pub(super) struct Space {
-    room: Arc<Room>,
-    reservation: MemoryReservation,
-    bytes: usize,
-}
-
-impl Space {
-    pub fn new(room: &Arc<Room>) -> Self {
-        let reservation = MemoryConsumer::new("Batch").register(&room.pool);
-        Self { room: Arc::clone(room), reservation, bytes: 0 }
-    }
-
-    /// More of it, if there is.
-    pub fn grow(&mut self, bytes: usize) -> bool {
-        let before = self.room.taken.fetch_add(bytes, Ordering::AcqRel);
-        if before + bytes > self.room.limit_bytes || self.reservation.try_grow(bytes).is_err() {
-            self.room.taken.fetch_sub(bytes, Ordering::AcqRel);
-            return false;
-        }
-        self.bytes += bytes;
-        true
-    }
-}
-
-impl Drop for Space {
-    fn drop(&mut self) {
-        self.room.taken.fetch_sub(self.bytes, Ordering::AcqRel);
-    }
-}
-
-/// Computed rows.
-#[derive(Debug)]
-pub(super) struct Rows {
-    partitions: Vec<Vec<RecordBatch>>,
-    rows: usize,
-    space: Space,
-}
 
 /// How rows are computed.
 pub(super) enum Recipe {
@@ -434,92 +375,5 @@ impl TableProvider for KeptRows {
             whole: state.config().target_partitions() == 1,
         };
         Ok(DataSourceExec::from_data_source(source))
-    }
-}
-
-/// A scan of kept rows.
-#[derive(Clone, Debug)]
-struct KeptSource {
-    rows: Arc<Rows>,
-    schema: SchemaRef,
-    /// See [`Kept`].
-    key: Option<usize>,
-    columns: Vec<usize>,
-    whole: bool,
-}
-
-/// Has a scan of what is kept at most one row for each value of a column?
-pub(crate) fn has_one_row_each(scan: &DataSourceExec, column: usize) -> bool {
-    let source = scan.data_source().downcast_ref::<KeptSource>();
-    source.is_some_and(|source| source.key == Some(column))
-}
-
-impl DataSource for KeptSource {
-    fn open(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let batches = match self.whole {
-            true => self.rows.partitions.iter().flatten().cloned().collect(),
-            false => self.rows.partitions.get(partition).cloned().unwrap_or_default(),
-        };
-        let (schema, columns) = (Arc::clone(&self.schema), Some(self.columns.clone()));
-        Ok(Box::pin(MemoryStream::try_new(batches, schema, columns)?))
-    }
-
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "kept rows={}", self.rows.rows)
-    }
-
-    fn output_partitioning(&self) -> Partitioning {
-        let partitions = if self.whole { 1 } else { self.rows.partitions.len().max(1) };
-        Partitioning::UnknownPartitioning(partitions)
-    }
-
-    fn eq_properties(&self) -> EquivalenceProperties {
-        EquivalenceProperties::new(Arc::clone(&self.schema))
-    }
-
-    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
-        let rows = match partition {
-            Some(partition) if !self.whole => {
-                let batches = self.rows.partitions.get(partition);
-                batches.into_iter().flatten().map(RecordBatch::num_rows).sum()
-            }
-            _ => self.rows.rows,
-        };
-        let mut statistics = Statistics::new_unknown(&self.schema);
-        statistics.num_rows = Precision::Exact(rows);
-        let share = self.columns.len() as f64 / self.rows_columns() as f64;
-        let bytes = self.rows.space.bytes as f64 * share * rows as f64;
-        let bytes = bytes / self.rows.rows.max(1) as f64;
-        statistics.total_byte_size = Precision::Inexact(bytes as usize);
-        Ok(Arc::new(statistics))
-    }
-
-    fn with_fetch(&self, _: Option<usize>) -> Option<Arc<dyn DataSource>> {
-        None
-    }
-
-    fn fetch(&self) -> Option<usize> {
-        None
-    }
-
-    fn try_swapping_with_projection(
-        &self,
-        _: &ProjectionExprs,
-    ) -> Result<Option<Arc<dyn DataSource>>> {
-        Ok(None)
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-}
-
-impl KeptSource {
-    fn rows_columns(&self) -> usize {
-        let first = self.rows.partitions.iter().flatten().next();
-        first.map_or(1, |batch| batch.num_columns().max(1))
     }
 }

@@ -35,12 +35,13 @@ use datafusion::sql::sqlparser::ast;
 use futures::{StreamExt, TryStreamExt};
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-use crate::admission::Class;
-use crate::error::{EngineError, Result};
-use crate::session::{Answer, Session, with_schema};
-use crate::statement::{IdSetStatement, Statement};
-pub(crate) use kept::has_one_row_each;
-use kept::{Kept, Room, Space};
+use crate::base::answer::{Answer, with_schema};
+use crate::base::error::{EngineError, Result};
+use crate::cache::computed_rows::{Room, Space};
+use crate::engine::admission::Class;
+use crate::engine::session::Session;
+use crate::sql::statement::{IdSetStatement, Statement};
+use kept::Kept;
 
 /// Of the memory budget, what kept rows may take.
 const KEPT_SHARE: usize = 4;
@@ -560,8 +561,8 @@ mod tests {
     use datafusion::physical_plan::displayable;
 
     use super::*;
-    use crate::session::for_tests;
-    use crate::statement::parse;
+    use crate::engine::session::for_tests;
+    use crate::sql::statement::parse;
 
     /// What is kept has ids, and one row for each where it is grouped by them: joins with it are
     /// look-ups where rows are grouped, as they are without a batch.

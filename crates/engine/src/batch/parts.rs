@@ -23,7 +23,7 @@ use datafusion::logical_expr::{
 };
 use uplake_table::ID_PREFIX;
 
-use crate::provider::LakeTable;
+use crate::scan::lake_table::LakeTable;
 
 /// The number of a part.
 pub(super) type PartId = usize;

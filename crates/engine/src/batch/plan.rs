@@ -2,7 +2,7 @@
 //!
 //! A part that has two users, be they statements or other parts, is computed once and kept
 //! ([`Kept`]); all its users read that. Scans are not kept: what two of them have decoded stays in
-//! memory anyway (`hot`). But conditions on one scan are applied by one reading of it
+//! memory anyway (`cache::columns`). But conditions on one scan are applied by one reading of it
 //! ([`Together`](super::kept::Together)), unless they find their rows without reading all of them.
 //!
 //! # Invariants
@@ -23,7 +23,7 @@ use uplake_table::{ID_PREFIX, id_column};
 
 use super::kept::{Kept, KeptRows, Recipe, Together};
 use super::parts::{Kind, LEFT, Made, Names, PartId, Parts, RIGHT, Seen, is_id, names_in};
-use crate::provider::LakeTable;
+use crate::scan::lake_table::LakeTable;
 
 /// Conditions that one reading of a scan applies: each costs a look at every row.
 const CONDITIONS_TOGETHER: usize = 32;

@@ -10,7 +10,7 @@
 //! - Only what is computed can fail, as with division: branches of CASE that are not taken do not.
 //!
 //! # Not here
-//! Sums: `sum`, and `dense::sums`. Division and `%`, which DataFusion checks.
+//! Sums: `sum`, and `operators::array_aggregate::sums`. Division and `%`, which DataFusion checks.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

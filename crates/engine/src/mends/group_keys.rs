@@ -26,9 +26,8 @@ use datafusion::sql::sqlparser::ast::{
     VisitMut, Visitor, VisitorMut,
 };
 
-use super::using_joins::{last_part, normal};
-use crate::plans::Tables;
-use crate::provider::LakeTable;
+use crate::scan::lake_table::{LakeTable, Tables};
+use crate::sql::using_joins::{last_part, normal};
 
 /// Was a statement refused because a column is neither grouped by nor in an aggregate?
 pub(crate) fn lacks_group(error: &DataFusionError) -> bool {

@@ -14,7 +14,7 @@
 //! says it. U reads S a second time, up to its first such row, and is left out for columns without NULLs.
 //!
 //! # Not here
-//! `> ANY`, `< ALL` and the like, which [`rewrite`](crate::rewrite) refuses.
+//! `> ANY`, `< ALL` and the like, which [`rewrite`](crate::sql::rewrite) refuses.
 
 use std::sync::Arc;
 

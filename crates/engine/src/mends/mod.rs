@@ -24,7 +24,6 @@
 //! | `in_lists` | conditions on one column are merged as if it had no NULL |
 //! | `count_distinct` | `count(DISTINCT text)` of 155,000 groups takes 20 KB a group, and most of a minute |
 //! | `percentile` | `percentile_cont` interpolates with six digits, and forgets NaN |
-//! | `using_joins` | `k` and `*` of `a FULL JOIN b USING (k)` have a's k, and WHERE k is ambiguous |
 //! | `grouping_sets` | `ROLLUP (k + 1)` of a constant k is refused |
 //! | `group_keys` | a primary key says nothing to GROUP BY |
 //! | `null_lists` | lists that CASE or `nullif` makes NULL still hold values, which `array_append` reads |
@@ -106,7 +105,6 @@ mod text_records;
 mod timestamps;
 mod top_groups;
 mod truth;
-mod using_joins;
 mod window_keys;
 
 use std::sync::Arc;
@@ -120,7 +118,6 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
-pub(crate) use float_bounds::with_true_bounds;
 pub(crate) use group_keys::{lacks_group, name_decided_columns};
 pub(crate) use grouping_sets::GROUP_KEY;
 pub(crate) use nan_sign::is_one_number;
@@ -129,14 +126,13 @@ pub(crate) use repeated_names::{
 };
 pub(crate) use sum::does_not_fit;
 pub(crate) use timestamps::Microseconds;
-pub(crate) use using_joins::{MergedKeys, Place, Qualified, name_merged_columns, without_marks};
 
 type LogicalRule = Arc<dyn OptimizerRule + Send + Sync>;
 type PhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// What plans parts of FROM before DataFusion does.
 pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
-    vec![Arc::new(using_joins::MergedColumns)]
+    vec![Arc::new(crate::sql::using_joins::MergedColumns)]
 }
 
 /// What plans operators: ours before DataFusion's.
@@ -146,7 +142,7 @@ pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
     planners
 }
 
-/// DataFusion's analysis, and ours before and after it.
+/// DataFusion's analysis and ours; its order is the [pipeline](crate::optimizer::pipeline)'s, as that of the others.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
         vec![Arc::new(dates_as_times::DatesAsTimes)];
@@ -179,27 +175,25 @@ fn rules_after_types() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     ]
 }
 
-/// DataFusion's rules of logical plans, and ours among them.
+/// DataFusion's rules of logical plans, and ours.
 pub(crate) fn logical_rules() -> Vec<LogicalRule> {
     let mut rules = Optimizer::new().rules;
-    let mut before = |name: &str, rule: LogicalRule| {
-        let place = rules.iter().position(|rule| rule.name() == name);
-        rules.insert(place.unwrap_or_default(), rule);
-    };
-    before("decorrelate_predicate_subquery", Arc::new(in_subquery::Marks));
-    before("extract_equijoin_predicate", Arc::new(null_equality::KeysOfOneKind));
-    before("eliminate_cross_join", Arc::new(null_equality::JoinsApart));
-    before("push_down_filter", Arc::new(comparisons::ConstantsLast));
-    before("push_down_filter", Arc::new(fences::Fences));
     for rule in rules.iter_mut().filter(|rule| rule.name() == "extract_leaf_expressions") {
         *rule = Arc::new(struct_keys::FieldsOfKeys(Arc::clone(rule)));
     }
-    rules.push(Arc::new(aggregate_order::AggregateOrder));
-    rules.push(Arc::new(large_results::LongConstants));
+    rules.extend([
+        Arc::new(in_subquery::Marks) as LogicalRule,
+        Arc::new(null_equality::KeysOfOneKind),
+        Arc::new(null_equality::JoinsApart),
+        Arc::new(comparisons::ConstantsLast),
+        Arc::new(fences::Fences),
+        Arc::new(aggregate_order::AggregateOrder),
+        Arc::new(large_results::LongConstants),
+    ]);
     rules
 }
 
-/// DataFusion's rules of physical plans, and ours among them or in place of them.
+/// DataFusion's rules of physical plans, or ours in place of them, and ours.
 pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
     let mut rules = Vec::new();
     for rule in PhysicalOptimizer::new().rules {
@@ -214,18 +208,14 @@ pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
             "ProjectionPushdown" => {
                 rules.push(Arc::new(filter_projections::ProjectionPushdown(rule)));
             }
-            "EnsureRequirements" => {
-                rules.push(Arc::new(equivalences::NoFalseConstants));
-                rules.push(Arc::new(sorts_with_limit::LimitsBesideSorts));
-                rules.push(rule);
-            }
-            "SanityCheckPlan" => {
-                rules.push(Arc::new(missing_sorts::MissingSorts));
-                rules.push(rule);
-            }
             _ => rules.push(rule),
         }
     }
+    rules.extend([
+        Arc::new(equivalences::NoFalseConstants) as PhysicalRule,
+        Arc::new(sorts_with_limit::LimitsBesideSorts),
+        Arc::new(missing_sorts::MissingSorts),
+    ]);
     rules
 }
 

@@ -31,7 +31,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::grouping_sets::keys_below;
-use crate::provider::LakeTable;
+use crate::scan::lake_table::LakeTable;
 
 static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::from(OneNumber { signature: Signature::any(1, Volatility::Immutable) })

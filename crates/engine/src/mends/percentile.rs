@@ -29,7 +29,7 @@ use datafusion::logical_expr::{
 
 use super::as_before::aggregate_as_before;
 use super::min_max;
-use crate::exact_sum::passes;
+use crate::functions::exact_sum::passes;
 
 /// DataFusion's `percentile_cont`, with every digit.
 pub(super) fn with_every_digit(function: Arc<AggregateUDF>) -> AggregateUDF {

@@ -37,7 +37,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::grouping_sets::keys_below;
-use super::using_joins::{last_part, normal};
+use crate::sql::using_joins::{last_part, normal};
 
 /// Stands between a name and the number of the column that has it again.
 const MARK: char = '\u{1f}';

@@ -8,7 +8,7 @@
 //! - The partial state is a decimal of 38 digits, so partial sums are exact, too.
 //!
 //! # Not here
-//! Sums of groups in arrays (`dense::sums`), and `sum(DISTINCT x)` over a frame that slides, which is
+//! Sums of groups in arrays (`operators::array_aggregate::sums`), and `sum(DISTINCT x)` over a frame that slides, which is
 //! DataFusion's and wraps.
 
 use std::fmt::Debug;
@@ -35,7 +35,7 @@ use datafusion::physical_expr::NullState;
 use super::as_before::aggregate_as_before;
 use super::decimals::{Wide, carried, carrier};
 use super::sliding_floats;
-use crate::dense::true_only;
+use crate::base::boolean::true_only;
 
 /// What a sum of whole numbers is carried in.
 const TOTAL: DataType = DataType::Decimal128(38, 0);

@@ -42,7 +42,7 @@ use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use crate::settings::Settings;
+use crate::base::settings::Settings;
 
 /// Of one record, as a load has it.
 const RECORD_BYTES: usize = 64 << 20;

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use super::Limits;
+use super::limits::Limits;
 use super::sizes::of_scalar;
 
 /// 8192 rows of it are the 16 MiB that a call may make at least.

@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-use super::expect_to_fit;
+use super::limits::expect_to_fit;
 
 static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::from(Joined { signature: Signature::variadic_any(Volatility::Immutable) })

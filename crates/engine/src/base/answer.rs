@@ -1,0 +1,51 @@
+//! What statements give back.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+
+use crate::base::error::{EngineError, Result};
+
+/// What a statement gives back.
+pub enum Answer {
+    /// Rows, as they are computed. Dropping the stream stops the query.
+    Rows { schema: SchemaRef, stream: SendableRecordBatchStream },
+    /// Something was done; `rows` were written or removed.
+    Done { message: String, rows: Option<u64> },
+}
+
+/// Something was done to so many rows.
+pub(crate) fn done(message: String, rows: Option<u64>) -> Answer {
+    Answer::Done { message, rows }
+}
+
+/// Rows of these columns.
+pub(crate) fn rows_answer(columns: Vec<(&str, ArrayRef)>) -> Result<Answer> {
+    let batch = RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, array)| (name, array, true)),
+    )
+    .map_err(|e| EngineError::Execution(e.to_string()))?;
+    let schema = batch.schema();
+    let stream = MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?;
+    Ok(Answer::Rows { schema, stream: Box::pin(stream) })
+}
+
+/// The same rows under other column names.
+pub(crate) fn with_schema(
+    stream: SendableRecordBatchStream,
+    schema: SchemaRef,
+) -> SendableRecordBatchStream {
+    if stream.schema() == schema {
+        return stream;
+    }
+    let renamed = Arc::clone(&schema);
+    let rows = stream.map(move |batch| {
+        Ok(RecordBatch::try_new(Arc::clone(&renamed), batch?.columns().to_vec())?)
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+}

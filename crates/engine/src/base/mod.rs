@@ -1,0 +1,10 @@
+//! What every room needs: errors, settings, warnings, what the process holds.
+
+pub(crate) mod alarm;
+pub(crate) mod answer;
+pub(crate) mod boolean;
+pub(crate) mod budget;
+pub(crate) mod error;
+pub(crate) mod held;
+pub(crate) mod settings;
+pub(crate) mod warnings;

@@ -1,0 +1,374 @@
+//! The memory that all queries of a session share.
+//!
+//! A consumer that can spill may take what is free until four fifths are taken, and always its even
+//! share of them, or its first batch, because one that holds nothing has nothing to spill; the last fifth is for those that cannot spill, such as the merge of spilled runs.
+//! Groups in arrays may take what is free until half is taken: they cannot spill, but their statement can
+//! begin again with groups that do, and what has handed out rows beside them cannot. Few groups may overdraw
+//! as below: those of a UNION's last part begin when rows of its first are handed out.
+//! A sort's merge counts half, and never more than the last fifth, and may go a quarter over the limit:
+//! DataFusion counts every batch once when it is sorted or read back and again while it is merged, and a
+//! batch that shares its strings' buffers with others counts all of them. And small requests of those that
+//! cannot spill may overdraw by a tenth, so that a join or aggregate does not fail for the few rows that it
+//! holds while sorts around it use what they may.
+//! What deals rows out to partitions is never refused, only counted: when DataFusion 55.2 spills there, its
+//! reader may wait for a file that its writer will not finish (apache/datafusion#24883), and the query hangs.
+//! Its queues hold a few batches per partition as long as all partitions are read.
+//!
+//! DataFusion's pools do one or the other: the even shares of `FairSpillPool` are too small when 24
+//! queries have 150 spilling operators while memory is free (measured: an aggregation of 118 MB failed
+//! under 14 GB), and without shares the first takes all and the merge at the end of a sort fails.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
+};
+
+use crate::base::held;
+use crate::cache::columns::ColumnCache;
+
+/// What DataFusion calls the merges of a sort, before their partition: `ExternalSorterMerge[1]`.
+const MERGES: [&str; 2] = ["ExternalSorterMerge", "SortPreservingMergeExec"];
+/// And what deals rows out to partitions: `RepartitionExec[1]`.
+const REPARTITION: &str = "RepartitionExec";
+/// The name of groups in arrays.
+pub(crate) const ARRAYS: &str = "DenseAggregate";
+
+/// A pool of so many bytes.
+#[derive(Debug)]
+pub(crate) struct SharedPool {
+    limit: usize,
+    state: Mutex<State>,
+    /// Takes what is free, and gives it back.
+    columns: Arc<ColumnCache>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    spilling_consumers: usize,
+    /// By all but merges.
+    taken: usize,
+    merging: usize,
+}
+
+/// What a consumer can do when it is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Write to disk and ask again.
+    Spilling,
+    /// Fail, although most of what it asks for is counted already.
+    Merge,
+    /// Spill, and perhaps wait for itself forever.
+    Repartition,
+    /// Fail, and the statement begins again with groups that spill.
+    Arrays,
+    /// Fail.
+    Fixed,
+}
+
+impl Kind {
+    fn of(consumer: &MemoryConsumer) -> Self {
+        if consumer.name().starts_with(REPARTITION) {
+            Self::Repartition
+        } else if consumer.can_spill() {
+            Self::Spilling
+        } else if MERGES.iter().any(|merge| consumer.name().starts_with(merge)) {
+            Self::Merge
+        } else if consumer.name() == ARRAYS {
+            Self::Arrays
+        } else {
+            Self::Fixed
+        }
+    }
+}
+
+impl SharedPool {
+    pub fn new(limit: usize, columns: Arc<ColumnCache>) -> Self {
+        Self { limit, state: Mutex::default(), columns }
+    }
+
+    /// Makes room for what queries have taken by now, and for what the process holds without saying so; a part
+    /// of the budget is for what it is counted to hold too late.
+    fn displace_columns(&self, taken: usize) {
+        let kept = self.columns.bytes();
+        let held = match held::lately() {
+            0 => 0,
+            held => held.saturating_add(self.limit / 16),
+        };
+        let all = taken.saturating_add(kept).max(held);
+        let excess = all.saturating_sub(self.limit).min(kept);
+        self.columns.let_go(excess);
+        held::less(excess);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// May a consumer that holds `held` take `more`?
+    fn fits(&self, state: &State, kind: Kind, held: usize, more: usize) -> bool {
+        let total = state.taken.saturating_add(state.merging.div_ceil(2).min(self.limit / 5));
+        match kind {
+            Kind::Repartition => true,
+            Kind::Merge => {
+                let merging = (state.merging.saturating_add(more)) / 2;
+                state.taken.saturating_add(merging) <= self.limit + self.limit / 4
+            }
+            Kind::Arrays => {
+                let is_small = held.saturating_add(more) <= self.limit / 32;
+                let limit = if is_small { self.limit + self.limit / 10 } else { self.limit / 2 };
+                total.saturating_add(more) <= limit
+            }
+            Kind::Fixed => {
+                let overdraft = if more <= self.limit / 64 { self.limit / 10 } else { 0 };
+                total.saturating_add(more) <= self.limit + overdraft
+            }
+            Kind::Spilling => {
+                let for_spilling = self.limit / 5 * 4;
+                let share = for_spilling / state.spilling_consumers.max(1);
+                let total = total.saturating_add(more);
+                let may = held == 0 || held + more <= share;
+                total <= for_spilling || may && total <= self.limit
+            }
+        }
+    }
+
+    /// The account that a consumer's bytes are on.
+    fn account<'s>(state: &'s mut State, consumer: &MemoryConsumer) -> &'s mut usize {
+        match Kind::of(consumer) {
+            Kind::Merge => &mut state.merging,
+            _ => &mut state.taken,
+        }
+    }
+}
+
+impl fmt::Display for SharedPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shared({})", human_readable_size(self.limit))
+    }
+}
+
+impl MemoryPool for SharedPool {
+    fn name(&self) -> &'static str {
+        "shared"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        if Kind::of(consumer) == Kind::Spilling {
+            self.lock().spilling_consumers += 1;
+        }
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        if Kind::of(consumer) == Kind::Spilling {
+            let mut state = self.lock();
+            state.spilling_consumers = state.spilling_consumers.saturating_sub(1);
+        }
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        let mut state = self.lock();
+        *Self::account(&mut state, reservation.consumer()) += additional;
+        let taken = state.taken + state.merging;
+        drop(state);
+        self.displace_columns(taken);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        let mut state = self.lock();
+        let account = Self::account(&mut state, reservation.consumer());
+        *account = account.saturating_sub(shrink);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let mut state = self.lock();
+        let kind = Kind::of(reservation.consumer());
+        if !self.fits(&state, kind, reservation.size(), additional) {
+            return Err(DataFusionError::ResourcesExhausted(format!(
+                "{} asked for {} on top of {}, with {} of {} taken",
+                reservation.consumer().name(),
+                human_readable_size(additional),
+                human_readable_size(reservation.size()),
+                human_readable_size(state.taken + state.merging),
+                human_readable_size(self.limit),
+            )));
+        }
+        *Self::account(&mut state, reservation.consumer()) += additional;
+        let taken = state.taken + state.merging;
+        drop(state);
+        self.displace_columns(taken);
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        let state = self.lock();
+        state.taken + state.merging
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.limit)
+    }
+}
+
+/// The part of a pool that statements of one class may take together, so that others find the rest free.
+/// Merges and what deals out rows are counted by the pool alone.
+#[derive(Debug)]
+pub(crate) struct ClassPool {
+    pool: Arc<dyn MemoryPool>,
+    limit: usize,
+    taken: Mutex<usize>,
+}
+
+impl ClassPool {
+    pub fn new(pool: Arc<dyn MemoryPool>, limit: usize) -> Self {
+        Self { pool, limit, taken: Mutex::default() }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, usize> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counts(reservation: &MemoryReservation) -> bool {
+        !matches!(Kind::of(reservation.consumer()), Kind::Merge | Kind::Repartition)
+    }
+
+    /// May one that holds `held` take `more` when so much is taken? As in [`SharedPool`], what holds
+    /// nothing has nothing to spill, and a few rows more do not make a join fail.
+    fn fits(&self, taken: usize, held: usize, more: usize) -> bool {
+        let overdraft = held == 0 || more <= self.limit / 64;
+        let limit = if overdraft { self.limit + self.limit / 10 } else { self.limit };
+        taken.saturating_add(more) <= limit
+    }
+}
+
+impl fmt::Display for ClassPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "class({} of {})", human_readable_size(self.limit), self.pool)
+    }
+}
+
+impl MemoryPool for ClassPool {
+    fn name(&self) -> &'static str {
+        "class"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.pool.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.pool.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        if Self::counts(reservation) {
+            *self.taken() += additional;
+        }
+        self.pool.grow(reservation, additional);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        if Self::counts(reservation) {
+            let mut taken = self.taken();
+            *taken = taken.saturating_sub(shrink);
+        }
+        self.pool.shrink(reservation, shrink);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        if !Self::counts(reservation) {
+            return self.pool.try_grow(reservation, additional);
+        }
+        let mut taken = self.taken();
+        if !self.fits(*taken, reservation.size(), additional) {
+            return Err(DataFusionError::ResourcesExhausted(format!(
+                "{} asked for {} on top of {}, with {} of {} taken by statements of its class",
+                reservation.consumer().name(),
+                human_readable_size(additional),
+                human_readable_size(reservation.size()),
+                human_readable_size(*taken),
+                human_readable_size(self.limit),
+            )));
+        }
+        self.pool.try_grow(reservation, additional)?;
+        *taken += additional;
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        self.pool.reserved()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_memory_is_given_and_shares_and_the_last_fifth_are_kept() {
+        let pool = SharedPool::new(1000, Arc::new(ColumnCache::new(0)));
+        let state = |spilling_consumers, taken| State { spilling_consumers, taken, merging: 0 };
+        // Free memory goes to whoever asks, even beyond an even share.
+        assert!(pool.fits(&state(10, 0), Kind::Spilling, 0, 700));
+        // Past four fifths only up to the share of 80.
+        assert!(pool.fits(&state(10, 800), Kind::Spilling, 0, 80));
+        assert!(!pool.fits(&state(10, 800), Kind::Spilling, 10, 80));
+        // One that holds nothing cannot spill.
+        assert!(pool.fits(&state(10, 800), Kind::Spilling, 0, 90));
+        assert!(!pool.fits(&state(10, 950), Kind::Spilling, 0, 90));
+        // The last fifth is for those that cannot spill, and the limit is for all.
+        assert!(pool.fits(&state(10, 800), Kind::Fixed, 0, 200));
+        assert!(!pool.fits(&state(10, 950), Kind::Spilling, 0, 80));
+        assert!(!pool.fits(&state(10, 900), Kind::Fixed, 0, 200));
+        // What a merge asks for is mostly counted already, and takes nothing from others beyond the last fifth.
+        let merging = |taken, merging| State { spilling_consumers: 2, taken, merging };
+        assert!(pool.fits(&merging(800, 0), Kind::Merge, 0, 900));
+        assert!(!pool.fits(&merging(800, 0), Kind::Merge, 0, 902));
+        assert!(pool.fits(&merging(800, 900), Kind::Fixed, 0, 0));
+        assert!(!pool.fits(&merging(800, 900), Kind::Fixed, 0, 16));
+        // Arrays leave half to those that cannot begin again.
+        assert!(pool.fits(&state(0, 300), Kind::Arrays, 300, 200));
+        assert!(!pool.fits(&state(0, 300), Kind::Arrays, 300, 201));
+        // A few groups need no such room.
+        assert!(pool.fits(&state(0, 1069), Kind::Arrays, 0, 31));
+        assert!(!pool.fits(&state(0, 1070), Kind::Arrays, 0, 31));
+        assert!(!pool.fits(&state(0, 600), Kind::Arrays, 31, 31));
+        // Queues between partitions must not spill.
+        assert!(pool.fits(&merging(1000, 900), Kind::Repartition, 0, 500));
+        // Small requests may overdraw.
+        assert!(pool.fits(&merging(800, 900), Kind::Fixed, 0, 15));
+        assert!(!pool.fits(&merging(900, 900), Kind::Fixed, 0, 15));
+    }
+
+    #[test]
+    fn a_class_leaves_the_rest_to_others() {
+        let whole: Arc<dyn MemoryPool> =
+            Arc::new(SharedPool::new(64_000, Arc::new(ColumnCache::new(0))));
+        let class: Arc<dyn MemoryPool> = Arc::new(ClassPool::new(Arc::clone(&whole), 32_000));
+        let of = |pool, name: &str| MemoryConsumer::new(name).register(pool);
+        let (first, second) = (of(&class, "first"), of(&class, "second"));
+        first.try_grow(30_000).unwrap();
+        second.try_grow(3_000).unwrap();
+        assert!(second.try_grow(3_000).is_err(), "32,000 are for this class");
+        second.try_grow(500).unwrap();
+        let other = of(&whole, "other");
+        other.try_grow(30_000).unwrap();
+        assert!(
+            first.try_grow(400).is_ok() && other.try_grow(2_000).is_err(),
+            "64,000 are for all"
+        );
+        drop(first);
+        second.try_grow(20_000).unwrap();
+        let rows = of(&class, "RepartitionExec[1]");
+        rows.try_grow(50_000).unwrap();
+        drop((second, rows, other));
+        assert_eq!((whole.reserved(), class.reserved()), (0, 0));
+        of(&class, "all").try_grow(32_000).unwrap();
+    }
+}

@@ -1,0 +1,396 @@
+//! Who computes now, and who waits for a slot.
+//!
+//! A statement takes a slot before it is planned, so that one that waits holds its text and nothing
+//! else. More statements at once than keep the cores busy only divide the memory into smaller parts,
+//! and each of them takes longer than it would have waited.
+//!
+//! # Invariants
+//! - Within a class the first to come is the first to compute.
+//! - Batch statements leave a slot to interactive ones, and one of them may always compute.
+//! - While those that compute hold more than half of the memory, no further one is begun.
+//! - A statement that ran out of memory beside others waits until it has the memory for itself, and
+//!   runs again; nobody overtakes it.
+//! - Dropping a [`Ticket`] leaves the queue, or gives the slot back.
+//!
+//! # Not here
+//! What a statement is, and what it does with its slot (`run`).
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::base::alarm::until;
+use crate::base::error::{EngineError, Result};
+
+/// Characters of a statement that the queue shows.
+const SHOWN_CHARACTERS: usize = 200;
+
+/// How much a statement's sender minds waiting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Class {
+    /// Somebody looks at the screen.
+    #[default]
+    Interactive,
+    /// One of many; all of them together count. Those of a [`Session::batch`](crate::Session::batch)
+    /// leave a quarter of the memory to others.
+    Batch,
+}
+
+/// The statements of a session, as of now.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    /// Statements that may compute at once.
+    pub slots: usize,
+    /// Those that do, the oldest first.
+    pub running: Vec<Listed>,
+    /// Those that wait, the next first.
+    pub waiting: Vec<Listed>,
+}
+
+/// A statement that computes or waits.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// Which one it is in its session, from 1.
+    pub number: u64,
+    /// How it begins.
+    pub text: Arc<str>,
+    pub class: Class,
+    /// Since when it computes, or waits.
+    pub since: Instant,
+}
+
+/// The slots of a session, and who waits for one.
+pub(crate) struct Admission {
+    slots: usize,
+    /// Is there memory for one more?
+    has_room: Box<dyn Fn() -> bool + Send + Sync>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Statements that came so far.
+    came: u64,
+    /// Times that a slot was given so far.
+    begun: u64,
+    running: Vec<Listed>,
+    /// The one that computes has the memory for itself.
+    alone: bool,
+    /// Those that want to be alone come first.
+    waiting: VecDeque<Waiter>,
+}
+
+struct Waiter {
+    listed: Listed,
+    alone: bool,
+    tell: oneshot::Sender<()>,
+}
+
+/// A statement's place in the queue, then its slot.
+pub(crate) struct Ticket {
+    admission: Arc<Admission>,
+    number: u64,
+    text: Arc<str>,
+    class: Class,
+    granted: Option<oneshot::Receiver<()>>,
+    came: Instant,
+    timeout: Option<Duration>,
+    queued: Duration,
+    /// `begun` when this one was, if no other computed then.
+    begun_alone: Option<u64>,
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admission").field("slots", &self.slots).finish_non_exhaustive()
+    }
+}
+
+impl Admission {
+    /// `slots`: statements at once, at least 1. `has_room`: may one more begin beside others?
+    pub fn new(slots: usize, has_room: impl Fn() -> bool + Send + Sync + 'static) -> Arc<Self> {
+        let has_room = Box::new(has_room);
+        Arc::new(Self { slots: slots.max(1), has_room, state: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing below panics half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A statement comes, and may compute until `timeout` from now.
+    pub fn join(self: &Arc<Self>, text: &str, class: Class, timeout: Option<Duration>) -> Ticket {
+        let text: Arc<str> = text.trim().chars().take(SHOWN_CHARACTERS).collect::<String>().into();
+        let came = Instant::now();
+        let mut state = self.lock();
+        state.came += 1;
+        let number = state.came;
+        let (tell, granted) = oneshot::channel();
+        let listed = Listed { number, text: Arc::clone(&text), class, since: came };
+        state.waiting.push_back(Waiter { listed, alone: false, tell });
+        self.grant(&mut state);
+        drop(state);
+        Ticket {
+            admission: Arc::clone(self),
+            number,
+            text,
+            class,
+            granted: Some(granted),
+            came,
+            timeout,
+            queued: Duration::ZERO,
+            begun_alone: None,
+        }
+    }
+
+    /// Gives free slots to those whose turn it is.
+    fn grant(&self, state: &mut State) {
+        while let Some(next) = self.next(state) {
+            let Some(waiter) = state.waiting.remove(next) else { return };
+            state.begun += 1;
+            state.alone = waiter.alone;
+            state.running.push(Listed { since: Instant::now(), ..waiter.listed });
+            // One that is not there any more gives its slot back itself.
+            let _ = waiter.tell.send(());
+        }
+    }
+
+    /// The place in the queue of who may begin now.
+    fn next(&self, state: &State) -> Option<usize> {
+        let running = state.running.len();
+        let first = state.waiting.front()?;
+        if first.alone {
+            return (running == 0).then_some(0);
+        }
+        if state.alone && running > 0 || running >= self.slots || running > 0 && !(self.has_room)()
+        {
+            return None;
+        }
+        let batch = state.running.iter().filter(|l| l.class == Class::Batch).count();
+        let of = |class| state.waiting.iter().position(|w| w.listed.class == class);
+        let may = batch == 0 || batch + 1 < self.slots;
+        match (of(Class::Interactive), of(Class::Batch).filter(|_| may)) {
+            (Some(interactive), Some(one)) if batch == 0 => Some(interactive.min(one)),
+            (Some(interactive), _) => Some(interactive),
+            (None, one) => one,
+        }
+    }
+
+    fn leave(&self, number: u64) {
+        let mut state = self.lock();
+        state.running.retain(|listed| listed.number != number);
+        state.waiting.retain(|waiter| waiter.listed.number != number);
+        state.alone &= !state.running.is_empty();
+        self.grant(&mut state);
+    }
+
+    /// Who computes and who waits.
+    pub fn queue(&self) -> Queue {
+        let state = self.lock();
+        let waiting = state.waiting.iter().map(|waiter| waiter.listed.clone()).collect();
+        Queue { slots: self.slots, running: state.running.clone(), waiting }
+    }
+}
+
+impl Ticket {
+    /// Waits for the slot. Dropping the future keeps the place, dropping the ticket does not.
+    ///
+    /// # Errors
+    /// [`EngineError::TimedOut`] with the place in the queue.
+    pub async fn granted(&mut self) -> Result<()> {
+        let (deadline, since) = (self.deadline(), Instant::now());
+        let Some(granted) = &mut self.granted else { return Ok(()) };
+        if granted.try_recv().is_err() {
+            let waited = match deadline {
+                Some(at) => matches!(until(at, granted).await, Some(Ok(()))),
+                None => granted.await.is_ok(),
+            };
+            self.queued += since.elapsed();
+            if !waited {
+                return Err(self.timed_out());
+            }
+        }
+        self.granted = None;
+        let state = self.admission.lock();
+        self.begun_alone = (state.running.len() == 1).then_some(state.begun);
+        Ok(())
+    }
+
+    /// Gives the slot back, and waits for one with nobody else computing.
+    ///
+    /// # Errors
+    /// As [`Self::granted`].
+    pub async fn granted_alone(&mut self) -> Result<()> {
+        let (tell, granted) = oneshot::channel();
+        {
+            let mut state = self.admission.lock();
+            state.running.retain(|listed| listed.number != self.number);
+            let behind = state.waiting.iter().take_while(|waiter| waiter.alone).count();
+            let (text, since) = (Arc::clone(&self.text), Instant::now());
+            let listed = Listed { number: self.number, text, class: self.class, since };
+            state.waiting.insert(behind, Waiter { listed, alone: true, tell });
+            self.admission.grant(&mut state);
+        }
+        self.granted = Some(granted);
+        self.granted().await
+    }
+
+    /// Has it had the memory for itself since it began?
+    pub fn is_alone(&self) -> bool {
+        let state = self.admission.lock();
+        self.begun_alone == Some(state.begun)
+    }
+
+    /// Does a part of the statement's work, until its deadline.
+    ///
+    /// # Errors
+    /// [`EngineError::TimedOut`].
+    pub async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        match self.deadline() {
+            None => Ok(work.await),
+            Some(at) => until(at, work).await.ok_or_else(|| self.timed_out()),
+        }
+    }
+
+    /// When its time is over; `None` if it has no end.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.came.checked_add(self.timeout?)
+    }
+
+    /// What to say at the deadline.
+    pub fn timed_out(&self) -> EngineError {
+        let queue = self.admission.queue();
+        let place = queue.waiting.iter().position(|listed| listed.number == self.number);
+        EngineError::TimedOut {
+            timeout: self.timeout.unwrap_or_default(),
+            queued: self.queued,
+            ran: self.came.elapsed().saturating_sub(self.queued),
+            place: place.map(|before| (before + 1, queue.waiting.len())),
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.admission.leave(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn admission(slots: usize) -> Arc<Admission> {
+        Admission::new(slots, || true)
+    }
+
+    fn numbers(listed: &[Listed]) -> Vec<u64> {
+        listed.iter().map(|listed| listed.number).collect()
+    }
+
+    fn check(admission: &Admission, running: &[u64], waiting: &[u64]) {
+        let queue = admission.queue();
+        assert_eq!(
+            (numbers(&queue.running), numbers(&queue.waiting)),
+            (running.into(), waiting.into())
+        );
+    }
+
+    #[test]
+    fn the_first_to_come_is_the_first_to_compute() {
+        let admission = admission(2);
+        let mut tickets: Vec<Option<Ticket>> =
+            (0..5).map(|_| Some(admission.join("SELECT 1", Class::Interactive, None))).collect();
+        check(&admission, &[1, 2], &[3, 4, 5]);
+        // One that waits goes away, then one that computes.
+        tickets[3] = None;
+        tickets[0] = None;
+        check(&admission, &[2, 3], &[5]);
+        assert!(tickets[2].as_mut().unwrap().granted().now_or_never().is_some());
+        assert!(tickets[4].as_mut().unwrap().granted().now_or_never().is_none());
+        tickets.clear();
+        check(&admission, &[], &[]);
+    }
+
+    #[test]
+    fn batch_statements_leave_a_slot_and_get_one() {
+        let admission = admission(3);
+        let join = |class| admission.join("SELECT 1", class, None);
+        let mut batch: Vec<Ticket> = (0..4).map(|_| join(Class::Batch)).collect();
+        check(&admission, &[1, 2], &[3, 4]);
+        let one = join(Class::Interactive);
+        let next = join(Class::Interactive);
+        check(&admission, &[1, 2, 5], &[3, 4, 6]);
+        drop(batch.remove(0));
+        check(&admission, &[2, 5, 6], &[3, 4]);
+        // The last of a class that came first gets the next slot.
+        let later = join(Class::Interactive);
+        drop(batch.remove(0));
+        check(&admission, &[5, 6, 3], &[4, 7]);
+        drop((one, next, later, batch));
+        check(&admission, &[], &[]);
+    }
+
+    #[test]
+    fn one_that_ran_out_of_memory_computes_alone() {
+        let admission = admission(2);
+        let join = || admission.join("SELECT 1", Class::Interactive, None);
+        let (mut first, mut second, third) = (join(), join(), join());
+        assert!(
+            first.granted().now_or_never().is_some() && second.granted().now_or_never().is_some()
+        );
+        assert!(!first.is_alone() && !second.is_alone());
+        assert!(first.granted_alone().now_or_never().is_none());
+        // Nobody overtakes.
+        check(&admission, &[2], &[1, 3]);
+        drop(second);
+        check(&admission, &[1], &[3]);
+        assert!(first.granted().now_or_never().is_some() && first.is_alone());
+        drop(first);
+        check(&admission, &[3], &[]);
+        drop(third);
+    }
+
+    #[test]
+    fn a_statement_without_others_is_alone_until_one_comes() {
+        let admission = admission(2);
+        let mut first = admission.join("SELECT 1", Class::Interactive, None);
+        assert!(first.granted().now_or_never().is_some() && first.is_alone());
+        drop(admission.join("SELECT 2", Class::Interactive, None));
+        assert!(!first.is_alone());
+    }
+
+    #[test]
+    fn none_is_begun_while_memory_is_taken() {
+        let room = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&room);
+        let admission = Admission::new(4, move || asked.load(Ordering::Relaxed));
+        let join = || admission.join("SELECT 1", Class::Interactive, None);
+        let (first, second, third) = (join(), join(), join());
+        check(&admission, &[1], &[2, 3]);
+        room.store(true, Ordering::Relaxed);
+        drop(first);
+        check(&admission, &[2, 3], &[]);
+        drop((second, third));
+    }
+
+    #[test]
+    fn the_place_is_known_at_the_deadline() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let admission = admission(1);
+            let _first = admission.join("SELECT 1", Class::Interactive, None);
+            let _second = admission.join("SELECT 2", Class::Interactive, None);
+            let mut third = admission.join("SELECT 3", Class::Interactive, Some(Duration::ZERO));
+            let error = third.granted().await.unwrap_err();
+            assert!(matches!(error, EngineError::TimedOut { place: Some((2, 2)), .. }), "{error}");
+        });
+    }
+}

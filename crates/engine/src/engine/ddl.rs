@@ -1,0 +1,544 @@
+//! Statements that change the lake or look at it: CREATE, DROP, DELETE, SHOW TABLES, DESCRIBE.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, UInt64Array,
+};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Constraint, Constraints, TableReference};
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{
+    DdlStatement, DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection,
+    Statement as PlanStatement, WriteOp, lit,
+};
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast;
+use futures::TryStreamExt;
+use uplake_table::{
+    DataFile, IdDomainSpec, IndexKind, IndexSpec, OnConflict, StreamWriter, TableDefinition,
+    WriteKind, create_table,
+};
+
+use crate::base::answer::{Answer, done, rows_answer};
+use crate::base::error::{EngineError, Result};
+use crate::engine::catalog::{CATALOG, SCHEMA};
+use crate::engine::session::Session;
+use crate::scan::lake_table::{LakeTable, unqualified, write_stream};
+use crate::sql::statement::Statement;
+use crate::sql::words::split_version;
+
+/// DataFusion's settings that would have no effect here, or wrong answers for one: the scan leaves it to the
+/// plan to drop rows, and pruning by what `min` has seen so far forgets NULLs (`session_config`).
+const FIXED: [&str; 9] = [
+    "datafusion.execution.parquet.coerce_int96",
+    "datafusion.execution.parquet.pushdown_filters",
+    "datafusion.execution.parquet.schema_force_view_types",
+    "datafusion.execution.skip_physical_aggregate_schema_check",
+    "datafusion.optimizer.enable_aggregate_dynamic_filter_pushdown",
+    "datafusion.optimizer.enable_window_topn",
+    "datafusion.sql_parser.collect_spans",
+    "datafusion.sql_parser.dialect",
+    "datafusion.sql_parser.recursion_limit",
+];
+
+fn is_fixed(variable: &str) -> bool {
+    FIXED.contains(&variable.to_lowercase().as_str())
+}
+
+impl Session {
+    /// Statements that DataFusion need not plan.
+    pub(crate) async fn run_own(&self, statement: &Statement) -> Result<Option<Answer>> {
+        if let Some(about) = &statement.id_set {
+            return self.run_id_set(about, statement).await.map(Some);
+        }
+        if let Some(about) = &statement.warm {
+            return self.run_warm(about, statement).await.map(Some);
+        }
+        let DfStatement::Statement(inner) = &statement.parsed else { return Ok(None) };
+        match inner.as_ref() {
+            ast::Statement::ShowTables { .. } => self.show_tables().await.map(Some),
+            ast::Statement::ExplainTable { table_name, .. } => {
+                self.describe(&table_name.to_string()).await
+            }
+            ast::Statement::CreateTable(create) => {
+                if create.or_replace {
+                    return Err(EngineError::statement(
+                        "CREATE OR REPLACE TABLE is not supported; DROP TABLE, then CREATE TABLE",
+                    ));
+                }
+                self.must_be_latest()?;
+                let plan = self.plan(statement).await?;
+                self.create(statement, plan).await.map(Some)
+            }
+            ast::Statement::Delete(delete) => {
+                if delete.limit.is_some() || !delete.order_by.is_empty() || delete.using.is_some() {
+                    return Err(EngineError::statement(
+                        "DELETE takes WHERE only: no LIMIT, ORDER BY or USING",
+                    ));
+                }
+                let (ast::FromTable::WithFromKeyword(tables)
+                | ast::FromTable::WithoutKeyword(tables)) = &delete.from;
+                let aliased = |t: &ast::TableWithJoins| {
+                    matches!(&t.relation, ast::TableFactor::Table { alias: Some(_), .. })
+                };
+                if tables.iter().any(aliased) && !statement.text.to_lowercase().contains(" as of ")
+                {
+                    return Err(EngineError::statement(
+                        "DELETE with an alias is not supported; name the columns without it",
+                    ));
+                }
+                Ok(None)
+            }
+            ast::Statement::Update { .. } | ast::Statement::Merge { .. } => {
+                Err(EngineError::statement(
+                    "UPDATE and MERGE are not supported; DELETE the rows, then INSERT new ones",
+                ))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    pub(crate) async fn run_plan(&self, plan: LogicalPlan) -> Result<Answer> {
+        if matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Dml(_)) {
+            self.must_be_latest()?;
+        }
+        match plan {
+            LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => {
+                let name = self.own_table(&drop.name).await?;
+                if drop.if_exists && !self.lake.has_table(&name).await? {
+                    return Ok(done(format!("there is no table {name}"), None));
+                }
+                self.lake.drop_table(&name).await?;
+                Ok(done(format!("dropped table {name}"), None))
+            }
+            LogicalPlan::Ddl(other) => {
+                Err(EngineError::statement(format!("{} is not supported", other.name())))
+            }
+            LogicalPlan::Dml(dml) if dml.op == WriteOp::Delete => {
+                let name = self.own_table(&dml.table_name).await?;
+                let deleted = self.delete(&name, &dml.input).await;
+                self.catalog.forget(&name);
+                deleted
+            }
+            LogicalPlan::Dml(dml) => {
+                let name = self.own_table(&dml.table_name).await?;
+                if dml.op != WriteOp::Insert(InsertOp::Append) {
+                    return Err(EngineError::statement(format!("{} is not supported", dml.op)));
+                }
+                let insert = LogicalPlan::Dml(without_cutting(dml)?);
+                let stream = self.run_query(insert).await?;
+                let written = stream.try_collect::<Vec<_>>().await;
+                self.catalog.forget(&name);
+                let rows = first_count(&written?);
+                Ok(done(format!("inserted {rows} rows into {name}"), Some(rows)))
+            }
+            LogicalPlan::Statement(PlanStatement::SetVariable(set)) if is_fixed(&set.variable) => {
+                Err(EngineError::statement(format!("{} cannot be changed", set.variable)))
+            }
+            LogicalPlan::Statement(PlanStatement::Prepare(_) | PlanStatement::Execute(_)) => Err(
+                EngineError::statement("PREPARE and EXECUTE are not supported; send the statement"),
+            ),
+            LogicalPlan::Statement(_) => {
+                let frame = self.context.execute_logical_plan(plan).await?;
+                frame.collect().await?;
+                Ok(done("done".into(), None))
+            }
+            query => {
+                let stream = self.run_query(query).await?;
+                Ok(Answer::Rows { schema: stream.schema(), stream })
+            }
+        }
+    }
+
+    /// An INSERT that leaves out rows whose keys are there.
+    pub(crate) fn ignoring_conflicts(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        // EXPLAIN of one shows the same plan.
+        let LogicalPlan::Dml(mut insert) = plan else { return Ok(plan) };
+        let table = source_as_provider(&insert.target)?;
+        let Some(table) = table.downcast_ref::<LakeTable>() else {
+            return Err(EngineError::statement("ON CONFLICT is for tables of the lake"));
+        };
+        if table.snapshot().primary_key().is_empty() {
+            return Err(EngineError::statement(format!(
+                "table `{}` has no primary key, so no row is in conflict with another",
+                table.snapshot().table()
+            )));
+        }
+        let table = LakeTable::new(self.lake.clone(), table.snapshot().clone());
+        insert.target = provider_as_source(Arc::new(table.ignoring_conflicts()));
+        Ok(LogicalPlan::Dml(insert))
+    }
+
+    /// What changes the lake builds on the newest version.
+    pub(crate) fn must_be_latest(&self) -> Result<()> {
+        if self.catalog.is_historic() {
+            return Err(EngineError::statement(
+                "--as-of is for reading; leave it out to change tables",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A name that must be a table of this lake, not a file.
+    async fn own_table(&self, reference: &TableReference) -> Result<String> {
+        if let (table, Some(_)) = split_version(reference.table()) {
+            return Err(EngineError::statement(format!(
+                "an old version of `{table}` cannot be changed; leave AS OF out"
+            )));
+        }
+        let ours = reference.catalog().is_none_or(|c| c == CATALOG)
+            && reference.schema().is_none_or(|s| s == SCHEMA);
+        if !ours {
+            return Err(EngineError::statement(format!(
+                "`{reference}` is not a table of the lake"
+            )));
+        }
+        Ok(self.catalog.exact_name(reference.table()).await?)
+    }
+
+    /// The columns of a query with the types that they have in the end: a UNION finds its own late, and says
+    /// those of its first part until then.
+    fn columns_of(&self, query: &LogicalPlan) -> Result<Schema> {
+        let state = self.context.state();
+        let typed =
+            state.analyzer().execute_and_check(query.clone(), state.config_options(), |_, _| {});
+        // What cannot be planned says so itself when it is run.
+        let Ok(typed) = typed else { return Ok(query.schema().as_arrow().clone()) };
+        let fields = query.schema().fields().iter().zip(typed.schema().fields());
+        let field = |(named, typed): (&Arc<Field>, &Arc<Field>)| {
+            let nullable = named.is_nullable() || typed.is_nullable();
+            let data_type = typed.data_type().clone();
+            named.as_ref().clone().with_data_type(data_type).with_nullable(nullable)
+        };
+        Ok(Schema::new(fields.map(field).collect::<Vec<_>>()))
+    }
+
+    async fn create(&self, statement: &Statement, plan: LogicalPlan) -> Result<Answer> {
+        let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = plan else {
+            return Err(EngineError::statement("this form of CREATE TABLE is not supported"));
+        };
+        let name = self.own_table(&create.name).await?;
+        if !create.column_defaults.is_empty() || create.temporary {
+            return Err(EngineError::statement("DEFAULT and TEMPORARY are not supported"));
+        }
+        if create.if_not_exists && self.lake.has_table(&name).await? {
+            return Ok(done(format!("table {name} exists already"), None));
+        }
+        let empty =
+            matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(e) if !e.produce_one_row);
+        let input = Arc::new(self.columns_of(&create.input)?);
+        let schema = stored_schema(self.spell(statement, &input).await?.as_ref(), !empty)?;
+        let mut schema = schema;
+        let primary_key = primary_key(&create.constraints, &mut schema)?;
+        let definition = TableDefinition {
+            primary_key,
+            partition_columns: spelled(&statement.partitioned_by, &schema),
+            cluster_by: spelled(&statement.clustered_by, &schema),
+            indexes: index_specs(&statement.indexed_by, &schema)?,
+            id_domains: domain_specs(&statement.id_domains, &schema)?,
+            schema: Arc::new(schema),
+        };
+        if empty {
+            create_table(&self.lake, &name, &definition, self.budget.now_millis()).await?;
+            return Ok(done(format!("created table {name}"), None));
+        }
+        let schema = Arc::clone(&definition.schema);
+        let writer = StreamWriter::into_new_table(
+            &self.lake,
+            &name,
+            definition,
+            self.budget.write_bytes(),
+            self.budget.threads,
+            self.budget.now_millis(),
+        )
+        .await?;
+        let stream = match self.run_query(create.input.as_ref().clone()).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                writer.abort().await;
+                return Err(error);
+            }
+        };
+        let rows = write_stream(writer, stream, &schema, WriteKind::Create).await?;
+        Ok(done(format!("created table {name} with {rows} rows"), Some(rows)))
+    }
+
+    /// Rewrites each file that holds a matching row without its matching rows.
+    async fn delete(&self, name: &str, input: &LogicalPlan) -> Result<Answer> {
+        let predicate = unqualified(delete_predicate(input)?)?;
+        let table = self.catalog.load(name).await?;
+        let state = self.context.state();
+        let candidates = table.candidate_files(&state, std::slice::from_ref(&predicate))?;
+        let (mut replaced, mut deleted): (Vec<DataFile>, u64) = (Vec::new(), 0);
+        for number in candidates {
+            let file = table.snapshot().files()[number].clone();
+            let matching = self.count_matching(&table, &file, &predicate, name).await?;
+            if matching > 0 {
+                deleted += matching;
+                replaced.push(file);
+            }
+        }
+        if replaced.is_empty() {
+            return Ok(done(format!("deleted 0 rows from {name}"), Some(0)));
+        }
+        let part = self.part(&table, replaced.clone());
+        let kept = LogicalPlanBuilder::scan(name, provider_as_source(part), None)?
+            .filter(predicate.clone().is_not_true())?
+            .build()?;
+        let writer = StreamWriter::into_table(
+            &self.lake,
+            table.snapshot().clone(),
+            OnConflict::Replace,
+            self.budget.write_bytes(),
+            self.budget.threads,
+            self.budget.now_millis(),
+        )
+        .await?;
+        let stream = match self.run_query(kept).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                writer.abort().await;
+                return Err(error);
+            }
+        };
+        let kind = WriteKind::Delete { replaced, predicate: predicate.to_string() };
+        write_stream(writer, stream, table.snapshot().schema(), kind).await?;
+        Ok(done(format!("deleted {deleted} rows from {name}"), Some(deleted)))
+    }
+
+    fn part(&self, table: &LakeTable, files: Vec<DataFile>) -> Arc<LakeTable> {
+        Arc::new(LakeTable::with_files(self.lake.clone(), table.snapshot().clone(), files))
+    }
+
+    async fn count_matching(
+        &self,
+        table: &LakeTable,
+        file: &DataFile,
+        predicate: &Expr,
+        name: &str,
+    ) -> Result<u64> {
+        let part = self.part(table, vec![file.clone()]);
+        let plan = LogicalPlanBuilder::scan(name, provider_as_source(part), None)?
+            .filter(predicate.clone())?
+            .aggregate(Vec::<Expr>::new(), vec![count(lit(1))])?
+            .build()?;
+        let batches: Vec<RecordBatch> = self.run_query(plan).await?.try_collect().await?;
+        Ok(first_count(&batches))
+    }
+
+    async fn show_tables(&self) -> Result<Answer> {
+        let names = self.lake.table_names().await?;
+        let (mut rows, mut files, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        for name in &names {
+            let table = self.catalog.load(name).await;
+            let snapshot = table.as_ref().map(|t| t.snapshot()).ok();
+            rows.push(snapshot.and_then(|s| s.rows()).map(|n| n as i64));
+            files.push(snapshot.map(|s| s.files().len() as i64));
+            bytes.push(snapshot.map(|s| s.size_bytes() as i64));
+        }
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("table_name", Arc::new(StringArray::from(names.clone()))),
+            ("rows", Arc::new(Int64Array::from(rows))),
+            ("files", Arc::new(Int64Array::from(files))),
+            ("bytes", Arc::new(Int64Array::from(bytes))),
+        ];
+        rows_answer(columns)
+    }
+
+    /// `None` for what is not a table of the lake: DataFusion describes files.
+    async fn describe(&self, name: &str) -> Result<Option<Answer>> {
+        let name = self.catalog.exact_name(name.trim_matches('"')).await?;
+        if !self.lake.has_table(&name).await? {
+            return Ok(None);
+        }
+        let table = self.catalog.load(&name).await?;
+        let snapshot = table.snapshot();
+        let fields = snapshot.schema().fields();
+        let role = |column: &String| {
+            let mut roles = Vec::new();
+            if snapshot.partition_columns().contains(column) {
+                roles.push("partition".to_owned());
+            }
+            if let Some(at) = snapshot.cluster_by().iter().position(|c| c == column) {
+                roles.push(format!("cluster {}", at + 1));
+            }
+            let indexes = snapshot.indexes().iter().filter(|spec| spec.column == *column);
+            if snapshot.primary_key().contains(column) {
+                roles.push("primary key".to_owned());
+            }
+            roles.extend(indexes.map(|spec| format!("index {}", spec.kind.name())));
+            let domains = snapshot.id_domains().iter().filter(|spec| spec.column == *column);
+            roles.extend(domains.map(|spec| format!("ids of {}", spec.domain)));
+            (!roles.is_empty()).then(|| roles.join(", "))
+        };
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            (
+                "column_name",
+                Arc::new(fields.iter().map(|f| Some(f.name())).collect::<StringArray>()),
+            ),
+            (
+                "data_type",
+                Arc::new(
+                    fields
+                        .iter()
+                        .map(|f| Some(uplake_table::type_name(f.data_type())))
+                        .collect::<StringArray>(),
+                ),
+            ),
+            (
+                "nullable",
+                Arc::new(fields.iter().map(|f| Some(f.is_nullable())).collect::<BooleanArray>()),
+            ),
+            ("layout", Arc::new(fields.iter().map(|f| role(f.name())).collect::<StringArray>())),
+        ];
+        rows_answer(columns).map(Some)
+    }
+}
+
+/// The condition of `DELETE FROM t [WHERE …]`. Any other plan must not be mistaken for "all rows".
+fn delete_predicate(input: &LogicalPlan) -> Result<Expr> {
+    let is_table = |plan: &LogicalPlan| matches!(plan, LogicalPlan::TableScan(_));
+    let predicate = match input {
+        table if is_table(table) => lit(true),
+        LogicalPlan::Filter(filter) if is_table(&filter.input) => filter.predicate.clone(),
+        _ => return Err(EngineError::statement("this form of DELETE is not supported")),
+    };
+    let mut has_subquery = false;
+    predicate.apply(|expr| {
+        has_subquery |= matches!(
+            expr,
+            Expr::InSubquery(_)
+                | Expr::Exists(_)
+                | Expr::ScalarSubquery(_)
+                | Expr::SetComparison(_)
+        );
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if has_subquery {
+        return Err(EngineError::statement(
+            "DELETE with a subquery is not supported; select the values first and name them in WHERE",
+        ));
+    }
+    Ok(predicate)
+}
+
+/// The INSERT without DataFusion's casts of times and dates that could cut values: the table casts them, and
+/// refuses what it cannot keep.
+fn without_cutting(mut insert: DmlStatement) -> Result<DmlStatement> {
+    let LogicalPlan::Projection(columns) = insert.input.as_ref() else { return Ok(insert) };
+    let uncast = |expr: &Expr| -> Result<Expr> {
+        if let Expr::Alias(alias) = expr
+            && let Expr::Cast(cast) = alias.expr.as_ref()
+            && cuts(&cast.expr.get_type(columns.input.schema())?, cast.field.data_type())
+        {
+            return Ok(cast.expr.as_ref().clone().alias(alias.name.clone()));
+        }
+        Ok(expr.clone())
+    };
+    let exprs = columns.expr.iter().map(uncast).collect::<Result<Vec<_>>>()?;
+    let input = Projection::try_new(exprs, Arc::clone(&columns.input))?;
+    insert.input = Arc::new(LogicalPlan::Projection(input));
+    Ok(insert)
+}
+
+/// Is it a cast to the kind of type that such values are stored as?
+fn cuts(from: &DataType, to: &DataType) -> bool {
+    use DataType::{Date32, Date64, LargeList, List, Struct, Timestamp};
+    let is_of_kind = matches!(
+        (from, to),
+        (Timestamp(..), Timestamp(..))
+            | (Date64, Date32)
+            | (List(_) | LargeList(_), List(_))
+            | (Struct(_), Struct(_))
+    );
+    is_of_kind && uplake_table::may_be_cut(from)
+}
+
+/// The columns of the key, which are not NULL from then on.
+fn primary_key(constraints: &Constraints, schema: &mut Schema) -> Result<Vec<String>> {
+    let mut key = Vec::new();
+    for constraint in constraints.iter() {
+        match constraint {
+            Constraint::PrimaryKey(columns) => key = columns.clone(),
+            Constraint::Unique(_) => {
+                return Err(EngineError::statement("UNIQUE is not supported; use PRIMARY KEY"));
+            }
+        }
+    }
+    let field = |(at, field): (usize, &Arc<Field>)| {
+        let nullable = field.is_nullable() && !key.contains(&at);
+        field.as_ref().clone().with_nullable(nullable)
+    };
+    *schema = Schema::new(schema.fields().iter().enumerate().map(field).collect::<Vec<_>>());
+    Ok(key.iter().map(|at| schema.field(*at).name().clone()).collect())
+}
+
+fn index_specs(columns: &[(String, Option<String>)], schema: &Schema) -> Result<Vec<IndexSpec>> {
+    let spec = |(column, kind): &(String, Option<String>)| {
+        let column = spelled(std::slice::from_ref(column), schema).concat();
+        Ok(match kind {
+            None => IndexSpec { column, kind: IndexKind::Ids },
+            Some(kind) => format!("{column}:{kind}").parse()?,
+        })
+    };
+    columns.iter().map(spec).collect()
+}
+
+fn domain_specs(
+    columns: &[(String, Option<String>)],
+    schema: &Schema,
+) -> Result<Vec<IdDomainSpec>> {
+    let spec = |(column, domain): &(String, Option<String>)| match domain {
+        Some(domain) => {
+            let column = spelled(std::slice::from_ref(column), schema).concat();
+            Ok(IdDomainSpec { column, domain: domain.clone() })
+        }
+        None => Err(EngineError::statement(format!(
+            "column `{column}` lacks the name of its domain; write ID DOMAINS ({column} users)"
+        ))),
+    };
+    columns.iter().map(spec).collect()
+}
+
+/// Layout columns as the table spells them.
+fn spelled(columns: &[String], schema: &Schema) -> Vec<String> {
+    let exact = |name: &String| {
+        let same = |f: &&Arc<Field>| f.name() == name || f.name().to_lowercase() == *name;
+        schema.fields().iter().find(same).map_or_else(|| name.clone(), |f| f.name().clone())
+    };
+    columns.iter().map(exact).collect()
+}
+
+/// The stored types of a query's columns. What a query happens to know (that a count is never NULL,
+/// that a rank is unsigned) is no promise about the table.
+fn stored_schema(schema: &Schema, of_query: bool) -> Result<Schema> {
+    let mut fields = Vec::new();
+    for field in schema.fields() {
+        if of_query && field.data_type() == &DataType::UInt64 {
+            fields.push(Field::new(field.name(), DataType::Int64, true));
+            continue;
+        }
+        let data_type = uplake_table::stored_type(field.data_type()).map_err(|reason| {
+            EngineError::statement(format!("column `{}`: {reason}", field.name()))
+        })?;
+        fields.push(Field::new(field.name(), data_type, of_query || field.is_nullable()));
+    }
+    Ok(Schema::new(fields))
+}
+
+fn first_count(batches: &[RecordBatch]) -> u64 {
+    let Some(column) = batches.iter().find(|b| b.num_rows() > 0).map(|b| b.column(0)) else {
+        return 0;
+    };
+    match column.data_type() {
+        DataType::UInt64 => column.as_any().downcast_ref::<UInt64Array>().map_or(0, |a| a.value(0)),
+        _ => column
+            .as_any()
+            .downcast_ref::<Int64Array>()
+            .map_or(0, |a| u64::try_from(a.value(0)).unwrap_or_default()),
+    }
+}

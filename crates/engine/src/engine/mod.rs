@@ -1,0 +1,15 @@
+//! A session: its catalog, its plans, who computes when, statements that are no queries.
+
+pub(crate) mod admission;
+pub(crate) mod catalog;
+pub(crate) mod ddl;
+pub(crate) mod execution;
+pub(crate) mod id_sets;
+pub(crate) mod planning;
+pub(crate) mod plans;
+pub(crate) mod preload;
+pub(crate) mod registry;
+pub(crate) mod repair;
+pub(crate) mod run;
+pub(crate) mod session;
+pub(crate) mod warm;

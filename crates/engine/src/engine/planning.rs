@@ -1,0 +1,382 @@
+//! From a statement to the plan that is run: names, sets and domains resolved, ids in place of keys, optimized.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{DataFusionError, TableReference};
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::OptimizerRule;
+use futures::TryStreamExt;
+use futures::future::join_all;
+use uplake_table::Domain;
+
+use crate::base::answer::{Answer, with_schema};
+use crate::base::error::{EngineError, Result};
+use crate::engine::catalog::{CATALOG, SCHEMA};
+use crate::engine::plans::{self, Prepared};
+use crate::engine::session::Session;
+use crate::functions::domain_functions;
+use crate::mends::{self};
+use crate::optimizer::id_rewrite::count_ids::count_ids;
+use crate::optimizer::id_rewrite::filter_ids::{self, filter_ids};
+use crate::optimizer::id_rewrite::id_keys;
+use crate::optimizer::id_rewrite::join_ids::JoinIds;
+use crate::optimizer::id_rewrite::key_ids::highest_ids;
+use crate::optimizer::pipeline;
+use crate::scan::lake_table::Tables;
+use crate::sql::statement::{self, Statement, with_lower_case};
+use crate::sql::words::split_version;
+
+impl Session {
+    /// Runs one statement now, whoever else computes.
+    pub(crate) async fn run_now(&self, statement: &Statement) -> Result<Answer> {
+        self.catalog.begin_statement();
+        if let Some(answer) = self.run_own(statement).await? {
+            return Ok(answer);
+        }
+        if statement.only_asks() && self.lake.is_remote() {
+            let references = self.references(&statement.parsed)?;
+            // An error, too, can come from what a table was.
+            if let Some(belief) = self.catalog.believe(references.iter().map(|r| r.table())).await
+                && let Some(answer) = self.catalog.during(belief, self.answer(statement)).await
+            {
+                return answer;
+            }
+        }
+        self.answer(statement).await
+    }
+
+    async fn answer(&self, statement: &Statement) -> Result<Answer> {
+        let mut tables = None;
+        let answer = if plans::may_be_kept(statement) {
+            let named = tables.insert(self.tables_of(&statement.parsed).await?);
+            self.ask(statement, named).await?
+        } else {
+            self.run_plan(self.plan(statement).await?).await?
+        };
+        if !statement.only_asks() {
+            // It may have set how plans are made.
+            self.plans.forget();
+            self.sides.forget();
+        }
+        match answer {
+            Answer::Rows { schema, stream } => {
+                let schema = match &tables {
+                    Some(tables) => spelled(&schema, &mixed_case_columns(tables)),
+                    None => self.spell(statement, &schema).await?,
+                };
+                Ok(Answer::Rows { stream: with_schema(stream, Arc::clone(&schema)), schema })
+            }
+            done @ Answer::Done { .. } => Ok(done),
+        }
+    }
+
+    /// A query's answer, by the plan that it had before if nothing has changed.
+    async fn ask(&self, statement: &Statement, tables: &Tables) -> Result<Answer> {
+        let (state, _) = self.query_state();
+        let prepared = match self.plans.of(&statement.text, tables) {
+            Some(prepared) => prepared,
+            None => {
+                let plan = self.parsed_plan(statement).await?;
+                let decided = plans::is_decided(&plan, tables)?;
+                let plan = self.resolved(plan, statement).await?;
+                if !decided {
+                    return self.run_plan(plan).await;
+                }
+                let mut prepared = self.prepared(&state, plan).await?;
+                let is_on = |rule: &str| !pipeline::is_disabled(&state, rule);
+                if prepared.whole && self.use_indexes {
+                    if is_on("keep_sides") {
+                        prepared.optimized = self.sides.marked(prepared.optimized)?;
+                    }
+                    if is_on("kept_plans") {
+                        self.plans.keep(&statement.text, tables.clone(), prepared.clone());
+                    }
+                }
+                prepared
+            }
+        };
+        let plan = self.with_keys(&state, prepared).await?;
+        let stream = self.run_optimized(plan, state).await?;
+        Ok(Answer::Rows { schema: stream.schema(), stream })
+    }
+
+    /// Runs a text of statements and returns the rows of the last one.
+    ///
+    /// # Errors
+    /// The first statement that fails ends it.
+    pub async fn query(&self, text: &str) -> Result<Vec<RecordBatch>> {
+        let mut last = Vec::new();
+        for statement in statement::parse(text)? {
+            last = match self.run(&statement).await? {
+                Answer::Rows { stream, .. } => stream.try_collect().await?,
+                Answer::Done { .. } => Vec::new(),
+            };
+        }
+        Ok(last)
+    }
+
+    pub(crate) async fn plan(&self, statement: &Statement) -> Result<LogicalPlan> {
+        let plan = self.parsed_plan(statement).await?;
+        self.resolved(plan, statement).await
+    }
+
+    /// What the text says.
+    pub(crate) async fn parsed_plan(&self, statement: &Statement) -> Result<LogicalPlan> {
+        let exact = mixed_case_columns(&self.tables_of(&statement.parsed).await?);
+        let spelled = || match exact.is_empty() {
+            true => Ok(statement.parsed.clone()),
+            false => with_lower_case(statement, &exact.values().cloned().collect()),
+        };
+        let parsed = spelled()?;
+        let about_all = |r: &TableReference| r.schema() == Some(INFORMATION_SCHEMA);
+        if self.references(&parsed)?.iter().any(about_all) {
+            self.catalog.read_names().await?;
+        }
+        let planned = self.context.state().statement_to_plan(parsed).await;
+        let (lacks_group, repeats_name) = match &planned {
+            Ok(plan) => (false, mends::repeats_key(plan)?),
+            Err(error) => (mends::lacks_group(error), mends::repeats_name(error)),
+        };
+        let mended = match lacks_group || repeats_name {
+            true => self.plan_otherwise(spelled()?, lacks_group, repeats_name).await?,
+            false => None,
+        };
+        let plan = match (mended, planned) {
+            (Some(plan), _) | (None, Ok(plan)) => plan,
+            (None, Err(error)) => return Err(self.explain(error).await),
+        };
+        let plan = crate::sql::using_joins::without_marks(plan)?;
+        if statement.ignores_conflicts { self.ignoring_conflicts(plan) } else { Ok(plan) }
+    }
+
+    /// The plan of a statement that was refused because it groups by primary keys, or because two of its
+    /// columns have one name.
+    async fn plan_otherwise(
+        &self,
+        mut parsed: datafusion::sql::parser::Statement,
+        mut lacks_group: bool,
+        mut repeats_name: bool,
+    ) -> Result<Option<LogicalPlan>> {
+        let mut state = self.context.state();
+        state.register_udf(mends::named_cast())?;
+        // One may only show when the other has been mended.
+        for _ in 0..2 {
+            if lacks_group {
+                let tables = self.tables_of(&parsed).await?;
+                let is_aggregate = |name: &str| state.aggregate_functions().contains_key(name);
+                if !mends::name_decided_columns(&mut parsed, &tables, &is_aggregate) {
+                    mends::name_apart(&mut parsed, true);
+                }
+            } else if repeats_name {
+                mends::name_apart(&mut parsed, false);
+            } else {
+                return Ok(None);
+            }
+            match state.statement_to_plan(parsed.clone()).await {
+                Ok(plan) => return Ok(Some(mends::with_names(plan)?)),
+                Err(error) => {
+                    lacks_group = !lacks_group && mends::lacks_group(&error);
+                    repeats_name = !repeats_name && mends::repeats_name(&error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The plan with the sets of ids and the domains that it names.
+    async fn resolved(&self, plan: LogicalPlan, statement: &Statement) -> Result<LogicalPlan> {
+        let plan = self.resolve_id_sets(plan, statement).await?;
+        self.resolve_domains(plan).await
+    }
+
+    /// The plan with the domains that its functions name, each read to the end of its log.
+    async fn resolve_domains(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let names = domain_functions::named_domains(&plan)?;
+        if names.is_empty() {
+            return Ok(plan);
+        }
+        let mut domains = HashMap::new();
+        for name in names {
+            let domain = self.lake.domain(&name).await?;
+            domains.insert(name, domain);
+        }
+        Ok(domain_functions::resolve(plan, &domains)?)
+    }
+
+    /// The answer's schema with columns spelled as their tables spell them: `userid` comes out as `UserId`.
+    pub(crate) async fn spell(
+        &self,
+        statement: &Statement,
+        schema: &SchemaRef,
+    ) -> Result<SchemaRef> {
+        let tables = self.tables_of(&statement.parsed).await?;
+        Ok(spelled(schema, &mixed_case_columns(&tables)))
+    }
+
+    /// The lake's tables that a statement names, by the names that it has for them.
+    async fn tables_of(&self, parsed: &datafusion::sql::parser::Statement) -> Result<Tables> {
+        let references = self.references(parsed)?;
+        // All at once: in a bucket each is some round trips. All to their ends, because one that is
+        // dropped while the log is read leaves a thread that panics.
+        let find = references.iter().map(|reference| self.catalog.find(reference.table()));
+        let found = references.iter().zip(join_all(find).await);
+        let named = found.filter_map(|(reference, table)| {
+            let name = reference.table().to_owned();
+            Some(table.transpose()?.map(|table| (name, table)))
+        });
+        Ok(named.collect::<Result<_, _>>()?)
+    }
+
+    /// The names of tables in a statement.
+    pub(crate) fn references(
+        &self,
+        parsed: &datafusion::sql::parser::Statement,
+    ) -> Result<Vec<TableReference>> {
+        Ok(self.context.state_ref().read().resolve_table_references(parsed)?)
+    }
+
+    /// A missing table's message names the tables there are.
+    async fn explain(&self, error: DataFusionError) -> EngineError {
+        let error = EngineError::from(error);
+        let EngineError::Statement { message, position } = error else { return error };
+        let missing = message.strip_prefix("table '").and_then(|m| m.strip_suffix("' not found"));
+        let Some(name) = missing else { return EngineError::Statement { message, position } };
+        let prefix = format!("{CATALOG}.{SCHEMA}.");
+        let name = split_version(name.strip_prefix(&prefix).unwrap_or(name)).0;
+        let known = self.lake.table_names().await.unwrap_or_default();
+        let is_file = name.contains('/')
+            || [".parquet", ".csv", ".json", ".gz", ".zst"].iter().any(|e| name.ends_with(e));
+        let message = if is_file {
+            format!("no file matches '{name}' (Parquet, CSV and JSON files can be read in place)")
+        } else if known.is_empty() {
+            format!(
+                "there is no table `{name}`; the lake {} is empty, load a file first: uplake load {name} FILE",
+                self.lake.location()
+            )
+        } else {
+            format!("there is no table `{name}`; the lake has {}", known.join(", "))
+        };
+        EngineError::Statement { message, position }
+    }
+
+    /// The plan as it is run, with ids in place of keys where that changes nothing but the speed.
+    pub(crate) async fn optimized(
+        &self,
+        state: &SessionState,
+        plan: LogicalPlan,
+    ) -> Result<LogicalPlan> {
+        let prepared = self.prepared(state, plan).await?;
+        self.with_keys(state, prepared).await
+    }
+
+    /// That plan, which still has to be told the domains that it takes keys from.
+    async fn prepared(&self, state: &SessionState, plan: LogicalPlan) -> Result<Prepared> {
+        if !self.use_indexes {
+            let optimized = optimize(state.clone(), plan.clone()).await?;
+            return Ok(Prepared { optimized, before: plan, whole: true });
+        }
+        let is_on = |rule: &str| !pipeline::is_disabled(state, rule);
+        let mut before = if is_on("count_ids") { count_ids(plan)? } else { plan };
+        let sources = match is_on("filter_ids") {
+            true => filter_ids::wanted_sources(&before)?,
+            false => HashSet::new(),
+        };
+        let wanted = sources.len();
+        // A domain that cannot be read makes the statement slower, no more.
+        let domains = self.domains_of(sources, &before).await?;
+        if !domains.is_empty() {
+            before = filter_ids(before, &domains)?;
+        }
+        let whole = domains.len() == wanted;
+        let optimized = optimize(state.clone(), before.clone()).await?;
+        Ok(Prepared { optimized, before, whole })
+    }
+
+    async fn with_keys(&self, state: &SessionState, prepared: Prepared) -> Result<LogicalPlan> {
+        let Prepared { optimized, before, .. } = prepared;
+        let sources = id_keys::wanted_sources(&optimized)?;
+        if sources.is_empty() {
+            return Ok(optimized);
+        }
+        let wanted = sources.len();
+        let domains = self.domains_of(sources, &before).await?;
+        if domains.len() < wanted {
+            // The keys are in the data files, too.
+            return self.without_ids(state, before).await;
+        }
+        Ok(id_keys::resolve(optimized, &domains)?)
+    }
+
+    /// The domains and logs of that name that can be read, with every id that the plan's tables have.
+    async fn domains_of(
+        &self,
+        sources: HashSet<String>,
+        plan: &LogicalPlan,
+    ) -> Result<HashMap<String, Arc<Domain>>> {
+        if sources.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let highest = highest_ids(plan)?;
+        let mut domains = HashMap::new();
+        for source in sources {
+            let Some((name, log)) = source.split_once(':') else { continue };
+            let highest = highest.get(&source).copied().flatten();
+            if let Ok(domain) = self.lake.domain_with_ids(name, log, highest).await {
+                domains.extend(domain.map(|domain| (source, domain)));
+            }
+        }
+        Ok(domains)
+    }
+
+    /// The plan with keys compared where ids could be.
+    async fn without_ids(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let rules = state.optimizer().rules.iter().filter(|rule| rule.name() != JoinIds.name());
+        let state = SessionStateBuilder::new_from_existing(state.clone())
+            .with_optimizer_rules(rules.cloned().collect())
+            .build();
+        optimize(state, plan).await
+    }
+}
+
+/// The plan as it is run. It takes seconds of large statements, which nothing stops: who waits for it may go on at
+/// a deadline.
+async fn optimize(state: SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    let work = SpawnedTask::spawn(async move { state.optimize(&plan) });
+    match work.join().await {
+        Ok(optimized) => Ok(optimized?),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(EngineError::Execution(error.to_string())),
+        },
+    }
+}
+
+/// Columns of tables whose names are not lower case, by lower-case name.
+fn mixed_case_columns(tables: &Tables) -> HashMap<String, String> {
+    let fields = tables.iter().flat_map(|(_, table)| table.snapshot().schema().fields());
+    let is_mixed = |field: &&Arc<Field>| field.name().chars().any(|c| c.to_lowercase().ne([c]));
+    let mixed = fields.filter(is_mixed);
+    mixed.map(|field| (field.name().to_lowercase(), field.name().clone())).collect()
+}
+
+/// The schema with these columns as their tables spell them.
+fn spelled(schema: &SchemaRef, exact: &HashMap<String, String>) -> SchemaRef {
+    let name = |field: &'_ Arc<Field>| -> String {
+        let shown = mends::shown_name(field.name());
+        exact.get(shown).map_or(shown, String::as_str).to_owned()
+    };
+    if schema.fields().iter().all(|field| name(field) == *field.name()) {
+        return Arc::clone(schema);
+    }
+    let fields = schema.fields().iter();
+    let named = fields.map(|field| Arc::new(field.as_ref().clone().with_name(name(field))));
+    let fields: Vec<_> = named.collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}

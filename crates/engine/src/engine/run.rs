@@ -1,0 +1,246 @@
+//! A statement's way from its sender: a slot, a deadline, an answer.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::{DataFusionError, Result as DfResult};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast;
+use futures::{FutureExt, Stream};
+use uplake_experiment::query::{MomentsQuery, MomentsTable};
+use uplake_table::panic_text;
+
+use crate::base::alarm::Alarm;
+use crate::base::answer::Answer;
+use crate::base::error::{EngineError, Result};
+use crate::base::settings::Settings;
+use crate::engine::admission::{Class, Queue, Ticket};
+use crate::engine::session::Session;
+use crate::sql::statement::{IdSetStatement, Statement};
+
+/// How long a statement that computes alone waits for what others, stopped a moment ago, still hold.
+const OTHERS_END: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// How one statement is run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunOptions {
+    /// What it may take, in the queue and computing; `None` is what the session has (`SET uplake.timeout`).
+    pub timeout: Option<Duration>,
+    pub class: Class,
+}
+
+/// What the statements of a session hold, as of now. All of it is 0 when none computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Statements that compute.
+    pub running: usize,
+    /// Statements that wait.
+    pub waiting: usize,
+    /// Bytes that operators have taken, without columns kept decoded.
+    pub memory_bytes: usize,
+    /// Files in the folder for spilling.
+    pub spill_files: usize,
+    /// Reads of a bucket that are under way.
+    pub reads: usize,
+}
+
+impl Session {
+    /// Runs one statement: it waits for a slot if it computes and others do, then begins.
+    ///
+    /// The slot is given back when the answer has been read to its end or is dropped, so an answer that
+    /// nobody reads makes others wait. Dropping this future leaves the queue, or stops the statement.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; an error while rows stream comes through the stream.
+    pub async fn run(&self, statement: &Statement) -> Result<Answer> {
+        self.run_with(statement, RunOptions::default()).await
+    }
+
+    /// [`Self::run`] with a time-out or a class of its own.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub async fn run_with(&self, statement: &Statement, options: RunOptions) -> Result<Answer> {
+        if !computes(statement) {
+            return caught(self.run_now(statement)).await;
+        }
+        let short = |answer: &Result<Answer>| matches!(answer, Err(EngineError::Limit { .. }));
+        let work = || caught(self.run_now(statement));
+        let (answer, ticket) = self.admitted(&statement.text, options, work, short).await?;
+        Ok(match answer? {
+            Answer::Rows { schema, stream } => {
+                let stream = Box::pin(Guarded::new(stream, ticket));
+                Answer::Rows { schema, stream }
+            }
+            done @ Answer::Done { .. } => done,
+        })
+    }
+
+    /// Runs a moments query, as one statement.
+    ///
+    /// # Errors
+    /// [`EngineError::Report`] for an expression or a column of the definition that the tables do not
+    /// have, and for a time zone or a period that cannot be read.
+    pub async fn moments(&self, query: &MomentsQuery) -> Result<MomentsTable> {
+        let mut answers = self.moments_together(&[query]).await;
+        answers.pop().unwrap_or_else(|| Err(EngineError::Report("no answer".into())))
+    }
+
+    /// Runs moments queries as one statement, in one scan of each table where that is possible. Answers
+    /// are in the order of the queries; each can fail alone.
+    pub async fn moments_together(&self, queries: &[&MomentsQuery]) -> Vec<Result<MomentsTable>> {
+        let is_limit = |answer: &Result<_>| matches!(answer, Err(EngineError::Limit { .. }));
+        let short = |answers: &Vec<Result<MomentsTable>>| answers.iter().any(is_limit);
+        let work = || self.moments_now(queries);
+        match self.admitted("report", RunOptions::default(), work, short).await {
+            Ok((answers, _)) => answers,
+            Err(error) => queries.iter().map(|_| Err(error.copy())).collect(),
+        }
+    }
+
+    /// Who computes and who waits.
+    pub fn queue(&self) -> Queue {
+        self.admission.queue()
+    }
+
+    /// What statements hold.
+    pub fn usage(&self) -> Usage {
+        let queue = self.queue();
+        let runtime = self.context.runtime_env();
+        Usage {
+            running: queue.running.len(),
+            waiting: queue.waiting.len(),
+            memory_bytes: runtime.memory_pool.reserved(),
+            spill_files: runtime.disk_manager.spilling_progress().active_files_count,
+            reads: self.lake.storage().reads_under_way(),
+        }
+    }
+
+    /// Does `work` in a slot and before the deadline. Work that was `short` of memory beside others is
+    /// done again, alone: it has handed nothing out and committed nothing.
+    async fn admitted<T, F: Future<Output = T>>(
+        &self,
+        text: &str,
+        options: RunOptions,
+        work: impl Fn() -> F,
+        short: impl Fn(&T) -> bool,
+    ) -> Result<(T, Ticket)> {
+        let timeout = options.timeout.or_else(|| self.timeout());
+        let mut ticket = self.admission.join(text, options.class, timeout);
+        ticket.granted().await?;
+        let done = ticket.within(work()).await?;
+        if !short(&done) || ticket.is_alone() {
+            return Ok((done, ticket));
+        }
+        drop(done);
+        ticket.granted_alone().await?;
+        let pool = &self.context.runtime_env().memory_pool;
+        for _ in 0..OTHERS_END.div_duration_f64(LOOK_EVERY) as usize {
+            if pool.reserved() == 0 {
+                break;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        let done = ticket.within(work()).await?;
+        Ok((done, ticket))
+    }
+
+    /// A slot for work that sees to its memory itself.
+    pub(crate) async fn slot(&self, text: &str, class: Class) -> Result<Ticket> {
+        let mut ticket = self.admission.join(text, class, self.timeout());
+        ticket.granted().await?;
+        Ok(ticket)
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let state = self.context.state_ref();
+        let state = state.read();
+        state.config_options().extensions.get::<Settings>()?.timeout
+    }
+}
+
+/// The same, where a panic in a library, such as text of more than 2 GB in Arrow, is this statement's error
+/// and nobody else's.
+async fn caught(work: impl Future<Output = Result<Answer>>) -> Result<Answer> {
+    match AssertUnwindSafe(Box::pin(work)).catch_unwind().await {
+        Ok(answer) => answer,
+        Err(panic) => Err(bug(panic.as_ref())),
+    }
+}
+
+fn bug(panic: &(dyn Any + Send)) -> EngineError {
+    EngineError::Execution(format!("the statement could not be computed: {}", panic_text(panic)))
+}
+
+/// Is it worth a slot? What only looks at the lake's list of tables is not.
+fn computes(statement: &Statement) -> bool {
+    if let Some(about) = &statement.id_set {
+        return matches!(about, IdSetStatement::Create { .. });
+    }
+    match &statement.parsed {
+        DfStatement::Explain(explain) => explain.options.analyze,
+        DfStatement::Statement(inner) => match inner.as_ref() {
+            ast::Statement::CreateTable(create) => create.query.is_some(),
+            ast::Statement::ShowTables { .. }
+            | ast::Statement::ExplainTable { .. }
+            | ast::Statement::ShowVariable { .. }
+            | ast::Statement::Set(_)
+            | ast::Statement::Drop { .. } => false,
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
+/// Rows until the deadline; the slot is given back with the last of them.
+struct Guarded {
+    schema: SchemaRef,
+    /// Stopped before its slot is given back.
+    running: Option<(SendableRecordBatchStream, Ticket)>,
+    deadline: Option<Alarm>,
+}
+
+impl Guarded {
+    fn new(stream: SendableRecordBatchStream, ticket: Ticket) -> Self {
+        let deadline = ticket.deadline().map(Alarm::at);
+        Self { schema: stream.schema(), running: Some((stream, ticket)), deadline }
+    }
+}
+
+impl Stream for Guarded {
+    type Item = DfResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let Some((stream, ticket)) = &mut this.running else { return Poll::Ready(None) };
+        if let Some(deadline) = &mut this.deadline
+            && Pin::new(deadline).poll(context).is_ready()
+        {
+            let error = DataFusionError::External(Box::new(ticket.timed_out()));
+            (this.running, this.deadline) = (None, None);
+            return Poll::Ready(Some(Err(error)));
+        }
+        let next = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(context)));
+        let next = next.unwrap_or_else(|panic| {
+            Poll::Ready(Some(Err(DataFusionError::External(Box::new(bug(panic.as_ref()))))))
+        });
+        if matches!(next, Poll::Ready(None | Some(Err(_)))) {
+            this.running = None;
+        }
+        next
+    }
+}
+
+impl RecordBatchStream for Guarded {
+    fn schema(&self) -> SchemaRef {
+        SchemaRef::clone(&self.schema)
+    }
+}

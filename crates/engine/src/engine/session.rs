@@ -1,0 +1,342 @@
+//! A session: one lake, one budget, statements in, answers out.
+//!
+//! # Invariants
+//! - All queries of a session share one memory pool; sorts, aggregates and joins spill when it is full,
+//!   and a query that cannot go on fails with [`EngineError::Limit`].
+//! - Dropping an answer's stream stops its query.
+//! - A bounded number of statements compute at once (`admission`); all others wait, and hold nothing.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList};
+use datafusion::execution::context::SessionContext;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::prelude::SessionConfig;
+use uplake_table::{AsOf, IndexCache, Lake};
+
+use crate::base::budget::Budget;
+use crate::base::error::Result;
+use crate::base::settings::Settings;
+use crate::base::warnings::Warnings;
+use crate::cache::columns::ColumnCache;
+use crate::cache::pool::{ClassPool, SharedPool};
+use crate::cache::shelf::Shelf;
+use crate::cache::stored_sets::StoredSets;
+use crate::engine::admission::Admission;
+use crate::engine::catalog::{CATALOG, LakeCatalog, SCHEMA};
+use crate::engine::plans::Plans;
+use crate::engine::registry;
+use crate::mends::{self, Microseconds};
+use crate::operators::build_sides::{Planner, Sides};
+use crate::optimizer::array_aggregate::TooMany;
+use crate::optimizer::pipeline;
+use crate::scan::indexed::IndexUse;
+use crate::scan::repairs::Repairs;
+use crate::scan::storage::{self, QueryStore};
+
+/// Consumers that a limit error names.
+const NAMED_CONSUMERS: usize = 3;
+/// Of the memory budget, what decoded columns may take while queries do not need it.
+const COLUMN_CACHE_SHARE: usize = 2;
+/// Of the memory budget, what the session keeps of index files.
+const INDEX_CACHE_SHARE: usize = 16;
+/// Values of a join's small side that are looked up in an index of the other: making the list takes
+/// 3 ms at most, which a scan without an index loses.
+const JOIN_LOOKUPS: usize = 20_000;
+/// Bytes of those values; text counts with the pages it was read from.
+const JOIN_LOOKUP_BYTES: usize = 64 << 20;
+/// A join's side of up to so many bytes is kept once for all threads, so that the other side stays
+/// where it was read. Ids are looked up in an array then, and the other side is often 10 times as long.
+const SHARED_SIDE_BYTES: usize = 256 << 20;
+const SHARED_SIDE_ROWS: usize = 16 << 20;
+/// Whole numbers are looked up in an array instead of hashed if one in so many is there: 64 bytes of the
+/// array for each, about twice what it takes to hash it. Ids of some users are among those of all.
+const ARRAY_DENSITY: f64 = 1.0 / 16.0;
+/// Statements that compute at once, for each thread: when one waits for a file or has a step on one
+/// thread, another uses the core. More of them take longer, all together (docs/BENCHMARKS.md).
+const STATEMENTS_PER_THREAD: usize = 2;
+/// Of the memory budget, footers and page indexes kept: a 20-column file's are about 100 KiB.
+const METADATA_CACHE_SHARE: usize = 32;
+
+/// What a session may use.
+#[derive(Clone)]
+pub struct SessionOptions {
+    /// Bytes for all queries together.
+    pub memory_bytes: usize,
+    /// Threads a query runs on.
+    pub threads: usize,
+    /// The version of every table that a statement does not name one for.
+    pub as_of: AsOf,
+    /// Where to spill; the system's temporary folder if `None`.
+    pub spill_folder: Option<PathBuf>,
+    /// Ask the indexes of data files; without, every answer comes from the data alone.
+    pub use_indexes: bool,
+    /// Statements that compute at once, at least 1; `None` is twice the threads.
+    pub at_once: Option<usize>,
+    /// What a statement may take, in the queue and computing, unless it says otherwise.
+    pub timeout: Option<Duration>,
+    /// The clock: milliseconds since 1970, UTC.
+    pub clock: Arc<dyn Fn() -> i64 + Send + Sync>,
+}
+
+/// Answers statements about one lake.
+pub struct Session {
+    pub(crate) context: SessionContext,
+    pub(crate) lake: Lake,
+    pub(crate) catalog: Arc<LakeCatalog>,
+    pub(crate) budget: Budget,
+    pub(crate) use_indexes: bool,
+    warnings: Arc<Warnings>,
+    pub(crate) repairs: Arc<Repairs>,
+    pub(crate) id_sets: Arc<StoredSets>,
+    pub(crate) admission: Arc<Admission>,
+    /// Where what files add up to is remembered.
+    pub(crate) shelf: Option<Arc<Shelf>>,
+    /// Columns by which there were too many groups for arrays, and scans that could not be by ranges of ids.
+    pub(crate) too_many_groups: TooMany,
+    pub(crate) plans: Plans,
+    /// Of all sessions that keep columns together.
+    pub(crate) sides: Arc<Sides>,
+}
+
+impl Session {
+    /// A session on a lake.
+    ///
+    /// # Errors
+    /// [`EngineError::Execution`] if the spill folder cannot be used.
+    pub fn new(lake: Lake, options: &SessionOptions) -> Result<Self> {
+        let columns = Arc::new(ColumnCache::new(options.memory_bytes / COLUMN_CACHE_SHARE));
+        let pool: Arc<dyn MemoryPool> = Arc::new(TrackConsumersPool::new(
+            SharedPool::new(options.memory_bytes, Arc::clone(&columns)),
+            NonZeroUsize::new(NAMED_CONSUMERS).unwrap_or(NonZeroUsize::MIN),
+        ));
+        let slots = options.at_once.unwrap_or(options.threads * STATEMENTS_PER_THREAD);
+        let (taken, half) = (Arc::clone(&pool), options.memory_bytes / 2);
+        let admission = Admission::new(slots, move || taken.reserved() <= half);
+        let mut disk = DiskManagerBuilder::default();
+        if let Some(folder) = &options.spill_folder {
+            disk = disk.with_mode(DiskManagerMode::Directories(vec![folder.clone()]));
+        }
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(pool)
+            .with_disk_manager_builder(disk)
+            .with_metadata_cache_limit(options.memory_bytes / METADATA_CACHE_SHARE)
+            .build_arc()?;
+        storage::register(&runtime, &lake);
+        let budget = Budget {
+            memory_bytes: options.memory_bytes,
+            threads: options.threads,
+            clock: Arc::clone(&options.clock),
+        };
+        let warnings = Arc::new(Warnings::default());
+        let (of_lake, as_of) = (lake.clone(), options.as_of.clone());
+        let catalog = Arc::new(LakeCatalog::new(of_lake, as_of, Arc::clone(&warnings)));
+        let repairs = Arc::new(Repairs::default());
+        let settings = Settings {
+            timeout: options.timeout,
+            rules: &pipeline::SPEED,
+            memory_bytes: options.memory_bytes,
+            ..Settings::default()
+        };
+        let config = session_config(options.threads, &budget);
+        let mut config = config.with_option_extension(settings);
+        let too_many_groups = TooMany::default();
+        if options.use_indexes {
+            let cache = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
+            let cache = Arc::new(cache.over(lake.storage()));
+            let (warnings, repairs) = (Arc::clone(&warnings), Arc::clone(&repairs));
+            let columns = Arc::clone(&columns);
+            let in_use = IndexUse { cache, columns, warnings, repairs };
+            config = config.with_extension(Arc::new(in_use));
+        }
+        let mut state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(runtime)
+            .with_default_features()
+            .with_aggregate_functions(registry::aggregate_functions())
+            .with_scalar_functions(registry::scalar_functions())
+            .with_window_functions(registry::window_functions())
+            .with_table_function_list(mends::table_functions())
+            .with_file_formats(mends::file_formats())
+            .with_expr_planners(mends::expr_planners())
+            .with_type_planner(Arc::new(Microseconds))
+            .with_relation_planners(mends::relation_planners())
+            .with_analyzer_rules(pipeline::analysis())
+            .with_optimizer_rules(pipeline::logical(options.use_indexes))
+            .with_physical_optimizer_rules(pipeline::physical());
+        if options.use_indexes {
+            state = state.with_query_planner(Arc::new(Planner(columns)));
+            state = state
+                .with_physical_optimizer_rules(pipeline::physical_of_ours(Some(&too_many_groups)));
+        }
+        let state = state.build();
+        let id_sets = Arc::default();
+        let (context, use_indexes) = (context(state, &catalog)?, options.use_indexes);
+        Ok(Self {
+            context,
+            lake,
+            catalog,
+            budget,
+            use_indexes,
+            warnings,
+            repairs,
+            id_sets,
+            admission,
+            shelf: None,
+            too_many_groups,
+            plans: Plans::default(),
+            sides: Arc::default(),
+        })
+    }
+
+    /// This session, which remembers on this machine what data files add up to in reports, so that the
+    /// next report of the same metrics reads only files that are new. The same session if the machine
+    /// keeps nothing of this lake, or without indexes.
+    #[must_use]
+    pub fn remembering(self) -> Self {
+        let folder = self.lake.local_folder().filter(|_| self.use_indexes);
+        let shelf = folder.map(|folder| Arc::new(Shelf::new(folder.join("runs"))));
+        Self { shelf, ..self }
+    }
+
+    /// Data files that reports of this session did not read because what they add up to was remembered,
+    /// and files of which it is remembered since.
+    pub fn remembered(&self) -> (u64, u64) {
+        self.shelf.as_ref().map_or((0, 0), |shelf| shelf.counts())
+    }
+
+    pub(crate) fn warn(&self, about: &str, message: &str) {
+        self.warnings.add(about, message);
+    }
+
+    /// The lake.
+    pub fn lake(&self) -> &Lake {
+        &self.lake
+    }
+
+    pub(crate) fn uses_indexes(&self) -> bool {
+        self.use_indexes
+    }
+
+    /// What the user should hear of the statements since the last call, although they were answered.
+    pub fn take_warnings(&self) -> Vec<String> {
+        let mut warnings = self.warnings.take();
+        warnings.extend(self.lake.storage().take_warnings());
+        warnings
+    }
+
+    /// The state that one query is planned with, and what it will have asked of the store.
+    pub(crate) fn query_state(&self) -> (SessionState, QueryStore) {
+        let mut state = self.context.state();
+        let store = QueryStore::new(&self.lake);
+        state.config_mut().set_extension(Arc::new(store.clone()));
+        (pipeline::enabled(state), store)
+    }
+
+    /// This session with `tables` kept at the versions they have now, so that several statements
+    /// read one state of the lake; and those versions. Names that are no tables of the lake are
+    /// left out.
+    ///
+    /// # Errors
+    /// [`EngineError::Table`] if a table cannot be read.
+    pub async fn pinned(&self, tables: &[String]) -> Result<(Self, Vec<(String, i64)>)> {
+        self.catalog.begin_statement();
+        let catalog = Arc::new(self.catalog.pin(tables).await?);
+        let state = SessionStateBuilder::new_from_existing(self.context.state())
+            .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
+            .build();
+        let versions = catalog.pins();
+        let pinned = self.over(state, catalog)?;
+        Ok((pinned, versions))
+    }
+
+    /// This session, whose statements together take at most `limit` bytes of the memory.
+    pub(crate) fn with_share(&self, limit: usize) -> Result<Self> {
+        let env = self.context.runtime_env();
+        let memory_pool = Arc::new(ClassPool::new(Arc::clone(&env.memory_pool), limit));
+        let runtime = RuntimeEnv { memory_pool, ..env.as_ref().clone() };
+        let state = SessionStateBuilder::new_from_existing(self.context.state())
+            .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
+            .with_runtime_env(Arc::new(runtime))
+            .build();
+        self.over(state, Arc::clone(&self.catalog))
+    }
+
+    /// A session of the same lake and memory.
+    fn over(&self, state: SessionState, catalog: Arc<LakeCatalog>) -> Result<Self> {
+        Ok(Self {
+            context: context(state, &catalog)?,
+            lake: self.lake.clone(),
+            catalog,
+            budget: self.budget.clone(),
+            use_indexes: self.use_indexes,
+            warnings: Arc::clone(&self.warnings),
+            repairs: Arc::clone(&self.repairs),
+            id_sets: Arc::clone(&self.id_sets),
+            admission: Arc::clone(&self.admission),
+            shelf: self.shelf.clone(),
+            too_many_groups: Arc::clone(&self.too_many_groups),
+            plans: Plans::default(),
+            sides: Arc::clone(&self.sides),
+        })
+    }
+}
+
+/// A context whose names are the lake's tables, or files.
+fn context(state: SessionState, catalog: &Arc<LakeCatalog>) -> Result<SessionContext> {
+    let schemas = MemoryCatalogProvider::new();
+    schemas.register_schema(SCHEMA, Arc::clone(catalog) as _)?;
+    let context = SessionContext::new_with_state(state);
+    context.register_catalog(CATALOG, Arc::new(schemas));
+    Ok(context.enable_url_table())
+}
+
+fn session_config(threads: usize, budget: &Budget) -> SessionConfig {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(threads)
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        .with_create_default_catalog_and_schema(false)
+        .with_information_schema(true)
+        .with_extension(Arc::new(budget.clone()));
+    let options = config.options_mut();
+    options.sql_parser.collect_spans = true;
+    options.execution.time_zone = Some("+00:00".into());
+    // DataFusion 55.2 says of `a IS TRUE` in a group that it may be NULL, and refuses what it said.
+    options.execution.skip_physical_aggregate_schema_check = true;
+    options.execution.parquet.pushdown_filters = false;
+    // Nanoseconds, which Spark's times of 96 bits would become, end in 2262.
+    options.execution.parquet.coerce_int96 = Some("us".into());
+    // The small side of a join as a list of values, which an index can look up.
+    options.optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_LOOKUPS;
+    options.optimizer.hash_join_inlist_pushdown_max_size = JOIN_LOOKUP_BYTES;
+    let shared = SHARED_SIDE_BYTES.min(budget.memory_bytes / 8);
+    options.optimizer.hash_join_single_partition_threshold = shared;
+    options.optimizer.hash_join_single_partition_threshold_rows = SHARED_SIDE_ROWS;
+    options.execution.perfect_hash_join_min_key_density = ARRAY_DENSITY;
+    // DataFusion 55.2 prunes by what min() and max() have seen so far, but forgets an aggregate that has
+    // seen only NULLs: min(a), max(b) lost files and gave wrong answers.
+    options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+    config
+}
+
+/// A session for unit tests: two threads, 256 MiB, and a clock that stands still.
+#[cfg(test)]
+pub(crate) fn for_tests(folder: &std::path::Path, use_indexes: bool) -> Session {
+    let options = SessionOptions {
+        memory_bytes: 256 << 20,
+        threads: 2,
+        as_of: AsOf::Latest,
+        spill_folder: None,
+        use_indexes,
+        at_once: None,
+        timeout: None,
+        clock: Arc::new(|| 1_793_491_200_000),
+    };
+    Session::new(Lake::open(folder.to_str().unwrap()).unwrap(), &options).unwrap()
+}

@@ -1,0 +1,19 @@
+//! Groups found by arrays instead of hash tables.
+//!
+//! Ids are dense and dimensions have few values, so the group of a row stands in an array. Every
+//! thread groups the rows it reads, and the threads' groups are merged; rows are not handed from thread
+//! to thread first.
+//!
+//! # Invariants
+//! - Rows, names and types are those of the aggregate that was there.
+//! - What does not fit fails with `ResourcesExhausted` before a row is given out; the session then runs
+//!   the plan without this.
+
+pub(crate) mod exec;
+pub(crate) mod expressions;
+pub(crate) mod keys;
+pub(crate) mod lookup;
+pub(crate) mod rows;
+pub(crate) mod sums;
+pub(crate) mod too_many;
+pub(crate) mod whole_sums;

@@ -1,0 +1,567 @@
+//! Small sides of joins that were asked for before: rows by id, such as first exposures.
+//!
+//! ```text
+//! Join on id                             Join on id
+//!   u: first exposures by id      ─►       KeptSideExec ◄── its rows, if they are known
+//!   events                                   u: first exposures by id
+//!                                          events
+//! ```
+//!
+//! A platform asks hundreds of questions about the users of one experiment, and each finds them again.
+//!
+//! # Invariants
+//! - Rows are known by the plan that makes them and the snapshots of its tables, which decide them as they
+//!   decide [`plans`](crate::engine::plans).
+//! - Nothing above a side has a say in its rows: neither filters nor limits are pushed into it.
+//! - Queries come first: rows are in the [`ColumnCache`], which lets them go.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{Array, AsArray, ListArray, RecordBatch, StructArray};
+use datafusion::arrow::buffer::OffsetBuffer;
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::catalog::Session as PlanningSession;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchemaRef, DataFusionError, Result, Statistics};
+use datafusion::datasource::source_as_provider;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::{
+    Aggregate, Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
+};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::{
+    ChildrenPropertiesMode, ReplaceChildrenOptions, replace_children_if_necessary,
+};
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties,
+};
+use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
+use futures::{StreamExt, stream};
+use uplake_table::ID_PREFIX;
+
+use crate::cache::columns::{Chunk, ColumnCache};
+use crate::scan::lake_table::LakeTable;
+
+/// Sides whose numbers are known.
+const KNOWN: usize = 256;
+/// Of what the cache may hold, what one side may.
+const SIDE_SHARE: usize = 8;
+
+/// The sides that statements have had, of all sessions with one [`ColumnCache`].
+#[derive(Default)]
+pub(crate) struct Sides(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    known: Vec<Known>,
+    /// Sides there have been.
+    count: u64,
+}
+
+struct Known {
+    plan: LogicalPlan,
+    tables: Vec<RowsOf>,
+    number: u64,
+}
+
+/// See [`LakeTable::rows_of`].
+type RowsOf = (String, u64, usize);
+
+impl Sides {
+    /// An optimized plan, which its text and its tables decide, with a [`Side`] where a join may have one.
+    pub fn marked(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let marked = plan.transform_up(|node| match node {
+            LogicalPlan::Join(_) => node.map_children(|input| self.marked_side(input)),
+            _ => Ok(Transformed::no(node)),
+        })?;
+        Ok(marked.data)
+    }
+
+    /// Forgets all: how plans are made may have changed.
+    pub fn forget(&self) {
+        self.lock().known.clear();
+    }
+
+    fn marked_side(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        match &plan {
+            LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) => {
+                plan.map_children(|input| self.marked_side(input))
+            }
+            LogicalPlan::Aggregate(aggregate) if is_by_id(aggregate) => {
+                let Some(tables) = tables_of(&plan)? else { return Ok(Transformed::no(plan)) };
+                let node = Arc::new(Side { number: self.number(&plan, tables), input: plan });
+                Ok(Transformed::yes(LogicalPlan::Extension(Extension { node })))
+            }
+            _ => Ok(Transformed::no(plan)),
+        }
+    }
+
+    fn number(&self, plan: &LogicalPlan, tables: Vec<RowsOf>) -> u64 {
+        let mut state = self.lock();
+        let same = |known: &&Known| known.tables == tables && known.plan == *plan;
+        if let Some(known) = state.known.iter().find(same) {
+            return known.number;
+        }
+        // Old snapshots are not kept for sides that nobody can ask for.
+        let is_old = |(name, version, place): &RowsOf| {
+            tables.iter().any(|(n, v, p)| n == name && (v, p) != (version, place))
+        };
+        state.known.retain(|known| !known.tables.iter().any(is_old));
+        if state.known.len() >= KNOWN {
+            state.known.clear();
+        }
+        state.count += 1;
+        let number = state.count;
+        state.known.push(Known { plan: plan.clone(), tables, number });
+        number
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_by_id(aggregate: &Aggregate) -> bool {
+    match aggregate.group_expr.as_slice() {
+        [Expr::Column(column)] => column.name.starts_with(ID_PREFIX),
+        _ => false,
+    }
+}
+
+/// The tables whose rows a side is made of; `None` if anything else is.
+fn tables_of(side: &LogicalPlan) -> Result<Option<Vec<RowsOf>>> {
+    let (mut tables, mut plain) = (Vec::new(), true);
+    side.apply(|node| {
+        match node {
+            LogicalPlan::TableScan(scan) => {
+                let provider = source_as_provider(&scan.source).ok();
+                let provider = provider.filter(|_| scan.fetch.is_none());
+                let table = provider.as_ref().and_then(|p| p.downcast_ref::<LakeTable>());
+                match table.and_then(LakeTable::rows_of) {
+                    Some(rows) => tables.push(rows),
+                    None => plain = false,
+                }
+            }
+            LogicalPlan::Projection(_)
+            | LogicalPlan::Filter(_)
+            | LogicalPlan::SubqueryAlias(_)
+            | LogicalPlan::Aggregate(_) => {}
+            _ => plain = false,
+        }
+        node.apply_expressions(|expr| {
+            expr.apply(|part| {
+                let asks = matches!(
+                    part,
+                    Expr::ScalarSubquery(_)
+                        | Expr::InSubquery(_)
+                        | Expr::Exists(_)
+                        | Expr::SetComparison(_)
+                        | Expr::OuterReferenceColumn(..)
+                );
+                plain &= !asks;
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(Some(tables).filter(|_| plain))
+}
+
+/// Rows that may be known.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Hash)]
+struct Side {
+    number: u64,
+    input: LogicalPlan,
+}
+
+impl UserDefinedLogicalNodeCore for Side {
+    fn name(&self) -> &'static str {
+        "KeptSide"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        self.input.schema()
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeptSide: {}", self.number)
+    }
+
+    fn with_exprs_and_inputs(&self, _: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
+        let input = inputs.pop().ok_or_else(no_input)?;
+        Ok(Self { number: self.number, input })
+    }
+}
+
+fn no_input() -> DataFusionError {
+    DataFusionError::Internal("a kept side has one input".into())
+}
+
+/// DataFusion's planner, which plans sides, too.
+#[derive(Debug)]
+pub(crate) struct Planner(pub Arc<ColumnCache>);
+
+#[async_trait]
+impl QueryPlanner for Planner {
+    async fn create_physical_plan(
+        &self,
+        plan: &LogicalPlan,
+        session: &dyn PlanningSession,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let sides = Arc::new(SidePlanner(Arc::clone(&self.0)));
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![sides]);
+        planner.create_physical_plan(plan, session).await
+    }
+}
+
+struct SidePlanner(Arc<ColumnCache>);
+
+#[async_trait]
+impl ExtensionPlanner for SidePlanner {
+    async fn plan_extension(
+        &self,
+        _: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        _: &[&LogicalPlan],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        _: &dyn PlanningSession,
+        _: &PhysicalPlanningContext,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(side) = node.as_any().downcast_ref::<Side>() else { return Ok(None) };
+        let input = Arc::clone(inputs.first().ok_or_else(no_input)?);
+        Ok(Some(Arc::new(KeptSideExec::new(side.number, Arc::clone(&self.0), input))))
+    }
+}
+
+/// The rule that leaves sides only where a join reads all of their rows before it reads others. It must
+/// come after joins have their sides, and before filters are pushed down.
+#[derive(Debug)]
+pub(crate) struct KeepSides;
+
+impl PhysicalOptimizerRule for KeepSides {
+    fn name(&self) -> &'static str {
+        "keep_sides"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        left_sides(plan, false)
+    }
+}
+
+fn left_sides(plan: Arc<dyn ExecutionPlan>, is_left: bool) -> Result<Arc<dyn ExecutionPlan>> {
+    let (joins, stays_left) = (plan.is::<HashJoinExec>(), is_left && plan.is::<ProjectionExec>());
+    let children = plan.children().into_iter().cloned().enumerate();
+    let children =
+        children.map(|(place, child)| left_sides(child, stays_left || (joins && place == 0)));
+    let mut children = children.collect::<Result<Vec<_>>>()?;
+    if plan.is::<KeptSideExec>() && !is_left {
+        return children.pop().ok_or_else(no_input);
+    }
+    replace_children_if_necessary(plan, children)
+}
+
+/// Rows of its input, from memory if they are known. Another plan of the same may have had them in other
+/// partitions and in another order.
+#[derive(Debug)]
+pub(crate) struct KeptSideExec {
+    number: u64,
+    cache: Arc<ColumnCache>,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    run: Arc<Mutex<Run>>,
+}
+
+#[derive(Debug, Default)]
+struct Run {
+    /// What was known when the first partition was asked for.
+    known: Option<Option<ListArray>>,
+    /// Of each partition that has come to its end.
+    rows: Vec<Option<Vec<RecordBatch>>>,
+    bytes: usize,
+}
+
+impl KeptSideExec {
+    fn new(number: u64, cache: Arc<ColumnCache>, input: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(input.schema()),
+            Partitioning::UnknownPartitioning(input.output_partitioning().partition_count()),
+            input.pipeline_behavior(),
+            input.boundedness(),
+        );
+        Self { number, cache, input, properties: Arc::new(properties), run: Arc::default() }
+    }
+
+    fn partitions(&self) -> usize {
+        self.input.output_partitioning().partition_count()
+    }
+
+    /// What was known when this began: one list of rows for each partition.
+    fn known(&self) -> Option<ListArray> {
+        let mut run = lock(&self.run);
+        let known = run.known.get_or_insert_with(|| {
+            let rows = self.cache.get(&Chunk::of_side(self.number, self.partitions()))?;
+            let rows = rows.as_list_opt::<i32>()?;
+            let is_same = rows.value_type() == DataType::Struct(self.schema().fields().clone());
+            is_same.then(|| rows.clone())
+        });
+        known.clone()
+    }
+}
+
+fn lock(run: &Mutex<Run>) -> MutexGuard<'_, Run> {
+    run.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes note of one partition's rows.
+struct Collector {
+    number: u64,
+    partition: usize,
+    partitions: usize,
+    cache: Arc<ColumnCache>,
+    run: Arc<Mutex<Run>>,
+    rows: Vec<RecordBatch>,
+}
+
+impl Collector {
+    /// `false` if there are too many.
+    fn add(&mut self, batch: &RecordBatch) -> Result<bool> {
+        let bytes = |column: &dyn Array| column.to_data().get_slice_memory_size();
+        let bytes = batch.columns().iter().map(|c| bytes(c)).sum::<Result<usize, _>>()?;
+        let mut run = lock(&self.run);
+        run.bytes += bytes;
+        self.rows.push(batch.clone());
+        Ok(run.bytes <= self.cache.limit_bytes() / SIDE_SHARE)
+    }
+
+    /// The partition's end; with the last one all rows are known.
+    fn finish(self) -> Result<()> {
+        let mut run = lock(&self.run);
+        run.rows.resize(self.partitions, None);
+        run.rows[self.partition] = Some(self.rows);
+        let Some(rows) = run.rows.iter().cloned().collect::<Option<Vec<_>>>() else {
+            return Ok(());
+        };
+        run.rows.clear();
+        drop(run);
+        let Some(schema) = rows.iter().flatten().next().map(RecordBatch::schema) else {
+            return Ok(());
+        };
+        let count = |batches: &Vec<RecordBatch>| batches.iter().map(RecordBatch::num_rows).sum();
+        let lengths = OffsetBuffer::from_lengths(rows.iter().map(count));
+        let all = StructArray::from(concat_batches(&schema, rows.iter().flatten())?);
+        let item = Field::new("item", DataType::Struct(schema.fields().clone()), false);
+        let rows = ListArray::try_new(Arc::new(item), lengths, Arc::new(all), None)?;
+        let bytes = rows.get_array_memory_size();
+        self.cache.keep(Chunk::of_side(self.number, self.partitions), Arc::new(rows), bytes);
+        Ok(())
+    }
+}
+
+impl DisplayAs for KeptSideExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptSideExec")
+    }
+}
+
+impl ExecutionPlan for KeptSideExec {
+    fn name(&self) -> &'static str {
+        "KeptSideExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let input = children.pop().ok_or_else(no_input)?;
+        Ok(Arc::new(Self::new(self.number, Arc::clone(&self.cache), input)))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(
+            children,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+        )
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let schema = self.schema();
+        if let Some(known) = self.known() {
+            let columns = known.value(partition).as_struct().columns().to_vec();
+            let rows = RecordBatch::try_new(Arc::clone(&schema), columns)?;
+            let (many, count) = (context.session_config().batch_size().max(1), rows.num_rows());
+            let piece = move |from: usize| Ok(rows.slice(from, many.min(rows.num_rows() - from)));
+            let pieces = stream::iter((0..count).step_by(many).map(piece));
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, pieces)));
+        }
+        let collector = Collector {
+            number: self.number,
+            partition,
+            partitions: self.partitions(),
+            cache: Arc::clone(&self.cache),
+            run: Arc::clone(&self.run),
+            rows: Vec::new(),
+        };
+        let input = self.input.execute(partition, context)?;
+        let rows = stream::try_unfold((input, Some(collector)), async |(mut input, collector)| {
+            let Some(batch) = input.next().await.transpose()? else {
+                if let Some(collector) = collector {
+                    collector.finish()?;
+                }
+                return Ok(None);
+            };
+            let mut collector = collector;
+            if let Some(rows) = &mut collector
+                && !rows.add(&batch)?
+            {
+                collector = None;
+            }
+            Ok(Some((batch, (input, collector))))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        inputs.first().cloned().ok_or_else(no_input)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::ArrayRef;
+    use datafusion::arrow::util::pretty::pretty_format_batches;
+
+    use super::*;
+    use crate::engine::session::{Session, for_tests};
+    use crate::scan::indexed::IndexUse;
+
+    /// Rows are taken from memory when they are asked for again, by other statements, too; not when the
+    /// table has changed.
+    #[test]
+    fn a_side_is_found_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (known, plain) = (for_tests(folder.path(), true), for_tests(folder.path(), false));
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let run = |session: &Session, sql: &str| {
+            let rows =
+                runtime.block_on(session.query(sql)).unwrap_or_else(|e| panic!("{sql}: {e}"));
+            pretty_format_batches(&rows).unwrap().to_string()
+        };
+        run(
+            &known,
+            "CREATE TABLE e (user_id TEXT, n BIGINT) CLUSTERED BY (user_id) ID DOMAINS (user_id users);
+             CREATE TABLE x (user_id TEXT, variant INT) CLUSTERED BY (user_id) ID DOMAINS (user_id users);
+             INSERT INTO e SELECT concat('u', CAST(value % 900 AS TEXT)), value FROM generate_series(1, 20000) AS s(value);
+             INSERT INTO x SELECT concat('u', CAST(value % 400 AS TEXT)), CAST(value % 2 AS INT) FROM generate_series(1, 500) AS s(value)",
+        );
+        let ask = |what: &str, having: &str| {
+            format!(
+                "WITH u AS (SELECT user_id, min(variant) AS variant FROM x {having} GROUP BY user_id)
+                 SELECT variant, {what} FROM e JOIN u ON e.user_id = u.user_id GROUP BY 1 ORDER BY 1"
+            )
+        };
+        let sums = ask("sum(n)", "");
+        let state = known.context.state();
+        let cache = Arc::clone(&state.config().get_extension::<IndexUse>().unwrap().columns);
+        let kept = |number: u64| {
+            let chunks = [1, 2].map(|partitions| Chunk::of_side(number, partitions));
+            chunks.into_iter().find(|chunk| cache.keeps(chunk))
+        };
+        let expected = run(&plain, &sums);
+        assert_eq!(run(&known, &sums), expected);
+        let chunk = kept(1).unwrap();
+        assert_eq!(run(&known, &sums), expected);
+        // Another statement has the same side; one that asks for other users has another.
+        let counts = ask("count(*)", "");
+        assert_eq!(run(&known, &counts), run(&plain, &counts));
+        assert!(kept(2).is_none());
+        let others = ask("count(*)", "WHERE variant = 1");
+        assert_eq!(run(&known, &others), run(&plain, &others));
+        assert!(kept(2).is_some());
+        // A session of older snapshots has the same memory, and sides of its own.
+        let (pinned, _) = runtime.block_on(known.pinned(&["x".into(), "e".into()])).unwrap();
+        let few = ask("count(*)", "WHERE variant = 0");
+        assert_eq!(run(&pinned, &few), run(&plain, &few));
+        assert_eq!(run(&pinned, &sums), expected);
+        // What is kept is what is read.
+        let rows = cache.get(&chunk).unwrap();
+        let nobody = rows.as_list::<i32>().values().slice(0, 0);
+        let DataType::List(item) = rows.data_type() else { panic!("{}", rows.data_type()) };
+        let lengths = OffsetBuffer::from_lengths(vec![0; rows.len()]);
+        let nobody = ListArray::new(Arc::clone(item), lengths, nobody, None);
+        cache.keep(chunk, Arc::new(nobody) as ArrayRef, 1);
+        assert!(!run(&known, &sums).contains('1'));
+        run(&known, "INSERT INTO x VALUES ('u800', 1)");
+        for sql in [&sums, &counts, &sums, &others] {
+            assert_eq!(run(&known, sql), run(&plain, sql));
+        }
+        // Without memory nothing is kept, and nothing is missing.
+        cache.let_go(usize::MAX);
+        assert_eq!(run(&known, &sums), run(&plain, &sums));
+    }
+}

@@ -1,0 +1,102 @@
+//! Puts groups in arrays (see [`array_aggregate`](crate::operators::array_aggregate)) where aggregates can have them.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use uplake_table::ID_PREFIX;
+
+use crate::operators::array_aggregate::exec::DenseAggregateExec;
+use crate::operators::array_aggregate::keys::Keys;
+use crate::operators::array_aggregate::sums::Plan;
+
+/// Columns by which there were too many groups for arrays, and scans that could not be by ranges of ids.
+pub(crate) type TooMany = Arc<Mutex<HashSet<String>>>;
+
+/// The rule that puts [`DenseAggregateExec`] in place of aggregates it can do. It must come before
+/// partitions are chosen.
+#[derive(Debug, Default)]
+pub(crate) struct DenseAggregates {
+    /// Columns by which there were too many groups before.
+    pub too_many: TooMany,
+}
+
+impl PhysicalOptimizerRule for DenseAggregates {
+    fn name(&self) -> &'static str {
+        "dense_aggregates"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let too_many = self.too_many.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let fits = |dense: &DenseAggregateExec| !too_many.contains(&dense.group_names());
+        rewritten(plan, |node| Ok(dense(node).filter(fits)))
+    }
+}
+
+/// The plan with an aggregate in place of every node for which there is one, from below.
+pub(crate) fn rewritten(
+    plan: Arc<dyn ExecutionPlan>,
+    aggregate: impl Fn(&Arc<dyn ExecutionPlan>) -> Result<Option<DenseAggregateExec>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let replaced = plan.transform_up(|node| {
+        Ok(match aggregate(&node)? {
+            Some(aggregate) => Transformed::yes(Arc::new(aggregate) as _),
+            None => Transformed::no(node),
+        })
+    })?;
+    Ok(replaced.data)
+}
+
+/// The same aggregate with groups in arrays.
+fn dense(node: &Arc<dyn ExecutionPlan>) -> Option<DenseAggregateExec> {
+    let last = node.downcast_ref::<AggregateExec>()?;
+    let first = match last.mode() {
+        AggregateMode::Single | AggregateMode::SinglePartitioned => last,
+        AggregateMode::Final | AggregateMode::FinalPartitioned => {
+            let first = last.input().downcast_ref::<AggregateExec>()?;
+            (*first.mode() == AggregateMode::Partial).then_some(first)?
+        }
+        AggregateMode::Partial | AggregateMode::PartialReduce => return None,
+    };
+    let group_by = first.group_expr();
+    let limited = last.limit_options().is_some() || first.limit_options().is_some();
+    if limited || group_by.expr().is_empty() || !group_by.is_single() {
+        return None;
+    }
+    let schema = first.input().schema();
+    let columns: Vec<_> = group_by.expr().iter().map(|(expr, _)| Arc::clone(expr)).collect();
+    // A statement may call anything by such a name.
+    let is_id = |expr: &&Arc<dyn PhysicalExpr>| {
+        expr.downcast_ref::<Column>().is_some_and(|c| c.name().starts_with(ID_PREFIX))
+            && expr.data_type(&schema).is_ok_and(|found| found == DataType::Int32)
+    };
+    let ids = columns.iter().filter(is_id).count();
+    if ids > 0 && columns.len() > 1 {
+        return None;
+    }
+    let types: Option<Vec<_>> =
+        columns.iter().map(|column| column.data_type(&schema).ok().filter(Keys::takes)).collect();
+    let sums: Option<Vec<Plan>> = first
+        .aggr_expr()
+        .iter()
+        .zip(first.filter_expr())
+        .map(|(function, filter)| Plan::new(function, filter.as_ref(), &schema))
+        .collect();
+    Some(DenseAggregateExec::new(node, first.input(), columns, types?, ids == 1, sums?))
+}

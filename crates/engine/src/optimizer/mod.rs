@@ -1,0 +1,12 @@
+//! Rules of ours: ids in place of keys, groups in arrays, scans by ranges.
+
+pub(crate) mod array_aggregate;
+pub(crate) mod group_join;
+pub(crate) mod id_rewrite;
+pub(crate) mod pipeline;
+pub(crate) mod range_scan;
+pub(crate) mod split_distinct;
+pub(crate) mod text_tests;
+pub(crate) mod top_candidates;
+pub(crate) mod unions;
+pub(crate) mod window_candidates;

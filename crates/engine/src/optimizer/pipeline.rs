@@ -1,0 +1,276 @@
+//! The rules that a plan goes through, by name and in order: DataFusion's, what mends them, and ours.
+//!
+//! The tables below are the order: a rule that stands in none of them is not run, and a test fails, so that a new
+//! version of DataFusion cannot add or move one unnoticed.
+//!
+//! ```text
+//! plan ─► ANALYSIS (types, what mends them) ─► ids in place of keys ─► LOGICAL ─► physical plan ─► PHYSICAL
+//! ```
+//!
+//! # Invariants
+//! - What [`SPEED`] lists changes no answer: each may be left out (`SET uplake.disabled_rules`), all others may not.
+
+use std::sync::Arc;
+
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::optimizer::{AnalyzerRule, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+
+use crate::base::settings::Settings;
+use crate::mends;
+use crate::operators::build_sides::KeepSides;
+use crate::optimizer::array_aggregate::{DenseAggregates, TooMany};
+use crate::optimizer::group_join::LookupJoins;
+use crate::optimizer::id_rewrite::join_ids::JoinIds;
+use crate::optimizer::range_scan::IdRanges;
+use crate::optimizer::split_distinct::SplitDistinct;
+use crate::optimizer::text_tests::TextTests;
+use crate::optimizer::top_candidates::TopCandidates;
+use crate::optimizer::unions::GroupsBeforeUnions;
+use crate::optimizer::window_candidates::WindowCandidates;
+
+type Analysis = Arc<dyn AnalyzerRule + Send + Sync>;
+type Logical = Arc<dyn OptimizerRule + Send + Sync>;
+type Physical = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// A rule's name, and why it stands where it does; nothing of DataFusion's among its own.
+type Place = (&'static str, &'static str);
+
+/// Once, when names are known.
+const ANALYSIS: &[Place] = &[
+    ("dates_as_times", "before types are made alike: dates would become text beside times"),
+    ("resolve_grouping_function", ""),
+    ("type_coercion", ""),
+    (
+        "sets_of_columns",
+        "first of what knows types: grouping sets of columns, which the next ones look for",
+    ),
+    ("dates_beside_times", ""),
+    ("correlated_subqueries", "before subqueries are rewritten below"),
+    ("bare_numbers", ""),
+    ("intervals_by_length", ""),
+    ("null_without_rows", ""),
+    ("three_valued_in_subquery", "after subqueries are known, before IN lists"),
+    ("nulls_in_lists", ""),
+    ("one_zero", "before NaN: both look at keys of floats"),
+    ("one_nan", ""),
+    ("one_order_of_nested_values", ""),
+    ("keys_of_subqueries", ""),
+    ("null_lists", ""),
+    ("checked_arithmetic", "after the rules that write arithmetic"),
+    ("decimals_of_38_digits", ""),
+    ("numbers_of_texts", ""),
+    ("years_of_all_times", ""),
+    ("partitions_by_columns", ""),
+    ("bounded_calls", "last: it bounds the calls that others made"),
+];
+
+/// Again and again, until nothing changes.
+const LOGICAL: &[Place] = &[
+    ("rewrite_set_comparison", ""),
+    ("optimize_unions", ""),
+    ("unions_to_filter", ""),
+    ("simplify_expressions", ""),
+    ("replace_distinct_aggregate", ""),
+    ("eliminate_join", ""),
+    (
+        "subquery_marks",
+        "before DataFusion joins subqueries below WHERE: the same below everything else",
+    ),
+    ("decorrelate_predicate_subquery", ""),
+    ("scalar_subquery_to_join", ""),
+    ("decorrelate_lateral_join", ""),
+    ("keys_of_one_kind", "before keys of joins are found"),
+    ("extract_equijoin_predicate", ""),
+    ("eliminate_duplicated_expr", ""),
+    ("eliminate_filter", ""),
+    ("joins_apart", "before joins are put in another order"),
+    ("eliminate_cross_join", ""),
+    ("eliminate_limit", ""),
+    ("propagate_empty_relation", ""),
+    ("filter_null_join_keys", ""),
+    ("eliminate_outer_join", ""),
+    ("push_down_limit", ""),
+    ("constants_last", "before conditions are taken apart: x = 'a' and 'a' = x are one"),
+    ("fences", "keeps conditions where they stand, just before they are pushed down"),
+    ("push_down_filter", ""),
+    ("split_distinct", "before one DISTINCT becomes a GROUP BY, for which it makes several"),
+    ("single_distinct_aggregation_to_group_by", ""),
+    ("eliminate_group_by_constant", ""),
+    ("common_sub_expression_eliminate", ""),
+    ("extract_leaf_expressions", ""),
+    ("push_down_leaf_projections", ""),
+    ("optimize_projections", ""),
+    ("aggregate_order", "when columns are final"),
+    ("long_constants", "after constants are computed"),
+    ("join_ids", "last: joins by keys that both sides have ids for"),
+];
+
+/// Once.
+const PHYSICAL: &[Place] = &[
+    ("OutputRequirements", ""),
+    ("aggregate_statistics", ""),
+    ("join_selection", ""),
+    ("LimitedDistinctAggregation", ""),
+    ("FilterPushdown", ""),
+    ("WindowTopN", ""),
+    ("no_false_constants", "before order is believed"),
+    ("limits_beside_sorts", "before needless sorts are dropped with their limits"),
+    ("keep_sides", "joins have their sides, and filters are not pushed into them yet"),
+    ("dense_aggregates", "before partitions are chosen: threads need no rows of each other"),
+    ("EnsureRequirements", ""),
+    ("CombinePartialFinalAggregate", ""),
+    ("OptimizeAggregateOrder", ""),
+    ("ProjectionPushdown", ""),
+    ("OutputRequirements", ""),
+    ("LimitAggregation", ""),
+    ("LimitPushPastWindows", ""),
+    ("HashJoinBuffering", ""),
+    ("LimitPushdown", ""),
+    ("TopKRepartition", ""),
+    ("ProjectionPushdown", ""),
+    ("PushdownSort", ""),
+    ("EnsureCooperative", ""),
+    ("FilterPushdown(Post)", ""),
+    ("missing_sorts", "after the last rule that may lose a sort"),
+    ("lookup_joins", "scans know of joins by now; groups of arrays take them in"),
+    ("text_tests", "after joins, whose conditions it has the scan ask, too"),
+    ("id_ranges", "when all that reads the scan is known"),
+    ("top_candidates", "over sorts of aggregates, which are final by now"),
+    ("window_candidates", ""),
+    ("groups_before_unions", "over aggregates that took in a union"),
+    ("SanityCheckPlan", ""),
+];
+
+/// Rules that change only how fast an answer comes.
+pub(crate) const SPEED: [&str; 12] = [
+    "count_ids",
+    "filter_ids",
+    "join_ids",
+    "split_distinct",
+    "keep_sides",
+    "dense_aggregates",
+    "lookup_joins",
+    "text_tests",
+    "id_ranges",
+    "top_candidates",
+    "window_candidates",
+    "kept_plans",
+];
+
+/// The rules of analysis.
+pub(crate) fn analysis() -> Vec<Analysis> {
+    ordered(mends::analyzer_rules(), ANALYSIS, |rule| rule.name())
+}
+
+/// The rules of logical plans; without `indexes` there are no ids.
+pub(crate) fn logical(indexes: bool) -> Vec<Logical> {
+    let mut rules = mends::logical_rules();
+    rules.push(Arc::new(SplitDistinct));
+    if indexes {
+        rules.push(Arc::new(JoinIds));
+    }
+    ordered(rules, LOGICAL, |rule| rule.name())
+}
+
+/// The rules of physical plans without ours.
+pub(crate) fn physical() -> Vec<Physical> {
+    ordered(mends::physical_rules(), PHYSICAL, |rule| rule.name())
+}
+
+/// With ours; with groups in arrays but by those columns that had too many, or without.
+pub(crate) fn physical_of_ours(too_many: Option<&TooMany>) -> Vec<Physical> {
+    let mut rules = mends::physical_rules();
+    rules.push(Arc::new(KeepSides));
+    if let Some(too_many) = too_many {
+        rules.push(Arc::new(DenseAggregates { too_many: Arc::clone(too_many) }));
+        rules.push(Arc::new(LookupJoins));
+        rules.push(Arc::new(TextTests));
+        rules.push(Arc::new(IdRanges { failed: Arc::clone(too_many) }));
+        rules.push(Arc::new(TopCandidates));
+        rules.push(Arc::new(WindowCandidates));
+        rules.push(Arc::new(GroupsBeforeUnions));
+    }
+    ordered(rules, PHYSICAL, |rule| rule.name())
+}
+
+/// The rules in the order of the table. One that is there twice stands twice, in the order they came.
+fn ordered<R>(rules: Vec<R>, table: &[Place], name: impl Fn(&R) -> &str) -> Vec<R> {
+    let mut left: Vec<Option<R>> = rules.into_iter().map(Some).collect();
+    let taken = table.iter().filter_map(|(wanted, _)| {
+        let is_it = |rule: &&mut Option<R>| rule.as_ref().is_some_and(|rule| name(rule) == *wanted);
+        left.iter_mut().find(is_it).and_then(Option::take)
+    });
+    taken.collect()
+}
+
+/// Is a rule of speed left out?
+pub(crate) fn is_disabled(state: &SessionState, rule: &str) -> bool {
+    let settings = state.config_options().extensions.get::<Settings>();
+    settings.is_some_and(|settings| settings.disabled_rules.iter().any(|name| name == rule))
+}
+
+/// The state without the rules that its settings leave out.
+pub(crate) fn enabled(state: SessionState) -> SessionState {
+    let settings = state.config_options().extensions.get::<Settings>();
+    if settings.is_none_or(|settings| settings.disabled_rules.is_empty()) {
+        return state;
+    }
+    let logical = state.optimizer().rules.iter().filter(|rule| !is_disabled(&state, rule.name()));
+    let logical = logical.cloned().collect();
+    let physical = state.physical_optimizers().iter();
+    let physical = physical.filter(|rule| !is_disabled(&state, rule.name())).cloned().collect();
+    SessionStateBuilder::new_from_existing(state)
+        .with_optimizer_rules(logical)
+        .with_physical_optimizer_rules(physical)
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::optimizer::{Analyzer, Optimizer};
+    use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+
+    use super::*;
+
+    fn names(table: &[Place]) -> Vec<&str> {
+        table.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// DataFusion's rules stand in its order, and every rule that there is stands in a table.
+    #[test]
+    fn every_rule_has_its_place() {
+        let rules = analysis();
+        assert_eq!(rules.iter().map(|rule| rule.name()).collect::<Vec<_>>(), names(ANALYSIS));
+        assert_eq!(rules.len(), mends::analyzer_rules().len());
+        let rules = logical(true);
+        assert_eq!(rules.iter().map(|rule| rule.name()).collect::<Vec<_>>(), names(LOGICAL));
+        assert_eq!(rules.len(), mends::logical_rules().len() + 2);
+        let rules = physical_of_ours(Some(&TooMany::default()));
+        assert_eq!(rules.iter().map(|rule| rule.name()).collect::<Vec<_>>(), names(PHYSICAL));
+        assert_eq!(rules.len(), mends::physical_rules().len() + 8);
+        let in_order = |table: &[Place], theirs: Vec<String>| {
+            let mut places = table.iter();
+            for rule in theirs {
+                assert!(
+                    places.any(|(name, _)| *name == rule),
+                    "{rule} is not where DataFusion has it"
+                );
+            }
+        };
+        let theirs = Analyzer::new().rules;
+        in_order(ANALYSIS, theirs.iter().map(|rule| rule.name().to_owned()).collect());
+        let theirs = Optimizer::new().rules;
+        in_order(LOGICAL, theirs.iter().map(|rule| rule.name().to_owned()).collect());
+        let theirs = PhysicalOptimizer::new().rules;
+        in_order(PHYSICAL, theirs.iter().map(|rule| rule.name().to_owned()).collect());
+    }
+
+    #[test]
+    fn rules_of_speed_are_ours() {
+        let ours = |name: &&&str| !["count_ids", "filter_ids", "kept_plans"].contains(name);
+        for name in SPEED.iter().filter(ours) {
+            assert!(names(LOGICAL).contains(name) || names(PHYSICAL).contains(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! A lake's table for DataFusion: pruning, indexes, kept columns, prefetch.
+
+pub(crate) mod among_ids;
+pub(crate) mod gather;
+pub(crate) mod id_range;
+pub(crate) mod id_ranges;
+pub(crate) mod index_predicate;
+pub(crate) mod indexed;
+pub(crate) mod lake_table;
+pub(crate) mod prefetch;
+pub(crate) mod pruned;
+pub(crate) mod repairs;
+pub(crate) mod row_filter;
+pub(crate) mod storage;
+pub(crate) mod true_bounds;

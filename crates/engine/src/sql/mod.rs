@@ -1,0 +1,12 @@
+//! From text to a statement: our clauses, long lists of literals, sets of ids.
+
+pub(crate) mod dialect;
+pub(crate) mod id_set;
+pub(crate) mod literals;
+pub(crate) mod plain_forms;
+pub(crate) mod rewrite;
+pub(crate) mod statement;
+pub(crate) mod statement_size;
+pub(crate) mod using_joins;
+pub(crate) mod warm_statement;
+pub(crate) mod words;

@@ -1,0 +1,985 @@
+//! Statements as they are meant, where the parser or DataFusion's planner reads them otherwise.
+//!
+//! What can be said in another way is rewritten, on tokens where the parser is at fault and on its tree
+//! where the planner is; what cannot be is refused, because a wrong answer is worse.
+//!
+//! # Invariants
+//! - A statement that is read rightly as it is stays as it is.
+//! - Tokens keep their places, so that errors still point at the text.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DfStatement};
+use datafusion::sql::sqlparser::ast::{
+    self, BinaryOperator, Expr, NamedWindowDefinition, NamedWindowExpr, SelectItem, TableFactor,
+    VisitMut, VisitorMut, WindowSpec, WindowType,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use crate::base::error::{EngineError, Result};
+use crate::sql::plain_forms::{
+    has_no_column, have_subquery, refuse_generated, refuse_ordinality, refuse_recursion,
+    write_plainly,
+};
+use crate::sql::statement_size::balance;
+use crate::sql::using_joins::{MergedKeys, Place, Qualified, name_merged_columns};
+use crate::sql::words::{is_space, keyword};
+
+/// Words that are names here and something else to the parser.
+///
+/// `match(` is a function, not MySQL's MATCH … AGAINST; `top` is a column, not T-SQL's TOP n.
+pub(crate) fn name_words(tokens: &mut [TokenWithSpan]) {
+    for at in 0..tokens.len() {
+        let called = tokens[at + 1..].iter().find(|t| !is_space(t));
+        let called = called.is_some_and(|t| t.token == Token::LParen);
+        let is_name = match keyword(&tokens[at]) {
+            Some(Keyword::MATCH) => called,
+            Some(Keyword::TOP) => true,
+            _ => false,
+        };
+        if let (true, Token::Word(word)) = (is_name, &mut tokens[at].token) {
+            word.keyword = Keyword::NoKeyword;
+        }
+    }
+}
+
+/// What stands for IS [NOT] DISTINCT FROM while a statement is parsed.
+const DISTINCT_FROM: &str = "IS DISTINCT FROM";
+const NOT_DISTINCT_FROM: &str = "IS NOT DISTINCT FROM";
+
+/// `a IS DISTINCT FROM b AND c` compares a with b; the parser takes all that follows for the right side. An
+/// operator of PostgreSQL's own kind binds as IS does.
+pub(crate) fn name_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let words = |from: usize, words: &[Keyword]| {
+        let solid = tokens[from..].iter().enumerate().filter(|(_, t)| !is_space(t));
+        let mut places = solid.clone().zip(words).filter(|((_, t), k)| keyword(t) == Some(**k));
+        (places.by_ref().count() == words.len())
+            .then(|| solid.take(words.len()).last().map_or(from, |(at, _)| from + at))
+    };
+    let mut named = Vec::with_capacity(tokens.len());
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        use Keyword::{DISTINCT, FROM, IS, NOT};
+        let found = match words(at, &[IS, DISTINCT, FROM]) {
+            Some(end) => Some((DISTINCT_FROM, end)),
+            None => words(at, &[IS, NOT, DISTINCT, FROM]).map(|end| (NOT_DISTINCT_FROM, end)),
+        };
+        match found {
+            Some((name, end)) => {
+                let span = token.span.union(&tokens[end].span);
+                named.push(TokenWithSpan { token: Token::CustomBinaryOperator(name.into()), span });
+                at = end + 1;
+            }
+            None => {
+                named.push(token.clone());
+                at += 1;
+            }
+        }
+    }
+    named
+}
+
+/// `NOT EXISTS (…) IS NULL` is `NOT (EXISTS (…) IS NULL)`; the parser takes NOT EXISTS for one word, whatever
+/// follows. With EXISTS in brackets it reads NOT as any other.
+pub(crate) fn separate_not_exists(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let solid = |from: usize| (from..tokens.len()).find(|at| !is_space(&tokens[*at]));
+    let exists = |at: usize| -> Option<(usize, usize)> {
+        keyword(&tokens[at]).filter(|word| *word == Keyword::NOT)?;
+        let begin = solid(at + 1).filter(|at| keyword(&tokens[*at]) == Some(Keyword::EXISTS))?;
+        let end = closing(&tokens, solid(begin + 1)?)?;
+        binds_before_not(&tokens[solid(end + 1)?]).then_some((begin, end))
+    };
+    let found: Vec<(usize, usize)> = (0..tokens.len()).filter_map(exists).collect();
+    in_brackets(tokens, &found)
+}
+
+/// `ROLLUP ((a) IS NULL, b)`: the parser takes a bracket at the beginning for a list of keys, whatever follows.
+pub(crate) fn bracket_grouping_keys(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let solid = |from: usize| (from..tokens.len()).find(|at| !is_space(&tokens[*at]));
+    let keys_at = |at: usize| -> Option<usize> {
+        let last = match keyword(&tokens[at])? {
+            Keyword::ROLLUP | Keyword::CUBE => at,
+            Keyword::GROUPING => {
+                solid(at + 1).filter(|at| keyword(&tokens[*at]) == Some(Keyword::SETS))?
+            }
+            _ => return None,
+        };
+        solid(last + 1).filter(|at| tokens[*at].token == Token::LParen)
+    };
+    let mut found = Vec::new();
+    for open in (0..tokens.len()).filter_map(keys_at) {
+        let Some(end) = closing(&tokens, open) else { continue };
+        let mut begin = open + 1;
+        while begin < end {
+            let (first, after) = (solid(begin).unwrap_or(end), key_end(&tokens, begin, end));
+            let list = (tokens[first].token == Token::LParen).then(|| closing(&tokens, first));
+            let is_subquery = || {
+                let word = solid(first + 1).and_then(|at| keyword(&tokens[at]));
+                matches!(word, Some(Keyword::SELECT | Keyword::WITH))
+            };
+            let is_value =
+                |close: usize| solid(close + 1).is_some_and(|next| next < after) || is_subquery();
+            if list.flatten().is_some_and(is_value) {
+                found.push((first, after - 1));
+            }
+            begin = after + 1;
+        }
+    }
+    in_brackets(tokens, &found)
+}
+
+/// Where the key that begins here ends: at a comma, or the bracket around all.
+fn key_end(tokens: &[TokenWithSpan], begin: usize, end: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().take(end).skip(begin) {
+        match token.token {
+            Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
+            Token::RParen | Token::RBracket | Token::RBrace => depth = depth.saturating_sub(1),
+            Token::Comma if depth == 0 => return at,
+            _ => {}
+        }
+    }
+    end
+}
+
+/// With brackets around these parts, each from its first to its last token.
+fn in_brackets(tokens: Vec<TokenWithSpan>, parts: &[(usize, usize)]) -> Vec<TokenWithSpan> {
+    let mut bracketed = Vec::with_capacity(tokens.len() + 2 * parts.len());
+    for (at, token) in tokens.into_iter().enumerate() {
+        let bracket =
+            |token: &TokenWithSpan, bracket| TokenWithSpan { token: bracket, span: token.span };
+        let opened = parts.iter().filter(|(begin, _)| *begin == at).count();
+        let closed = parts.iter().filter(|(_, end)| *end == at).count();
+        let (open, close) = (bracket(&token, Token::LParen), bracket(&token, Token::RParen));
+        bracketed.extend(std::iter::repeat_n(open, opened));
+        bracketed.push(token);
+        bracketed.extend(std::iter::repeat_n(close, closed));
+    }
+    bracketed
+}
+
+/// `SELECT DISTINCT a + 1 … ORDER BY a + 1` is sorted by its first column; DataFusion looks for a, which is not there
+/// any more.
+fn sort_by_places(select: &ast::Select, order: &mut ast::OrderBy) {
+    let (Some(ast::Distinct::Distinct), ast::OrderByKind::Expressions(keys)) =
+        (&select.distinct, &mut order.kind)
+    else {
+        return;
+    };
+    let exprs = select.projection.iter().map(|item| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+        _ => None,
+    });
+    // How many columns a `*` is nobody knows here.
+    let Some(exprs) = exprs.collect::<Option<Vec<_>>>() else { return };
+    for key in keys {
+        let is_computed =
+            !matches!(key.expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_));
+        let place = exprs.iter().position(|expr| **expr == key.expr);
+        if let (true, Some(place)) = (is_computed, place) {
+            key.expr = Expr::value(ast::Value::Number((place + 1).to_string(), false));
+        }
+    }
+}
+
+/// `ROLLUP ((a, b), c)` is `GROUPING SETS ((a, b, c), (a, b), ())`; DataFusion knows it of single keys.
+fn spell_out(key: &mut Expr) {
+    let (Expr::Rollup(parts) | Expr::Cube(parts)) = &*key else { return };
+    if parts.iter().all(|part| part.len() == 1) {
+        return;
+    }
+    let count = parts.len();
+    let chosen: Vec<Vec<bool>> = match &*key {
+        Expr::Rollup(_) => {
+            (0..=count).rev().map(|left| (0..count).map(|at| at < left).collect()).collect()
+        }
+        _ => {
+            let of_bits = |bits: usize| (0..count).map(|at| bits >> at & 1 == 0).collect();
+            (0..1 << count).map(of_bits).collect()
+        }
+    };
+    let set = |chosen: Vec<bool>| {
+        let chosen = parts.iter().zip(chosen).filter(|(_, chosen)| *chosen);
+        let mut keys: Vec<Expr> = Vec::new();
+        for key in chosen.flat_map(|(part, _)| part) {
+            if !keys.contains(key) {
+                keys.push(key.clone());
+            }
+        }
+        keys
+    };
+    *key = Expr::GroupingSets(chosen.into_iter().map(set).collect());
+}
+
+/// What 12 keys of a CUBE have; each row is grouped once for each set.
+const MOST_SETS: usize = 1 << 12;
+
+/// For how many sets of keys one of GROUP BY stands.
+fn grouping_sets(key: &Expr) -> usize {
+    match key {
+        Expr::Rollup(parts) => parts.len() + 1,
+        Expr::Cube(parts) => 1_usize.checked_shl(parts.len() as u32).unwrap_or(usize::MAX),
+        Expr::GroupingSets(sets) => sets.len(),
+        _ => 1,
+    }
+}
+
+/// `GROUP BY a, b WITH ROLLUP` is `GROUP BY ROLLUP (a, b)`; DataFusion leaves the words out.
+fn with_totals(select: &mut ast::Select) -> std::result::Result<(), String> {
+    use ast::{GroupByExpr, GroupByWithModifier as Modifier};
+    let (keys, modifiers) = match &mut select.group_by {
+        GroupByExpr::Expressions(_, modifiers) | GroupByExpr::All(modifiers)
+            if modifiers.is_empty() =>
+        {
+            return Ok(());
+        }
+        GroupByExpr::Expressions(keys, modifiers) if modifiers.len() == 1 => (keys, modifiers),
+        _ => return Err("GROUP BY … WITH: write ROLLUP (…) or CUBE (…)".into()),
+    };
+    let sets = std::mem::take(keys).into_iter().map(|key| vec![key]).collect();
+    let all = match modifiers.pop() {
+        Some(Modifier::Rollup) => Expr::Rollup(sets),
+        Some(Modifier::Cube) => Expr::Cube(sets),
+        _ => {
+            return Err(
+                "GROUP BY … WITH TOTALS is not supported; write GROUPING SETS ((…), ())".into()
+            );
+        }
+    };
+    keys.push(all);
+    Ok(())
+}
+
+/// Where the bracket that opens here is closed.
+fn closing(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().skip(open) {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        if depth == 0 {
+            return (at > open).then_some(at);
+        }
+    }
+    None
+}
+
+fn binds_before_not(token: &TokenWithSpan) -> bool {
+    use Keyword::{BETWEEN, ILIKE, IN, IS, LIKE, NOT};
+    matches!(keyword(token), Some(BETWEEN | ILIKE | IN | IS | LIKE | NOT))
+        || matches!(
+            token.token,
+            Token::Eq
+                | Token::DoubleEq
+                | Token::Neq
+                | Token::Lt
+                | Token::LtEq
+                | Token::Gt
+                | Token::GtEq
+                | Token::CustomBinaryOperator(_)
+        )
+}
+
+/// What a query's brackets hold so far.
+#[derive(Default)]
+struct Level {
+    /// The last token, without space.
+    last: Option<Token>,
+    /// WITH or INSERT has been read, and its query not yet.
+    waits: bool,
+    /// UNION and the like have been read, and the query after them not yet.
+    after_set: bool,
+    /// Did it wait before the WITH that was the last word?
+    waited: Option<bool>,
+}
+
+impl Level {
+    /// Does a query begin with the next token, if that is FROM?
+    fn begins_query(&self, is_statement: bool) -> bool {
+        use Keyword::{ANALYZE, AS, DELETE, EXPLAIN, VERBOSE};
+        match &self.last {
+            None => true,
+            _ if self.after_set => true,
+            Some(Token::Word(word)) if word.quote_style.is_none() => match word.keyword {
+                AS | EXPLAIN | ANALYZE | VERBOSE => is_statement,
+                DELETE => false,
+                _ => self.waits,
+            },
+            Some(_) => self.waits,
+        }
+    }
+
+    fn read(&mut self, token: &TokenWithSpan) {
+        use Keyword::{
+            ALL, BY, CUBE, DISTINCT, EXCEPT, FROM, INSERT, INTERSECT, NAME, ORDINALITY, ROLLUP,
+            SELECT, TIES, TIME, TOTALS, UNION, VALUES, WITH,
+        };
+        let word = keyword(token);
+        if let (Some(waited), Some(CUBE | ORDINALITY | ROLLUP | TIES | TIME | TOTALS)) =
+            (self.waited.take(), word)
+        {
+            self.waits = waited;
+        }
+        match word {
+            Some(UNION | EXCEPT | INTERSECT) => self.after_set = true,
+            Some(ALL | DISTINCT | BY | NAME) => {}
+            Some(WITH) => {
+                self.waited = Some(self.waits);
+                self.waits = true;
+            }
+            Some(INSERT) => self.waits = true,
+            Some(SELECT | VALUES | FROM) => (self.waits, self.after_set) = (false, false),
+            _ => self.after_set = false,
+        }
+        self.last = Some(token.token.clone());
+    }
+}
+
+/// `FROM t WHERE …` is `SELECT * FROM t WHERE …`; the parser ends such a query after its tables. `FROM t SELECT a`
+/// it knows.
+pub(crate) fn select_before_from(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut levels = vec![Level::default()];
+    let mut places = Vec::new();
+    for (at, token) in tokens.iter().enumerate().filter(|(_, token)| !is_space(token)) {
+        let is_statement = levels.len() == 1;
+        let Some(level) = levels.last_mut() else { return tokens };
+        let begins = keyword(token) == Some(Keyword::FROM) && level.begins_query(is_statement);
+        if begins && !has_select(&tokens[at + 1..]) {
+            places.push(at);
+        }
+        level.read(token);
+        match token.token {
+            Token::LParen => levels.push(Level::default()),
+            Token::RParen if !is_statement => {
+                levels.pop();
+                if let Some(around) = levels.last_mut() {
+                    around.last = Some(Token::RParen);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut named = tokens;
+    for at in places.into_iter().rev() {
+        let span = named[at].span;
+        let words = [Token::make_keyword("SELECT"), Token::Mul];
+        named.splice(at..at, words.map(|token| TokenWithSpan { token, span }));
+    }
+    named
+}
+
+/// Has the query that these tokens go on with a SELECT of its own?
+fn has_select(tokens: &[TokenWithSpan]) -> bool {
+    let mut depth = 0_usize;
+    for token in tokens {
+        match (&token.token, keyword(token)) {
+            (Token::LParen, _) => depth += 1,
+            (Token::RParen, _) if depth == 0 => return false,
+            (Token::RParen, _) => depth -= 1,
+            (_, Some(Keyword::SELECT)) if depth == 0 => return true,
+            (_, Some(Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT)) if depth == 0 => {
+                return false;
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Rewrites what DataFusion 55 would answer wrongly, and refuses what cannot be rewritten.
+///
+/// # Errors
+/// [`EngineError::Statement`] for what is refused.
+pub(crate) fn rewrite(statement: &mut DfStatement) -> Result<()> {
+    let visited = match statement {
+        DfStatement::Statement(inner) => inner.as_mut().visit(&mut Rewriter::default()),
+        DfStatement::CopyTo(CopyToStatement { source: CopyToSource::Query(query), .. }) => {
+            query.as_mut().visit(&mut Rewriter::default())
+        }
+        DfStatement::Explain(explain) => return rewrite(&mut explain.statement),
+        _ => return Ok(()),
+    };
+    if let ControlFlow::Break(message) = visited {
+        return Err(EngineError::statement(message));
+    }
+    let has_no_column = |statement: &ast::Statement| match statement {
+        ast::Statement::Query(query) => has_no_column(query),
+        _ => false,
+    };
+    match statement {
+        DfStatement::Statement(inner) if has_no_column(inner.as_ref()) => {
+            Err(EngineError::statement("SELECT has no column; write SELECT * or name some"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A query that is being read.
+#[derive(Default)]
+struct Query {
+    place: Place,
+    /// What its SELECT merges.
+    keys: Option<MergedKeys>,
+}
+
+#[derive(Default)]
+struct Rewriter {
+    /// Joins that have a name for their merged columns so far.
+    named: usize,
+    /// Subqueries around this place that see the columns outside them.
+    subqueries: usize,
+    /// The queries around this place.
+    queries: Vec<Query>,
+}
+
+impl VisitorMut for Rewriter {
+    type Break = String;
+
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<String> {
+        if counts_duplicates(&query.body) {
+            return ControlFlow::Break(
+                "EXCEPT ALL and INTERSECT ALL are not supported; number the duplicates with \
+                 row_number() and use EXCEPT or INTERSECT"
+                    .into(),
+            );
+        }
+        refuse_recursion(query)?;
+        if matches!(query.body.as_ref(), ast::SetExpr::Values(values) if have_subquery(values)) {
+            SelectValues.pre_visit_query(query)?;
+        }
+        // The windows of a SELECT are known in its query's ORDER BY, too.
+        if let (ast::SetExpr::Select(select), Some(order)) =
+            (query.body.as_ref(), &mut query.order_by)
+        {
+            let windows = match windows_of(&select.named_window) {
+                Ok(windows) => windows,
+                Err(message) => return ControlFlow::Break(message),
+            };
+            order.visit(&mut NameWindows { windows, depth: 0 })?;
+            sort_by_places(select, order);
+        }
+        let place = Place { within: self.subqueries > 0, ordered: Qualified::of(&query.order_by) };
+        self.queries.push(Query { place, keys: None });
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<String> {
+        if let Some(Query { keys: Some(keys), .. }) = self.queries.pop()
+            && matches!(query.body.as_ref(), ast::SetExpr::Select(_))
+        {
+            keys.name_in(&mut query.order_by);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<String> {
+        let is_ilike = |item: &SelectItem| match item {
+            SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => {
+                options.opt_ilike.is_some()
+            }
+            _ => false,
+        };
+        if select.projection.iter().any(is_ilike) {
+            return ControlFlow::Break("SELECT * ILIKE is not supported; name the columns".into());
+        }
+        let windows = match windows_of(&select.named_window) {
+            Ok(windows) => windows,
+            Err(message) => return ControlFlow::Break(message),
+        };
+        if let Err(message) = with_totals(select) {
+            return ControlFlow::Break(message);
+        }
+        if let ast::GroupByExpr::Expressions(keys, _) = &mut select.group_by {
+            let sets = keys.iter().map(grouping_sets).fold(1, usize::saturating_mul);
+            if sets > MOST_SETS {
+                return ControlFlow::Break(format!(
+                    "more than {MOST_SETS} grouping sets; name those that are needed with GROUPING SETS"
+                ));
+            }
+            keys.iter_mut().for_each(spell_out);
+        }
+        name_whole_group(select);
+        let mut names = NameWindows { windows, depth: 0 };
+        select.projection.visit(&mut names)?;
+        select.qualify.visit(&mut names)?;
+        if let Some(query) = self.queries.last_mut() {
+            query.keys = name_merged_columns(select, &query.place, &mut self.named);
+        }
+        write_plainly(select)
+    }
+
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<String> {
+        if matches!(table, TableFactor::Table { sample: Some(_), .. }) {
+            let message = "TABLESAMPLE is not supported; write WHERE random() < 0.1";
+            return ControlFlow::Break(message.into());
+        }
+        self.subqueries += usize::from(is_lateral(table));
+        refuse_ordinality(table)
+    }
+
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<String> {
+        self.subqueries -= usize::from(is_lateral(table));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_statement(&mut self, statement: &mut ast::Statement) -> ControlFlow<String> {
+        refuse_generated(statement)?;
+        // DataFusion takes every VALUES below an INSERT for rows of its table.
+        if let ast::Statement::Insert(insert) = statement
+            && let Some(source) = &mut insert.source
+            && !matches!(source.body.as_ref(), ast::SetExpr::Values(_))
+        {
+            return source.visit(&mut SelectValues);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
+        balance(expr);
+        match expr {
+            // Matched as a regular expression anywhere in the text.
+            Expr::SimilarTo { .. } => {
+                return ControlFlow::Break("SIMILAR TO is not supported; use LIKE or ~".into());
+            }
+            // Rewritten to a correlated EXISTS that confuses tables of one name.
+            Expr::AnyOp { left, compare_op, right, .. }
+                if matches!(right.as_ref(), Expr::Subquery(_)) =>
+            {
+                if *compare_op != BinaryOperator::Eq {
+                    let message = "ANY (subquery) is supported with = only";
+                    return ControlFlow::Break(message.into());
+                }
+                *expr = in_subquery(left, right, false);
+            }
+            // What it would be is false where it is NULL.
+            Expr::AnyOp { left, compare_op, right, .. } if !has_no_null(right) => {
+                if let Some(compare_op) = opposite(compare_op) {
+                    let (left, right) = (left.clone(), right.clone());
+                    let all = Box::new(Expr::AllOp { left, compare_op, right });
+                    *expr = Expr::UnaryOp { op: ast::UnaryOperator::Not, expr: all };
+                }
+            }
+            Expr::AllOp { left, compare_op, right }
+                if matches!(right.as_ref(), Expr::Subquery(_)) =>
+            {
+                if *compare_op != BinaryOperator::NotEq {
+                    let message = "ALL (subquery) is supported with <> only";
+                    return ControlFlow::Break(message.into());
+                }
+                *expr = in_subquery(left, right, true);
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::Custom(name), right } => {
+                let (left, right) = (left.clone(), right.clone());
+                match name.as_str() {
+                    DISTINCT_FROM => *expr = Expr::IsDistinctFrom(left, right),
+                    NOT_DISTINCT_FROM => *expr = Expr::IsNotDistinctFrom(left, right),
+                    _ => {}
+                }
+            }
+            // In which order rows are does not matter to them, and DataFusion cannot join what is sorted.
+            Expr::Exists { subquery, .. } | Expr::InSubquery { subquery, .. }
+                if subquery.limit_clause.is_none() && subquery.fetch.is_none() =>
+            {
+                leave_unsorted(subquery);
+            }
+            _ => {}
+        }
+        self.subqueries += usize::from(is_subquery(expr));
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
+        self.subqueries -= usize::from(is_subquery(expr));
+        ControlFlow::Continue(())
+    }
+}
+
+fn leave_unsorted(query: &mut ast::Query) {
+    let is_plain = match query.body.as_ref() {
+        // DISTINCT ON keeps the first rows.
+        ast::SetExpr::Select(select) => !matches!(select.distinct, Some(ast::Distinct::On(_))),
+        _ => true,
+    };
+    if is_plain {
+        query.order_by = None;
+    }
+}
+
+fn is_lateral(table: &TableFactor) -> bool {
+    matches!(table, TableFactor::Derived { lateral: true, .. })
+}
+
+fn is_subquery(expr: &Expr) -> bool {
+    matches!(expr, Expr::Subquery(_) | Expr::InSubquery { .. } | Expr::Exists { .. })
+}
+
+/// `VALUES (1, 2), (3, 4)` as SELECT 1 AS column1, 2 AS column2 UNION ALL SELECT 3, 4.
+struct SelectValues;
+
+impl VisitorMut for SelectValues {
+    type Break = String;
+
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<String> {
+        let values = match query.body.as_mut() {
+            ast::SetExpr::Values(values) if !values.rows.is_empty() => values,
+            _ => return ControlFlow::Continue(()),
+        };
+        if values.rows.len() > MOST_ROWS {
+            return ControlFlow::Break(format!(
+                "VALUES within a SELECT of INSERT, or with subqueries, has {MOST_ROWS} rows at most; insert \
+                 them into a table first"
+            ));
+        }
+        let Some(template) = selects_nothing() else { return ControlFlow::Continue(()) };
+        let rows = std::mem::take(&mut values.rows).into_iter().map(|row| {
+            let names = (1..).map(|number| ast::Ident::new(format!("column{number}")));
+            let item = |(expr, alias)| SelectItem::ExprWithAlias { expr, alias };
+            let projection = row.content.into_iter().zip(names).map(item).collect();
+            ast::SetExpr::Select(Box::new(ast::Select { projection, ..template.clone() }))
+        });
+        *query.body = union_all(rows.collect());
+        ControlFlow::Continue(())
+    }
+}
+
+/// HAVING without GROUP BY makes one group of all rows, and DataFusion wants to see an aggregate then.
+fn name_whole_group(select: &mut ast::Select) {
+    let whole =
+        matches!(&select.group_by, ast::GroupByExpr::Expressions(keys, _) if keys.is_empty());
+    if let Some(having) = select.having.take() {
+        let counted = whole.then(is_counted).flatten();
+        select.having = Some(match counted {
+            Some(counted) => Expr::BinaryOp {
+                left: Box::new(Expr::Nested(Box::new(having))),
+                op: BinaryOperator::And,
+                right: Box::new(counted),
+            },
+            None => having,
+        });
+    }
+}
+
+/// What is true of every group.
+fn is_counted() -> Option<Expr> {
+    let mut parser = Parser::new(&GenericDialect {}).try_with_sql("count(*) >= 0").ok()?;
+    parser.parse_expr().ok()
+}
+
+/// Rows of one VALUES that become a SELECT each.
+const MOST_ROWS: usize = 1000;
+
+fn selects_nothing() -> Option<ast::Select> {
+    let parsed = Parser::parse_sql(&GenericDialect {}, "SELECT 1").ok()?.pop()?;
+    let ast::Statement::Query(query) = parsed else { return None };
+    match *query.body {
+        ast::SetExpr::Select(select) => Some(*select),
+        _ => None,
+    }
+}
+
+/// All of them, in halves of halves: a row by row union of many would be deep.
+fn union_all(mut rows: Vec<ast::SetExpr>) -> ast::SetExpr {
+    let half = rows.split_off(rows.len().div_ceil(2));
+    match rows.pop() {
+        Some(only) if rows.is_empty() && half.is_empty() => only,
+        last => {
+            rows.extend(last);
+            ast::SetExpr::SetOperation {
+                op: ast::SetOperator::Union,
+                set_quantifier: ast::SetQuantifier::All,
+                left: Box::new(union_all(rows)),
+                right: Box::new(union_all(half)),
+            }
+        }
+    }
+}
+
+/// Planned as plain semi and anti joins, which forget how often a row occurs.
+fn counts_duplicates(body: &ast::SetExpr) -> bool {
+    use ast::SetQuantifier::{All, AllByName};
+    match body {
+        ast::SetExpr::SetOperation { op, set_quantifier, left, right } => {
+            let bag = *op != ast::SetOperator::Union && matches!(set_quantifier, All | AllByName);
+            bag || counts_duplicates(left) || counts_duplicates(right)
+        }
+        _ => false,
+    }
+}
+
+/// Is it a list of literals, none of which is NULL?
+fn has_no_null(list: &Expr) -> bool {
+    matches!(list, Expr::Array(list) if list.elem.iter().all(is_value))
+}
+
+/// Is it a literal, and not NULL?
+fn is_value(expr: &Expr) -> bool {
+    match expr {
+        Expr::Value(value) => value.value != ast::Value::Null,
+        Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => is_value(expr),
+        Expr::TypedString(_) => true,
+        _ => false,
+    }
+}
+
+/// The comparison that is true where this one is false.
+fn opposite(op: &BinaryOperator) -> Option<BinaryOperator> {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    Some(match op {
+        Eq => NotEq,
+        NotEq => Eq,
+        Lt => GtEq,
+        LtEq => Gt,
+        Gt => LtEq,
+        GtEq => Lt,
+        _ => return None,
+    })
+}
+
+fn in_subquery(left: &Expr, right: &Expr, negated: bool) -> Expr {
+    match right {
+        Expr::Subquery(subquery) => {
+            Expr::InSubquery { expr: Box::new(left.clone()), subquery: subquery.clone(), negated }
+        }
+        other => other.clone(),
+    }
+}
+
+/// The windows of a WINDOW clause, each with what it takes from those before it.
+fn windows_of(
+    definitions: &[NamedWindowDefinition],
+) -> Result<HashMap<String, WindowSpec>, String> {
+    let mut windows: HashMap<String, WindowSpec> = HashMap::new();
+    for NamedWindowDefinition(name, window) in definitions {
+        let window = match window {
+            NamedWindowExpr::NamedWindow(base) => known(&windows, base)?.clone(),
+            NamedWindowExpr::WindowSpec(spec) => with_base(&windows, spec)?,
+        };
+        if windows.insert(window_name(name), window).is_some() {
+            return Err(format!("there are two windows called `{name}`"));
+        }
+    }
+    Ok(windows)
+}
+
+fn window_name(name: &ast::Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
+}
+
+fn known<'a>(
+    windows: &'a HashMap<String, WindowSpec>,
+    name: &ast::Ident,
+) -> Result<&'a WindowSpec, String> {
+    windows.get(&window_name(name)).ok_or_else(|| format!("there is no window called `{name}`"))
+}
+
+/// `(base ORDER BY x)`, written out: what DataFusion makes of it is a window without the base.
+fn with_base(
+    windows: &HashMap<String, WindowSpec>,
+    spec: &WindowSpec,
+) -> Result<WindowSpec, String> {
+    let Some(name) = &spec.window_name else { return Ok(spec.clone()) };
+    let base = known(windows, name)?;
+    if !spec.partition_by.is_empty() {
+        return Err(format!("the window `{name}` has its own PARTITION BY; leave out this one"));
+    }
+    if !spec.order_by.is_empty() && !base.order_by.is_empty() {
+        return Err(format!("the window `{name}` has its own ORDER BY; leave out this one"));
+    }
+    if base.window_frame.is_some() {
+        return Err(format!("the window `{name}` has its own frame; write OVER {name}"));
+    }
+    let order_by = if spec.order_by.is_empty() { &base.order_by } else { &spec.order_by };
+    Ok(WindowSpec {
+        window_name: None,
+        partition_by: base.partition_by.clone(),
+        order_by: order_by.clone(),
+        window_frame: spec.window_frame.clone(),
+    })
+}
+
+/// Writes named windows out, but not in subqueries, which do not see them.
+struct NameWindows {
+    windows: HashMap<String, WindowSpec>,
+    depth: usize,
+}
+
+impl VisitorMut for NameWindows {
+    type Break = String;
+
+    fn pre_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<String> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<String> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
+        let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
+        let Some(over) = function.over.as_mut().filter(|_| self.depth == 0) else {
+            return ControlFlow::Continue(());
+        };
+        let window = match over {
+            WindowType::NamedWindow(name) => known(&self.windows, name).cloned(),
+            WindowType::WindowSpec(spec) => with_base(&self.windows, spec),
+        };
+        match window {
+            Ok(window) => {
+                *over = WindowType::WindowSpec(window);
+                ControlFlow::Continue(())
+            }
+            Err(message) => ControlFlow::Break(message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::statement::parse;
+
+    fn check(text: &str, expected: &str) {
+        let statements = parse(text).unwrap();
+        assert_eq!(statements[0].parsed.to_string(), expected, "{text}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_rewritten_in_copy_too() {
+        let any = "SELECT 1 FROM t WHERE a = ANY (SELECT b FROM u)";
+        let within = "SELECT 1 FROM t WHERE a IN (SELECT b FROM u)";
+        check(any, within);
+        let copied = parse(&format!("COPY ({any}) TO 'x.csv'")).unwrap()[0].parsed.to_string();
+        assert!(copied.contains(within), "{copied}");
+    }
+
+    #[test]
+    fn not_comes_last_before_exists_too() {
+        let asked = "EXISTS (SELECT (1) FROM u)";
+        for after in ["IS NULL", "= true", "<> (false)", "IN (true)"] {
+            check(
+                &format!("SELECT 1 FROM t WHERE NOT {asked} {after}"),
+                &format!("SELECT 1 FROM t WHERE NOT ({asked}) {after}"),
+            );
+        }
+        for after in ["", " AND a", " OR NOT b", " GROUP BY a"] {
+            let plain = format!("SELECT 1 FROM t WHERE NOT {asked}{after}");
+            check(&plain, &plain);
+        }
+    }
+
+    /// The expression with all of its brackets.
+    fn shape(expr: &Expr) -> String {
+        match expr {
+            Expr::BinaryOp { left, op, right } => {
+                format!("({} {op} {})", shape(left), shape(right))
+            }
+            Expr::UnaryOp { op, expr } => format!("({op} {})", shape(expr)),
+            Expr::IsDistinctFrom(left, right) => format!("({} !== {})", shape(left), shape(right)),
+            Expr::IsNotDistinctFrom(left, right) => {
+                format!("({} === {})", shape(left), shape(right))
+            }
+            other => other.to_string(),
+        }
+    }
+
+    #[test]
+    fn distinct_from_ends_before_and_or_or() {
+        for (text, expected) in [
+            ("a IS DISTINCT FROM b AND c", "((a !== b) AND c)"),
+            ("p AND a IS DISTINCT FROM b OR c", "((p AND (a !== b)) OR c)"),
+            ("NOT a IS NOT DISTINCT FROM b AND c", "((NOT (a === b)) AND c)"),
+            ("a = 1 IS DISTINCT FROM b = c", "((a = 1) !== (b = c))"),
+            (
+                "a is distinct from b + 1 AND c IS  DISTINCT FROM d OR e",
+                "(((a !== (b + 1)) AND (c !== d)) OR e)",
+            ),
+        ] {
+            let statement = &parse(&format!("SELECT {text} x FROM t")).unwrap()[0];
+            let DfStatement::Statement(inner) = &statement.parsed else { panic!("{text}") };
+            let ast::Statement::Query(query) = inner.as_ref() else { panic!("{text}") };
+            let ast::SetExpr::Select(select) = query.body.as_ref() else { panic!("{text}") };
+            let SelectItem::ExprWithAlias { expr, .. } = &select.projection[0] else {
+                panic!("{text}")
+            };
+            assert_eq!(shape(expr), expected, "{text}");
+        }
+        let message = parse("SELECT DISTINCT FROM t").unwrap_err().to_string();
+        assert!(message.starts_with("SELECT has no column"), "{message}");
+    }
+
+    #[test]
+    fn top_is_a_column_and_a_table_alone_is_all_of_it() {
+        check("SELECT top FROM t", "SELECT top FROM t");
+        check("SELECT 1, TOP, t.top FROM t", "SELECT 1, TOP, t.top FROM t");
+        check("FROM t", "SELECT * FROM t");
+        check("SELECT 1 FROM (FROM t)", "SELECT 1 FROM (SELECT * FROM t)");
+    }
+
+    #[test]
+    fn from_may_come_first() {
+        for (text, expected) in [
+            ("FROM t WHERE a = 1 ORDER BY b", "SELECT * FROM t WHERE a = 1 ORDER BY b"),
+            (
+                "FROM t UNION ALL FROM u WHERE b",
+                "SELECT * FROM t UNION ALL SELECT * FROM u WHERE b",
+            ),
+            (
+                "WITH s AS (FROM t WHERE a) FROM s WHERE b",
+                "WITH s AS (SELECT * FROM t WHERE a) SELECT * FROM s WHERE b",
+            ),
+            (
+                "SELECT a IN (FROM t WHERE a = 1), EXISTS (FROM u WHERE b) FROM v",
+                "SELECT a IN (SELECT * FROM t WHERE a = 1), EXISTS (SELECT * FROM u WHERE b) FROM v",
+            ),
+            ("FROM (SELECT a FROM t) WHERE a", "SELECT * FROM (SELECT a FROM t) WHERE a"),
+            ("INSERT INTO t FROM u WHERE a", "INSERT INTO t SELECT * FROM u WHERE a"),
+            ("INSERT INTO t (a) FROM u WHERE a", "INSERT INTO t (a) SELECT * FROM u WHERE a"),
+            ("EXPLAIN FROM t WHERE a", "EXPLAIN SELECT * FROM t WHERE a"),
+            ("FROM t SELECT a WHERE b", "FROM t SELECT a WHERE b"),
+            (
+                "SELECT extract(YEAR FROM a) FROM t WHERE b IS DISTINCT FROM c",
+                "SELECT EXTRACT(YEAR FROM a) FROM t WHERE b IS DISTINCT FROM c",
+            ),
+            ("DELETE FROM t WHERE a", "DELETE FROM t WHERE a"),
+            (
+                "WITH s AS (SELECT 1 AS a) SELECT f(a) FROM s",
+                "WITH s AS (SELECT 1 AS a) SELECT f(a) FROM s",
+            ),
+        ] {
+            check(text, expected);
+        }
+    }
+
+    #[test]
+    fn named_windows_are_written_out() {
+        check(
+            "SELECT sum(a) OVER (w ORDER BY b) FROM t WINDOW w AS (PARTITION BY c)",
+            "SELECT sum(a) OVER (PARTITION BY c ORDER BY b) FROM t WINDOW w AS (PARTITION BY c)",
+        );
+        check(
+            "SELECT sum(a) OVER v FROM t WINDOW w AS (ORDER BY c), v AS (w)",
+            "SELECT sum(a) OVER (ORDER BY c) FROM t WINDOW w AS (ORDER BY c), v AS (w)",
+        );
+        check(
+            "SELECT a FROM t WINDOW w AS (ORDER BY c) ORDER BY rank() OVER w",
+            "SELECT a FROM t WINDOW w AS (ORDER BY c) ORDER BY rank() OVER (ORDER BY c)",
+        );
+        for wrong in [
+            "SELECT sum(a) OVER (w ORDER BY b) FROM t WINDOW w AS (ORDER BY c)",
+            "SELECT sum(a) OVER (w PARTITION BY b) FROM t WINDOW w AS (ORDER BY c)",
+            "SELECT sum(a) OVER v FROM t WINDOW w AS (ORDER BY c)",
+            "SELECT sum(a) OVER (w) FROM t WINDOW w AS (ROWS 1 PRECEDING)",
+            "SELECT (SELECT sum(a) OVER w FROM u WINDOW v AS ()) FROM t WINDOW w AS (ORDER BY c)",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

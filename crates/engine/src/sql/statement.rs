@@ -1,0 +1,678 @@
+//! SQL text to statements, with what DataFusion's parser does not know taken out first.
+//!
+//! Ours are: `PARTITIONED BY (…)`, `CLUSTERED BY (…)`, `INDEXED BY (…)` and `ID DOMAINS (…)` of
+//! CREATE TABLE,
+//! `table VERSION AS OF 3` / `table TIMESTAMP AS OF '…'`, `id IN ID SET name` with the statements
+//! about such sets, and `WARM UP TABLE`. They are handled on tokens, which keep their place in the text,
+//! so that errors still point at it. Long lists of literals are taken out even before (`literals`).
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
+use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{
+    Location, Span, Token, TokenWithSpan, Tokenizer, Whitespace, Word,
+};
+
+use uplake_table::AsOf;
+
+use crate::base::error::{EngineError, Position, Result, parser_error};
+use crate::sql::dialect::UplakeDialect;
+use crate::sql::id_set::{IdSet, MARK};
+use crate::sql::plain_forms::join_digits;
+use crate::sql::rewrite::{
+    bracket_grouping_keys, name_operators, name_words, rewrite, select_before_from,
+    separate_not_exists,
+};
+use crate::sql::warm_statement::{WarmStatement, take_warm};
+use crate::sql::words::{VERSION_MARK, column_name, is_space, is_word, keyword};
+use crate::sql::{literals, statement_size};
+
+/// One parsed statement.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    /// The statement as it was written.
+    pub text: String,
+    pub(crate) parsed: DfStatement,
+    tokens: Vec<TokenWithSpan>,
+    /// The lists that were taken out of the whole text; marks in it name them by their place.
+    pub(crate) lists: Arc<Vec<Arc<IdSet>>>,
+    pub(crate) partitioned_by: Vec<String>,
+    pub(crate) clustered_by: Vec<String>,
+    /// Columns, and kinds where they are named.
+    pub(crate) indexed_by: Vec<(String, Option<String>)>,
+    /// Columns and their domains.
+    pub(crate) id_domains: Vec<(String, Option<String>)>,
+    pub(crate) id_set: Option<IdSetStatement>,
+    pub(crate) warm: Option<WarmStatement>,
+    /// `INSERT … ON CONFLICT DO NOTHING`.
+    pub(crate) ignores_conflicts: bool,
+}
+
+impl Statement {
+    /// Does it change nothing, so that it may be begun twice?
+    pub(crate) fn only_asks(&self) -> bool {
+        let is_query = |statement: &ast::Statement| matches!(statement, ast::Statement::Query(_));
+        let parsed = match &self.parsed {
+            DfStatement::Explain(explain) => explain.statement.as_ref(),
+            parsed => parsed,
+        };
+        self.id_set.is_none()
+            && self.warm.is_none()
+            && matches!(parsed, DfStatement::Statement(inner) if is_query(inner))
+    }
+}
+
+/// A statement about a stored set of ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum IdSetStatement {
+    /// `CREATE [OR REPLACE] ID SET name AS query`; the query is what is parsed.
+    Create { name: String, replace: bool },
+    /// `DROP ID SET [IF EXISTS] name`.
+    Drop { name: String, if_exists: bool },
+    /// `SHOW ID SETS`.
+    Show,
+}
+
+/// Splits text at semicolons and parses each statement.
+///
+/// # Errors
+/// [`EngineError::Statement`] with the place of the first thing that is not understood.
+pub fn parse(text: &str) -> Result<Vec<Statement>> {
+    parse_each(text)?.into_iter().map(|(_, statement)| statement).collect()
+}
+
+/// The same, statement by statement: each with the place where it begins, and parsed or not.
+///
+/// # Errors
+/// [`EngineError::Statement`] if the text cannot be split, as after a quote that is not closed.
+pub fn parse_each(text: &str) -> Result<Vec<(Position, Result<Statement>)>> {
+    let (tokens, lists) = tokens_and_lists(text)?;
+    let lists = Arc::new(lists);
+    let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+    let lines: Vec<usize> = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1)).collect();
+    let mut statements = Vec::new();
+    for part in tokens.split(|t| t.token == Token::SemiColon) {
+        let blank = |t: &&TokenWithSpan| matches!(t.token, Token::Whitespace(_) | Token::EOF);
+        if let Some(first) = part.iter().find(|t| !blank(t)) {
+            let Location { line, column } = first.span.start;
+            let statement = parse_one(text, &lines, part, &lists);
+            statements.push((Position { line, column }, statement));
+        }
+    }
+    Ok(statements)
+}
+
+/// The text's tokens, in which `(id_set(n))` stands for the long list n.
+fn tokens_and_lists(text: &str) -> Result<(Vec<TokenWithSpan>, Vec<Arc<IdSet>>)> {
+    let (mut tokens, mut lists) = (Vec::new(), Vec::new());
+    // Equal lists are one: SELECT a IN (…) … GROUP BY a IN (…).
+    let mut known: HashMap<&str, usize> = HashMap::new();
+    let mut from = 0;
+    let mut place = Location { line: 1, column: 1 };
+    for list in literals::find(text) {
+        tokenize(&text[from..list.start], place, &mut tokens)?;
+        let opens = place_after(place, &text[from..list.start]);
+        place = place_after(opens, &text[list.start..list.end]);
+        let span = Span { start: opens, end: place };
+        let name = Token::make_word(MARK, None);
+        let number = *known.entry(&text[list.start..list.end]).or_insert_with(|| {
+            lists.push(list.set);
+            lists.len() - 1
+        });
+        let number = Token::Number(number.to_string(), false);
+        let mark = [Token::LParen, name, Token::LParen, number, Token::RParen, Token::RParen];
+        tokens.extend(mark.map(|token| TokenWithSpan { token, span }));
+        from = list.end;
+    }
+    tokenize(&text[from..], place, &mut tokens)?;
+    Ok((tokens, lists))
+}
+
+/// Appends the tokens of a part of the text that starts at `place`.
+fn tokenize(part: &str, place: Location, tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
+    let moved = |at: Location| match at.line {
+        1 => Location { line: place.line, column: place.column + at.column - 1 },
+        line => Location { line: place.line + line - 1, column: at.column },
+    };
+    let dialect = GenericDialect {};
+    let found = Tokenizer::new(&dialect, part).tokenize_with_location().map_err(|e| {
+        let Location { line, column } = moved(e.location);
+        EngineError::Statement { message: e.message, position: Some(Position { line, column }) }
+    })?;
+    tokens.extend(found.into_iter().map(|TokenWithSpan { token, span }| TokenWithSpan {
+        token,
+        span: Span { start: moved(span.start), end: moved(span.end) },
+    }));
+    Ok(())
+}
+
+fn place_after(place: Location, text: &str) -> Location {
+    match text.rfind('\n') {
+        None => Location { column: place.column + text.chars().count() as u64, ..place },
+        Some(at) => Location {
+            line: place.line + text.bytes().filter(|b| *b == b'\n').count() as u64,
+            column: text[at + 1..].chars().count() as u64 + 1,
+        },
+    }
+}
+
+fn parse_one(
+    text: &str,
+    lines: &[usize],
+    tokens: &[TokenWithSpan],
+    lists: &Arc<Vec<Arc<IdSet>>>,
+) -> Result<Statement> {
+    let mut tokens: Vec<TokenWithSpan> = tokens.to_vec();
+    let written = text_of(text, lines, &tokens);
+    let id_set = take_id_set_statement(&mut tokens)?;
+    let warm = take_warm(&mut tokens)?;
+    let (mut partitioned_by, mut clustered_by) = (Vec::new(), Vec::new());
+    let (mut indexed_by, mut id_domains) = (Vec::new(), Vec::new());
+    if starts_with(&tokens, &[Keyword::CREATE]) {
+        let bare = |columns: Vec<(String, Option<String>)>| columns.into_iter().map(|(c, _)| c);
+        let partition = ["partitioned", "partition"];
+        partitioned_by = bare(take_columns(&mut tokens, &partition, "by", false)?).collect();
+        let cluster = ["clustered", "cluster"];
+        clustered_by = bare(take_columns(&mut tokens, &cluster, "by", false)?).collect();
+        indexed_by = take_columns(&mut tokens, &["indexed"], "by", true)?;
+        id_domains = take_columns(&mut tokens, &["id"], "domains", true)?;
+    }
+    let tokens = as_meant(tokens)?;
+    let mut parsed = parse_tokens(tokens.clone())?;
+    let ignores_conflicts = take_on_conflict(&mut parsed)?;
+    let is_query =
+        matches!(&parsed, DfStatement::Statement(s) if matches!(**s, ast::Statement::Query(_)));
+    if matches!(id_set, Some(IdSetStatement::Create { .. })) && !is_query {
+        return Err(EngineError::statement("an id set is made of a query: … AS SELECT …"));
+    }
+    let lists = Arc::clone(lists);
+    Ok(Statement {
+        text: written,
+        parsed,
+        tokens,
+        lists,
+        partitioned_by,
+        clustered_by,
+        indexed_by,
+        id_domains,
+        id_set,
+        warm,
+        ignores_conflicts,
+    })
+}
+
+/// Tokens that the parser reads as they are meant.
+fn as_meant(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
+    let mut tokens = name_id_sets(name_versions(tokens)?)?;
+    name_words(&mut tokens);
+    let tokens = separate_not_exists(name_operators(tokens));
+    join_digits(select_before_from(bracket_grouping_keys(tokens)))
+}
+
+/// An expression that can stand within a statement, with nothing before it or behind.
+///
+/// # Errors
+/// [`EngineError::Statement`] with the place of the first thing that is not understood.
+pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
+    let (tokens, _) = tokens_and_lists(text)?;
+    let goes_on = |token: &&TokenWithSpan| {
+        matches!(&token.token, Token::Whitespace(Whitespace::SingleLineComment { comment, .. })
+            if !comment.ends_with('\n'))
+    };
+    if let Some(TokenWithSpan { span, .. }) = tokens.iter().find(goes_on) {
+        return Err(EngineError::Statement {
+            message: "a comment that no line ends takes in whatever follows; write /* … */".into(),
+            position: Some(Position { line: span.start.line, column: span.start.column }),
+        });
+    }
+    let tokens = as_meant(tokens)?;
+    statement_size::check(&tokens)?;
+    let mut parser = empty_parser().with_tokens_with_locations(tokens);
+    let parsed = parser.parse_expr().map_err(|e| parser_error(&e.to_string()))?;
+    match parser.peek_token() {
+        TokenWithSpan { token: Token::EOF, .. } => Ok(parsed),
+        rest => Err(unexpected(&rest)),
+    }
+}
+
+fn unexpected(TokenWithSpan { token, span }: &TokenWithSpan) -> EngineError {
+    EngineError::Statement {
+        message: format!("did not expect `{token}` here"),
+        position: Some(Position { line: span.start.line, column: span.start.column }),
+    }
+}
+
+/// Takes `ON CONFLICT DO NOTHING` out of an INSERT; was it there?
+fn take_on_conflict(statement: &mut DfStatement) -> Result<bool> {
+    let inner = match statement {
+        DfStatement::Statement(inner) => inner,
+        DfStatement::Explain(explain) => return take_on_conflict(&mut explain.statement),
+        _ => return Ok(false),
+    };
+    let ast::Statement::Insert(insert) = inner.as_mut() else { return Ok(false) };
+    match insert.on.take() {
+        None => Ok(false),
+        Some(ast::OnInsert::OnConflict(ast::OnConflict {
+            conflict_target: None,
+            action: ast::OnConflictAction::DoNothing,
+        })) => Ok(true),
+        Some(_) => Err(EngineError::statement(
+            "write ON CONFLICT DO NOTHING, or leave it out: a row of a table with a primary key \
+             takes the place of the one with its key",
+        )),
+    }
+}
+
+/// Takes `CREATE ID SET name AS` from before its query; the others leave a statement that says
+/// nothing, because the parser needs one.
+fn take_id_set_statement(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<IdSetStatement>> {
+    let solid: Vec<usize> = (0..tokens.len()).filter(|at| !is_space(&tokens[*at])).collect();
+    let word = |n: usize| match solid.get(n).map(|at| &tokens[*at].token) {
+        Some(Token::Word(word)) => Some(word),
+        _ => None,
+    };
+    let is = |n: usize, text: &str| solid.get(n).is_some_and(|at| is_word(&tokens[*at], text));
+    let name = |n: usize| -> Result<String> {
+        let place = solid.get(n).map_or(tokens[solid[0]].span.start, |at| tokens[*at].span.start);
+        word(n).map(column_name).ok_or_else(|| EngineError::Statement {
+            message: "an id set has a name here".into(),
+            position: Some(Position { line: place.line, column: place.column }),
+        })
+    };
+    let ends = |n: usize| match solid.get(n) {
+        None => Ok(()),
+        Some(at) if tokens[*at].token == Token::EOF => Ok(()),
+        Some(at) => Err(unexpected(&tokens[*at])),
+    };
+    let found = if is(0, "create") {
+        let replace = is(1, "or") && is(2, "replace");
+        let at = if replace { 3 } else { 1 };
+        if !(is(at, "id") && is(at + 1, "set")) {
+            return Ok(None);
+        }
+        let name = name(at + 2)?;
+        let Some(query) = solid.get(at + 4).filter(|_| is(at + 3, "as")) else {
+            return Err(EngineError::statement("write CREATE ID SET name AS SELECT …"));
+        };
+        tokens.drain(..*query);
+        return Ok(Some(IdSetStatement::Create { name, replace }));
+    } else if is(0, "drop") && is(1, "id") && is(2, "set") {
+        let if_exists = is(3, "if") && is(4, "exists");
+        let at = if if_exists { 5 } else { 3 };
+        ends(at + 1)?;
+        IdSetStatement::Drop { name: name(at)?, if_exists }
+    } else if is(0, "show") && is(1, "id") && is(2, "sets") {
+        ends(3)?;
+        IdSetStatement::Show
+    } else {
+        return Ok(None);
+    };
+    let span = tokens[solid[0]].span;
+    let nothing = [Token::make_keyword("SELECT"), Token::Number("1".into(), false)];
+    *tokens = nothing.map(|token| TokenWithSpan { token, span }).into();
+    Ok(Some(found))
+}
+
+/// `IN ID SET vips` becomes `IN (id_set('vips'))`.
+fn name_id_sets(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
+    let is = |token: Option<&TokenWithSpan>, text: &str| token.is_some_and(|t| is_word(t, text));
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut rest: VecDeque<TokenWithSpan> = tokens.into();
+    while let Some(token) = rest.pop_front() {
+        let after_in = is(out.iter().rev().find(|t| !is_space(t)), "in");
+        let mut solid = rest.iter().filter(|t| !is_space(t));
+        if !(after_in && is(Some(&token), "id") && is(solid.next(), "set")) {
+            out.push(token);
+            continue;
+        }
+        drop_solid(&mut rest);
+        let (name, span) = match drop_solid(&mut rest) {
+            Some(TokenWithSpan { token: Token::Word(word), span }) => (column_name(&word), span),
+            _ => {
+                let place = token.span.start;
+                return Err(EngineError::Statement {
+                    message: "write `IN ID SET name`".into(),
+                    position: Some(Position { line: place.line, column: place.column }),
+                });
+            }
+        };
+        let mark = Token::make_word(MARK, None);
+        let name = Token::SingleQuotedString(name);
+        let call = [Token::LParen, mark, Token::LParen, name, Token::RParen, Token::RParen];
+        out.extend(call.map(|token| TokenWithSpan { token, span }));
+    }
+    Ok(out)
+}
+
+fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
+    statement_size::check(&tokens)?;
+    let dialect = UplakeDialect;
+    // The builder takes text; the parser inside is then given our tokens.
+    let mut parser = DFParserBuilder::new("")
+        .with_dialect(&dialect)
+        .with_recursion_limit(RECURSION_LIMIT)
+        .build()
+        .map_err(EngineError::from)?;
+    parser.parser =
+        std::mem::replace(&mut parser.parser, empty_parser()).with_tokens_with_locations(tokens);
+    let mut parsed = parser.parse_statement().map_err(|e| match EngineError::from(e) {
+        EngineError::Execution(message) => parser_error(&message),
+        other => other,
+    })?;
+    if parser.parser.peek_token_ref().token != Token::EOF {
+        return Err(unexpected(&parser.parser.peek_token()));
+    }
+    rewrite(&mut parsed)?;
+    Ok(parsed)
+}
+
+/// Nesting of expressions the parser follows; DataFusion's default of 50 is too low for generated SQL.
+const RECURSION_LIMIT: usize = 300;
+
+fn empty_parser<'a>() -> datafusion::sql::sqlparser::parser::Parser<'a> {
+    datafusion::sql::sqlparser::parser::Parser::new(&UplakeDialect)
+        .with_recursion_limit(RECURSION_LIMIT)
+}
+
+/// The text of a statement; `lines` are the places where the lines of `text` start.
+fn text_of(text: &str, lines: &[usize], tokens: &[TokenWithSpan]) -> String {
+    let solid: Vec<&TokenWithSpan> =
+        tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect();
+    let (Some(first), Some(last)) = (solid.first(), solid.last()) else { return String::new() };
+    let offset = |line: u64, column: u64| -> usize {
+        let start = usize::try_from(line).ok().and_then(|line| lines.get(line.wrapping_sub(1)));
+        let start = start.copied().unwrap_or(text.len());
+        text[start..]
+            .char_indices()
+            .nth(column.saturating_sub(1) as usize)
+            .map_or(text.len(), |(at, _)| start + at)
+    };
+    let from = offset(first.span.start.line, first.span.start.column);
+    let to = offset(last.span.end.line, last.span.end.column);
+    text.get(from..to.max(from)).unwrap_or_default().to_owned()
+}
+
+fn starts_with(tokens: &[TokenWithSpan], keywords: &[Keyword]) -> bool {
+    let mut solid = tokens.iter().filter(|t| !is_space(t));
+    keywords.iter().all(|k| solid.next().and_then(keyword) == Some(*k))
+}
+
+/// Takes `PARTITIONED BY (a, b)` out of the tokens, if it is there outside brackets; `second` is the
+/// word after its name. With `kinds`, a word may follow each column.
+fn take_columns(
+    tokens: &mut Vec<TokenWithSpan>,
+    names: &[&str],
+    second: &str,
+    kinds: bool,
+) -> Result<Vec<(String, Option<String>)>> {
+    let mut depth = 0;
+    let mut start = None;
+    for (at, token) in tokens.iter().enumerate() {
+        match &token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        // A query after AS may have its own PARTITION BY.
+        if depth == 0 && keyword(token) == Some(Keyword::AS) {
+            break;
+        }
+        // A table may be called `id`.
+        let follows = || tokens[at + 1..].iter().find(|t| !is_space(t));
+        let named = || second == "by" || follows().is_some_and(|t| is_word(t, second));
+        if depth == 0 && names.iter().any(|name| is_word(token, name)) && named() {
+            start = Some(at);
+            break;
+        }
+    }
+    let Some(start) = start else { return Ok(Vec::new()) };
+    let place = tokens[start].span.start;
+    let malformed = || EngineError::Statement {
+        message: format!(
+            "write `{} {} (column{}, …)`",
+            tokens[start].token,
+            second.to_uppercase(),
+            if second == "domains" { " domain" } else { "" }
+        ),
+        position: Some(Position { line: place.line, column: place.column }),
+    };
+    let mut at = start + 1;
+    let mut next = || {
+        while tokens.get(at).is_some_and(is_space) {
+            at += 1;
+        }
+        at += 1;
+        tokens.get(at - 1)
+    };
+    if !next().is_some_and(|t| is_word(t, second))
+        || next().map(|t| &t.token) != Some(&Token::LParen)
+    {
+        return Err(malformed());
+    }
+    let mut columns = Vec::new();
+    loop {
+        match next().map(|t| &t.token) {
+            Some(Token::Word(word)) => columns.push((column_name(word), None)),
+            _ => return Err(malformed()),
+        }
+        let mut after = next().map(|t| &t.token);
+        if let (true, Some(Token::Word(kind)), Some(column)) = (kinds, after, columns.last_mut()) {
+            column.1 = Some(column_name(kind));
+            after = next().map(|t| &t.token);
+        }
+        match after {
+            Some(Token::Comma) => {}
+            Some(Token::RParen) => break,
+            _ => return Err(malformed()),
+        }
+    }
+    tokens.drain(start..at);
+    Ok(columns)
+}
+
+/// `events VERSION AS OF 3 e` becomes `"events@3" e`; without an alias, `AS events` is added.
+fn name_versions(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut rest: VecDeque<TokenWithSpan> = tokens.into();
+    while let Some(token) = rest.pop_front() {
+        let kind = keyword(&token);
+        let is_version = matches!(kind, Some(Keyword::VERSION | Keyword::TIMESTAMP))
+            && follows(&rest, &[Keyword::AS, Keyword::OF]);
+        if !is_version {
+            out.push(token);
+            continue;
+        }
+        while out.last().is_some_and(is_space) {
+            out.pop();
+        }
+        let place = token.span.start;
+        let malformed = |message: &str| EngineError::Statement {
+            message: message.to_owned(),
+            position: Some(Position { line: place.line, column: place.column }),
+        };
+        let Some(TokenWithSpan { token: Token::Word(table), span }) = out.pop() else {
+            return Err(malformed("AS OF follows a table name"));
+        };
+        for _ in 0..2 {
+            drop_solid(&mut rest);
+        }
+        let value = match drop_solid(&mut rest).map(|t| t.token) {
+            Some(Token::Number(value, _)) if kind == Some(Keyword::VERSION) => value,
+            Some(Token::SingleQuotedString(value)) => value,
+            _ => {
+                return Err(malformed(
+                    "write `VERSION AS OF 3` or `TIMESTAMP AS OF '2026-11-01 08:00:00'`",
+                ));
+            }
+        };
+        AsOf::parse(&value).map_err(|e| malformed(&e.to_string()))?;
+        let name = column_name(&table);
+        let quoted = |value: String| {
+            let word = Word { value, quote_style: Some('"'), keyword: Keyword::NoKeyword };
+            TokenWithSpan { token: Token::Word(word), span }
+        };
+        out.push(quoted(format!("{name}{VERSION_MARK}{value}")));
+        if !has_alias(&rest) {
+            let space = || TokenWithSpan { token: Token::Whitespace(Whitespace::Space), span };
+            let alias = Token::make_keyword("AS");
+            out.extend([space(), TokenWithSpan { token: alias, span }, space(), quoted(name)]);
+        }
+    }
+    Ok(out)
+}
+
+fn drop_solid(rest: &mut VecDeque<TokenWithSpan>) -> Option<TokenWithSpan> {
+    while rest.front().is_some_and(is_space) {
+        rest.pop_front();
+    }
+    rest.pop_front()
+}
+
+fn follows(rest: &VecDeque<TokenWithSpan>, keywords: &[Keyword]) -> bool {
+    let mut solid = rest.iter().filter(|t| !is_space(t));
+    keywords.iter().all(|k| solid.next().and_then(keyword) == Some(*k))
+}
+
+fn has_alias(rest: &VecDeque<TokenWithSpan>) -> bool {
+    match rest.iter().find(|t| !is_space(t)) {
+        Some(TokenWithSpan { token: Token::Word(word), .. }) => {
+            word.quote_style.is_some() || matches!(word.keyword, Keyword::NoKeyword | Keyword::AS)
+        }
+        _ => false,
+    }
+}
+
+/// Quoted names that spell a column exactly are put in lower case, the form in which DataFusion sees columns
+/// of mixed case (see `LakeTable`), so that `"UserId"`, `userid` and `UserID` are the same column.
+///
+/// `columns`: the exact names that are not lower case.
+pub(crate) fn with_lower_case(
+    statement: &Statement,
+    columns: &HashSet<String>,
+) -> Result<DfStatement> {
+    let mut tokens = statement.tokens.clone();
+    for token in &mut tokens {
+        if let Token::Word(word) = &mut token.token
+            && word.quote_style.is_some()
+            && columns.contains(&word.value)
+        {
+            word.value = word.value.to_lowercase();
+        }
+    }
+    let mut parsed = parse_tokens(tokens)?;
+    take_on_conflict(&mut parsed)?;
+    Ok(parsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let statements = parse(text).unwrap();
+        assert_eq!(statements.len(), 1, "{text}");
+        assert_eq!(statements[0].parsed.to_string(), expected);
+    }
+
+    #[test]
+    fn versions_become_part_of_the_table_name() {
+        check("SELECT * FROM t VERSION AS OF 3", "SELECT * FROM \"t@3\" AS \"t\"");
+        check("SELECT * FROM T version as of 3 x WHERE 1=1", "SELECT * FROM \"t@3\" x WHERE 1 = 1");
+        check(
+            "SELECT * FROM t TIMESTAMP AS OF '2026-11-01' AS a, u",
+            "SELECT * FROM \"t@2026-11-01\" AS a, u",
+        );
+        check("SELECT TIMESTAMP '2026-01-01' AS of", "SELECT TIMESTAMP '2026-01-01' AS of");
+    }
+
+    #[test]
+    fn layout_clauses_are_taken_out_of_create_table() {
+        let text = "CREATE TABLE t (a INT, dt DATE) PARTITIONED BY (dt) CLUSTERED BY (a, \"B\")";
+        let statement = &parse(text).unwrap()[0];
+        assert_eq!(statement.partitioned_by, ["dt"]);
+        assert_eq!(statement.clustered_by, ["a", "B"]);
+        let text = "CREATE TABLE t AS SELECT rank() OVER (PARTITION BY a ORDER BY b) FROM u";
+        assert!(parse(text).unwrap()[0].partitioned_by.is_empty());
+    }
+
+    #[test]
+    fn id_sets_and_match_are_functions() {
+        check("SELECT a IN id SET \"V\"", "SELECT a IN (__id_set('V'))");
+        check("SELECT a NOT IN ID SET Vips", "SELECT a NOT IN (__id_set('vips'))");
+        check("SELECT match(a, 'x')", "SELECT match(a, 'x')");
+        let of = |text: &str| parse(text).unwrap()[0].id_set.clone();
+        let create = |replace| Some(IdSetStatement::Create { name: "vips".into(), replace });
+        assert_eq!(of("CREATE ID SET Vips AS SELECT 1"), create(false));
+        assert_eq!(
+            of("create or replace id set vips as with a as (select 1) select * from a"),
+            create(true)
+        );
+        let drop = IdSetStatement::Drop { name: "vips".into(), if_exists: true };
+        assert_eq!(of("DROP ID SET IF EXISTS vips;"), Some(drop));
+        assert_eq!(of("SHOW ID SETS"), Some(IdSetStatement::Show));
+        assert_eq!(of("SELECT id, set FROM t"), None);
+        for bad in
+            ["CREATE ID SET AS SELECT 1", "DROP ID SET", "SHOW ID SETS x", "SELECT a IN ID SET"]
+        {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn long_lists_keep_the_places_of_what_follows() {
+        let ids: Vec<String> = (0..150).map(|n| n.to_string()).collect();
+        let list = format!("({})", ids.join(",\n"));
+        let text = format!("SELECT 1;\nSELECT a IN {list}, b IN {list} AND 1 1");
+        let EngineError::Statement { position, .. } = parse(&text).unwrap_err() else { panic!() };
+        // The second list ends on line 2 + 149 + 149 with `149)`.
+        assert_eq!(position, Some(Position { line: 300, column: 12 }));
+        let text = text.strip_suffix(" 1").unwrap();
+        let statement = &parse(text).unwrap()[1];
+        let marks = "SELECT a IN (__id_set(0)), b IN (__id_set(0)) AND 1";
+        assert_eq!(statement.parsed.to_string(), marks);
+        assert_eq!(statement.lists.len(), 1);
+        assert!(statement.text.ends_with("149) AND 1"), "{}", statement.text);
+    }
+
+    #[test]
+    fn indexes_are_taken_out_of_create_table() {
+        let text = "CREATE TABLE t (a INT, s TEXT) INDEXED BY (a, s words, s ngrams)";
+        let words = |kind: &str| ("s".to_owned(), Some(kind.to_owned()));
+        let expected = [("a".to_owned(), None), words("words"), words("ngrams")];
+        assert_eq!(parse(text).unwrap()[0].indexed_by, expected);
+    }
+
+    #[test]
+    fn id_domains_are_taken_out_of_create_table() {
+        let text = "CREATE TABLE id (a TEXT) ID DOMAINS (a users, \"B\" \"Items\")";
+        let pair = |column: &str, domain: &str| (column.to_owned(), Some(domain.to_owned()));
+        let statement = &parse(text).unwrap()[0];
+        assert_eq!(statement.id_domains, [pair("a", "users"), pair("B", "Items")]);
+        assert_eq!(statement.parsed.to_string(), "CREATE TABLE id (a TEXT)");
+    }
+
+    #[test]
+    fn statements_are_split_at_semicolons_outside_strings() {
+        let texts: Vec<String> = parse("SELECT ';' ; -- c;\n\nSELECT 2;;")
+            .unwrap()
+            .into_iter()
+            .map(|s| s.text)
+            .collect();
+        assert_eq!(texts, ["SELECT ';'", "SELECT 2"]);
+    }
+
+    #[test]
+    fn errors_point_at_the_place_in_the_whole_text() {
+        let position = |text: &str| match parse(text).unwrap_err() {
+            EngineError::Statement { position, .. } => position.map(|p| (p.line, p.column)),
+            other => panic!("{other}"),
+        };
+        assert_eq!(position("SELECT 1;\nSELECT (1 FROM x"), Some((2, 11)));
+        assert_eq!(position("SELECT 1 1"), Some((1, 10)));
+        assert_eq!(position("CREATE TABLE t (a INT) PARTITIONED BY a"), Some((1, 24)));
+    }
+}

@@ -1,0 +1,57 @@
+"""Rules of the optimizer that can be left out change no answer."""
+
+import support
+
+STATEMENTS = [
+    "SELECT count(DISTINCT user_id) AS users, count(DISTINCT event) AS events, sum(n) AS n FROM e",
+    "SELECT event, count(*) AS n, count(DISTINCT user_id) AS users FROM e GROUP BY event ORDER BY event",
+    "SELECT user_id, sum(n) AS s FROM e GROUP BY user_id ORDER BY s DESC, user_id LIMIT 7",
+    "SELECT n FROM e WHERE user_id IN ('u3', 'u11', 'nobody') ORDER BY n",
+    """SELECT first.arm, count(*) AS n, sum(CASE WHEN e.event = 'pay' THEN e.n ELSE 0 END) AS s
+       FROM e JOIN (SELECT user_id, min(n) % 2 AS arm FROM e GROUP BY user_id) first ON e.user_id = first.user_id
+       GROUP BY first.arm ORDER BY 1""",
+    """SELECT user_id, window_funnel(INTERVAL '1 hour', ts, event = 'see', event = 'pay') AS reached
+       FROM e GROUP BY user_id ORDER BY user_id""",
+    """SELECT user_id, n FROM (SELECT user_id, n, row_number() OVER (PARTITION BY user_id ORDER BY n DESC) AS place FROM e)
+       WHERE place <= 2 ORDER BY user_id, n""",
+]
+
+
+def _lake(lake, folder):
+    rows = folder / "e.csv"
+    events = ["see", "click", "pay"]
+    text = "user_id,ts,event,n\n" + "".join(
+        f"u{n % 37},2026-11-{1 + n // 700:02} {n % 24:02}:{n % 60:02}:00,{events[n * n % 3]},{n}\n" for n in range(4000)
+    )
+    rows.write_text(text)
+    lake.load("e", rows, "--id-domain", "user_id=users", "--cluster-by", "user_id,ts", "--index", "user_id")
+
+
+def each_rule_that_is_left_out_leaves_the_answers(lake, folder):
+    _lake(lake, folder)
+    asked = ";\n".join(2 * STATEMENTS) + ";\n"
+    ask = lambda before: lake.run("sql", "--format", "json", "-f", "-", stdin=(before + asked).encode()).out
+    expected = ask("")
+    assert len(expected.splitlines()) > 100
+    refused = lake.refused("sql", "-c", "SET uplake.disabled_rules = 'nothing'", says=["`nothing`", "count_ids"])
+    rules = refused.err.strip().rsplit("those are ", 1)[1].split(", ")
+    assert len(rules) > 10
+    for rule in [*rules, ",".join(rules)]:
+        assert ask(f"SET uplake.disabled_rules = '{rule}';\n") == expected, rule
+
+
+def a_rule_that_is_left_out_changes_the_plan_until_it_is_back(lake, folder):
+    _lake(lake, folder)
+    explained = lambda rules: lake.run(
+        "sql", "--format", "json", "-f", "-", stdin=f"SET uplake.disabled_rules = '{rules}';\nEXPLAIN {STATEMENTS[1]};\n".encode()
+    ).out
+    assert "DenseAggregateExec" in explained("") and "DenseAggregateExec" not in explained("dense_aggregates")
+    statements = f"SET uplake.disabled_rules = 'dense_aggregates';\nSET uplake.disabled_rules = '';\nEXPLAIN {STATEMENTS[1]};\n".encode()
+    assert "DenseAggregateExec" in lake.run("sql", "--format", "json", "-f", "-", stdin=statements).out
+
+
+def every_rule_that_can_be_left_out_is_described():
+    described = (support.ROOT / "docs" / "optimizer.md").read_text()
+    pipeline = (support.ROOT / "crates" / "engine" / "src" / "optimizer" / "pipeline.rs").read_text()
+    names = pipeline.split("const SPEED", 1)[1].split("];", 1)[0].split('"')[1::2]
+    assert len(names) > 10 and all(f"| `{name}` |" in described for name in names), names
