@@ -60,6 +60,10 @@ def seeded(name):
     return random.Random(seed)
 
 
+# On a machine that is slow a load tells how far it is, before it is refused.
+SAID_WITH_PROGRESS = re.compile(r"(?: *\d+ %.*\n)*error: ")
+
+
 class Result:
     def __init__(self, args, code, out, err):
         self.args, self.code, self.out_bytes, self.err = args, code, out, err
@@ -105,7 +109,7 @@ class Lake:
     def refused(self, *args, stdin=None, says=(), **more):
         """The command must fail with exit 1 and a message that holds every text of `says`."""
         result = self.run(*args, code=1, stdin=stdin, **more)
-        assert result.err.startswith("error: "), result
+        assert SAID_WITH_PROGRESS.match(result.err), result
         for text in says:
             assert text in result.err, f"the message lacks {text!r}:\n{result}"
         return result

@@ -49,5 +49,5 @@ pub use engine::admission::{Class, Listed, Queue};
 pub use engine::preload::Preload;
 pub use engine::repair::Repair;
 pub use engine::run::{RunOptions, Usage};
-pub use engine::session::{Session, SessionOptions};
+pub use engine::session::{Engine, Session, SessionOptions};
 pub use sql::statement::{Statement, parse, parse_each};

@@ -142,7 +142,7 @@ impl Session {
     pub async fn batch(&self, statements: Vec<Statement>, options: BatchOptions) -> Result<Batch> {
         let mut tables = HashSet::new();
         for statement in &statements {
-            let state = self.context.state();
+            let state = self.context().state();
             // A statement without names that can be read fails when it is planned.
             let names = state.resolve_table_references(&statement.parsed).unwrap_or_default();
             tables.extend(names.iter().map(|name| name.table().to_owned()));
@@ -159,7 +159,7 @@ impl Session {
             tables = good;
         }
         let whole = self.pinned(&tables).await?.0;
-        let session = whole.with_share(self.budget.memory_bytes / 4 * 3)?;
+        let session = whole.with_share(self.engine.budget.memory_bytes / 4 * 3)?;
         let mut batch = Batch::new(Arc::new(whole), Arc::new(session), statements.len(), options);
         batch.start(statements).await;
         Ok(batch)
@@ -173,14 +173,14 @@ impl Batch {
         statements: usize,
         options: BatchOptions,
     ) -> Self {
-        let memory = session.budget.memory_bytes;
-        let pool = Arc::clone(&whole.context.runtime_env().memory_pool);
+        let memory = session.engine.budget.memory_bytes;
+        let pool = Arc::clone(&whole.context().runtime_env().memory_pool);
         let rooms = Rooms {
             kept: Room::new(memory / KEPT_SHARE, &pool),
             answers: Room::new(memory / ANSWERS_SHARE, &pool),
         };
         Self {
-            at_once: options.at_once.unwrap_or(session.budget.threads).max(1),
+            at_once: options.at_once.unwrap_or(session.engine.budget.threads).max(1),
             whole,
             session,
             summary: BatchSummary { statements, ..BatchSummary::default() },
@@ -295,7 +295,7 @@ impl Batch {
             let numbers = work.numbers.clone();
             let session = Arc::clone(if alone { &self.whole } else { &self.session });
             let rooms = self.rooms.clone();
-            let one_thread = self.summary.different >= MANY * self.session.budget.threads;
+            let one_thread = self.summary.different >= MANY * self.session.engine.budget.threads;
             let handle = self.tasks.spawn(async move {
                 let one_thread = one_thread && !work.alone;
                 let answered = async {
@@ -379,7 +379,7 @@ async fn planned(
     let next = Arc::new(AtomicUsize::new(0));
     let plans: Arc<Mutex<Vec<Option<Result<Task>>>>> =
         Arc::new(Mutex::new(statements.iter().map(|_| None).collect()));
-    let threads: Vec<_> = (0..session.budget.threads.max(1))
+    let threads: Vec<_> = (0..session.engine.budget.threads.max(1))
         .map(|_| {
             let (session, statements) = (Arc::clone(session), Arc::clone(&statements));
             let (next, plans) = (Arc::clone(&next), Arc::clone(&plans));
@@ -597,7 +597,7 @@ mod tests {
                 }
             }
             let (rewritten, _) = plan::share(&plans.iter().collect::<Vec<_>>());
-            let whole = Arc::clone(&session.context.runtime_env().memory_pool);
+            let whole = Arc::clone(&session.context().runtime_env().memory_pool);
             let room = Room::new(64 << 20, &whole);
             let (mut state, _) = session.query_state();
             state.config_mut().options_mut().execution.target_partitions = 1;

@@ -13,7 +13,7 @@ use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     DdlStatement, DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection,
-    Statement as PlanStatement, WriteOp, lit,
+    SetVariable, Statement as PlanStatement, WriteOp, lit,
 };
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
@@ -109,10 +109,10 @@ impl Session {
         match plan {
             LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => {
                 let name = self.own_table(&drop.name).await?;
-                if drop.if_exists && !self.lake.has_table(&name).await? {
+                if drop.if_exists && !self.engine.lake.has_table(&name).await? {
                     return Ok(done(format!("there is no table {name}"), None));
                 }
-                self.lake.drop_table(&name).await?;
+                self.engine.lake.drop_table(&name).await?;
                 Ok(done(format!("dropped table {name}"), None))
             }
             LogicalPlan::Ddl(other) => {
@@ -142,9 +142,32 @@ impl Session {
             LogicalPlan::Statement(PlanStatement::Prepare(_) | PlanStatement::Execute(_)) => Err(
                 EngineError::statement("PREPARE and EXECUTE are not supported; send the statement"),
             ),
-            LogicalPlan::Statement(_) => {
-                let frame = self.context.execute_logical_plan(plan).await?;
+            LogicalPlan::Statement(statement) => {
+                let (statement, change) = match statement {
+                    PlanStatement::SetVariable(set) => {
+                        let change = (set.variable.clone(), Some(set.value.clone()));
+                        (PlanStatement::SetVariable(set), Some(change))
+                    }
+                    PlanStatement::ResetVariable(reset) => {
+                        let name = reset.variable.clone();
+                        // DataFusion resets its own alone.
+                        let statement = match self.engine.own_setting(&name) {
+                            Some(value) => {
+                                let variable = name.clone();
+                                PlanStatement::SetVariable(SetVariable { variable, value })
+                            }
+                            None => PlanStatement::ResetVariable(reset),
+                        };
+                        (statement, Some((name, None)))
+                    }
+                    other => (other, None),
+                };
+                let plan = LogicalPlan::Statement(statement);
+                let frame = self.context().execute_logical_plan(plan).await?;
                 frame.collect().await?;
+                if let Some((name, value)) = change {
+                    self.note_change(&name, value);
+                }
                 Ok(done("done".into(), None))
             }
             query => {
@@ -168,7 +191,7 @@ impl Session {
                 table.snapshot().table()
             )));
         }
-        let table = LakeTable::new(self.lake.clone(), table.snapshot().clone());
+        let table = LakeTable::new(self.engine.lake.clone(), table.snapshot().clone());
         insert.target = provider_as_source(Arc::new(table.ignoring_conflicts()));
         Ok(LogicalPlan::Dml(insert))
     }
@@ -203,7 +226,7 @@ impl Session {
     /// The columns of a query with the types that they have in the end: a UNION finds its own late, and says
     /// those of its first part until then.
     fn columns_of(&self, query: &LogicalPlan) -> Result<Schema> {
-        let state = self.context.state();
+        let state = self.context().state();
         let typed =
             state.analyzer().execute_and_check(query.clone(), state.config_options(), |_, _| {});
         // What cannot be planned says so itself when it is run.
@@ -225,7 +248,7 @@ impl Session {
         if !create.column_defaults.is_empty() || create.temporary {
             return Err(EngineError::statement("DEFAULT and TEMPORARY are not supported"));
         }
-        if create.if_not_exists && self.lake.has_table(&name).await? {
+        if create.if_not_exists && self.engine.lake.has_table(&name).await? {
             return Ok(done(format!("table {name} exists already"), None));
         }
         let empty =
@@ -243,17 +266,18 @@ impl Session {
             schema: Arc::new(schema),
         };
         if empty {
-            create_table(&self.lake, &name, &definition, self.budget.now_millis()).await?;
+            create_table(&self.engine.lake, &name, &definition, self.engine.budget.now_millis())
+                .await?;
             return Ok(done(format!("created table {name}"), None));
         }
         let schema = Arc::clone(&definition.schema);
         let writer = StreamWriter::into_new_table(
-            &self.lake,
+            &self.engine.lake,
             &name,
             definition,
-            self.budget.write_bytes(),
-            self.budget.threads,
-            self.budget.now_millis(),
+            self.engine.budget.write_bytes(),
+            self.engine.budget.threads,
+            self.engine.budget.now_millis(),
         )
         .await?;
         let stream = match self.run_query(create.input.as_ref().clone()).await {
@@ -271,7 +295,7 @@ impl Session {
     async fn delete(&self, name: &str, input: &LogicalPlan) -> Result<Answer> {
         let predicate = unqualified(delete_predicate(input)?)?;
         let table = self.catalog.load(name).await?;
-        let state = self.context.state();
+        let state = self.context().state();
         let candidates = table.candidate_files(&state, std::slice::from_ref(&predicate))?;
         let (mut replaced, mut deleted): (Vec<DataFile>, u64) = (Vec::new(), 0);
         for number in candidates {
@@ -290,12 +314,12 @@ impl Session {
             .filter(predicate.clone().is_not_true())?
             .build()?;
         let writer = StreamWriter::into_table(
-            &self.lake,
+            &self.engine.lake,
             table.snapshot().clone(),
             OnConflict::Replace,
-            self.budget.write_bytes(),
-            self.budget.threads,
-            self.budget.now_millis(),
+            self.engine.budget.write_bytes(),
+            self.engine.budget.threads,
+            self.engine.budget.now_millis(),
         )
         .await?;
         let stream = match self.run_query(kept).await {
@@ -311,7 +335,7 @@ impl Session {
     }
 
     fn part(&self, table: &LakeTable, files: Vec<DataFile>) -> Arc<LakeTable> {
-        Arc::new(LakeTable::with_files(self.lake.clone(), table.snapshot().clone(), files))
+        Arc::new(LakeTable::with_files(self.engine.lake.clone(), table.snapshot().clone(), files))
     }
 
     async fn count_matching(
@@ -331,7 +355,7 @@ impl Session {
     }
 
     async fn show_tables(&self) -> Result<Answer> {
-        let names = self.lake.table_names().await?;
+        let names = self.engine.lake.table_names().await?;
         let (mut rows, mut files, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for name in &names {
             let table = self.catalog.load(name).await;
@@ -352,7 +376,7 @@ impl Session {
     /// `None` for what is not a table of the lake: DataFusion describes files.
     async fn describe(&self, name: &str) -> Result<Option<Answer>> {
         let name = self.catalog.exact_name(name.trim_matches('"')).await?;
-        if !self.lake.has_table(&name).await? {
+        if !self.engine.lake.has_table(&name).await? {
             return Ok(None);
         }
         let table = self.catalog.load(&name).await?;

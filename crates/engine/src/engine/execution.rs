@@ -46,14 +46,14 @@ impl Session {
     ) -> Result<Vec<SendableRecordBatchStream>> {
         let physical = state.query_planner().create_physical_plan(plan, state).await?;
         let (physical, stop) = stoppable(physical)?;
-        let streams = execute_stream_partitioned(physical, self.context.task_ctx())?;
+        let streams = execute_stream_partitioned(physical, self.context().task_ctx())?;
         Ok(streams.into_iter().map(|stream| stopping(stream, Arc::clone(&stop))).collect())
     }
 
     /// The rows of a query; some of them, or its end, are there when this returns.
     pub(crate) async fn run_query(&self, plan: LogicalPlan) -> Result<SendableRecordBatchStream> {
         let (state, store) = self.query_state();
-        let analyzes = matches!(plan, LogicalPlan::Analyze(_)) && self.lake.is_remote();
+        let analyzes = matches!(plan, LogicalPlan::Analyze(_)) && self.engine.lake.is_remote();
         let plan = self.optimized(&state, plan).await?;
         let stream = self.run_optimized(plan, state).await?;
         Ok(if analyzes { store.explained(stream) } else { stream })
@@ -69,7 +69,7 @@ impl Session {
         loop {
             let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
             let (physical, stop) = stoppable(physical)?;
-            let error = match begun(&physical, self.context.task_ctx()).await {
+            let error = match begun(&physical, self.context().task_ctx()).await {
                 Ok(stream) => return Ok(stopping(stream, stop)),
                 Err(error) => error,
             };
@@ -77,7 +77,7 @@ impl Session {
                 Some(scan) if had_ranges => {
                     had_ranges = false;
                     let mut failed =
-                        self.too_many_groups.lock().unwrap_or_else(PoisonError::into_inner);
+                        self.engine.too_many_groups.lock().unwrap_or_else(PoisonError::into_inner);
                     failed.extend(scan);
                     without_ranges(state)
                 }
@@ -118,7 +118,11 @@ impl Session {
         let mut state = without_arrays(state);
         let options = state.config_mut().options_mut();
         if let Some(columns) = too_many_by(&error) {
-            self.too_many_groups.lock().unwrap_or_else(PoisonError::into_inner).insert(columns);
+            self.engine
+                .too_many_groups
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(columns);
         } else if joins {
             options.optimizer.prefer_hash_join = false;
         } else {

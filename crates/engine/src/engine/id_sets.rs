@@ -41,13 +41,13 @@ impl Session {
     }
 
     async fn stored_set(&self, name: &str) -> Result<Arc<IdSet>> {
-        let info = self.lake.id_set_info(name).await?;
-        if let Some(set) = info.as_ref().and_then(|info| self.id_sets.get(name, info)) {
+        let info = self.engine.lake.id_set_info(name).await?;
+        if let Some(set) = info.as_ref().and_then(|info| self.engine.id_sets.get(name, info)) {
             return Ok(set);
         }
-        let set = Arc::new(IdSet::of_array(&self.lake.read_id_set(name).await?)?);
+        let set = Arc::new(IdSet::of_array(&self.engine.lake.read_id_set(name).await?)?);
         if let Some(info) = info {
-            self.id_sets.keep(name, info, &set);
+            self.engine.id_sets.keep(name, info, &set);
         }
         Ok(set)
     }
@@ -62,12 +62,12 @@ impl Session {
                 self.must_be_latest()?;
                 let ids = self.collect_ids(statement).await?;
                 let count = ids.len();
-                self.lake.write_id_set(name, ids, *replace).await?;
+                self.engine.lake.write_id_set(name, ids, *replace).await?;
                 Ok(done(format!("created id set {name} with {count} ids"), Some(count as u64)))
             }
             IdSetStatement::Drop { name, if_exists } => {
                 self.must_be_latest()?;
-                let dropped = self.lake.drop_id_set(name).await?;
+                let dropped = self.engine.lake.drop_id_set(name).await?;
                 if !dropped && !if_exists {
                     return Err(EngineError::statement(format!(
                         "there is no id set `{name}`; SHOW ID SETS lists them"
@@ -124,7 +124,7 @@ impl Session {
     }
 
     async fn show_id_sets(&self) -> Result<Answer> {
-        let sets = self.lake.id_sets().await?;
+        let sets = self.engine.lake.id_sets().await?;
         let names: StringArray = sets.iter().map(|s| Some(s.name.as_str())).collect();
         let bytes: Int64Array = sets.iter().map(|s| Some(s.bytes as i64)).collect();
         let made: TimestampMillisecondArray =

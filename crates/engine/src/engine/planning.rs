@@ -40,7 +40,7 @@ impl Session {
         if let Some(answer) = self.run_own(statement).await? {
             return Ok(answer);
         }
-        if statement.only_asks() && self.lake.is_remote() {
+        if statement.only_asks() && self.engine.lake.is_remote() {
             let references = self.references(&statement.parsed)?;
             // An error, too, can come from what a table was.
             if let Some(belief) = self.catalog.believe(references.iter().map(|r| r.table())).await
@@ -60,11 +60,6 @@ impl Session {
         } else {
             self.run_plan(self.plan(statement).await?).await?
         };
-        if !statement.only_asks() {
-            // It may have set how plans are made.
-            self.plans.forget();
-            self.sides.forget();
-        }
         match answer {
             Answer::Rows { schema, stream } => {
                 let schema = match &tables {
@@ -80,7 +75,8 @@ impl Session {
     /// A query's answer, by the plan that it had before if nothing has changed.
     async fn ask(&self, statement: &Statement, tables: &Tables) -> Result<Answer> {
         let (state, _) = self.query_state();
-        let prepared = match self.plans.of(&statement.text, tables) {
+        let settings = self.settings();
+        let prepared = match self.engine.plans.of(&settings, &statement.text, tables) {
             Some(prepared) => prepared,
             None => {
                 let plan = self.parsed_plan(statement).await?;
@@ -91,12 +87,15 @@ impl Session {
                 }
                 let mut prepared = self.prepared(&state, plan).await?;
                 let is_on = |rule: &str| !pipeline::is_disabled(&state, rule);
-                if prepared.whole && self.use_indexes {
+                if prepared.whole && self.engine.use_indexes {
                     if is_on("keep_sides") {
-                        prepared.optimized = self.sides.marked(prepared.optimized)?;
+                        prepared.optimized =
+                            self.engine.sides.marked(prepared.optimized, &settings)?;
                     }
                     if is_on("kept_plans") {
-                        self.plans.keep(&statement.text, tables.clone(), prepared.clone());
+                        let tables = tables.clone();
+                        let (plans, text) = (&self.engine.plans, &statement.text);
+                        plans.keep(&settings, text, tables, prepared.clone());
                     }
                 }
                 prepared
@@ -139,7 +138,7 @@ impl Session {
         if self.references(&parsed)?.iter().any(about_all) {
             self.catalog.read_names().await?;
         }
-        let planned = self.context.state().statement_to_plan(parsed).await;
+        let planned = self.context().state().statement_to_plan(parsed).await;
         let (lacks_group, repeats_name) = match &planned {
             Ok(plan) => (false, mends::repeats_key(plan)?),
             Err(error) => (mends::lacks_group(error), mends::repeats_name(error)),
@@ -164,7 +163,7 @@ impl Session {
         mut lacks_group: bool,
         mut repeats_name: bool,
     ) -> Result<Option<LogicalPlan>> {
-        let mut state = self.context.state();
+        let mut state = self.context().state();
         state.register_udf(mends::named_cast())?;
         // One may only show when the other has been mended.
         for _ in 0..2 {
@@ -204,7 +203,7 @@ impl Session {
         }
         let mut domains = HashMap::new();
         for name in names {
-            let domain = self.lake.domain(&name).await?;
+            let domain = self.engine.lake.domain(&name).await?;
             domains.insert(name, domain);
         }
         Ok(domain_functions::resolve(plan, &domains)?)
@@ -239,7 +238,7 @@ impl Session {
         &self,
         parsed: &datafusion::sql::parser::Statement,
     ) -> Result<Vec<TableReference>> {
-        Ok(self.context.state_ref().read().resolve_table_references(parsed)?)
+        Ok(self.context().state_ref().read().resolve_table_references(parsed)?)
     }
 
     /// A missing table's message names the tables there are.
@@ -250,7 +249,7 @@ impl Session {
         let Some(name) = missing else { return EngineError::Statement { message, position } };
         let prefix = format!("{CATALOG}.{SCHEMA}.");
         let name = split_version(name.strip_prefix(&prefix).unwrap_or(name)).0;
-        let known = self.lake.table_names().await.unwrap_or_default();
+        let known = self.engine.lake.table_names().await.unwrap_or_default();
         let is_file = name.contains('/')
             || [".parquet", ".csv", ".json", ".gz", ".zst"].iter().any(|e| name.ends_with(e));
         let message = if is_file {
@@ -258,7 +257,7 @@ impl Session {
         } else if known.is_empty() {
             format!(
                 "there is no table `{name}`; the lake {} is empty, load a file first: uplake load {name} FILE",
-                self.lake.location()
+                self.engine.lake.location()
             )
         } else {
             format!("there is no table `{name}`; the lake has {}", known.join(", "))
@@ -278,7 +277,7 @@ impl Session {
 
     /// That plan, which still has to be told the domains that it takes keys from.
     async fn prepared(&self, state: &SessionState, plan: LogicalPlan) -> Result<Prepared> {
-        if !self.use_indexes {
+        if !self.engine.use_indexes {
             let optimized = optimize(state.clone(), plan.clone()).await?;
             return Ok(Prepared { optimized, before: plan, whole: true });
         }
@@ -328,7 +327,7 @@ impl Session {
         for source in sources {
             let Some((name, log)) = source.split_once(':') else { continue };
             let highest = highest.get(&source).copied().flatten();
-            if let Ok(domain) = self.lake.domain_with_ids(name, log, highest).await {
+            if let Ok(domain) = self.engine.lake.domain_with_ids(name, log, highest).await {
                 domains.extend(domain.map(|domain| (source, domain)));
             }
         }

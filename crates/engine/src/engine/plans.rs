@@ -42,13 +42,16 @@ struct Known {
 }
 
 impl Plans {
-    /// The plan of a query about these tables.
-    pub fn of(&self, text: &str, tables: &Tables) -> Option<Prepared> {
+    /// The plan of a query about these tables, with these settings.
+    pub fn of(&self, settings: &str, text: &str, tables: &Tables) -> Option<Prepared> {
         let known = self.lock();
-        known.get(text).filter(|known| are_same(&known.tables, tables)).map(|k| k.plan.clone())
+        known
+            .get(&key(settings, text))
+            .filter(|known| are_same(&known.tables, tables))
+            .map(|k| k.plan.clone())
     }
 
-    pub fn keep(&self, text: &str, tables: Tables, plan: Prepared) {
+    pub fn keep(&self, settings: &str, text: &str, tables: Tables, plan: Prepared) {
         let mut known = self.lock();
         // Old snapshots are not kept for plans that nobody can use.
         let is_old = |(name, table): &(String, Arc<LakeTable>)| {
@@ -58,17 +61,17 @@ impl Plans {
         if known.len() >= KEPT {
             known.clear();
         }
-        known.insert(text.to_owned(), Known { plan, tables });
-    }
-
-    /// Forgets all: how plans are made may have changed.
-    pub fn forget(&self) {
-        self.lock().clear();
+        known.insert(key(settings, text), Known { plan, tables });
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A statement's text begins with no such character.
+fn key(settings: &str, text: &str) -> String {
+    format!("{settings}\0{text}")
 }
 
 fn are_same(tables: &Tables, others: &Tables) -> bool {
@@ -129,6 +132,7 @@ pub(crate) fn is_decided(plan: &LogicalPlan, tables: &Tables) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use super::key;
     use crate::engine::session::for_tests;
 
     #[test]
@@ -137,8 +141,10 @@ mod tests {
         let session = for_tests(folder.path(), true);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let run = |sql: &str| runtime.block_on(session.query(sql)).unwrap();
+        let plans = &session.engine.plans;
         let kept = || {
-            let mut texts: Vec<String> = session.plans.lock().keys().cloned().collect();
+            let known = plans.lock();
+            let mut texts: Vec<String> = known.keys().map(|key| key.replace('\0', "|")).collect();
             texts.sort_unstable();
             texts
         };
@@ -149,12 +155,19 @@ mod tests {
         {
             run(sql);
         }
-        assert_eq!(kept(), ["SELECT 1", of_t, of_other]);
-        let tables = session.plans.lock().get(of_t).unwrap().tables.clone();
-        assert!(session.plans.of(of_t, &tables).is_some());
-        let other = session.plans.lock().get(of_other).unwrap().tables[0].1.clone();
-        assert!(session.plans.of(of_t, &vec![("t".into(), other)]).is_none());
-        run("INSERT INTO t VALUES (3)");
-        assert!(kept().is_empty());
+        assert_eq!(kept(), ["|SELECT 1", "|SELECT k FROM t", "|SELECT sum(k) FROM other"]);
+        let tables_of = |text: &str| plans.lock().get(&key("", text)).unwrap().tables.clone();
+        assert!(plans.of("", of_t, &tables_of(of_t)).is_some());
+        assert!(plans.of("a=1;", of_t, &tables_of(of_t)).is_none(), "other settings");
+        let other = tables_of(of_other)[0].1.clone();
+        assert!(plans.of("", of_t, &vec![("t".into(), other)]).is_none());
+        // Snapshots guard them: what is of another table stays.
+        run("INSERT INTO t VALUES (3); SELECT k FROM t");
+        assert_eq!(kept().len(), 3);
+        run("SET datafusion.execution.batch_size = 100; SELECT k FROM t");
+        let set = "datafusion.execution.batch_size=\"100\";|SELECT k FROM t".to_owned();
+        assert!(kept().contains(&set) && kept().len() == 4, "{:?}", kept());
+        run("RESET datafusion.execution.batch_size; SET uplake.timeout = '1h'; SELECT k FROM t");
+        assert_eq!(kept().len(), 4);
     }
 }

@@ -30,15 +30,15 @@ impl Session {
     ///
     /// Must be called by a task.
     pub fn preload(&self) -> Option<Preload> {
-        let options = self.lake.storage().options();
-        if !self.lake.is_remote() || !(options.preload || options.preload_new) {
+        let options = self.engine.lake.storage().options();
+        if !self.engine.lake.is_remote() || !(options.preload || options.preload_new) {
             return None;
         }
         let (sender, news) = channel(PRELOAD_QUEUE);
         if options.preload_new {
             self.catalog.tell(sender);
         }
-        let work = run(self.lake.clone(), options.preload, news);
+        let work = run(self.engine.lake.clone(), options.preload, news);
         Some(Preload { _task: SpawnedTask::spawn(work) })
     }
 }

@@ -26,8 +26,8 @@ impl Session {
     /// tried again. Must be called by a task.
     pub fn repair_indexes(&self) -> Repair {
         let (sender, asked) = channel(REPAIR_QUEUE);
-        self.repairs.locked().listener = Some(sender);
-        let (lake, repairs) = (self.lake.clone(), self.repairs.clone());
+        self.engine.repairs.locked().listener = Some(sender);
+        let (lake, repairs) = (self.engine.lake.clone(), self.engine.repairs.clone());
         Repair { _task: SpawnedTask::spawn(async move { run(&lake, asked, &repairs).await }) }
     }
 }

@@ -108,19 +108,19 @@ impl Session {
 
     /// Who computes and who waits.
     pub fn queue(&self) -> Queue {
-        self.admission.queue()
+        self.engine.admission.queue()
     }
 
     /// What statements hold.
     pub fn usage(&self) -> Usage {
         let queue = self.queue();
-        let runtime = self.context.runtime_env();
+        let runtime = self.context().runtime_env();
         Usage {
             running: queue.running.len(),
             waiting: queue.waiting.len(),
             memory_bytes: runtime.memory_pool.reserved(),
             spill_files: runtime.disk_manager.spilling_progress().active_files_count,
-            reads: self.lake.storage().reads_under_way(),
+            reads: self.engine.lake.storage().reads_under_way(),
         }
     }
 
@@ -134,7 +134,7 @@ impl Session {
         short: impl Fn(&T) -> bool,
     ) -> Result<(T, Ticket)> {
         let timeout = options.timeout.or_else(|| self.timeout());
-        let mut ticket = self.admission.join(text, options.class, timeout);
+        let mut ticket = self.engine.admission.join(text, options.class, timeout);
         ticket.granted().await?;
         let done = ticket.within(work()).await?;
         if !short(&done) || ticket.is_alone() {
@@ -142,7 +142,7 @@ impl Session {
         }
         drop(done);
         ticket.granted_alone().await?;
-        let pool = &self.context.runtime_env().memory_pool;
+        let pool = &self.context().runtime_env().memory_pool;
         for _ in 0..OTHERS_END.div_duration_f64(LOOK_EVERY) as usize {
             if pool.reserved() == 0 {
                 break;
@@ -155,13 +155,13 @@ impl Session {
 
     /// A slot for work that sees to its memory itself.
     pub(crate) async fn slot(&self, text: &str, class: Class) -> Result<Ticket> {
-        let mut ticket = self.admission.join(text, class, self.timeout());
+        let mut ticket = self.engine.admission.join(text, class, self.timeout());
         ticket.granted().await?;
         Ok(ticket)
     }
 
     fn timeout(&self) -> Option<Duration> {
-        let state = self.context.state_ref();
+        let state = self.context().state_ref();
         let state = state.read();
         state.config_options().extensions.get::<Settings>()?.timeout
     }

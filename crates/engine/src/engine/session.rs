@@ -1,17 +1,19 @@
-//! A session: one lake, one budget, statements in, answers out.
+//! An engine, one of a lake and process, and its sessions: statements in, answers out.
 //!
 //! # Invariants
-//! - All queries of a session share one memory pool; sorts, aggregates and joins spill when it is full,
+//! - All queries of an engine share one memory pool; sorts, aggregates and joins spill when it is full,
 //!   and a query that cannot go on fails with [`EngineError::Limit`].
 //! - Dropping an answer's stream stops its query.
 //! - A bounded number of statements compute at once (`admission`); all others wait, and hold nothing.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList};
+use datafusion::common::config::ExtensionOptions;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
@@ -85,32 +87,44 @@ pub struct SessionOptions {
     pub clock: Arc<dyn Fn() -> i64 + Send + Sync>,
 }
 
-/// Answers statements about one lake.
-pub struct Session {
-    pub(crate) context: SessionContext,
+/// What all sessions about one lake share in a process: caches, memory, plans, and who computes when.
+pub struct Engine {
     pub(crate) lake: Lake,
-    pub(crate) catalog: Arc<LakeCatalog>,
+    catalog: Arc<LakeCatalog>,
     pub(crate) budget: Budget,
     pub(crate) use_indexes: bool,
     warnings: Arc<Warnings>,
     pub(crate) repairs: Arc<Repairs>,
-    pub(crate) id_sets: Arc<StoredSets>,
+    pub(crate) id_sets: StoredSets,
     pub(crate) admission: Arc<Admission>,
-    /// Where what files add up to is remembered.
-    pub(crate) shelf: Option<Arc<Shelf>>,
     /// Columns by which there were too many groups for arrays, and scans that could not be by ranges of ids.
     pub(crate) too_many_groups: TooMany,
     pub(crate) plans: Plans,
-    /// Of all sessions that keep columns together.
-    pub(crate) sides: Arc<Sides>,
+    pub(crate) sides: Sides,
+    /// What sessions begin with.
+    context: SessionContext,
 }
 
-impl Session {
-    /// A session on a lake.
+/// Answers statements about one lake: an engine, and what one user has set.
+///
+/// Making one takes no time and little memory; what DataFusion needs is made with its first statement. `SET` in one
+/// changes nothing in another.
+pub struct Session {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) catalog: Arc<LakeCatalog>,
+    /// Where what files add up to is remembered.
+    pub(crate) shelf: Option<Arc<Shelf>>,
+    context: OnceLock<SessionContext>,
+    /// What `SET` has changed, by name.
+    changed: Mutex<BTreeMap<String, String>>,
+}
+
+impl Engine {
+    /// An engine for a lake.
     ///
     /// # Errors
-    /// [`EngineError::Execution`] if the spill folder cannot be used.
-    pub fn new(lake: Lake, options: &SessionOptions) -> Result<Self> {
+    /// [`EngineError::Execution`](crate::EngineError::Execution) if the spill folder cannot be used.
+    pub fn new(lake: Lake, options: &SessionOptions) -> Result<Arc<Self>> {
         let columns = Arc::new(ColumnCache::new(options.memory_bytes / COLUMN_CACHE_SHARE));
         let pool: Arc<dyn MemoryPool> = Arc::new(TrackConsumersPool::new(
             SharedPool::new(options.memory_bytes, Arc::clone(&columns)),
@@ -175,24 +189,75 @@ impl Session {
             state = state
                 .with_physical_optimizer_rules(pipeline::physical_of_ours(Some(&too_many_groups)));
         }
-        let state = state.build();
-        let id_sets = Arc::default();
-        let (context, use_indexes) = (context(state, &catalog)?, options.use_indexes);
-        Ok(Self {
-            context,
+        Ok(Arc::new(Self {
+            context: context(state.build(), &catalog)?,
             lake,
             catalog,
             budget,
-            use_indexes,
+            use_indexes: options.use_indexes,
             warnings,
             repairs,
-            id_sets,
+            id_sets: StoredSets::default(),
             admission,
-            shelf: None,
             too_many_groups,
             plans: Plans::default(),
-            sides: Arc::default(),
-        })
+            sides: Sides::default(),
+        }))
+    }
+
+    /// What sessions begin with for a setting of ours.
+    pub(crate) fn own_setting(&self, name: &str) -> Option<String> {
+        let state = self.context.state();
+        let settings = state.config_options().extensions.get::<Settings>()?;
+        let entry =
+            settings.entries().into_iter().find(|entry| entry.key == name.to_lowercase())?;
+        entry.value
+    }
+
+    /// A session with the engine's settings.
+    pub fn session(self: &Arc<Self>) -> Session {
+        Session {
+            engine: Arc::clone(self),
+            catalog: Arc::clone(&self.catalog),
+            shelf: None,
+            context: OnceLock::new(),
+            changed: Mutex::default(),
+        }
+    }
+}
+
+impl Session {
+    /// The session of an engine of its own.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn new(lake: Lake, options: &SessionOptions) -> Result<Self> {
+        Ok(Engine::new(lake, options)?.session())
+    }
+
+    /// The engine, for other sessions.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn context(&self) -> &SessionContext {
+        self.context.get_or_init(|| SessionContext::new_with_state(self.engine.context.state()))
+    }
+
+    /// `SET name = value`, or its end, has been done.
+    pub(crate) fn note_change(&self, name: &str, value: Option<String>) {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        match value {
+            Some(value) => changed.insert(name.to_lowercase(), value),
+            None => changed.remove(&name.to_lowercase()),
+        };
+    }
+
+    /// What plans of this session depend on beside texts and tables: empty if nothing was set.
+    pub(crate) fn settings(&self) -> String {
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = changed.iter().filter(|(name, _)| *name != "uplake.timeout");
+        others.map(|(name, value)| format!("{name}={value:?};")).collect()
     }
 
     /// This session, which remembers on this machine what data files add up to in reports, so that the
@@ -200,7 +265,7 @@ impl Session {
     /// keeps nothing of this lake, or without indexes.
     #[must_use]
     pub fn remembering(self) -> Self {
-        let folder = self.lake.local_folder().filter(|_| self.use_indexes);
+        let folder = self.engine.lake.local_folder().filter(|_| self.engine.use_indexes);
         let shelf = folder.map(|folder| Arc::new(Shelf::new(folder.join("runs"))));
         Self { shelf, ..self }
     }
@@ -212,29 +277,29 @@ impl Session {
     }
 
     pub(crate) fn warn(&self, about: &str, message: &str) {
-        self.warnings.add(about, message);
+        self.engine.warnings.add(about, message);
     }
 
     /// The lake.
     pub fn lake(&self) -> &Lake {
-        &self.lake
+        &self.engine.lake
     }
 
     pub(crate) fn uses_indexes(&self) -> bool {
-        self.use_indexes
+        self.engine.use_indexes
     }
 
     /// What the user should hear of the statements since the last call, although they were answered.
     pub fn take_warnings(&self) -> Vec<String> {
-        let mut warnings = self.warnings.take();
-        warnings.extend(self.lake.storage().take_warnings());
+        let mut warnings = self.engine.warnings.take();
+        warnings.extend(self.engine.lake.storage().take_warnings());
         warnings
     }
 
     /// The state that one query is planned with, and what it will have asked of the store.
     pub(crate) fn query_state(&self) -> (SessionState, QueryStore) {
-        let mut state = self.context.state();
-        let store = QueryStore::new(&self.lake);
+        let mut state = self.context().state();
+        let store = QueryStore::new(&self.engine.lake);
         state.config_mut().set_extension(Arc::new(store.clone()));
         (pipeline::enabled(state), store)
     }
@@ -248,7 +313,7 @@ impl Session {
     pub async fn pinned(&self, tables: &[String]) -> Result<(Self, Vec<(String, i64)>)> {
         self.catalog.begin_statement();
         let catalog = Arc::new(self.catalog.pin(tables).await?);
-        let state = SessionStateBuilder::new_from_existing(self.context.state())
+        let state = SessionStateBuilder::new_from_existing(self.context().state())
             .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
             .build();
         let versions = catalog.pins();
@@ -258,32 +323,25 @@ impl Session {
 
     /// This session, whose statements together take at most `limit` bytes of the memory.
     pub(crate) fn with_share(&self, limit: usize) -> Result<Self> {
-        let env = self.context.runtime_env();
+        let env = self.context().runtime_env();
         let memory_pool = Arc::new(ClassPool::new(Arc::clone(&env.memory_pool), limit));
         let runtime = RuntimeEnv { memory_pool, ..env.as_ref().clone() };
-        let state = SessionStateBuilder::new_from_existing(self.context.state())
+        let state = SessionStateBuilder::new_from_existing(self.context().state())
             .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
             .with_runtime_env(Arc::new(runtime))
             .build();
         self.over(state, Arc::clone(&self.catalog))
     }
 
-    /// A session of the same lake and memory.
+    /// A session of the same engine and settings.
     fn over(&self, state: SessionState, catalog: Arc<LakeCatalog>) -> Result<Self> {
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(Self {
-            context: context(state, &catalog)?,
-            lake: self.lake.clone(),
+            engine: Arc::clone(&self.engine),
+            context: OnceLock::from(context(state, &catalog)?),
             catalog,
-            budget: self.budget.clone(),
-            use_indexes: self.use_indexes,
-            warnings: Arc::clone(&self.warnings),
-            repairs: Arc::clone(&self.repairs),
-            id_sets: Arc::clone(&self.id_sets),
-            admission: Arc::clone(&self.admission),
             shelf: self.shelf.clone(),
-            too_many_groups: Arc::clone(&self.too_many_groups),
-            plans: Plans::default(),
-            sides: Arc::clone(&self.sides),
+            changed: Mutex::new(changed),
         })
     }
 }

@@ -43,14 +43,15 @@ impl Session {
         };
         let all = table.snapshot().files();
         let files: Vec<DataFile> = table
-            .candidate_files(&self.context.state(), &filters)?
+            .candidate_files(&self.context().state(), &filters)?
             .into_iter()
             .map(|number| all[number].clone())
             .collect();
         let columns = about.columns.as_ref().map(|names| table.stored_names(names));
         let options = WarmOptions::default();
         let columns = columns.as_deref();
-        let found = warm(&self.lake, table.snapshot(), &files, columns, options, |_| {}).await?;
+        let found =
+            warm(&self.engine.lake, table.snapshot(), &files, columns, options, |_| {}).await?;
         let number = |n: u64| -> ArrayRef { Arc::new(Int64Array::from(vec![n as i64])) };
         if let Some((path, reason)) = found.failures.first() {
             return Err(EngineError::Execution(format!("{path} was not cached: {reason}")));

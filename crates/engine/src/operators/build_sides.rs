@@ -73,6 +73,7 @@ struct State {
 struct Known {
     plan: LogicalPlan,
     tables: Vec<RowsOf>,
+    settings: String,
     number: u64,
 }
 
@@ -81,36 +82,35 @@ type RowsOf = (String, u64, usize);
 
 impl Sides {
     /// An optimized plan, which its text and its tables decide, with a [`Side`] where a join may have one.
-    pub fn marked(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+    /// `settings` have a say in rows, too.
+    pub fn marked(&self, plan: LogicalPlan, settings: &str) -> Result<LogicalPlan> {
         let marked = plan.transform_up(|node| match node {
-            LogicalPlan::Join(_) => node.map_children(|input| self.marked_side(input)),
+            LogicalPlan::Join(_) => node.map_children(|input| self.marked_side(input, settings)),
             _ => Ok(Transformed::no(node)),
         })?;
         Ok(marked.data)
     }
 
-    /// Forgets all: how plans are made may have changed.
-    pub fn forget(&self) {
-        self.lock().known.clear();
-    }
-
-    fn marked_side(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    fn marked_side(&self, plan: LogicalPlan, settings: &str) -> Result<Transformed<LogicalPlan>> {
         match &plan {
             LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) => {
-                plan.map_children(|input| self.marked_side(input))
+                plan.map_children(|input| self.marked_side(input, settings))
             }
             LogicalPlan::Aggregate(aggregate) if is_by_id(aggregate) => {
                 let Some(tables) = tables_of(&plan)? else { return Ok(Transformed::no(plan)) };
-                let node = Arc::new(Side { number: self.number(&plan, tables), input: plan });
+                let node =
+                    Arc::new(Side { number: self.number(&plan, tables, settings), input: plan });
                 Ok(Transformed::yes(LogicalPlan::Extension(Extension { node })))
             }
             _ => Ok(Transformed::no(plan)),
         }
     }
 
-    fn number(&self, plan: &LogicalPlan, tables: Vec<RowsOf>) -> u64 {
+    fn number(&self, plan: &LogicalPlan, tables: Vec<RowsOf>, settings: &str) -> u64 {
         let mut state = self.lock();
-        let same = |known: &&Known| known.tables == tables && known.plan == *plan;
+        let same = |known: &&Known| {
+            known.tables == tables && known.settings == settings && known.plan == *plan
+        };
         if let Some(known) = state.known.iter().find(same) {
             return known.number;
         }
@@ -124,7 +124,12 @@ impl Sides {
         }
         state.count += 1;
         let number = state.count;
-        state.known.push(Known { plan: plan.clone(), tables, number });
+        state.known.push(Known {
+            plan: plan.clone(),
+            tables,
+            settings: settings.to_owned(),
+            number,
+        });
         number
     }
 
@@ -526,7 +531,7 @@ mod tests {
             )
         };
         let sums = ask("sum(n)", "");
-        let state = known.context.state();
+        let state = known.context().state();
         let cache = Arc::clone(&state.config().get_extension::<IndexUse>().unwrap().columns);
         let kept = |number: u64| {
             let chunks = [1, 2].map(|partitions| Chunk::of_side(number, partitions));

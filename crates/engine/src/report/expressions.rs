@@ -26,7 +26,7 @@ impl Session {
     /// # Errors
     /// [`EngineError::Report`] with the section, the key and the place within the expression.
     pub(super) fn check_expressions(&self, query: &MomentsQuery) -> Result<()> {
-        let state = self.context.state();
+        let state = self.context().state();
         let is_aggregate = |name: &str| {
             state.aggregate_functions().contains_key(name)
                 && !state.scalar_functions().contains_key(name)
@@ -98,7 +98,7 @@ impl Session {
             if is_condition && !matches!(plan.schema().field(0).data_type(), Boolean | Null) {
                 return Err(EngineError::statement("it is neither true nor false"));
             }
-            self.optimized(&self.context.state(), plan).await
+            self.optimized(&self.context().state(), plan).await
         };
         planned.await.map(|_| ()).map_err(|error| match error {
             EngineError::Statement { message, position } => {

@@ -21,6 +21,7 @@ mod preload;
 mod queue;
 mod ranked;
 mod repair;
+mod sessions;
 mod sql_records;
 mod triggered;
 mod units;

@@ -146,8 +146,8 @@ impl Session {
         let keys = Arc::new(SharedKeys::new(Keys::new(kind), self.memory("users' keys")));
         let asked = sql.iter().zip(&layouts);
         let asked = asked.map(|(sql, layout)| self.exposed(kind, &keys, sql, layout));
-        let mut asked =
-            futures::stream::iter(asked).buffered(EXPERIMENTS_A_THREAD * self.budget.threads);
+        let mut asked = futures::stream::iter(asked)
+            .buffered(EXPERIMENTS_A_THREAD * self.engine.budget.threads);
         let mut held = Vec::new();
         let mut exposed = Vec::with_capacity(sql.len());
         while let Some(found) = asked.try_next().await? {
@@ -187,7 +187,7 @@ impl Session {
     }
 
     fn memory(&self, name: &str) -> MemoryReservation {
-        let pool = &self.context.runtime_env().memory_pool;
+        let pool = &self.context().runtime_env().memory_pool;
         MemoryConsumer::new(name).register(pool)
     }
 
@@ -292,7 +292,7 @@ impl Session {
     async fn count_users(&self, scanned: Arc<Scanned>) -> Result<Vec<MomentsTable>> {
         let mut tasks = JoinSet::new();
         let next = Arc::new(AtomicUsize::new(0));
-        for _ in 0..self.budget.threads {
+        for _ in 0..self.engine.budget.threads {
             let (next, end) = (Arc::clone(&next), scanned.members.ids());
             let mut users = Users::new(Arc::clone(&scanned));
             tasks.spawn(async move {

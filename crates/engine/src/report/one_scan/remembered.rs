@@ -169,12 +169,12 @@ impl Session {
             self.runs_of_file(kind, shelf, key, (&name, &table), file, runs)
         });
         let logs: Vec<Option<Vec<(Log, MemoryReservation)>>> =
-            futures::stream::iter(files).buffered(self.budget.threads).try_collect().await?;
+            futures::stream::iter(files).buffered(self.engine.budget.threads).try_collect().await?;
         let tidied = Arc::clone(shelf);
         SpawnedTask::spawn(async move { tidied.tidy() }).join().await.ok();
         let Some(logs) = logs.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
         let mut shares: Vec<(Vec<Log>, Vec<MemoryReservation>)> = Vec::new();
-        shares.resize_with(self.budget.threads, Default::default);
+        shares.resize_with(self.engine.budget.threads, Default::default);
         for (log, memory) in logs.into_iter().flatten() {
             let bytes = |share: &(Vec<Log>, _)| share.0.iter().map(Log::bytes).sum::<usize>();
             if let Some(least) = shares.iter_mut().min_by_key(|share| bytes(share)) {
@@ -211,7 +211,7 @@ impl Session {
     ) -> Result<Option<Vec<(Log, MemoryReservation)>>> {
         let memory = self.memory("runs of rows");
         let (from, name, mut taken) = (Arc::clone(shelf), key.text.clone(), runs());
-        let now = self.budget.now_millis();
+        let now = self.engine.budget.now_millis();
         let remembered = SpawnedTask::spawn(async move {
             let mut refused = Ok(());
             let mut count = 0;

@@ -1,0 +1,47 @@
+//! Sessions of one engine.
+
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use uplake_engine::{Engine, Session};
+use uplake_table::Lake;
+
+use crate::{block_on, options};
+
+fn rows(session: &Session, sql: &str) -> String {
+    pretty_format_batches(&block_on(session.query(sql)).unwrap()).unwrap().to_string()
+}
+
+#[test]
+fn what_one_sets_changes_nothing_in_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let lake = Lake::open(folder.path().to_str().unwrap()).unwrap();
+    let engine = Engine::new(lake, &options(256 << 20, 2)).unwrap();
+    let (one, other) = (engine.session(), engine.session());
+    rows(&one, "CREATE TABLE t AS SELECT k % 3 AS k, k AS n FROM (SELECT unnest(range(100)) AS k)");
+    let grouped = "EXPLAIN SELECT k, sum(n) FROM t GROUP BY k";
+    let arrays = |session: &Session| rows(session, grouped).contains("DenseAggregateExec");
+    assert!(arrays(&one) && arrays(&other));
+    rows(&one, "SET uplake.disabled_rules = 'dense_aggregates'; SET uplake.timeout = '7s'");
+    rows(&one, "SET datafusion.execution.batch_size = 123");
+    assert!(!arrays(&one) && arrays(&other));
+    for (name, value) in [("datafusion.execution.batch_size", "123"), ("uplake.timeout", "7 s")] {
+        let show = format!("SHOW {name}");
+        assert!(rows(&one, &show).contains(value), "{show}");
+        assert!(!rows(&other, &show).contains(value), "{show}");
+        assert!(!rows(&engine.session(), &show).contains(value), "{show}");
+    }
+    let asked = "SELECT k, sum(n) AS s FROM t GROUP BY k ORDER BY k";
+    // The second has the first one's plan or not: the rows are the same.
+    for _ in 0..2 {
+        assert_eq!(rows(&one, asked), rows(&other, asked));
+    }
+    rows(&other, "INSERT INTO t VALUES (7, 7)");
+    assert!(rows(&one, asked).contains("| 7 | 7 "), "what another has written is there");
+    rows(&one, "RESET uplake.disabled_rules");
+    assert!(arrays(&one));
+}
+
+/// Thousands of connections that ask nothing cost nothing.
+#[test]
+fn a_session_is_small_until_it_asks() {
+    assert!(size_of::<Session>() <= 4096, "{}", size_of::<Session>());
+}
