@@ -36,6 +36,9 @@ type Physical = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 /// A rule's name, and why it stands where it does; nothing of DataFusion's among its own.
 type Place = (&'static str, &'static str);
 
+/// The place of what needs types and nothing else.
+const ANYWHERE: &str = "anywhere once types are known";
+
 /// Once, when names are known.
 const ANALYSIS: &[Place] = &[
     ("dates_as_times", "before types are made alike: dates would become text beside times"),
@@ -45,23 +48,23 @@ const ANALYSIS: &[Place] = &[
         "sets_of_columns",
         "first of what knows types: grouping sets of columns, which the next ones look for",
     ),
-    ("dates_beside_times", ""),
+    ("dates_beside_times", ANYWHERE),
     ("correlated_subqueries", "before subqueries are rewritten below"),
-    ("bare_numbers", ""),
-    ("intervals_by_length", ""),
-    ("null_without_rows", ""),
+    ("bare_numbers", ANYWHERE),
+    ("intervals_by_length", ANYWHERE),
+    ("null_without_rows", ANYWHERE),
     ("three_valued_in_subquery", "after subqueries are known, before IN lists"),
-    ("nulls_in_lists", ""),
+    ("nulls_in_lists", ANYWHERE),
     ("one_zero", "before NaN: both look at keys of floats"),
-    ("one_nan", ""),
-    ("one_order_of_nested_values", ""),
-    ("keys_of_subqueries", ""),
-    ("null_lists", ""),
+    ("one_nan", ANYWHERE),
+    ("one_order_of_nested_values", ANYWHERE),
+    ("keys_of_subqueries", ANYWHERE),
+    ("null_lists", ANYWHERE),
     ("checked_arithmetic", "after the rules that write arithmetic"),
-    ("decimals_of_38_digits", ""),
-    ("numbers_of_texts", ""),
-    ("years_of_all_times", ""),
-    ("partitions_by_columns", ""),
+    ("decimals_of_38_digits", ANYWHERE),
+    ("numbers_of_texts", ANYWHERE),
+    ("years_of_all_times", ANYWHERE),
+    ("partitions_by_columns", ANYWHERE),
     ("bounded_calls", "last: it bounds the calls that others made"),
 ];
 
@@ -137,7 +140,7 @@ const PHYSICAL: &[Place] = &[
     ("text_tests", "after joins, whose conditions it has the scan ask, too"),
     ("id_ranges", "when all that reads the scan is known"),
     ("top_candidates", "over sorts of aggregates, which are final by now"),
-    ("window_candidates", ""),
+    ("window_candidates", "sorts are final by now"),
     ("groups_before_unions", "over aggregates that took in a union"),
     ("SanityCheckPlan", ""),
 ];
