@@ -14,7 +14,7 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
 }
 
 /// Where a condition is true: not NULL and not false.
-pub(crate) fn holds(condition: &BooleanArray) -> BooleanBuffer {
+pub fn holds(condition: &BooleanArray) -> BooleanBuffer {
     match condition.nulls() {
         Some(valid) => condition.values() & valid.inner(),
         None => condition.values().clone(),

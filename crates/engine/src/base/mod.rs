@@ -2,7 +2,6 @@
 
 pub(crate) mod alarm;
 pub(crate) mod answer;
-pub(crate) mod boolean;
 pub(crate) mod budget;
 pub(crate) mod error;
 pub(crate) mod held;

@@ -156,6 +156,12 @@ impl Session {
                                 let variable = name.clone();
                                 PlanStatement::SetVariable(SetVariable { variable, value })
                             }
+                            None if name.to_lowercase().starts_with("uplake.") => {
+                                return Err(EngineError::statement(format!(
+                                    "there is no setting {name}; there are uplake.timeout and \
+                                     uplake.disabled_rules"
+                                )));
+                            }
                             None => PlanStatement::ResetVariable(reset),
                         };
                         (statement, Some((name, None)))

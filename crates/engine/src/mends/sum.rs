@@ -35,7 +35,7 @@ use datafusion::physical_expr::NullState;
 use super::as_before::aggregate_as_before;
 use super::decimals::{Wide, carried, carrier};
 use super::sliding_floats;
-use crate::base::boolean::true_only;
+use uplake_functions::holds as true_only;
 
 /// What a sum of whole numbers is carried in.
 const TOTAL: DataType = DataType::Decimal128(38, 0);

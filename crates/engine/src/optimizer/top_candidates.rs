@@ -35,7 +35,8 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, TryStreamExt};
 
-use crate::base::boolean::true_only;
+use uplake_functions::holds as true_only;
+
 use crate::mends::is_one_number;
 use crate::optimizer::id_rewrite::id_keys::looks_up_keys;
 

@@ -32,7 +32,8 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use uplake_table::Selection;
 
-use crate::base::boolean::true_only;
+use uplake_functions::holds as true_only;
+
 use crate::cache::columns::{Chunk, ColumnCache};
 use crate::cache::dictionary::{compact, picked, piece};
 use crate::cache::dictionary_filter::Asked;

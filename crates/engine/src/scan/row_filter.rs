@@ -34,7 +34,8 @@ use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::joins::HashTableLookupExpr;
 use memchr::memmem::Finder;
 
-use crate::base::boolean::true_only;
+use uplake_functions::holds as true_only;
+
 use crate::scan::among_ids::AmongIds;
 
 /// Bits of the longest bitmap: 4 MiB, which the second-level caches of a few cores hold.

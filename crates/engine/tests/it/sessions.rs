@@ -36,6 +36,8 @@ fn what_one_sets_changes_nothing_in_another() {
     }
     rows(&other, "INSERT INTO t VALUES (7, 7)");
     assert!(rows(&one, asked).contains("| 7 | 7 "), "what another has written is there");
+    let unknown = block_on(one.query("RESET uplake.nothing")).unwrap_err().to_string();
+    assert!(unknown.contains("uplake.disabled_rules"), "{unknown}");
     rows(&one, "RESET uplake.disabled_rules");
     assert!(arrays(&one));
 }

@@ -109,7 +109,11 @@ impl Analysis<'_> {
                 sequential_p: None,
                 alarm: false,
                 expected: Vec::new(),
-                unavailable: Some("no users are exposed".into()),
+                unavailable: Some(if self.idle.is_some() {
+                    "no users are activated".into()
+                } else {
+                    "no users are exposed".into()
+                }),
             };
         };
         if self.experiment.growthbook {

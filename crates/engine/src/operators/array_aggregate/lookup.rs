@@ -37,7 +37,8 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 
-use crate::base::boolean::true_only;
+use uplake_functions::holds as true_only;
+
 use crate::operators::array_aggregate::keys::{IdKeys, Keys, NONE, PartnerKeys};
 use crate::operators::array_aggregate::too_many::too_many;
 use crate::scan::among_ids::AmongIds;

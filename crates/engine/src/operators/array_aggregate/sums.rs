@@ -22,7 +22,8 @@ use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 
 use uplake_functions::{EventBits, RowRun, absorb, expect_order, time_of, update_runs};
 
-use crate::base::boolean::true_only;
+use uplake_functions::holds as true_only;
+
 use crate::operators::array_aggregate::expressions::asks;
 use crate::operators::array_aggregate::rows::Rows;
 use crate::operators::array_aggregate::whole_sums::{WholeSums, largest};
