@@ -26,7 +26,9 @@ use arrow::array::{
 };
 use arrow::buffer::{Buffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, ToByteSlice, UInt8Type};
-use datafusion_common::{Result, ScalarValue, exec_err, internal_err, plan_err, resources_err};
+use datafusion_common::{
+    DataFusionError, Result, ScalarValue, exec_err, internal_err, plan_err, resources_err,
+};
 use datafusion_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion_expr::function::{
     AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs,
@@ -40,7 +42,7 @@ use datafusion_physical_expr::PhysicalExpr;
 use crate::arguments::{constants, no_distinct};
 use crate::event_log::{ByGroup, EventLog, Mask, RowRun, row_runs};
 use crate::event_path;
-use crate::events::{NOT_IN_ORDER, holds, is_text, raw_times};
+use crate::events::{NotInOrder, holds, is_text, raw_times};
 use crate::sequence::{Pattern, order};
 use crate::single::Single;
 use crate::time::{span, span_type, ticks, time_type};
@@ -585,7 +587,7 @@ impl<M: Mask> Groups<M> {
             None => self.log.extend(runs, times, masks),
             Some(ongoing) => {
                 if !ongoing.add(runs, times, masks, self.groups) {
-                    return resources_err!("{NOT_IN_ORDER}");
+                    return Err(DataFusionError::External(Box::new(NotInOrder)));
                 }
             }
         }

@@ -19,7 +19,7 @@ use arrow::array::{
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use datafusion_common::{
-    HashMap, Result, ScalarValue, exec_err, internal_err, plan_err, resources_err,
+    DataFusionError, HashMap, Result, ScalarValue, exec_err, internal_err, plan_err, resources_err,
 };
 use datafusion_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion_expr::function::{
@@ -32,7 +32,7 @@ use datafusion_expr::{
 
 use crate::arguments::{constants, no_distinct};
 use crate::event_log::{EventLog, RowRun, row_runs};
-use crate::events::{NOT_IN_ORDER, holds, is_text, raw_times};
+use crate::events::{NotInOrder, holds, is_text, raw_times};
 use crate::path::{Event, NAMES_MAX, Path, Rules, STEPS_MAX};
 use crate::single::Single;
 use crate::time::{span, span_type, time_type};
@@ -401,7 +401,7 @@ impl Groups {
             let before = walk.heap_bytes();
             for (time, bits) in times[from..end].iter().zip(&events[from..end]) {
                 if !walk.add(*time, Event::from_bits(*bits), &self.names, &self.rules) {
-                    return resources_err!("{NOT_IN_ORDER}");
+                    return Err(DataFusionError::External(Box::new(NotInOrder)));
                 }
             }
             ongoing.heap_bytes = ongoing.heap_bytes + walk.heap_bytes() - before;

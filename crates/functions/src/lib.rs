@@ -46,7 +46,7 @@ use datafusion_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 pub use arguments::no_distinct;
 pub use event_function::{EventBits, absorb, expect_order, time_of, update_runs};
 pub use event_log::RowRun;
-pub use events::{NOT_IN_ORDER, holds};
+pub use events::{NotInOrder, holds};
 pub use single::Single;
 
 /// All aggregate functions.

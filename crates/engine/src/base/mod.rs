@@ -5,5 +5,6 @@ pub(crate) mod answer;
 pub(crate) mod budget;
 pub(crate) mod error;
 pub(crate) mod held;
+pub(crate) mod refusal;
 pub(crate) mod settings;
 pub(crate) mod warnings;

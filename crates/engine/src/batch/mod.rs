@@ -349,7 +349,7 @@ impl Batch {
         let (schema, names) = (Arc::clone(schema), Arc::clone(schema));
         let rows = futures::stream::once(async move {
             let (state, _) = session.query_state();
-            let stream = session.run_optimized(plan, state).await;
+            let stream = session.run_optimized(&plan, &state).await;
             let stream = stream.map_err(|e| DataFusionError::External(Box::new(e)))?;
             Ok::<_, DataFusionError>(with_schema(stream, names))
         });
@@ -531,7 +531,7 @@ async fn answered(
     if one_thread {
         state.config_mut().options_mut().execution.target_partitions = 1;
     }
-    let stream = session.run_optimized(plan, state).await?;
+    let stream = session.run_optimized(&plan, &state).await?;
     let schema = session.spell(&work.statement, &stream.schema()).await?;
     short(Arc::clone(&schema), with_schema(stream, schema), rooms).await
 }

@@ -2,9 +2,8 @@
 //!
 //! A consumer that can spill may take what is free until four fifths are taken, and always its even
 //! share of them, or its first batch, because one that holds nothing has nothing to spill; the last fifth is for those that cannot spill, such as the merge of spilled runs.
-//! Groups in arrays may take what is free until half is taken: they cannot spill, but their statement can
-//! begin again with groups that do, and what has handed out rows beside them cannot. Few groups may overdraw
-//! as below: those of a UNION's last part begin when rows of its first are handed out.
+//! Groups in arrays may take what is free until half is taken: they cannot spill, but groups that
+//! do can go on in their place, and what stands beside them cannot. Few groups may overdraw as below.
 //! A sort's merge counts half, and never more than the last fifth, and may go a quarter over the limit:
 //! DataFusion counts every batch once when it is sorted or read back and again while it is merged, and a
 //! batch that shares its strings' buffers with others counts all of them. And small requests of those that
@@ -62,7 +61,7 @@ enum Kind {
     Merge,
     /// Spill, and perhaps wait for itself forever.
     Repartition,
-    /// Fail, and the statement begins again with groups that spill.
+    /// Fail, and groups that spill go on.
     Arrays,
     /// Fail.
     Fixed,
@@ -332,7 +331,7 @@ mod tests {
         assert!(!pool.fits(&merging(800, 0), Kind::Merge, 0, 902));
         assert!(pool.fits(&merging(800, 900), Kind::Fixed, 0, 0));
         assert!(!pool.fits(&merging(800, 900), Kind::Fixed, 0, 16));
-        // Arrays leave half to those that cannot begin again.
+        // Arrays leave half to those that cannot go on in another way.
         assert!(pool.fits(&state(0, 300), Kind::Arrays, 300, 200));
         assert!(!pool.fits(&state(0, 300), Kind::Arrays, 300, 201));
         // A few groups need no such room.

@@ -102,7 +102,7 @@ impl Session {
             }
         };
         let plan = self.with_keys(&state, prepared).await?;
-        let stream = self.run_optimized(plan, state).await?;
+        let stream = self.run_optimized(&plan, &state).await?;
         Ok(Answer::Rows { schema: stream.schema(), stream })
     }
 

@@ -36,8 +36,7 @@ use crate::engine::plans::Plans;
 use crate::engine::registry;
 use crate::mends::{self, Microseconds};
 use crate::operators::build_sides::{Planner, Sides};
-use crate::optimizer::array_aggregate::TooMany;
-use crate::optimizer::pipeline;
+use crate::optimizer::pipeline::{self, Physical};
 use crate::scan::indexed::IndexUse;
 use crate::scan::repairs::Repairs;
 use crate::scan::storage::{self, QueryStore};
@@ -97,8 +96,8 @@ pub struct Engine {
     pub(crate) repairs: Arc<Repairs>,
     pub(crate) id_sets: StoredSets,
     pub(crate) admission: Arc<Admission>,
-    /// Columns by which there were too many groups for arrays, and scans that could not be by ranges of ids.
-    pub(crate) too_many_groups: TooMany,
+    /// See [`pipeline::physical_spilling`].
+    pub(crate) spilling_rules: Arc<[Physical]>,
     pub(crate) plans: Plans,
     pub(crate) sides: Sides,
     /// What sessions begin with.
@@ -160,7 +159,6 @@ impl Engine {
         };
         let config = session_config(options.threads, &budget);
         let mut config = config.with_option_extension(settings);
-        let too_many_groups = TooMany::default();
         if options.use_indexes {
             let cache = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
             let cache = Arc::new(cache.over(lake.storage()));
@@ -186,8 +184,7 @@ impl Engine {
             .with_physical_optimizer_rules(pipeline::physical());
         if options.use_indexes {
             state = state.with_query_planner(Arc::new(Planner(columns)));
-            state = state
-                .with_physical_optimizer_rules(pipeline::physical_of_ours(Some(&too_many_groups)));
+            state = state.with_physical_optimizer_rules(pipeline::physical_of_ours());
         }
         Ok(Arc::new(Self {
             context: context(state.build(), &catalog)?,
@@ -199,7 +196,7 @@ impl Engine {
             repairs,
             id_sets: StoredSets::default(),
             admission,
-            too_many_groups,
+            spilling_rules: pipeline::physical_spilling(),
             plans: Plans::default(),
             sides: Sides::default(),
         }))
@@ -323,8 +320,13 @@ impl Session {
 
     /// This session, whose statements together take at most `limit` bytes of the memory.
     pub(crate) fn with_share(&self, limit: usize) -> Result<Self> {
+        let pool = Arc::clone(&self.context().runtime_env().memory_pool);
+        self.with_pool(Arc::new(ClassPool::new(pool, limit)))
+    }
+
+    /// This session, whose statements ask this pool for memory.
+    pub(crate) fn with_pool(&self, memory_pool: Arc<dyn MemoryPool>) -> Result<Self> {
         let env = self.context().runtime_env();
-        let memory_pool = Arc::new(ClassPool::new(Arc::clone(&env.memory_pool), limit));
         let runtime = RuntimeEnv { memory_pool, ..env.as_ref().clone() };
         let state = SessionStateBuilder::new_from_existing(self.context().state())
             .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))

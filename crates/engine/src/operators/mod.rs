@@ -2,4 +2,6 @@
 
 pub(crate) mod array_aggregate;
 pub(crate) mod build_sides;
+pub(crate) mod fallback;
+pub(crate) mod spilling;
 pub(crate) mod stoppable;

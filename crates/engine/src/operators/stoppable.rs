@@ -28,22 +28,29 @@ use futures::Stream;
 #[derive(Debug, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
+impl Stop {
+    /// True once it is dropped.
+    pub fn flag(&self) -> &Arc<AtomicBool> {
+        &self.0
+    }
+}
+
 impl Drop for Stop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// The plan, whose joins end when the second is dropped.
+/// The plan, whose joins end once they are `stopped`.
 pub(crate) fn stoppable(
     plan: Arc<dyn ExecutionPlan>,
-) -> Result<(Arc<dyn ExecutionPlan>, Arc<Stop>)> {
-    let stop = Arc::new(Stop::default());
+    stopped: &Arc<AtomicBool>,
+) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
         let until = |filter: &JoinFilter| {
             let expr = UntilStopped {
                 expr: Arc::clone(filter.expression()),
-                stopped: Arc::clone(&stop.0),
+                stopped: Arc::clone(stopped),
             };
             let (columns, schema) = (filter.column_indices().to_vec(), Arc::clone(filter.schema()));
             Some(JoinFilter::new(Arc::new(expr), columns, schema))
@@ -66,7 +73,7 @@ pub(crate) fn stoppable(
         }
         Ok(Transformed::no(node))
     })?;
-    Ok((plan.data, stop))
+    Ok(plan.data)
 }
 
 /// The stream, which stops what belongs to it when it is dropped.

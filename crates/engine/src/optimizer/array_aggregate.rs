@@ -1,7 +1,6 @@
 //! Puts groups in arrays (see [`array_aggregate`](crate::operators::array_aggregate)) where aggregates can have them.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
@@ -18,16 +17,10 @@ use crate::operators::array_aggregate::exec::DenseAggregateExec;
 use crate::operators::array_aggregate::keys::Keys;
 use crate::operators::array_aggregate::sums::Plan;
 
-/// Columns by which there were too many groups for arrays, and scans that could not be by ranges of ids.
-pub(crate) type TooMany = Arc<Mutex<HashSet<String>>>;
-
 /// The rule that puts [`DenseAggregateExec`] in place of aggregates it can do. It must come before
 /// partitions are chosen.
 #[derive(Debug, Default)]
-pub(crate) struct DenseAggregates {
-    /// Columns by which there were too many groups before.
-    pub too_many: TooMany,
-}
+pub(crate) struct DenseAggregates;
 
 impl PhysicalOptimizerRule for DenseAggregates {
     fn name(&self) -> &'static str {
@@ -43,9 +36,7 @@ impl PhysicalOptimizerRule for DenseAggregates {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let too_many = self.too_many.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let fits = |dense: &DenseAggregateExec| !too_many.contains(&dense.group_names());
-        rewritten(plan, |node| Ok(dense(node).filter(fits)))
+        rewritten(plan, |node| Ok(dense(node)))
     }
 }
 

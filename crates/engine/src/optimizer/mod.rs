@@ -8,5 +8,4 @@ pub(crate) mod range_scan;
 pub(crate) mod split_distinct;
 pub(crate) mod text_tests;
 pub(crate) mod top_candidates;
-pub(crate) mod unions;
 pub(crate) mod window_candidates;

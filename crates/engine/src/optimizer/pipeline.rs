@@ -19,19 +19,18 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use crate::base::settings::Settings;
 use crate::mends;
 use crate::operators::build_sides::KeepSides;
-use crate::optimizer::array_aggregate::{DenseAggregates, TooMany};
+use crate::optimizer::array_aggregate::DenseAggregates;
 use crate::optimizer::group_join::LookupJoins;
 use crate::optimizer::id_rewrite::join_ids::JoinIds;
 use crate::optimizer::range_scan::IdRanges;
 use crate::optimizer::split_distinct::SplitDistinct;
 use crate::optimizer::text_tests::TextTests;
 use crate::optimizer::top_candidates::TopCandidates;
-use crate::optimizer::unions::GroupsBeforeUnions;
 use crate::optimizer::window_candidates::WindowCandidates;
 
 type Analysis = Arc<dyn AnalyzerRule + Send + Sync>;
 type Logical = Arc<dyn OptimizerRule + Send + Sync>;
-type Physical = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+pub(crate) type Physical = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// A rule's name, and why it stands where it does; nothing of DataFusion's among its own.
 type Place = (&'static str, &'static str);
@@ -141,7 +140,6 @@ const PHYSICAL: &[Place] = &[
     ("id_ranges", "when all that reads the scan is known"),
     ("top_candidates", "over sorts of aggregates, which are final by now"),
     ("window_candidates", "sorts are final by now"),
-    ("groups_before_unions", "over aggregates that took in a union"),
     ("SanityCheckPlan", ""),
 ];
 
@@ -176,24 +174,28 @@ pub(crate) fn logical(indexes: bool) -> Vec<Logical> {
     ordered(rules, LOGICAL, |rule| rule.name())
 }
 
+/// The rules of physical plans without groups in arrays, for what spills.
+pub(crate) fn physical_spilling() -> Arc<[Physical]> {
+    let mut rules = mends::physical_rules();
+    rules.push(Arc::new(KeepSides));
+    ordered(rules, PHYSICAL, |rule| rule.name()).into()
+}
+
 /// The rules of physical plans without ours.
 pub(crate) fn physical() -> Vec<Physical> {
     ordered(mends::physical_rules(), PHYSICAL, |rule| rule.name())
 }
 
-/// With ours; with groups in arrays but by those columns that had too many, or without.
-pub(crate) fn physical_of_ours(too_many: Option<&TooMany>) -> Vec<Physical> {
+/// With ours.
+pub(crate) fn physical_of_ours() -> Vec<Physical> {
     let mut rules = mends::physical_rules();
     rules.push(Arc::new(KeepSides));
-    if let Some(too_many) = too_many {
-        rules.push(Arc::new(DenseAggregates { too_many: Arc::clone(too_many) }));
-        rules.push(Arc::new(LookupJoins));
-        rules.push(Arc::new(TextTests));
-        rules.push(Arc::new(IdRanges { failed: Arc::clone(too_many) }));
-        rules.push(Arc::new(TopCandidates));
-        rules.push(Arc::new(WindowCandidates));
-        rules.push(Arc::new(GroupsBeforeUnions));
-    }
+    rules.push(Arc::new(DenseAggregates));
+    rules.push(Arc::new(LookupJoins));
+    rules.push(Arc::new(TextTests));
+    rules.push(Arc::new(IdRanges));
+    rules.push(Arc::new(TopCandidates));
+    rules.push(Arc::new(WindowCandidates));
     ordered(rules, PHYSICAL, |rule| rule.name())
 }
 
@@ -249,9 +251,9 @@ mod tests {
         let rules = logical(true);
         assert_eq!(rules.iter().map(|rule| rule.name()).collect::<Vec<_>>(), names(LOGICAL));
         assert_eq!(rules.len(), mends::logical_rules().len() + 2);
-        let rules = physical_of_ours(Some(&TooMany::default()));
+        let rules = physical_of_ours();
         assert_eq!(rules.iter().map(|rule| rule.name()).collect::<Vec<_>>(), names(PHYSICAL));
-        assert_eq!(rules.len(), mends::physical_rules().len() + 8);
+        assert_eq!(rules.len(), mends::physical_rules().len() + 7);
         let in_order = |table: &[Place], theirs: Vec<String>| {
             let mut places = table.iter();
             for rule in theirs {

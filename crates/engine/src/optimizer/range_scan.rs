@@ -1,7 +1,7 @@
 //! Functions of events in the order of time, over scans that can give each user's in that order.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
@@ -15,16 +15,13 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
 
-use crate::operators::array_aggregate::exec::{DenseAggregateExec, Group, Ranges};
+use crate::operators::array_aggregate::exec::{DenseAggregateExec, Group, Otherwise, Ranges};
 use crate::optimizer::array_aggregate::rewritten;
 use crate::scan::id_ranges::{ByRanges, by_ranges};
 
 /// The rule. It comes after all that changes scans.
 #[derive(Debug, Default)]
-pub(crate) struct IdRanges {
-    /// Scans that could not be done so before, by [`ByRanges::name`].
-    pub failed: Arc<Mutex<HashSet<String>>>,
-}
+pub(crate) struct IdRanges;
 
 impl PhysicalOptimizerRule for IdRanges {
     fn name(&self) -> &'static str {
@@ -40,21 +37,13 @@ impl PhysicalOptimizerRule for IdRanges {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        rewritten(plan, |node| {
-            let Some(aggregate) = node.downcast_ref::<DenseAggregateExec>() else {
-                return Ok(None);
-            };
-            let changed = over_ranges(aggregate)?;
-            Ok(changed
-                .filter(|(_, name)| !failed.contains(&**name))
-                .map(|(aggregate, _)| aggregate))
-        })
+        rewritten(plan, over_ranges)
     }
 }
 
-/// The aggregate over a scan by ranges, and the name of the scan.
-fn over_ranges(aggregate: &DenseAggregateExec) -> Result<Option<(DenseAggregateExec, Arc<str>)>> {
+/// The aggregate over a scan by ranges.
+fn over_ranges(node: &Arc<dyn ExecutionPlan>) -> Result<Option<DenseAggregateExec>> {
+    let Some(aggregate) = node.downcast_ref::<DenseAggregateExec>() else { return Ok(None) };
     // What is above counts on so many partitions.
     let threads = aggregate.properties().output_partitioning().partition_count();
     let what = &aggregate.what;
@@ -72,10 +61,10 @@ fn over_ranges(aggregate: &DenseAggregateExec) -> Result<Option<(DenseAggregateE
     };
     let found = with_ranges(&aggregate.input, id.index(), time.index(), threads)?;
     Ok(found.map(|(input, by_ranges)| {
-        let ByRanges { ranges, name, .. } = by_ranges;
         let mut what = what.clone();
-        what.ranges = Some(Ranges { count: ranges, threads, name: Arc::clone(&name) });
-        (DenseAggregateExec::over(what, input), name)
+        what.ranges = Some(Ranges { count: by_ranges.ranges, threads });
+        what.otherwise = Otherwise::AnyOrder(Arc::clone(node));
+        DenseAggregateExec::over(what, input)
     }))
 }
 

@@ -229,13 +229,7 @@ impl Session {
     /// Runs the statement per user, a thread per partition.
     async fn collect(&self, text: &str, layout: &Arc<Layout>) -> Result<Collect> {
         let plan = self.definition_plan(text).await?;
-        match gather(self.run_partitions(&plan, false).await?, layout).await {
-            // A hash join keeps one side in memory; others spill.
-            Err(EngineError::Limit { .. }) => {
-                gather(self.run_partitions(&plan, true).await?, layout).await
-            }
-            other => other,
-        }
+        gather(self.run_partitions(&plan).await?, layout).await
     }
 
     /// Rows of a generated statement.

@@ -34,6 +34,7 @@ use uplake_table::Selection;
 
 use uplake_functions::holds as true_only;
 
+use crate::base::refusal::Unfit;
 use crate::cache::columns::{Chunk, ColumnCache};
 use crate::cache::dictionary::{compact, picked, piece};
 use crate::cache::dictionary_filter::Asked;
@@ -207,7 +208,8 @@ impl Gather {
     /// The rows of `file` whose ids are in a range.
     ///
     /// # Errors
-    /// If the columns are not kept and there is no room for them, or if the rows are not in the order of ids.
+    /// [`Unfit`] if the columns are not kept and there is no room for them, or if the rows are not in the order of
+    /// ids.
     pub async fn scan_range(
         self: &Arc<Self>,
         file: &PartitionedFile,
@@ -219,14 +221,14 @@ impl Gather {
             (number, std::iter::once(0..rows).collect())
         });
         let all = self.scan(file, metadata, all.collect(), false).await?;
-        let mut picked = all.ok_or_else(|| range.not_kept())?;
+        let mut picked = all.ok_or_else(|| DataFusionError::from(Unfit::NotKept))?;
         let ids = self.fields.iter().position(|field| *field.name() == *range.column);
         for of_group in &mut picked {
             let rows = match ids.map(|ids| &of_group.columns[ids]) {
                 Some(Values::Decoded(ids)) => range.rows(ids),
                 _ => None,
             };
-            let rows = rows.ok_or_else(|| range.not_in_order())?;
+            let rows = rows.ok_or_else(|| DataFusionError::from(Unfit::NotById))?;
             of_group.rows = Rows::Ranges(std::iter::once(rows).collect());
         }
         Ok(picked)

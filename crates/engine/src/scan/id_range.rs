@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::Int32Type;
-use datafusion::common::DataFusionError;
 
 /// The ids that are wanted of a file.
 #[derive(Debug, Clone)]
@@ -16,8 +15,6 @@ pub(crate) struct IdRange {
     pub from: Option<i32>,
     /// The first id after the range.
     pub to: Option<i32>,
-    /// See [`ByRanges`](crate::scan::id_ranges::ByRanges).
-    pub name: Arc<str>,
 }
 
 impl IdRange {
@@ -33,31 +30,6 @@ impl IdRange {
         let misplaced: u32 = ids.get(start..end)?.iter().map(outside).sum();
         (misplaced == 0).then_some(start..end)
     }
-
-    /// Its rows are not in the order of ids, so the table's scans cannot be done so.
-    pub fn not_in_order(&self) -> DataFusionError {
-        not_in_order(&self.name)
-    }
-
-    /// Its columns are not kept, or not any more.
-    pub fn not_kept(&self) -> DataFusionError {
-        DataFusionError::ResourcesExhausted(NOT_FOR_RANGES.into())
-    }
-}
-
-/// The error of a plan that is better run without ranges; memory is not the reason.
-const NOT_FOR_RANGES: &str = "rows that are not for ranges of ids";
-
-/// Rows are not in the order of ids or of time. `name`: see [`ByRanges`](crate::scan::id_ranges::ByRanges).
-pub(crate) fn not_in_order(name: &str) -> DataFusionError {
-    DataFusionError::ResourcesExhausted(format!("{NOT_FOR_RANGES}: {name}"))
-}
-
-/// Is it the error of a plan that is better run without ranges? And which of its scans is not to be tried so
-/// again, if it is known that it would fail again?
-pub(crate) fn unfit(error: &DataFusionError) -> Option<Option<String>> {
-    let DataFusionError::ResourcesExhausted(message) = error.find_root() else { return None };
-    Some(message.strip_prefix(NOT_FOR_RANGES)?.strip_prefix(": ").map(str::to_owned))
 }
 
 #[cfg(test)]
@@ -67,7 +39,7 @@ mod tests {
     use super::*;
 
     fn range(from: Option<i32>, to: Option<i32>) -> IdRange {
-        IdRange { column: "id".into(), from, to, name: "t".into() }
+        IdRange { column: "id".into(), from, to }
     }
 
     fn rows(ids: &[i32], ends: &[i32]) -> Vec<Option<Range<usize>>> {

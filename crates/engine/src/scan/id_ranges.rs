@@ -16,7 +16,8 @@
 //!   decoded for both.
 //! - That a file is sorted by id is not believed. A range's rows lie between two places found by
 //!   bisection, the same for the range before and the range after, and each of them is looked at; if one
-//!   has an id of another range, the scan fails ([`unfit`](crate::scan::id_range::unfit)) and the statement runs without ranges.
+//!   has an id of another range, the scan is refused ([`Unfit`](crate::base::refusal::Unfit)) and its aggregate
+//!   goes on with one in any order.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -44,8 +45,6 @@ pub(crate) struct ByRanges {
     pub scan: Arc<dyn DataSource>,
     /// Its partitions.
     pub ranges: usize,
-    /// What such scans of the table are called where it is noted that they failed.
-    pub name: Arc<str>,
 }
 
 /// The same scan by ranges of the column `id`, with files in the order of the column `time`. `None` if it is
@@ -95,7 +94,6 @@ pub(crate) fn by_ranges(
     if ranges < RANGES_OF_THREAD * threads || !by_time.iter().all(|(_, file)| source.keeps(file)) {
         return None;
     }
-    let name: Arc<str> = format!("{} by ranges", source.table()).into();
     let column: Arc<str> = id.into();
     let width = last_id / ranges as i32 + 1;
     let bound =
@@ -104,9 +102,9 @@ pub(crate) fn by_ranges(
         let part = |file: &PartitionedFile| {
             let mut file = file.clone();
             file.range = None;
-            let (column, name) = (Arc::clone(&column), Arc::clone(&name));
+            let column = Arc::clone(&column);
             let (from, to) = (bound(range), bound(range + 1));
-            file.extensions.insert(IdRange { column, from, to, name });
+            file.extensions.insert(IdRange { column, from, to });
             file
         };
         FileGroup::new(by_time.iter().map(|(_, file)| part(file)).collect())
@@ -116,5 +114,5 @@ pub(crate) fn by_ranges(
         // No partition takes another's files.
         .with_output_partitioning(Some(Partitioning::UnknownPartitioning(ranges)))
         .build();
-    Some(ByRanges { scan: Arc::new(scan), ranges, name })
+    Some(ByRanges { scan: Arc::new(scan), ranges })
 }

@@ -62,6 +62,7 @@ use uplake_table::{
     Answered, DataFile, Fallback, ID_PREFIX, IndexCache, IndexSpec, Question, Selection,
 };
 
+use crate::base::refusal::Unfit;
 use crate::base::warnings::Warnings;
 use crate::cache::columns::{Chunk, ColumnCache};
 use crate::scan::gather::{Gather, Picked, group_rows};
@@ -151,11 +152,6 @@ impl IndexedSource {
                 *memory_bytes,
             )
         });
-    }
-
-    /// The table.
-    pub fn table(&self) -> &str {
-        &self.indexes.table
     }
 
     /// Are neither its indexes asked nor few ids wanted, as far as is known before it runs?
@@ -474,8 +470,8 @@ impl MorselPlanner for IndexedPlanner {
             if let Some(picked) = picked {
                 return Ok(Box::new(PickedPlanner(picked)) as Box<dyn MorselPlanner>);
             }
-            if let Some(range) = file.extensions.get::<IdRange>() {
-                return Err(range.not_kept());
+            if has_range(&file) {
+                return Err(Unfit::NotKept.into());
             }
             scan.plan_file(file, &answer)
         })))
@@ -645,8 +641,7 @@ impl Scan {
         read.extend(predicate.iter().flat_map(collect_columns).map(|column| column.index()));
         if let Some(range) = file.extensions.get::<IdRange>() {
             if !has_types(&metadata, inner.table_schema(), &read) {
-                // That lasts.
-                return Err(range.not_in_order());
+                return Err(Unfit::NotById.into());
             }
             let picked = gather.scan_range(file, &metadata, range).await?;
             self.count("hot_files", 1);

@@ -40,16 +40,14 @@ use datafusion::physical_plan::{
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryFutureExt};
 use tokio::task::JoinError;
-use uplake_functions::NOT_IN_ORDER;
 
+use crate::base::refusal::Unfit;
 use crate::cache::pool::ARRAYS;
 use crate::operators::array_aggregate::expressions::with_columns;
 use crate::operators::array_aggregate::keys::{Keys, NONE};
 use crate::operators::array_aggregate::lookup::{Lookup, NOBODY, Seen, Side};
 use crate::operators::array_aggregate::rows::Rows;
 use crate::operators::array_aggregate::sums::{Held, Plan, Slot};
-use crate::operators::array_aggregate::too_many::too_many;
-use crate::scan::id_range::not_in_order;
 
 /// Columns of a lookup's other side have numbers from here on, see
 /// [`DenseAggregateExec::input_expressions`].
@@ -83,6 +81,17 @@ pub(crate) struct What {
     pub lookup: Option<Lookup>,
     /// Each partition of the input has other ids.
     pub ranges: Option<Ranges>,
+    /// The same in another way.
+    pub otherwise: Otherwise,
+}
+
+/// What goes on where groups in arrays cannot, see [`fallback`](crate::operators::fallback).
+#[derive(Clone, Debug)]
+pub(crate) enum Otherwise {
+    /// The aggregate as it was planned, before partitions were chosen.
+    Hashes(Arc<dyn ExecutionPlan>),
+    /// Arrays over rows in any order, instead of over [`Ranges`].
+    AnyOrder(Arc<dyn ExecutionPlan>),
 }
 
 /// Partitions of an input that have different ids, each id's rows in the order of time, see
@@ -91,8 +100,6 @@ pub(crate) struct What {
 pub(crate) struct Ranges {
     pub count: usize,
     pub threads: usize,
-    /// See [`crate::scan::id_ranges::ByRanges::name`].
-    pub name: Arc<str>,
 }
 
 /// What rows are grouped by.
@@ -165,8 +172,10 @@ impl DenseAggregateExec {
         sums: Vec<Plan>,
     ) -> Self {
         let (schema, lookup, ranges) = (plan.schema(), None, None);
+        let otherwise = Otherwise::Hashes(Arc::clone(plan));
         let columns = columns.into_iter().map(Group::Row).collect();
-        Self::over(What { schema, columns, types, one_id, sums, lookup, ranges }, Arc::clone(input))
+        let what = What { schema, columns, types, one_id, sums, lookup, ranges, otherwise };
+        Self::over(what, Arc::clone(input))
     }
 
     /// Does it look up what a join would have?
@@ -187,11 +196,6 @@ impl DenseAggregateExec {
     /// Is it by one id, of which no two rows that it hands out have the same?
     pub fn is_by_id(&self) -> bool {
         self.what.one_id
-    }
-
-    /// What the rows are grouped by.
-    pub fn group_names(&self) -> String {
-        self.what.group_names()
     }
 
     /// What is computed of rows, over the columns of the input, and of the other side from
@@ -279,28 +283,13 @@ impl DenseAggregateExec {
         }
     }
 
-    /// Starts it before its rows are asked for; what comes back is ready when it is at its end.
-    pub(crate) fn begin(
-        &self,
-        context: &Arc<TaskContext>,
-    ) -> Result<impl Future<Output = Result<()>> + Send + use<>> {
+    fn whole(&self, context: &Arc<TaskContext>) -> Result<Whole> {
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
-        let whole = self.started(&mut run, context)?;
-        Ok(whole.map(|whole| whole.map(drop).map_err(DataFusionError::Shared)))
-    }
-
-    fn started(&self, run: &mut Run, context: &Arc<TaskContext>) -> Result<Whole> {
         let whole = match run.whole.take() {
             Some(whole) => whole,
             None => self.start(context)?,
         };
         run.whole = Some(whole.clone());
-        Ok(whole)
-    }
-
-    fn whole(&self, context: &Arc<TaskContext>) -> Result<Whole> {
-        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
-        let whole = self.started(&mut run, context)?;
         run.asked += 1;
         if run.asked == self.properties.output_partitioning().partition_count() {
             *run = Run::default();
@@ -366,7 +355,7 @@ impl DenseAggregateExec {
                 context: Arc::clone(context),
                 baseline: BaselineMetrics::new(&self.metrics, number),
             };
-            thread.take_all(Arc::clone(&next), ranges.clone())
+            thread.take_all(Arc::clone(&next), ranges.count)
         };
         let work: Vec<_> = (0..ranges.threads).map(thread).collect();
         let whole = async move {
@@ -385,7 +374,7 @@ impl DenseAggregateExec {
         let rows = lookup.side.execute(0, Arc::clone(context))?;
         let memory = MemoryConsumer::new("DenseLookup").register(context.memory_pool());
         let (lookup, context) = (lookup.clone(), Arc::clone(context));
-        let read = Side::read(lookup, rows, memory, context, self.what.group_names());
+        let read = Side::read(lookup, rows, memory, context);
         let counter = MetricBuilder::new(&self.metrics).global_counter("lookup_rows");
         let side = async move {
             let side = read.await?;
@@ -410,25 +399,16 @@ struct OfRanges {
 
 impl OfRanges {
     /// The groups of each range that was not taken by another thread: `next` is the next one.
-    async fn take_all(self, next: Arc<AtomicUsize>, ranges: Ranges) -> Result<Vec<RecordBatch>> {
+    async fn take_all(self, next: Arc<AtomicUsize>, ranges: usize) -> Result<Vec<RecordBatch>> {
         let mut batches = Vec::new();
         loop {
             let range = next.fetch_add(1, Ordering::Relaxed);
-            if range >= ranges.count {
+            if range >= ranges {
                 return Ok(batches);
             }
-            let groups = self.take(range).await.map_err(|error| {
-                // The others need not go on.
-                next.store(ranges.count, Ordering::Relaxed);
-                match error.find_root() {
-                    DataFusionError::ResourcesExhausted(message)
-                        if message.starts_with(NOT_IN_ORDER) =>
-                    {
-                        not_in_order(&ranges.name)
-                    }
-                    _ => error,
-                }
-            })?;
+            // After an error the others need not go on.
+            let failed = |_: &DataFusionError| next.store(ranges, Ordering::Relaxed);
+            let groups = self.take(range).await.inspect_err(failed)?;
             if groups.num_rows() > 0 {
                 batches.push(groups);
             }
@@ -649,7 +629,7 @@ impl Groups {
         let columns = self.columns(batch, partners)?;
         rows.find(&mut self.keys, &columns)?;
         if self.keys.is_too_long() {
-            return Err(too_many(&self.what.group_names()));
+            return Err(Unfit::TooManyGroups.into());
         }
         let count = self.keys.len();
         self.rows.resize(count, 0);
@@ -766,7 +746,7 @@ impl Groups {
 impl DisplayAs for DenseAggregateExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let aggregates = self.what.names(self.what.columns.len(), self.what.schema.fields().len());
-        write!(f, "DenseAggregateExec: gby=[{}], aggr=[{aggregates}]", self.group_names())?;
+        write!(f, "DenseAggregateExec: gby=[{}], aggr=[{aggregates}]", self.what.group_names())?;
         match (&self.what.lookup, &self.what.ranges) {
             (Some(lookup), _) => write!(f, ", {lookup}"),
             (None, Some(ranges)) => write!(f, ", ranges={}", ranges.count),

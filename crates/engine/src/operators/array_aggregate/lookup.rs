@@ -39,8 +39,8 @@ use futures::StreamExt;
 
 use uplake_functions::holds as true_only;
 
+use crate::base::refusal::Unfit;
 use crate::operators::array_aggregate::keys::{IdKeys, Keys, NONE, PartnerKeys};
-use crate::operators::array_aggregate::too_many::too_many;
 use crate::scan::among_ids::AmongIds;
 
 /// The group that rows without a partner have because of it.
@@ -105,13 +105,12 @@ pub(crate) struct Joined {
 }
 
 impl Side {
-    /// Reads it all and tells the input's scan about it. `names`: what rows are grouped by.
+    /// Reads it all and tells the input's scan about it.
     pub async fn read(
         lookup: Lookup,
         mut rows: SendableRecordBatchStream,
         memory: MemoryReservation,
         context: Arc<TaskContext>,
-        names: String,
     ) -> Result<Self> {
         let mut batches = Vec::new();
         while let Some(batch) = rows.next().await {
@@ -139,7 +138,7 @@ impl Side {
             let mut keys = Keys::new(&types, false);
             keys.find(&group_columns, &mut found)?;
             if keys.is_too_long() {
-                return Err(too_many(&names));
+                return Err(Unfit::TooManyGroups.into());
             }
             groups[1..].iter_mut().zip(&found).for_each(|(to, group)| *to = *group as u32 + 1);
             values = keys.values()?;

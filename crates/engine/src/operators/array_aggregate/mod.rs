@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //! - Rows, names and types are those of the aggregate that was there.
-//! - What does not fit fails with `ResourcesExhausted` before a row is given out; the session then runs
-//!   the plan without this.
+//! - What does not fit is refused before a row is given out; the same aggregate in hash tables, which spill, goes
+//!   on in its place ([`fallback`](crate::operators::fallback)).
 
 pub(crate) mod exec;
 pub(crate) mod expressions;
@@ -15,5 +15,4 @@ pub(crate) mod keys;
 pub(crate) mod lookup;
 pub(crate) mod rows;
 pub(crate) mod sums;
-pub(crate) mod too_many;
 pub(crate) mod whole_sums;

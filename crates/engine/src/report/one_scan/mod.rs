@@ -203,7 +203,7 @@ impl Session {
         let with_text = layout.query.assignment.is_some();
         let Some(plan) = key_first(kind, plan, with_text)? else { return Ok(None) };
         let mut tasks = JoinSet::new();
-        for mut stream in self.run_partitions(&plan, false).await? {
+        for mut stream in self.run_partitions(&plan).await? {
             let (keys, layout) = (Arc::clone(keys), Arc::clone(layout));
             let memory = self.memory("exposed users");
             tasks.spawn(async move {
@@ -277,7 +277,7 @@ impl Session {
         };
         let Some(plan) = key_first(kind, plan, false)? else { return Ok(None) };
         let mut tasks = JoinSet::new();
-        for stream in self.run_partitions(&plan, false).await? {
+        for stream in self.run_partitions(&plan).await? {
             let runs = Runs::new(Arc::clone(&pass), Arc::clone(keys), Arc::clone(members));
             tasks.spawn(find_runs(stream, runs, self.memory("runs of rows")));
         }

@@ -238,7 +238,7 @@ impl Session {
         let plan = with_table(name_in_plans, table.only(vec![file]), of_file).await?;
         let Some(plan) = key_first(kind, plan, false)? else { return Ok(None) };
         let mut tasks = Vec::new();
-        for mut stream in self.run_partitions(&plan, false).await? {
+        for mut stream in self.run_partitions(&plan).await? {
             let mut runs = runs().of_everyone(Arc::clone(&cuts));
             let memory = self.memory("runs of rows");
             tasks.push(SpawnedTask::spawn(async move {
