@@ -1,5 +1,7 @@
 """Rules of the optimizer that can be left out change no answer."""
 
+import json
+
 import support
 
 STATEMENTS = [
@@ -36,7 +38,7 @@ def each_rule_that_is_left_out_leaves_the_answers(lake, folder):
     refused = lake.refused("sql", "-c", "SET uplake.disabled_rules = 'nothing'", says=["`nothing`", "count_ids"])
     rules = refused.err.strip().rsplit("those are ", 1)[1].split(", ")
     assert len(rules) > 10
-    for rule in [*rules, ",".join(rules)]:
+    for rule in [*rules, ",".join(rules), "no_index"]:
         assert ask(f"SET uplake.disabled_rules = '{rule}';\n") == expected, rule
 
 
@@ -48,6 +50,23 @@ def a_rule_that_is_left_out_changes_the_plan_until_it_is_back(lake, folder):
     assert "DenseAggregateExec" in explained("") and "DenseAggregateExec" not in explained("dense_aggregates")
     statements = f"SET uplake.disabled_rules = 'dense_aggregates';\nSET uplake.disabled_rules = '';\nEXPLAIN {STATEMENTS[1]};\n".encode()
     assert "DenseAggregateExec" in lake.run("sql", "--format", "json", "-f", "-", stdin=statements).out
+
+
+def explain_names_the_rules_that_changed_the_plan(lake, folder):
+    _lake(lake, folder)
+
+    def rules(statement, disabled=""):
+        text = f"SET uplake.disabled_rules = '{disabled}';\nEXPLAIN {statement};\n".encode()
+        rows = [json.loads(line) for line in lake.run("sql", "--format", "json", "-f", "-", stdin=text).out.splitlines()]
+        return [row["plan"].split(", ") for row in rows if row["plan_type"] == "rules"][0]
+
+    named = rules(STATEMENTS[0])
+    assert "count_ids" in named and "EnsureRequirements" in named and "top_candidates" not in named
+    assert "top_candidates" in rules(STATEMENTS[2]) and "filter_ids" in rules(STATEMENTS[3])
+    assert "dense_aggregates" in rules(STATEMENTS[1]) and "dense_aggregates" not in rules(STATEMENTS[1], "no_index")
+    # A process without indexes has left out the same.
+    left_out = lake.run("sql", "--no-index", "--format", "json", "-c", "SHOW uplake.disabled_rules").out
+    assert "dense_aggregates" in left_out and "split_distinct" not in left_out
 
 
 def every_rule_that_can_be_left_out_is_described():

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::Duration;
 
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::{DataFusionError, Result};
 
 /// Settings of a session, carried in DataFusion's options.
@@ -15,6 +15,8 @@ pub(crate) struct Settings {
     pub disabled_rules: Vec<String>,
     /// Those that there are.
     pub rules: &'static [&'static str],
+    /// Names of several.
+    pub presets: &'static [(&'static str, &'static [&'static str])],
     /// The session's memory, which is not changed; 0 if nobody says.
     pub memory_bytes: usize,
 }
@@ -67,14 +69,31 @@ impl ExtensionOptions for Settings {
 }
 
 impl Settings {
+    /// Those among DataFusion's options.
+    pub fn of(options: &ConfigOptions) -> Option<&Self> {
+        options.extensions.get::<Self>()
+    }
+
+    /// Is a rule of speed left out?
+    pub fn disables(&self, rule: &str) -> bool {
+        self.disabled_rules.iter().any(|name| name == rule)
+    }
+
     /// Names of rules with commas between them.
     fn parse_rules(&self, text: &str) -> Result<Vec<String>, String> {
-        let names = text.split(',').map(|name| name.trim().to_lowercase());
-        let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+        let mut names: Vec<String> = Vec::new();
+        for name in text.split(',').map(|name| name.trim().to_lowercase()) {
+            match self.presets.iter().find(|(preset, _)| *preset == name) {
+                Some((_, rules)) => names.extend(rules.iter().map(|rule| (*rule).to_owned())),
+                None if name.is_empty() => {}
+                None => names.push(name),
+            }
+        }
         match names.iter().find(|name| !self.rules.contains(&name.as_str())) {
             None => Ok(names),
             Some(unknown) => Err(format!(
-                "`{unknown}` is no rule that can be left out; those are {}",
+                "`{unknown}` is no rule that can be left out, nor {}; those are {}",
+                self.presets.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" or "),
                 self.rules.join(", ")
             )),
         }

@@ -55,6 +55,9 @@ impl Session {
         if let Some(about) = &statement.id_set {
             return self.run_id_set(about, statement).await.map(Some);
         }
+        if let Some(answer) = self.run_prepare(statement).await? {
+            return Ok(Some(answer));
+        }
         if let Some(about) = &statement.warm {
             return self.run_warm(about, statement).await.map(Some);
         }
@@ -139,9 +142,9 @@ impl Session {
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) if is_fixed(&set.variable) => {
                 Err(EngineError::statement(format!("{} cannot be changed", set.variable)))
             }
-            LogicalPlan::Statement(PlanStatement::Prepare(_) | PlanStatement::Execute(_)) => Err(
-                EngineError::statement("PREPARE and EXECUTE are not supported; send the statement"),
-            ),
+            LogicalPlan::Statement(PlanStatement::Prepare(_) | PlanStatement::Execute(_)) => {
+                Err(EngineError::statement("PREPARE and EXECUTE stand alone"))
+            }
             LogicalPlan::Statement(statement) => {
                 let (statement, change) = match statement {
                     PlanStatement::SetVariable(set) => {

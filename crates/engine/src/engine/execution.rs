@@ -13,6 +13,7 @@ use crate::base::error::Result;
 use crate::engine::session::Session;
 use crate::operators::fallback::{Ways, with_fallbacks};
 use crate::operators::stoppable::{Stop, stoppable, stopping};
+use crate::optimizer::changes::row_of_rules;
 
 impl Session {
     /// The answer of a query, a stream per thread.
@@ -53,12 +54,13 @@ impl Session {
         state: &SessionState,
     ) -> Result<SendableRecordBatchStream> {
         let (physical, stop) = self.physical(plan, state).await?;
+        let rules = futures::stream::iter(row_of_rules(&physical).map(Ok));
         let mut stream = execute_stream(physical, self.context().task_ctx())?;
         let Some(first) = stream.next().await.transpose()? else {
             return Ok(stopping(stream, stop));
         };
         let schema = stream.schema();
-        let rows = futures::stream::iter([Ok(first)]).chain(stream);
+        let rows = futures::stream::iter([Ok(first)]).chain(stream).chain(rules);
         Ok(stopping(Box::pin(RecordBatchStreamAdapter::new(schema, rows)), stop))
     }
 

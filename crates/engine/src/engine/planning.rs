@@ -19,10 +19,11 @@ use uplake_table::Domain;
 use crate::base::answer::{Answer, with_schema};
 use crate::base::error::{EngineError, Result};
 use crate::engine::catalog::{CATALOG, SCHEMA};
-use crate::engine::plans::{self, Prepared};
+use crate::engine::plan_cache::{self, CachedPlan};
 use crate::engine::session::Session;
 use crate::functions::domain_functions;
 use crate::mends::{self};
+use crate::optimizer::changes::noted;
 use crate::optimizer::id_rewrite::count_ids::count_ids;
 use crate::optimizer::id_rewrite::filter_ids::{self, filter_ids};
 use crate::optimizer::id_rewrite::id_keys;
@@ -37,6 +38,8 @@ impl Session {
     /// Runs one statement now, whoever else computes.
     pub(crate) async fn run_now(&self, statement: &Statement) -> Result<Answer> {
         self.catalog.begin_statement();
+        let bound = self.executed(statement).await?;
+        let statement = bound.as_ref().unwrap_or(statement);
         if let Some(answer) = self.run_own(statement).await? {
             return Ok(answer);
         }
@@ -54,7 +57,7 @@ impl Session {
 
     async fn answer(&self, statement: &Statement) -> Result<Answer> {
         let mut tables = None;
-        let answer = if plans::may_be_kept(statement) {
+        let answer = if plan_cache::may_be_kept(statement) {
             let named = tables.insert(self.tables_of(&statement.parsed).await?);
             self.ask(statement, named).await?
         } else {
@@ -76,32 +79,30 @@ impl Session {
     async fn ask(&self, statement: &Statement, tables: &Tables) -> Result<Answer> {
         let (state, _) = self.query_state();
         let settings = self.settings();
-        let prepared = match self.engine.plans.of(&settings, &statement.text, tables) {
-            Some(prepared) => prepared,
+        let cached = match self.engine.plans.of(&settings, statement, tables) {
+            Some(cached) => cached,
             None => {
                 let plan = self.parsed_plan(statement).await?;
-                let decided = plans::is_decided(&plan, tables)?;
+                let decided = plan_cache::is_decided(&plan, tables)?;
                 let plan = self.resolved(plan, statement).await?;
                 if !decided {
                     return self.run_plan(plan).await;
                 }
-                let mut prepared = self.prepared(&state, plan).await?;
+                let mut cached = self.planned(&state, plan).await?;
                 let is_on = |rule: &str| !pipeline::is_disabled(&state, rule);
-                if prepared.whole && self.engine.use_indexes {
+                if cached.whole {
                     if is_on("keep_sides") {
-                        prepared.optimized =
-                            self.engine.sides.marked(prepared.optimized, &settings)?;
+                        cached.optimized = self.engine.sides.marked(cached.optimized, &settings)?;
                     }
                     if is_on("kept_plans") {
                         let tables = tables.clone();
-                        let (plans, text) = (&self.engine.plans, &statement.text);
-                        plans.keep(&settings, text, tables, prepared.clone());
+                        self.engine.plans.keep(&settings, statement, tables, cached.clone());
                     }
                 }
-                prepared
+                cached
             }
         };
-        let plan = self.with_keys(&state, prepared).await?;
+        let plan = self.with_keys(&state, cached).await?;
         let stream = self.run_optimized(&plan, &state).await?;
         Ok(Answer::Rows { schema: stream.schema(), stream })
     }
@@ -151,7 +152,10 @@ impl Session {
             (Some(plan), _) | (None, Ok(plan)) => plan,
             (None, Err(error)) => return Err(self.explain(error).await),
         };
-        let plan = crate::sql::using_joins::without_marks(plan)?;
+        let mut plan = crate::sql::using_joins::without_marks(plan)?;
+        if !statement.values.is_empty() {
+            plan = plan.with_param_values(statement.values.clone())?;
+        }
         if statement.ignores_conflicts { self.ignoring_conflicts(plan) } else { Ok(plan) }
     }
 
@@ -271,18 +275,17 @@ impl Session {
         state: &SessionState,
         plan: LogicalPlan,
     ) -> Result<LogicalPlan> {
-        let prepared = self.prepared(state, plan).await?;
-        self.with_keys(state, prepared).await
+        let cached = self.planned(state, plan).await?;
+        self.with_keys(state, cached).await
     }
 
     /// That plan, which still has to be told the domains that it takes keys from.
-    async fn prepared(&self, state: &SessionState, plan: LogicalPlan) -> Result<Prepared> {
-        if !self.engine.use_indexes {
-            let optimized = optimize(state.clone(), plan.clone()).await?;
-            return Ok(Prepared { optimized, before: plan, whole: true });
-        }
+    async fn planned(&self, state: &SessionState, plan: LogicalPlan) -> Result<CachedPlan> {
         let is_on = |rule: &str| !pipeline::is_disabled(state, rule);
-        let mut before = if is_on("count_ids") { count_ids(plan)? } else { plan };
+        let mut before = match is_on("count_ids") {
+            true => noted(plan, "count_ids", count_ids)?,
+            false => plan,
+        };
         let sources = match is_on("filter_ids") {
             true => filter_ids::wanted_sources(&before)?,
             false => HashSet::new(),
@@ -291,15 +294,15 @@ impl Session {
         // A domain that cannot be read makes the statement slower, no more.
         let domains = self.domains_of(sources, &before).await?;
         if !domains.is_empty() {
-            before = filter_ids(before, &domains)?;
+            before = noted(before, "filter_ids", |plan| filter_ids(plan, &domains))?;
         }
         let whole = domains.len() == wanted;
         let optimized = optimize(state.clone(), before.clone()).await?;
-        Ok(Prepared { optimized, before, whole })
+        Ok(CachedPlan { optimized, before, whole })
     }
 
-    async fn with_keys(&self, state: &SessionState, prepared: Prepared) -> Result<LogicalPlan> {
-        let Prepared { optimized, before, .. } = prepared;
+    async fn with_keys(&self, state: &SessionState, cached: CachedPlan) -> Result<LogicalPlan> {
+        let CachedPlan { optimized, before, .. } = cached;
         let sources = id_keys::wanted_sources(&optimized)?;
         if sources.is_empty() {
             return Ok(optimized);

@@ -185,6 +185,9 @@ fn computes(statement: &Statement) -> bool {
     if let Some(about) = &statement.id_set {
         return matches!(about, IdSetStatement::Create { .. });
     }
+    if statement.prepare.is_some() {
+        return false;
+    }
     match &statement.parsed {
         DfStatement::Explain(explain) => explain.options.analyze,
         DfStatement::Statement(inner) => match inner.as_ref() {
@@ -193,6 +196,7 @@ fn computes(statement: &Statement) -> bool {
             | ast::Statement::ExplainTable { .. }
             | ast::Statement::ShowVariable { .. }
             | ast::Statement::Set(_)
+            | ast::Statement::Deallocate { .. }
             | ast::Statement::Drop { .. } => false,
             _ => true,
         },

@@ -6,7 +6,7 @@
 //! - Dropping an answer's stream stops its query.
 //! - A bounded number of statements compute at once (`admission`); all others wait, and hold nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -32,7 +32,8 @@ use crate::cache::shelf::Shelf;
 use crate::cache::stored_sets::StoredSets;
 use crate::engine::admission::Admission;
 use crate::engine::catalog::{CATALOG, LakeCatalog, SCHEMA};
-use crate::engine::plans::Plans;
+use crate::engine::plan_cache::PlanCache;
+use crate::engine::prepared::Prepared;
 use crate::engine::registry;
 use crate::mends::{self, Microseconds};
 use crate::operators::build_sides::{Planner, Sides};
@@ -91,14 +92,13 @@ pub struct Engine {
     pub(crate) lake: Lake,
     catalog: Arc<LakeCatalog>,
     pub(crate) budget: Budget,
-    pub(crate) use_indexes: bool,
     warnings: Arc<Warnings>,
     pub(crate) repairs: Arc<Repairs>,
     pub(crate) id_sets: StoredSets,
     pub(crate) admission: Arc<Admission>,
     /// See [`pipeline::physical_spilling`].
     pub(crate) spilling_rules: Arc<[Physical]>,
-    pub(crate) plans: Plans,
+    pub(crate) plans: PlanCache,
     pub(crate) sides: Sides,
     /// What sessions begin with.
     context: SessionContext,
@@ -116,6 +116,8 @@ pub struct Session {
     context: OnceLock<SessionContext>,
     /// What `SET` has changed, by name.
     changed: Mutex<BTreeMap<String, String>>,
+    /// By their names.
+    pub(crate) prepared: Mutex<HashMap<String, Prepared>>,
 }
 
 impl Engine {
@@ -154,20 +156,24 @@ impl Engine {
         let settings = Settings {
             timeout: options.timeout,
             rules: &pipeline::SPEED,
+            presets: &pipeline::PRESETS,
+            disabled_rules: match options.use_indexes {
+                true => Vec::new(),
+                false => pipeline::NO_INDEX.map(str::to_owned).to_vec(),
+            },
             memory_bytes: options.memory_bytes,
-            ..Settings::default()
         };
         let config = session_config(options.threads, &budget);
-        let mut config = config.with_option_extension(settings);
-        if options.use_indexes {
-            let cache = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
-            let cache = Arc::new(cache.over(lake.storage()));
-            let (warnings, repairs) = (Arc::clone(&warnings), Arc::clone(&repairs));
-            let columns = Arc::clone(&columns);
-            let in_use = IndexUse { cache, columns, warnings, repairs };
-            config = config.with_extension(Arc::new(in_use));
-        }
-        let mut state = SessionStateBuilder::new()
+        let config = config.with_option_extension(settings);
+        let cache = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
+        let in_use = IndexUse {
+            cache: Arc::new(cache.over(lake.storage())),
+            columns: Arc::clone(&columns),
+            warnings: Arc::clone(&warnings),
+            repairs: Arc::clone(&repairs),
+        };
+        let config = config.with_extension(Arc::new(in_use));
+        let state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(runtime)
             .with_default_features()
@@ -180,24 +186,20 @@ impl Engine {
             .with_type_planner(Arc::new(Microseconds))
             .with_relation_planners(mends::relation_planners())
             .with_analyzer_rules(pipeline::analysis())
-            .with_optimizer_rules(pipeline::logical(options.use_indexes))
-            .with_physical_optimizer_rules(pipeline::physical());
-        if options.use_indexes {
-            state = state.with_query_planner(Arc::new(Planner(columns)));
-            state = state.with_physical_optimizer_rules(pipeline::physical_of_ours());
-        }
+            .with_optimizer_rules(pipeline::logical())
+            .with_physical_optimizer_rules(pipeline::physical())
+            .with_query_planner(Arc::new(Planner(columns)));
         Ok(Arc::new(Self {
             context: context(state.build(), &catalog)?,
             lake,
             catalog,
             budget,
-            use_indexes: options.use_indexes,
             warnings,
             repairs,
             id_sets: StoredSets::default(),
             admission,
             spilling_rules: pipeline::physical_spilling(),
-            plans: Plans::default(),
+            plans: PlanCache::default(),
             sides: Sides::default(),
         }))
     }
@@ -219,6 +221,7 @@ impl Engine {
             shelf: None,
             context: OnceLock::new(),
             changed: Mutex::default(),
+            prepared: Mutex::default(),
         }
     }
 }
@@ -262,7 +265,7 @@ impl Session {
     /// keeps nothing of this lake, or without indexes.
     #[must_use]
     pub fn remembering(self) -> Self {
-        let folder = self.engine.lake.local_folder().filter(|_| self.engine.use_indexes);
+        let folder = self.engine.lake.local_folder().filter(|_| self.is_on("one_scan"));
         let shelf = folder.map(|folder| Arc::new(Shelf::new(folder.join("runs"))));
         Self { shelf, ..self }
     }
@@ -282,8 +285,10 @@ impl Session {
         &self.engine.lake
     }
 
-    pub(crate) fn uses_indexes(&self) -> bool {
-        self.engine.use_indexes
+    /// Is a rule of speed not left out?
+    pub(crate) fn is_on(&self, rule: &str) -> bool {
+        let state = self.context().state_ref();
+        !pipeline::is_disabled(&state.read(), rule)
     }
 
     /// What the user should hear of the statements since the last call, although they were answered.
@@ -344,6 +349,7 @@ impl Session {
             catalog,
             shelf: self.shelf.clone(),
             changed: Mutex::new(changed),
+            prepared: Mutex::default(),
         })
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //! - Rows are known by the plan that makes them and the snapshots of its tables, which decide them as they
-//!   decide [`plans`](crate::engine::plans).
+//!   decide [`plans`](crate::engine::plan_cache).
 //! - Nothing above a side has a say in its rows: neither filters nor limits are pushed into it.
 //! - Queries come first: rows are in the [`ColumnCache`], which lets them go.
 

@@ -1,6 +1,7 @@
 //! Rules of ours: ids in place of keys, groups in arrays, scans by ranges.
 
 pub(crate) mod array_aggregate;
+pub(crate) mod changes;
 pub(crate) mod group_join;
 pub(crate) mod id_rewrite;
 pub(crate) mod pipeline;
@@ -8,4 +9,5 @@ pub(crate) mod range_scan;
 pub(crate) mod split_distinct;
 pub(crate) mod text_tests;
 pub(crate) mod top_candidates;
+pub(crate) mod verified;
 pub(crate) mod window_candidates;

@@ -26,6 +26,7 @@ use crate::optimizer::range_scan::IdRanges;
 use crate::optimizer::split_distinct::SplitDistinct;
 use crate::optimizer::text_tests::TextTests;
 use crate::optimizer::top_candidates::TopCandidates;
+use crate::optimizer::verified::Verified;
 use crate::optimizer::window_candidates::WindowCandidates;
 
 type Analysis = Arc<dyn AnalyzerRule + Send + Sync>;
@@ -144,7 +145,7 @@ const PHYSICAL: &[Place] = &[
 ];
 
 /// Rules that change only how fast an answer comes.
-pub(crate) const SPEED: [&str; 12] = [
+pub(crate) const SPEED: [&str; 14] = [
     "count_ids",
     "filter_ids",
     "join_ids",
@@ -157,20 +158,40 @@ pub(crate) const SPEED: [&str; 12] = [
     "top_candidates",
     "window_candidates",
     "kept_plans",
+    "index_files",
+    "one_scan",
 ];
+
+/// What `--no-index` leaves out: all that needs ids, index files or columns that are kept.
+pub(crate) const NO_INDEX: [&str; 13] = [
+    "count_ids",
+    "filter_ids",
+    "join_ids",
+    "keep_sides",
+    "dense_aggregates",
+    "lookup_joins",
+    "text_tests",
+    "id_ranges",
+    "top_candidates",
+    "window_candidates",
+    "kept_plans",
+    "index_files",
+    "one_scan",
+];
+
+/// Names of several rules.
+pub(crate) const PRESETS: [(&str, &[&str]); 1] = [("no_index", &NO_INDEX)];
 
 /// The rules of analysis.
 pub(crate) fn analysis() -> Vec<Analysis> {
     ordered(mends::analyzer_rules(), ANALYSIS, |rule| rule.name())
 }
 
-/// The rules of logical plans; without `indexes` there are no ids.
-pub(crate) fn logical(indexes: bool) -> Vec<Logical> {
+/// The rules of logical plans.
+pub(crate) fn logical() -> Vec<Logical> {
     let mut rules = mends::logical_rules();
     rules.push(Arc::new(SplitDistinct));
-    if indexes {
-        rules.push(Arc::new(JoinIds));
-    }
+    rules.push(Arc::new(JoinIds));
     ordered(rules, LOGICAL, |rule| rule.name())
 }
 
@@ -178,16 +199,11 @@ pub(crate) fn logical(indexes: bool) -> Vec<Logical> {
 pub(crate) fn physical_spilling() -> Arc<[Physical]> {
     let mut rules = mends::physical_rules();
     rules.push(Arc::new(KeepSides));
-    ordered(rules, PHYSICAL, |rule| rule.name()).into()
+    verified(ordered(rules, PHYSICAL, |rule| rule.name())).into()
 }
 
-/// The rules of physical plans without ours.
+/// The rules of physical plans.
 pub(crate) fn physical() -> Vec<Physical> {
-    ordered(mends::physical_rules(), PHYSICAL, |rule| rule.name())
-}
-
-/// With ours.
-pub(crate) fn physical_of_ours() -> Vec<Physical> {
     let mut rules = mends::physical_rules();
     rules.push(Arc::new(KeepSides));
     rules.push(Arc::new(DenseAggregates));
@@ -196,7 +212,23 @@ pub(crate) fn physical_of_ours() -> Vec<Physical> {
     rules.push(Arc::new(IdRanges));
     rules.push(Arc::new(TopCandidates));
     rules.push(Arc::new(WindowCandidates));
-    ordered(rules, PHYSICAL, |rule| rule.name())
+    verified(ordered(rules, PHYSICAL, |rule| rule.name()))
+}
+
+/// The rules, looked at while they work if this is a build with debug assertions.
+fn verified(rules: Vec<Physical>) -> Vec<Physical> {
+    if !cfg!(debug_assertions) {
+        return rules;
+    }
+    let mut has_requirements = false;
+    let verified = rules.into_iter().map(|rule| {
+        has_requirements |= rule.name() == "EnsureRequirements";
+        // DataFusion's may answer from statistics, and drop what is below with its conditions.
+        let is_ours = |(name, why): &Place| *name == rule.name() && !why.is_empty();
+        let keeps_conditions = PHYSICAL.iter().any(is_ours);
+        Arc::new(Verified { rule, keeps_conditions, has_requirements }) as Physical
+    });
+    verified.collect()
 }
 
 /// The rules in the order of the table. One that is there twice stands twice, in the order they came.
@@ -211,13 +243,12 @@ fn ordered<R>(rules: Vec<R>, table: &[Place], name: impl Fn(&R) -> &str) -> Vec<
 
 /// Is a rule of speed left out?
 pub(crate) fn is_disabled(state: &SessionState, rule: &str) -> bool {
-    let settings = state.config_options().extensions.get::<Settings>();
-    settings.is_some_and(|settings| settings.disabled_rules.iter().any(|name| name == rule))
+    Settings::of(state.config_options()).is_some_and(|settings| settings.disables(rule))
 }
 
 /// The state without the rules that its settings leave out.
 pub(crate) fn enabled(state: SessionState) -> SessionState {
-    let settings = state.config_options().extensions.get::<Settings>();
+    let settings = Settings::of(state.config_options());
     if settings.is_none_or(|settings| settings.disabled_rules.is_empty()) {
         return state;
     }
@@ -248,10 +279,10 @@ mod tests {
         let rules = analysis();
         assert_eq!(rules.iter().map(|rule| rule.name()).collect::<Vec<_>>(), names(ANALYSIS));
         assert_eq!(rules.len(), mends::analyzer_rules().len());
-        let rules = logical(true);
+        let rules = logical();
         assert_eq!(rules.iter().map(|rule| rule.name()).collect::<Vec<_>>(), names(LOGICAL));
         assert_eq!(rules.len(), mends::logical_rules().len() + 2);
-        let rules = physical_of_ours();
+        let rules = physical();
         assert_eq!(rules.iter().map(|rule| rule.name()).collect::<Vec<_>>(), names(PHYSICAL));
         assert_eq!(rules.len(), mends::physical_rules().len() + 7);
         let in_order = |table: &[Place], theirs: Vec<String>| {
@@ -273,9 +304,11 @@ mod tests {
 
     #[test]
     fn rules_of_speed_are_ours() {
-        let ours = |name: &&&str| !["count_ids", "filter_ids", "kept_plans"].contains(name);
+        let elsewhere = ["count_ids", "filter_ids", "kept_plans", "index_files", "one_scan"];
+        let ours = |name: &&&str| !elsewhere.contains(name);
         for name in SPEED.iter().filter(ours) {
             assert!(names(LOGICAL).contains(name) || names(PHYSICAL).contains(name), "{name}");
         }
+        assert!(NO_INDEX.iter().all(|name| SPEED.contains(name)));
     }
 }

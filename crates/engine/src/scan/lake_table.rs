@@ -57,6 +57,7 @@ use futures::StreamExt;
 use uplake_table::{DataFile, Lake, OnConflict, Snapshot, StreamWriter, WriteKind, id_column};
 
 use crate::base::budget::Budget;
+use crate::base::settings::Settings;
 use crate::scan::indexed::{IndexUse, IndexedSource, Indexes};
 use crate::scan::prefetch::AheadReaders;
 use crate::scan::storage::{QueryStore, store_url};
@@ -317,6 +318,9 @@ impl LakeTable {
     /// The indexes of the table's files, if there are any, and what the session keeps of data files;
     /// `None` if it uses neither.
     fn indexes(&self, state: &dyn Session) -> Option<Arc<Indexes>> {
+        if Settings::of(state.config_options()).is_some_and(|s| s.disables("index_files")) {
+            return None;
+        }
         let IndexUse { cache, columns, warnings, repairs } =
             state.config().get_extension::<IndexUse>()?.as_ref().clone();
         let specs = self.snapshot.indexes();

@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use datafusion::common::ScalarValue;
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
@@ -23,6 +24,7 @@ use crate::base::error::{EngineError, Position, Result, parser_error};
 use crate::sql::dialect::UplakeDialect;
 use crate::sql::id_set::{IdSet, MARK};
 use crate::sql::plain_forms::join_digits;
+use crate::sql::prepare_statement::{PrepareStatement, take_prepare};
 use crate::sql::rewrite::{
     bracket_grouping_keys, name_operators, name_words, rewrite, select_before_from,
     separate_not_exists,
@@ -37,7 +39,7 @@ pub struct Statement {
     /// The statement as it was written.
     pub text: String,
     pub(crate) parsed: DfStatement,
-    tokens: Vec<TokenWithSpan>,
+    pub(crate) tokens: Vec<TokenWithSpan>,
     /// The lists that were taken out of the whole text; marks in it name them by their place.
     pub(crate) lists: Arc<Vec<Arc<IdSet>>>,
     pub(crate) partitioned_by: Vec<String>,
@@ -48,6 +50,9 @@ pub struct Statement {
     pub(crate) id_domains: Vec<(String, Option<String>)>,
     pub(crate) id_set: Option<IdSetStatement>,
     pub(crate) warm: Option<WarmStatement>,
+    pub(crate) prepare: Option<PrepareStatement>,
+    /// Of `$1`, `$2` and so on, if it is executed.
+    pub(crate) values: Vec<ScalarValue>,
     /// `INSERT … ON CONFLICT DO NOTHING`.
     pub(crate) ignores_conflicts: bool,
 }
@@ -62,6 +67,7 @@ impl Statement {
         };
         self.id_set.is_none()
             && self.warm.is_none()
+            && self.prepare.is_none()
             && matches!(parsed, DfStatement::Statement(inner) if is_query(inner))
     }
 }
@@ -170,6 +176,7 @@ fn parse_one(
     let written = text_of(text, lines, &tokens);
     let id_set = take_id_set_statement(&mut tokens)?;
     let warm = take_warm(&mut tokens)?;
+    let prepare = take_prepare(&mut tokens)?;
     let (mut partitioned_by, mut clustered_by) = (Vec::new(), Vec::new());
     let (mut indexed_by, mut id_domains) = (Vec::new(), Vec::new());
     if starts_with(&tokens, &[Keyword::CREATE]) {
@@ -201,6 +208,8 @@ fn parse_one(
         id_domains,
         id_set,
         warm,
+        prepare,
+        values: Vec::new(),
         ignores_conflicts,
     })
 }

@@ -88,7 +88,7 @@ impl Session {
         // A run of rows ends where rows begin to count for a user, and that is one time per user here; with
         // an activation there are two, first exposure and that, and SQL answers.
         let is_plain = query.exposures.unit == Unit::User && query.exposures.activated_by.is_none();
-        if !self.uses_indexes() || !is_plain {
+        if !self.is_on("one_scan") || !is_plain {
             return Ok(None);
         }
         let sql = Sql::new(query, times)?;

@@ -1,0 +1,265 @@
+//! PlanCache of queries that were asked before: the same text about the same tables is not planned again.
+//!
+//! # Invariants
+//! - A plan is used only while every table that its text names is the snapshot that it was made of.
+//! - Kept is only what text and tables decide: nothing that changes by itself (`now()`, `random()`,
+//!   domains, sets of ids), and nothing that is no table of the lake.
+
+use std::collections::HashMap;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::source_as_provider;
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
+
+use crate::scan::lake_table::{LakeTable, Tables};
+use crate::sql::statement::Statement;
+
+/// Bytes of plans that are kept; a dashboard's dozens of queries take some hundred KB.
+const KEPT_BYTES: usize = 64 << 20;
+/// Of them, what one plan may have.
+const PLAN_SHARE: usize = 8;
+/// What a node, a column of its schema and an expression take besides names and values, about.
+const NODE_BYTES: usize = 400;
+const FIELD_BYTES: usize = 100;
+
+/// A query as it is run but for the keys of ids, which are looked up in the domains of each run.
+#[derive(Clone)]
+pub(crate) struct CachedPlan {
+    pub optimized: LogicalPlan,
+    /// The same before DataFusion optimized it.
+    pub before: LogicalPlan,
+    /// Could all domains be read?
+    pub whole: bool,
+}
+
+/// PlanCache by their texts.
+#[derive(Default)]
+pub(crate) struct PlanCache(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    known: HashMap<String, Known>,
+    bytes: usize,
+    /// Goes up with every use of a plan.
+    clock: u64,
+}
+
+struct Known {
+    plan: CachedPlan,
+    tables: Tables,
+    bytes: usize,
+    used: u64,
+}
+
+impl State {
+    fn remove(&mut self, key: &str) {
+        let removed = self.known.remove(key);
+        self.bytes -= removed.map_or(0, |known| known.bytes);
+    }
+}
+
+impl PlanCache {
+    /// The plan of a statement about these tables, with these settings.
+    pub fn of(&self, settings: &str, statement: &Statement, tables: &Tables) -> Option<CachedPlan> {
+        let state = &mut *self.lock();
+        let known = state.known.get_mut(&key(settings, statement))?;
+        if !are_same(&known.tables, tables) {
+            return None;
+        }
+        state.clock += 1;
+        known.used = state.clock;
+        Some(known.plan.clone())
+    }
+
+    /// Keeps a plan; those that were not used for longest make room.
+    pub fn keep(&self, settings: &str, statement: &Statement, tables: Tables, plan: CachedPlan) {
+        let key = key(settings, statement);
+        let Ok(bytes) = bytes_of(&plan).map(|bytes| bytes + key.len()) else { return };
+        if bytes > KEPT_BYTES / PLAN_SHARE {
+            return;
+        }
+        let state = &mut *self.lock();
+        // Old snapshots are not kept for plans that nobody can use.
+        let is_old = |(name, table): &(String, Arc<LakeTable>)| {
+            tables.iter().any(|(named, now)| named == name && !Arc::ptr_eq(now, table))
+        };
+        let old = state.known.iter().filter(|(_, known)| known.tables.iter().any(is_old));
+        let old: Vec<String> = old.map(|(key, _)| key.clone()).collect();
+        old.iter().for_each(|key| state.remove(key));
+        state.remove(&key);
+        while state.bytes + bytes > KEPT_BYTES
+            && let Some((oldest, _)) = state.known.iter().min_by_key(|(_, known)| known.used)
+        {
+            let oldest = oldest.clone();
+            state.remove(&oldest);
+        }
+        state.clock += 1;
+        state.bytes += bytes;
+        state.known.insert(key, Known { plan, tables, bytes, used: state.clock });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bytes_of(plan: &CachedPlan) -> Result<usize> {
+    let mut bytes = 0;
+    for plan in [&plan.optimized, &plan.before] {
+        plan.apply_with_subqueries(|node| {
+            bytes += NODE_BYTES + FIELD_BYTES * node.schema().fields().len();
+            node.apply_expressions(|expr| {
+                expr.apply(|part| {
+                    bytes += size_of::<Expr>();
+                    bytes += match part {
+                        Expr::Literal(value, _) => value.size(),
+                        Expr::Column(column) => column.name.len(),
+                        _ => 0,
+                    };
+                    Ok(TreeNodeRecursion::Continue)
+                })
+            })
+        })?;
+    }
+    Ok(bytes)
+}
+
+/// A statement's text begins with no such character.
+fn key(settings: &str, statement: &Statement) -> String {
+    let mut key = format!("{settings}\0{}", statement.text);
+    for value in &statement.values {
+        key.push_str(&format!("\0{value:?}"));
+    }
+    key
+}
+
+fn are_same(tables: &Tables, others: &Tables) -> bool {
+    let is_same = |((name, table), (other, now)): (&(String, _), &(String, _))| {
+        name == other && Arc::ptr_eq(table, now)
+    };
+    tables.len() == others.len() && tables.iter().zip(others).all(is_same)
+}
+
+/// Can the statement's plan be kept, as far as its text says?
+pub(crate) fn may_be_kept(statement: &Statement) -> bool {
+    statement.only_asks() && statement.lists.is_empty()
+}
+
+/// Is the plan decided by its text and `tables`? It is what DataFusion made of the text.
+pub(crate) fn is_decided(plan: &LogicalPlan, tables: &Tables) -> Result<bool> {
+    let is_known = |node: &LogicalPlan| match node {
+        LogicalPlan::TableScan(scan) => {
+            let Ok(provider) = source_as_provider(&scan.source) else { return false };
+            let table = provider.downcast_ref::<LakeTable>();
+            table.is_some_and(|table| tables.iter().any(|(_, known)| ptr::eq(&**known, table)))
+        }
+        LogicalPlan::Explain(_)
+        | LogicalPlan::Analyze(_)
+        | LogicalPlan::Extension(_)
+        | LogicalPlan::Statement(_)
+        | LogicalPlan::Dml(_)
+        | LogicalPlan::Ddl(_)
+        | LogicalPlan::Copy(_)
+        | LogicalPlan::DescribeTable(_) => false,
+        _ => true,
+    };
+    let is_constant = |expr: &Expr| {
+        let volatility = match expr {
+            Expr::ScalarFunction(call) => call.func.signature().volatility,
+            Expr::AggregateFunction(call) => call.func.signature().volatility,
+            Expr::WindowFunction(call) => call.fun.signature().volatility,
+            Expr::HigherOrderFunction(_) | Expr::Placeholder(_) | Expr::ScalarVariable(..) => {
+                Volatility::Volatile
+            }
+            _ => Volatility::Immutable,
+        };
+        volatility == Volatility::Immutable
+    };
+    let mut decided = true;
+    plan.apply_with_subqueries(|node| {
+        decided &= is_known(node);
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                decided &= is_constant(expr);
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        Ok(if decided { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(decided)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::session::for_tests;
+    use crate::sql::statement;
+
+    #[test]
+    fn plans_are_kept_while_they_are_right() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = for_tests(folder.path(), true);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let run = |sql: &str| runtime.block_on(session.query(sql)).unwrap();
+        let plans = &session.engine.plans;
+        let kept = || {
+            let known = plans.lock();
+            let mut texts: Vec<String> =
+                known.known.keys().map(|key| key.replace('\0', "|")).collect();
+            texts.sort_unstable();
+            texts
+        };
+        run("CREATE TABLE t AS SELECT 1 AS k; CREATE TABLE other AS SELECT 2 AS k");
+        let (of_t, of_other) = ("SELECT k FROM t", "SELECT sum(k) FROM other");
+        let parsed = |text: &str| statement::parse(text).unwrap().pop().unwrap();
+        for sql in
+            [of_t, of_t, of_other, "SELECT k, now() FROM t", "SELECT 1", "EXPLAIN SELECT k FROM t"]
+        {
+            run(sql);
+        }
+        assert_eq!(kept(), ["|SELECT 1", "|SELECT k FROM t", "|SELECT sum(k) FROM other"]);
+        let tables_of =
+            |text: &str| plans.lock().known.get(&key("", &parsed(text))).unwrap().tables.clone();
+        assert!(plans.of("", &parsed(of_t), &tables_of(of_t)).is_some());
+        assert!(plans.of("a=1;", &parsed(of_t), &tables_of(of_t)).is_none(), "other settings");
+        let other = tables_of(of_other)[0].1.clone();
+        assert!(plans.of("", &parsed(of_t), &vec![("t".into(), other)]).is_none());
+        // Snapshots guard them: what is of another table stays.
+        run("INSERT INTO t VALUES (3); SELECT k FROM t");
+        assert_eq!(kept().len(), 3);
+        run("SET datafusion.execution.batch_size = 100; SELECT k FROM t");
+        let set = "datafusion.execution.batch_size=\"100\";|SELECT k FROM t".to_owned();
+        assert!(kept().contains(&set) && kept().len() == 4, "{:?}", kept());
+        run("RESET datafusion.execution.batch_size; SET uplake.timeout = '1h'; SELECT k FROM t");
+        assert_eq!(kept().len(), 4);
+    }
+    #[test]
+    fn plans_that_were_not_used_for_longest_make_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = for_tests(folder.path(), true);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(session.query("SELECT 1")).unwrap();
+        let plans = &session.engine.plans;
+        let parsed = |text: &str| statement::parse(text).unwrap().pop().unwrap();
+        let plan = plans.of("", &parsed("SELECT 1"), &Tables::new()).unwrap();
+        // Each counts with its text.
+        let long = |bytes: usize| Statement { text: "x".repeat(bytes), ..parsed("SELECT 1") };
+        let text = |n: usize| long((5 << 20) + n);
+        for n in 0..30 {
+            plans.keep("", &text(n), Tables::new(), plan.clone());
+            assert!(plans.of("", &text(0), &Tables::new()).is_some(), "in use, after {n}");
+            assert!(plans.lock().bytes <= KEPT_BYTES);
+        }
+        assert!(plans.of("", &text(1), &Tables::new()).is_none());
+        assert!(plans.of("", &text(29), &Tables::new()).is_some());
+        let state = plans.lock();
+        assert_eq!(state.bytes, state.known.values().map(|known| known.bytes).sum::<usize>());
+        assert_eq!(state.known.len(), KEPT_BYTES / (5 << 20));
+        drop(state);
+        plans.keep("", &long(9 << 20), Tables::new(), plan);
+        assert_eq!(plans.lock().known.len(), KEPT_BYTES / (5 << 20), "too long to be kept");
+    }
+}

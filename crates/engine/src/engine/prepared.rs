@@ -1,0 +1,324 @@
+//! Prepared statements: parsed once, with typed values in the places of `$1`, `$2` and so on.
+//!
+//! Values stand in the plan before our rules see it, so that a key that is bound is looked up as one that is written.
+
+use std::collections::HashMap;
+use std::sync::PoisonError;
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{Expr, LogicalPlan, Statement as PlanStatement};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast;
+
+use crate::base::answer::Answer;
+use crate::base::error::{EngineError, Result};
+use crate::engine::session::Session;
+use crate::sql::statement::{self, Statement};
+
+/// Prepared statements that a session may have.
+const MANY: usize = 1024;
+
+/// A statement that waits for values, of [`Session::prepare`].
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    statement: Statement,
+    types: Vec<Option<DataType>>,
+    schema: SchemaRef,
+}
+
+impl Prepared {
+    /// The types of `$1`, `$2` and so on; `None` where any will do.
+    pub fn types(&self) -> &[Option<DataType>] {
+        &self.types
+    }
+
+    /// The columns of its answers, as far as values do not decide their types.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The statement with values in place, which [`Session::run`] runs: `values[0]` is that of `$1`. Each is cast to
+    /// the parameter's type.
+    ///
+    /// # Errors
+    /// [`EngineError::Statement`] if there are too few or too many, or one has no value of its parameter's type.
+    pub fn bind(&self, values: &[ScalarValue]) -> Result<Statement> {
+        if values.len() != self.types.len() {
+            let (wanted, found) = (self.types.len(), values.len());
+            return Err(EngineError::statement(format!(
+                "the statement has {wanted} parameters, and {found} values came"
+            )));
+        }
+        let typed = values.iter().zip(&self.types).enumerate().map(|(at, (value, wanted))| {
+            let Some(wanted) = wanted else { return Ok(value.clone()) };
+            value.cast_to(wanted).map_err(|error| {
+                let error = EngineError::from(error);
+                EngineError::statement(format!("${}: {error}", at + 1))
+            })
+        });
+        let mut statement = self.statement.clone();
+        statement.values = typed.collect::<Result<_>>()?;
+        Ok(statement)
+    }
+}
+
+impl Session {
+    /// A query to be run with values for `$1`, `$2` and so on. Types are those that its places ask for.
+    ///
+    /// # Errors
+    /// [`EngineError::Statement`] if it is no query, or is wrong.
+    pub async fn prepare(&self, statement: &Statement) -> Result<Prepared> {
+        self.prepared(statement.clone(), &[]).await
+    }
+
+    async fn prepared(&self, mut statement: Statement, declared: &[String]) -> Result<Prepared> {
+        statement.prepare = None;
+        if !statement.only_asks() {
+            return Err(EngineError::statement("only queries can be prepared"));
+        }
+        self.catalog.begin_statement();
+        let plan = self.parsed_plan(&statement).await?;
+        let mut types: Vec<Option<DataType>> = Vec::new();
+        for (name, data_type) in plan.get_parameter_types()? {
+            let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+            let Some(at) = number.and_then(|number| number.checked_sub(1)) else {
+                return Err(EngineError::statement(format!(
+                    "parameters are $1, $2 and so on, not {name}"
+                )));
+            };
+            if at >= MANY {
+                return Err(EngineError::statement(format!("parameters end at ${MANY}")));
+            }
+            types.resize(types.len().max(at + 1), None);
+            types[at] = data_type;
+        }
+        types.resize(types.len().max(declared.len()), None);
+        for (data_type, text) in types.iter_mut().zip(declared) {
+            *data_type = Some(self.type_of(text).await?);
+        }
+        let schema = self.spell(&statement, plan.schema().inner()).await?;
+        Ok(Prepared { statement, types, schema })
+    }
+
+    /// The type that SQL has for a name.
+    async fn type_of(&self, text: &str) -> Result<DataType> {
+        let cast = statement::parse(&format!("SELECT CAST(NULL AS {text})"))?;
+        let cast = cast.first().ok_or_else(|| EngineError::statement("a type is missing"))?;
+        let plan = self.parsed_plan(cast).await?;
+        Ok(plan.schema().field(0).data_type().clone())
+    }
+
+    /// PREPARE and DEALLOCATE.
+    pub(crate) async fn run_prepare(&self, statement: &Statement) -> Result<Option<Answer>> {
+        if let Some(prepare) = &statement.prepare {
+            let prepared = self.prepared(statement.clone(), &prepare.types).await?;
+            let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+            if all.contains_key(&prepare.name) {
+                return Err(EngineError::statement(format!(
+                    "there is a prepared statement {} already; DEALLOCATE it first",
+                    prepare.name
+                )));
+            }
+            if all.len() >= MANY {
+                return Err(EngineError::statement(format!(
+                    "a session has at most {MANY} prepared statements; DEALLOCATE some"
+                )));
+            }
+            all.insert(prepare.name.clone(), prepared);
+            let message = format!("prepared {}", prepare.name);
+            return Ok(Some(Answer::Done { message, rows: None }));
+        }
+        let DfStatement::Statement(inner) = &statement.parsed else { return Ok(None) };
+        let ast::Statement::Deallocate { name, .. } = inner.as_ref() else { return Ok(None) };
+        let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = spelled(name);
+        if name == "all" {
+            all.clear();
+        } else if all.remove(&name).is_none() {
+            return Err(none_called(&name, &all));
+        }
+        Ok(Some(Answer::Done { message: format!("deallocated {name}"), rows: None }))
+    }
+
+    /// The query that an EXECUTE runs, with its values; `None` if the statement is none.
+    pub(crate) async fn executed(&self, statement: &Statement) -> Result<Option<Statement>> {
+        let DfStatement::Statement(inner) = &statement.parsed else { return Ok(None) };
+        let ast::Statement::Execute { name: Some(_), using, immediate: false, .. } = inner.as_ref()
+        else {
+            return Ok(None);
+        };
+        if !using.is_empty() {
+            return Err(EngineError::statement("write EXECUTE name (value, …)"));
+        }
+        let plan = self.context().state().statement_to_plan(statement.parsed.clone()).await?;
+        let LogicalPlan::Statement(PlanStatement::Execute(execute)) = plan else {
+            return Err(EngineError::statement("write EXECUTE name (value, …)"));
+        };
+        let values = execute.parameters.into_iter().map(constant).collect::<Result<Vec<_>>>()?;
+        let all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = execute.name.to_lowercase();
+        let prepared = all.get(&name).ok_or_else(|| none_called(&name, &all))?;
+        prepared.bind(&values).map(Some)
+    }
+}
+
+fn spelled(name: &ast::Ident) -> String {
+    match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_lowercase(),
+    }
+}
+
+fn none_called(name: &str, all: &HashMap<String, Prepared>) -> EngineError {
+    let mut known: Vec<&str> = all.keys().map(String::as_str).collect();
+    known.sort_unstable();
+    let known = match known.as_slice() {
+        [] => "none was prepared in this session".to_owned(),
+        known => format!("there are {}", known.join(", ")),
+    };
+    EngineError::statement(format!("there is no prepared statement {name}; {known}"))
+}
+
+/// The value of an expression without columns.
+fn constant(expr: Expr) -> Result<ScalarValue> {
+    let nothing = SimplifyContext::builder().with_schema(DFSchema::empty().into()).build();
+    let simplifier = ExprSimplifier::new(nothing);
+    let expr = simplifier.coerce(expr, &DFSchema::empty())?;
+    match simplifier.simplify(expr)? {
+        Expr::Literal(value, _) => Ok(value),
+        other => Err(EngineError::statement(format!(
+            "EXECUTE takes constants, and `{}` is none",
+            other.human_display()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::util::pretty::pretty_format_batches;
+
+    use super::*;
+    use crate::engine::session::for_tests;
+
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(work)
+    }
+
+    fn run(session: &Session, sql: &str) -> Result<String> {
+        let rows = block_on(session.query(sql))?;
+        Ok(pretty_format_batches(&rows).unwrap().to_string())
+    }
+
+    fn error(session: &Session, sql: &str) -> String {
+        run(session, sql).unwrap_err().to_string()
+    }
+
+    const DATA: &str = "
+        CREATE TABLE e (user_id TEXT, Day DATE, n BIGINT) CLUSTERED BY (user_id) ID DOMAINS (user_id users);
+        INSERT INTO e SELECT concat('u', CAST(v % 90 AS TEXT)), DATE '2026-01-01' + CAST(v % 7 AS INT), v
+          FROM generate_series(1, 2000) AS s(v)";
+
+    #[test]
+    fn a_value_that_is_bound_is_as_one_that_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = for_tests(folder.path(), true);
+        run(&session, DATA).unwrap();
+        for (query, values) in [
+            ("SELECT count(*), sum(n) FROM e WHERE user_id = $1", vec!["'u7'", "'nobody'", "NULL"]),
+            (
+                "SELECT count(*) FROM e WHERE user_id IN ($1, $2, 'u3')",
+                vec!["'u7', 'u8'", "'u3', NULL"],
+            ),
+            (
+                "SELECT day, sum(n) FROM e WHERE day >= $1 AND n % $2 = 0 GROUP BY day ORDER BY day LIMIT $3",
+                vec!["'2026-01-03', 2, 3", "DATE '2026-01-03', 1 + 1, 10"],
+            ),
+            (
+                "SELECT count(*) FROM e WHERE user_id LIKE $1 OR n BETWEEN $2 AND $2 + 10",
+                vec!["'%7', 5"],
+            ),
+            (
+                "WITH u AS (SELECT user_id, min(n) AS m FROM e WHERE n > $1 GROUP BY user_id)
+              SELECT count(*), max(m) FROM e JOIN u ON e.user_id = u.user_id WHERE e.user_id < $2",
+                vec!["100, 'u5'"],
+            ),
+        ] {
+            run(&session, &format!("PREPARE q AS {query}")).unwrap();
+            for values in values {
+                let mut written = query.to_owned();
+                for (at, value) in values.split(", ").enumerate() {
+                    written = written.replace(&format!("${}", at + 1), &format!("({value})"));
+                }
+                let expected = run(&session, &written).unwrap();
+                for _ in 0..2 {
+                    let found = run(&session, &format!("EXECUTE q({values})"));
+                    assert_eq!(found.unwrap(), expected, "{query} {values}");
+                }
+            }
+            run(&session, "DEALLOCATE q").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_bound_key_is_looked_up_and_types_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = for_tests(folder.path(), true);
+        run(&session, DATA).unwrap();
+        let parsed = |text: &str| statement::parse(text).unwrap().pop().unwrap();
+        let text = "SELECT n AS Found, user_id FROM e WHERE user_id = $1 AND n > $2 AND day = $3";
+        let prepared = block_on(session.prepare(&parsed(text))).unwrap();
+        let types = [DataType::Utf8View, DataType::Int64, DataType::Date32].map(Some);
+        let found = prepared.types();
+        assert!(matches!(found[0], Some(DataType::Utf8 | DataType::Utf8View)), "{found:?}");
+        assert_eq!(found[1..], types[1..]);
+        assert_eq!(prepared.schema().field(1).name(), "user_id");
+        let text = |text: &str| ScalarValue::Utf8(Some(text.into()));
+        let bound = prepared.bind(&[text("u7"), text("5"), text("2026-01-02")]).unwrap();
+        let plan = block_on(async {
+            let plan = session.plan(&bound).await?;
+            let (state, _) = session.query_state();
+            session.optimized(&state, plan).await
+        });
+        let plan = plan.unwrap().display_indent().to_string();
+        assert!(plan.contains("__id_user_id = Int32("), "{plan}");
+        for (values, says) in [
+            (vec![text("u7")], "has 3 parameters, and 1 values came"),
+            (vec![text("u7"), text("x"), text("2026-01-02")], "$2: "),
+            (vec![text("u7"), text("5"), text("tomorrow")], "$3: "),
+        ] {
+            let error = prepared.bind(&values).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        let insert = block_on(session.prepare(&parsed("DELETE FROM e"))).unwrap_err();
+        assert!(insert.to_string().contains("only queries"), "{insert}");
+    }
+
+    #[test]
+    fn names_belong_to_a_session() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = for_tests(folder.path(), true);
+        let other = session.engine().session();
+        run(&session, "CREATE TABLE t AS SELECT 1 AS k; PREPARE Q (INT, DECIMAL(9, 2)) AS SELECT k + $1, $2 FROM t")
+            .unwrap();
+        let found = run(&session, "EXECUTE q(2, 1.5)").unwrap();
+        assert!(found.contains("| 3 ") && found.contains("| 1.50 "), "{found}");
+        assert!(error(&other, "EXECUTE q(2, 1.5)").contains("none was prepared in this session"));
+        assert!(error(&session, "EXECUTE r").contains("there are q"));
+        assert!(error(&session, "EXECUTE q(k, 1)").contains("k"));
+        assert!(error(&session, "EXECUTE q(2)").contains("2 parameters"));
+        assert!(error(&session, "PREPARE q AS SELECT 1").contains("already"));
+        assert!(error(&session, "PREPARE").contains("write PREPARE name"));
+        assert!(error(&session, "PREPARE r (INT, ) AS SELECT 1").contains("write PREPARE name"));
+        assert!(error(&session, "PREPARE r AS INSERT INTO t VALUES (2)").contains("only queries"));
+        assert!(error(&session, "PREPARE r AS SELECT nothing FROM t").contains("nothing"));
+        // What was prepared sees what came later.
+        run(&session, "PREPARE n AS SELECT count(*) FROM t; INSERT INTO t VALUES (2)").unwrap();
+        assert!(run(&session, "EXECUTE n").unwrap().contains('2'));
+        run(&session, "DEALLOCATE ALL").unwrap();
+        assert!(error(&session, "EXECUTE n").contains("none was prepared"));
+        assert!(error(&session, "DEALLOCATE n").contains("none was prepared"));
+    }
+}
