@@ -21,7 +21,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use uplake_domain::log_folder;
 
-use crate::error::{Result, TableError};
+use crate::error::{Result, TableError, already_exists};
 use crate::id_domain::{self, ID_PREFIX, IdDomainSpec, is_id_column};
 use crate::index::{IndexSpec, check_specs, index_path, property};
 use crate::lake::{AsOf, Lake, Place};
@@ -384,14 +384,6 @@ async fn still_fits(base: &Snapshot, newer: &Snapshot, change: &Change) -> Resul
     }
 }
 
-fn already_exists(error: &DeltaTableError) -> bool {
-    matches!(
-        error,
-        DeltaTableError::VersionAlreadyExists(_)
-            | DeltaTableError::Transaction { source: TransactionError::MaxCommitAttempts(_) }
-    ) || error.to_string().contains("already exists")
-}
-
 fn transaction(label: Option<&str>, now_millis: i64) -> Option<Action> {
     label.map(|label| Action::Txn(label_transaction(label, now_millis)))
 }
@@ -475,13 +467,9 @@ pub(crate) fn check_new_columns(schema: &Schema) -> Result<()> {
 pub(crate) fn check_definition(definition: &TableDefinition) -> Result<()> {
     let schema = &definition.schema;
     let find = |name: &String, what: &str| {
-        schema.field_with_name(name).map_err(|_| {
-            let known: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-            TableError::Invalid(format!(
-                "{what} column `{name}` is not in the table; its columns are {}",
-                known.join(", ")
-            ))
-        })
+        schema
+            .field_with_name(name)
+            .map_err(|_| TableError::no_such_column(&format!("{what} column"), name, schema))
     };
     let mut lower: Vec<String> = schema.fields().iter().map(|f| f.name().to_lowercase()).collect();
     lower.sort();

@@ -72,8 +72,8 @@ pub struct CopySummary {
 /// domains, definitions, metrics, results and id sets.
 ///
 /// # Errors
-/// [`TableError::Invalid`] if one lies within the other, if `from` is no lake, or if `to` has other or newer tables
-/// of these names; [`TableError::Store`]. What was copied until then stays and is not copied again.
+/// [`TableError::Invalid`] if one lies within the other, or if `to` has other or newer tables of these names;
+/// [`TableError::NoSuch`] if `from` is no lake; [`TableError::Store`]. What was copied until then stays and is not copied again.
 pub async fn copy_lake(
     from: &Lake,
     to: &Lake,
@@ -83,7 +83,7 @@ pub async fn copy_lake(
     refuse_nested(from, to)?;
     let names = from.table_names().await?;
     if names.is_empty() && !from.is_there().await? {
-        return Err(TableError::Invalid(format!("there is no lake at {}", from.location())));
+        return Err(TableError::NoSuch(format!("there is no lake at {}", from.location())));
     }
     let copy = Copying { from, to, options, copied: AtomicU64::new(0), bytes: AtomicU64::new(0) };
     let mut tables = Vec::new();
@@ -133,7 +133,7 @@ pub async fn copy_lake(
         while let Some((object, copied)) = copies.next().await {
             match copied {
                 Ok(copied) => summary.kept += u64::from(!copied),
-                Err(TableError::Invalid(reason)) if object.crc32.is_some() => {
+                Err(TableError::Damaged(reason)) if object.crc32.is_some() => {
                     whole = false;
                     summary.damaged.push(reason);
                 }
@@ -263,7 +263,7 @@ impl Copying<'_> {
         }
         if let Some(file) = base.files().iter().find(|file| !there.contains(&file.path)) {
             let (name, path) = (&table.name, &file.path);
-            return Err(TableError::Invalid(format!("table `{name}` lacks its data file {path}")));
+            return Err(TableError::Damaged(format!("table `{name}` lacks its data file {path}")));
         }
         Ok(found)
     }
@@ -488,7 +488,7 @@ impl Copying<'_> {
                 return Ok(());
             }
             let path = &object.relative;
-            Err(TableError::Invalid(format!(
+            Err(TableError::Damaged(format!(
                 "{path} is damaged: its bytes do not have the checksum that the log says"
             )))
         };

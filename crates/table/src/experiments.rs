@@ -48,8 +48,8 @@ impl Lake {
     /// Puts a definition into the lake under a name.
     ///
     /// # Errors
-    /// [`TableError::Invalid`] for what is no name, or if there is another one and `replace` is false;
-    /// [`TableError::Store`].
+    /// [`TableError::Invalid`] for what is no name, [`TableError::AlreadyThere`] if there is another one
+    /// and `replace` is false; [`TableError::Store`].
     pub async fn put_experiment(
         &self,
         name: &str,
@@ -71,7 +71,7 @@ impl Lake {
             return Ok(PutDefinition::Unchanged);
         }
         if !replace {
-            return Err(TableError::Invalid(format!(
+            return Err(TableError::AlreadyThere(format!(
                 "the lake has another definition of `{name}`; compare them with `uplake experiments show \
                  {name}`, and add --replace if this one shall take its place"
             )));

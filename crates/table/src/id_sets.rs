@@ -87,7 +87,8 @@ impl Lake {
     /// Stores sorted, distinct `ids` under `name`.
     ///
     /// # Errors
-    /// [`TableError::Invalid`] if the name is taken and `replace` is false, or is no name.
+    /// [`TableError::AlreadyThere`] if the name is taken and `replace` is false, [`TableError::Invalid`] if it
+    /// is no name.
     pub async fn write_id_set(&self, name: &str, ids: ArrayRef, replace: bool) -> Result<()> {
         check_name("id set", name)?;
         self.initialise().await?;
@@ -112,9 +113,11 @@ impl Lake {
         let options = PutOptions { mode, ..PutOptions::default() };
         match self.store().put_opts(&self.id_set_path(name)?, bytes.into(), options).await {
             Ok(_) => Ok(()),
-            Err(object_store::Error::AlreadyExists { .. }) => Err(TableError::Invalid(format!(
-                "id set `{name}` exists already; write CREATE OR REPLACE ID SET, or another name"
-            ))),
+            Err(object_store::Error::AlreadyExists { .. }) => {
+                Err(TableError::AlreadyThere(format!(
+                    "id set `{name}` exists already; write CREATE OR REPLACE ID SET, or another name"
+                )))
+            }
             Err(e) => Err(TableError::store(format!("writing id set {name}"), e)),
         }
     }
@@ -122,7 +125,7 @@ impl Lake {
     /// The ids of a stored set, sorted.
     ///
     /// # Errors
-    /// [`TableError::Invalid`] if there is none of that name.
+    /// [`TableError::NoSuch`] if there is none of that name, [`TableError::Damaged`].
     pub async fn read_id_set(&self, name: &str) -> Result<ArrayRef> {
         let store = Arc::clone(self.store());
         let bytes: Bytes = match store.get(&self.id_set_path(name)?).await {
@@ -131,12 +134,12 @@ impl Lake {
         }
         .map_err(|e| match e {
             object_store::Error::NotFound { .. } => {
-                TableError::Invalid(format!("there is no id set `{name}`; SHOW ID SETS lists them"))
+                TableError::NoSuch(format!("there is no id set `{name}`; SHOW ID SETS lists them"))
             }
             e => TableError::store(format!("reading id set {name}"), e),
         })?;
         if let Err(what) = compare(&bytes) {
-            return Err(TableError::Invalid(format!(
+            return Err(TableError::Damaged(format!(
                 "id set `{name}` is damaged: {what}; make it again with CREATE OR REPLACE ID SET, \
                  or restore it from a copy"
             )));
@@ -149,7 +152,7 @@ impl Lake {
         for batch in reader.build().map_err(parquet)? {
             let batch = batch.map_err(|e| TableError::arrow(format!("id set {name}"), e))?;
             let ids = batch.column_by_name(COLUMN).ok_or_else(|| {
-                TableError::Invalid(format!("id set `{name}` has no column `{COLUMN}`"))
+                TableError::Damaged(format!("id set `{name}` has no column `{COLUMN}`"))
             })?;
             parts.push(Arc::clone(ids));
         }

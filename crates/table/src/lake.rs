@@ -692,7 +692,7 @@ fn check_format(path: PathBuf, text: &str) -> Result<()> {
         .ok()
         .and_then(|v| v.get("format")?.as_u64())
         .ok_or_else(|| {
-            TableError::Invalid(format!(
+            TableError::Damaged(format!(
                 "{} is not readable; it should be {{\"format\": {LAKE_FORMAT}}}",
                 path.display()
             ))

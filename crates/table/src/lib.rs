@@ -70,7 +70,8 @@ pub use schema::{first_cut, may_be_cut, parse_schema, parse_type, stored_type, t
 pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
 pub use unpanicked::{panic_text, reason, unpanicked};
 pub use uplake_domain::{
-    CheckReport as DomainCheck, Description as DomainDescription, Domain, Progress as ReadProgress,
+    CheckReport as DomainCheck, Description as DomainDescription, Domain, DomainError,
+    Progress as ReadProgress,
 };
 pub use uplake_index::{Selection, WordMatcher, key_of_f64, key_of_i64};
 pub use uplake_objectio::{StorageOptions, Store, StoreError, WarmOptions, Warmed, conformance};

@@ -251,9 +251,7 @@ pub(crate) async fn on_thread<T: Send + 'static>(
         let _ = done.send(work());
     });
     spawned.map_err(|e| TableError::io("starting a thread", e))?;
-    wait.await.unwrap_or_else(|_| {
-        Err(TableError::Invalid("a loading thread panicked; please report this".into()))
-    })
+    wait.await.unwrap_or_else(|_| Err(TableError::Panicked("loading")))
 }
 
 /// The opened inputs and the table they are to become.
@@ -604,7 +602,7 @@ impl Shared<'_> {
             let max_bad = if self.rejects.is_some() { usize::MAX } else { 1 };
             let bad = decoder.decode(unit, max_bad, self.progress, &mut |batch| {
                 if self.writer.is_stopped() {
-                    return Err(TableError::Invalid("the load was stopped".into()));
+                    return Err(TableError::Stopped);
                 }
                 sequence.batch += 1;
                 self.writer.push(sequence, &batch)?;
@@ -640,9 +638,8 @@ impl Shared<'_> {
 /// A panic becomes an error: the other threads wait for this one at the barrier.
 fn guarded(work: impl FnOnce() -> Result<()>) -> Result<()> {
     // What the panic left half-done is not used: an error ends the load.
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        Err(TableError::Invalid("a loading thread panicked; please report this".into()))
-    })
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(TableError::Panicked("loading")))
 }
 
 /// The file of rejected rows: CSV with file, line, column, value, reason, record.

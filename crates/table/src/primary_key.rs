@@ -64,11 +64,7 @@ pub(crate) fn check_primary_key(
     }
     for column in key {
         let Ok(field) = schema.field_with_name(column) else {
-            let known: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-            return Err(TableError::Invalid(format!(
-                "primary key column `{column}` is not in the table; its columns are {}",
-                known.join(", ")
-            )));
+            return Err(TableError::no_such_column("primary key column", column, schema));
         };
         if field.data_type().is_nested() || field.data_type().is_floating() {
             return Err(TableError::Invalid(format!(
@@ -124,10 +120,7 @@ impl KeyColumns {
             let at = batch.schema().index_of(name).map_err(arrow)?;
             let column = Arc::clone(batch.column(at));
             if column.null_count() > 0 {
-                return Err(TableError::Invalid(format!(
-                    "column `{name}` is in the primary key, but a row has NULL there; nothing was \
-                     written"
-                )));
+                return Err(TableError::Null { column: name.clone(), is_key: true });
             }
             columns.push(column);
         }

@@ -65,8 +65,8 @@ pub struct ReindexSummary {
 /// Gives every data file of the table the index it should have.
 ///
 /// # Errors
-/// [`TableError::Invalid`] for a column that cannot be indexed and an index that is not there to
-/// drop; [`TableError::Conflict`] if the table changed meanwhile in a way that matters.
+/// [`TableError::Invalid`] for a column that cannot be indexed, [`TableError::NoSuch`] for an index that
+/// is not there to drop; [`TableError::Conflict`] if the table changed meanwhile in a way that matters.
 pub async fn reindex(
     lake: &Lake,
     base: &Snapshot,
@@ -128,7 +128,7 @@ fn wanted(base: &Snapshot, options: &ReindexOptions) -> Result<Vec<IndexSpec>> {
         specs.retain(|known| known != spec);
         if specs.len() == before {
             let has: Vec<String> = specs.iter().map(ToString::to_string).collect();
-            return Err(TableError::Invalid(format!(
+            return Err(TableError::NoSuch(format!(
                 "table `{}` has no index {spec}; it has {}",
                 base.table(),
                 if has.is_empty() { "none".to_owned() } else { has.join(", ") }

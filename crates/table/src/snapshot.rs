@@ -447,10 +447,10 @@ pub(crate) fn label_app_id(label: &str) -> String {
 fn explain_load(table: &str, as_of: &AsOf, error: DeltaTableError) -> TableError {
     match as_of {
         AsOf::Latest => TableError::delta(table, error),
-        AsOf::Version(v) => TableError::Invalid(format!(
+        AsOf::Version(v) => TableError::NoSuch(format!(
             "table `{table}` has no version {v} (any more); see: uplake table history {table} ({error})"
         )),
-        AsOf::TimestampMillis(_) => TableError::Invalid(format!(
+        AsOf::TimestampMillis(_) => TableError::NoSuch(format!(
             "table `{table}` has no version at that time; see: uplake table history {table} ({error})"
         )),
     }
@@ -461,7 +461,7 @@ fn check_not_before(table: &str, loaded: &DeltaTable, asked: i64) -> Result<()> 
     let state = loaded.snapshot().map_err(|e| TableError::delta(table, e))?;
     let version = loaded.version().unwrap_or_default();
     match state.version_timestamp(version) {
-        Some(made) if made > asked => Err(TableError::Invalid(format!(
+        Some(made) if made > asked => Err(TableError::NoSuch(format!(
             "table `{table}` has no version at that time: the oldest that can be read is \
              {version}, made later; see: uplake table history {table}"
         ))),

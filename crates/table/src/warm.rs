@@ -33,7 +33,7 @@ const FOOTERS_AT_ONCE: usize = 8;
 /// `columns` are all if `None`; footers come always. Nothing that is cached is pushed out.
 ///
 /// # Errors
-/// [`TableError::Invalid`] for a lake in a folder, and for columns that the table does not have.
+/// [`TableError::Invalid`] for a lake in a folder, [`TableError::NoSuchColumn`].
 /// Files that cannot be read are counted.
 pub async fn warm(
     lake: &Lake,
@@ -52,7 +52,8 @@ pub async fn warm(
     let stored = table.stored_schema();
     for column in columns.unwrap_or_default() {
         stored.field_with_name(column).map_err(|_| {
-            TableError::Invalid(format!("table `{}` has no column `{column}`", table.table()))
+            let what = format!("table `{}`: column", table.table());
+            TableError::no_such_column(&what, column, &stored)
         })?;
     }
     let columns: Option<Arc<Vec<String>>> = columns.map(|c| Arc::new(c.to_vec()));

@@ -288,9 +288,7 @@ impl StreamWriter {
         self.queue = None;
         let mut first = Ok(());
         for told in self.done.drain(..) {
-            let result = told.await.unwrap_or_else(|_| {
-                Err(TableError::Invalid("a writing thread panicked; please report this".into()))
-            });
+            let result = told.await.unwrap_or_else(|_| Err(TableError::Panicked("writing")));
             if first.is_ok() {
                 first = result;
             }

@@ -39,7 +39,7 @@ pub(super) enum Opened {
 /// a pattern's files are sorted by name.
 ///
 /// # Errors
-/// [`TableError::Invalid`] for a pattern that matches nothing, a missing file or a folder.
+/// [`TableError::NoSuchFile`] for a pattern that matches nothing, [`TableError::Invalid`] for a folder.
 pub fn expand_inputs(patterns: &[String]) -> Result<Vec<InputFile>> {
     let mut files = Vec::new();
     for pattern in patterns {
@@ -69,7 +69,7 @@ pub fn expand_inputs(patterns: &[String]) -> Result<Vec<InputFile>> {
             }
         }
         if files.len() == before {
-            return Err(TableError::Invalid(format!("there is no file `{pattern}`")));
+            return Err(TableError::NoSuchFile { pattern: pattern.clone() });
         }
     }
     Ok(files)

@@ -130,11 +130,7 @@ pub(crate) fn check_specs(
     for (at, spec) in specs.iter().enumerate() {
         let IndexSpec { column, kind } = spec;
         let Ok(field) = schema.field_with_name(column) else {
-            let known: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-            return Err(TableError::Invalid(format!(
-                "index column `{column}` is not in the table; its columns are {}",
-                known.join(", ")
-            )));
+            return Err(TableError::no_such_column("index column", column, schema));
         };
         if column.contains([',', ':']) {
             return Err(TableError::Invalid(format!(
