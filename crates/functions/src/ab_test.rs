@@ -23,7 +23,7 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Float64Type};
-use datafusion_common::{Result, ScalarValue, exec_datafusion_err, exec_err, plan_err};
+use datafusion_common::{Result, ScalarValue, internal_datafusion_err};
 use datafusion_expr::AggregateUDF;
 use datafusion_expr::function::AccumulatorArgs;
 use datafusion_physical_expr::expressions::Literal;
@@ -36,6 +36,7 @@ use uplake_experiment::equivalence::{of_looks, of_one_look, two_one_sided};
 use uplake_experiment::health::sample_ratio;
 use uplake_experiment::sequential::{Look, anytime};
 
+use crate::error::refuse;
 use crate::fold::{Fold, Function};
 use options::{Options, shares_of};
 
@@ -134,7 +135,8 @@ impl Function for Metric {
             Self::CupedRatio => "numerator, denominator, and both before exposure",
         };
         let Some(numbers) = self.numbers(given) else {
-            return plan_err!(
+            return refuse!(
+                Call,
                 "{} takes (variant, {takes} [, control or options]), a row per user",
                 self.name()
             );
@@ -160,7 +162,11 @@ impl Function for Metric {
             Some(given) => match given.downcast_ref::<Literal>() {
                 Some(given) => Options::of(given.value(), self.name())?,
                 None => {
-                    return plan_err!("the control of {} must be a constant name", self.name());
+                    return refuse!(
+                        Value,
+                        "the control of {} must be a constant name",
+                        self.name()
+                    );
                 }
             },
         };
@@ -220,7 +226,7 @@ impl Arms {
         let place = match place {
             Some(place) => place,
             None if self.0.len() == VARIANTS_MAX => {
-                return exec_err!("{function} met more than {VARIANTS_MAX} variants");
+                return refuse!(TooMany, "{function} met more than {VARIANTS_MAX} variants");
             }
             None => {
                 self.0.push((name.to_owned(), Moments::new(columns)));
@@ -241,7 +247,7 @@ impl Arms {
     }
 
     fn merge(&mut self, mut bytes: &[u8], columns: usize, function: &str) -> Result<()> {
-        let cut_off = || exec_datafusion_err!("a partial state of {function} is cut off");
+        let cut_off = || internal_datafusion_err!("a partial state of {function} is cut off");
         let numbers = Moments::new(columns).to_state().len();
         while !bytes.is_empty() {
             let (length, rest) = bytes.split_first_chunk::<8>().ok_or_else(cut_off)?;
@@ -476,14 +482,16 @@ impl Function for SrmTest {
             [name] => (name, None),
             [name, DataType::Struct(shares)] => (name, Some(shares)),
             _ => {
-                return plan_err!(
+                return refuse!(
+                    Call,
                     "srm_test takes (variant [, {{'a': 0.5, 'b': 0.5}}]), a row per user"
                 );
             }
         };
         let numbers = |shares: &Fields| shares.iter().all(|share| share.data_type().is_numeric());
         if !is_name(name) || !shares.is_none_or(numbers) {
-            return plan_err!(
+            return refuse!(
+                Call,
                 "srm_test takes (variant [, {{'a': 0.5, 'b': 0.5}}]), a row per user"
             );
         }
@@ -499,10 +507,10 @@ impl Function for SrmTest {
     fn fold(&self, args: &AccumulatorArgs) -> Result<SampleRatio> {
         let Some(shares) = args.exprs.get(1) else { return Ok(SampleRatio { shares: None }) };
         let Some(literal) = shares.downcast_ref::<Literal>() else {
-            return plan_err!("the shares of srm_test must be constants");
+            return refuse!(Value, "the shares of srm_test must be constants");
         };
         let ScalarValue::Struct(shares) = literal.value() else {
-            return plan_err!("the shares of srm_test are such as {{'a': 0.5, 'b': 0.5}}");
+            return refuse!(Value, "the shares of srm_test are such as {{'a': 0.5, 'b': 0.5}}");
         };
         Ok(SampleRatio { shares: Some(shares_of(shares, "srm_test")?) })
     }

@@ -1,9 +1,11 @@
 //! What functions ask of their arguments.
 
 use arrow::array::{Array, BooleanArray};
-use datafusion_common::{Result, ScalarValue, plan_err};
+use datafusion_common::{Result, ScalarValue};
 use datafusion_expr::function::AccumulatorArgs;
 use datafusion_physical_expr::expressions::Literal;
+
+use crate::error::refuse;
 
 /// The first `count` arguments, which must be constants.
 pub(crate) fn constants(
@@ -13,7 +15,7 @@ pub(crate) fn constants(
 ) -> Result<Vec<ScalarValue>> {
     let literal = |i: usize| match args.exprs[i].downcast_ref::<Literal>() {
         Some(literal) => Ok(literal.value().clone()),
-        None => plan_err!("argument {} of {name} must be a constant", i + 1),
+        None => refuse!(Value, "argument {} of {name} must be a constant", i + 1),
     };
     (0..count).map(literal).collect()
 }
@@ -23,7 +25,7 @@ pub(crate) fn constants(
 /// # Errors
 /// If it is: planning, which says so.
 pub fn no_distinct(args: &AccumulatorArgs, name: &str) -> Result<()> {
-    if args.is_distinct { plan_err!("{name} takes no DISTINCT") } else { Ok(()) }
+    if args.is_distinct { refuse!(Call, "{name} takes no DISTINCT") } else { Ok(()) }
 }
 
 /// Whether the FILTER of an aggregate lets a row through.

@@ -26,9 +26,7 @@ use arrow::array::{
 };
 use arrow::buffer::{Buffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, ToByteSlice, UInt8Type};
-use datafusion_common::{
-    DataFusionError, Result, ScalarValue, exec_err, internal_err, plan_err, resources_err,
-};
+use datafusion_common::{DataFusionError, Result, ScalarValue, internal_err, resources_err};
 use datafusion_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion_expr::function::{
     AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs,
@@ -40,6 +38,7 @@ use datafusion_expr::{
 use datafusion_physical_expr::PhysicalExpr;
 
 use crate::arguments::{constants, no_distinct};
+use crate::error::refuse;
 use crate::event_log::{ByGroup, EventLog, Mask, RowRun, row_runs};
 use crate::event_path;
 use crate::events::{NotInOrder, holds, is_text, raw_times};
@@ -132,7 +131,7 @@ impl EventFunction {
                 None => Mode::Default,
                 Some(text) => match text.and_then(Mode::of_name) {
                     Some(mode) => mode,
-                    None => return plan_err!("the mode of {name} is {}", Mode::NAMES),
+                    None => return refuse!(Value, "the mode of {name} is {}", Mode::NAMES),
                 },
             };
             let window = span(&constants[0], time, "window", name)?;
@@ -143,13 +142,15 @@ impl EventFunction {
             });
         }
         let Some(text) = constants[0].try_as_str().flatten() else {
-            return plan_err!("{name} takes a pattern such as '(?1).*(?2)', not NULL");
+            return refuse!(Value, "{name} takes a pattern such as '(?1).*(?2)', not NULL");
         };
         let pattern = Pattern::parse(text, ticks(time).unwrap_or(1), conditions);
         match (pattern, self.kind) {
             (Ok(pattern), Kind::SequenceMatch) => Ok(Question::Match(pattern)),
             (Ok(pattern), _) => Ok(Question::Count(pattern)),
-            (Err(problem), _) => plan_err!("{name} cannot read the pattern '{text}': {problem}"),
+            (Err(problem), _) => {
+                refuse!(Value, "{name} cannot read the pattern '{text}': {problem}")
+            }
         }
     }
 
@@ -220,25 +221,25 @@ impl AggregateUDFImpl for EventFunction {
         let leading = self.leading(given);
         let form = if self.kind.is_funnel() { "window, [mode,]" } else { "pattern," };
         if given.len() < leading + 2 {
-            return plan_err!("{name} takes ({form} time, condition, …)");
+            return refuse!(Call, "{name} takes ({form} time, condition, …)");
         }
         let mut types = Vec::with_capacity(given.len());
         if leading > 0 {
             types.push(match (self.kind.is_funnel(), &given[0]) {
                 (true, window) => span_type(window, "window", name)?,
                 (false, text) if is_text(text) => DataType::Utf8,
-                _ => return plan_err!("{name} takes a pattern such as '(?1).*(?2)' first"),
+                _ => return refuse!(Call, "{name} takes a pattern such as '(?1).*(?2)' first"),
             });
             types.extend((1..leading).map(|_| DataType::Utf8));
         }
         types.push(time_type(&given[leading], name)?);
         let conditions = &given[leading + 1..];
         if conditions.len() > CONDITIONS_MAX {
-            return plan_err!("{name} takes at most {CONDITIONS_MAX} conditions");
+            return refuse!(Call, "{name} takes at most {CONDITIONS_MAX} conditions");
         }
         for (i, condition) in conditions.iter().enumerate() {
             if !matches!(condition, DataType::Boolean | DataType::Null) {
-                return plan_err!("condition {} of {name} is neither true nor false", i + 1);
+                return refuse!(Call, "condition {} of {name} is neither true nor false", i + 1);
             }
             types.push(DataType::Boolean);
         }
@@ -689,7 +690,7 @@ impl<M: Mask> GroupsAccumulator for Groups<M> {
             let Some(state) = state else { continue };
             let rows = state.len() / row_bytes;
             if rows * row_bytes != state.len() {
-                return exec_err!("a partial state of a funnel is cut off");
+                return internal_err!("a partial state of a funnel is cut off");
             }
             let (raw_times, raw_masks) = state.split_at(rows * size_of::<i64>());
             let (mut times, mut masks) = (Vec::with_capacity(rows), Vec::with_capacity(rows));

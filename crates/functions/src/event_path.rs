@@ -19,7 +19,7 @@ use arrow::array::{
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use datafusion_common::{
-    DataFusionError, HashMap, Result, ScalarValue, exec_err, internal_err, plan_err, resources_err,
+    DataFusionError, HashMap, Result, ScalarValue, internal_err, resources_err,
 };
 use datafusion_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion_expr::function::{
@@ -31,6 +31,7 @@ use datafusion_expr::{
 };
 
 use crate::arguments::{constants, no_distinct};
+use crate::error::refuse;
 use crate::event_log::{EventLog, RowRun, row_runs};
 use crate::events::{NotInOrder, holds, is_text, raw_times};
 use crate::path::{Event, NAMES_MAX, Path, Rules, STEPS_MAX};
@@ -79,13 +80,15 @@ impl EventPath {
             _ => 0,
         };
         if !(1..=STEPS_MAX).contains(&steps) {
-            return plan_err!("the steps of {NAME} are a whole number from 1 to {STEPS_MAX}");
+            return refuse!(Value, "the steps of {NAME} are a whole number from 1 to {STEPS_MAX}");
         }
         let mode = constants.get(2).map(|mode| mode.try_as_str().flatten().unwrap_or_default());
         let collapses_repeats = match mode.map(str::to_ascii_lowercase).as_deref() {
             None | Some("default") => false,
             Some("collapse_repeats") => true,
-            Some(_) => return plan_err!("the mode of {NAME} is 'default' or 'collapse_repeats'"),
+            Some(_) => {
+                return refuse!(Value, "the mode of {NAME} is 'default' or 'collapse_repeats'");
+            }
         };
         Ok(Rules { window, steps, collapses_repeats })
     }
@@ -125,13 +128,16 @@ impl AggregateUDFImpl for EventPath {
     fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
         let leading = self.leading(given);
         if given.len() != leading + COLUMNS {
-            return plan_err!("{NAME} takes {FORM}");
+            return refuse!(Call, "{NAME} takes {FORM}");
         }
         let mut types = Vec::with_capacity(given.len());
         if leading > 0 {
             types.push(span_type(&given[0], "window", NAME)?);
             if !given[1].is_integer() {
-                return plan_err!("the steps of {NAME} are a whole number from 1 to {STEPS_MAX}");
+                return refuse!(
+                    Call,
+                    "the steps of {NAME} are a whole number from 1 to {STEPS_MAX}"
+                );
             }
             types.push(DataType::Int64);
             types.extend((2..leading).map(|_| DataType::Utf8));
@@ -141,12 +147,17 @@ impl AggregateUDFImpl for EventPath {
         match &columns[1] {
             DataType::Dictionary(_, of) if is_text(of) => {}
             text if is_text(text) || text.is_null() => {}
-            _ => return plan_err!("the event of {NAME} is a text; cast it, such as event::text"),
+            _ => {
+                return refuse!(
+                    Call,
+                    "the event of {NAME} is a text; cast it, such as event::text"
+                );
+            }
         }
         types.push(DataType::Utf8View);
         for (condition, which) in columns[2..].iter().zip(["start", "end"]) {
             if !matches!(condition, DataType::Boolean | DataType::Null) {
-                return plan_err!("the {which} of {NAME} is neither true nor false");
+                return refuse!(Call, "the {which} of {NAME} is neither true nor false");
             }
             types.push(DataType::Boolean);
         }
@@ -556,7 +567,7 @@ impl GroupsAccumulator for Groups {
         let Some(states) = values.first() else { return Ok(()) };
         for (state, group) in states.as_binary::<i64>().iter().zip(group_indices) {
             let Some((times, masks)) = read(state.unwrap_or_default(), &mut self.names)? else {
-                return exec_err!("a partial state of {NAME} is cut off");
+                return internal_err!("a partial state of {NAME} is cut off");
             };
             self.log.extend(&[RowRun { end: times.len(), group: *group }], &times, &masks);
         }

@@ -23,6 +23,7 @@
 mod ab_test;
 mod arguments;
 mod bitmap;
+mod error;
 mod event_function;
 mod event_log;
 mod event_path;
@@ -44,6 +45,7 @@ mod window_funnel;
 use datafusion_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
 pub use arguments::no_distinct;
+pub use error::FunctionError;
 pub use event_function::{EventBits, absorb, expect_order, time_of, update_runs};
 pub use event_log::RowRun;
 pub use events::{NotInOrder, holds};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Float64Array, ListArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
-use datafusion_common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion_common::{Result, ScalarValue};
 use datafusion_expr::{
     ColumnarValue, PartitionEvaluator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility, WindowUDF, WindowUDFImpl,
@@ -26,6 +26,8 @@ use datafusion_physical_expr::expressions::Literal;
 use uplake_experiment::multiplicity::{
     benjamini_hochberg, benjamini_yekutieli, bonferroni, hochberg, holm,
 };
+
+use crate::error::refuse;
 
 const OF_LIST: &str = "p_adjust";
 const OVER_WINDOW: &str = "adjusted_p";
@@ -56,7 +58,7 @@ fn method_of(name: &ScalarValue, function: &str) -> Result<Method> {
         Some((_, method)) => Ok(*method),
         None => {
             let known: Vec<&str> = METHODS.iter().map(|(known, _)| *known).collect();
-            plan_err!("{function} has no method '{name}'; it has: {}", known.join(", "))
+            refuse!(Value, "{function} has no method '{name}'; it has: {}", known.join(", "))
         }
     }
 }
@@ -65,7 +67,7 @@ fn method_of(name: &ScalarValue, function: &str) -> Result<Method> {
 fn adjust(p: &Float64Array, method: Method, function: &str) -> Result<Vec<Option<f64>>> {
     let known: Vec<f64> = p.iter().flatten().collect();
     if let Some(odd) = known.iter().find(|p| !(0.0..=1.0).contains(*p)) {
-        return exec_err!("{odd} is no p-value; {function} takes numbers from 0 to 1");
+        return refuse!(OutOfRange, "{odd} is no p-value; {function} takes numbers from 0 to 1");
     }
     let mut adjusted = method(&known).into_iter();
     Ok(p.iter().map(|p| p.and_then(|_| adjusted.next())).collect())
@@ -96,7 +98,8 @@ impl ScalarUDFImpl for PAdjust {
             [list, method] if is_list(list) && method.is_string() => {
                 Ok(vec![list_type(), DataType::Utf8])
             }
-            _ => plan_err!(
+            _ => refuse!(
+                Call,
                 "{OF_LIST} takes (list of p-values, method); over a window write {OVER_WINDOW}"
             ),
         }
@@ -108,7 +111,7 @@ impl ScalarUDFImpl for PAdjust {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [lists, ColumnarValue::Scalar(method)] = args.args.as_slice() else {
-            return plan_err!("the method of {OF_LIST} must be a constant");
+            return refuse!(Value, "the method of {OF_LIST} must be a constant");
         };
         let method = method_of(method, OF_LIST)?;
         let lists = lists.to_array(args.number_rows)?;
@@ -140,7 +143,7 @@ impl WindowUDFImpl for PAdjust {
             [p, method] if (p.is_numeric() || p.is_null()) && method.is_string() => {
                 Ok(vec![DataType::Float64, DataType::Utf8])
             }
-            _ => plan_err!("{OVER_WINDOW} takes (p-value, method) over a window"),
+            _ => refuse!(Call, "{OVER_WINDOW} takes (p-value, method) over a window"),
         }
     }
 
@@ -153,7 +156,7 @@ impl WindowUDFImpl for PAdjust {
         args: PartitionEvaluatorArgs,
     ) -> Result<Box<dyn PartitionEvaluator>> {
         let Some(method) = args.input_exprs()[1].downcast_ref::<Literal>() else {
-            return plan_err!("the method of {OVER_WINDOW} must be a constant");
+            return refuse!(Value, "the method of {OVER_WINDOW} must be a constant");
         };
         Ok(Box::new(Family { method: method_of(method.value(), OVER_WINDOW)? }))
     }

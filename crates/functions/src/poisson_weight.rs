@@ -17,10 +17,12 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::{DataType, Int64Type, UInt64Type};
-use datafusion_common::{Result, plan_err};
+use datafusion_common::Result;
 use datafusion_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+
+use crate::error::refuse;
 
 /// The function, to be registered with a session.
 pub(crate) fn function() -> ScalarUDF {
@@ -83,7 +85,10 @@ impl ScalarUDFImpl for PoissonWeight {
 
 impl PoissonWeight {
     fn wrong<T>(&self) -> Result<T> {
-        plan_err!("poisson_weight takes (key of a user, whole number of the replicate [, seed])")
+        refuse!(
+            Call,
+            "poisson_weight takes (key of a user, whole number of the replicate [, seed])"
+        )
     }
 }
 

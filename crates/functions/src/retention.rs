@@ -11,10 +11,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, ListArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion_common::{Result, exec_err, plan_err};
+use datafusion_common::{Result, internal_err};
 use datafusion_expr::AggregateUDF;
 use datafusion_expr::function::AccumulatorArgs;
 
+use crate::error::refuse;
 use crate::fold::{Fold, Function};
 use crate::window_funnel::CONDITIONS_MAX;
 
@@ -36,7 +37,7 @@ impl Function for Retention {
     fn coerce(&self, given: &[DataType]) -> Result<Vec<DataType>> {
         let truths = given.iter().all(|d| matches!(d, DataType::Boolean | DataType::Null));
         if !truths || !(1..=CONDITIONS_MAX).contains(&given.len()) {
-            return plan_err!("retention takes 1 to {CONDITIONS_MAX} conditions");
+            return refuse!(Call, "retention takes 1 to {CONDITIONS_MAX} conditions");
         }
         Ok(vec![DataType::Boolean; given.len()])
     }
@@ -81,7 +82,7 @@ impl Fold for Met {
 
     fn merge(&self, met: &mut u32, bytes: &[u8]) -> Result<()> {
         let Ok(bytes) = bytes.try_into() else {
-            return exec_err!("a partial state of retention is cut off");
+            return internal_err!("a partial state of retention is cut off");
         };
         *met |= u32::from_le_bytes(bytes);
         Ok(())

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
-use datafusion_common::{Result, plan_err};
+use datafusion_common::Result;
 use datafusion_expr::{PartitionEvaluator, Signature, Volatility, WindowUDF, WindowUDFImpl};
 use datafusion_functions_window_common::field::WindowUDFFieldArgs;
 use datafusion_functions_window_common::partition::PartitionEvaluatorArgs;
 use datafusion_physical_expr::expressions::Literal;
 
+use crate::error::refuse;
 use crate::time::{span, span_type, time_type};
 
 /// The function, to be registered with a session.
@@ -39,7 +40,7 @@ impl WindowUDFImpl for SessionNumber {
 
     fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
         let [time, gap] = given else {
-            return plan_err!("session_number takes a time and the gap that ends a session");
+            return refuse!(Call, "session_number takes a time and the gap that ends a session");
         };
         let name = self.name();
         Ok(vec![time_type(time, name)?, span_type(gap, "gap", name)?])
@@ -54,7 +55,7 @@ impl WindowUDFImpl for SessionNumber {
         args: PartitionEvaluatorArgs,
     ) -> Result<Box<dyn PartitionEvaluator>> {
         let Some(gap) = args.input_exprs()[1].downcast_ref::<Literal>() else {
-            return plan_err!("the gap of session_number must be a constant");
+            return refuse!(Value, "the gap of session_number must be a constant");
         };
         let time = args.input_fields()[0].data_type();
         Ok(Box::new(Sessions { gap: span(gap.value(), time, "gap", self.name())? }))

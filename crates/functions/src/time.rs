@@ -1,7 +1,9 @@
 //! Times and spans of time as functions take them.
 
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
-use datafusion_common::{Result, ScalarValue, plan_err};
+use datafusion_common::{Result, ScalarValue};
+
+use crate::error::refuse;
 
 const NANOS_PER_DAY: i128 = 86_400_000_000_000;
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
@@ -14,7 +16,7 @@ pub(crate) fn time_type(given: &DataType, function: &str) -> Result<DataType> {
         DataType::Date64 => Ok(DataType::Timestamp(TimeUnit::Millisecond, None)),
         DataType::Null => Ok(DataType::Timestamp(TimeUnit::Microsecond, None)),
         whole if whole.is_integer() => Ok(DataType::Int64),
-        _ => plan_err!("the time of {function} is a timestamp, a date or a whole number"),
+        _ => refuse!(Call, "the time of {function} is a timestamp, a date or a whole number"),
     }
 }
 
@@ -36,7 +38,7 @@ pub(crate) fn span_type(given: &DataType, what: &str, function: &str) -> Result<
             Ok(DataType::Interval(IntervalUnit::MonthDayNano))
         }
         whole if whole.is_integer() => Ok(DataType::Int64),
-        _ => plan_err!("the {what} of {function} is an INTERVAL or whole seconds, from 0"),
+        _ => refuse!(Call, "the {what} of {function} is an INTERVAL or whole seconds, from 0"),
     }
 }
 
@@ -53,12 +55,14 @@ pub(crate) fn span(
             Some(i128::from(*number) * i128::from(ticks.unwrap_or(1)))
         }
         (ScalarValue::IntervalMonthDayNano(Some(span)), _) if span.months != 0 => {
-            return plan_err!(
+            return refuse!(
+                Value,
                 "the {what} of {function} has months, which differ in length; give days"
             );
         }
         (ScalarValue::IntervalMonthDayNano(Some(_)), None) => {
-            return plan_err!(
+            return refuse!(
+                Value,
                 "the times of {function} are whole numbers, so its {what} is one too, in their unit"
             );
         }
@@ -70,7 +74,7 @@ pub(crate) fn span(
     };
     match units.map(|units| i64::try_from(units.min(i64::MAX.into()))) {
         Some(Ok(units)) if units >= 0 => Ok(units),
-        _ => plan_err!("the {what} of {function} is an INTERVAL or whole seconds, from 0"),
+        _ => refuse!(Value, "the {what} of {function} is an INTERVAL or whole seconds, from 0"),
     }
 }
 

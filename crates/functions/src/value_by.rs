@@ -15,10 +15,11 @@ use arrow::buffer::NullBuffer;
 use arrow::compute::{SortOptions, take};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use arrow::row::{RowConverter, Rows, SortField};
-use datafusion_common::{Result, plan_err};
+use datafusion_common::Result;
 use datafusion_expr::AggregateUDF;
 use datafusion_expr::function::AccumulatorArgs;
 
+use crate::error::refuse;
 use crate::fold::{Fold, Function};
 
 /// The functions, to be registered with a session.
@@ -43,7 +44,7 @@ impl Function for ValueBy {
 
     fn coerce(&self, given: &[DataType]) -> Result<Vec<DataType>> {
         let [value, key] = given else {
-            return plan_err!("{} takes a value and a key to order by", self.name);
+            return refuse!(Call, "{} takes a value and a key to order by", self.name);
         };
         let plain = |data_type: &DataType| match data_type {
             DataType::Dictionary(_, of) => of.as_ref().clone(),
@@ -56,7 +57,7 @@ impl Function for ValueBy {
         let types = vec![plain(value), key];
         let fields = types.iter().cloned().map(SortField::new).collect::<Vec<_>>();
         if !RowConverter::supports_fields(&fields) {
-            return plan_err!("{} cannot order these types", self.name);
+            return refuse!(Call, "{} cannot order these types", self.name);
         }
         Ok(types)
     }

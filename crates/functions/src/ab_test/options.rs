@@ -5,8 +5,10 @@
 
 use arrow::array::{Array, AsArray, StructArray};
 use arrow::datatypes::{DataType, Float64Type};
-use datafusion_common::{DataFusionError, Result, ScalarValue, plan_datafusion_err, plan_err};
+use datafusion_common::{DataFusionError, Result, ScalarValue};
 use uplake_experiment::definition::Inference;
+
+use crate::error::{FunctionError, refuse};
 
 /// Two-sided; intervals cover 95 %, as those of a report without `alpha`.
 const ALPHA: f64 = 0.05;
@@ -46,7 +48,7 @@ impl Options {
         }
         match given.try_as_str().flatten() {
             Some(name) => Ok(Self { control: Some(name.to_owned()), ..Self::default() }),
-            None => plan_err!("the control of {function} must be a constant name"),
+            None => refuse!(Value, "the control of {function} must be a constant name"),
         }
     }
 
@@ -55,10 +57,11 @@ impl Options {
             given.fields().iter().find(|field| !KEYS.contains(&field.name().as_str()))
         {
             let allowed = KEYS.join(", ");
-            return plan_err!("{function} has no option '{}'; allowed: {allowed}", odd.name());
+            return refuse!(Value, "{function} has no option '{}'; allowed: {allowed}", odd.name());
         }
         let odd = |key: &str, allowed: &str| -> DataFusionError {
-            plan_datafusion_err!("the option '{key}' of {function} must be {allowed}")
+            let text = format!("the option '{key}' of {function} must be {allowed}");
+            FunctionError::Value(text).into()
         };
         let value = |key: &str| -> Result<Option<ScalarValue>> {
             let column = given.column_by_name(key);
@@ -93,7 +96,8 @@ impl Options {
                 Inference::GroupSequential { planned_users: planned as u64, looks: looks as u32 }
             }
             ("fixed" | "anytime" | "group_sequential", _, _) => {
-                return plan_err!(
+                return refuse!(
+                    Value,
                     "'anytime' of {function} needs 'planned_users', 'group_sequential' needs \
                      'planned_users' and 'looks', and 'fixed' neither"
                 );
@@ -124,7 +128,7 @@ pub(super) fn shares_of(shares: &StructArray, function: &str) -> Result<Vec<(Str
         let share = column.as_primitive::<Float64Type>();
         if share.is_null(0) || !share.value(0).is_finite() || share.value(0) < 0.0 {
             let name = field.name();
-            return plan_err!("the share of '{name}' in {function} is not a number from 0");
+            return refuse!(Value, "the share of '{name}' in {function} is not a number from 0");
         }
         Ok((field.name().clone(), share.value(0)))
     };

@@ -8,7 +8,7 @@ use arrow::array::{
 };
 use arrow::compute::kernels::cmp::eq;
 use arrow::datatypes::{DataType, Int64Type, UInt64Type};
-use datafusion_common::{Result, ScalarValue, exec_datafusion_err, exec_err, plan_err};
+use datafusion_common::{Result, ScalarValue, internal_datafusion_err};
 use datafusion_expr::AggregateUDF;
 use datafusion_expr::function::AccumulatorArgs;
 use datafusion_expr::type_coercion::binary::comparison_coercion;
@@ -16,6 +16,7 @@ use datafusion_physical_expr::expressions::Literal;
 use roaring::RoaringTreemap;
 
 use super::{decode, encode};
+use crate::error::refuse;
 use crate::fold::{Fold, Function};
 
 /// Values that `intersect_count` takes at most.
@@ -85,12 +86,12 @@ impl Function for Which {
                 let unsigned = number.is_unsigned_integer();
                 Ok(vec![if unsigned { DataType::UInt64 } else { DataType::Int64 }])
             }
-            (Self::Agg | Self::UnionInt, _) => plan_err!("{name} takes a whole number"),
+            (Self::Agg | Self::UnionInt, _) => refuse!(Call, "{name} takes a whole number"),
             (Self::IntersectCount, [bitmap, of, values @ ..])
                 if !values.is_empty() && is_bitmap(bitmap) =>
             {
                 if values.len() > VALUES_MAX {
-                    return plan_err!("{name} takes at most {VALUES_MAX} values");
+                    return refuse!(Call, "{name} takes at most {VALUES_MAX} values");
                 }
                 let of = match of {
                     DataType::Dictionary(_, of) => of.as_ref(),
@@ -101,16 +102,16 @@ impl Function for Which {
                 for value in values {
                     both = match comparison_coercion(&both, value) {
                         Some(both) => both,
-                        None => return plan_err!("{name} cannot compare {of} with {value}"),
+                        None => return refuse!(Call, "{name} cannot compare {of} with {value}"),
                     };
                 }
                 let mut types = vec![both; given.len()];
                 types[0] = DataType::LargeBinary;
                 Ok(types)
             }
-            (Self::IntersectCount, _) => plan_err!("{name} takes (bitmap, column, value, …)"),
+            (Self::IntersectCount, _) => refuse!(Call, "{name} takes (bitmap, column, value, …)"),
             (_, [bitmap]) if is_bitmap(bitmap) => Ok(vec![DataType::LargeBinary]),
-            _ => plan_err!("{name} takes a bitmap, such as to_bitmap gives"),
+            _ => refuse!(Call, "{name} takes a bitmap, such as to_bitmap gives"),
         }
     }
 
@@ -134,7 +135,8 @@ impl Function for Which {
                 match expression.downcast_ref::<Literal>() {
                     Some(literal) => values.push(literal.value().clone()),
                     None => {
-                        return plan_err!(
+                        return refuse!(
+                            Value,
                             "argument {} of intersect_count must be a constant",
                             i + 1
                         );
@@ -279,7 +281,10 @@ impl Fold for Sets {
                     state.first.get_or_insert_default().insert(numbers.value(row));
                 } else if let Some(given) = refused.as_ref().filter(|given| given.is_valid(row)) {
                     let low = given.value(row);
-                    return exec_err!("bitmap_union_int counts numbers from 0, and there is {low}");
+                    return refuse!(
+                        OutOfRange,
+                        "bitmap_union_int counts numbers from 0, and there is {low}"
+                    );
                 }
             }
             Columns::Bitmaps(bitmaps) => {
@@ -309,7 +314,7 @@ impl Fold for Sets {
     }
 
     fn merge(&self, state: &mut State, mut bytes: &[u8]) -> Result<()> {
-        let cut_off = || exec_datafusion_err!("a partial state of a bitmap is cut off");
+        let cut_off = || internal_datafusion_err!("a partial state of a bitmap is cut off");
         while !bytes.is_empty() {
             let (i, rest) = bytes.split_first_chunk::<8>().ok_or_else(cut_off)?;
             let (length, rest) = rest.split_first_chunk::<8>().ok_or_else(cut_off)?;

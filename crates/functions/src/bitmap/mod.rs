@@ -15,8 +15,10 @@
 mod aggregate;
 mod scalar;
 
-use datafusion_common::{Result, exec_datafusion_err};
+use datafusion_common::Result;
 use roaring::{RoaringBitmap, RoaringTreemap};
+
+use crate::error::FunctionError;
 
 pub(crate) use aggregate::functions as aggregates;
 pub(crate) use scalar::functions as scalars;
@@ -32,7 +34,8 @@ const COOKIE_PLAIN: u32 = 12346;
 /// If the bytes are not a bitmap.
 pub(crate) fn decode(bytes: &[u8]) -> Result<RoaringTreemap> {
     read(bytes).ok_or_else(|| {
-        exec_datafusion_err!("these {} bytes are not a bitmap; to_bitmap makes one", bytes.len())
+        let text = format!("these {} bytes are not a bitmap; to_bitmap makes one", bytes.len());
+        FunctionError::Bytes(text).into()
     })
 }
 

@@ -16,7 +16,7 @@ use arrow::array::{
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type, UInt64Type};
-use datafusion_common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion_common::{Result, ScalarValue};
 use datafusion_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -24,6 +24,7 @@ use roaring::RoaringTreemap;
 
 use super::aggregate::is_bitmap;
 use super::{decode, encode};
+use crate::error::refuse;
 
 /// The functions, to be registered with a session.
 pub(crate) fn functions() -> Vec<ScalarUDF> {
@@ -159,7 +160,7 @@ impl ScalarUDFImpl for BitmapFunction {
         };
         match fits {
             Some(types) => Ok(types),
-            None => plan_err!("{name} takes {}", self.takes()),
+            None => refuse!(Call, "{name} takes {}", self.takes()),
         }
     }
 
@@ -414,7 +415,9 @@ fn text_of(map: &RoaringTreemap) -> String {
 fn bigint(number: u64) -> Result<i64> {
     match i64::try_from(number) {
         Ok(number) => Ok(number),
-        Err(_) => exec_err!("{number} of a bitmap is above bigint; bitmap_to_string shows it"),
+        Err(_) => {
+            refuse!(OutOfRange, "{number} of a bitmap is above bigint; bitmap_to_string shows it")
+        }
     }
 }
 
