@@ -41,9 +41,10 @@ mod scan;
 mod sql;
 
 pub use base::answer::Answer;
-pub use base::error::{EngineError, Position, Result};
+pub use base::durations::parse_timeout;
+pub use base::error::{EngineError, Position, Problem, Result};
 pub use base::held::{count_held_by, held_bytes};
-pub use base::settings::parse_timeout;
+pub use base::sql_state::{ErrorKind, SqlState};
 pub use batch::{Batch, BatchOptions, BatchSummary};
 pub use datafusion::common::ScalarValue;
 pub use engine::admission::{Class, Listed, Queue};

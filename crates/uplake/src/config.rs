@@ -7,6 +7,7 @@ use serde::Deserialize;
 use uplake_table::StorageOptions;
 
 use crate::LakeArgs;
+use crate::foreign_errors::without_value;
 
 /// Looked for where the command runs, if no other file is named.
 const USUAL: &str = "uplake.toml";
@@ -61,13 +62,7 @@ fn told(error: &toml::de::Error, text: &str) -> String {
     let at = error.span().map_or(0, |span| span.start);
     let before = text.get(..at).unwrap_or(text);
     let number = before.matches('\n').count() + 1;
-    let mut message = error.message().lines().next().unwrap_or_default().to_owned();
-    // Of a value of the wrong type it tells the value first.
-    if let Some((_, expected)) =
-        message.split_once(", expected ").filter(|(what, _)| what.starts_with("invalid "))
-    {
-        message = format!("expected {expected}");
-    }
+    let mut message = without_value(error);
     let line = text.lines().nth(number - 1).unwrap_or_default();
     let value = line.split_once('=').map_or("", |(_, value)| value);
     let is_of_word = |c: char| !c.is_whitespace() && !"\"'`,[]{}#=".contains(c);

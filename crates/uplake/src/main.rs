@@ -12,6 +12,7 @@ mod demo;
 mod domain;
 mod environment;
 mod experiments;
+mod foreign_errors;
 mod generate;
 mod lake;
 mod load;
@@ -31,6 +32,8 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use clap::{Args, Parser, Subcommand};
+
+use crate::foreign_errors::{is_closed_output, is_closed_pipe};
 
 /// Chosen by measurement (docs/BENCHMARKS.md): 9 % more statements than glibc's at 24 at once.
 /// `.cargo/config.toml` has its settings.
@@ -126,11 +129,6 @@ fn keep_panics_quiet() {
     }));
 }
 
-/// What `println!` and `eprintln!` panic with when nobody reads on.
-fn is_closed_output(panic: &str) -> bool {
-    panic.contains("failed printing to std") && panic.contains("Broken pipe")
-}
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     keep_panics_quiet();
@@ -166,7 +164,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             if environment::is_first_to_tell() {
                 output::tell(&format!("error: {}", output::error_text(&error)));

@@ -321,9 +321,7 @@ pub fn error_text(error: &anyhow::Error) -> String {
 
 /// A statement's error with the line of SQL and a mark under the place.
 pub fn statement_error(error: EngineError, sql: &str) -> anyhow::Error {
-    let EngineError::Statement { message, position: Some(place) } = &error else {
-        return error.into();
-    };
+    let Some(place) = error.position() else { return error.into() };
     let Some(line) = sql.lines().nth(place.line.saturating_sub(1) as usize) else {
         return error.into();
     };
@@ -334,7 +332,7 @@ pub fn statement_error(error: EngineError, sql: &str) -> anyhow::Error {
     let number = place.line.to_string();
     let margin = " ".repeat(number.len());
     anyhow::anyhow!(
-        "{message}\n{margin} |\n{number} | {shown}\n{margin} | {}^",
+        "{error}\n{margin} |\n{number} | {shown}\n{margin} | {}^",
         " ".repeat(column - from)
     )
 }
@@ -363,16 +361,6 @@ pub(crate) fn visible_lines(text: &str) -> String {
 pub fn say_source(text: &str) {
     let line = |line: &str| line.split('\t').map(visible).collect::<Vec<_>>().join("\t");
     println!("{}", text.lines().map(line).collect::<Vec<_>>().join("\n"));
-}
-
-/// Did the reader of our output go away (`uplake sql … | head`)?
-pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
-            || cause.to_string().contains("Broken pipe")
-    })
 }
 
 /// Should text be coloured and drawn for a person?

@@ -20,7 +20,8 @@ use uplake_table::AsOf;
 
 use crate::LakeArgs;
 use crate::environment::{Interrupts, Limits, parse_timeout, session, until_stopped};
-use crate::output::{Format, error_text, is_closed_pipe, statement_error, stdout, write_answer};
+use crate::foreign_errors::is_closed_pipe;
+use crate::output::{Format, error_text, statement_error, stdout, write_answer};
 
 const HISTORY_LINES: usize = 10_000;
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
-use crate::base::error::{EngineError, Result};
+use crate::base::error::Result;
 
 /// What a statement gives back.
 pub enum Answer {
@@ -29,7 +30,7 @@ pub(crate) fn rows_answer(columns: Vec<(&str, ArrayRef)>) -> Result<Answer> {
     let batch = RecordBatch::try_from_iter_with_nullable(
         columns.into_iter().map(|(name, array)| (name, array, true)),
     )
-    .map_err(|e| EngineError::Execution(e.to_string()))?;
+    .map_err(DataFusionError::from)?;
     let schema = batch.schema();
     let stream = MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?;
     Ok(Answer::Rows { schema, stream: Box::pin(stream) })

@@ -3,8 +3,11 @@
 pub(crate) mod alarm;
 pub(crate) mod answer;
 pub(crate) mod budget;
+pub(crate) mod durations;
 pub(crate) mod error;
+pub(crate) mod foreign_errors;
 pub(crate) mod held;
 pub(crate) mod refusal;
 pub(crate) mod settings;
+pub(crate) mod sql_state;
 pub(crate) mod warnings;

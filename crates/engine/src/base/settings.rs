@@ -3,8 +3,12 @@
 use std::any::Any;
 use std::time::Duration;
 
+use datafusion::common::Result;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
-use datafusion::common::{DataFusionError, Result};
+
+use crate::base::durations::{duration_text, parse_timeout};
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
 
 /// Settings of a session, carried in DataFusion's options.
 #[derive(Clone, Debug, Default)]
@@ -39,15 +43,11 @@ impl ExtensionOptions for Settings {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let wrong = DataFusionError::Configuration;
+        let wrong = |what: String| EngineError::statement(SqlState::InvalidParameterValue, what);
         match key {
             "timeout" => self.timeout = parse_timeout(value).map_err(wrong)?,
-            "disabled_rules" => self.disabled_rules = self.parse_rules(value).map_err(wrong)?,
-            _ => {
-                return Err(wrong(format!(
-                    "there is no setting uplake.{key}; there are uplake.timeout and uplake.disabled_rules"
-                )));
-            }
+            "disabled_rules" => self.disabled_rules = self.parse_rules(value)?,
+            _ => return Err(no_setting(&format!("uplake.{key}")).into()),
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Settings {
     }
 
     /// Names of rules with commas between them.
-    fn parse_rules(&self, text: &str) -> Result<Vec<String>, String> {
+    fn parse_rules(&self, text: &str) -> Result<Vec<String>, EngineError> {
         let mut names: Vec<String> = Vec::new();
         for name in text.split(',').map(|name| name.trim().to_lowercase()) {
             match self.presets.iter().find(|(preset, _)| *preset == name) {
@@ -91,68 +91,19 @@ impl Settings {
         }
         match names.iter().find(|name| !self.rules.contains(&name.as_str())) {
             None => Ok(names),
-            Some(unknown) => Err(format!(
-                "`{unknown}` is no rule that can be left out, nor {}; those are {}",
-                self.presets.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" or "),
-                self.rules.join(", ")
-            )),
+            Some(unknown) => {
+                let presets: Vec<&str> = self.presets.iter().map(|(name, _)| *name).collect();
+                let presets = presets.join(" or ");
+                let what = format!("`{unknown}` is no rule that can be left out, nor {presets}");
+                Err(EngineError::statement(SqlState::UndefinedObject, what)
+                    .with_hint(format!("those are {}", self.rules.join(", "))))
+            }
         }
     }
 }
 
-/// `30s`, `500ms`, `2m`, `1h` or a number of seconds; `None` for 0, which is no limit.
-///
-/// # Errors
-/// What is wrong with the text.
-pub fn parse_timeout(text: &str) -> Result<Option<Duration>, String> {
-    let wrong = || format!("`{text}` is not a time; write 30s, 500ms, 2m, 1h, or 0 for no limit");
-    let text = text.trim();
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match text[number.len()..].to_ascii_lowercase().as_str() {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(wrong()),
-    };
-    let seconds = number.trim().parse::<f64>().map_err(|_| wrong())? * factor;
-    let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
-    Ok((!timeout.is_zero()).then_some(timeout))
-}
-
-/// `30 s`, `1.5 s`, `20 ms`.
-pub(crate) fn duration_text(duration: Duration) -> String {
-    let seconds = duration.as_secs_f64();
-    match seconds {
-        s if s < 0.1 => format!("{:.0} ms", s * 1000.0),
-        s if s.fract() == 0.0 || s >= 100.0 => format!("{s:.0} s"),
-        s => format!("{s:.1} s"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        let seconds = |n| Ok(Some(Duration::from_secs(n)));
-        assert_eq!(parse_timeout("30s"), seconds(30));
-        assert_eq!(parse_timeout(" 2 m"), seconds(120));
-        assert_eq!(parse_timeout("7"), seconds(7));
-        assert_eq!(parse_timeout("500ms"), Ok(Some(Duration::from_millis(500))));
-        assert_eq!(parse_timeout("0"), Ok(None));
-        assert!(
-            ["", "s", "-1s", "soon", "NaN", "1e400", "3 days"]
-                .iter()
-                .all(|t| parse_timeout(t).is_err())
-        );
-    }
-
-    #[test]
-    fn times_are_read_as_they_are_written() {
-        for text in ["30 s", "1.5 s", "20 ms", "0.2 s"] {
-            assert_eq!(duration_text(parse_timeout(text).unwrap().unwrap()), text);
-        }
-    }
+/// The error of a name that begins like ours.
+pub(crate) fn no_setting(name: &str) -> EngineError {
+    EngineError::statement(SqlState::UndefinedObject, format!("there is no setting {name}"))
+        .with_hint("there are uplake.timeout and uplake.disabled_rules")
 }

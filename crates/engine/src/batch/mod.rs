@@ -37,6 +37,7 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 
 use crate::base::answer::{Answer, with_schema};
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 use crate::cache::computed_rows::{Room, Space};
 use crate::engine::admission::Class;
 use crate::engine::session::Session;
@@ -258,7 +259,7 @@ impl Batch {
                     let failed = self.running.remove(&error.id());
                     for number in failed.map(|(numbers, _)| numbers).unwrap_or_default() {
                         let message = format!("the statement ended before its answer: {error}");
-                        self.give(number, Err(EngineError::Execution(message)));
+                        self.give(number, Err(EngineError::bug(message)));
                     }
                 }
                 None => return None,
@@ -273,7 +274,8 @@ impl Batch {
         if !(waits || runs) || !self.cancelled.insert(number) {
             return;
         }
-        self.ready.push_back((number, Err(EngineError::Execution("cancelled".into()))));
+        self.ready
+            .push_back((number, Err(EngineError::execution(SqlState::QueryCanceled, "cancelled"))));
         let cancelled = &self.cancelled;
         let needed = |numbers: &[usize]| numbers.iter().any(|n| !cancelled.contains(n));
         self.waiting.retain(|work| needed(&work.numbers));
@@ -343,7 +345,7 @@ impl Batch {
     /// An answer that is computed as it is read.
     fn long_answer(&self, work: &Work, schema: &SchemaRef) -> Result<Answer> {
         let Task::Query { plan, .. } = &work.task else {
-            return Err(EngineError::Execution("only a query can have a long answer".into()));
+            return Err(EngineError::bug("only a query can have a long answer"));
         };
         let (session, plan) = (Arc::clone(&self.session), plan.clone());
         let (schema, names) = (Arc::clone(schema), Arc::clone(schema));
@@ -399,20 +401,23 @@ async fn planned(
         let _ = thread.join().await;
     }
     let mut plans = plans.lock().unwrap_or_else(PoisonError::into_inner);
-    let lost = || Err(EngineError::Execution("the statement could not be planned".into()));
+    let lost = || Err(EngineError::bug("the statement could not be planned"));
     let plan = |(statement, plan): (&Statement, &mut Option<Result<Task>>)| {
         plan.take().unwrap_or_else(lost).map(|task| (statement.clone(), task))
     };
     statements.iter().zip(plans.iter_mut()).map(plan).collect()
 }
 
-const ONLY_READS: &str =
-    "a batch only reads: run what writes or sets something by itself, without --batch";
+fn only_reads() -> EngineError {
+    EngineError::unsupported(
+        "a batch only reads: run what writes or sets something by itself, without --batch",
+    )
+}
 
 async fn planned_one(session: &Session, statement: &Statement) -> Result<Task> {
     let shows_sets = matches!(statement.id_set, Some(IdSetStatement::Show));
     if statement.warm.is_some() || (statement.id_set.is_some() && !shows_sets) {
-        return Err(EngineError::statement(ONLY_READS));
+        return Err(only_reads());
     }
     if let DfStatement::Statement(inner) = &statement.parsed {
         match inner.as_ref() {
@@ -420,7 +425,7 @@ async fn planned_one(session: &Session, statement: &Statement) -> Result<Task> {
                 return Ok(Task::Look);
             }
             ast::Statement::Query(_) => {}
-            _ => return Err(EngineError::statement(ONLY_READS)),
+            _ => return Err(only_reads()),
         }
     }
     if shows_sets {
@@ -439,7 +444,7 @@ async fn planned_one(session: &Session, statement: &Statement) -> Result<Task> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     match plan {
-        _ if writes => Err(EngineError::statement(ONLY_READS)),
+        _ if writes => Err(only_reads()),
         LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Task::Look),
         plan => {
             let (state, _) = session.query_state();
@@ -514,7 +519,7 @@ async fn run_shared(
 ) -> Result<Outcome> {
     for kept in &shared.reads {
         if kept.rows(session, &rooms.kept).await.is_none() {
-            return Err(EngineError::Execution("nothing is kept".into()));
+            return Err(EngineError::bug("nothing is kept"));
         }
     }
     answered(session, work, shared.plan.clone(), rooms, one_thread).await

@@ -24,7 +24,9 @@ use uplake_table::{
 };
 
 use crate::base::answer::{Answer, done, rows_answer};
-use crate::base::error::{EngineError, Result};
+use crate::base::error::{EngineError, Result, refuse};
+use crate::base::settings::no_setting;
+use crate::base::sql_state::SqlState;
 use crate::engine::catalog::{CATALOG, SCHEMA};
 use crate::engine::session::Session;
 use crate::scan::lake_table::{LakeTable, unqualified, write_stream};
@@ -69,9 +71,10 @@ impl Session {
             }
             ast::Statement::CreateTable(create) => {
                 if create.or_replace {
-                    return Err(EngineError::statement(
-                        "CREATE OR REPLACE TABLE is not supported; DROP TABLE, then CREATE TABLE",
-                    ));
+                    return Err(EngineError::unsupported(
+                        "CREATE OR REPLACE TABLE is not supported",
+                    )
+                    .with_hint("DROP TABLE, then CREATE TABLE"));
                 }
                 self.must_be_latest()?;
                 let plan = self.plan(statement).await?;
@@ -79,7 +82,7 @@ impl Session {
             }
             ast::Statement::Delete(delete) => {
                 if delete.limit.is_some() || !delete.order_by.is_empty() || delete.using.is_some() {
-                    return Err(EngineError::statement(
+                    return Err(EngineError::unsupported(
                         "DELETE takes WHERE only: no LIMIT, ORDER BY or USING",
                     ));
                 }
@@ -90,16 +93,14 @@ impl Session {
                 };
                 if tables.iter().any(aliased) && !statement.text.to_lowercase().contains(" as of ")
                 {
-                    return Err(EngineError::statement(
-                        "DELETE with an alias is not supported; name the columns without it",
-                    ));
+                    return Err(EngineError::unsupported("DELETE with an alias is not supported")
+                        .with_hint("name the columns without it"));
                 }
                 Ok(None)
             }
             ast::Statement::Update { .. } | ast::Statement::Merge { .. } => {
-                Err(EngineError::statement(
-                    "UPDATE and MERGE are not supported; DELETE the rows, then INSERT new ones",
-                ))
+                Err(EngineError::unsupported("UPDATE and MERGE are not supported")
+                    .with_hint("DELETE the rows, then INSERT new ones"))
             }
             _ => Ok(None),
         }
@@ -119,7 +120,7 @@ impl Session {
                 Ok(done(format!("dropped table {name}"), None))
             }
             LogicalPlan::Ddl(other) => {
-                Err(EngineError::statement(format!("{} is not supported", other.name())))
+                Err(EngineError::unsupported(format!("{} is not supported", other.name())))
             }
             LogicalPlan::Dml(dml) if dml.op == WriteOp::Delete => {
                 let name = self.own_table(&dml.table_name).await?;
@@ -130,7 +131,7 @@ impl Session {
             LogicalPlan::Dml(dml) => {
                 let name = self.own_table(&dml.table_name).await?;
                 if dml.op != WriteOp::Insert(InsertOp::Append) {
-                    return Err(EngineError::statement(format!("{} is not supported", dml.op)));
+                    return Err(EngineError::unsupported(format!("{} is not supported", dml.op)));
                 }
                 let insert = LogicalPlan::Dml(without_cutting(dml)?);
                 let stream = self.run_query(insert).await?;
@@ -140,10 +141,10 @@ impl Session {
                 Ok(done(format!("inserted {rows} rows into {name}"), Some(rows)))
             }
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) if is_fixed(&set.variable) => {
-                Err(EngineError::statement(format!("{} cannot be changed", set.variable)))
+                refuse!(InvalidParameterValue, "{} cannot be changed", set.variable)
             }
             LogicalPlan::Statement(PlanStatement::Prepare(_) | PlanStatement::Execute(_)) => {
-                Err(EngineError::statement("PREPARE and EXECUTE stand alone"))
+                Err(EngineError::unsupported("PREPARE and EXECUTE stand alone"))
             }
             LogicalPlan::Statement(statement) => {
                 let (statement, change) = match statement {
@@ -160,10 +161,7 @@ impl Session {
                                 PlanStatement::SetVariable(SetVariable { variable, value })
                             }
                             None if name.to_lowercase().starts_with("uplake.") => {
-                                return Err(EngineError::statement(format!(
-                                    "there is no setting {name}; there are uplake.timeout and \
-                                     uplake.disabled_rules"
-                                )));
+                                return Err(no_setting(&name));
                             }
                             None => PlanStatement::ResetVariable(reset),
                         };
@@ -192,13 +190,14 @@ impl Session {
         let LogicalPlan::Dml(mut insert) = plan else { return Ok(plan) };
         let table = source_as_provider(&insert.target)?;
         let Some(table) = table.downcast_ref::<LakeTable>() else {
-            return Err(EngineError::statement("ON CONFLICT is for tables of the lake"));
+            return Err(EngineError::unsupported("ON CONFLICT is for tables of the lake"));
         };
         if table.snapshot().primary_key().is_empty() {
-            return Err(EngineError::statement(format!(
+            return refuse!(
+                InvalidColumnReference,
                 "table `{}` has no primary key, so no row is in conflict with another",
                 table.snapshot().table()
-            )));
+            );
         }
         let table = LakeTable::new(self.engine.lake.clone(), table.snapshot().clone());
         insert.target = provider_as_source(Arc::new(table.ignoring_conflicts()));
@@ -208,9 +207,8 @@ impl Session {
     /// What changes the lake builds on the newest version.
     pub(crate) fn must_be_latest(&self) -> Result<()> {
         if self.catalog.is_historic() {
-            return Err(EngineError::statement(
-                "--as-of is for reading; leave it out to change tables",
-            ));
+            return Err(EngineError::unsupported("--as-of is for reading")
+                .with_hint("leave it out to change tables"));
         }
         Ok(())
     }
@@ -218,16 +216,13 @@ impl Session {
     /// A name that must be a table of this lake, not a file.
     async fn own_table(&self, reference: &TableReference) -> Result<String> {
         if let (table, Some(_)) = split_version(reference.table()) {
-            return Err(EngineError::statement(format!(
-                "an old version of `{table}` cannot be changed; leave AS OF out"
-            )));
+            let what = format!("an old version of `{table}` cannot be changed");
+            return Err(EngineError::unsupported(what).with_hint("leave AS OF out"));
         }
         let ours = reference.catalog().is_none_or(|c| c == CATALOG)
             && reference.schema().is_none_or(|s| s == SCHEMA);
         if !ours {
-            return Err(EngineError::statement(format!(
-                "`{reference}` is not a table of the lake"
-            )));
+            return refuse!(UndefinedTable, "`{reference}` is not a table of the lake");
         }
         Ok(self.catalog.exact_name(reference.table()).await?)
     }
@@ -251,11 +246,11 @@ impl Session {
 
     async fn create(&self, statement: &Statement, plan: LogicalPlan) -> Result<Answer> {
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = plan else {
-            return Err(EngineError::statement("this form of CREATE TABLE is not supported"));
+            return Err(EngineError::unsupported("this form of CREATE TABLE is not supported"));
         };
         let name = self.own_table(&create.name).await?;
         if !create.column_defaults.is_empty() || create.temporary {
-            return Err(EngineError::statement("DEFAULT and TEMPORARY are not supported"));
+            return Err(EngineError::unsupported("DEFAULT and TEMPORARY are not supported"));
         }
         if create.if_not_exists && self.engine.lake.has_table(&name).await? {
             return Ok(done(format!("table {name} exists already"), None));
@@ -438,7 +433,7 @@ fn delete_predicate(input: &LogicalPlan) -> Result<Expr> {
     let predicate = match input {
         table if is_table(table) => lit(true),
         LogicalPlan::Filter(filter) if is_table(&filter.input) => filter.predicate.clone(),
-        _ => return Err(EngineError::statement("this form of DELETE is not supported")),
+        _ => return Err(EngineError::unsupported("this form of DELETE is not supported")),
     };
     let mut has_subquery = false;
     predicate.apply(|expr| {
@@ -452,9 +447,8 @@ fn delete_predicate(input: &LogicalPlan) -> Result<Expr> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     if has_subquery {
-        return Err(EngineError::statement(
-            "DELETE with a subquery is not supported; select the values first and name them in WHERE",
-        ));
+        return Err(EngineError::unsupported("DELETE with a subquery is not supported")
+            .with_hint("select the values first and name them in WHERE"));
     }
     Ok(predicate)
 }
@@ -498,7 +492,8 @@ fn primary_key(constraints: &Constraints, schema: &mut Schema) -> Result<Vec<Str
         match constraint {
             Constraint::PrimaryKey(columns) => key = columns.clone(),
             Constraint::Unique(_) => {
-                return Err(EngineError::statement("UNIQUE is not supported; use PRIMARY KEY"));
+                return Err(EngineError::unsupported("UNIQUE is not supported")
+                    .with_hint("use PRIMARY KEY"));
             }
         }
     }
@@ -530,9 +525,11 @@ fn domain_specs(
             let column = spelled(std::slice::from_ref(column), schema).concat();
             Ok(IdDomainSpec { column, domain: domain.clone() })
         }
-        None => Err(EngineError::statement(format!(
-            "column `{column}` lacks the name of its domain; write ID DOMAINS ({column} users)"
-        ))),
+        None => {
+            let what = format!("column `{column}` lacks the name of its domain");
+            Err(EngineError::statement(SqlState::SyntaxError, what)
+                .with_hint(format!("write ID DOMAINS ({column} users)")))
+        }
     };
     columns.iter().map(spec).collect()
 }
@@ -556,7 +553,8 @@ fn stored_schema(schema: &Schema, of_query: bool) -> Result<Schema> {
             continue;
         }
         let data_type = uplake_table::stored_type(field.data_type()).map_err(|reason| {
-            EngineError::statement(format!("column `{}`: {reason}", field.name()))
+            let message = format!("column `{}`: {reason}", field.name());
+            EngineError::statement(SqlState::InvalidTableDefinition, message)
         })?;
         fields.push(Field::new(field.name(), data_type, of_query || field.is_nullable()));
     }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray, TimestampMillisecondArray};
 use datafusion::arrow::compute::concat;
 use datafusion::arrow::datatypes::DataType;
+use datafusion::common::DataFusionError;
 use datafusion::logical_expr::LogicalPlan;
 use futures::TryStreamExt;
 
 use crate::base::answer::{Answer, done, rows_answer};
-use crate::base::error::{EngineError, Result};
+use crate::base::error::{EngineError, Result, refuse};
+use crate::base::sql_state::SqlState;
 use crate::engine::session::Session;
 use crate::sql::id_set::{IdSet, SetName, resolve, stored_names};
 use crate::sql::statement::{IdSetStatement, Statement};
@@ -69,9 +71,9 @@ impl Session {
                 self.must_be_latest()?;
                 let dropped = self.engine.lake.drop_id_set(name).await?;
                 if !dropped && !if_exists {
-                    return Err(EngineError::statement(format!(
-                        "there is no id set `{name}`; SHOW ID SETS lists them"
-                    )));
+                    let what = format!("there is no id set `{name}`");
+                    return Err(EngineError::statement(SqlState::UndefinedObject, what)
+                        .with_hint("SHOW ID SETS lists them"));
                 }
                 let verb = if dropped { "dropped" } else { "there is no" };
                 Ok(done(format!("{verb} id set {name}"), None))
@@ -85,19 +87,21 @@ impl Session {
         let plan = self.plan(statement).await?;
         let fields = plan.schema().fields();
         let [field] = fields.as_ref() else {
-            return Err(EngineError::statement(format!(
+            return refuse!(
+                SyntaxError,
                 "an id set is made of one column; the query has {}",
                 fields.len()
-            )));
+            );
         };
         let data_type = field.data_type().clone();
         let is_text =
             matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
         if !is_text && !data_type.is_integer() {
-            return Err(EngineError::statement(format!(
+            return refuse!(
+                DatatypeMismatch,
                 "an id set is made of text or whole numbers; the query's column is {}",
                 uplake_table::type_name(&data_type)
-            )));
+            );
         }
         let mut stream = self.run_query(plan).await?;
         let mut parts: Vec<ArrayRef> = Vec::new();
@@ -105,9 +109,9 @@ impl Session {
         while let Some(batch) = stream.try_next().await? {
             rows += batch.num_rows();
             if rows > MAX_IDS {
-                return Err(EngineError::statement(format!(
-                    "an id set takes {MAX_IDS} ids at most; write SELECT DISTINCT, or join a table"
-                )));
+                let what = format!("an id set takes {MAX_IDS} ids at most");
+                return Err(EngineError::statement(SqlState::ProgramLimitExceeded, what)
+                    .with_hint("write SELECT DISTINCT, or join a table"));
             }
             parts.push(Arc::clone(batch.column(0)));
         }
@@ -115,10 +119,11 @@ impl Session {
             parts.iter().map(AsRef::as_ref).collect();
         let ids = match parts.as_slice() {
             [] => datafusion::arrow::array::new_empty_array(&data_type),
-            parts => concat(parts).map_err(|e| EngineError::Execution(e.to_string()))?,
+            parts => concat(parts).map_err(DataFusionError::from)?,
         };
         let ids = IdSet::of_array(&ids).map_err(|_| {
-            EngineError::statement("an id set takes whole numbers up to 9223372036854775807")
+            let message = "an id set takes whole numbers up to 9223372036854775807";
+            EngineError::statement(SqlState::NumericValueOutOfRange, message)
         })?;
         Ok(ids.to_array())
     }

@@ -18,6 +18,8 @@ use uplake_table::Domain;
 
 use crate::base::answer::{Answer, with_schema};
 use crate::base::error::{EngineError, Result};
+use crate::base::foreign_errors::{self, missing_table};
+use crate::base::sql_state::SqlState;
 use crate::engine::catalog::{CATALOG, SCHEMA};
 use crate::engine::plan_cache::{self, CachedPlan};
 use crate::engine::session::Session;
@@ -142,7 +144,7 @@ impl Session {
         let planned = self.context().state().statement_to_plan(parsed).await;
         let (lacks_group, repeats_name) = match &planned {
             Ok(plan) => (false, mends::repeats_key(plan)?),
-            Err(error) => (mends::lacks_group(error), mends::repeats_name(error)),
+            Err(error) => (foreign_errors::lacks_group(error), foreign_errors::repeats_name(error)),
         };
         let mended = match lacks_group || repeats_name {
             true => self.plan_otherwise(spelled()?, lacks_group, repeats_name).await?,
@@ -185,8 +187,8 @@ impl Session {
             match state.statement_to_plan(parsed.clone()).await {
                 Ok(plan) => return Ok(Some(mends::with_names(plan)?)),
                 Err(error) => {
-                    lacks_group = !lacks_group && mends::lacks_group(&error);
-                    repeats_name = !repeats_name && mends::repeats_name(&error);
+                    lacks_group = !lacks_group && foreign_errors::lacks_group(&error);
+                    repeats_name = !repeats_name && foreign_errors::repeats_name(&error);
                 }
             }
         }
@@ -247,26 +249,31 @@ impl Session {
 
     /// A missing table's message names the tables there are.
     async fn explain(&self, error: DataFusionError) -> EngineError {
+        let missing = missing_table(&error);
         let error = EngineError::from(error);
-        let EngineError::Statement { message, position } = error else { return error };
-        let missing = message.strip_prefix("table '").and_then(|m| m.strip_suffix("' not found"));
-        let Some(name) = missing else { return EngineError::Statement { message, position } };
+        let Some(name) = missing else { return error };
         let prefix = format!("{CATALOG}.{SCHEMA}.");
-        let name = split_version(name.strip_prefix(&prefix).unwrap_or(name)).0;
+        let name = split_version(name.strip_prefix(&prefix).unwrap_or(&name)).0;
         let known = self.engine.lake.table_names().await.unwrap_or_default();
         let is_file = name.contains('/')
             || [".parquet", ".csv", ".json", ".gz", ".zst"].iter().any(|e| name.ends_with(e));
-        let message = if is_file {
-            format!("no file matches '{name}' (Parquet, CSV and JSON files can be read in place)")
-        } else if known.is_empty() {
-            format!(
-                "there is no table `{name}`; the lake {} is empty, load a file first: uplake load {name} FILE",
-                self.engine.lake.location()
-            )
+        let refused = if is_file {
+            let message = format!(
+                "no file matches '{name}' (Parquet, CSV and JSON files can be read in place)"
+            );
+            EngineError::statement(SqlState::UndefinedFile, message)
         } else {
-            format!("there is no table `{name}`; the lake has {}", known.join(", "))
+            let hint = match known.is_empty() {
+                true => format!(
+                    "the lake {} is empty, load a file first: uplake load {name} FILE",
+                    self.engine.lake.location()
+                ),
+                false => format!("the lake has {}", known.join(", ")),
+            };
+            let message = format!("there is no table `{name}`");
+            EngineError::statement(SqlState::UndefinedTable, message).with_hint(hint)
         };
-        EngineError::Statement { message, position }
+        refused.at(error.position())
     }
 
     /// The plan as it is run, with ids in place of keys where that changes nothing but the speed.
@@ -355,7 +362,7 @@ async fn optimize(state: SessionState, plan: LogicalPlan) -> Result<LogicalPlan>
         Ok(optimized) => Ok(optimized?),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => Err(EngineError::Execution(error.to_string())),
+            Err(error) => Err(EngineError::bug(error.to_string())),
         },
     }
 }

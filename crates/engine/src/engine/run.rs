@@ -91,7 +91,7 @@ impl Session {
     /// have, and for a time zone or a period that cannot be read.
     pub async fn moments(&self, query: &MomentsQuery) -> Result<MomentsTable> {
         let mut answers = self.moments_together(&[query]).await;
-        answers.pop().unwrap_or_else(|| Err(EngineError::Report("no answer".into())))
+        answers.pop().unwrap_or_else(|| Err(EngineError::bug("no answer")))
     }
 
     /// Runs moments queries as one statement, in one scan of each table where that is possible. Answers
@@ -177,7 +177,7 @@ async fn caught(work: impl Future<Output = Result<Answer>>) -> Result<Answer> {
 }
 
 fn bug(panic: &(dyn Any + Send)) -> EngineError {
-    EngineError::Execution(format!("the statement could not be computed: {}", panic_text(panic)))
+    EngineError::bug(format!("the statement could not be computed: {}", panic_text(panic)))
 }
 
 /// Is it worth a slot? What only looks at the lake's list of tables is not.

@@ -9,6 +9,7 @@ use uplake_table::{DataFile, WarmOptions, warm};
 
 use crate::base::answer::{Answer, rows_answer};
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 use crate::engine::session::Session;
 use crate::scan::lake_table::{LakeTable, unqualified};
 use crate::sql::statement::Statement;
@@ -31,7 +32,7 @@ impl Session {
                 }
                 LogicalPlan::TableScan(scan) => break scan,
                 _ => {
-                    return Err(EngineError::statement(
+                    return Err(EngineError::unsupported(
                         "WARM UP TABLE takes one table, WHERE and COLUMNS",
                     ));
                 }
@@ -39,7 +40,7 @@ impl Session {
         };
         let provider = source_as_provider(&scan.source)?;
         let Some(table) = provider.downcast_ref::<LakeTable>() else {
-            return Err(EngineError::statement("WARM UP is for tables of the lake"));
+            return Err(EngineError::unsupported("WARM UP is for tables of the lake"));
         };
         let all = table.snapshot().files();
         let files: Vec<DataFile> = table
@@ -54,7 +55,8 @@ impl Session {
             warm(&self.engine.lake, table.snapshot(), &files, columns, options, |_| {}).await?;
         let number = |n: u64| -> ArrayRef { Arc::new(Int64Array::from(vec![n as i64])) };
         if let Some((path, reason)) = found.failures.first() {
-            return Err(EngineError::Execution(format!("{path} was not cached: {reason}")));
+            let message = format!("{path} was not cached: {reason}");
+            return Err(EngineError::execution(SqlState::IoError, message));
         }
         rows_answer(vec![
             ("objects", number(found.objects)),

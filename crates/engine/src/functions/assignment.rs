@@ -14,7 +14,7 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, UInt64Array,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
-use datafusion::common::{Result, exec_datafusion_err, exec_err, plan_err};
+use datafusion::common::{Result, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -23,6 +23,9 @@ use uplake_experiment::assignment::{
     optimizely_bucket, planout_hash, statsig_hash, statsig_user_bucket, unleash_value,
 };
 use uplake_experiment::digest::murmur3_32;
+
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
 
 /// All functions, to be registered with a session.
 pub(crate) fn functions() -> Vec<ScalarUDF> {
@@ -259,7 +262,10 @@ impl Rows<'_> {
 
     fn refuse<T>(&self, argument: usize, problem: &str, allowed: &str) -> Result<T> {
         let (name, _) = self.which.arguments()[argument];
-        exec_err!("{}: `{name}` {problem}; it must be {allowed}", self.which.name())
+        let what = format!("{}: `{name}` {problem}", self.which.name());
+        Err(EngineError::execution(SqlState::InvalidParameterValue, what)
+            .with_hint(format!("it must be {allowed}"))
+            .into())
     }
 }
 
@@ -306,7 +312,7 @@ impl ScalarUDFImpl for Function {
         let arrays: Vec<ArrayRef> =
             args.args.iter().map(|arg| arg.to_array(rows)).collect::<Result<_>>()?;
         if arrays.len() != self.which.arguments().len() {
-            return Err(exec_datafusion_err!("{} has other arguments", self.name()));
+            return internal_err!("{} has other arguments", self.name());
         }
         let values = self.which.evaluate(&Rows { which: self.which, arrays: &arrays, rows })?;
         if all_scalar {

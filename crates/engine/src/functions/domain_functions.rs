@@ -21,6 +21,8 @@ use datafusion::logical_expr::{
 };
 use uplake_table::Domain;
 
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
 use crate::functions::calls::{each_call, with_functions};
 
 /// Which of the two.
@@ -166,7 +168,8 @@ fn keys_of(domain: &Domain, ids: &ArrayRef) -> Result<ArrayRef> {
     };
     domain.try_keys_of(&numbers, each).map_err(unreadable)?;
     if !all_text {
-        return Err(DataFusionError::Execution("a key of the id domain is not text".into()));
+        let message = "a key of the id domain is not text";
+        return Err(EngineError::execution(SqlState::DataCorrupted, message).into());
     }
     Ok(Arc::new(keys.finish()))
 }
@@ -182,10 +185,9 @@ fn domain_name(direction: Direction, call: &ScalarFunction) -> Result<String> {
         _ => None,
     };
     literal.map(str::to_owned).ok_or_else(|| {
-        DataFusionError::Plan(format!(
-            "{0} takes the name of an id domain as text: {0}('users', …)",
-            direction.name()
-        ))
+        let name = direction.name();
+        let message = format!("{name} takes the name of an id domain as text: {name}('users', …)");
+        EngineError::statement(SqlState::InvalidParameterValue, message).into()
     })
 }
 

@@ -6,10 +6,13 @@ use chrono::{DateTime, Datelike, Offset, TimeZone};
 use chrono_tz::Tz;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Date32Array};
 use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
-use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion::common::{DataFusionError, Result, ScalarValue, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
 
 const DAY_MICROS: i64 = 86_400_000_000;
 /// UTC days whose offset is remembered; data rarely span more at a time.
@@ -119,9 +122,11 @@ impl ScalarUDFImpl for LocalDay {
         let zone = match &args.args[1] {
             ColumnarValue::Scalar(ScalarValue::Utf8(Some(name))) => match name.parse::<Tz>() {
                 Ok(zone) => zone,
-                Err(_) => return exec_err!("local_day: unknown time zone `{name}`"),
+                Err(_) => return Err(no_zone(format!("local_day: unknown time zone `{name}`"))),
             },
-            _ => return exec_err!("local_day needs one IANA time zone, such as 'Europe/Berlin'"),
+            _ => {
+                return Err(no_zone("local_day needs one IANA time zone, such as 'Europe/Berlin'"));
+            }
         };
         let times: ArrayRef = args.args[0].to_array(args.number_rows)?;
         let times = times.as_primitive::<TimestampMicrosecondType>();
@@ -129,6 +134,10 @@ impl ScalarUDFImpl for LocalDay {
         let day = |row: usize| times.is_valid(row).then(|| days.day(times.value(row))).flatten();
         Ok(ColumnarValue::Array(Arc::new((0..times.len()).map(day).collect::<Date32Array>())))
     }
+}
+
+fn no_zone(message: impl Into<String>) -> DataFusionError {
+    EngineError::execution(SqlState::InvalidParameterValue, message).into()
 }
 
 #[cfg(test)]

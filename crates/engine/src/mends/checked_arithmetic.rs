@@ -18,12 +18,15 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRewriter};
-use datafusion::common::{DFSchema, Result, ScalarValue, internal_err, plan_err};
+use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
+
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
 
 use super::checked_formula::{Checked, Operation, Step, cut};
 
@@ -164,10 +167,13 @@ impl TreeNodeRewriter for Checker<'_> {
 }
 
 fn too_deep<T>() -> Result<T> {
-    plan_err!(
+    let what = format!(
         "more than {MOST_NESTED} operations +, - and * of whole numbers stand inside one another, with others \
-         between them; split the expression, or cast to DOUBLE"
-    )
+         between them"
+    );
+    Err(EngineError::statement(SqlState::StatementTooComplex, what)
+        .with_hint("split the expression, or cast to DOUBLE")
+        .into())
 }
 
 /// The values that an expression which is no operation may have.

@@ -6,12 +6,15 @@ use std::sync::{Arc, OnceLock};
 use datafusion::arrow::compute::kernels::numeric::{add, div, mul, neg, rem, sub};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::{Result, ScalarValue, exec_datafusion_err, internal_err};
+use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::physical_expr_common::datum::apply;
+
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
 
 /// Characters of an expression, and of each of its operands, that an error shows.
 const SHOWN: usize = 100;
@@ -246,7 +249,8 @@ fn overflow(error: DataFusionError, steps: &[Step], unsigned: bool) -> DataFusio
         Step::Operation(_) => None,
     });
     let text = cut(formula(steps, texts, true).unwrap_or_default());
-    exec_datafusion_err!("integer overflow in {text}: {what}; {remedy}")
+    let message = format!("integer overflow in {text}: {what}");
+    EngineError::execution(SqlState::NumericValueOutOfRange, message).with_hint(remedy).into()
 }
 
 fn negated(value: &ColumnarValue) -> Result<ColumnarValue> {

@@ -9,13 +9,15 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{JoinType, Result, plan_err};
+use datafusion::common::{JoinType, Result};
 use datafusion::logical_expr::expr::InSubquery;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     BinaryExpr, Expr, LogicalPlan, Operator, Projection, Subquery, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
+
+use crate::base::error::EngineError;
 
 /// The rule, which comes before others look at subqueries.
 #[derive(Debug)]
@@ -108,10 +110,11 @@ fn refuse_what_moves(plan: &LogicalPlan) -> Result<()> {
             // Those of a lateral join are looked at by themselves.
             LogicalPlan::Subquery(_) => return Ok(TreeNodeRecursion::Jump),
             LogicalPlan::Window(window) if depends(&window.input) => {
-                return plan_err!(
-                    "window functions over rows that depend on an outer query's columns are not supported; \
-                     put the columns into PARTITION BY and join"
-                );
+                let what = "window functions over rows that depend on an outer query's columns are not \
+                            supported";
+                return Err(EngineError::unsupported(what)
+                    .with_hint("put the columns into PARTITION BY and join")
+                    .into());
             }
             LogicalPlan::Join(join) => {
                 let sides: &[&LogicalPlan] = match join.join_type {
@@ -121,10 +124,11 @@ fn refuse_what_moves(plan: &LogicalPlan) -> Result<()> {
                     _ => &[],
                 };
                 if sides.iter().any(|side| depends(side)) {
-                    return plan_err!(
-                        "an outer join is not supported in a subquery if the side that may have no row depends \
-                         on an outer query's columns; join without the condition, and ask for it above"
-                    );
+                    let what = "an outer join is not supported in a subquery if the side that may have no \
+                                row depends on an outer query's columns";
+                    return Err(EngineError::unsupported(what)
+                        .with_hint("join without the condition, and ask for it above")
+                        .into());
                 }
             }
             _ => {}

@@ -12,11 +12,13 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchema, Result, plan_err};
+use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Case, Expr, ExprSchemable, LogicalPlan, Projection, Union, cast};
 use datafusion::optimizer::AnalyzerRule;
+
+use crate::base::error::refuse;
 
 /// The rule, which comes before DataFusion's own.
 #[derive(Debug)]
@@ -141,7 +143,10 @@ fn one_kind(union: Union) -> Result<Transformed<LogicalPlan>> {
     let width = union.schema.fields().len();
     // Its ORDER BY has asked for more of one of them.
     if union.inputs.iter().any(|input| input.schema().fields().len() != width) {
-        return plan_err!("ORDER BY of a UNION may name the columns of its result only");
+        return refuse!(
+            InvalidColumnReference,
+            "ORDER BY of a UNION may name the columns of its result only"
+        );
     }
     let type_of = |input: &LogicalPlan, at: usize| input.schema().field(at).data_type().clone();
     let times: Vec<Option<DataType>> = (0..width)

@@ -24,6 +24,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
+
 /// The rule, which comes when types are known.
 #[derive(Debug)]
 pub(super) struct Of38Digits;
@@ -70,7 +73,10 @@ fn is_full(data_type: &DataType) -> bool {
 }
 
 fn does_not_fit() -> DataFusionError {
-    DataFusionError::Execution("a decimal of more than 38 digits; cast to DOUBLE".into())
+    let message = "a decimal of more than 38 digits";
+    EngineError::execution(SqlState::NumericValueOutOfRange, message)
+        .with_hint("cast to DOUBLE")
+        .into()
 }
 
 static FITS: LazyLock<ScalarUDF> =

@@ -18,7 +18,6 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use datafusion::common::DataFusionError;
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
     self, Expr, GroupByExpr, Ident, ObjectName, OrderBy, Select, SelectItem,
@@ -28,12 +27,6 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::scan::lake_table::{LakeTable, Tables};
 use crate::sql::using_joins::{last_part, normal};
-
-/// Was a statement refused because a column is neither grouped by nor in an aggregate?
-pub(crate) fn lacks_group(error: &DataFusionError) -> bool {
-    let message = error.to_string();
-    message.contains("must appear in") && message.contains("GROUP BY clause")
-}
 
 /// Adds the columns that primary keys decide to each GROUP BY; are there any?
 pub(crate) fn name_decided_columns(

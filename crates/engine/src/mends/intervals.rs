@@ -14,7 +14,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue, internal_err, plan_err};
+use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{
     AggregateFunction, Between, InList, NullTreatment, Sort as SortExpr, WindowFunction,
@@ -27,6 +27,8 @@ use datafusion::logical_expr::{
     WindowFrameBound, WindowFrameUnits, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
+
+use crate::base::error::EngineError;
 
 /// The rule, which comes when types are known.
 #[derive(Debug)]
@@ -123,7 +125,9 @@ fn by_length(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                     (when(alike, lit(null)).otherwise(value.clone())?, true)
                 }
                 (name @ ("greatest" | "least"), _) => {
-                    return plan_err!("{name} of intervals is not supported; compare them in CASE");
+                    let what = format!("{name} of intervals is not supported");
+                    let error = EngineError::unsupported(what).with_hint("compare them in CASE");
+                    return Err(error.into());
                 }
                 _ => (Expr::ScalarFunction(call), false),
             }

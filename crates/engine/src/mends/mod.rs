@@ -118,12 +118,10 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
-pub(crate) use group_keys::{lacks_group, name_decided_columns};
+pub(crate) use group_keys::name_decided_columns;
 pub(crate) use grouping_sets::GROUP_KEY;
 pub(crate) use nan_sign::is_one_number;
-pub(crate) use repeated_names::{
-    name_apart, named_cast, repeats_key, repeats_name, shown_name, with_names,
-};
+pub(crate) use repeated_names::{name_apart, named_cast, repeats_key, shown_name, with_names};
 pub(crate) use sum::does_not_fit;
 pub(crate) use timestamps::Microseconds;
 

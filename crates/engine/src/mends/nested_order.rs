@@ -14,7 +14,7 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::arrow::row::{OwnedRow, RowConverter, Rows, SortField};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue, internal_err, plan_err};
+use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::expr::{AggregateFunctionParams, Sort as SortExpr};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
@@ -24,6 +24,8 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
+
+use crate::base::error::EngineError;
 
 static ORDER_KEY: LazyLock<ScalarUDF> = LazyLock::new(|| ScalarUDF::from(OrderKey::default()));
 static GREATEST: LazyLock<ScalarUDF> = LazyLock::new(|| ScalarUDF::from(Best::new(End::Greatest)));
@@ -90,7 +92,8 @@ impl Inputs {
     fn is_nested(&self, expr: &Expr) -> Result<bool> {
         let Ok(found) = expr.get_type(&self.0) else { return Ok(false) };
         if is_nested(&found) && has_intervals(&found) {
-            return plan_err!("lists and structs of intervals have no order; compare their values");
+            let what = "lists and structs of intervals have no order";
+            return Err(EngineError::unsupported(what).with_hint("compare their values").into());
         }
         Ok(is_nested(&found))
     }
@@ -157,11 +160,13 @@ impl Inputs {
         if params.distinct {
             for key in &params.order_by {
                 if key.asc == key.nulls_first && self.is_nested(&key.expr)? {
-                    return plan_err!(
-                        "{}(DISTINCT …) sorts lists and structs with NULL last, or DESC with NULL first; \
-                         select DISTINCT in a subquery for another order",
+                    let what = format!(
+                        "{}(DISTINCT …) sorts lists and structs with NULL last, or DESC with NULL first",
                         function.name()
                     );
+                    return Err(EngineError::unsupported(what)
+                        .with_hint("select DISTINCT in a subquery for another order")
+                        .into());
                 }
             }
             return Ok(false);

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DataFusionError, Result, internal_err, plan_err};
+use datafusion::common::{Column, Result, internal_err};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     ColumnarValue, DdlStatement, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
@@ -37,19 +37,14 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::grouping_sets::keys_below;
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
 use crate::sql::using_joins::{last_part, normal};
 
 /// Stands between a name and the number of the column that has it again.
 const MARK: char = '\u{1f}';
 /// The function around casts that are to have names.
 const CAST: &str = "cast";
-
-/// Was a statement refused because two things have one name?
-pub(crate) fn repeats_name(error: &DataFusionError) -> bool {
-    let message = error.to_string();
-    let found = ["require unique expression names", "Schema contains"];
-    found.iter().any(|text| message.contains(text))
-}
 
 /// Has a plan groups by two keys of one name, as `GROUP BY t, CAST(t AS DATE)` has? Both are the first to what
 /// is above. Or does it sort by a column that has the name of what such a key casts, as `SELECT 0 AS t …
@@ -379,7 +374,10 @@ pub(crate) fn with_names(plan: LogicalPlan) -> Result<LogicalPlan> {
     let fields = written.iter().flat_map(|input| input.schema().fields());
     if let Some(again) = fields.map(|field| field.name()).find(|name| name.contains(MARK)) {
         let name = shown_name(again);
-        return plan_err!("two columns are called `{name}`; give one of them a name with AS");
+        let what = format!("two columns are called `{name}`");
+        return Err(EngineError::statement(SqlState::DuplicateColumn, what)
+            .with_hint("give one of them a name with AS")
+            .into());
     }
     Ok(plan)
 }

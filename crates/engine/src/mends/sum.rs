@@ -32,6 +32,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::NullState;
 
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
+
 use super::as_before::aggregate_as_before;
 use super::decimals::{Wide, carried, carrier};
 use super::sliding_floats;
@@ -42,8 +45,9 @@ const TOTAL: DataType = DataType::Decimal128(38, 0);
 
 /// The error of a sum beyond 64 bits.
 pub(crate) fn does_not_fit() -> DataFusionError {
-    let text = "the sum does not fit bigint; sum CAST(x AS DECIMAL(38, 0))";
-    DataFusionError::Execution(text.into())
+    EngineError::execution(SqlState::NumericValueOutOfRange, "the sum does not fit bigint")
+        .with_hint("sum CAST(x AS DECIMAL(38, 0))")
+        .into()
 }
 
 /// DataFusion's `sum`, whose whole numbers do not wrap round.

@@ -42,7 +42,9 @@ use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
+use crate::base::error::EngineError;
 use crate::base::settings::Settings;
+use crate::base::sql_state::SqlState;
 
 /// Of one record, as a load has it.
 const RECORD_BYTES: usize = 64 << 20;
@@ -528,12 +530,14 @@ impl Records {
         self.batch.1 += bytes;
         if self.record_bytes > RECORD_BYTES {
             // No memory helps.
-            return Err(unread(DataFusionError::Execution(format!(
+            let message = format!(
                 "{}: record {} has no end within {} MiB; is a quote not closed?",
                 self.file,
                 self.records + 1,
                 RECORD_BYTES >> 20
-            ))));
+            );
+            let error = EngineError::execution(SqlState::BadCopyFileFormat, message);
+            return Err(unread(DataFusionError::from(error)));
         }
         if self.batch.1 > self.limits.1 {
             return Err(self.too_much(format!(

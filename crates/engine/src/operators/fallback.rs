@@ -473,7 +473,10 @@ mod tests {
             let refusing = session.with_pool(Arc::clone(&pool) as _).unwrap();
             match run(&refusing, sql) {
                 Ok(rows) => assert_eq!(rows, expected, "{runs} granted: {sql}"),
-                Err(EngineError::Limit { message }) => ends.push(message),
+                Err(EngineError::Limit(problem)) => {
+                    let (_, who) = problem.message.split_once(": ").unwrap();
+                    ends.push(who.to_owned());
+                }
                 Err(error) => panic!("{runs} granted: {sql}: {error}"),
             }
             assert_eq!(pool.reserved(), 0, "{runs} granted: {sql}");

@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, exec_err};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
@@ -23,6 +23,9 @@ use datafusion::physical_plan::joins::{
     HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder,
 };
 use futures::Stream;
+
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
 
 /// Dropped, it stops what was made with it.
 #[derive(Debug, Default)]
@@ -145,7 +148,9 @@ impl PhysicalExpr for UntilStopped {
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
         if self.stopped.load(Ordering::Relaxed) {
-            return exec_err!("the statement was stopped");
+            let stopped =
+                EngineError::execution(SqlState::QueryCanceled, "the statement was stopped");
+            return Err(stopped.into());
         }
         self.expr.evaluate(batch)
     }

@@ -25,6 +25,7 @@ use super::sql::{EXCLUDED, Sql};
 use super::time::Times;
 use super::user_row::{Change, UserRow};
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 use crate::functions::exact_sum::Sum;
 use crate::functions::local_day::{LocalDays, day_text};
 
@@ -799,9 +800,8 @@ pub(super) fn check_values(dimension: &str, values: usize) -> Result<()> {
     if values <= DIMENSION_VALUES_MAX {
         return Ok(());
     }
-    Err(EngineError::Report(format!(
-        "dimension `{dimension}` has more than {DIMENSION_VALUES_MAX} values; group them first"
-    )))
+    let message = format!("dimension `{dimension}` has more than {DIMENSION_VALUES_MAX} values");
+    Err(EngineError::report(SqlState::ProgramLimitExceeded, message).with_hint("group them first"))
 }
 
 /// Can a first exposure within the period be another than the first?

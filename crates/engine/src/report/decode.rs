@@ -8,6 +8,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, Float64Type, TimeUnit, TimestampMicrosecondType,
 };
+use datafusion::common::DataFusionError;
 use uplake_experiment::definition::Unit;
 use uplake_experiment::query::MomentsQuery;
 
@@ -66,11 +67,8 @@ impl Table {
 
     pub fn decode(&self, batch: &RecordBatch) -> Result<Rows> {
         let mut columns = batch.columns().iter();
-        let mut next = || {
-            columns
-                .next()
-                .ok_or_else(|| EngineError::Execution("a row per user is too short".into()))
-        };
+        let mut next =
+            || columns.next().ok_or_else(|| EngineError::bug("a row per user is too short"));
         let first_variant = text(next()?)?;
         let last_variant = text(next()?)?;
         let time = as_type(next()?, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
@@ -113,7 +111,7 @@ pub(super) fn table_place(sql: &Sql<'_>, source: &Source) -> usize {
 }
 
 pub(super) fn as_type(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    cast(array, to).map_err(|e| EngineError::Execution(e.to_string()))
+    cast(array, to).map_err(|e| DataFusionError::from(e).into())
 }
 
 /// A column as text.

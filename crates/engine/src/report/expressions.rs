@@ -13,7 +13,9 @@ use uplake_experiment::query::MomentsQuery;
 
 use super::only_statement;
 use super::sql::as_timestamp;
-use crate::base::error::{EngineError, Position, Result};
+use crate::base::error::{EngineError, Position, Problem, Result, refuse};
+use crate::base::foreign_errors::is_at_end;
+use crate::base::sql_state::SqlState;
 use crate::engine::session::Session;
 use crate::sql::statement::parse_expression;
 
@@ -46,15 +48,15 @@ impl Session {
     /// The error of a query, with the expression or the metric that it comes from, if one can be found.
     pub(super) async fn explained(&self, query: &MomentsQuery, error: EngineError) -> EngineError {
         match error {
-            EngineError::Statement { message, .. } => match self.unplanned(query).await {
+            EngineError::Statement(problem) => match self.unplanned(query).await {
                 Some(error) => error,
-                None => EngineError::Report(format!(
-                    "an expression of the experiment's definition cannot be used: {message}"
-                )),
+                None => EngineError::Report(
+                    problem.within("an expression of the experiment's definition cannot be used"),
+                ),
             },
-            EngineError::Execution(message) => match self.unplanned(query).await {
+            EngineError::Execution(problem) => match self.unplanned(query).await {
                 Some(error) => error,
-                None => self.failing(query, message).await,
+                None => self.failing(query, problem).await,
             },
             other => other,
         }
@@ -74,7 +76,8 @@ impl Session {
             return Some(match self.plan_alone(&table).await {
                 Ok(()) => in_expression(expression, error),
                 Err(of_table) => {
-                    in_expression(&table, EngineError::statement(of_table.to_string()))
+                    let text = of_table.to_string();
+                    in_expression(&table, EngineError::statement(of_table.code(), text))
                 }
             });
         }
@@ -96,38 +99,39 @@ impl Session {
             let plan = self.plan(&only_statement(&text)?).await?;
             let is_condition = *role == Role::Condition;
             if is_condition && !matches!(plan.schema().field(0).data_type(), Boolean | Null) {
-                return Err(EngineError::statement("it is neither true nor false"));
+                return refuse!(DatatypeMismatch, "it is neither true nor false");
             }
             self.optimized(&self.context().state(), plan).await
         };
         planned.await.map(|_| ()).map_err(|error| match error {
-            EngineError::Statement { message, position } => {
+            EngineError::Statement(problem) => {
                 let within = |at: Position| Position { line: at.line.saturating_sub(1), ..at };
                 let lines = sql.lines().count() as u64;
-                let position = position.map(within).filter(|at| (1..=lines).contains(&at.line));
-                EngineError::Statement { message, position }
+                let position = problem.position.map(within);
+                let position = position.filter(|at| (1..=lines).contains(&at.line));
+                EngineError::Statement(Problem { position, ..problem })
             }
             other => other,
         })
     }
 
-    /// The message if a query fails while rows are read.
-    async fn fails(&self, query: &MomentsQuery) -> Option<String> {
+    /// What is wrong if a query fails while rows are read.
+    async fn fails(&self, query: &MomentsQuery) -> Option<Problem> {
         match self.moments_by_sql(query).await {
-            Err(EngineError::Execution(message)) => Some(message),
+            Err(EngineError::Execution(problem)) => Some(problem),
             _ => None,
         }
     }
 
     /// The error of the metric that fails while rows are read. Half of the suspects are asked at a time.
-    async fn failing(&self, query: &MomentsQuery, message: String) -> EngineError {
-        if let Some(message) = self.fails(&query.of_metrics(&[])).await {
-            return EngineError::Execution(format!("the exposures: {message}"));
+    async fn failing(&self, query: &MomentsQuery, problem: Problem) -> EngineError {
+        if let Some(problem) = self.fails(&query.of_metrics(&[])).await {
+            return EngineError::Execution(problem.within("the exposures"));
         }
         for path in &query.paths {
             let alone = MomentsQuery { paths: vec![path.clone()], ..query.of_metrics(&[]) };
-            if let Some(message) = self.fails(&alone).await {
-                return EngineError::Execution(format!("path `{}`: {message}", path.name));
+            if let Some(problem) = self.fails(&alone).await {
+                return EngineError::Execution(problem.within(&format!("path `{}`", path.name)));
             }
         }
         let mut suspects: Vec<usize> = (0..query.metrics.len()).collect();
@@ -139,14 +143,14 @@ impl Session {
         }
         let own = match suspects.as_slice() {
             [metric] => {
-                let message = self.fails(&query.of_metrics(&suspects)).await;
-                message.map(|message| (&query.metrics[*metric], message))
+                let problem = self.fails(&query.of_metrics(&suspects)).await;
+                problem.map(|problem| (&query.metrics[*metric], problem))
             }
             _ => None,
         };
         EngineError::Execution(match own {
-            Some((name, message)) => format!("metric `{name}`: {message}"),
-            None => message,
+            Some((name, problem)) => problem.within(&format!("metric `{name}`")),
+            None => problem,
         })
     }
 }
@@ -154,12 +158,10 @@ impl Session {
 /// What an error of an expression means to who wrote it.
 fn in_expression(expression: &Expression, error: EngineError) -> EngineError {
     let Expression { place, key, sql, .. } = expression;
-    let (message, position) = match error {
-        EngineError::Statement { message, position } => (message, position),
-        EngineError::Execution(message) => (message, None),
-        other => return other,
+    let (EngineError::Statement(problem) | EngineError::Execution(problem)) = error else {
+        return error;
     };
-    let is_at_end = message.ends_with("found: EOF");
+    let position = problem.position;
     let at = match position.and_then(|position| Some((position, rest_of(sql, position)?))) {
         Some((Position { line, column }, rest)) => {
             let line = if sql.trim_end().contains('\n') {
@@ -173,10 +175,11 @@ fn in_expression(expression: &Expression, error: EngineError) -> EngineError {
                 near => format!(" ({line}character {column}, at `{near}`)"),
             }
         }
-        None if is_at_end => " (at its end)".to_owned(),
+        None if is_at_end(&problem) => " (at its end)".to_owned(),
         None => String::new(),
     };
-    EngineError::Report(format!("{place}: `{key}` cannot be used: {message}{at}"))
+    let message = format!("{place}: `{key}` cannot be used: {problem}{at}");
+    EngineError::report(problem.code, message)
 }
 
 /// The rest of a place's line.
@@ -221,12 +224,14 @@ impl Visitor for OfOneRow<'_> {
         let start = name.span.start;
         let position =
             (start.line > 0).then_some(Position { line: start.line, column: start.column });
-        ControlFlow::Break(EngineError::Statement {
-            message: format!(
-                "`{name}` is {kind}, and an expression of a definition is about one row; the metric's type \
-                 says how rows are added up, and a subquery may look at others"
-            ),
-            position,
-        })
+        let what =
+            format!("`{name}` is {kind}, and an expression of a definition is about one row");
+        ControlFlow::Break(
+            EngineError::statement(SqlState::GroupingError, what)
+                .with_hint(
+                    "the metric's type says how rows are added up, and a subquery may look at others",
+                )
+                .at(position),
+        )
     }
 }

@@ -44,6 +44,7 @@ use uplake_experiment::{OTHERS, visible};
 use uplake_table::check_table_name;
 
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 use crate::engine::session::Session;
 use crate::sql::statement::{self, Statement};
 use crate::sql::words::split_version;
@@ -118,9 +119,9 @@ impl Session {
                 let names = self.references(&statement.parsed)?;
                 let is_file = |name: &&str| check_table_name(split_version(name).0).is_err();
                 if let Some(file) = names.iter().map(TableReference::table).find(is_file) {
-                    return Err(EngineError::Report(format!(
-                        "a definition may not read the file '{file}'; load it into a table first"
-                    )));
+                    let message = format!("a definition may not read the file '{file}'");
+                    return Err(EngineError::report(SqlState::InsufficientPrivilege, message)
+                        .with_hint("load it into a table first"));
                 }
             }
         }
@@ -252,9 +253,10 @@ impl Session {
 
 fn only_statement(text: &str) -> Result<Statement> {
     let parsed = statement::parse(text)?;
-    <[Statement; 1]>::try_from(parsed)
-        .map(|[only]| only)
-        .map_err(|_| EngineError::statement("an expression of the definition holds a semicolon"))
+    <[Statement; 1]>::try_from(parsed).map(|[only]| only).map_err(|_| {
+        let message = "an expression of the definition holds a semicolon";
+        EngineError::statement(SqlState::SyntaxError, message)
+    })
 }
 
 /// Per column the most a number can be.
@@ -286,7 +288,7 @@ async fn gather(streams: Vec<SendableRecordBatchStream>, layout: &Arc<Layout>) -
     }
     let mut parts = Vec::with_capacity(tasks.len());
     while let Some(part) = tasks.join_next().await {
-        parts.push(part.map_err(|e| EngineError::Execution(e.to_string()))??);
+        parts.push(part.map_err(|e| EngineError::bug(e.to_string()))??);
     }
     parts.sort_by_key(|(number, _)| *number);
     let mut whole = Collect::new(Arc::clone(layout));
@@ -299,13 +301,13 @@ async fn gather(streams: Vec<SendableRecordBatchStream>, layout: &Arc<Layout>) -
 /// A place in generated SQL means nothing to the reader of a definition; the text there does.
 fn near(error: EngineError, sql: &str) -> EngineError {
     match error {
-        EngineError::Statement { message, position } => {
-            let near = position.and_then(|p| {
+        EngineError::Statement(problem) => {
+            let near = problem.position.and_then(|p| {
                 let line = sql.lines().nth(p.line.saturating_sub(1) as usize)?;
                 let start = line.char_indices().nth(p.column.saturating_sub(1) as usize)?.0;
                 Some(format!(" (near `{}`)", line[start..].chars().take(40).collect::<String>()))
             });
-            EngineError::statement(message + &near.unwrap_or_default())
+            EngineError::statement(problem.code, format!("{problem}{}", near.unwrap_or_default()))
         }
         other => other,
     }

@@ -162,7 +162,7 @@ fn path_statement(query: &MomentsQuery, times: &Times, path: &Path) -> Result<St
 
 fn sequences(batch: &RecordBatch) -> Result<Vec<Sequence>> {
     let Some(lists) = batch.column(0).as_list_opt::<i32>() else {
-        return Err(EngineError::Execution("the events of a path are no list".into()));
+        return Err(EngineError::bug("the events of a path are no list"));
     };
     let names = text(lists.values())?;
     let (reached, truncated) = (batch.column(1).as_boolean(), batch.column(2).as_boolean());
@@ -185,7 +185,7 @@ fn conversion_statement(
     asked: &ConversionQuery,
 ) -> Result<String> {
     let Aggregate::Steps { steps, .. } = &asked.column.aggregate else {
-        return Err(EngineError::Execution("a conversion time is of no funnel".into()));
+        return Err(EngineError::bug("a conversion time is of no funnel"));
     };
     let query = of_everybody(query, asked.column.clone());
     let times = Times { days: None, ..times.clone() };

@@ -23,6 +23,7 @@ use super::decode::{doubles, text};
 use super::sql::{LAST_VARIANT, Output, Source, Sql, TIME, USER, VARIANT, number_of, text_literal};
 use super::time::Times;
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 use crate::engine::session::Session;
 
 /// One sorted set of values. `slice`: the dimension's number, -1 for everyone.
@@ -275,7 +276,8 @@ fn keys(batch: &RecordBatch) -> Result<Vec<Key>> {
 }
 
 fn ranks_of(values: u64, level: f64) -> Result<Ranks> {
-    ranks(values, level).map_err(|e| EngineError::Report(e.to_string()))
+    ranks(values, level)
+        .map_err(|e| EngineError::report(SqlState::ProgramLimitExceeded, e.to_string()))
 }
 
 /// Columns whose cap is a quantile, with its level and whether users with 0 count.

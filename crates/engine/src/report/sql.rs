@@ -22,6 +22,7 @@ use uplake_experiment::query::{Aggregate, MomentsQuery, Other, SEVERAL_ARMS, Use
 
 use super::time::Times;
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 use crate::functions::funnel::STEPS_MAX;
 
 /// Column names that no user's expression can clash with.
@@ -100,18 +101,20 @@ impl<'a> Sql<'a> {
         match &column.aggregate {
             Aggregate::One | Aggregate::Given { .. } => return Ok(()),
             Aggregate::Steps { steps, .. } if steps.len() > STEPS_MAX => {
-                return Err(EngineError::Report(format!(
+                let message = format!(
                     "a funnel has {} steps, at most {STEPS_MAX} can be told apart",
                     steps.len()
-                )));
+                );
+                return Err(EngineError::report(SqlState::ProgramLimitExceeded, message));
             }
             _ => {}
         }
         if self.switchback().is_some() && column.time.is_none() {
-            return Err(EngineError::Report(format!(
+            let message = format!(
                 "a metric over `{}` has no time, which regions that switch need",
                 column.table
-            )));
+            );
+            return Err(EngineError::report(SqlState::InvalidParameterValue, message));
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use super::decode::{as_type, doubles, text};
 use super::sql::{NULL_NAME, TIME, VARIANT};
 use super::time::Times;
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 use crate::engine::session::Session;
 use crate::functions::local_day::{LocalDays, day_text};
 
@@ -91,21 +92,21 @@ impl Session {
                 let same_day = series.last().is_some_and(|(last, _)| *last == day);
                 if !same_day {
                     if series.len() == TIMES_MAX {
-                        return Err(EngineError::Report(format!(
-                            "the summary has more than {TIMES_MAX} times"
-                        )));
+                        let message = format!("the summary has more than {TIMES_MAX} times");
+                        return Err(EngineError::report(SqlState::ProgramLimitExceeded, message));
                     }
                     series.push((day, BTreeMap::new()));
                 }
                 let Some((_, arms)) = series.last_mut() else { continue };
                 arms.insert(variant, moments);
                 if last_times.insert(variant, time.clone()).as_ref() == Some(&time) {
-                    return Err(EngineError::Report(format!(
-                        "the summary `{}` has two rows for arm `{name}`{}; choose one of them \
-                         with `where`",
+                    let message = format!(
+                        "the summary `{}` has two rows for arm `{name}`{}",
                         query.exposures.table,
                         time.map(|time| format!(" at {time}")).unwrap_or_default(),
-                    )));
+                    );
+                    return Err(EngineError::report(SqlState::CardinalityViolation, message)
+                        .with_hint("choose one of them with `where`"));
                 }
             }
         }
@@ -179,10 +180,11 @@ fn labels(
 
 fn given(column: &UserColumn, users: f64, mean: f64, variance: Option<f64>) -> Result<Moments> {
     if users < 0.0 || variance.is_some_and(|variance| variance < 0.0) {
-        return Err(EngineError::Report(format!(
+        let message = format!(
             "the summary has a negative number of users or a negative variance beside `{}`",
             column.value
-        )));
+        );
+        return Err(EngineError::report(SqlState::NumericValueOutOfRange, message));
     }
     let users = users as u64;
     let variance = match (&column.aggregate, variance) {

@@ -6,6 +6,7 @@ use uplake_experiment::definition::Period;
 use uplake_experiment::query::MomentsQuery;
 
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 use crate::functions::local_day::day_number;
 
 /// Days that a report shows one by one; a longer period has no daily cells.
@@ -66,9 +67,8 @@ impl Times {
 
 fn parse_zone(name: &str) -> Result<Tz> {
     name.parse().map_err(|_| {
-        EngineError::Report(format!(
-            "unknown time zone `{name}`; write an IANA name such as \"UTC\" or \"Asia/Shanghai\""
-        ))
+        EngineError::report(SqlState::InvalidParameterValue, format!("unknown time zone `{name}`"))
+            .with_hint("write an IANA name such as \"UTC\" or \"Asia/Shanghai\"")
     })
 }
 
@@ -79,7 +79,10 @@ pub(super) fn instant(text: &str, zone: Tz) -> Result<DateTime<Utc>> {
         .map(|d| d.and_time(chrono::NaiveTime::MIN))
         .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f"))
         .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f"))
-        .map_err(|_| EngineError::Report(format!("`{text}` is not a date or a date and time")))?;
+        .map_err(|_| {
+            let message = format!("`{text}` is not a date or a date and time");
+            EngineError::report(SqlState::InvalidDatetimeFormat, message)
+        })?;
     let mut candidate = local;
     for _ in 0..=24 * 4 {
         match zone.from_local_datetime(&candidate) {
@@ -89,7 +92,8 @@ pub(super) fn instant(text: &str, zone: Tz) -> Result<DateTime<Utc>> {
             LocalResult::None => candidate += chrono::Duration::minutes(15),
         }
     }
-    Err(EngineError::Report(format!("`{text}` does not exist in {zone}")))
+    let message = format!("`{text}` does not exist in {zone}");
+    Err(EngineError::report(SqlState::DatetimeFieldOverflow, message))
 }
 
 #[cfg(test)]

@@ -57,7 +57,9 @@ use futures::StreamExt;
 use uplake_table::{DataFile, Lake, OnConflict, Snapshot, StreamWriter, WriteKind, id_column};
 
 use crate::base::budget::Budget;
+use crate::base::error::EngineError;
 use crate::base::settings::Settings;
+use crate::base::sql_state::SqlState;
 use crate::scan::indexed::{IndexUse, IndexedSource, Indexes};
 use crate::scan::prefetch::AheadReaders;
 use crate::scan::storage::{QueryStore, store_url};
@@ -536,9 +538,9 @@ impl TableProvider for LakeTable {
         insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         if insert_op != InsertOp::Append {
-            return Err(DataFusionError::NotImplemented(
-                "INSERT OVERWRITE is not supported; DELETE, then INSERT".into(),
-            ));
+            return Err(EngineError::unsupported("INSERT OVERWRITE is not supported")
+                .with_hint("DELETE, then INSERT")
+                .into());
         }
         self.schema.logically_equivalent_names_and_types(&input.schema())?;
         let sink = InsertSink {
@@ -837,10 +839,8 @@ fn stored_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> 
         .zip(schema.fields())
         .map(|(column, field)| {
             if !field.is_nullable() && column.null_count() > 0 {
-                return Err(external(uplake_table::TableError::Invalid(format!(
-                    "column `{}` is NOT NULL, but a row has NULL there; nothing was written",
-                    field.name()
-                ))));
+                let column = field.name().clone();
+                return Err(external(uplake_table::TableError::Null { column, is_key: false }));
             }
             if let Some(row) = uplake_table::first_cut(column) {
                 return Err(too_fine(column, row, field.name()));
@@ -866,7 +866,7 @@ fn too_fine(column: &ArrayRef, row: usize, name: &str) -> DataFusionError {
             .into(),
     };
     let message = format!("column `{name}`: {value} {reason}; nothing was written");
-    external(uplake_table::TableError::Invalid(message))
+    EngineError::execution(SqlState::DatetimeFieldOverflow, message).into()
 }
 
 /// A query's tables by the names in its text: one that is unchanged is the same one.

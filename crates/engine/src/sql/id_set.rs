@@ -31,6 +31,8 @@ use datafusion::logical_expr::{
 };
 use uplake_table::key_of_i64;
 
+use crate::base::error::refuse;
+
 /// The function that stands for a set in a statement's text.
 pub(crate) const MARK: &str = "__id_set";
 
@@ -273,7 +275,7 @@ impl ScalarUDFImpl for Mark {
     }
 
     fn invoke_with_args(&self, _arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        Err(DataFusionError::Plan("an id set stands after IN: id IN ID SET name".into()))
+        refuse!(SyntaxError, "an id set stands after IN: id IN ID SET name")
     }
 }
 

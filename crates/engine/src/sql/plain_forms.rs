@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::base::error::{EngineError, Position, Result};
+use crate::base::sql_state::SqlState;
 
 /// `1_000` is one number, as in PostgreSQL 16.
 ///
@@ -69,16 +70,15 @@ fn without_marks(text: &str, token: &TokenWithSpan) -> Result<String> {
     let digits: String = text.char_indices().filter(|(at, _)| !mark(*at)).map(|(_, c)| c).collect();
     if digits.contains('_') || digits.parse::<f64>().is_err() {
         let start = token.span.start;
-        return Err(EngineError::Statement {
-            message: format!("`{text}` is no number"),
-            position: Some(Position { line: start.line, column: start.column }),
-        });
+        let place = Position { line: start.line, column: start.column };
+        let message = format!("`{text}` is no number");
+        return Err(EngineError::statement(SqlState::SyntaxError, message).at(Some(place)));
     }
     Ok(digits)
 }
 
 /// `GROUP BY (a, b)`, `DISTINCT ON (1)`, and names of `* REPLACE` that are no columns.
-pub(crate) fn write_plainly(select: &mut ast::Select) -> ControlFlow<String> {
+pub(crate) fn write_plainly(select: &mut ast::Select) -> ControlFlow<EngineError> {
     if let GroupByExpr::Expressions(groups, _) = &mut select.group_by {
         let flat = std::mem::take(groups).into_iter().flat_map(|group| match group {
             Expr::Tuple(parts) if !parts.is_empty() => parts,
@@ -97,7 +97,7 @@ pub(crate) fn write_plainly(select: &mut ast::Select) -> ControlFlow<String> {
                 let message = format!(
                     "DISTINCT ON ({place}) is the column at that place, which has no name here"
                 );
-                return ControlFlow::Break(message);
+                return ControlFlow::Break(EngineError::unsupported(message));
             }
         };
     }
@@ -174,26 +174,27 @@ fn nested(expr: Expr) -> Expr {
 }
 
 /// A table whose clauses would be ignored.
-pub(crate) fn refuse_ordinality(table: &TableFactor) -> ControlFlow<String> {
+pub(crate) fn refuse_ordinality(table: &TableFactor) -> ControlFlow<EngineError> {
     match table {
         TableFactor::Table { with_ordinality: true, .. } => ControlFlow::Break(
-            "WITH ORDINALITY is not supported; number the rows with row_number()".into(),
+            EngineError::unsupported("WITH ORDINALITY is not supported")
+                .with_hint("number the rows with row_number()"),
         ),
         _ => ControlFlow::Continue(()),
     }
 }
 
 /// Columns that would be plain ones.
-pub(crate) fn refuse_generated(statement: &Statement) -> ControlFlow<String> {
+pub(crate) fn refuse_generated(statement: &Statement) -> ControlFlow<EngineError> {
     let Statement::CreateTable(table) = statement else { return ControlFlow::Continue(()) };
     let is_generated = |column: &&ast::ColumnDef| {
         column.options.iter().any(|option| matches!(option.option, ColumnOption::Generated { .. }))
     };
     match table.columns.iter().find(is_generated) {
-        Some(column) => ControlFlow::Break(format!(
-            "generated columns are not supported; compute `{}` in the statements that insert",
-            column.name
-        )),
+        Some(column) => ControlFlow::Break(
+            EngineError::unsupported("generated columns are not supported")
+                .with_hint(format!("compute `{}` in the statements that insert", column.name)),
+        ),
         None => ControlFlow::Continue(()),
     }
 }
@@ -205,7 +206,7 @@ pub(crate) fn has_no_column(query: &ast::Query) -> bool {
 
 /// A recursive query with a LIMIT, which would be ignored, or that reads itself in a subquery beside FROM: the
 /// rows of the last round are given out once.
-pub(crate) fn refuse_recursion(query: &ast::Query) -> ControlFlow<String> {
+pub(crate) fn refuse_recursion(query: &ast::Query) -> ControlFlow<EngineError> {
     let Some(with) = query.with.as_ref().filter(|with| with.recursive) else {
         return ControlFlow::Continue(());
     };
@@ -214,17 +215,20 @@ pub(crate) fn refuse_recursion(query: &ast::Query) -> ControlFlow<String> {
         let mut names = Names { name: &cte.alias.name.value, depth: 0, found: 0, within: 0 };
         let _ = right.visit(&mut names);
         if names.found > 0 && (cte.query.limit_clause.is_some() || cte.query.fetch.is_some()) {
-            return ControlFlow::Break(format!(
-                "LIMIT within the recursive query `{}` is not supported; end it with a condition, or limit \
-                 what reads it",
-                cte.alias.name
+            let name = &cte.alias.name;
+            let error = EngineError::unsupported(format!(
+                "LIMIT within the recursive query `{name}` is not supported"
             ));
+            return ControlFlow::Break(
+                error.with_hint("end it with a condition, or limit what reads it"),
+            );
         }
         if names.within > 0 && names.found > names.within {
-            return ControlFlow::Break(format!(
-                "the recursive query `{}` reads itself in a subquery; join it in FROM instead",
-                cte.alias.name
+            let name = &cte.alias.name;
+            let error = EngineError::unsupported(format!(
+                "the recursive query `{name}` reads itself in a subquery"
             ));
+            return ControlFlow::Break(error.with_hint("join it in FROM instead"));
         }
     }
     ControlFlow::Continue(())

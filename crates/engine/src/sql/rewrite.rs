@@ -20,7 +20,8 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use crate::base::error::{EngineError, Result};
+use crate::base::error::{EngineError, Result, refuse};
+use crate::base::sql_state::SqlState;
 use crate::sql::plain_forms::{
     has_no_column, have_subquery, refuse_generated, refuse_ordinality, refuse_recursion,
     write_plainly,
@@ -229,7 +230,7 @@ fn grouping_sets(key: &Expr) -> usize {
 }
 
 /// `GROUP BY a, b WITH ROLLUP` is `GROUP BY ROLLUP (a, b)`; DataFusion leaves the words out.
-fn with_totals(select: &mut ast::Select) -> std::result::Result<(), String> {
+fn with_totals(select: &mut ast::Select) -> Result<()> {
     use ast::{GroupByExpr, GroupByWithModifier as Modifier};
     let (keys, modifiers) = match &mut select.group_by {
         GroupByExpr::Expressions(_, modifiers) | GroupByExpr::All(modifiers)
@@ -238,16 +239,15 @@ fn with_totals(select: &mut ast::Select) -> std::result::Result<(), String> {
             return Ok(());
         }
         GroupByExpr::Expressions(keys, modifiers) if modifiers.len() == 1 => (keys, modifiers),
-        _ => return Err("GROUP BY … WITH: write ROLLUP (…) or CUBE (…)".into()),
+        _ => return refuse!(FeatureNotSupported, "GROUP BY … WITH: write ROLLUP (…) or CUBE (…)"),
     };
     let sets = std::mem::take(keys).into_iter().map(|key| vec![key]).collect();
     let all = match modifiers.pop() {
         Some(Modifier::Rollup) => Expr::Rollup(sets),
         Some(Modifier::Cube) => Expr::Cube(sets),
         _ => {
-            return Err(
-                "GROUP BY … WITH TOTALS is not supported; write GROUPING SETS ((…), ())".into()
-            );
+            return Err(EngineError::unsupported("GROUP BY … WITH TOTALS is not supported")
+                .with_hint("write GROUPING SETS ((…), ())"));
         }
     };
     keys.push(all);
@@ -405,8 +405,8 @@ pub(crate) fn rewrite(statement: &mut DfStatement) -> Result<()> {
         DfStatement::Explain(explain) => return rewrite(&mut explain.statement),
         _ => return Ok(()),
     };
-    if let ControlFlow::Break(message) = visited {
-        return Err(EngineError::statement(message));
+    if let ControlFlow::Break(error) = visited {
+        return Err(error);
     }
     let has_no_column = |statement: &ast::Statement| match statement {
         ast::Statement::Query(query) => has_no_column(query),
@@ -414,7 +414,8 @@ pub(crate) fn rewrite(statement: &mut DfStatement) -> Result<()> {
     };
     match statement {
         DfStatement::Statement(inner) if has_no_column(inner.as_ref()) => {
-            Err(EngineError::statement("SELECT has no column; write SELECT * or name some"))
+            Err(EngineError::statement(SqlState::SyntaxError, "SELECT has no column")
+                .with_hint("write SELECT * or name some"))
         }
         _ => Ok(()),
     }
@@ -439,14 +440,15 @@ struct Rewriter {
 }
 
 impl VisitorMut for Rewriter {
-    type Break = String;
+    type Break = EngineError;
 
-    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<String> {
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<EngineError> {
         if counts_duplicates(&query.body) {
+            let error = EngineError::unsupported("EXCEPT ALL and INTERSECT ALL are not supported");
             return ControlFlow::Break(
-                "EXCEPT ALL and INTERSECT ALL are not supported; number the duplicates with \
-                 row_number() and use EXCEPT or INTERSECT"
-                    .into(),
+                error.with_hint(
+                    "number the duplicates with row_number() and use EXCEPT or INTERSECT",
+                ),
             );
         }
         refuse_recursion(query)?;
@@ -459,7 +461,7 @@ impl VisitorMut for Rewriter {
         {
             let windows = match windows_of(&select.named_window) {
                 Ok(windows) => windows,
-                Err(message) => return ControlFlow::Break(message),
+                Err(error) => return ControlFlow::Break(error),
             };
             order.visit(&mut NameWindows { windows, depth: 0 })?;
             sort_by_places(select, order);
@@ -469,7 +471,7 @@ impl VisitorMut for Rewriter {
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<String> {
+    fn post_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<EngineError> {
         if let Some(Query { keys: Some(keys), .. }) = self.queries.pop()
             && matches!(query.body.as_ref(), ast::SetExpr::Select(_))
         {
@@ -478,7 +480,7 @@ impl VisitorMut for Rewriter {
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<String> {
+    fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<EngineError> {
         let is_ilike = |item: &SelectItem| match item {
             SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => {
                 options.opt_ilike.is_some()
@@ -486,21 +488,24 @@ impl VisitorMut for Rewriter {
             _ => false,
         };
         if select.projection.iter().any(is_ilike) {
-            return ControlFlow::Break("SELECT * ILIKE is not supported; name the columns".into());
+            let error = EngineError::unsupported("SELECT * ILIKE is not supported");
+            return ControlFlow::Break(error.with_hint("name the columns"));
         }
         let windows = match windows_of(&select.named_window) {
             Ok(windows) => windows,
-            Err(message) => return ControlFlow::Break(message),
+            Err(error) => return ControlFlow::Break(error),
         };
-        if let Err(message) = with_totals(select) {
-            return ControlFlow::Break(message);
+        if let Err(error) = with_totals(select) {
+            return ControlFlow::Break(error);
         }
         if let ast::GroupByExpr::Expressions(keys, _) = &mut select.group_by {
             let sets = keys.iter().map(grouping_sets).fold(1, usize::saturating_mul);
             if sets > MOST_SETS {
-                return ControlFlow::Break(format!(
-                    "more than {MOST_SETS} grouping sets; name those that are needed with GROUPING SETS"
-                ));
+                let what = format!("more than {MOST_SETS} grouping sets");
+                let error = EngineError::statement(SqlState::ProgramLimitExceeded, what);
+                return ControlFlow::Break(
+                    error.with_hint("name those that are needed with GROUPING SETS"),
+                );
             }
             keys.iter_mut().for_each(spell_out);
         }
@@ -514,21 +519,21 @@ impl VisitorMut for Rewriter {
         write_plainly(select)
     }
 
-    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<String> {
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<EngineError> {
         if matches!(table, TableFactor::Table { sample: Some(_), .. }) {
-            let message = "TABLESAMPLE is not supported; write WHERE random() < 0.1";
-            return ControlFlow::Break(message.into());
+            let error = EngineError::unsupported("TABLESAMPLE is not supported");
+            return ControlFlow::Break(error.with_hint("write WHERE random() < 0.1"));
         }
         self.subqueries += usize::from(is_lateral(table));
         refuse_ordinality(table)
     }
 
-    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<String> {
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<EngineError> {
         self.subqueries -= usize::from(is_lateral(table));
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_statement(&mut self, statement: &mut ast::Statement) -> ControlFlow<String> {
+    fn pre_visit_statement(&mut self, statement: &mut ast::Statement) -> ControlFlow<EngineError> {
         refuse_generated(statement)?;
         // DataFusion takes every VALUES below an INSERT for rows of its table.
         if let ast::Statement::Insert(insert) = statement
@@ -540,12 +545,13 @@ impl VisitorMut for Rewriter {
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<EngineError> {
         balance(expr);
         match expr {
             // Matched as a regular expression anywhere in the text.
             Expr::SimilarTo { .. } => {
-                return ControlFlow::Break("SIMILAR TO is not supported; use LIKE or ~".into());
+                let error = EngineError::unsupported("SIMILAR TO is not supported");
+                return ControlFlow::Break(error.with_hint("use LIKE or ~"));
             }
             // Rewritten to a correlated EXISTS that confuses tables of one name.
             Expr::AnyOp { left, compare_op, right, .. }
@@ -553,7 +559,7 @@ impl VisitorMut for Rewriter {
             {
                 if *compare_op != BinaryOperator::Eq {
                     let message = "ANY (subquery) is supported with = only";
-                    return ControlFlow::Break(message.into());
+                    return ControlFlow::Break(EngineError::unsupported(message));
                 }
                 *expr = in_subquery(left, right, false);
             }
@@ -570,7 +576,7 @@ impl VisitorMut for Rewriter {
             {
                 if *compare_op != BinaryOperator::NotEq {
                     let message = "ALL (subquery) is supported with <> only";
-                    return ControlFlow::Break(message.into());
+                    return ControlFlow::Break(EngineError::unsupported(message));
                 }
                 *expr = in_subquery(left, right, true);
             }
@@ -594,7 +600,7 @@ impl VisitorMut for Rewriter {
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<EngineError> {
         self.subqueries -= usize::from(is_subquery(expr));
         ControlFlow::Continue(())
     }
@@ -623,18 +629,19 @@ fn is_subquery(expr: &Expr) -> bool {
 struct SelectValues;
 
 impl VisitorMut for SelectValues {
-    type Break = String;
+    type Break = EngineError;
 
-    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<String> {
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<EngineError> {
         let values = match query.body.as_mut() {
             ast::SetExpr::Values(values) if !values.rows.is_empty() => values,
             _ => return ControlFlow::Continue(()),
         };
         if values.rows.len() > MOST_ROWS {
-            return ControlFlow::Break(format!(
-                "VALUES within a SELECT of INSERT, or with subqueries, has {MOST_ROWS} rows at most; insert \
-                 them into a table first"
-            ));
+            let what = format!(
+                "VALUES within a SELECT of INSERT, or with subqueries, has {MOST_ROWS} rows at most"
+            );
+            let error = EngineError::statement(SqlState::ProgramLimitExceeded, what);
+            return ControlFlow::Break(error.with_hint("insert them into a table first"));
         }
         let Some(template) = selects_nothing() else { return ControlFlow::Continue(()) };
         let rows = std::mem::take(&mut values.rows).into_iter().map(|row| {
@@ -751,9 +758,7 @@ fn in_subquery(left: &Expr, right: &Expr, negated: bool) -> Expr {
 }
 
 /// The windows of a WINDOW clause, each with what it takes from those before it.
-fn windows_of(
-    definitions: &[NamedWindowDefinition],
-) -> Result<HashMap<String, WindowSpec>, String> {
+fn windows_of(definitions: &[NamedWindowDefinition]) -> Result<HashMap<String, WindowSpec>> {
     let mut windows: HashMap<String, WindowSpec> = HashMap::new();
     for NamedWindowDefinition(name, window) in definitions {
         let window = match window {
@@ -761,7 +766,7 @@ fn windows_of(
             NamedWindowExpr::WindowSpec(spec) => with_base(&windows, spec)?,
         };
         if windows.insert(window_name(name), window).is_some() {
-            return Err(format!("there are two windows called `{name}`"));
+            return refuse!(DuplicateAlias, "there are two windows called `{name}`");
         }
     }
     Ok(windows)
@@ -774,25 +779,33 @@ fn window_name(name: &ast::Ident) -> String {
 fn known<'a>(
     windows: &'a HashMap<String, WindowSpec>,
     name: &ast::Ident,
-) -> Result<&'a WindowSpec, String> {
-    windows.get(&window_name(name)).ok_or_else(|| format!("there is no window called `{name}`"))
+) -> Result<&'a WindowSpec> {
+    windows.get(&window_name(name)).ok_or_else(|| {
+        let message = format!("there is no window called `{name}`");
+        EngineError::statement(SqlState::UndefinedObject, message)
+    })
 }
 
 /// `(base ORDER BY x)`, written out: what DataFusion makes of it is a window without the base.
-fn with_base(
-    windows: &HashMap<String, WindowSpec>,
-    spec: &WindowSpec,
-) -> Result<WindowSpec, String> {
+fn with_base(windows: &HashMap<String, WindowSpec>, spec: &WindowSpec) -> Result<WindowSpec> {
     let Some(name) = &spec.window_name else { return Ok(spec.clone()) };
     let base = known(windows, name)?;
     if !spec.partition_by.is_empty() {
-        return Err(format!("the window `{name}` has its own PARTITION BY; leave out this one"));
+        let what = format!("the window `{name}` has its own PARTITION BY");
+        return Err(
+            EngineError::statement(SqlState::WindowingError, what).with_hint("leave out this one")
+        );
     }
     if !spec.order_by.is_empty() && !base.order_by.is_empty() {
-        return Err(format!("the window `{name}` has its own ORDER BY; leave out this one"));
+        let what = format!("the window `{name}` has its own ORDER BY");
+        return Err(
+            EngineError::statement(SqlState::WindowingError, what).with_hint("leave out this one")
+        );
     }
     if base.window_frame.is_some() {
-        return Err(format!("the window `{name}` has its own frame; write OVER {name}"));
+        let what = format!("the window `{name}` has its own frame");
+        return Err(EngineError::statement(SqlState::WindowingError, what)
+            .with_hint(format!("write OVER {name}")));
     }
     let order_by = if spec.order_by.is_empty() { &base.order_by } else { &spec.order_by };
     Ok(WindowSpec {
@@ -810,19 +823,19 @@ struct NameWindows {
 }
 
 impl VisitorMut for NameWindows {
-    type Break = String;
+    type Break = EngineError;
 
-    fn pre_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<String> {
+    fn pre_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<EngineError> {
         self.depth += 1;
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<String> {
+    fn post_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<EngineError> {
         self.depth -= 1;
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<EngineError> {
         let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
         let Some(over) = function.over.as_mut().filter(|_| self.depth == 0) else {
             return ControlFlow::Continue(());
@@ -836,7 +849,7 @@ impl VisitorMut for NameWindows {
                 *over = WindowType::WindowSpec(window);
                 ControlFlow::Continue(())
             }
-            Err(message) => ControlFlow::Break(message),
+            Err(error) => ControlFlow::Break(error),
         }
     }
 }

@@ -20,7 +20,9 @@ use datafusion::sql::sqlparser::tokenizer::{
 
 use uplake_table::AsOf;
 
-use crate::base::error::{EngineError, Position, Result, parser_error};
+use crate::base::error::{EngineError, Position, Result};
+use crate::base::foreign_errors::parser_error;
+use crate::base::sql_state::SqlState;
 use crate::sql::dialect::UplakeDialect;
 use crate::sql::id_set::{IdSet, MARK};
 use crate::sql::plain_forms::join_digits;
@@ -147,7 +149,7 @@ fn tokenize(part: &str, place: Location, tokens: &mut Vec<TokenWithSpan>) -> Res
     let dialect = GenericDialect {};
     let found = Tokenizer::new(&dialect, part).tokenize_with_location().map_err(|e| {
         let Location { line, column } = moved(e.location);
-        EngineError::Statement { message: e.message, position: Some(Position { line, column }) }
+        syntax(e.message, Position { line, column })
     })?;
     tokens.extend(found.into_iter().map(|TokenWithSpan { token, span }| TokenWithSpan {
         token,
@@ -194,7 +196,8 @@ fn parse_one(
     let is_query =
         matches!(&parsed, DfStatement::Statement(s) if matches!(**s, ast::Statement::Query(_)));
     if matches!(id_set, Some(IdSetStatement::Create { .. })) && !is_query {
-        return Err(EngineError::statement("an id set is made of a query: … AS SELECT …"));
+        let message = "an id set is made of a query: … AS SELECT …";
+        return Err(EngineError::statement(SqlState::SyntaxError, message));
     }
     let lists = Arc::clone(lists);
     Ok(Statement {
@@ -233,15 +236,14 @@ pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
             if !comment.ends_with('\n'))
     };
     if let Some(TokenWithSpan { span, .. }) = tokens.iter().find(goes_on) {
-        return Err(EngineError::Statement {
-            message: "a comment that no line ends takes in whatever follows; write /* … */".into(),
-            position: Some(Position { line: span.start.line, column: span.start.column }),
-        });
+        let place = Position { line: span.start.line, column: span.start.column };
+        let message = "a comment that no line ends takes in whatever follows";
+        return Err(syntax(message, place).with_hint("write /* … */"));
     }
     let tokens = as_meant(tokens)?;
     statement_size::check(&tokens)?;
     let mut parser = empty_parser().with_tokens_with_locations(tokens);
-    let parsed = parser.parse_expr().map_err(|e| parser_error(&e.to_string()))?;
+    let parsed = parser.parse_expr().map_err(|e| parser_error(&e))?;
     match parser.peek_token() {
         TokenWithSpan { token: Token::EOF, .. } => Ok(parsed),
         rest => Err(unexpected(&rest)),
@@ -249,10 +251,12 @@ pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
 }
 
 fn unexpected(TokenWithSpan { token, span }: &TokenWithSpan) -> EngineError {
-    EngineError::Statement {
-        message: format!("did not expect `{token}` here"),
-        position: Some(Position { line: span.start.line, column: span.start.column }),
-    }
+    let place = Position { line: span.start.line, column: span.start.column };
+    syntax(format!("did not expect `{token}` here"), place)
+}
+
+fn syntax(message: impl Into<String>, place: Position) -> EngineError {
+    EngineError::statement(SqlState::SyntaxError, message).at(Some(place))
 }
 
 /// Takes `ON CONFLICT DO NOTHING` out of an INSERT; was it there?
@@ -269,7 +273,7 @@ fn take_on_conflict(statement: &mut DfStatement) -> Result<bool> {
             conflict_target: None,
             action: ast::OnConflictAction::DoNothing,
         })) => Ok(true),
-        Some(_) => Err(EngineError::statement(
+        Some(_) => Err(EngineError::unsupported(
             "write ON CONFLICT DO NOTHING, or leave it out: a row of a table with a primary key \
              takes the place of the one with its key",
         )),
@@ -287,9 +291,9 @@ fn take_id_set_statement(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<IdSet
     let is = |n: usize, text: &str| solid.get(n).is_some_and(|at| is_word(&tokens[*at], text));
     let name = |n: usize| -> Result<String> {
         let place = solid.get(n).map_or(tokens[solid[0]].span.start, |at| tokens[*at].span.start);
-        word(n).map(column_name).ok_or_else(|| EngineError::Statement {
-            message: "an id set has a name here".into(),
-            position: Some(Position { line: place.line, column: place.column }),
+        word(n).map(column_name).ok_or_else(|| {
+            let place = Position { line: place.line, column: place.column };
+            syntax("an id set has a name here", place)
         })
     };
     let ends = |n: usize| match solid.get(n) {
@@ -305,7 +309,8 @@ fn take_id_set_statement(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<IdSet
         }
         let name = name(at + 2)?;
         let Some(query) = solid.get(at + 4).filter(|_| is(at + 3, "as")) else {
-            return Err(EngineError::statement("write CREATE ID SET name AS SELECT …"));
+            let message = "write CREATE ID SET name AS SELECT …";
+            return Err(EngineError::statement(SqlState::SyntaxError, message));
         };
         tokens.drain(..*query);
         return Ok(Some(IdSetStatement::Create { name, replace }));
@@ -343,10 +348,8 @@ fn name_id_sets(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
             Some(TokenWithSpan { token: Token::Word(word), span }) => (column_name(&word), span),
             _ => {
                 let place = token.span.start;
-                return Err(EngineError::Statement {
-                    message: "write `IN ID SET name`".into(),
-                    position: Some(Position { line: place.line, column: place.column }),
-                });
+                let place = Position { line: place.line, column: place.column };
+                return Err(syntax("write `IN ID SET name`", place));
             }
         };
         let mark = Token::make_word(MARK, None);
@@ -368,10 +371,7 @@ fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
         .map_err(EngineError::from)?;
     parser.parser =
         std::mem::replace(&mut parser.parser, empty_parser()).with_tokens_with_locations(tokens);
-    let mut parsed = parser.parse_statement().map_err(|e| match EngineError::from(e) {
-        EngineError::Execution(message) => parser_error(&message),
-        other => other,
-    })?;
+    let mut parsed = parser.parse_statement().map_err(EngineError::from)?;
     if parser.parser.peek_token_ref().token != Token::EOF {
         return Err(unexpected(&parser.parser.peek_token()));
     }
@@ -440,14 +440,14 @@ fn take_columns(
     }
     let Some(start) = start else { return Ok(Vec::new()) };
     let place = tokens[start].span.start;
-    let malformed = || EngineError::Statement {
-        message: format!(
+    let malformed = || {
+        let message = format!(
             "write `{} {} (column{}, …)`",
             tokens[start].token,
             second.to_uppercase(),
             if second == "domains" { " domain" } else { "" }
-        ),
-        position: Some(Position { line: place.line, column: place.column }),
+        );
+        syntax(message, Position { line: place.line, column: place.column })
     };
     let mut at = start + 1;
     let mut next = || {
@@ -499,10 +499,8 @@ fn name_versions(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
             out.pop();
         }
         let place = token.span.start;
-        let malformed = |message: &str| EngineError::Statement {
-            message: message.to_owned(),
-            position: Some(Position { line: place.line, column: place.column }),
-        };
+        let malformed =
+            |message: &str| syntax(message, Position { line: place.line, column: place.column });
         let Some(TokenWithSpan { token: Token::Word(table), span }) = out.pop() else {
             return Err(malformed("AS OF follows a table name"));
         };
@@ -518,7 +516,10 @@ fn name_versions(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
                 ));
             }
         };
-        AsOf::parse(&value).map_err(|e| malformed(&e.to_string()))?;
+        AsOf::parse(&value).map_err(|e| {
+            let place = Position { line: place.line, column: place.column };
+            EngineError::statement(SqlState::InvalidParameterValue, e.to_string()).at(Some(place))
+        })?;
         let name = column_name(&table);
         let quoted = |value: String| {
             let word = Word { value, quote_style: Some('"'), keyword: Keyword::NoKeyword };
@@ -636,7 +637,7 @@ mod tests {
         let ids: Vec<String> = (0..150).map(|n| n.to_string()).collect();
         let list = format!("({})", ids.join(",\n"));
         let text = format!("SELECT 1;\nSELECT a IN {list}, b IN {list} AND 1 1");
-        let EngineError::Statement { position, .. } = parse(&text).unwrap_err() else { panic!() };
+        let position = parse(&text).unwrap_err().position();
         // The second list ends on line 2 + 149 + 149 with `149)`.
         assert_eq!(position, Some(Position { line: 300, column: 12 }));
         let text = text.strip_suffix(" 1").unwrap();
@@ -677,7 +678,7 @@ mod tests {
     #[test]
     fn errors_point_at_the_place_in_the_whole_text() {
         let position = |text: &str| match parse(text).unwrap_err() {
-            EngineError::Statement { position, .. } => position.map(|p| (p.line, p.column)),
+            EngineError::Statement(problem) => problem.position.map(|p| (p.line, p.column)),
             other => panic!("{other}"),
         };
         assert_eq!(position("SELECT 1;\nSELECT (1 FROM x"), Some((2, 11)));

@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::base::error::{EngineError, Position, Result};
+use crate::base::sql_state::SqlState;
 use crate::sql::words::{is_space, keyword};
 
 /// Brackets, CASE and prefixes within each other: below what the parser follows.
@@ -81,24 +82,21 @@ pub(crate) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
         }
         operators += usize::from(is_operator);
         prefixes = if is_operator { prefixes + 1 } else { 0 };
-        let message = if nested > MOST_NESTED || prefixes > MOST_NESTED {
-            format!("this nests more than {MOST_NESTED} deep")
+        let refused = |message| EngineError::statement(SqlState::StatementTooComplex, message);
+        let error = if nested > MOST_NESTED || prefixes > MOST_NESTED {
+            refused(format!("this nests more than {MOST_NESTED} deep"))
         } else if chained > MOST_CHAINED {
-            format!(
-                "an expression of more than {MOST_CHAINED} operators; compute it in steps, \
-                 or add up rows with sum()"
-            )
+            refused(format!("an expression of more than {MOST_CHAINED} operators"))
+                .with_hint("compute it in steps, or add up rows with sum()")
         } else if operators > MOST_OPERATORS {
-            format!(
-                "a statement of more than {MOST_OPERATORS} operators; write IN (…) of many values, \
-                 or join a table of them"
-            )
+            refused(format!("a statement of more than {MOST_OPERATORS} operators"))
+                .with_hint("write IN (…) of many values, or join a table of them")
         } else {
             continue;
         };
         let at = token.span.start;
         let position = Some(Position { line: at.line, column: at.column });
-        return Err(EngineError::Statement { message, position });
+        return Err(error.at(position));
     }
     Ok(())
 }
@@ -196,7 +194,7 @@ mod tests {
 
     fn refused(text: &str) -> String {
         match parse(text) {
-            Err(EngineError::Statement { message, position: Some(_) }) => message,
+            Err(error) if error.position().is_some() => error.to_string(),
             other => panic!("{other:?}"),
         }
     }

@@ -40,7 +40,6 @@ use std::sync::Arc;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{
     Column, DFSchema, JoinConstraint, JoinType, NullEquality, Result, TableReference, internal_err,
-    plan_err,
 };
 use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::logical_expr::planner::{
@@ -54,6 +53,8 @@ use datafusion::sql::sqlparser::ast::{
     self, Ident, JoinOperator, ObjectName, SelectItem, SelectItemQualifiedWildcardKind,
     TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
 };
+
+use crate::base::error::{EngineError, refuse};
 
 /// How the names begin that merged columns have for a table.
 const MERGED: &str = "#using";
@@ -569,10 +570,9 @@ fn merged_join(
         && let Some((l, r)) = keys.iter().find(|(l, r)| stays(l) || stays(r))
     {
         let column = if stays(l) { l } else { r };
-        return plan_err!(
-            "NATURAL JOIN in a subquery has {column} and the {} of both sides; write JOIN … USING",
-            column.name
-        );
+        let name = &column.name;
+        let what = format!("NATURAL JOIN in a subquery has {column} and the {name} of both sides");
+        return Err(EngineError::unsupported(what).with_hint("write JOIN … USING").into());
     }
     let mut columns = Vec::new();
     for column in left.schema().columns() {
@@ -603,7 +603,7 @@ fn merged_join(
 fn key_names(names: &[ObjectName], context: &dyn RelationPlannerContext) -> Result<Vec<String>> {
     let name = |name: &ObjectName| match (name.0.len(), last_part(name)) {
         (1, Some(ident)) => Ok(context.normalize_ident(ident.clone())),
-        _ => plan_err!("USING takes names of columns, without tables: {name}"),
+        _ => refuse!(SyntaxError, "USING takes names of columns, without tables: {name}"),
     };
     names.iter().map(name).collect()
 }

@@ -5,6 +5,7 @@
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 use crate::sql::words::{column_name, is_space, is_word};
 
 /// What to warm beside the files.
@@ -41,7 +42,9 @@ fn take_column_list(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<Vec<String
         depth == 0 && is_word(token, "columns")
     });
     let Some(start) = start else { return Ok(None) };
-    let malformed = || EngineError::statement("write WARM UP TABLE t COLUMNS (column, …)");
+    let malformed = || {
+        EngineError::statement(SqlState::SyntaxError, "write WARM UP TABLE t COLUMNS (column, …)")
+    };
     let end = tokens[start..].iter().position(|t| t.token == Token::RParen);
     let end = start + end.ok_or_else(malformed)?;
     let taken: Vec<TokenWithSpan> = tokens.drain(start..=end).collect();

@@ -2,7 +2,7 @@
 
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::Int64Type;
-use uplake_engine::EngineError;
+use uplake_engine::{EngineError, SqlState};
 
 use crate::{block_on, session};
 
@@ -45,5 +45,6 @@ fn what_cannot_spill_fails_with_a_limit_error() {
     let sql = "SELECT array_agg(concat('a long string to be kept ', CAST(value AS VARCHAR))) FROM generate_series(1, 3000000) AS s(value)";
     let error = block_on(small.query(sql)).unwrap_err();
     assert!(matches!(error, EngineError::Limit { .. }), "{error}");
-    assert!(error.to_string().contains("--memory"), "{error}");
+    assert_eq!(error.code(), SqlState::OutOfMemory);
+    assert!(error.hint().is_some_and(|hint| hint.contains("--memory")), "{error}");
 }

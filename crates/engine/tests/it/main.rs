@@ -10,6 +10,7 @@ mod days;
 mod definitions;
 mod domains;
 mod dropped;
+mod error_codes;
 mod follow_up;
 mod fresh;
 mod indexes;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt};
-use uplake_engine::{Answer, EngineError, RunOptions, Session, SessionOptions, Usage, parse};
+use uplake_engine::{
+    Answer, EngineError, RunOptions, Session, SessionOptions, SqlState, Usage, parse,
+};
 use uplake_table::Lake;
 
 use crate::{block_on, options};
@@ -89,6 +91,8 @@ fn a_time_out_says_where_the_time_went() {
         assert!(matches!(error, EngineError::TimedOut { place: Some((1, 1)), .. }), "{error}");
         let text = error.to_string();
         assert!(text.contains("20 ms") && text.contains("number 1 of 1 in the queue"), "{text}");
+        assert_eq!(error.code(), SqlState::QueryCanceled);
+        assert!(error.hint().is_some_and(|hint| hint.starts_with("run fewer at once")), "{text}");
         // What computes nothing does not wait.
         assert_eq!(run(&session, "SHOW TABLES", None).await.unwrap(), 0);
         drop(stream);

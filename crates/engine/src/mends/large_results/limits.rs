@@ -5,8 +5,10 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
 use super::{growth, sizes};
+use crate::base::error::EngineError;
 use crate::base::held::held_bytes;
 use crate::base::settings::Settings;
+use crate::base::sql_state::SqlState;
 
 /// What one call may make at most: half of what Arrow's 32-bit offsets reach.
 const MOST_BYTES: usize = (i32::MAX / 2) as usize;
@@ -64,12 +66,13 @@ impl Limits {
     }
 
     pub fn refuse(&self, name: &str, bytes: u128, rows: usize) -> Result<()> {
-        Err(DataFusionError::ResourcesExhausted(format!(
+        let what = format!(
             "{name} would make {} MiB for {rows} rows, and one call may make {} MiB with this much \
              memory",
             bytes / MIB,
             self.most / MIB
-        )))
+        );
+        Err(EngineError::limit(SqlState::ProgramLimitExceeded, &what).into())
     }
 
     /// A call that is large enough to matter must fit beside all that the process holds.

@@ -22,6 +22,8 @@ use datafusion::logical_expr::{
 };
 use uplake_table::Domain;
 
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
 use crate::functions::calls::{each_call, with_functions};
 use crate::functions::domain_functions::unreadable;
 
@@ -147,10 +149,10 @@ fn keys(domain: &Domain, ids: &ArrayRef) -> Result<ArrayRef> {
     };
     domain.try_keys_of(&numbers, each).map_err(unreadable)?;
     if let Some(row) = missing {
-        return Err(DataFusionError::Execution(format!(
-            "the id {} of a data file is not in its id domain; see `uplake domain check`",
-            ids.value(row)
-        )));
+        let message = format!("the id {} of a data file is not in its id domain", ids.value(row));
+        return Err(EngineError::execution(SqlState::DataCorrupted, message)
+            .with_hint("see `uplake domain check`")
+            .into());
     }
     let ends = OffsetBuffer::new(ends.into());
     let keys = LargeStringArray::try_new(ends, Buffer::from(bytes), ids.nulls().cloned())?;

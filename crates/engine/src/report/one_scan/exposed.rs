@@ -145,9 +145,8 @@ impl Exposed {
     /// Takes in rows whose users have these numbers.
     pub fn add(&mut self, batch: &RecordBatch, numbers: &[u32], layout: &Layout) -> Result<()> {
         let mut columns = batch.columns()[1..].iter();
-        let mut next = || {
-            columns.next().ok_or_else(|| EngineError::Execution("an exposure is too short".into()))
-        };
+        let mut next =
+            || columns.next().ok_or_else(|| EngineError::bug("an exposure is too short"));
         let texts = |array| -> Result<StringViewArray> {
             Ok(as_type(array, &DataType::Utf8View)?.as_string_view().clone())
         };

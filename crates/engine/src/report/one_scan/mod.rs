@@ -382,7 +382,7 @@ impl SharedKeys {
     /// When all tasks are done.
     fn into_inner(shared: Arc<Self>) -> Result<(Keys, MemoryReservation)> {
         let shared = Arc::into_inner(shared);
-        let shared = shared.ok_or_else(|| EngineError::Execution("a task is not done".into()))?;
+        let shared = shared.ok_or_else(|| EngineError::bug("a task is not done"))?;
         Ok((shared.keys.into_inner().unwrap_or_else(PoisonError::into_inner), shared.memory))
     }
 }
