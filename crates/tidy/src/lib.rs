@@ -29,6 +29,33 @@ const FORBIDDEN: [(&str, &str); 4] = [
     (concat!("dbg", "!("), "remove it"),
     (concat!("#[", "ignore"), "make the test pass everywhere or delete it"),
 ];
+/// Files that read the words of others' errors, one place for each crate: what has a variant has no need of it.
+const READS_WORDS: [&str; 5] = [
+    "crates/engine/src/base/foreign_errors.rs",
+    "crates/objectio/src/conditional.rs",
+    "crates/objectio/src/error.rs",
+    "crates/table/src/error.rs",
+    "crates/uplake/src/foreign_errors.rs",
+];
+/// What an error's words are called, and how they are looked through.
+const WORDS: [&str; 6] = [
+    "message",
+    "error.to_string()",
+    "err.to_string()",
+    "e.to_string()",
+    "cause.to_string()",
+    "source.to_string()",
+];
+const LOOKED_THROUGH: [&str; 8] = [
+    ".contains(",
+    ".starts_with(",
+    ".ends_with(",
+    ".strip_prefix(",
+    ".strip_suffix(",
+    ".split_once(",
+    ".rsplit_once(",
+    ".find(",
+];
 const UNSAFE_FORMS: [&str; 4] = ["{", "fn ", "impl ", "extern "];
 const FORBID_UNSAFE: &str = "#![forbid(unsafe_code)]";
 /// Top folders that exist on one machine only.
@@ -323,6 +350,31 @@ fn check_source(path: &str, text: &str, complaints: &mut Vec<String>) {
             ));
         }
     }
+    let is_product = path.split('/').nth(2) == Some("src") && !path.ends_with("/tests.rs");
+    if !is_product || READS_WORDS.contains(&path) {
+        return;
+    }
+    let product = text.lines().enumerate().take_while(|(_, line)| line.trim() != "#[cfg(test)]");
+    for (number, _) in product.filter(|(_, line)| !is_comment(line) && reads_words(line)) {
+        complaints.push(format!(
+            "{path}:{}: an error is told by its words; look at its variant or code, or do it in {}",
+            number + 1,
+            READS_WORDS.join(" or ")
+        ));
+    }
+}
+
+/// Does a line look through what an error says?
+fn reads_words(line: &str) -> bool {
+    LOOKED_THROUGH.iter().any(|how| {
+        line.match_indices(how).any(|(at, _)| {
+            let named = |words: &&str| {
+                let before = line[..at].strip_suffix(**words);
+                before.is_some_and(|b| !b.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+            };
+            WORDS.iter().any(|words| named(&words))
+        })
+    })
 }
 
 fn is_comment(line: &str) -> bool {
@@ -495,6 +547,27 @@ fast = ["arrow"]
             ("crates/engine/src/a.rs", format!("{}x)", FORBIDDEN[2].0), "remove it"),
             ("crates/engine/tests/a.rs", format!("{}]", FORBIDDEN[3].0), "make the test pass"),
             ("docs/a.md", FORBIDDEN[0].0.to_owned(), ""),
+            (
+                "crates/engine/src/a.rs",
+                "if message.contains(x) {".into(),
+                "a.rs:1: an error is told",
+            ),
+            (
+                "crates/engine/src/a.rs",
+                "\nlet x = e.to_string().find(y);".into(),
+                "a.rs:2: an error",
+            ),
+            (
+                "crates/engine/src/a.rs",
+                "if self.message.starts_with(x) {".into(),
+                "its variant or code",
+            ),
+            ("crates/engine/src/a.rs", "if commit_message.contains(x) {".into(), ""),
+            ("crates/engine/src/a.rs", "// message.contains(x)".into(), ""),
+            ("crates/engine/src/a.rs", "#[cfg(test)]\nmessage.contains(x)".into(), ""),
+            ("crates/engine/src/one_scan/tests.rs", "message.contains(x)".into(), ""),
+            ("crates/engine/tests/it/a.rs", "message.contains(x)".into(), ""),
+            (READS_WORDS[0], "message.contains(x)".into(), ""),
             ("crates/engine/src/a.rs", "\n".repeat(1200), ""),
             ("crates/engine/src/a.rs", "\n".repeat(1201), "1201 lines"),
         ] {
