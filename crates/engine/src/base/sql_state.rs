@@ -90,6 +90,8 @@ codes! {
     BadCopyFileFormat "22P04" Invalid,
     /// A row has NULL where the table must have a value.
     NotNullViolation "23502" Invalid,
+    /// There is no prepared statement of that name.
+    InvalidSqlStatementName "26000" Missing,
     /// Another writer changed the same table at the same time.
     SerializationFailure "40001" Conflict,
     /// Nobody knows whether a commit took effect.
@@ -122,6 +124,8 @@ codes! {
     UndefinedTable "42P01" Missing,
     /// A parameter has no value.
     UndefinedParameter "42P02" Invalid,
+    /// There is a prepared statement of that name.
+    DuplicatePreparedStatement "42P05" Invalid,
     /// There is a table of that name.
     DuplicateTable "42P07" Invalid,
     /// What names a column by its place, or counts columns, is wrong.

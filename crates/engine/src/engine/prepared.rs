@@ -14,7 +14,8 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 
 use crate::base::answer::Answer;
-use crate::base::error::{EngineError, Result};
+use crate::base::error::{EngineError, Result, refuse};
+use crate::base::sql_state::SqlState;
 use crate::engine::session::Session;
 use crate::sql::statement::{self, Statement};
 
@@ -48,16 +49,19 @@ impl Prepared {
     pub fn bind(&self, values: &[ScalarValue]) -> Result<Statement> {
         if values.len() != self.types.len() {
             let (wanted, found) = (self.types.len(), values.len());
-            return Err(EngineError::statement(format!(
+            return refuse!(
+                UndefinedParameter,
                 "the statement has {wanted} parameters, and {found} values came"
-            )));
+            );
         }
         let typed = values.iter().zip(&self.types).enumerate().map(|(at, (value, wanted))| {
             let Some(wanted) = wanted else { return Ok(value.clone()) };
-            value.cast_to(wanted).map_err(|error| {
+            let wrong = |error| {
                 let error = EngineError::from(error);
-                EngineError::statement(format!("${}: {error}", at + 1))
-            })
+                let message = format!("${}: {}", at + 1, error.message());
+                EngineError::statement(error.code(), message)
+            };
+            value.cast_to(wanted).map_err(wrong)
         });
         let mut statement = self.statement.clone();
         statement.values = typed.collect::<Result<_>>()?;
@@ -77,7 +81,7 @@ impl Session {
     async fn prepared(&self, mut statement: Statement, declared: &[String]) -> Result<Prepared> {
         statement.prepare = None;
         if !statement.only_asks() {
-            return Err(EngineError::statement("only queries can be prepared"));
+            return Err(EngineError::unsupported("only queries can be prepared"));
         }
         self.catalog.begin_statement();
         let plan = self.parsed_plan(&statement).await?;
@@ -85,12 +89,10 @@ impl Session {
         for (name, data_type) in plan.get_parameter_types()? {
             let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
             let Some(at) = number.and_then(|number| number.checked_sub(1)) else {
-                return Err(EngineError::statement(format!(
-                    "parameters are $1, $2 and so on, not {name}"
-                )));
+                return refuse!(SyntaxError, "parameters are $1, $2 and so on, not {name}");
             };
             if at >= MANY {
-                return Err(EngineError::statement(format!("parameters end at ${MANY}")));
+                return refuse!(ProgramLimitExceeded, "parameters end at ${MANY}");
             }
             types.resize(types.len().max(at + 1), None);
             types[at] = data_type;
@@ -106,7 +108,7 @@ impl Session {
     /// The type that SQL has for a name.
     async fn type_of(&self, text: &str) -> Result<DataType> {
         let cast = statement::parse(&format!("SELECT CAST(NULL AS {text})"))?;
-        let cast = cast.first().ok_or_else(|| EngineError::statement("a type is missing"))?;
+        let cast = cast.first().ok_or_else(|| EngineError::bug("a type is missing"))?;
         let plan = self.parsed_plan(cast).await?;
         Ok(plan.schema().field(0).data_type().clone())
     }
@@ -117,15 +119,14 @@ impl Session {
             let prepared = self.prepared(statement.clone(), &prepare.types).await?;
             let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
             if all.contains_key(&prepare.name) {
-                return Err(EngineError::statement(format!(
-                    "there is a prepared statement {} already; DEALLOCATE it first",
-                    prepare.name
-                )));
+                let message = format!("there is a prepared statement {} already", prepare.name);
+                return Err(EngineError::statement(SqlState::DuplicatePreparedStatement, message)
+                    .with_hint("DEALLOCATE it first"));
             }
             if all.len() >= MANY {
-                return Err(EngineError::statement(format!(
-                    "a session has at most {MANY} prepared statements; DEALLOCATE some"
-                )));
+                let message = format!("a session has at most {MANY} prepared statements");
+                return Err(EngineError::statement(SqlState::ProgramLimitExceeded, message)
+                    .with_hint("DEALLOCATE some"));
             }
             all.insert(prepare.name.clone(), prepared);
             let message = format!("prepared {}", prepare.name);
@@ -151,11 +152,11 @@ impl Session {
             return Ok(None);
         };
         if !using.is_empty() {
-            return Err(EngineError::statement("write EXECUTE name (value, …)"));
+            return refuse!(SyntaxError, "write EXECUTE name (value, …)");
         }
         let plan = self.context().state().statement_to_plan(statement.parsed.clone()).await?;
         let LogicalPlan::Statement(PlanStatement::Execute(execute)) = plan else {
-            return Err(EngineError::statement("write EXECUTE name (value, …)"));
+            return refuse!(SyntaxError, "write EXECUTE name (value, …)");
         };
         let values = execute.parameters.into_iter().map(constant).collect::<Result<Vec<_>>>()?;
         let all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,7 +180,8 @@ fn none_called(name: &str, all: &HashMap<String, Prepared>) -> EngineError {
         [] => "none was prepared in this session".to_owned(),
         known => format!("there are {}", known.join(", ")),
     };
-    EngineError::statement(format!("there is no prepared statement {name}; {known}"))
+    let message = format!("there is no prepared statement {name}");
+    EngineError::statement(SqlState::InvalidSqlStatementName, message).with_hint(known)
 }
 
 /// The value of an expression without columns.
@@ -189,10 +191,10 @@ fn constant(expr: Expr) -> Result<ScalarValue> {
     let expr = simplifier.coerce(expr, &DFSchema::empty())?;
     match simplifier.simplify(expr)? {
         Expr::Literal(value, _) => Ok(value),
-        other => Err(EngineError::statement(format!(
-            "EXECUTE takes constants, and `{}` is none",
-            other.human_display()
-        ))),
+        other => {
+            let other = other.human_display();
+            refuse!(InvalidParameterValue, "EXECUTE takes constants, and `{other}` is none")
+        }
     }
 }
 

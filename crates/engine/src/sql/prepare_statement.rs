@@ -3,6 +3,7 @@
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 use crate::sql::words::{column_name, is_space, is_word};
 
 /// What stands before the query.
@@ -20,7 +21,10 @@ pub(crate) fn take_prepare(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<Pre
     if !is(0, "prepare") {
         return Ok(None);
     }
-    let malformed = || EngineError::statement("write PREPARE name (type, …) AS SELECT …");
+    let malformed = || {
+        let message = "write PREPARE name (type, …) AS SELECT …";
+        EngineError::statement(SqlState::SyntaxError, message)
+    };
     let token = |n: usize| solid.get(n).map(|at| &tokens[*at].token);
     let Some(Token::Word(name)) = token(1) else { return Err(malformed()) };
     let name = column_name(name);
