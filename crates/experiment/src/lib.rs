@@ -38,6 +38,7 @@ pub mod proportion;
 pub mod quantile;
 pub mod query;
 pub mod report;
+pub mod saved;
 mod scorecard;
 pub mod sequential;
 mod since;

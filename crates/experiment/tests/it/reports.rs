@@ -6,6 +6,7 @@ use uplake_experiment::effect::{Side, StatsError};
 use uplake_experiment::multiplicity::holm;
 use uplake_experiment::query::Cell;
 use uplake_experiment::report::{Call, Decision, Scale};
+use uplake_experiment::saved::SavedReport;
 use uplake_experiment::{
     AnalyzeError, Experiment, Moments, MomentsQuery, MomentsTable, OTHERS, Report, analyze, plan,
     values_put_together,
@@ -386,6 +387,28 @@ fn moments_of_another_query_are_refused() {
     assert!(matches!(refused(cells), AnalyzeError::Users { .. }));
     let cells = [fits(), fits()].concat();
     assert!(matches!(refused(cells), AnalyzeError::Repeated { .. }));
+}
+
+#[test]
+fn a_saved_report_is_the_report_and_reads_back() {
+    let made = report_on(groups(5000, 0.1, 10.0, 0.1), groups(5000, 0.12, 10.0, 0.1));
+    let text = SavedReport::text_of(&made, "2026-11-25T20:00:00Z");
+    assert_eq!(text.trim_end().lines().count(), 1);
+    let saved = SavedReport::parse(&text).expect("it was saved");
+    assert_eq!(
+        (saved.saved_at.as_str(), &saved.experiment),
+        ("2026-11-25T20:00:00Z", &made.experiment)
+    );
+    let mut json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(json["verdict"]["decision"], saved.verdict.decision.as_str());
+    let observed = made.metrics[0].comparisons[0].observed.expect("a lift");
+    let first = &saved.lifts[0];
+    assert_eq!((first.value, first.error), (observed.value, observed.error));
+    assert_eq!((&first.metric, &first.arm), (&made.metrics[0].name, &made.arms[1].name));
+    let keys = json.as_object_mut().expect("an object");
+    assert!(keys.remove("saved_at").is_some() && keys.remove("lifts").is_some());
+    let report: serde_json::Value = serde_json::from_str(&made.to_json()).expect("JSON");
+    assert_eq!(json, report);
 }
 
 #[test]
