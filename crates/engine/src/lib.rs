@@ -44,6 +44,7 @@ pub use base::answer::Answer;
 pub use base::durations::parse_timeout;
 pub use base::error::{EngineError, Position, Problem, Result};
 pub use base::held::{count_held_by, held_bytes};
+pub use base::progress::{ProgressCounts, QueryProgress};
 pub use base::sql_state::{ErrorKind, SqlState};
 pub use batch::{Batch, BatchOptions, BatchSummary};
 pub use datafusion::common::ScalarValue;

@@ -1,11 +1,12 @@
 //! Progress on standard error: one line that is redrawn on a terminal, plain lines otherwise.
 
 use std::io::{IsTerminal, Write};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use uplake_engine::{ProgressCounts, QueryProgress};
 use uplake_table::{DomainProgress, Progress, ReportDomain};
 
 use crate::output::{bytes_text, count_text};
@@ -47,13 +48,7 @@ pub fn domain_report() -> ReportDomain {
             count_text(p.keys),
             bytes_text(p.done_bytes),
         );
-        let mut stderr = std::io::stderr().lock();
-        // A closed standard error is no reason to stop.
-        let _ = if terminal {
-            write!(stderr, "\r\x1b[2K{line}").and_then(|()| stderr.flush())
-        } else {
-            writeln!(stderr, "{line}")
-        };
+        draw(&line, terminal);
     })
 }
 
@@ -79,13 +74,7 @@ impl Line {
             return;
         }
         *last = Instant::now();
-        let mut stderr = std::io::stderr().lock();
-        // A closed standard error is no reason to stop.
-        let _ = if self.terminal {
-            write!(stderr, "\r\x1b[2K{text}").and_then(|()| stderr.flush())
-        } else {
-            writeln!(stderr, "{text}")
-        };
+        draw(text, self.terminal);
     }
 
     /// Removes the line.
@@ -96,33 +85,48 @@ impl Line {
     }
 }
 
-/// Shows a load's progress until it is stopped.
+/// Shows how far work is until it is stopped, or dropped.
 pub struct Display {
     stop: Option<oneshot::Sender<()>>,
     done: Option<tokio::task::JoinHandle<()>>,
+    drawn: Arc<AtomicBool>,
 }
 
 impl Display {
-    /// Starts showing; nothing is shown for a load that is over at once.
+    /// Shows a load; nothing is shown of one that is over at once.
     pub fn start(progress: Arc<Progress>, quiet: bool) -> Self {
+        Self::showing(quiet, move |elapsed| Some(load_line(&progress, elapsed)))
+    }
+
+    /// Shows a statement or report, on a terminal alone: whoever reads standard error from elsewhere wants to read
+    /// of faults.
+    pub fn of_statement(progress: Arc<QueryProgress>) -> Self {
+        Self::showing(!std::io::stderr().is_terminal(), move |_| statement_line(progress.counts()))
+    }
+
+    /// Shows lines, as soon as there are some.
+    fn showing(
+        quiet: bool,
+        line: impl Fn(Duration) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let drawn = Arc::new(AtomicBool::new(false));
         if quiet {
-            return Self { stop: None, done: None };
+            return Self { stop: None, done: None, drawn };
         }
         let (stop, mut stopped) = oneshot::channel();
         let terminal = std::io::stderr().is_terminal();
         let every = if terminal { TERMINAL_EVERY } else { PLAIN_EVERY };
+        let is_drawn = Arc::clone(&drawn);
         let done = tokio::spawn(async move {
             let started = Instant::now();
-            let mut drawn = false;
             while tokio::time::timeout(every, &mut stopped).await.is_err() {
-                draw(&progress, started.elapsed(), terminal);
-                drawn = true;
-            }
-            if drawn && terminal {
-                eprint!("\r\x1b[2K");
+                if let Some(line) = line(started.elapsed()) {
+                    is_drawn.store(terminal, Ordering::Relaxed);
+                    draw(&line, terminal);
+                }
             }
         });
-        Self { stop: Some(stop), done: Some(done) }
+        Self { stop: Some(stop), done: Some(done), drawn }
     }
 
     /// Stops and clears the line.
@@ -135,7 +139,15 @@ impl Display {
     }
 }
 
-fn draw(progress: &Progress, elapsed: Duration, terminal: bool) {
+impl Drop for Display {
+    fn drop(&mut self) {
+        if self.drawn.swap(false, Ordering::Relaxed) {
+            eprint!("\r\x1b[2K");
+        }
+    }
+}
+
+fn load_line(progress: &Progress, elapsed: Duration) -> String {
     let rows = progress.rows.load(Ordering::Relaxed);
     let read = progress.bytes_read.load(Ordering::Relaxed);
     let total = progress.bytes_total.load(Ordering::Relaxed);
@@ -145,18 +157,43 @@ fn draw(progress: &Progress, elapsed: Duration, terminal: bool) {
         0 => String::new(),
         total => format!("{:3.0} %  ", 100.0 * (read as f64 / total as f64).min(1.0)),
     };
-    let line = format!(
+    format!(
         "{share}{} rows  {} rows/s  read {}  wrote {}",
         count_text(rows),
         count_text(rate as u64),
         bytes_text(read),
         bytes_text(written),
-    );
+    )
+}
+
+/// Nothing before there is something to read.
+fn statement_line(counts: ProgressCounts) -> Option<String> {
+    let ProgressCounts { files_planned, files_done, rows_read, bytes_read, .. } = counts;
+    (files_planned > 0).then(|| {
+        format!(
+            "{files_done} of {files_planned} files  {} rows  read {}",
+            count_text(rows_read),
+            bytes_text(bytes_read)
+        )
+    })
+}
+
+fn draw(line: &str, terminal: bool) {
     let mut stderr = std::io::stderr().lock();
-    // A closed standard error is no reason to stop a load.
+    // A closed standard error is no reason to stop.
     let _ = if terminal {
         write!(stderr, "\r\x1b[2K{line}").and_then(|()| stderr.flush())
     } else {
         writeln!(stderr, "{line}")
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_shown_before_there_is_something_to_read() {
+        assert_eq!(statement_line(ProgressCounts::default()), None);
+    }
 }

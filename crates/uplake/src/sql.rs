@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -14,7 +15,8 @@ use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Editor, Helper, Highlighter, Hinter};
 use uplake_engine::{
-    Answer, BatchOptions, BatchSummary, EngineError, Session, Statement, parse, parse_each,
+    Answer, BatchOptions, BatchSummary, EngineError, QueryProgress, RunOptions, Session, Statement,
+    parse, parse_each,
 };
 use uplake_table::AsOf;
 
@@ -22,6 +24,7 @@ use crate::LakeArgs;
 use crate::environment::{Interrupts, Limits, parse_timeout, session, until_stopped};
 use crate::foreign_errors::is_closed_pipe;
 use crate::output::{Format, error_text, statement_error, stdout, write_answer};
+use crate::progress::Display;
 
 const HISTORY_LINES: usize = 10_000;
 
@@ -219,7 +222,12 @@ async fn run_one(
     out: &mut (dyn Write + Send),
 ) -> Result<()> {
     let started = Instant::now();
-    let answer = session.run(statement).await.map_err(|e| statement_error(e, text))?;
+    let progress = QueryProgress::new();
+    let display = Display::of_statement(Arc::clone(&progress));
+    let options = RunOptions { progress: Some(progress), ..RunOptions::default() };
+    let answer = session.run_with(statement, options).await;
+    display.stop().await;
+    let answer = answer.map_err(|e| statement_error(e, text))?;
     write_answer(answer, args.format, args.escape_formulas, out).await?;
     let seconds = started.elapsed().as_secs_f64();
     let warnings = session.take_warnings();

@@ -7,6 +7,7 @@ pub(crate) mod durations;
 pub(crate) mod error;
 pub(crate) mod foreign_errors;
 pub(crate) mod held;
+pub(crate) mod progress;
 pub(crate) mod refusal;
 pub(crate) mod settings;
 pub(crate) mod sql_state;

@@ -10,6 +10,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream, execute_stream_pa
 use futures::StreamExt;
 
 use crate::base::error::Result;
+use crate::base::progress;
 use crate::engine::session::Session;
 use crate::operators::fallback::{Ways, with_fallbacks};
 use crate::operators::stoppable::{Stop, stoppable, stopping};
@@ -72,6 +73,7 @@ impl Session {
         state: &SessionState,
     ) -> Result<(Arc<dyn ExecutionPlan>, Arc<Stop>)> {
         let physical = state.query_planner().create_physical_plan(plan, state).await?;
+        progress::runs(physical.as_ref());
         let stop = Arc::new(Stop::default());
         let physical = stoppable(physical, stop.flag())?;
         let rules = Arc::clone(&self.engine.spilling_rules);

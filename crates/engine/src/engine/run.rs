@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use uplake_table::panic_text;
 use crate::base::alarm::Alarm;
 use crate::base::answer::Answer;
 use crate::base::error::{EngineError, Result};
+use crate::base::progress::{QueryProgress, watched};
 use crate::base::settings::Settings;
 use crate::engine::admission::{Class, Queue, Ticket};
 use crate::engine::session::Session;
@@ -29,11 +31,13 @@ const OTHERS_END: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// How one statement is run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// What it may take, in the queue and computing; `None` is what the session has (`SET uplake.timeout`).
     pub timeout: Option<Duration>,
     pub class: Class,
+    /// What is to know how far the statement is.
+    pub progress: Option<Arc<QueryProgress>>,
 }
 
 /// What the statements of a session hold, as of now. All of it is 0 when none computes.
@@ -64,7 +68,7 @@ impl Session {
         self.run_with(statement, RunOptions::default()).await
     }
 
-    /// [`Self::run`] with a time-out or a class of its own.
+    /// [`Self::run`] with a time-out or a class of its own, or progress.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -73,11 +77,12 @@ impl Session {
             return caught(self.run_now(statement)).await;
         }
         let short = |answer: &Result<Answer>| matches!(answer, Err(EngineError::Limit { .. }));
-        let work = || caught(self.run_now(statement));
+        let progress = options.progress.clone();
+        let work = || watched(progress.clone(), caught(self.run_now(statement)));
         let (answer, ticket) = self.admitted(&statement.text, options, work, short).await?;
         Ok(match answer? {
             Answer::Rows { schema, stream } => {
-                let stream = Box::pin(Guarded::new(stream, ticket));
+                let stream = Box::pin(Guarded::new(stream, ticket, progress));
                 Answer::Rows { schema, stream }
             }
             done @ Answer::Done { .. } => done,
@@ -97,10 +102,20 @@ impl Session {
     /// Runs moments queries as one statement, in one scan of each table where that is possible. Answers
     /// are in the order of the queries; each can fail alone.
     pub async fn moments_together(&self, queries: &[&MomentsQuery]) -> Vec<Result<MomentsTable>> {
+        self.moments_together_with(queries, RunOptions::default()).await
+    }
+
+    /// [`Self::moments_together`] with a time-out or a class of its own, or progress.
+    pub async fn moments_together_with(
+        &self,
+        queries: &[&MomentsQuery],
+        options: RunOptions,
+    ) -> Vec<Result<MomentsTable>> {
         let is_limit = |answer: &Result<_>| matches!(answer, Err(EngineError::Limit { .. }));
         let short = |answers: &Vec<Result<MomentsTable>>| answers.iter().any(is_limit);
-        let work = || self.moments_now(queries);
-        match self.admitted("report", RunOptions::default(), work, short).await {
+        let progress = options.progress.clone();
+        let work = || watched(progress.clone(), self.moments_now(queries));
+        match self.admitted("report", options, work, short).await {
             Ok((answers, _)) => answers,
             Err(error) => queries.iter().map(|_| Err(error.copy())).collect(),
         }
@@ -210,12 +225,17 @@ struct Guarded {
     /// Stopped before its slot is given back.
     running: Option<(SendableRecordBatchStream, Ticket)>,
     deadline: Option<Alarm>,
+    progress: Option<Arc<QueryProgress>>,
 }
 
 impl Guarded {
-    fn new(stream: SendableRecordBatchStream, ticket: Ticket) -> Self {
+    fn new(
+        stream: SendableRecordBatchStream,
+        ticket: Ticket,
+        progress: Option<Arc<QueryProgress>>,
+    ) -> Self {
         let deadline = ticket.deadline().map(Alarm::at);
-        Self { schema: stream.schema(), running: Some((stream, ticket)), deadline }
+        Self { schema: stream.schema(), running: Some((stream, ticket)), deadline, progress }
     }
 }
 
@@ -236,8 +256,10 @@ impl Stream for Guarded {
         let next = next.unwrap_or_else(|panic| {
             Poll::Ready(Some(Err(DataFusionError::External(Box::new(bug(panic.as_ref()))))))
         });
-        if matches!(next, Poll::Ready(None | Some(Err(_)))) {
-            this.running = None;
+        match (&next, &this.progress) {
+            (Poll::Ready(None | Some(Err(_))), _) => this.running = None,
+            (Poll::Ready(Some(Ok(batch))), Some(progress)) => progress.answered(batch.num_rows()),
+            _ => {}
         }
         next
     }
