@@ -47,6 +47,7 @@ pub use base::held::{count_held_by, held_bytes};
 pub use base::progress::{ProgressCounts, QueryProgress};
 pub use base::sql_state::{ErrorKind, SqlState};
 pub use batch::{Batch, BatchOptions, BatchSummary};
+pub use cache::memory::SharedMemory;
 pub use datafusion::common::ScalarValue;
 pub use engine::admission::{Class, Listed, Queue};
 pub use engine::preload::Preload;

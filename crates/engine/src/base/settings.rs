@@ -21,8 +21,10 @@ pub(crate) struct Settings {
     pub rules: &'static [&'static str],
     /// Names of several.
     pub presets: &'static [(&'static str, &'static [&'static str])],
-    /// The session's memory, which is not changed; 0 if nobody says.
+    /// The engine's memory, which is not changed; 0 if nobody says.
     pub memory_bytes: usize,
+    /// That of all engines that it shares memory with.
+    pub shared_bytes: usize,
 }
 
 impl ConfigExtension for Settings {

@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //! - Data files never change, so what is kept of one is right as long as it is kept.
-//! - Queries come first: when they need memory, columns are let go ([`ColumnCache::let_go`]).
+//! - Queries come first: when they need memory, columns are let go ([`KeptColumns::let_go`]).
+//! - Engines that share memory share its room for columns, but no column: paths in two lakes may be the same.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -47,20 +48,35 @@ impl Chunk {
     }
 }
 
-/// Decoded chunks, the least recently used let go first.
-pub(crate) struct ColumnCache {
+/// Decoded chunks of all engines that share memory, the least recently used let go first.
+pub(crate) struct KeptColumns {
     limit_bytes: usize,
     state: Mutex<State>,
-    named: Mutex<Generations>,
+    /// By engine.
+    named: Mutex<HashMap<u64, Generations>>,
+}
+
+/// An engine's part of [`KeptColumns`], which goes with it.
+pub(crate) struct ColumnCache {
+    all: Arc<KeptColumns>,
+    engine: u64,
 }
 
 #[derive(Default)]
 struct State {
+    /// By engine.
+    parts: HashMap<u64, Part>,
+    engines: u64,
+    bytes: usize,
+    clock: u64,
+}
+
+/// What is known of the chunks of one engine.
+#[derive(Default)]
+struct Part {
     kept: HashMap<Chunk, Kept>,
     /// Rows decoded of chunks that are not kept.
     spent: HashMap<Chunk, u64>,
-    bytes: usize,
-    clock: u64,
 }
 
 struct Kept {
@@ -69,16 +85,22 @@ struct Kept {
     used: u64,
 }
 
-impl fmt::Debug for ColumnCache {
+impl fmt::Debug for KeptColumns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ColumnCache").field("limit_bytes", &self.limit_bytes).finish()
+        f.debug_struct("KeptColumns").field("limit_bytes", &self.limit_bytes).finish()
     }
 }
 
-impl ColumnCache {
-    /// A cache of at most so many bytes.
-    pub fn new(limit_bytes: usize) -> Self {
-        Self { limit_bytes, state: Mutex::default(), named: Mutex::default() }
+impl fmt::Debug for ColumnCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ColumnCache").field("engine", &self.engine).finish()
+    }
+}
+
+impl KeptColumns {
+    /// Room for at most so many bytes.
+    pub fn new(limit_bytes: usize) -> Arc<Self> {
+        Arc::new(Self { limit_bytes, state: Mutex::default(), named: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -86,42 +108,69 @@ impl ColumnCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn limit_bytes(&self) -> usize {
-        self.limit_bytes
-    }
-
-    fn lock_named(&self) -> MutexGuard<'_, Generations> {
+    fn lock_named(&self) -> MutexGuard<'_, HashMap<u64, Generations>> {
         // Nor does anything there.
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes kept.
     pub fn bytes(&self) -> usize {
-        self.lock().bytes + self.lock_named().bytes()
+        let named: usize = self.lock_named().values().map(Generations::bytes).sum();
+        self.lock().bytes + named
+    }
+
+    /// Lets go of so many bytes, or of all there are.
+    pub fn let_go(&self, bytes: usize) {
+        if bytes > 0 {
+            let named: usize = self.lock_named().values_mut().map(Generations::clear).sum();
+            self.lock().let_go(bytes.saturating_sub(named));
+        }
+    }
+}
+
+impl ColumnCache {
+    /// For one more engine.
+    pub fn new(all: &Arc<KeptColumns>) -> Self {
+        let mut state = all.lock();
+        state.engines += 1;
+        Self { all: Arc::clone(all), engine: state.engines }
+    }
+
+    /// Of all engines that share memory.
+    pub fn limit_bytes(&self) -> usize {
+        self.all.limit_bytes
     }
 
     /// The rows that conditions name, if they are kept.
     pub fn named(&self, question: &Question) -> Option<Arc<Named>> {
-        self.lock_named().get(question, self.limit_bytes / NAMED_SHARE)
+        let mut named = self.all.lock_named();
+        let limit = self.all.limit_bytes / NAMED_SHARE / named.len().max(1);
+        named.get_mut(&self.engine)?.get(question, limit)
     }
 
     pub fn keep_named(&self, question: Question, named: Arc<Named>) {
-        self.lock_named().keep(question, named, self.limit_bytes / NAMED_SHARE);
+        let mut all = self.all.lock_named();
+        all.entry(self.engine).or_default();
+        let limit = self.all.limit_bytes / NAMED_SHARE / all.len();
+        if let Some(kept) = all.get_mut(&self.engine) {
+            kept.keep(question, named, limit);
+        }
     }
 
     /// Is it time to keep these chunks, or are they kept? Each comes with the rows that are to be
     /// decoded if not, and the rows that it has.
     pub fn worth_keeping(&self, chunks: &[(Chunk, u64, u64)]) -> bool {
-        let mut state = self.lock();
-        if state.spent.len() > REMEMBERED {
-            state.spent.clear();
+        let mut state = self.all.lock();
+        let Part { kept, spent } = state.parts.entry(self.engine).or_default();
+        if spent.len() > REMEMBERED {
+            spent.clear();
         }
         let (mut spent_before, mut all_rows) = (0, 0);
         for (chunk, cost, rows) in chunks {
-            if state.kept.contains_key(chunk) {
+            if kept.contains_key(chunk) {
                 continue;
             }
-            let spent = state.spent.entry(chunk.clone()).or_default();
+            let spent = spent.entry(chunk.clone()).or_default();
             spent_before += *spent;
             all_rows += rows;
             *spent += cost;
@@ -134,16 +183,17 @@ impl ColumnCache {
     /// as much memory as many other columns, so it must leave room.
     pub fn worth_scanning(&self, chunks: &[(Chunk, u64, u64)], bytes: usize, long: bool) -> bool {
         {
-            let state = self.lock();
-            if long && state.bytes + bytes > self.limit_bytes / LONG_TEXT_SHARE {
-                return chunks.iter().all(|(chunk, ..)| state.kept.contains_key(chunk));
+            let (state, limit_bytes) = (self.all.lock(), self.all.limit_bytes);
+            if long && state.bytes + bytes > limit_bytes / LONG_TEXT_SHARE {
+                return state.keeps_all(self.engine, chunks);
             }
-            if state.bytes + bytes > self.limit_bytes {
-                let since = state.clock.saturating_sub(SCANS_UNUSED * state.kept.len() as u64);
-                let unused = state.kept.values().filter(|kept| kept.used < since);
-                let room = self.limit_bytes + unused.map(|kept| kept.bytes).sum::<usize>();
+            if state.bytes + bytes > limit_bytes {
+                let all = || state.parts.values().flat_map(|part| part.kept.values());
+                let since = state.clock.saturating_sub(SCANS_UNUSED * all().count() as u64);
+                let unused = all().filter(|kept| kept.used < since);
+                let room = limit_bytes + unused.map(|kept| kept.bytes).sum::<usize>();
                 if state.bytes + bytes > room {
-                    return chunks.iter().all(|(chunk, ..)| state.kept.contains_key(chunk));
+                    return state.keeps_all(self.engine, chunks);
                 }
             }
         }
@@ -152,65 +202,78 @@ impl ColumnCache {
 
     /// Is this chunk kept?
     pub fn keeps(&self, chunk: &Chunk) -> bool {
-        self.lock().kept.contains_key(chunk)
+        let state = self.all.lock();
+        state.parts.get(&self.engine).is_some_and(|part| part.kept.contains_key(chunk))
     }
 
     /// Are all of these chunks kept?
     pub fn keeps_all(&self, chunks: &[(Chunk, u64, u64)]) -> bool {
-        let state = self.lock();
-        chunks.iter().all(|(chunk, ..)| state.kept.contains_key(chunk))
+        self.all.lock().keeps_all(self.engine, chunks)
     }
 
     /// A kept chunk.
     pub fn get(&self, chunk: &Chunk) -> Option<ArrayRef> {
-        let mut state = self.lock();
+        let mut state = self.all.lock();
         state.clock += 1;
         let now = state.clock;
-        let kept = state.kept.get_mut(chunk)?;
+        let kept = state.parts.get_mut(&self.engine)?.kept.get_mut(chunk)?;
         kept.used = now;
         Some(Arc::clone(&kept.values))
     }
 
     /// Keeps a chunk of so many bytes, at the cost of others.
     pub fn keep(&self, chunk: Chunk, values: ArrayRef, bytes: usize) {
-        if bytes > self.limit_bytes {
+        if bytes > self.all.limit_bytes {
             return;
         }
-        let mut state = self.lock();
-        state.spent.remove(&chunk);
+        let mut state = self.all.lock();
         state.clock += 1;
         let used = state.clock;
         state.bytes += bytes;
-        if let Some(before) = state.kept.insert(chunk, Kept { values, bytes, used }) {
+        let part = state.parts.entry(self.engine).or_default();
+        part.spent.remove(&chunk);
+        if let Some(before) = part.kept.insert(chunk, Kept { values, bytes, used }) {
             state.bytes -= before.bytes;
         }
-        let over = state.bytes.saturating_sub(self.limit_bytes);
+        let over = state.bytes.saturating_sub(self.all.limit_bytes);
         state.let_go(over);
     }
+}
 
-    /// Lets go of so many bytes, or of all there are.
-    pub fn let_go(&self, bytes: usize) {
-        if bytes > 0 {
-            let named = self.lock_named().clear();
-            self.lock().let_go(bytes.saturating_sub(named));
+impl Drop for ColumnCache {
+    fn drop(&mut self) {
+        self.all.lock_named().remove(&self.engine);
+        let mut state = self.all.lock();
+        if let Some(part) = state.parts.remove(&self.engine) {
+            state.bytes -= part.kept.values().map(|kept| kept.bytes).sum::<usize>();
         }
     }
 }
 
 impl State {
+    fn keeps_all(&self, engine: u64, chunks: &[(Chunk, u64, u64)]) -> bool {
+        let kept = self.parts.get(&engine).map(|part| &part.kept);
+        chunks.iter().all(|(chunk, ..)| kept.is_some_and(|kept| kept.contains_key(chunk)))
+    }
+
     fn let_go(&mut self, bytes: usize) {
-        if bytes == 0 || self.kept.is_empty() {
+        if bytes == 0 || self.bytes == 0 {
             return;
         }
-        let mut oldest: Vec<(u64, Chunk)> =
-            self.kept.iter().map(|(chunk, kept)| (kept.used, chunk.clone())).collect();
-        oldest.sort_unstable_by_key(|(used, _)| *used);
+        let of_part = |(engine, part): (&u64, &Part)| {
+            let engine = *engine;
+            let chunk = move |(chunk, kept): (&Chunk, &Kept)| (kept.used, engine, chunk.clone());
+            part.kept.iter().map(chunk).collect::<Vec<_>>()
+        };
+        let mut oldest: Vec<(u64, u64, Chunk)> = self.parts.iter().flat_map(of_part).collect();
+        oldest.sort_unstable_by_key(|(used, ..)| *used);
         let target = self.bytes.saturating_sub(bytes);
-        for (_, chunk) in oldest {
+        for (_, engine, chunk) in oldest {
             if self.bytes <= target {
                 break;
             }
-            if let Some(gone) = self.kept.remove(&chunk) {
+            let part = self.parts.get_mut(&engine);
+            if let Some(gone) = part.and_then(|part| part.kept.remove(&chunk)) {
                 self.bytes -= gone.bytes;
             }
         }
@@ -229,7 +292,8 @@ mod tests {
 
     #[test]
     fn the_oldest_chunks_are_let_go_first() {
-        let cache = ColumnCache::new(100);
+        let all = KeptColumns::new(100);
+        let cache = ColumnCache::new(&all);
         let values: ArrayRef = Arc::new(Int64Array::from(vec![1]));
         let both = [(chunk(0), 5, 10), (chunk(1), 10, 10)];
         assert!(!cache.worth_keeping(&both) && !cache.worth_keeping(&both));
@@ -237,13 +301,40 @@ mod tests {
         for n in 0..3 {
             cache.keep(chunk(n), Arc::clone(&values), 40);
         }
-        assert!(cache.get(&chunk(0)).is_none() && cache.bytes() == 80);
+        assert!(cache.get(&chunk(0)).is_none() && all.bytes() == 80);
         assert!(cache.get(&chunk(1)).is_some());
-        cache.let_go(1);
+        all.let_go(1);
         assert!(cache.get(&chunk(2)).is_none() && cache.get(&chunk(1)).is_some());
         cache.keep(chunk(9), values, 101);
         assert!(cache.get(&chunk(9)).is_none());
-        cache.let_go(usize::MAX);
-        assert_eq!(cache.bytes(), 0);
+        all.let_go(usize::MAX);
+        assert_eq!(all.bytes(), 0);
+    }
+
+    #[test]
+    fn engines_share_room_and_no_column() {
+        let all = KeptColumns::new(100);
+        let (one, other) = (ColumnCache::new(&all), ColumnCache::new(&all));
+        let values = |value| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
+        one.keep(chunk(0), values(1), 40);
+        assert!(other.get(&chunk(0)).is_none() && !other.keeps(&chunk(0)));
+        other.keep(chunk(0), values(2), 40);
+        let first = |cache: &ColumnCache| cache.get(&chunk(0)).map(|found| found.to_data());
+        assert_eq!(first(&one), Some(values(1).to_data()));
+        assert_eq!(first(&other), Some(values(2).to_data()));
+        // The oldest goes, whose ever it is.
+        other.keep(chunk(1), values(3), 40);
+        assert!(first(&one).is_none() && first(&other).is_some());
+        assert_eq!(all.bytes(), 80);
+        drop(other);
+        assert_eq!(all.bytes(), 0);
+        let all = KeptColumns::new(1 << 20);
+        let (one, other) = (ColumnCache::new(&all), ColumnCache::new(&all));
+        let question =
+            Question { file: Path::from("f"), row_group: Some(0), conditions: "id = 1".into() };
+        one.keep_named(question.clone(), Arc::default());
+        assert!(one.named(&question).is_some() && other.named(&question).is_none());
+        drop(one);
+        assert_eq!(all.bytes(), 0);
     }
 }

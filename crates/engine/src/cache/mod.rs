@@ -4,6 +4,7 @@ pub(crate) mod columns;
 pub(crate) mod computed_rows;
 pub(crate) mod dictionary;
 pub(crate) mod dictionary_filter;
+pub(crate) mod memory;
 pub(crate) mod pool;
 pub(crate) mod predicates;
 pub(crate) mod shelf;

@@ -1,4 +1,4 @@
-//! The memory that all queries of a session share.
+//! The memory that all queries of an engine share, or of several engines (`memory`).
 //!
 //! A consumer that can spill may take what is free until four fifths are taken, and always its even
 //! share of them, or its first batch, because one that holds nothing has nothing to spill; the last fifth is for those that cannot spill, such as the merge of spilled runs.
@@ -26,7 +26,7 @@ use datafusion::execution::memory_pool::{
 };
 
 use crate::base::held;
-use crate::cache::columns::ColumnCache;
+use crate::cache::columns::KeptColumns;
 
 /// What DataFusion calls the merges of a sort, before their partition: `ExternalSorterMerge[1]`.
 const MERGES: [&str; 2] = ["ExternalSorterMerge", "SortPreservingMergeExec"];
@@ -41,7 +41,7 @@ pub(crate) struct SharedPool {
     limit: usize,
     state: Mutex<State>,
     /// Takes what is free, and gives it back.
-    columns: Arc<ColumnCache>,
+    columns: Arc<KeptColumns>,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ impl Kind {
 }
 
 impl SharedPool {
-    pub fn new(limit: usize, columns: Arc<ColumnCache>) -> Self {
+    pub fn new(limit: usize, columns: Arc<KeptColumns>) -> Self {
         Self { limit, state: Mutex::default(), columns }
     }
 
@@ -211,7 +211,8 @@ impl MemoryPool for SharedPool {
     }
 }
 
-/// The part of a pool that statements of one class may take together, so that others find the rest free.
+/// The part of a pool that statements of one class, or of one engine, may take together, so that others find the
+/// rest free.
 /// Merges and what deals out rows are counted by the pool alone.
 #[derive(Debug)]
 pub(crate) struct ClassPool {
@@ -227,6 +228,11 @@ impl ClassPool {
 
     fn taken(&self) -> MutexGuard<'_, usize> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is more than half of it free?
+    pub fn has_room(&self) -> bool {
+        *self.taken() <= self.limit / 2
     }
 
     fn counts(reservation: &MemoryReservation) -> bool {
@@ -283,7 +289,7 @@ impl MemoryPool for ClassPool {
         let mut taken = self.taken();
         if !self.fits(*taken, reservation.size(), additional) {
             return Err(DataFusionError::ResourcesExhausted(format!(
-                "{} asked for {} on top of {}, with {} of {} taken by statements of its class",
+                "{} asked for {} on top of {}, with {} of {} taken by statements of its part",
                 reservation.consumer().name(),
                 human_readable_size(additional),
                 human_readable_size(reservation.size()),
@@ -311,7 +317,7 @@ mod tests {
 
     #[test]
     fn free_memory_is_given_and_shares_and_the_last_fifth_are_kept() {
-        let pool = SharedPool::new(1000, Arc::new(ColumnCache::new(0)));
+        let pool = SharedPool::new(1000, KeptColumns::new(0));
         let state = |spilling_consumers, taken| State { spilling_consumers, taken, merging: 0 };
         // Free memory goes to whoever asks, even beyond an even share.
         assert!(pool.fits(&state(10, 0), Kind::Spilling, 0, 700));
@@ -347,8 +353,7 @@ mod tests {
 
     #[test]
     fn a_class_leaves_the_rest_to_others() {
-        let whole: Arc<dyn MemoryPool> =
-            Arc::new(SharedPool::new(64_000, Arc::new(ColumnCache::new(0))));
+        let whole: Arc<dyn MemoryPool> = Arc::new(SharedPool::new(64_000, KeptColumns::new(0)));
         let class: Arc<dyn MemoryPool> = Arc::new(ClassPool::new(Arc::clone(&whole), 32_000));
         let of = |pool, name: &str| MemoryConsumer::new(name).register(pool);
         let (first, second) = (of(&class, "first"), of(&class, "second"));

@@ -48,7 +48,7 @@ pub struct Usage {
     pub running: usize,
     /// Statements that wait.
     pub waiting: usize,
-    /// Bytes that operators have taken, without columns kept decoded.
+    /// Bytes that operators have taken, without columns kept decoded; of all engines that share memory.
     pub memory_bytes: usize,
     /// Files in the folder for spilling.
     pub spill_files: usize,
@@ -152,7 +152,9 @@ impl Session {
         let mut ticket = self.engine.admission.join(text, options.class, timeout);
         ticket.granted().await?;
         let done = ticket.within(work()).await?;
-        if !short(&done) || ticket.is_alone() {
+        // Engines that share memory do not know what the others do.
+        let alone = ticket.is_alone() && !self.engine.memory.is_shared();
+        if !short(&done) || alone {
             return Ok((done, ticket));
         }
         drop(done);

@@ -1,13 +1,13 @@
 //! An engine, one of a lake and process, and its sessions: statements in, answers out.
 //!
 //! # Invariants
-//! - All queries of an engine share one memory pool; sorts, aggregates and joins spill when it is full,
-//!   and a query that cannot go on fails with [`EngineError::Limit`].
+//! - All queries of an engine, and of others if it is made so (`cache::memory`), share one memory pool; sorts,
+//!   aggregates and joins spill when it is full, and a query that cannot go on fails with
+//!   [`EngineError::Limit`].
 //! - Dropping an answer's stream stops its query.
 //! - A bounded number of statements compute at once (`admission`); all others wait, and hold nothing.
 
 use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemoryCatalogP
 use datafusion::common::config::ExtensionOptions;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
@@ -27,7 +27,8 @@ use crate::base::error::Result;
 use crate::base::settings::Settings;
 use crate::base::warnings::Warnings;
 use crate::cache::columns::ColumnCache;
-use crate::cache::pool::{ClassPool, SharedPool};
+use crate::cache::memory::{EngineMemory, SharedMemory};
+use crate::cache::pool::ClassPool;
 use crate::cache::shelf::Shelf;
 use crate::cache::stored_sets::StoredSets;
 use crate::engine::admission::Admission;
@@ -42,10 +43,6 @@ use crate::scan::indexed::IndexUse;
 use crate::scan::repairs::Repairs;
 use crate::scan::storage::{self, QueryStore};
 
-/// Consumers that a limit error names.
-const NAMED_CONSUMERS: usize = 3;
-/// Of the memory budget, what decoded columns may take while queries do not need it.
-const COLUMN_CACHE_SHARE: usize = 2;
 /// Of the memory budget, what the session keeps of index files.
 const INDEX_CACHE_SHARE: usize = 16;
 /// Values of a join's small side that are looked up in an index of the other: making the list takes
@@ -69,7 +66,7 @@ const METADATA_CACHE_SHARE: usize = 32;
 /// What a session may use.
 #[derive(Clone)]
 pub struct SessionOptions {
-    /// Bytes for all queries together.
+    /// Bytes for all queries of the engine together.
     pub memory_bytes: usize,
     /// Threads a query runs on.
     pub threads: usize,
@@ -96,6 +93,7 @@ pub struct Engine {
     pub(crate) repairs: Arc<Repairs>,
     pub(crate) id_sets: StoredSets,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) memory: Arc<EngineMemory>,
     /// See [`pipeline::physical_spilling`].
     pub(crate) spilling_rules: Arc<[Physical]>,
     pub(crate) plans: PlanCache,
@@ -121,25 +119,38 @@ pub struct Session {
 }
 
 impl Engine {
-    /// An engine for a lake.
+    /// An engine for a lake, with memory of its own.
     ///
     /// # Errors
     /// [`EngineError::Execution`](crate::EngineError::Execution) if the spill folder cannot be used.
     pub fn new(lake: Lake, options: &SessionOptions) -> Result<Arc<Self>> {
-        let columns = Arc::new(ColumnCache::new(options.memory_bytes / COLUMN_CACHE_SHARE));
-        let pool: Arc<dyn MemoryPool> = Arc::new(TrackConsumersPool::new(
-            SharedPool::new(options.memory_bytes, Arc::clone(&columns)),
-            NonZeroUsize::new(NAMED_CONSUMERS).unwrap_or(NonZeroUsize::MIN),
-        ));
+        Self::with_memory(lake, options, &SharedMemory::new(options.memory_bytes))
+    }
+
+    /// An engine that takes its memory from what others of this process take theirs from, but no more of it than
+    /// [`SessionOptions::memory_bytes`].
+    ///
+    /// Each engine has slots and a queue of its own, and keeps index files and footers of its lake beside that memory,
+    /// of at most 3/32 of its `memory_bytes`.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_memory(
+        lake: Lake,
+        options: &SessionOptions,
+        memory: &SharedMemory,
+    ) -> Result<Arc<Self>> {
+        let memory = Arc::new(memory.join(options.memory_bytes));
+        let columns = Arc::new(ColumnCache::new(memory.columns()));
         let slots = options.at_once.unwrap_or(options.threads * STATEMENTS_PER_THREAD);
-        let (taken, half) = (Arc::clone(&pool), options.memory_bytes / 2);
-        let admission = Admission::new(slots, move || taken.reserved() <= half);
+        let room = Arc::clone(&memory);
+        let admission = Admission::new(slots, move || room.has_room());
         let mut disk = DiskManagerBuilder::default();
         if let Some(folder) = &options.spill_folder {
             disk = disk.with_mode(DiskManagerMode::Directories(vec![folder.clone()]));
         }
         let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(pool)
+            .with_memory_pool(memory.pool())
             .with_disk_manager_builder(disk)
             .with_metadata_cache_limit(options.memory_bytes / METADATA_CACHE_SHARE)
             .build_arc()?;
@@ -162,6 +173,7 @@ impl Engine {
                 false => pipeline::NO_INDEX.map(str::to_owned).to_vec(),
             },
             memory_bytes: options.memory_bytes,
+            shared_bytes: memory.shared_bytes(),
         };
         let config = session_config(options.threads, &budget);
         let config = config.with_option_extension(settings);
@@ -198,6 +210,7 @@ impl Engine {
             repairs,
             id_sets: StoredSets::default(),
             admission,
+            memory,
             spilling_rules: pipeline::physical_spilling(),
             plans: PlanCache::default(),
             sides: Sides::default(),

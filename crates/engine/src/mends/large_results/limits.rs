@@ -49,7 +49,7 @@ pub(super) fn expect_to_fit(name: &str, args: &ScalarFunctionArgs) -> Result<()>
 
 /// What calls may make with the session's memory.
 pub(super) struct Limits {
-    /// 0 if nobody said.
+    /// For all that the process holds; 0 if nobody said.
     memory: usize,
     /// One call.
     pub most: u128,
@@ -57,12 +57,12 @@ pub(super) struct Limits {
 
 impl Limits {
     pub fn of(config: &ConfigOptions) -> Self {
-        let memory = config.extensions.get::<Settings>().map_or(0, |s| s.memory_bytes);
-        let most = match memory {
+        let settings = config.extensions.get::<Settings>();
+        let most = match settings.map_or(0, |s| s.memory_bytes) {
             0 => MOST_BYTES,
             memory => (memory / MEMORY_SHARE).clamp(LEAST_BYTES, MOST_BYTES),
         };
-        Self { memory, most: most as u128 }
+        Self { memory: settings.map_or(0, |s| s.shared_bytes), most: most as u128 }
     }
 
     pub fn refuse(&self, name: &str, bytes: u128, rows: usize) -> Result<()> {

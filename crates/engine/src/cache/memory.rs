@@ -1,0 +1,146 @@
+//! Memory that engines of a process take from together.
+//!
+//! # Invariants
+//! - What operators of all engines have taken, and columns that are kept for any of them, is within one limit
+//!   (`pool` says how far over it a few may go).
+//! - An engine that may take less than all takes no more than that.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
+
+use crate::cache::columns::KeptColumns;
+use crate::cache::pool::{ClassPool, SharedPool};
+
+/// Consumers that a limit error names.
+const NAMED_CONSUMERS: usize = 3;
+/// Of the memory, what decoded columns may take while queries do not need it.
+const COLUMN_CACHE_SHARE: usize = 2;
+
+/// Memory for the queries of several engines, made once from a number of bytes.
+///
+/// Copies are the same memory. See [`Engine::with_memory`](crate::Engine::with_memory).
+#[derive(Clone)]
+pub struct SharedMemory(Arc<Shared>);
+
+struct Shared {
+    bytes: usize,
+    pool: Arc<dyn MemoryPool>,
+    columns: Arc<KeptColumns>,
+    engines: AtomicUsize,
+}
+
+impl fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMemory").field("bytes", &self.0.bytes).finish_non_exhaustive()
+    }
+}
+
+impl SharedMemory {
+    /// So many bytes for all queries of all engines together.
+    pub fn new(bytes: usize) -> Self {
+        let columns = KeptColumns::new(bytes / COLUMN_CACHE_SHARE);
+        let pool = Arc::new(TrackConsumersPool::new(
+            SharedPool::new(bytes, Arc::clone(&columns)),
+            NonZeroUsize::new(NAMED_CONSUMERS).unwrap_or(NonZeroUsize::MIN),
+        ));
+        Self(Arc::new(Shared { bytes, pool, columns, engines: AtomicUsize::new(0) }))
+    }
+
+    /// The limit.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// What operators have taken, without columns that are kept.
+    pub fn taken_bytes(&self) -> usize {
+        self.0.pool.reserved()
+    }
+
+    /// What is kept of columns while nobody needs it.
+    pub fn kept_bytes(&self) -> usize {
+        self.0.columns.bytes()
+    }
+
+    /// The part of one more engine: at most `bytes`.
+    pub(crate) fn join(&self, bytes: usize) -> EngineMemory {
+        self.0.engines.fetch_add(1, Ordering::Relaxed);
+        let of_all = || Arc::clone(&self.0.pool);
+        let part = (bytes < self.0.bytes).then(|| Arc::new(ClassPool::new(of_all(), bytes)));
+        EngineMemory { shared: self.clone(), part }
+    }
+}
+
+/// What one engine may take.
+pub(crate) struct EngineMemory {
+    shared: SharedMemory,
+    /// If it is not all.
+    part: Option<Arc<ClassPool>>,
+}
+
+impl EngineMemory {
+    pub fn pool(&self) -> Arc<dyn MemoryPool> {
+        match &self.part {
+            Some(part) => Arc::clone(part) as _,
+            None => Arc::clone(&self.shared.0.pool),
+        }
+    }
+
+    /// Columns that are kept for whichever engine.
+    pub fn columns(&self) -> &Arc<KeptColumns> {
+        &self.shared.0.columns
+    }
+
+    /// Bytes for all engines.
+    pub fn shared_bytes(&self) -> usize {
+        self.shared.bytes()
+    }
+
+    /// Do other engines take from the same?
+    pub fn is_shared(&self) -> bool {
+        self.shared.0.engines.load(Ordering::Relaxed) > 1
+    }
+
+    /// Is more than half of it free, and of this engine's part?
+    pub fn has_room(&self) -> bool {
+        self.shared.taken_bytes() <= self.shared.bytes() / 2
+            && self.part.as_ref().is_none_or(|part| part.has_room())
+    }
+}
+
+impl Drop for EngineMemory {
+    fn drop(&mut self) {
+        self.shared.0.engines.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::memory_pool::MemoryConsumer;
+
+    use super::*;
+
+    #[test]
+    fn engines_take_from_one_limit_and_none_more_than_its_part() {
+        let memory = SharedMemory::new(64_000);
+        let (whole, part) = (memory.join(64_000), memory.join(16_000));
+        assert!(whole.is_shared() && whole.has_room());
+        let of = |engine: &EngineMemory| MemoryConsumer::new("rows").register(&engine.pool());
+        let (first, second) = (of(&whole), of(&part));
+        second.try_grow(16_000).unwrap();
+        assert!(!part.has_room() && whole.has_room());
+        assert!(second.try_grow(2_000).is_err(), "16,000 are for this one");
+        first.try_grow(40_000).unwrap();
+        assert_eq!(memory.taken_bytes(), 56_000);
+        assert!(!whole.has_room());
+        assert!(first.try_grow(20_000).is_err(), "64,000 are for both");
+        drop(second);
+        first.try_grow(20_000).unwrap();
+        drop((first, part));
+        assert!(!whole.is_shared());
+        assert_eq!((memory.taken_bytes(), memory.kept_bytes()), (0, 0));
+    }
+}
