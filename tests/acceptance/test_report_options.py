@@ -9,6 +9,7 @@ import datetime
 import io
 import json
 import math
+import shutil
 import statistics
 import subprocess
 
@@ -511,6 +512,15 @@ def test_several_reports_are_those_made_one_by_one(lake, shop, tmp_path):
     (tmp_path / "unreadable.toml").write_text("name = ")
     some = lake.run("report", tmp_path / "unreadable.toml", paths["all"], *options, "json", code=1)
     assert json.loads(some.out) == alone[:1] and "unreadable.toml" in some.err, some
+    lake.run("sql", "-c", "CREATE TABLE copied AS SELECT * FROM events")
+    for commit in (lake.folder("copied") / "_delta_log").glob("*.json"):
+        commit.write_text("")
+    text = paths["all"].read_text().replace('table = "events"', 'table = "copied"').replace('"all"', '"copied"')
+    (tmp_path / "copied.toml").write_text(text)
+    some = lake.run("report", tmp_path / "copied.toml", paths["german"], *options, "json", code=1)
+    assert json.loads(some.out) == alone[1:], some
+    assert "experiment `copied`" in some.err and "is damaged" in some.err, some.err
+    shutil.rmtree(lake.folder("copied"))
     both = [paths["all"], paths["german"]]
     rows = list(csv.DictReader(io.StringIO(lake.run("report", *both, *options, "csv").out)))
     assert {row["experiment"] for row in rows} == {"all", "german"}

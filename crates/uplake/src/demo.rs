@@ -7,7 +7,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use chrono::DateTime;
 use clap::Args;
-use uplake_engine::{Answer, Session, parse};
+use uplake_engine::{Answer, Definitions, Session, parse};
+use uplake_experiment::Report;
 use uplake_table::{
     AsOf, InputFile, Lake, LoadOptions, OnConflict, OnError, Progress, TextOptions, load,
 };
@@ -134,10 +135,15 @@ async fn load_table(lake: &Lake, args: &LakeArgs, out: &Path, table: &str) -> Re
     Ok(())
 }
 
+async fn make(session: &Session, definition: &Path, dimensions: &[String]) -> Result<Report> {
+    let mut definitions = Definitions::new(session.lake());
+    let definition = report::read_definition(&mut definitions, definition).await?;
+    report::make(session, definition, dimensions).await
+}
+
 async fn show_report(session: &Session, lake: &Path, out: &Path) -> Result<()> {
     let definition = lake.join("_uplake/experiments/free_shipping.toml");
-    let definition = report::Definition::read(&definition)?;
-    let mut made = report::make(session, definition, &["platform".to_owned()]).await?;
+    let mut made = make(session, &definition, &["platform".to_owned()]).await?;
     if let Some(reproduce) = &mut made.reproduce {
         reproduce.command = format!(
             "uplake report free_shipping --lake {} --dimension platform --format html",
@@ -152,7 +158,7 @@ async fn show_report(session: &Session, lake: &Path, out: &Path) -> Result<()> {
 
 async fn show_health(session: &Session, lake: &Path) -> Result<()> {
     let definition = lake.join("_uplake/experiments/new_checkout.toml");
-    let made = report::make(session, report::Definition::read(&definition)?, &[]).await?;
+    let made = make(session, &definition, &[]).await?;
     let color = is_terminal() && std::env::var_os("NO_COLOR").is_none();
     println!("{}", made.to_text(width(), color).trim_end());
     Ok(())

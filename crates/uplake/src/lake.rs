@@ -2,16 +2,16 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use uplake_engine::{Definitions, MetricCatalogue, saved_report};
 use uplake_table::conformance::{self, Rounds};
 use uplake_table::{AsOf, CopyOptions, CopySummary, Lake, Versioned, copy_lake, vacuum};
 
 use crate::LakeArgs;
-use crate::catalogue::CatalogueReader;
 use crate::environment::{self, now_millis};
 use crate::output::{bytes_text, count_text, say};
 use crate::progress::Line;
 use crate::table::{DEFAULT_RETENTION, parse_duration};
-use crate::{domain, experiments, metric, results, table};
+use crate::{domain, table};
 
 /// Arguments of `uplake lake`.
 #[derive(Args, Debug)]
@@ -85,14 +85,16 @@ async fn check(lake: &Lake) -> Result<()> {
         let read = lake.read_id_set(&set.name).await;
         note("id set", &set.name, read.map(|_| None).map_err(Into::into));
     }
-    let metrics = lake.versions(Versioned::Metric).await?;
-    for (name, versions) in &metrics {
-        note("metric", name, metric::problem(lake, name, versions).await);
+    let catalogue = MetricCatalogue::read(lake).await?;
+    let metrics = catalogue.versions();
+    for name in metrics.keys() {
+        note("metric", name, catalogue.problem(name).await.map_err(Into::into));
     }
-    let definitions = lake.experiments().await?;
-    let mut reader = CatalogueReader::new(lake);
-    for name in &definitions {
-        note("definition", name, definition(lake, name, &mut reader).await);
+    let names = lake.experiments().await?;
+    let mut definitions = Definitions::new(lake);
+    for name in &names {
+        let read = definitions.named(name).await;
+        note("definition", name, read.map(|_| None).map_err(Into::into));
     }
     let saved = lake.versions(Versioned::Result).await?;
     for (name, versions) in &saved {
@@ -113,7 +115,7 @@ async fn check(lake: &Lake) -> Result<()> {
         tables.len(),
         domains.len(),
         sets.len(),
-        definitions.len(),
+        names.len(),
         metrics.len(),
         saved.values().map(Vec::len).sum::<usize>()
     );
@@ -130,19 +132,9 @@ async fn check(lake: &Lake) -> Result<()> {
     }
 }
 
-async fn definition(
-    lake: &Lake,
-    name: &str,
-    reader: &mut CatalogueReader<'_>,
-) -> Result<Option<String>> {
-    let Some((text, shown)) = lake.experiment(name).await? else { return Ok(None) };
-    experiments::experiment(reader, &text, &shown).await?;
-    Ok(None)
-}
-
 async fn saved_results(lake: &Lake, name: &str, versions: &[u32]) -> Result<Option<String>> {
     for version in versions {
-        let saved = results::read(lake, name, *version).await?;
+        let saved = saved_report(lake, name, *version).await?;
         if saved.experiment != name {
             return Ok(Some(format!("result {version} of {name} is of `{}`", saved.experiment)));
         }

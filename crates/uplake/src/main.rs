@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod bench_concurrent;
-mod catalogue;
 mod config;
 mod demo;
 mod domain;
@@ -22,7 +21,6 @@ mod output;
 mod power;
 mod progress;
 mod report;
-mod results;
 mod spill;
 mod sql;
 mod table;

@@ -4,20 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use futures::{StreamExt, TryStreamExt};
 use serde::Serialize;
-use uplake_experiment::definition::{
-    Direction, NewMetric, Stored, Use, metrics_of, stored, stored_text,
-};
+use uplake_engine::{MetricCatalogue, MetricSet};
+use uplake_experiment::definition::{Direction, NewMetric, Stored, Use, metrics_of};
 use uplake_table::{Lake, Versioned};
 
 use crate::LakeArgs;
-use crate::catalogue::newest_versions;
 use crate::environment::{self, now_millis};
-use crate::output::{ListFormat, say, say_source};
-
-/// Metrics that are read at once.
-const READS_AT_ONCE: usize = 16;
+use crate::output::{ListFormat, error_text, say, say_source, tell};
 
 /// Arguments of `uplake metric`.
 #[derive(Args, Debug)]
@@ -104,17 +98,10 @@ impl Listed {
 }
 
 async fn list(lake: &Lake, tag: Option<&str>, format: ListFormat) -> Result<()> {
-    let newest = newest_versions(lake).await?;
-    let is_empty = newest.is_empty();
-    let read = async |(name, version): (String, u32)| -> Result<(String, u32, Result<Stored>)> {
-        let found = read(lake, &name, version).await;
-        Ok((name, version, found))
-    };
-    let reads: Vec<_> = newest.into_iter().map(read).collect();
-    let read: Vec<(String, u32, Result<Stored>)> =
-        futures::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
+    let catalogue = MetricCatalogue::read(lake).await?;
+    let is_empty = catalogue.versions().is_empty();
     let mut listed = Vec::new();
-    for (name, version, found) in read {
+    for (name, version, found) in catalogue.metrics().await {
         match found {
             Ok(metric) => {
                 let has = |tag: &str| metric.about.tags.iter().any(|other| other == tag);
@@ -123,10 +110,7 @@ async fn list(lake: &Lake, tag: Option<&str>, format: ListFormat) -> Result<()> 
                 }
             }
             // The others are still wanted.
-            Err(error) => {
-                let error = crate::output::error_text(&error);
-                crate::output::tell(&format!("warning: metric {name}: {error}"));
-            }
+            Err(error) => tell(&format!("warning: metric {name}: {}", error_text(&error.into()))),
         }
     }
     if format == ListFormat::Json {
@@ -158,28 +142,21 @@ async fn show(lake: &Lake, asked: &str) -> Result<()> {
     let used = Use::parse(asked).with_context(|| {
         format!("`{asked}` is no metric; write its name, or NAME@VERSION with a version from 1")
     })?;
-    let newest = newest_of(lake, &used.name).await?;
-    let version = used.version.unwrap_or(newest);
-    if version > newest {
-        bail!("metric `{}` has versions 1 to {newest}, and no {version}", used.name);
-    }
-    let metric = read(lake, &used.name, version).await?;
+    let (version, metric) = MetricCatalogue::read(lake).await?.find(&used).await?;
     let set_at = metric.set_at.map_or_else(String::new, |time| format!(", set {time}"));
     say_source(&format!("# {}, version {version}{set_at}\n\n{}", used.name, metric.text));
     Ok(())
 }
 
 async fn history(lake: &Lake, name: &str) -> Result<()> {
-    newest_of(lake, name).await?;
-    let versions = lake.versions(Versioned::Metric).await?.remove(name).unwrap_or_default();
-    for version in versions.into_iter().rev() {
-        match read(lake, name, version).await {
+    for (version, found) in MetricCatalogue::read(lake).await?.history(name).await? {
+        match found {
             Ok(metric) => {
                 let set_at = metric.set_at.unwrap_or_else(|| "-".into());
                 let owner = metric.about.owner.unwrap_or_else(|| "-".into());
                 say!("{version:>6}  {set_at}  {:<10}  {owner}", metric.kind);
             }
-            Err(error) => say!("{version:>6}  {}", crate::output::error_text(&error)),
+            Err(error) => say!("{version:>6}  {}", error_text(&error.into())),
         }
     }
     Ok(())
@@ -199,59 +176,14 @@ async fn set(lake: &Lake, files: &[PathBuf]) -> Result<()> {
             metrics.push(metric);
         }
     }
-    let newest = newest_versions(lake).await?;
-    let now = chrono::DateTime::from_timestamp_millis(now_millis()).unwrap_or_default();
-    let now = now.format("%Y-%m-%dT%H:%M:%SZ").to_string();
-    for NewMetric { name, text } in &metrics {
-        let before = newest.get(name).copied().unwrap_or(0);
-        // One that cannot be read is replaced.
-        let is_same = before > 0 && read(lake, name, before).await.is_ok_and(|m| m.text == *text);
-        if is_same {
-            say!("{name} is as it was in version {before}");
-            continue;
+    let catalogue = MetricCatalogue::read(lake).await?;
+    for metric in &metrics {
+        let name = &metric.name;
+        let MetricSet { version, is_new } = catalogue.set(metric, now_millis()).await?;
+        match is_new {
+            true => say!("set {name}, version {version}"),
+            false => say!("{name} is as it was in version {version}"),
         }
-        let (version, text) = (before + 1, stored_text(text, &now));
-        if !lake.add_version(Versioned::Metric, name, version, &text).await? {
-            bail!(
-                "another writer set version {version} of metric `{name}` at the same time; look at it with \
-                 `uplake metric show {name}`, and run this again if yours shall follow it"
-            );
-        }
-        say!("set {name}, version {version}");
     }
     Ok(())
-}
-
-async fn read(lake: &Lake, name: &str, version: u32) -> Result<Stored> {
-    let found = lake.version(Versioned::Metric, name, version).await?;
-    let (text, path) = found.with_context(|| format!("version {version} of {name} is gone"))?;
-    let metric = stored(&text, &path)?;
-    if metric.name != name {
-        bail!("{path} defines `{}`; restore it from a copy of the lake", metric.name);
-    }
-    Ok(metric)
-}
-
-async fn newest_of(lake: &Lake, name: &str) -> Result<u32> {
-    let newest = newest_versions(lake).await?;
-    let known = || match newest.is_empty() {
-        true => "it is empty; `uplake metric set FILE` puts metrics into it".to_owned(),
-        false => format!("it has {}", newest.keys().cloned().collect::<Vec<_>>().join(", ")),
-    };
-    let version = newest.get(name).copied();
-    version.with_context(|| format!("there is no metric `{name}` in the catalogue; {}", known()))
-}
-
-/// Reads every version of a metric; what is wrong, if anything is.
-pub async fn problem(lake: &Lake, name: &str, versions: &[u32]) -> Result<Option<String>> {
-    for (place, version) in versions.iter().enumerate() {
-        read(lake, name, *version).await?;
-        if usize::try_from(*version).ok() != Some(place + 1) {
-            return Ok(Some(format!(
-                "metric {name} lacks version {}; restore it from a copy of the lake",
-                place + 1
-            )));
-        }
-    }
-    Ok(None)
 }

@@ -2,12 +2,14 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use uplake_engine::Definitions;
 use uplake_experiment::planning::{plan_like, to_text};
 use uplake_experiment::power::{Goal, Plan, PlannedLooks, detectable_effect, power};
 use uplake_table::AsOf;
 
 use crate::LakeArgs;
 use crate::environment::{Limits, session, until_stopped};
+use crate::report::{find_definition, make};
 
 /// Arguments of `uplake power`.
 #[derive(Args, Debug)]
@@ -103,7 +105,9 @@ pub async fn run(args: PowerArgs) -> Result<()> {
 
 async fn from_history(name: &str, args: &PowerArgs) -> Result<()> {
     let session = session(&args.lake, AsOf::Latest, Limits::default())?;
-    let (experiment, report) = crate::report::of_history(&session, name).await?;
+    let definition = find_definition(&mut Definitions::new(session.lake()), name).await?;
+    let experiment = definition.experiment().clone();
+    let report = make(&session, definition, &[]).await?;
     let planned =
         plan_like(&experiment, &report, args.lift, args.power).context("this cannot be planned")?;
     print!("{}", to_text(&experiment, &report, &planned, args.lift, args.power));

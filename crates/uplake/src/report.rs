@@ -2,23 +2,22 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use uplake_engine::Session;
-use uplake_experiment::definition::{Catalogue, pinned};
-use uplake_experiment::report::Reproduce;
-use uplake_experiment::{
-    Experiment, MomentsQuery, MomentsTable, Report, alternatives, analyze, plan,
+use uplake_engine::{
+    Definition, Definitions, EngineError, QueryProgress, ReportOptions, ReportRequest, RunOptions,
+    Session, save_report,
 };
-use uplake_table::{AsOf, Lake, check_experiment_name};
+use uplake_experiment::Report;
+use uplake_table::{AsOf, check_experiment_name};
 
 use crate::LakeArgs;
-use crate::catalogue::CatalogueReader;
 use crate::environment::{Limits, now_millis, parse_timeout, session, until_stopped};
 use crate::output::{error_text, is_terminal, tell, width, write_file};
-use crate::results;
+use crate::progress::Display;
 
 /// Arguments of `uplake report`.
 #[derive(Args, Debug)]
@@ -104,32 +103,29 @@ impl ReportFormat {
     }
 }
 
-/// An experiment and what to ask of the tables for it.
-pub struct Asked {
-    /// As the user wrote it.
+/// A report that was asked for.
+struct Asked {
+    /// The experiment as the user wrote it.
     name: String,
-    definition: Definition,
-    experiment: Experiment,
-    query: MomentsQuery,
+    request: ReportRequest,
 }
 
 impl Asked {
-    async fn new(reader: &mut CatalogueReader<'_>, name: &str, args: &ReportArgs) -> Result<Self> {
-        let definition = find_definition(reader, name).await?;
-        let experiment = definition.parse()?;
+    async fn new(definitions: &mut Definitions<'_>, name: &str, args: &ReportArgs) -> Result<Self> {
+        let definition = find_definition(definitions, name).await?;
         if args.save {
-            check_experiment_name(&experiment.name)?;
+            check_experiment_name(&definition.experiment().name)?;
         }
-        let metrics = (!args.metric.is_empty()).then_some(args.metric.as_slice());
-        let mut query = plan(&experiment, &args.dimension, metrics)?;
+        let mut options = ReportOptions {
+            dimensions: args.dimension.clone(),
+            metrics: args.metric.clone(),
+            overlap: Vec::new(),
+        };
         for name in &args.overlap {
-            let other = find_definition(reader, name).await?.parse()?;
-            // Of several experiments that are all asked about each other.
-            if other.name != experiment.name {
-                query.tell_apart(&other)?;
-            }
+            let other = find_definition(definitions, name).await?;
+            options.overlap.push(other.experiment().clone());
         }
-        Ok(Self { name: name.to_owned(), definition, experiment, query })
+        Ok(Self { name: name.to_owned(), request: ReportRequest::new(definition, &options)? })
     }
 }
 
@@ -161,16 +157,16 @@ async fn report(args: ReportArgs) -> Result<()> {
         false => Err(error),
     };
     let mut asked = Vec::with_capacity(args.experiments.len());
-    let mut reader = CatalogueReader::new(session.lake());
+    let mut definitions = Definitions::new(session.lake());
     for name in &args.experiments {
-        match Asked::new(&mut reader, name, &args).await {
+        match Asked::new(&mut definitions, name, &args).await {
             Ok(one) => asked.push(one),
             Err(error) => told(error)?,
         }
     }
     if args.show_sql {
         for asked in &asked {
-            let sql = session.moments_sql(&asked.query).await?;
+            let sql = session.moments_sql(asked.request.query()).await?;
             // Whoever runs it needs the text as it is.
             match is_terminal() {
                 true => crate::output::say!("{sql}"),
@@ -182,13 +178,14 @@ async fn report(args: ReportArgs) -> Result<()> {
     if several && let Some(folder) = &args.output {
         create_folder(folder, &asked)?;
     }
-    let mut made = Vec::with_capacity(asked.len());
-    for (asked, report) in asked.iter().zip(make_all(&session, &asked).await?) {
+    let (names, requests): (Vec<String>, Vec<ReportRequest>) =
+        asked.into_iter().map(|asked| (asked.name, asked.request)).unzip();
+    let mut made = Vec::with_capacity(requests.len());
+    for (name, report) in names.iter().zip(make_all(&session, &requests).await) {
         match report {
             Ok(mut report) => {
                 if let Some(reproduce) = &mut report.reproduce {
-                    reproduce.definition = asked.definition.pinned()?;
-                    reproduce.command = command(&args, &asked.name);
+                    reproduce.command = command(&args, name);
                 }
                 made.push(report);
             }
@@ -209,7 +206,7 @@ async fn report(args: ReportArgs) -> Result<()> {
     write_reports(&args, &made, several)?;
     if args.save {
         for report in &made {
-            let result = results::save(session.lake(), report, now_millis()).await?;
+            let result = save_report(session.lake(), report, now_millis()).await?;
             tell(&format!("saved {} as result {result}", report.experiment));
         }
     }
@@ -261,7 +258,7 @@ fn write_reports(args: &ReportArgs, reports: &[Report], several: bool) -> Result
 fn create_folder(folder: &Path, asked: &[Asked]) -> Result<()> {
     let mut names = HashSet::new();
     for asked in asked {
-        let name = asked.experiment.name.as_str();
+        let name = asked.request.experiment().name.as_str();
         if name.contains(['/', '\\']) || name.starts_with('.') {
             bail!("experiment `{name}` cannot be the name of a file; report it by itself");
         }
@@ -272,61 +269,29 @@ fn create_folder(folder: &Path, asked: &[Asked]) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))
 }
 
-/// Question to report, with everything that a page can switch to. All numbers are from one version
-/// of each table.
+/// A report on one definition.
 pub async fn make(
     session: &Session,
     definition: Definition,
     dimensions: &[String],
 ) -> Result<Report> {
-    let experiment = definition.parse()?;
-    let query = plan(&experiment, dimensions, None)?;
-    let name = experiment.name.clone();
-    let asked = Asked { name, definition, experiment, query };
-    let mut made = make_all(session, std::slice::from_ref(&asked)).await?;
-    let mut report = made.pop().context("no report was made")??;
-    if let Some(reproduce) = &mut report.reproduce {
-        reproduce.definition = asked.definition.pinned()?;
-    }
-    Ok(report)
+    let options = ReportOptions { dimensions: dimensions.to_vec(), ..ReportOptions::default() };
+    let request = ReportRequest::new(definition, &options)?;
+    let mut made = make_all(session, std::slice::from_ref(&request)).await;
+    made.pop().context("no report was made")?
 }
 
-/// A definition by name or path, and its report now.
-pub async fn of_history(session: &Session, name: &str) -> Result<(Experiment, Report)> {
-    let mut reader = CatalogueReader::new(session.lake());
-    let definition = find_definition(&mut reader, name).await?;
-    let experiment = definition.parse()?;
-    Ok((experiment, make(session, definition, &[]).await?))
-}
-
-/// Likewise of several experiments, from one version of each table; each can fail alone.
-async fn make_all(session: &Session, asked: &[Asked]) -> Result<Vec<Result<Report>>> {
-    let mut tables: Vec<String> = asked.iter().flat_map(|asked| asked.query.tables()).collect();
-    tables.sort();
-    tables.dedup();
-    let (session, versions) = session.pinned(&tables).await?;
-    let queries: Vec<&MomentsQuery> = asked.iter().map(|asked| &asked.query).collect();
-    let moments = session.moments_together(&queries).await;
-    let mut sql = Vec::with_capacity(asked.len());
-    for query in &queries {
-        sql.push(session.moments_sql(query).await);
-    }
-    let report = |((asked, moments), sql): ((&Asked, _), uplake_engine::Result<String>)| {
-        let moments: uplake_engine::Result<MomentsTable> = moments;
-        let Asked { experiment, query, .. } = asked;
-        let moments = moments.with_context(|| format!("experiment `{}`", experiment.name))?;
-        let mut report = analyze(experiment, query, &moments)?;
-        report.alternatives = alternatives(experiment, query, &moments)?;
-        let read = query.tables();
-        report.reproduce = Some(Reproduce {
-            command: String::new(),
-            definition: String::new(),
-            sql: sql?,
-            tables: versions.iter().filter(|(table, _)| read.contains(table)).cloned().collect(),
-        });
-        Ok(report)
+/// Likewise of several; what keeps one from being made names its experiment.
+async fn make_all(session: &Session, requests: &[ReportRequest]) -> Vec<Result<Report>> {
+    let progress = QueryProgress::new();
+    let display = Display::of_statement(Arc::clone(&progress));
+    let options = RunOptions { progress: Some(progress), ..RunOptions::default() };
+    let reports = session.report(requests, options).await.into_iter();
+    display.stop().await;
+    let named = |(request, report): (&ReportRequest, Result<Report, EngineError>)| {
+        report.with_context(|| format!("experiment `{}`", request.experiment().name))
     };
-    Ok(asked.iter().zip(moments).zip(sql).map(report).collect())
+    requests.iter().zip(reports).map(named).collect()
 }
 
 /// The command line that makes the same report of the same definition and versions again.
@@ -350,49 +315,23 @@ fn command(args: &ReportArgs, experiment: &str) -> String {
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
-/// A definition as it was found.
-pub struct Definition {
-    /// Where, for messages.
-    name: String,
-    text: String,
-    /// What it uses of the lake's.
-    catalogue: Catalogue,
+/// The definition in a file.
+pub async fn read_definition(definitions: &mut Definitions<'_>, path: &Path) -> Result<Definition> {
+    let text = std::fs::read_to_string(path);
+    let text = text.with_context(|| format!("reading {}", path.display()))?;
+    Ok(definitions.read(&text, &path.display().to_string()).await?)
 }
 
-impl Definition {
-    /// Reads a file.
-    pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path);
-        let text = text.with_context(|| format!("reading {}", path.display()))?;
-        Ok(Self { name: path.display().to_string(), text, catalogue: Catalogue::default() })
-    }
-
-    /// What it defines.
-    fn parse(&self) -> Result<Experiment> {
-        Ok(Experiment::parse_with(&self.text, &self.name, &self.catalogue)?)
-    }
-
-    /// The text that means the same for ever.
-    fn pinned(&self) -> Result<String> {
-        Ok(pinned(&self.text, &self.name, &self.catalogue)?)
-    }
-}
-
-/// A path to a file, or a name in the lake's folder of experiments; with what it uses of the catalogue.
-async fn find_definition(reader: &mut CatalogueReader<'_>, name: &str) -> Result<Definition> {
-    let mut definition = found_definition(reader.lake(), name).await?;
-    definition.catalogue = reader.catalogue_of(&definition.text, &definition.name).await?;
-    Ok(definition)
-}
-
-async fn found_definition(lake: &Lake, name: &str) -> Result<Definition> {
-    let path = PathBuf::from(name);
+/// A path to a file, or a name in the lake's folder of experiments.
+pub async fn find_definition(definitions: &mut Definitions<'_>, name: &str) -> Result<Definition> {
+    let path = Path::new(name);
     if path.is_file() {
-        return Definition::read(&path);
+        return read_definition(definitions, path).await;
     }
-    if let Some((text, name)) = lake.experiment(name).await? {
-        return Ok(Definition { name, text, catalogue: Catalogue::default() });
+    if let Some(found) = definitions.named(name).await? {
+        return Ok(found);
     }
+    let lake = definitions.lake();
     let known = lake.experiments().await?;
     let hint = match known.as_slice() {
         [] => format!(

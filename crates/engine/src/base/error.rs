@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use datafusion::common::DataFusionError;
 use datafusion::object_store::Error as StoreError;
+use uplake_experiment::{AnalyzeError, DefinitionError};
 use uplake_functions::FunctionError;
 use uplake_table::{DomainError, TableError};
 
@@ -69,6 +70,12 @@ pub enum EngineError {
     /// A report cannot be made of its definition, or the answer of its query is not what was asked for.
     #[error("{0}")]
     Report(Problem),
+    /// A definition is wrong, or has not what is asked of it.
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
+    /// Moments are not what their query asked for: a fault of ours.
+    #[error(transparent)]
+    Analysis(#[from] AnalyzeError),
 }
 
 /// The crate's result.
@@ -132,7 +139,7 @@ impl EngineError {
             | Self::Limit(problem)
             | Self::Execution(problem)
             | Self::Report(problem) => Some(problem),
-            Self::TimedOut { .. } | Self::Table(_) => None,
+            Self::TimedOut { .. } | Self::Table(_) | Self::Definition(_) | Self::Analysis(_) => None,
         }
     }
 
@@ -142,7 +149,7 @@ impl EngineError {
             | Self::Limit(problem)
             | Self::Execution(problem)
             | Self::Report(problem) => Some(problem),
-            Self::TimedOut { .. } | Self::Table(_) => None,
+            Self::TimedOut { .. } | Self::Table(_) | Self::Definition(_) | Self::Analysis(_) => None,
         }
     }
 
@@ -151,6 +158,8 @@ impl EngineError {
         match self {
             Self::TimedOut { .. } => SqlState::QueryCanceled,
             Self::Table(error) => code_of_table(error),
+            Self::Definition(_) => SqlState::InvalidParameterValue,
+            Self::Analysis(_) => SqlState::InternalError,
             Self::Statement(problem)
             | Self::Limit(problem)
             | Self::Execution(problem)
@@ -184,6 +193,8 @@ impl EngineError {
                 timed_out_text(*timeout, *queued, *ran, *place)
             }
             Self::Table(error) => error.message(),
+            Self::Definition(error) => error.to_string(),
+            Self::Analysis(error) => error.to_string(),
             other => other.problem().map_or_else(String::new, |problem| problem.message.clone()),
         }
     }
@@ -199,6 +210,8 @@ impl EngineError {
             }
             Self::Report(problem) => Self::Report(problem.clone()),
             Self::Execution(problem) => Self::Execution(problem.clone()),
+            Self::Definition(error) => Self::Definition(error.clone()),
+            Self::Analysis(error) => Self::Analysis(error.clone()),
             Self::Table(error) => Self::Execution(Problem {
                 hint: error.hint(),
                 ..Problem::new(self.code(), error.message())

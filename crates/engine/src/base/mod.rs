@@ -1,4 +1,4 @@
-//! What every room needs: errors, settings, warnings, what the process holds.
+//! What every room needs: errors, settings, warnings, progress, what the process holds.
 
 pub(crate) mod alarm;
 pub(crate) mod answer;

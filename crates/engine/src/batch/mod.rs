@@ -148,18 +148,8 @@ impl Session {
             let names = state.resolve_table_references(&statement.parsed).unwrap_or_default();
             tables.extend(names.iter().map(|name| name.table().to_owned()));
         }
-        let mut tables: Vec<String> = tables.into_iter().collect();
-        if self.pinned(&tables).await.is_err() {
-            // A table that cannot be read is the business of the statements that read it.
-            let mut good = Vec::new();
-            for table in tables {
-                if self.pinned(std::slice::from_ref(&table)).await.is_ok() {
-                    good.push(table);
-                }
-            }
-            tables = good;
-        }
-        let whole = self.pinned(&tables).await?.0;
+        // A table that cannot be read is the business of the statements that read it.
+        let (whole, ..) = self.pinned_if_readable(tables.into_iter().collect()).await?;
         let session = whole.with_share(self.engine.budget.memory_bytes / 4 * 3)?;
         let mut batch = Batch::new(Arc::new(whole), Arc::new(session), statements.len(), options);
         batch.start(statements).await;

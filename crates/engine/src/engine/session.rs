@@ -23,7 +23,7 @@ use datafusion::prelude::SessionConfig;
 use uplake_table::{AsOf, IndexCache, Lake};
 
 use crate::base::budget::Budget;
-use crate::base::error::Result;
+use crate::base::error::{EngineError, Result};
 use crate::base::settings::Settings;
 use crate::base::warnings::Warnings;
 use crate::cache::columns::ColumnCache;
@@ -334,6 +334,28 @@ impl Session {
         let versions = catalog.pins();
         let pinned = self.over(state, catalog)?;
         Ok((pinned, versions))
+    }
+
+    /// [`Self::pinned`] for the tables that can be read, and why the others cannot.
+    ///
+    /// # Errors
+    /// [`EngineError::Table`] if one of them cannot be read any more.
+    pub(crate) async fn pinned_if_readable(
+        &self,
+        tables: Vec<String>,
+    ) -> Result<(Self, Vec<(String, i64)>, Vec<(String, EngineError)>)> {
+        if let Ok((session, versions)) = self.pinned(&tables).await {
+            return Ok((session, versions, Vec::new()));
+        }
+        let (mut readable, mut others) = (Vec::new(), Vec::new());
+        for table in tables {
+            match self.pinned(std::slice::from_ref(&table)).await {
+                Ok(_) => readable.push(table),
+                Err(error) => others.push((table, error)),
+            }
+        }
+        let (session, versions) = self.pinned(&readable).await?;
+        Ok((session, versions, others))
     }
 
     /// This session, whose statements together take at most `limit` bytes of the memory.

@@ -9,6 +9,7 @@ mod budget;
 mod days;
 mod definitions;
 mod domains;
+mod driver;
 mod dropped;
 mod error_codes;
 mod follow_up;
