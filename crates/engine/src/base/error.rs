@@ -139,7 +139,9 @@ impl EngineError {
             | Self::Limit(problem)
             | Self::Execution(problem)
             | Self::Report(problem) => Some(problem),
-            Self::TimedOut { .. } | Self::Table(_) | Self::Definition(_) | Self::Analysis(_) => None,
+            Self::TimedOut { .. } | Self::Table(_) | Self::Definition(_) | Self::Analysis(_) => {
+                None
+            }
         }
     }
 
@@ -149,7 +151,9 @@ impl EngineError {
             | Self::Limit(problem)
             | Self::Execution(problem)
             | Self::Report(problem) => Some(problem),
-            Self::TimedOut { .. } | Self::Table(_) | Self::Definition(_) | Self::Analysis(_) => None,
+            Self::TimedOut { .. } | Self::Table(_) | Self::Definition(_) | Self::Analysis(_) => {
+                None
+            }
         }
     }
 

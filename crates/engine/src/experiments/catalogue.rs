@@ -9,6 +9,7 @@ use uplake_table::{Lake, Versioned};
 
 use super::READS_AT_ONCE;
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 
 /// The metrics that a lake has, and their versions, as of when it was read.
 ///
@@ -62,7 +63,7 @@ impl<'l> MetricCatalogue<'l> {
     /// The versions of one metric, the newest first; each can fail alone.
     ///
     /// # Errors
-    /// [`EngineError::Missing`] if there is no such metric.
+    /// One of kind *missing* if there is no such metric.
     pub async fn history(&self, name: &str) -> Result<Vec<(u32, Result<Stored>)>> {
         self.newest_of(name)?;
         let versions = self.versions.get(name).map_or(&[][..], Vec::as_slice);
@@ -74,15 +75,16 @@ impl<'l> MetricCatalogue<'l> {
     /// The metric that a definition would use by that name, and its version.
     ///
     /// # Errors
-    /// [`EngineError::Missing`] says what there is; otherwise as [`Self::metric`].
+    /// One of kind *missing* says what there is; otherwise as [`Self::metric`].
     pub async fn find(&self, used: &Use) -> Result<(u32, Stored)> {
         let newest = self.newest_of(&used.name)?;
         let version = used.version.unwrap_or(newest);
         if version > newest {
             let name = &used.name;
-            return Err(EngineError::Missing(format!(
-                "metric `{name}` has versions 1 to {newest}, and no {version}"
-            )));
+            return Err(EngineError::report(
+                SqlState::UndefinedObject,
+                format!("metric `{name}` has versions 1 to {newest}, and no {version}"),
+            ));
         }
         Ok((version, self.metric(&used.name, version).await?))
     }
@@ -90,18 +92,23 @@ impl<'l> MetricCatalogue<'l> {
     /// One version of a metric.
     ///
     /// # Errors
-    /// [`EngineError::Missing`] if it is not there, [`EngineError::Damaged`] if it is another metric's,
+    /// One of kind *missing* if it is not there, [`SqlState::DataCorrupted`] if it is another metric's,
     /// [`EngineError::Definition`] if it is none, and [`EngineError::Table`].
     pub async fn metric(&self, name: &str, version: u32) -> Result<Stored> {
         let found = self.entry(name, version).await?;
-        let gone = || EngineError::Missing(format!("version {version} of {name} is gone"));
+        let gone = || {
+            EngineError::report(
+                SqlState::UndefinedObject,
+                format!("version {version} of {name} is gone"),
+            )
+        };
         let Entry { text, path, .. } = found.ok_or_else(gone)?;
         let metric = stored(&text, &path)?;
         if metric.name != name {
-            return Err(EngineError::Damaged(format!(
-                "{path} defines `{}`; restore it from a copy of the lake",
-                metric.name
-            )));
+            return Err(EngineError::report(
+                SqlState::DataCorrupted,
+                format!("{path} defines `{}`; restore it from a copy of the lake", metric.name),
+            ));
         }
         Ok(metric)
     }
@@ -115,7 +122,7 @@ impl<'l> MetricCatalogue<'l> {
     /// Puts a metric into the catalogue, as a new version if it is not as it was.
     ///
     /// # Errors
-    /// [`EngineError::Conflict`] if another writer set it since this catalogue was read, [`EngineError::Table`].
+    /// [`SqlState::SerializationFailure`] if another writer set it since this catalogue was read, [`EngineError::Table`].
     pub async fn set(&self, metric: &NewMetric, now_millis: i64) -> Result<MetricSet> {
         let NewMetric { name, text } = metric;
         let before = self.versions.get(name).and_then(|all| all.last()).copied().unwrap_or(0);
@@ -125,10 +132,13 @@ impl<'l> MetricCatalogue<'l> {
         }
         let (version, text) = (before + 1, stored_text(text, &time_text(now_millis)));
         if !self.lake.add_version(Versioned::Metric, name, version, &text).await? {
-            return Err(EngineError::Conflict(format!(
-                "another writer set version {version} of metric `{name}` at the same time; look at it with \
+            return Err(EngineError::report(
+                SqlState::SerializationFailure,
+                format!(
+                    "another writer set version {version} of metric `{name}` at the same time; look at it with \
                  `uplake metric show {name}`, and run this again if yours shall follow it"
-            )));
+                ),
+            ));
         }
         Ok(MetricSet { version, is_new: true })
     }
@@ -158,7 +168,10 @@ impl<'l> MetricCatalogue<'l> {
                 [] => "it is empty; `uplake metric set FILE` puts metrics into it".to_owned(),
                 known => format!("it has {}", known.join(", ")),
             };
-            EngineError::Missing(format!("there is no metric `{name}` in the catalogue; {known}"))
+            EngineError::report(
+                SqlState::UndefinedObject,
+                format!("there is no metric `{name}` in the catalogue; {known}"),
+            )
         })
     }
 }

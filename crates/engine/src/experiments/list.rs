@@ -14,6 +14,7 @@ use super::READS_AT_ONCE;
 use super::definitions::Definitions;
 use super::results::{LastResults, last_results};
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 
 /// The experiments of a lake as of a time.
 #[derive(Debug)]
@@ -78,10 +79,13 @@ fn listed(
 /// `YYYY-MM-DDTHH:MM:SS` where the experiment's days begin and end.
 fn local_time(zone: &str, millis: i64) -> Result<String> {
     let known: Tz = zone.parse().map_err(|_| {
-        EngineError::Report(format!("`{zone}` is no time zone; write one like Europe/Berlin"))
+        EngineError::report(SqlState::InvalidParameterValue, format!("`{zone}` is no time zone"))
+            .with_hint("write one like Europe/Berlin")
     })?;
     let utc = DateTime::from_timestamp_millis(millis);
-    let utc = utc.ok_or_else(|| EngineError::Report("a time out of range".into()))?;
+    let utc = utc.ok_or_else(|| {
+        EngineError::report(SqlState::DatetimeFieldOverflow, "a time out of range")
+    })?;
     Ok(utc.with_timezone(&known).format("%Y-%m-%dT%H:%M:%S").to_string())
 }
 

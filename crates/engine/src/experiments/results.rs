@@ -11,6 +11,7 @@ use uplake_table::{Lake, Versioned};
 use super::READS_AT_ONCE;
 use super::catalogue::time_text;
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 
 /// Another writer may save the same experiment meanwhile, so often at most.
 const TRIES: u32 = 100;
@@ -29,7 +30,7 @@ pub struct LastResults {
 ///
 /// # Errors
 /// [`EngineError::Table`] if it cannot be written, also for an experiment whose name cannot be one of a file;
-/// [`EngineError::Conflict`] if others save results of the experiment without pause.
+/// [`SqlState::SerializationFailure`] if others save results of the experiment without pause.
 pub async fn save_report(lake: &Lake, report: &Report, now_millis: i64) -> Result<u32> {
     let text = SavedReport::text_of(report, &time_text(now_millis));
     let name = &report.experiment;
@@ -40,21 +41,27 @@ pub async fn save_report(lake: &Lake, report: &Report, now_millis: i64) -> Resul
             return Ok(newest + 1);
         }
     }
-    Err(EngineError::Conflict(format!(
-        "others save results of `{name}` without pause; run it again"
-    )))
+    Err(EngineError::report(
+        SqlState::SerializationFailure,
+        format!("others save results of `{name}` without pause; run it again"),
+    ))
 }
 
 /// Reads a saved result.
 ///
 /// # Errors
-/// [`EngineError::Missing`] if it is not there, [`EngineError::Damaged`] if it is none, [`EngineError::Table`].
+/// One of kind *missing* if it is not there, [`SqlState::DataCorrupted`] if it is none, [`EngineError::Table`].
 pub async fn saved_report(lake: &Lake, name: &str, version: u32) -> Result<SavedReport> {
     let found = lake.version(Versioned::Result, name, version).await?;
-    let gone = || EngineError::Missing(format!("result {version} of {name} is gone"));
+    let gone = || {
+        EngineError::report(
+            SqlState::UndefinedObject,
+            format!("result {version} of {name} is gone"),
+        )
+    };
     let (text, path) = found.ok_or_else(gone)?;
     SavedReport::parse(&text).map_err(|error| {
-        EngineError::Damaged(format!(
+        EngineError::report(SqlState::DataCorrupted, format!(
             "{path} is no saved result; restore it from a copy of the lake, or remove it: {error}"
         ))
     })

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use uplake_engine::{
-    Answer, Definition, Definitions, Engine, EngineError, LastResults, MetricCatalogue, MetricSet,
-    ProgressCounts, QueryProgress, ReportOptions, ReportRequest, RunOptions, Session, SharedMemory,
-    last_results, list_experiments, parse, save_report,
+    Answer, Definition, Definitions, Engine, EngineError, ErrorKind, LastResults, MetricCatalogue,
+    MetricSet, ProgressCounts, QueryProgress, ReportOptions, ReportRequest, RunOptions, Session,
+    SharedMemory, SqlState, last_results, list_experiments, parse, save_report,
 };
 use uplake_experiment::definition::{State, Use, metrics_of};
 use uplake_experiment::{Report, alternatives, analyze};
@@ -168,7 +168,7 @@ fn metrics_results_and_definitions_are_kept_in_the_lake() {
         let before = MetricCatalogue::read(lake).await.unwrap();
         assert_eq!(set("amount * 2").await, MetricSet { version: 2, is_new: true });
         let lost = before.set(&metric("amount * 3"), NOW).await.unwrap_err();
-        assert!(matches!(lost, EngineError::Conflict(_)), "{lost}");
+        assert_eq!(lost.kind(), ErrorKind::Conflict, "{lost}");
         let catalogue = MetricCatalogue::read(lake).await.unwrap();
         let find = async |name| catalogue.find(&Use::parse(name).unwrap()).await;
         assert_eq!(find("spend").await.unwrap().0, 2);
@@ -176,7 +176,7 @@ fn metrics_results_and_definitions_are_kept_in_the_lake() {
         assert_eq!(first.1.set_at.as_deref(), Some("2026-11-03T00:00:00Z"));
         for name in ["spend@3", "revenue"] {
             let missing = find(name).await.unwrap_err();
-            assert!(matches!(missing, EngineError::Missing(_)), "{missing}");
+            assert_eq!(missing.kind(), ErrorKind::Missing, "{missing}");
         }
         let versions = catalogue.history("spend").await.unwrap();
         assert_eq!(versions.iter().map(|(version, _)| *version).collect::<Vec<_>>(), [2, 1]);
@@ -198,7 +198,8 @@ fn metrics_results_and_definitions_are_kept_in_the_lake() {
         std::fs::write(folder.path().join("lake/_uplake/results/e/00000003.json"), "{}").unwrap();
         let LastResults { results, unreadable } = last_results(lake).await.unwrap();
         assert!(results.is_empty());
-        assert!(matches!(unreadable.as_slice(), [EngineError::Damaged(_)]), "{unreadable:?}");
+        let codes: Vec<SqlState> = unreadable.iter().map(EngineError::code).collect();
+        assert_eq!(codes, [SqlState::DataCorrupted], "{unreadable:?}");
         std::fs::remove_file(folder.path().join("lake/_uplake/results/e/00000003.json")).unwrap();
 
         lake.put_experiment("wrong", "name = 1", false).await.unwrap();
