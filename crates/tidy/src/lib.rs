@@ -369,10 +369,10 @@ fn reads_words(line: &str) -> bool {
     LOOKED_THROUGH.iter().any(|how| {
         line.match_indices(how).any(|(at, _)| {
             let named = |words: &&str| {
-                let before = line[..at].strip_suffix(**words);
+                let before = line[..at].strip_suffix(*words);
                 before.is_some_and(|b| !b.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
             };
-            WORDS.iter().any(|words| named(&words))
+            WORDS.iter().any(named)
         })
     })
 }
