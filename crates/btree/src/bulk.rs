@@ -5,9 +5,9 @@ use std::borrow::Borrow;
 use crate::error::{Result, TreeError};
 use crate::key::{Entries, Key, common_prefix};
 use crate::latch;
-use crate::page::{Fences, ROOM, bytes_needed, ident};
+use crate::page::{Fences, ROOM, ROOT, bytes_needed, ident};
 use crate::restructure::{ASCENDING_FILL, border_at, first_key};
-use crate::tree::{ROOT, Tree, check_len};
+use crate::tree::{Tree, check_len};
 
 /// Bytes of a page that are filled.
 const GOAL: usize = (ROOM as f64 * ASCENDING_FILL) as usize;

@@ -3,9 +3,9 @@
 use crate::error::{Result, TreeError};
 use crate::key::{Entries, Key};
 use crate::latch;
-use crate::page::{Fences, ident};
+use crate::page::{Fences, ROOT, ident};
 use crate::pool::{Expected, Fetched, PoolStats};
-use crate::tree::{ROOT, Seek, Tree};
+use crate::tree::{Seek, Tree};
 
 /// A tree's shape and its pool's work.
 #[derive(Debug, Clone, PartialEq)]

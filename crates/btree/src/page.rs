@@ -69,6 +69,8 @@ const INFINITE: u16 = u16::MAX;
 const NO_PAGE: u64 = 0;
 /// The pid of a frame that holds no page.
 pub(crate) const NO_PID: u32 = u32::MAX;
+/// The pid of the tree's root.
+pub(crate) const ROOT: u32 = 0;
 /// Deepest tree: 4 billion pages of at least 5 children.
 pub(crate) const MAX_LEVEL: u8 = 15;
 

@@ -26,7 +26,7 @@ use crate::file::PageFile;
 use crate::key::sealed::Sealed;
 use crate::latch;
 use crate::log::Base;
-use crate::page::{COLD, FRESH, Fences, HOT, NO_PID, Page, has_magic, ident};
+use crate::page::{COLD, FRESH, Fences, HOT, NO_PID, Page, ROOT, has_magic, ident};
 use crate::raw::{Arena, PAGE_BYTES, zeroed_words};
 
 /// Fewest frames of a pool: a path, a split and a few readers for some 4 threads.
@@ -411,7 +411,7 @@ impl<K: Sealed + ?Sized> Pool<K> {
             let Some(version) = latch::try_read(page.latch()) else { continue };
             let pid = page.pid();
             // The root is on every path: its frame is known and stays.
-            if pid == NO_PID || pid == crate::tree::ROOT {
+            if pid == NO_PID || pid == ROOT {
                 continue;
             }
             if page.touched() != COLD {

@@ -12,9 +12,9 @@
 use crate::error::Result;
 use crate::key::{Entries, Key, separator};
 use crate::latch;
-use crate::page::{Fences, Page, ROOM, bytes_for_one, bytes_needed};
+use crate::page::{Fences, Page, ROOM, ROOT, bytes_for_one, bytes_needed};
 use crate::pool::Reserve;
-use crate::tree::{ROOT, Seek, Step, Tree, UNDERFULL, count};
+use crate::tree::{Seek, Step, Tree, UNDERFULL, count};
 
 /// How full the left page is left where keys arrive in ascending order. The rest is for keys that
 /// come late; 240 entries become 228, or 18.0 bytes each.

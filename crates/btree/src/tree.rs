@@ -22,12 +22,10 @@ use crate::gate::Gate;
 use crate::key::{Key, MAX_KEY_BYTES};
 use crate::latch;
 use crate::log::Base;
-use crate::page::{Fences, Page};
+use crate::page::{Fences, Page, ROOT};
 use crate::pool::{Expected, Fetched, MIN_FRAMES, Pool};
 use crate::raw::PAGE_BYTES;
 
-/// The root's pid.
-pub(crate) const ROOT: u32 = 0;
 /// Times a reader starts again before it latches the leaf to get through.
 const MAX_RESTARTS: usize = 100;
 /// A leaf that gets emptier than this looks for a sibling to merge with.
