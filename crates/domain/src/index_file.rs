@@ -8,13 +8,12 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::error::{DomainError, Result};
-use crate::index::{Index, SHARDS, Shard};
 use crate::key_file::read_exact_at;
 use crate::position::Position;
 use crate::private;
+use crate::shard::{SHARDS, Shard};
 
 const FILE_NAME: &str = "index";
 const NEW_NAME: &str = "index.new";
@@ -92,8 +91,12 @@ impl IndexFile {
         let _ = fs::remove_file(folder.join(FILE_NAME));
     }
 
-    /// Puts a checkpoint into a folder.
-    pub(crate) fn write(folder: &Path, header: Header, index: &Index) -> io::Result<()> {
+    /// Puts a checkpoint into a folder: all the shards of an index, in order.
+    pub(crate) fn write<'i>(
+        folder: &Path,
+        header: Header,
+        shards: impl Iterator<Item = &'i Shard>,
+    ) -> io::Result<()> {
         let new = folder.join(NEW_NAME);
         let mut file = BufWriter::with_capacity(
             1 << 20,
@@ -101,7 +104,7 @@ impl IndexFile {
         );
         file.write_all(&[0; HEADER_BYTES + TABLE_BYTES])?;
         let (mut table, mut bytes) = (Vec::with_capacity(TABLE_BYTES), Vec::new());
-        for shard in index.shards() {
+        for shard in shards {
             bytes.clear();
             shard.to_bytes(&mut bytes);
             table.extend_from_slice(&(shard.buckets() as u32).to_le_bytes());
@@ -133,11 +136,6 @@ impl IndexFile {
         }
         Shard::from_bytes(&bytes, entry.used as usize, self.header.keys)
             .ok_or_else(|| damaged("its slots are not as they should be".to_owned()))
-    }
-
-    /// An index that reads from here.
-    pub(crate) fn index(self) -> Index {
-        Index::over(Arc::new(self))
     }
 }
 

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `domain` | giving ids, following the log |
 //! | `run`, `log` | bytes of a run; the folder of a domain in object storage |
-//! | `dictionary`, `index`, `key_table` | key to id and back, in memory |
+//! | `dictionary`, `index`, `shard`, `key_table` | key to id and back, in memory |
 //! | `local`, `frame` | the local folder; bytes of its key file |
 //! | `index_file`, `key_file` | index and keys that are read when they are asked for |
 //! | `maintain` | describe, check, rebuild, compact, vacuum |
@@ -51,6 +51,7 @@ mod mark;
 mod position;
 mod private;
 mod run;
+mod shard;
 
 pub use decimals::{Decimals, parse_decimal};
 pub use domain::{Domain, OnProgress, Options, Progress};

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use crate::dictionary::Dictionary;
 use crate::error::Result;
 use crate::frame::{Frame, HEADER_BYTES, Header, Page, PageEntry};
+use crate::index::Index;
 use crate::index_file::{self, IndexFile};
 use crate::key_file::{Held, KeyFile, Place, read_exact_at};
 use crate::key_table::KeyTable;
@@ -196,7 +197,7 @@ impl Local {
         let Some(limit) = self.limit else {
             let index = file.and_then(|file| {
                 let header = file.header;
-                let index = file.index();
+                let index = Index::over(file);
                 index.load_all().ok()?;
                 Some((index, header.seed, header.keys))
             });
@@ -205,7 +206,7 @@ impl Local {
         };
         let index = file.map(|file| {
             let header = file.header;
-            (file.index(), header.seed, header.keys)
+            (Index::over(file), header.seed, header.keys)
         });
         dictionary.resume(keys, index)?;
         dictionary.filed(&[], limit);
@@ -359,7 +360,7 @@ impl Local {
         let written = written.and_then(|(index, seed)| {
             let (position, keys) = (dictionary.position, self.keys);
             let header = index_file::Header { position, keys, seed };
-            IndexFile::write(&folder, header, index).map_err(|error| error.to_string())
+            IndexFile::write(&folder, header, index.shards()).map_err(|error| error.to_string())
         });
         match written {
             Ok(()) => self.indexed = self.keys,
