@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::world::{User, World};
-use super::{BLOCK_ROWS, EXPERIMENTS, Purpose, cents, stream};
+use super::{BLOCK_ROWS, EXPERIMENTS, Purpose, cents, rows_of, stream};
 use crate::random::{Alias, Random, mix};
 use crate::strings::push_hex;
 use crate::{DAY_MS, Strings};
@@ -139,8 +139,27 @@ struct Habits {
     depth: Alias,
 }
 
+impl World {
+    /// Draws the sessions of `day` (counted from the first day) and sorts their rows by time.
+    #[must_use]
+    pub fn plan(&self, day: u32) -> DayPlan<'_> {
+        DayPlan::new(self, day)
+    }
+
+    /// Every row of `day`. At 80 bytes of page a row, days above 20 million rows must go by
+    /// [`World::plan`] instead.
+    #[must_use]
+    pub fn day(&self, day: u32) -> Day {
+        let plan = self.plan(day);
+        Day {
+            events: plan.events(0..plan.event_blocks()),
+            exposures: plan.exposures(0..plan.exposure_blocks()),
+        }
+    }
+}
+
 impl<'w> DayPlan<'w> {
-    pub(super) fn new(world: &'w World, day: u32) -> Self {
+    fn new(world: &'w World, day: u32) -> Self {
         let target = world.options.events_per_day;
         assert!(target <= 1_000_000_000, "events_per_day: up to a billion, got {target}");
         let mut random = stream(world.options.seed, Purpose::Sessions, day, 0);
@@ -357,12 +376,6 @@ impl Exposures {
             app_version: Vec::with_capacity(rows),
         }
     }
-}
-
-/// The rows of a range of blocks when there are `total` rows.
-pub(super) fn rows_of(blocks: &Range<usize>, total: usize) -> Range<usize> {
-    let end = (blocks.end * BLOCK_ROWS).min(total);
-    (blocks.start * BLOCK_ROWS).min(end)..end
 }
 
 /// Sorts keys: one counting pass into buckets of 33 s, then each bucket, which fits the L1 cache

@@ -19,10 +19,14 @@
 //! Files: see the command's `generate` module.
 
 mod day;
+mod params;
 mod products;
 mod world;
 
+use std::ops::Range;
+
 pub use day::{Day, DayPlan, Events, Exposures};
+pub use params::Params;
 pub use products::{ProductRows, Products};
 pub use world::World;
 
@@ -110,25 +114,6 @@ const fn experiment(
     Experiment { id, traffic, variants, first_day, exposure_rate }
 }
 
-/// The ids the benchmark's queries need; `params.json` in files.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Params {
-    /// Every day as `YYYY-MM-DD`.
-    pub days: Vec<String>,
-    /// The experiment reports are asked for.
-    pub exp: i32,
-    /// Per experiment: id, number of variants, first day.
-    pub exps: Vec<(i32, u8, u32)>,
-    /// A fairly active user, for the point look-up.
-    pub point_user: String,
-    /// Up to 10,000 pois of city 1, sorted.
-    pub poi_ids: Vec<i64>,
-    /// Pois of city 1.
-    pub city1_pois: usize,
-    /// Product rows of city 1.
-    pub city1_rows: usize,
-}
-
 /// What a stream is for; with the day and the block it makes the stream's index.
 #[derive(Clone, Copy)]
 enum Purpose {
@@ -145,6 +130,12 @@ fn stream(seed: u64, purpose: Purpose, day: u32, block: u32) -> crate::random::R
     assert!(day < 1 << 24, "days are numbered below 2^24");
     let index = (purpose as u64) << 56 | u64::from(day) << 32 | u64::from(block);
     crate::random::Random::stream(seed, index)
+}
+
+/// The rows of a range of blocks when there are `total` rows.
+fn rows_of(blocks: &Range<usize>, total: usize) -> Range<usize> {
+    let end = (blocks.end * BLOCK_ROWS).min(total);
+    (blocks.start * BLOCK_ROWS).min(end)..end
 }
 
 /// `x` to two decimals, as prices are. `x` is not negative.

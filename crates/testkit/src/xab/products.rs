@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::day::rows_of;
-use super::{BLOCK_ROWS, Purpose, XabOptions, cents, stream};
+use super::world::World;
+use super::{BLOCK_ROWS, Purpose, XabOptions, cents, rows_of, stream};
 use crate::Strings;
 use crate::random::{Alias, Random, zipf_weights};
 
@@ -129,8 +129,16 @@ pub struct ProductRows {
     pub sales: Vec<i32>,
 }
 
+impl World {
+    /// The product catalogue.
+    #[must_use]
+    pub fn products(&self) -> Products {
+        Products::new(&self.options)
+    }
+}
+
 impl Products {
-    pub(super) fn new(options: &XabOptions) -> Self {
+    fn new(options: &XabOptions) -> Self {
         let count = (options.products / options.rows_per_poi.max(1)).max(1);
         let mut random = stream(options.seed, Purpose::Pois, 0, 0);
         let city = Alias::new(&zipf_weights(CITIES, 1.0, 0.8));

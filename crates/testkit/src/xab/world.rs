@@ -1,10 +1,9 @@
 //! Who lives in the data set: users, their attributes, and the dictionaries of the columns.
 
-use super::{DayPlan, EVENTS, EXPERIMENTS, Experiment, Params, Products, Purpose, SYSTEMS};
-use super::{XabOptions, stream};
+use super::{EVENTS, Experiment, Purpose, SYSTEMS, XabOptions, stream};
+use crate::Strings;
 use crate::random::{Alias, Random, mix, zipf_weights};
 use crate::strings::push_hex;
-use crate::{Strings, date_text};
 
 const CITIES: usize = 340;
 const CHANNELS: usize = 20;
@@ -13,8 +12,6 @@ const PATHS: usize = 6000;
 const ITEMS: usize = 500_000;
 /// The longest user id is 32 bytes, and 60 million of them still fit 31-bit offsets.
 const MAX_USERS: u32 = 60_000_000;
-/// Pois in the query parameters.
-const POI_SAMPLE: usize = 10_000;
 
 const SECTIONS: [&str; 12] = [
     "home",
@@ -146,52 +143,6 @@ impl World {
     #[inline]
     pub(super) fn version(&self, day: u32, user: u32) -> u8 {
         (8 + day / 2 + user % 13).min(VERSIONS as u32 - 1) as u8
-    }
-
-    /// Draws the sessions of `day` (counted from the first day) and sorts their rows by time.
-    #[must_use]
-    pub fn plan(&self, day: u32) -> DayPlan<'_> {
-        DayPlan::new(self, day)
-    }
-
-    /// Every row of `day`. At 80 bytes of page a row, days above 20 million rows must go by
-    /// [`World::plan`] instead.
-    #[must_use]
-    pub fn day(&self, day: u32) -> super::Day {
-        let plan = self.plan(day);
-        super::Day {
-            events: plan.events(0..plan.event_blocks()),
-            exposures: plan.exposures(0..plan.exposure_blocks()),
-        }
-    }
-
-    /// The product catalogue.
-    #[must_use]
-    pub fn products(&self) -> Products {
-        Products::new(&self.options)
-    }
-
-    /// The ids the benchmark's queries need.
-    #[must_use]
-    pub fn params(&self) -> Params {
-        let products = self.products();
-        let mut poi_ids: Vec<i64> = products.pois_of_city(1).to_vec();
-        let city1_pois = poi_ids.len();
-        stream(self.options.seed, Purpose::PoiSample, 0, 0).shuffle(&mut poi_ids);
-        poi_ids.truncate(POI_SAMPLE);
-        poi_ids.sort_unstable();
-        let point_user = self.ranks[self.ranks.len() / 20];
-        Params {
-            days: (0..self.options.days as i32)
-                .map(|day| date_text(self.options.first_day + day))
-                .collect(),
-            exp: EXPERIMENTS[0].id,
-            exps: EXPERIMENTS.iter().map(|e| (e.id, e.variants, e.first_day)).collect(),
-            point_user: self.user_ids.get(point_user as usize).to_owned(),
-            poi_ids,
-            city1_pois,
-            city1_rows: products.rows_of_city(1),
-        }
     }
 }
 
