@@ -65,6 +65,7 @@ mod private;
 mod ranges;
 mod store;
 mod uploads;
+mod version;
 mod warm;
 
 pub use clock::{Clock, RealClock};

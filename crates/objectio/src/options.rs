@@ -10,9 +10,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
-use crate::cache::LEAST_DISK;
 use crate::counters::Prices;
 use crate::error::StoreError;
+
+/// Smallest disk tier: segments of 1 MiB, 16 of them.
+const LEAST_DISK: u64 = 16 << 20;
 
 /// A number of bytes; written as `268435456` or `"256 MiB"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -7,7 +7,6 @@
 //! # Invariants
 //! - The files together never exceed the limit: space is reserved before it is written and given
 //!   back only when a file is deleted.
-//! - Bytes that do not fit their checksum are never handed out.
 //! - An error of the file system turns the tier off, with a warning; it fails no read.
 
 use std::collections::VecDeque;
@@ -26,14 +25,11 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::extents::{Extents, MOST_EXTENT, ObjectId};
-use super::record::{
-    CHUNK, PREAMBLE, Record, SEGMENT_MAGIC, checksums, decode_index, encode_index,
-};
+use super::record::{Record, SEGMENT_MAGIC, checksums, decode_index, encode_index};
+use super::segment::{Place, Segment, index_path, scan, segment_path};
 use super::warnings::Warnings;
 use crate::private;
 
-/// Smallest disk tier: segments of 1 MiB, 16 of them.
-pub(crate) const LEAST_DISK: u64 = 16 << 20;
 const MOST_SEGMENT: u64 = 64 << 20;
 /// Bytes that wait to be written; beyond, extents are dropped (and counted), or their giver waits.
 const QUEUE_BYTES: usize = 64 << 20;
@@ -43,59 +39,6 @@ const READERS: usize = 4;
 const READ_JOBS: usize = 256;
 /// Read errors in a row that turn the tier off.
 const MOST_ERRORS: u32 = 3;
-
-/// One segment file.
-#[derive(Debug)]
-pub(super) struct Segment {
-    pub(super) number: u32,
-    folder: PathBuf,
-    file: File,
-    /// Bytes reserved for it, its index included.
-    reserved: AtomicU64,
-    used: Arc<AtomicU64>,
-    /// Deleted when the last reader lets go of it.
-    is_doomed: AtomicBool,
-}
-
-impl Drop for Segment {
-    fn drop(&mut self) {
-        if self.is_doomed.load(Ordering::Acquire) {
-            let gone = fs::remove_file(segment_path(&self.folder, self.number));
-            let _ = fs::remove_file(index_path(&self.folder, self.number));
-            // A file that cannot be deleted still takes its space.
-            if gone.is_ok() || gone.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-                self.used.fetch_sub(self.reserved.load(Ordering::Acquire), Ordering::AcqRel);
-            }
-        }
-    }
-}
-
-/// Where an extent's bytes lie.
-#[derive(Debug, Clone)]
-pub(super) struct Place {
-    pub(super) segment: Arc<Segment>,
-    offset: u64,
-    len: u32,
-    crcs: Arc<[u32]>,
-}
-
-impl Place {
-    /// The bytes `within` the extent; `None` if they are not the ones that were written.
-    fn read(&self, within: &Range<u64>) -> io::Result<Option<Bytes>> {
-        let from = within.start / CHUNK * CHUNK;
-        let to = within.end.next_multiple_of(CHUNK).min(u64::from(self.len));
-        let mut bytes = vec![0; (to - from) as usize];
-        read_exact_at(&self.segment.file, &mut bytes, self.offset + from)?;
-        let first = (from / CHUNK) as usize;
-        let mut crcs = self.crcs[first..].iter();
-        if !bytes.chunks(CHUNK as usize).all(|chunk| crcs.next() == Some(&crc32fast::hash(chunk))) {
-            return Ok(None);
-        }
-        let start = (within.start - from) as usize;
-        let len = (within.end - within.start) as usize;
-        Ok(Some(Bytes::from(bytes).slice(start..start + len)))
-    }
-}
 
 /// What became of a read from disk.
 #[derive(Debug)]
@@ -443,15 +386,8 @@ impl Writer {
             return Ok(None);
         }
         self.shared.used.fetch_add(reserved, Ordering::AcqRel);
-        let segment = Arc::new(Segment {
-            number,
-            folder: folder.clone(),
-            file,
-            reserved: AtomicU64::new(reserved),
-            used: Arc::clone(&self.shared.used),
-            is_doomed: AtomicBool::new(false),
-        });
-        Ok(Some((segment, records)))
+        let segment = Segment::over(folder, number, file, reserved, &self.shared.used);
+        Ok(Some((Arc::new(segment), records)))
     }
 
     fn run(mut self, todo: &Receiver<Job>) {
@@ -517,10 +453,10 @@ impl Writer {
                 none.insert(Active::create(&self.shared, number)?)
             }
         };
-        active.segment.reserved.fetch_add(need, Ordering::AcqRel);
+        active.segment.reserve(need);
         let offset = active.len + header.len() as u64;
-        write_all_at(&active.segment.file, &header, active.len)?;
-        write_all_at(&active.segment.file, bytes, offset)?;
+        active.segment.write_at(&header, active.len)?;
+        active.segment.write_at(bytes, offset)?;
         active.len = offset + bytes.len() as u64;
         active.records.push((header, offset));
         let segment = Arc::clone(&active.segment);
@@ -567,82 +503,14 @@ impl Writer {
                 }
             }
         }
-        segment.is_doomed.store(true, Ordering::Release);
+        segment.doom();
         true
     }
 }
 
 impl Active {
     fn create(shared: &Shared, number: u32) -> io::Result<Self> {
-        let path = segment_path(&shared.folder, number);
-        let file = private::options().create_new(true).read(true).write(true).open(path)?;
-        write_all_at(&file, SEGMENT_MAGIC, 0)?;
-        let segment = Arc::new(Segment {
-            number,
-            folder: shared.folder.clone(),
-            file,
-            reserved: AtomicU64::new(0),
-            used: Arc::clone(&shared.used),
-            is_doomed: AtomicBool::new(false),
-        });
+        let segment = Arc::new(Segment::create(&shared.folder, number, &shared.used)?);
         Ok(Self { segment, len: SEGMENT_MAGIC.len() as u64, records: Vec::new() })
     }
-}
-
-/// The records of a segment without an index, up to the first that is not whole.
-fn scan(file: &File, len: u64) -> io::Result<Vec<(Record, u64)>> {
-    let mut magic = [0; SEGMENT_MAGIC.len()];
-    if len < magic.len() as u64 {
-        return Ok(Vec::new());
-    }
-    read_exact_at(file, &mut magic, 0)?;
-    let mut records = Vec::new();
-    let mut at = magic.len() as u64;
-    while magic == *SEGMENT_MAGIC && at + PREAMBLE as u64 <= len {
-        let mut header = vec![0; PREAMBLE];
-        read_exact_at(file, &mut header, at)?;
-        let Some(header_len) = Record::header_len(&header) else { break };
-        if at + header_len as u64 > len {
-            break;
-        }
-        header.resize(header_len, 0);
-        read_exact_at(file, &mut header, at)?;
-        let Some(record) = Record::decode(&header) else { break };
-        let offset = at + header_len as u64;
-        at = offset + u64::from(record.len);
-        if at > len {
-            break;
-        }
-        records.push((record, offset));
-    }
-    Ok(records)
-}
-
-fn segment_path(folder: &FilePath, number: u32) -> PathBuf {
-    folder.join(format!("{number:010}.seg"))
-}
-
-fn index_path(folder: &FilePath, number: u32) -> PathBuf {
-    folder.join(format!("{number:010}.idx"))
-}
-
-#[cfg(unix)]
-fn read_exact_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
-}
-
-#[cfg(unix)]
-fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
-}
-
-/// Elsewhere files have one cursor; opening again gives another.
-#[cfg(not(unix))]
-fn read_exact_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "the disk cache needs a Unix system"))
-}
-
-#[cfg(not(unix))]
-fn write_all_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "the disk cache needs a Unix system"))
 }

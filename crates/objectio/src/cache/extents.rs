@@ -19,9 +19,9 @@ use bytes::Bytes;
 use object_store::ObjectMeta;
 use object_store::path::Path;
 
-use super::disk::Place;
+use super::segment::Place;
 use crate::dice::mix;
-use crate::ranges::is_same_version;
+use crate::version::is_same_version;
 
 /// Longest extent. Shorter ones waste fewer bytes when part of them is read from disk.
 pub(super) const MOST_EXTENT: u64 = 1 << 20;

@@ -1,6 +1,6 @@
 //! Bytes that were read once, in memory and on disk.
 //!
-//! [`extents`] knows what is where, [`disk`] keeps files, [`record`] is their format; this module
+//! [`extents`] knows what is where, [`disk`] keeps files, [`segment`] is one, [`record`] its format; this module
 //! reads: what is there from where it is, what is missing from the store, both at once, and what
 //! another reader is fetching already from that reader.
 //!
@@ -14,6 +14,7 @@
 mod disk;
 mod extents;
 mod record;
+mod segment;
 mod warnings;
 
 use std::collections::HashMap;
@@ -33,8 +34,8 @@ use parking_lot::Mutex;
 use crate::counters::count;
 use crate::error::again;
 use crate::options::StorageOptions;
-use crate::ranges::{Ranges, Read, is_same_version};
-pub(crate) use disk::LEAST_DISK;
+use crate::ranges::{Ranges, Read};
+use crate::version::is_same_version;
 use disk::{Disk, FromDisk};
 use extents::{Extents, MOST_EXTENT, Part};
 pub(crate) use warnings::Warnings;

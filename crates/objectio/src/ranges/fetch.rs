@@ -16,14 +16,18 @@ use futures::future::{Either, select};
 use futures::stream::StreamExt;
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, Result,
+    Attributes, Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore,
+    Result,
 };
 use parking_lot::{Mutex, MutexGuard};
 
-use super::Ranges;
+use super::limiter::{Bounds, Limiter};
+use super::pace::Pace;
 use crate::clock::Clock;
 use crate::counters::count;
+use crate::dice::Dice;
 use crate::error::{StoreError, is_transient};
+use crate::options::StorageOptions;
 
 /// The first retry is made at once (another connection, another address); from the second on the
 /// wait doubles from here.
@@ -144,7 +148,39 @@ impl Drop for Holding {
     }
 }
 
-impl Ranges {
+/// The requests of one store: how many at once, when one is slow, how often one is made again.
+#[derive(Debug)]
+pub(super) struct Fetcher {
+    pub(super) inner: Arc<dyn ObjectStore>,
+    pub(super) limiter: Arc<Limiter>,
+    clock: Arc<dyn Clock>,
+    pace: Pace,
+    dice: Dice,
+    options: StorageOptions,
+}
+
+impl Fetcher {
+    pub(super) fn new(
+        inner: Arc<dyn ObjectStore>,
+        options: &StorageOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let bounds = Bounds {
+            least: options.least_requests,
+            start: options.start_requests,
+            most: options.most_requests,
+            bytes: options.bytes_under_way.0,
+        };
+        Self {
+            inner,
+            limiter: Limiter::new(bounds, Arc::clone(&clock)),
+            clock,
+            pace: Pace::new(options.hedge_budget),
+            dice: Dice::new(options.seed),
+            options: options.clone(),
+        }
+    }
+
     /// Fetches `request` into `buffer`, whose contents it replaces.
     pub(super) async fn fetch(
         &self,
@@ -283,13 +319,13 @@ impl Ranges {
     }
 }
 
-/// `range` of an object of `size` bytes, as a store answers it: cut at the end.
 /// Is it what any other request would say, too?
 fn is_answer(outcome: &Result<Fetched>) -> bool {
     use object_store::Error::{NotFound, NotModified, Precondition};
     matches!(outcome, Ok(_) | Err(NotFound { .. } | NotModified { .. } | Precondition { .. }))
 }
 
+/// `range` of an object of `size` bytes, as a store answers it: cut at the end.
 fn wanted(range: Option<&GetRange>, size: u64) -> Range<u64> {
     match range {
         None => 0..size,
@@ -304,29 +340,29 @@ fn wanted(range: Option<&GetRange>, size: u64) -> Range<u64> {
 /// One timer per request and not one per chunk: when it fires early because chunks came, it is set
 /// again for what is left.
 struct Watch<'a> {
-    ranges: &'a Ranges,
+    fetcher: &'a Fetcher,
     request: &'a Request<'a>,
     progress: Duration,
     timer: futures::future::BoxFuture<'static, ()>,
 }
 
 impl<'a> Watch<'a> {
-    fn new(ranges: &'a Ranges, request: &'a Request<'a>) -> Self {
-        let timer = ranges.clock.sleep(ranges.options.stall_timeout());
-        Self { ranges, request, progress: ranges.clock.now(), timer }
+    fn new(fetcher: &'a Fetcher, request: &'a Request<'a>) -> Self {
+        let timer = fetcher.clock.sleep(fetcher.options.stall_timeout());
+        Self { fetcher, request, progress: fetcher.clock.now(), timer }
     }
 
     /// Waits for `work`; its completion is progress.
     async fn over<F: Future + Unpin>(&mut self, mut work: F) -> Result<F::Output, Error> {
-        let stall = self.ranges.options.stall_timeout();
+        let stall = self.fetcher.options.stall_timeout();
         loop {
             match select(work, &mut self.timer).await {
                 Either::Left((output, _)) => {
-                    self.progress = self.ranges.clock.now();
+                    self.progress = self.fetcher.clock.now();
                     return Ok(output);
                 }
                 Either::Right(((), unfinished)) => {
-                    let now = self.ranges.clock.now();
+                    let now = self.fetcher.clock.now();
                     let progress = self.progress.max(self.request.trace.held_until(now));
                     let idle = now.saturating_sub(progress);
                     if idle >= stall {
@@ -336,7 +372,7 @@ impl<'a> Watch<'a> {
                         return Err(StoreError::Stalled { path, waited_ms }.into());
                     }
                     work = unfinished;
-                    self.timer = self.ranges.clock.sleep(stall - idle);
+                    self.timer = self.fetcher.clock.sleep(stall - idle);
                 }
             }
         }

@@ -29,13 +29,11 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::dice::Dice;
 use crate::error::{StoreError, is_out_of_range};
 use crate::options::StorageOptions;
+use crate::version::is_same_version;
 pub(crate) use fetch::Trace;
-use fetch::{Fetched, Request};
-use limiter::{Bounds, Limiter};
-use pace::Pace;
+use fetch::{Fetched, Fetcher, Request};
 pub(crate) use plan::cut;
 use plan::{Group, Plan, plan};
 
@@ -49,14 +47,9 @@ const LEAST_PIECE: u64 = 2 << 20;
 /// Reads of one store.
 #[derive(Debug)]
 pub(crate) struct Ranges {
-    inner: Arc<dyn ObjectStore>,
-    clock: Arc<dyn Clock>,
-    limiter: Arc<Limiter>,
-    pace: Pace,
-    dice: Dice,
+    fetcher: Fetcher,
     gap: u64,
     cap: u64,
-    options: StorageOptions,
 }
 
 /// The answer to one call.
@@ -74,27 +67,16 @@ impl Ranges {
         options: &StorageOptions,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let bounds = Bounds {
-            least: options.least_requests,
-            start: options.start_requests,
-            most: options.most_requests,
-            bytes: options.bytes_under_way.0,
-        };
         Self {
-            inner,
-            limiter: Limiter::new(bounds, Arc::clone(&clock)),
-            clock,
-            pace: Pace::new(options.hedge_budget),
-            dice: Dice::new(options.seed),
+            fetcher: Fetcher::new(inner, options, clock),
             gap: options.merge_gap.0,
             cap: options.piece.0,
-            options: options.clone(),
         }
     }
 
     /// Requests that may run at once now.
     pub(crate) fn limit(&self) -> usize {
-        self.limiter.limit()
+        self.fetcher.limiter.limit()
     }
 
     /// Reads `ranges` of one version of the object, under the `conditions` (its range and `head`
@@ -136,7 +118,7 @@ impl Ranges {
     fn plan(&self, ranges: &[Range<u64>]) -> Plan {
         let longest = plan(ranges, self.gap, self.cap);
         let bytes: u64 = longest.groups.iter().map(|g| g.range.end - g.range.start).sum();
-        let share = bytes / self.limiter.free().max(1) as u64;
+        let share = bytes / self.fetcher.limiter.free().max(1) as u64;
         let cap = share.max(self.cap.min(LEAST_PIECE));
         if cap >= self.cap { longest } else { plan(ranges, self.gap, cap) }
     }
@@ -168,7 +150,7 @@ impl Ranges {
                 let conditions = conditions.clone();
                 let work = async move {
                     let request = Request::range(&path, piece, &conditions);
-                    match ranges.fetch(request, &mut buffer).await {
+                    match ranges.fetcher.fetch(request, &mut buffer).await {
                         Ok(fetched) => Ok((g, p, Some(fetched), buffer)),
                         // A range may reach beyond the end by more than a piece.
                         Err(error) if p > 0 && is_out_of_range(&error) => {
@@ -210,7 +192,7 @@ impl Ranges {
     ) -> Result<GetResult> {
         if options.head {
             let mut nothing = BytesMut::new();
-            let fetched = self.fetch(Request::head(path, &options), &mut nothing).await?;
+            let fetched = self.fetcher.fetch(Request::head(path, &options), &mut nothing).await?;
             return Ok(fetched.into_result(Bytes::new()));
         }
         let (start, end) = match &options.range {
@@ -228,16 +210,17 @@ impl Ranges {
         let first = start..end.min(start.saturating_add(self.cap));
         if first.is_empty() {
             // The store says what it thinks of an empty or backward range.
-            return self.inner.get_opts(path, options).await;
+            return self.fetcher.inner.get_opts(path, options).await;
         }
         let mut buffer = BytesMut::new();
-        let fetched = match self.fetch(Request::range(path, first, &options), &mut buffer).await {
-            // Only an empty object has no first byte.
-            Err(error) if options.range.is_none() && is_out_of_range(&error) => {
-                return self.whole(Request::of(path, &options)).await;
-            }
-            fetched => fetched?,
-        };
+        let fetched =
+            match self.fetcher.fetch(Request::range(path, first, &options), &mut buffer).await {
+                // Only an empty object has no first byte.
+                Err(error) if options.range.is_none() && is_out_of_range(&error) => {
+                    return self.whole(Request::of(path, &options)).await;
+                }
+                fetched => fetched?,
+            };
         let end = end.min(fetched.meta.size);
         let rest = fetched.range.end..end;
         let first = buffer.freeze();
@@ -253,7 +236,7 @@ impl Ranges {
                 let (ranges, path, later) = (Arc::clone(&ranges), path.clone(), later.clone());
                 async move {
                     let mut buffer = BytesMut::new();
-                    ranges.fetch(Request::range(&path, piece, &later), &mut buffer).await?;
+                    ranges.fetcher.fetch(Request::range(&path, piece, &later), &mut buffer).await?;
                     Ok(buffer.freeze())
                 }
             })
@@ -269,7 +252,7 @@ impl Ranges {
 
     async fn whole(&self, request: Request<'_>) -> Result<GetResult> {
         let mut buffer = BytesMut::new();
-        let fetched = self.fetch(request, &mut buffer).await?;
+        let fetched = self.fetcher.fetch(request, &mut buffer).await?;
         Ok(fetched.into_result(buffer.freeze()))
     }
 }
@@ -308,14 +291,4 @@ fn slice(group: &Group, buffer: &Bytes, range: &Range<u64>) -> Bytes {
     // A slice keeps the whole buffer in memory. Copy it out where most of the buffer is gaps.
     let is_wasteful = group.wanted * 2 < group.range.end - group.range.start;
     if is_wasteful { Bytes::copy_from_slice(&part) } else { part }
-}
-
-/// Whether two answers describe the same bytes.
-pub(crate) fn is_same_version(a: &ObjectMeta, b: &ObjectMeta) -> bool {
-    a.size == b.size
-        && match (&a.e_tag, &b.e_tag) {
-            // Some providers leave the quotes out in listings.
-            (Some(a), Some(b)) => a.trim_matches('"') == b.trim_matches('"'),
-            _ => a.last_modified == b.last_modified,
-        }
 }
