@@ -9,6 +9,8 @@
 //! # Not here
 //! No decision and no correction for many comparisons (`multiplicity`), no health (`health`).
 
+use serde::Serialize;
+
 use crate::definition::Shape;
 use crate::distribution::{NearTIsf, t_isf, t_sf};
 use crate::moments::Moments;
@@ -62,6 +64,14 @@ impl StatsError {
             Self::OutOfRange(_) => "out_of_range",
         }
     }
+}
+
+/// How an effect is told: relative unless the control mean is 0 or cannot be told from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scale {
+    Relative,
+    Absolute,
 }
 
 /// One of the two arms of a comparison.

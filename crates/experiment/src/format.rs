@@ -3,7 +3,7 @@
 //! # Not here
 //! No layout.
 
-use crate::report::{Report, Scale};
+use crate::effect::Scale;
 
 /// 12345678 as "12,345,678".
 pub(crate) fn count(value: u64) -> String {
@@ -162,15 +162,6 @@ fn signed(value: f64, digits: usize) -> String {
 
 fn no_minus_zero(value: f64, digits: usize) -> f64 {
     if value.abs() < 0.5 * 10f64.powi(-(digits as i32)) { 0.0 } else { value }
-}
-
-/// The name of the correction for several goals, or nothing.
-pub(crate) fn correction_name(report: &Report) -> &'static str {
-    match report.correction {
-        "holm" => "Holm",
-        "benjamini-hochberg" => "Benjamini-Hochberg",
-        _ => "",
-    }
 }
 
 /// Control characters would move the cursor or turn the text round; marks stand for them.

@@ -9,43 +9,7 @@ use serde::Serialize;
 
 use crate::definition::{Metric, MetricKind};
 use crate::query::{Aggregate, MomentsQuery, MomentsTable, UserColumn};
-
-/// Rows and users that are not what a reader of the figures takes them for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LeftOut {
-    /// Exposures within the period, or of no time, that pass the filter and have no user (with
-    /// switchbacks: no region). They are in no figure. Those without a time are counted below.
-    pub exposures_without_user: u64,
-    /// Exposures that pass the filter and have no time, where the definition names one. With a period
-    /// they are in no figure; without one their users are exposed, and no row comes after that.
-    pub exposures_without_time: u64,
-    /// Users of the arms with an exposure before the period, too, so that their first exposure
-    /// within it is not their first. They stay in. `None` without a period, without times and for
-    /// units that are not users.
-    pub users_exposed_before: Option<u64>,
-    /// Why nobody is exposed; `None` if somebody is, in whichever arm.
-    pub no_exposures: Option<NoExposures>,
-    /// Columns of the query that are 0 for every user of the arms, and whose filter no row of their
-    /// table passes, whoever's and whenever; of a funnel's step the step's own filter. Empty if
-    /// nobody is in an arm.
-    pub unmatched_columns: Vec<usize>,
-    /// Columns that are 0 for every user of the arms although rows pass their filter.
-    pub zero_columns: Vec<usize>,
-    /// Quantiles of the query, likewise.
-    pub unmatched_quantiles: Vec<usize>,
-}
-
-/// Why nobody is exposed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NoExposures {
-    /// The table has no row.
-    EmptyTable,
-    /// The table has rows, and none passes the filter.
-    WherePassesNothing,
-    /// Rows pass the filter, and none has a user and a time within the period.
-    NoneCounts,
-}
+pub use crate::query::{LeftOut, NoExposures};
 
 /// A condition of a metric that no row of its table passes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -10,6 +10,7 @@
 use serde::Serialize;
 
 use crate::definition::{About, Direction};
+pub use crate::effect::Scale;
 use crate::effect::{Estimate, Pivot, StatsError};
 use crate::left_out::{NoExposures, Unmatched};
 use crate::paths::{ConversionTime, PathReport};
@@ -639,14 +640,6 @@ impl Comparison {
     }
 }
 
-/// Relative unless the control mean is 0 or cannot be told from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Scale {
-    Relative,
-    Absolute,
-}
-
 /// What a comparison shows, seen from the desired direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -719,6 +712,15 @@ impl Report {
         let mut text = serde_json::to_string_pretty(self).expect(ALWAYS_SERIALISES);
         text.push('\n');
         text
+    }
+
+    /// The name of the correction for several goals, or nothing.
+    pub(crate) fn correction_name(&self) -> &'static str {
+        match self.correction {
+            "holm" => "Holm",
+            "benjamini-hochberg" => "Benjamini-Hochberg",
+            _ => "",
+        }
     }
 
     /// Index of the control arm.

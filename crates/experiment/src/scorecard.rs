@@ -141,7 +141,7 @@ pub(crate) fn tables(report: &Report) -> Vec<Table> {
     }
     tables.retain(|table| !table.rows.is_empty());
     if let Some(first) = tables.first_mut() {
-        let adjusted = match format::correction_name(report) {
+        let adjusted = match report.correction_name() {
             name if first.corrected && !name.is_empty() => format!("; p ({name}) is corrected"),
             _ => String::new(),
         };

@@ -304,7 +304,7 @@ fn columns(report: &Report, table: &Table, page_width: usize) -> Vec<Column> {
         (Content::Effect, table.effect_title().into()),
         (Content::Interval, interval),
         (Content::P, "p".into()),
-        (Content::PAdjusted, format!("p ({})", format::correction_name(report))),
+        (Content::PAdjusted, format!("p ({})", report.correction_name())),
     ];
     wanted.retain(|(content, _)| match content {
         Content::Arm => table.many_arms,

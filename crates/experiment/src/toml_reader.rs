@@ -3,27 +3,12 @@
 //! # Not here
 //! No knowledge of experiments: which keys exist and what they mean is `definition`.
 
-use std::fmt;
 use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::definition::DefinitionError;
-
-/// A line of a file, printed as `file:line`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    pub file: Box<str>,
-    /// From 1.
-    pub line: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
-    }
-}
+use crate::definition::{DefinitionError, Place};
 
 fn place(text: &str, file: &str, span: &Range<usize>) -> Place {
     let before = &text.as_bytes()[..span.start.min(text.len())];
@@ -177,6 +162,40 @@ impl<'t> Section<'t> {
             _ => None,
         };
         parsed.map(Some).ok_or_else(|| self.wrong_type(key, "a number", value))
+    }
+
+    /// A number in the open range.
+    pub(crate) fn number_within(
+        &self,
+        key: &str,
+        low: f64,
+        high: f64,
+    ) -> Result<Option<f64>, DefinitionError> {
+        match self.number(key)? {
+            Some(number) if !(number > low && number < high) => {
+                let allowed = format!("above {low} and below {high}");
+                Err(self.invalid(key, format!("is {number}"), &allowed))
+            }
+            number => Ok(number),
+        }
+    }
+
+    /// The value that the word under `key` stands for.
+    pub(crate) fn one_of<T: Copy>(
+        &self,
+        key: &str,
+        words: &[(&str, T)],
+    ) -> Result<Option<T>, DefinitionError> {
+        let Some(written) = self.text(key)? else {
+            return Ok(None);
+        };
+        match words.iter().find(|(word, _)| *word == written) {
+            Some((_, value)) => Ok(Some(*value)),
+            None => {
+                let allowed: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                Err(self.invalid(key, format!("is `{written}`"), &allowed.join(", ")))
+            }
+        }
     }
 
     pub(crate) fn boolean(&self, key: &str) -> Result<Option<bool>, DefinitionError> {

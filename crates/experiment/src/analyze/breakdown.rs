@@ -4,8 +4,10 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::judge::{View, judge_metric};
-use super::{Analysis, Slice, correct_family, directed, family_level};
+use super::analysis::{Analysis, Slice};
+use super::families::{correct_family, directed, family_level};
+use super::judge::judge_metric;
+use super::view::View;
 use crate::definition::{Experiment, Lift};
 use crate::distribution::chi2_sf;
 use crate::effect::{Estimate, Pivot};

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::Analysis;
-use super::judge::{View, covariates, shape};
+use super::analysis::Analysis;
+use super::figures::{covariates, shape};
+use super::view::View;
 use crate::definition::{Inference, Shape, Unit};
 use crate::distribution::chi2_sf;
 use crate::effect::{ArmFigure, absolute};

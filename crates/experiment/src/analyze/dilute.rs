@@ -5,7 +5,9 @@
 //! share is of the users seen and has an error of its own, and so has the value that a lift divides by:
 //! both are lifts of Fieller's kind, the difference over `1 / share` and over `value / share`.
 
-use super::judge::{Exposed, Figures, FixedLift, Looks, MetricData, View, covariates};
+use super::figures::{Exposed, Figures, MetricData, covariates};
+use super::fixed_lift::FixedLift;
+use super::view::{Looks, View};
 use crate::cuped::{adjust_mean, adjust_mean_by_many};
 use crate::definition::{Experiment, Metric, Shape};
 use crate::effect::{ArmFigure, Estimate, Pivot, Side, StatsError};

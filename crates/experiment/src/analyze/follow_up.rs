@@ -1,7 +1,9 @@
 //! Users whose window is not over, and metrics by days since exposure.
 
-use super::judge::{ArmData, FixedLift, Looks, View, figures, plain_figure};
-use super::{Analysis, Counted};
+use super::analysis::{Analysis, Counted};
+use super::figures::{ArmData, figures, plain_figure};
+use super::fixed_lift::FixedLift;
+use super::view::{Looks, View};
 use crate::definition::{InProgress, Inference, Metric};
 use crate::effect::{Estimate, Side, StatsError, absolute};
 use crate::format;

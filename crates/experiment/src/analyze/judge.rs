@@ -4,19 +4,20 @@
 //! No corrections for many comparisons and no slices: `analyze` has them.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use super::dilute::dilute;
+use super::figures::{ArmData, Figures, MetricData, figures, plain_figure, shape};
+use super::fixed_lift::FixedLift;
+use super::method;
+use super::view::{Looks, View};
 use crate::bayes::{Prior, posterior};
-use crate::cuped;
 use crate::definition::{
     About, Direction, Experiment, Inference, Lift, Metric, MetricKind, ProportionTest, Shape,
     Transform, Unit,
 };
 use crate::distribution::{normal_isf, normal_sf};
 use crate::effect::{
-    ArmFigure, Estimate, Margin, Pivot, Side, StatsError, absolute, non_inferiority,
-    non_inferiority_p, relative,
+    ArmFigure, Estimate, Margin, Side, StatsError, absolute, non_inferiority, non_inferiority_p,
 };
 use crate::equivalence::{of_looks, of_one_look, two_one_sided};
 use crate::format;
@@ -24,13 +25,11 @@ use crate::health::SRM_ALARM_P;
 use crate::moments::Moments;
 use crate::power::further_users_factor;
 use crate::proportion::{Tally, fisher_exact, newcombe, pooled_z};
-use crate::quantile::{self, Width};
-use crate::query::QuantileCell;
 use crate::report::{
     ArmMoments, ArmValue, Belief, Call, Comparison, Equivalence, Impact, MetricReport,
     NonInferiority, Role, Scale,
 };
-use crate::sequential::{Look, confidence_sequence_above, confidence_sequence_tuned};
+use crate::sequential::confidence_sequence_above;
 use crate::stratify::{Stratified, Stratum, post_stratify};
 
 /// Chance of being found that makes an effect "detectable", the usual 80 %.
@@ -43,192 +42,6 @@ pub(super) fn detectable(error: f64, alpha: f64) -> f64 {
 
 /// Below this many standard errors from 0 the control mean makes a poor divisor.
 const STRONG_BASELINE: f64 = 10.0;
-
-/// A choice of how to compare.
-#[derive(Debug, Clone)]
-pub(super) struct View<'e> {
-    pub(super) experiment: &'e Experiment,
-    pub(super) baseline: usize,
-    pub(super) cuped: bool,
-    pub(super) inference: Inference,
-    /// Intervals cover 1 minus this: alpha, or less of it where a family shares it.
-    pub(super) level: f64,
-    /// Per arm, a group sequential test at today's users of everyone, and its critical value at the level.
-    today: Arc<[Result<Look, StatsError>]>,
-    critical: Vec<f64>,
-}
-
-impl<'e> View<'e> {
-    /// `users`: per arm, of everyone.
-    pub(super) fn new(
-        experiment: &'e Experiment,
-        baseline: usize,
-        cuped: bool,
-        inference: Inference,
-        users: &[u64],
-    ) -> Self {
-        let (level, today, critical) = (experiment.alpha, Arc::default(), Vec::new());
-        let mut view = Self { experiment, baseline, cuped, inference, level, today, critical };
-        if let Inference::GroupSequential { planned_users, looks } = inference {
-            let bound = |arm: usize| {
-                // Nobody compares the baseline with itself, and a bound costs up to 20 ms.
-                if arm == baseline {
-                    return Err(StatsError::NoShares);
-                }
-                let planned = view.planned_of_pair(planned_users, arm);
-                Look::at(users[baseline] + users[arm], planned, looks, experiment.alpha)
-            };
-            view.today = (0..users.len()).map(bound).collect();
-        }
-        view.at(level)
-    }
-
-    /// The same with intervals of another level.
-    pub(super) fn at(&self, level: f64) -> Self {
-        let critical = |today: &Result<Look, StatsError>| match today {
-            Ok(today) => today.p.critical_at(level),
-            Err(_) => f64::INFINITY,
-        };
-        Self { level, critical: self.today.iter().map(critical).collect(), ..self.clone() }
-    }
-
-    /// What the definition asks for.
-    pub(super) fn of(experiment: &'e Experiment, users: &[u64]) -> Self {
-        Self::new(experiment, experiment.control(), true, experiment.inference, users)
-    }
-
-    /// Watched at any time, tightest at the plan; without a plan at today's users.
-    pub(super) fn anytime(inference: Inference, users: &[u64]) -> Inference {
-        let planned_users = match inference {
-            Inference::Anytime { planned_users }
-            | Inference::GroupSequential { planned_users, .. } => planned_users,
-            Inference::Fixed | Inference::Bayesian { .. } => users.iter().sum::<u64>().max(2),
-        };
-        Inference::Anytime { planned_users }
-    }
-
-    /// How many of the planned users of all arms belong to `arm` and the baseline.
-    fn planned_of_pair(&self, planned: u64, arm: usize) -> u64 {
-        let variants = &self.experiment.variants;
-        let total: f64 = variants.iter().map(|variant| variant.share).sum();
-        let pair = variants[self.baseline].share + variants[arm].share;
-        (planned as f64 * pair / total).round().max(1.0) as u64
-    }
-}
-
-/// Exposed users of all arms, whomever the metric leaves out because their window is not over.
-#[derive(Debug, Clone)]
-pub(super) struct Exposed<'t> {
-    pub(super) activated: u64,
-    pub(super) idle_users: u64,
-    /// Per arm, those who were never activated.
-    pub(super) idle: Vec<ArmData<'t>>,
-}
-
-/// What is known of one arm for one metric.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ArmData<'t> {
-    pub(super) users: u64,
-    pub(super) moments: &'t Moments,
-    /// Of quantile metrics.
-    pub(super) quantile: Option<&'t QuantileCell>,
-}
-
-/// The arms of one metric, and of each stratum if the experiment has any.
-#[derive(Debug, Clone)]
-pub(super) struct MetricData<'t> {
-    pub(super) arms: Vec<ArmData<'t>>,
-    pub(super) strata: Vec<Vec<ArmData<'t>>>,
-    pub(super) cap: Option<f64>,
-    /// Of a triggered analysis.
-    pub(super) exposed: Option<Exposed<'t>>,
-    /// These users' share of everyone, for where confidence sequences are tightest.
-    pub(super) share: f64,
-}
-
-/// The figures of two arms and how they were made.
-pub(super) struct Figures {
-    pub(super) control: ArmFigure,
-    pub(super) treatment: ArmFigure,
-    /// Share of the squared error that CUPED removed.
-    reduction: Option<f64>,
-}
-
-/// A metric's figure is made of these columns of its moments.
-pub(super) fn shape(experiment: &Experiment, metric: &Metric) -> Shape {
-    match (&experiment.exposures.unit, metric.kind.shape()) {
-        // Sums over clusters, divided by the clusters' users.
-        (Unit::Cluster { .. }, Shape::Proportion | Shape::Mean) => Shape::Ratio,
-        // A region-time's number is a sum or count, not a user's yes or no.
-        (Unit::Switchback { .. }, Shape::Proportion) => Shape::Mean,
-        (_, shape) => shape,
-    }
-}
-
-/// One arm's figure without adjustment.
-pub(super) fn plain_figure(
-    experiment: &Experiment,
-    metric: &Metric,
-    arm: ArmData<'_>,
-    side: Side,
-) -> Result<ArmFigure, StatsError> {
-    if let MetricKind::Quantile { level, per_row, .. } = &metric.kind {
-        let missing = match arm.users {
-            0 => StatsError::EmptyArm(side),
-            _ => StatsError::NoQuantile,
-        };
-        let cell = arm.quantile.ok_or(missing)?;
-        let band = cell.band.ok_or(missing)?;
-        let finite = [band.low, band.quantile, band.high].iter().all(|value| value.is_finite());
-        if !finite {
-            return Err(StatsError::NotFinite(side));
-        }
-        if band.high <= band.low {
-            return Err(StatsError::ZeroVariance(side));
-        }
-        let width = if experiment.growthbook { Width::Planned } else { Width::OfRanks };
-        return match (&cell.clusters, per_row) {
-            (Some(clusters), true) => {
-                quantile::of_events(cell.values, *level, &band, width, clusters)
-            }
-            _ => quantile::of_users(cell.values, *level, &band, width),
-        };
-    }
-    let figure = ArmFigure::of(shape(experiment, metric), arm.moments, side);
-    figure.map_err(|error| match error {
-        StatsError::NotFinite(side) if metric.transform.is_some() => StatsError::NoLog(side),
-        other => other,
-    })
-}
-
-pub(super) fn figures(
-    view: &View<'_>,
-    metric: &Metric,
-    [control, treatment]: [ArmData<'_>; 2],
-) -> Result<Figures, StatsError> {
-    let plain = |arm, side| plain_figure(view.experiment, metric, arm, side);
-    let plain = [plain(control, Side::Control)?, plain(treatment, Side::Treatment)?];
-    let Some(covariates) = covariates(view, metric) else {
-        return Ok(Figures { control: plain[0], treatment: plain[1], reduction: None });
-    };
-    let (control, treatment) = (control.moments, treatment.moments);
-    let adjusted = match (shape(view.experiment, metric), covariates) {
-        (Shape::Ratio, _) => cuped::adjust_ratio(control, treatment),
-        (_, 1) => cuped::adjust_mean(control, treatment, 0, 1),
-        (_, count) => {
-            let columns: Vec<usize> = (1..=count).collect();
-            cuped::adjust_mean_by_many(control, treatment, 0, &columns).0
-        }
-    };
-    let reduction = Some(adjusted.variance_reduction()).filter(|share| share.is_finite());
-    Ok(Figures { control: adjusted.control, treatment: adjusted.treatment, reduction })
-}
-
-/// Covariates that CUPED subtracts, if it does.
-pub(super) fn covariates(view: &View<'_>, metric: &Metric) -> Option<usize> {
-    let cuped = metric.cuped.as_ref().filter(|_| view.cuped)?;
-    Some(1 + cuped.with.len())
-}
 
 /// Users of both arms that make a stratum. With 6 of them intervals at 95 % miss 13 % of A/A tests, with CUPED
 /// 21 %; with 20 it is 5 %. Who counts are both arms' users together: their number says nothing of the split,
@@ -503,7 +316,7 @@ fn compare(
         absolute,
         relative,
         scale,
-        method: super::method::of(view, metric, strata.is_some(), scale),
+        method: method::of(view, metric, strata.is_some(), scale),
         p_adjusted: None,
         interval_alpha: view.level,
         call: Call::Unavailable,
@@ -599,74 +412,6 @@ fn tested(
     Estimate { value, error, df: f64::INFINITY, low, high, p }.checked()
 }
 
-/// A lift of a fixed look.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum FixedLift {
-    Delta(Estimate),
-    Pivot(Pivot),
-}
-
-impl FixedLift {
-    /// `tested`: the difference, if its p-value is that of a test of its own.
-    pub(super) fn of(
-        view: &View<'_>,
-        figures: &Figures,
-        tested: Option<Estimate>,
-    ) -> Result<Self, StatsError> {
-        let (control, treatment) = (&figures.control, &figures.treatment);
-        if view.experiment.lift != Lift::Delta {
-            return Ok(Self::Pivot(Pivot::of(control, treatment)?));
-        }
-        let lift = relative(control, treatment, view.level)?;
-        Ok(Self::Delta(Estimate { p: tested.map_or(lift.p, |tested| tested.p), ..lift }))
-    }
-
-    fn pivot(self) -> Option<Pivot> {
-        match self {
-            Self::Delta(_) => None,
-            Self::Pivot(pivot) => Some(pivot),
-        }
-    }
-
-    fn of_strata(view: &View<'_>, strata: &Stratified) -> Result<Self, StatsError> {
-        match view.experiment.lift {
-            Lift::Delta => strata.relative.map(Self::Delta),
-            Lift::Fieller | Lift::None => strata.pivot.map(Self::Pivot),
-        }
-    }
-
-    /// The lift after the looks; `absolute` is the difference after them.
-    pub(super) fn looked_at(
-        self,
-        view: &View<'_>,
-        looks: Looks,
-        absolute: Estimate,
-    ) -> Result<Estimate, StatsError> {
-        let alpha = view.level;
-        let pivot = match self {
-            Self::Delta(estimate) => return looks.apply(view, estimate),
-            Self::Pivot(pivot) => pivot,
-        };
-        match looks {
-            Looks::Fixed => pivot.once(alpha, absolute.p),
-            Looks::Anytime { .. } | Looks::GroupSequential { .. } => pivot.looked_at(&absolute),
-            Looks::Bayesian => {
-                let belief = pivot.with_difference(absolute.value, absolute.error.powi(2));
-                let estimate = belief.estimate(|_| normal_isf(alpha / 2.0), absolute.p)?;
-                Ok(Estimate { df: f64::INFINITY, ..estimate })
-            }
-        }
-    }
-
-    /// What decides whether there is a lift, as a lift: the difference, in units of the base.
-    pub(super) fn decided_by(self, fixed: Estimate) -> Estimate {
-        match self {
-            Self::Delta(estimate) => estimate,
-            Self::Pivot(pivot) => fixed.times(1.0 / pivot.base()),
-        }
-    }
-}
-
 /// What a prior of lifts is to be multiplied by to be one of differences.
 fn belief_unit(
     view: &View<'_>,
@@ -682,86 +427,6 @@ fn belief_unit(
         FixedLift::Pivot(pivot) => Ok(pivot.base()),
         FixedLift::Delta(_) => {
             figures.as_ref().map(|figures| figures.control.raw_value.abs()).map_err(|error| *error)
-        }
-    }
-}
-
-/// What looking more than once makes of a fixed look's estimate.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Looks {
-    Fixed,
-    Anytime {
-        users: u64,
-        planned: u64,
-    },
-    /// Today's look at this arm.
-    GroupSequential {
-        arm: usize,
-    },
-    Bayesian,
-}
-
-impl Looks {
-    /// For a comparison of `arm` with the baseline, of so many users of both, who are this share
-    /// of everyone.
-    pub(super) fn of(
-        view: &View<'_>,
-        arm: usize,
-        users: u64,
-        share: f64,
-    ) -> Result<Self, StatsError> {
-        Ok(match view.inference {
-            Inference::Fixed => Self::Fixed,
-            Inference::Bayesian { .. } => Self::Bayesian,
-            Inference::Anytime { planned_users } => {
-                let planned = view.planned_of_pair(planned_users, arm);
-                let planned = match share {
-                    1.0 => planned,
-                    share => (planned as f64 * share).round().max(1.0) as u64,
-                };
-                Self::Anytime { users: users.max(1), planned }
-            }
-            // Who is looked at in part was as often looked at as everyone.
-            Inference::GroupSequential { .. } => {
-                view.today[arm].as_ref().map_err(|error| *error)?;
-                Self::GroupSequential { arm }
-            }
-        })
-    }
-
-    /// What a fixed look's estimate is worth.
-    pub(super) fn apply(self, view: &View<'_>, estimate: Estimate) -> Result<Estimate, StatsError> {
-        let alpha = view.level;
-        match self {
-            Self::Fixed => Ok(estimate),
-            Self::Anytime { users, planned } => {
-                let tuned_for = view.experiment.alpha;
-                let always =
-                    confidence_sequence_tuned(&estimate, users, planned, alpha, tuned_for)?;
-                let (low, high, p) = (always.low, always.high, always.p);
-                Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
-            }
-            Self::GroupSequential { arm } => {
-                let today = view.today[arm].as_ref().map_err(|error| *error)?;
-                let half = view.critical[arm] * estimate.error;
-                let p = today.p.p((estimate.value / estimate.error).abs());
-                let (low, high) = (estimate.value - half, estimate.value + half);
-                Estimate { df: f64::INFINITY, low, high, p, ..estimate }.checked()
-            }
-            Self::Bayesian => {
-                let Inference::Bayesian { prior } = view.inference else { return Ok(estimate) };
-                let belief = posterior(&estimate, prior, alpha)?;
-                Estimate {
-                    value: belief.mean,
-                    error: belief.deviation,
-                    df: f64::INFINITY,
-                    low: belief.low,
-                    high: belief.high,
-                    // Twice the smaller tail: below alpha when the interval leaves 0 out.
-                    p: 2.0 * normal_sf((belief.mean / belief.deviation).abs()),
-                }
-                .checked()
-            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How one comparison was made, in a sentence.
 
-use super::judge::{View, covariates, shape};
+use super::figures::{covariates, shape};
+use super::view::View;
 use crate::definition::{
     Inference, Lift, Metric, MetricKind, ProportionTest, Shape, Transform, Unit,
 };

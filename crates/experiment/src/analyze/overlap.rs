@@ -3,8 +3,9 @@
 //! # Not here
 //! Effects within each arm of the other, which are a breakdown.
 
-use super::judge::{View, figures};
-use super::{Analysis, Slice};
+use super::analysis::{Analysis, Slice};
+use super::figures::figures;
+use super::view::View;
 use crate::definition::{Experiment, Metric, Unit};
 use crate::effect::{ArmFigure, Estimate, Side, StatsError};
 use crate::health::{SRM_ALARM_P, independence};

@@ -3,7 +3,7 @@
 //! # Not here
 //! No clock: today is the last day that has data.
 
-use super::Analysis;
+use super::analysis::Analysis;
 use crate::report::Progress;
 
 impl Analysis<'_> {

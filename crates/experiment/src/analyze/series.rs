@@ -1,7 +1,10 @@
 //! Every metric as of the end of every day.
 
-use super::judge::{FixedLift, Looks, View, detectable, figures, shape};
-use super::{Analysis, Slice, slices};
+use super::analysis::{Analysis, Slice, slices};
+use super::figures::{figures, shape};
+use super::fixed_lift::FixedLift;
+use super::judge::detectable;
+use super::view::{Looks, View};
 use crate::definition::{Metric, Shape};
 use crate::effect::absolute;
 use crate::report::{MetricReport, Point, Scale, Series};

@@ -16,12 +16,14 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::read::{self, METRIC};
-use super::{DefinitionError, Direction, Metric};
+use super::error::DefinitionError;
+use super::metric::Origin;
 use crate::toml_reader::{Section, nearest};
 
+/// The key of metrics.
+pub(super) const METRIC: &str = "metric";
 /// The key of a stored version that says when it was set.
-const SET_AT: &str = "set_at";
+pub(super) const SET_AT: &str = "set_at";
 
 /// What definitions may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,52 +51,6 @@ pub struct Use {
     pub name: String,
     /// `None`: the newest.
     pub version: Option<u32>,
-}
-
-/// Whose metric it is, and what it says of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct About {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tags: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// Absent for a metric that the definition defines itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub catalogue: Option<Origin>,
-}
-
-/// Which metric of the catalogue it is.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Origin {
-    pub name: String,
-    pub version: u32,
-    /// Keys that the definition has of its own.
-    pub overrides: Vec<String>,
-}
-
-/// A metric as it shall be stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewMetric {
-    pub name: String,
-    /// Its part of the file, comments included.
-    pub text: String,
-}
-
-/// A stored version.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Stored {
-    pub name: String,
-    pub kind: &'static str,
-    pub direction: Direction,
-    pub guardrail: bool,
-    pub minimum_effect: Option<f64>,
-    pub about: About,
-    /// RFC 3339.
-    pub set_at: Option<String>,
-    /// What was set, without what storing added.
-    pub text: String,
 }
 
 type Result<T> = std::result::Result<T, DefinitionError>;
@@ -164,64 +120,6 @@ pub fn pinned(text: &str, path: &str, catalogue: &Catalogue) -> Result<String> {
     Ok(pinned)
 }
 
-/// The metrics of a file that is to be set, checked as far as they can be without an experiment.
-///
-/// # Errors
-/// As of a definition's metrics; each begins with `[[metric]]`, is defined in full and named once.
-pub fn metrics_of(text: &str, path: &str) -> Result<Vec<NewMetric>> {
-    let text = text.trim_start_matches('\u{feff}');
-    let document = crate::toml_reader::parse(text, path)?;
-    let top = Section::top(&document, text, path);
-    top.only(&[METRIC])?;
-    let sections = top.sections(METRIC)?;
-    if sections.is_empty() {
-        return Err(top.missing(METRIC, "[[metric]] with a name and a type"));
-    }
-    let mut found: Vec<NewMetric> = Vec::new();
-    let begins: Vec<usize> = sections.iter().map(|s| own_begin(text, s.begin())).collect();
-    for (at, section) in sections.iter().enumerate() {
-        if !text[section.begin()..].starts_with("[[") {
-            let problem = "is a list in one line".to_owned();
-            return Err(top.invalid(METRIC, problem, "[[metric]], with two brackets"));
-        }
-        let (name, _) = read::of_catalogue(section)?;
-        if found.iter().any(|other| other.name == name) {
-            return Err(section.repeated("name", &name));
-        }
-        let end = begins.get(at + 1).copied().unwrap_or(text.len());
-        found.push(NewMetric { name, text: text[begins[at]..end].trim().replace("\r\n", "\n") });
-    }
-    Ok(found)
-}
-
-/// What is stored of a metric. `set_at`: RFC 3339.
-pub fn stored_text(metric: &str, set_at: &str) -> String {
-    format!("{SET_AT} = \"{set_at}\"\n\n{metric}\n")
-}
-
-/// Reads a stored version.
-///
-/// # Errors
-/// As [`metrics_of`]; it holds one metric.
-pub fn stored(text: &str, path: &str) -> Result<Stored> {
-    let document = crate::toml_reader::parse(text, path)?;
-    let top = Section::top(&document, text, path);
-    let section = only_metric(&top)?;
-    let (name, metrics) = read::of_catalogue(&section)?;
-    let Metric { kind, direction, guardrail, minimum_effect, about, .. } =
-        metrics.into_iter().next().expect("a section gives one metric at least");
-    Ok(Stored {
-        name,
-        kind: kind.name(),
-        direction,
-        guardrail,
-        minimum_effect,
-        about,
-        set_at: top.text(SET_AT)?,
-        text: text[own_begin(text, section.begin())..].trim().to_owned(),
-    })
-}
-
 /// Documents of a catalogue's entries, in their order.
 pub(super) fn documents(catalogue: &Catalogue) -> Result<Vec<Spanned<DeTable<'_>>>> {
     catalogue.entries.iter().map(|e| crate::toml_reader::parse(&e.text, &e.path)).collect()
@@ -287,7 +185,7 @@ fn find<'c>(section: &Section<'_>, used: &Use, catalogue: &'c Catalogue) -> Resu
 }
 
 /// The metric of a stored version.
-fn only_metric<'t>(top: &Section<'t>) -> Result<Section<'t>> {
+pub(super) fn only_metric<'t>(top: &Section<'t>) -> Result<Section<'t>> {
     top.only(&[SET_AT, METRIC])?;
     let mut sections = top.sections(METRIC)?;
     match (sections.pop(), sections.pop()) {
@@ -297,17 +195,4 @@ fn only_metric<'t>(top: &Section<'t>) -> Result<Section<'t>> {
             Err(top.invalid(METRIC, "appears more than once".into(), "one [[metric]] a version"))
         }
     }
-}
-
-/// Where a section begins with the comments that stand right above it.
-fn own_begin(text: &str, begin: usize) -> usize {
-    let mut begin = text[..begin].rfind('\n').map_or(0, |end| end + 1);
-    while begin > 0 {
-        let above = text[..begin - 1].rfind('\n').map_or(0, |end| end + 1);
-        if !text[above..begin].trim_start().starts_with('#') {
-            break;
-        }
-        begin = above;
-    }
-    begin
 }

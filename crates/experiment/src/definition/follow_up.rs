@@ -1,40 +1,14 @@
 //! How long users are followed: whether those whose window is not over count, and a metric's days
 //! since exposure.
 
-use super::read::one_of;
-use super::{DefinitionError, Experiment, Exposures, Inference, Metric, MetricKind, Unit};
+use super::error::DefinitionError;
+use super::experiment::{Experiment, Inference};
+use super::exposures::{Exposures, Unit};
+use super::metric::{InProgress, Metric, MetricKind};
 use crate::toml_reader::Section;
 
-pub(crate) const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// Each day is a question of its own to the tables.
 const DAYS_MAX: f64 = 60.0;
-
-/// What becomes of users whose window ends after the data do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InProgress {
-    /// They count, with what they did so far.
-    Include,
-    /// They are left out of the metric, in all arms alike.
-    Exclude,
-}
-
-impl Metric {
-    /// How long after exposure a user counts, if not from the first day.
-    pub(crate) fn complete_ms(&self) -> Option<i64> {
-        let end_ms = self.window.and_then(|window| window.end_ms);
-        end_ms.filter(|_| self.in_progress == InProgress::Exclude)
-    }
-
-    /// The days since exposure asked for that lie in the window as a whole.
-    pub(crate) fn days_since_exposure(&self) -> impl Iterator<Item = u32> + use<> {
-        let window = self.window;
-        (0..self.days_since_exposure).filter(move |day| {
-            let start_ms = i64::from(*day) * DAY_MS;
-            let is_within = |end_ms: i64| start_ms + DAY_MS <= end_ms;
-            window.is_none_or(|w| w.start_ms <= start_ms && w.end_ms.is_none_or(is_within))
-        })
-    }
-}
 
 /// Reads the keys of a metric, or else those that all metrics share, where they mean anything.
 pub(super) fn read(
@@ -45,12 +19,12 @@ pub(super) fn read(
 ) -> Result<(), DefinitionError> {
     let words = [("include", InProgress::Include), ("exclude", InProgress::Exclude)];
     let ends = metric.window.is_some_and(|window| window.end_ms.is_some());
-    let own = one_of(section, "in_progress", &words)?;
+    let own = section.one_of("in_progress", &words)?;
     if own.is_some() && !ends {
         let problem = "needs a window that ends".to_owned();
         return Err(section.invalid("in_progress", problem, "with window = \"7 days\""));
     }
-    let shared = one_of(top, "in_progress", &words)?.filter(|_| ends);
+    let shared = top.one_of("in_progress", &words)?.filter(|_| ends);
     metric.in_progress = own.or(shared).unwrap_or(InProgress::Include);
     let timed = exposures.time.is_some()
         && metric.time.is_some()

@@ -13,7 +13,8 @@
 //! collapse_repeats = true       # an event that follows one of the same name is no step
 //! ```
 
-use super::{DefinitionError, Exposures, Unit};
+use super::error::DefinitionError;
+use super::exposures::{Exposures, Unit};
 use crate::toml_reader::Section;
 
 /// Steps of a path that a report tells.

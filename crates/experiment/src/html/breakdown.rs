@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use super::markup::{escape, open};
+use super::plot;
 use super::rows::{self, Columns};
-use super::{escape, open, plot};
 use crate::format;
 use crate::report::{Breakdown, Report};
 use crate::scorecard::sections;

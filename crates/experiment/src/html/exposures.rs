@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::header::arm_sign;
-use super::{escape, open};
+use super::markup::{ARM_SIGNS, arm_sign, escape, open};
 use crate::format;
 use crate::report::Report;
 
@@ -62,7 +61,7 @@ fn bars(out: &mut String, report: &Report, most: u64) {
                 y(bottom)
             );
         }
-        let class = arm % super::header::ARM_SIGNS;
+        let class = arm % ARM_SIGNS;
         let _ = write!(out, "<path class=\"arm{class}\" d=\"{path}\"/>");
     }
     out.push_str("</svg>\n");

@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::header::arm_sign;
-use super::{escape, open};
+use super::markup::{ARM_SIGNS, arm_sign, escape, open};
 use crate::format;
 use crate::report::{Funnel, Report};
 
@@ -56,7 +55,7 @@ fn one(out: &mut String, report: &Report, funnel: &Funnel) {
                  data-share=\"{}\"/></svg><span>{}</span></td><td>{lost}</td></tr>",
                 arm_sign(arm),
                 escape(&report.arms[arm].name),
-                arm % super::header::ARM_SIGNS,
+                arm % ARM_SIGNS,
                 share.clamp(0.0, 1.0) * 100.0,
                 super::plot::short(share),
                 format::value(value.value, true)

@@ -2,21 +2,14 @@
 
 use std::fmt::Write;
 
-use super::{escape, rows};
+use super::markup::{arm_sign, escape};
+use super::rows;
 use crate::format;
 use crate::headline::{self, Headline, headlines};
 use crate::report::{Decision, Report};
 
-/// Colours and signs that report.css has for arms; more arms use them again.
-pub(super) const ARM_SIGNS: usize = 6;
 /// Bytes of the sentences that are in sight at once: a third of a phone's page.
 const OPEN_SENTENCES: usize = 500;
-
-/// The arm's sign in its colour, before a name. The style sheet draws it, so that no arm is known
-/// by its colour alone.
-pub(super) fn arm_sign(arm: usize) -> String {
-    format!("<i class=\"arm{}\"></i>", arm % ARM_SIGNS)
-}
 
 pub(super) fn write(out: &mut String, report: &Report) {
     let _ = writeln!(out, "<header>\n<h1>{}</h1>", escape(&report.experiment));
@@ -75,7 +68,7 @@ fn how(report: &Report) -> Vec<String> {
     if comparisons().any(|comparison| comparison.variance_reduction.is_some()) {
         words.push("CUPED".into());
     }
-    words.push(match crate::format::correction_name(report) {
+    words.push(match report.correction_name() {
         "" => "no correction".into(),
         name => escape(name),
     });

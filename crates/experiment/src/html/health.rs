@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::escape;
-use super::header::arm_sign;
+use super::markup::{arm_sign, escape};
 use crate::format;
 use crate::report::{Breakdown, Report};
 use crate::scorecard::{Level, health};

@@ -24,6 +24,7 @@ mod exposures;
 mod funnel;
 mod header;
 mod health;
+mod markup;
 mod paths;
 mod plot;
 mod power;
@@ -36,7 +37,8 @@ use std::fmt::Write;
 
 use crate::digest::sha256;
 use crate::format::moves_the_cursor;
-use crate::report::{Decision, Report};
+use crate::report::Report;
+use markup::escape;
 
 const STYLE: &str =
     concat!(include_str!("../../assets/uplot/uPlot.min.css"), include_str!("report.css"));
@@ -104,10 +106,6 @@ impl Report {
             in_script(&data::views(self))
         );
         out
-    }
-
-    fn is_distrusted(&self) -> bool {
-        self.verdict.decision == Decision::DoNotTrust
     }
 }
 
@@ -215,36 +213,10 @@ fn contents(out: &mut String, body: &str) {
     out.push_str("</nav>\n");
 }
 
-/// Opens a block; close it with `</section>`.
-fn open(out: &mut String, id: &str, title: &str, distrusted: bool) {
-    let class = if distrusted { " class=\"distrusted\"" } else { "" };
-    let _ = writeln!(out, "<section id=\"{id}\"{class}>\n<h2>{title}</h2>");
-    if distrusted {
-        out.push_str("<p class=\"stamp\">Not to be trusted: sample ratio mismatch</p>\n");
-    }
-}
-
 /// `<` never appears inside the JSON, so nothing in it can end the element early; nor does what would
 /// move a cursor or turn text round, which stands there in names alone.
 fn in_script(json: &str) -> String {
     json.replace('<', "\\u003c").replace(moves_the_cursor, "\u{fffd}")
-}
-
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // A definition has lines.
-            c if moves_the_cursor(c) && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// RFC 4648 with padding, as content policies write hashes.

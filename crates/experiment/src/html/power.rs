@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::header::arm_sign;
-use super::{escape, open};
+use super::markup::{arm_sign, escape, open};
 use crate::format;
 use crate::report::{Comparison, MetricReport, Report};
 use crate::scorecard::sections;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{escape, open};
+use super::markup::{escape, open};
 use crate::report::Report;
 
 pub(super) fn write(out: &mut String, report: &Report) {

@@ -12,8 +12,7 @@
 
 use std::fmt::Write;
 
-use super::escape;
-use super::header::ARM_SIGNS;
+use super::markup::{ARM_SIGNS, escape};
 use super::plot::{self, Marks};
 use crate::definition::Direction;
 use crate::forest::Axis;

@@ -9,8 +9,9 @@
 
 use std::fmt::Write;
 
+use super::markup::{escape, open};
+use super::plot;
 use super::rows::{self, Columns};
-use super::{escape, open, plot};
 use crate::definition::Direction;
 use crate::report::{Comparison, MetricReport, Report, Scale};
 use crate::scorecard::sections;
@@ -86,7 +87,7 @@ fn keys(out: &mut String, report: &Report) {
         "<p class=\"quiet note keys\"><span><b>▲ better, ▼ worse</b> in the desired direction</span>",
     );
     let _ = write!(out, "<span>{}</span>", tested(report));
-    let name = crate::format::correction_name(report);
+    let name = report.correction_name();
     if !name.is_empty() {
         let _ = write!(out, "<span><b>adj.</b> p corrected by {name}</span>");
     }

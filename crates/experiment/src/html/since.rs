@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
+use super::markup::{escape, open};
 use super::plot::{self, Marks};
-use super::{escape, open};
 use crate::effect::Estimate;
 use crate::forest::Axis;
 use crate::format;
