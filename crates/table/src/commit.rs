@@ -14,6 +14,7 @@ use deltalake_core::DeltaTableError;
 use deltalake_core::kernel::engine::arrow_conversion::TryIntoKernel;
 use deltalake_core::kernel::transaction::{CommitBuilder, CommitProperties, TransactionError};
 use deltalake_core::kernel::{Action, Add, MetadataExt, Remove, StructType, Transaction};
+use deltalake_core::logstore::{LogStoreRef, StorageConfig, logstore_with};
 use deltalake_core::operations::create::CreateBuilder;
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
 use futures::{StreamExt, TryStreamExt};
@@ -21,15 +22,18 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use uplake_domain::log_folder;
 
+use crate::as_of::AsOf;
+use crate::data_file::DataFile;
+use crate::definition::{TableDefinition, check_definition, check_new_columns};
 use crate::error::{Result, TableError, already_exists};
-use crate::id_domain::{self, ID_PREFIX, IdDomainSpec, is_id_column};
-use crate::index::{IndexSpec, check_specs, index_path, property};
-use crate::lake::{AsOf, Lake, Place};
-use crate::load::on_thread;
-use crate::primary_key::check_primary_key;
-use crate::snapshot::{
-    CLUSTER_BY, ID_DOMAINS, INDEXES, PRIMARY_KEY, Snapshot, label_app_id, store_path, stored_schema,
-};
+use crate::id_domain::{self, IdDomainSpec, stored_schema};
+use crate::index::{IndexSpec, index_path, property};
+use crate::lake::{Lake, Place};
+use crate::names::store_path;
+use crate::properties::{CLUSTER_BY, ID_DOMAINS, INDEXES, PRIMARY_KEY, label_app_id};
+use crate::sealed::SealedLog;
+use crate::snapshot::Snapshot;
+use crate::thread::on_thread;
 
 /// By then a system has written a file to its disk, asked or not: dirty pages wait for half a minute. Asking
 /// about each run of a domain of thousands would take a fifth of a second.
@@ -38,23 +42,6 @@ const SYNCED_AFTER: Duration = Duration::from_secs(3600);
 const COMMIT_ATTEMPTS: usize = 100;
 /// Requests at once while checking that a commit's files are there.
 const CHECKS_AT_ONCE: usize = 32;
-
-/// What a new table is made of.
-#[derive(Clone, Debug)]
-pub struct TableDefinition {
-    /// All columns, partition columns included.
-    pub schema: Arc<Schema>,
-    /// Columns that split the files; their values are kept in the log.
-    pub partition_columns: Vec<String>,
-    /// Columns that rows are sorted by inside each file.
-    pub cluster_by: Vec<String>,
-    /// Indexes that each data file gets.
-    pub indexes: Vec<IndexSpec>,
-    /// Columns whose values are keys of an id domain; each gets a column of ids.
-    pub id_domains: Vec<IdDomainSpec>,
-    /// Columns of which no two rows have the same values; empty for none.
-    pub primary_key: Vec<String>,
-}
 
 /// A change to a table, not yet committed.
 #[derive(Debug)]
@@ -109,7 +96,7 @@ pub(crate) async fn create(
     let stored = stored_schema(&definition.schema, &definition.id_domains);
     let kernel = kernel_schema(table, &stored)?;
     let mut builder = CreateBuilder::new()
-        .with_log_store(lake.log_store(table)?)
+        .with_log_store(log_store(lake, table)?)
         .with_save_mode(SaveMode::ErrorIfExists)
         .with_columns(kernel.fields().cloned())
         // One attempt: a retry would put this table's definition on top of another's.
@@ -347,9 +334,19 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
     }
     let commit = CommitBuilder::from(properties)
         .with_actions(actions)
-        .build(Some(state), lake.log_store(table).map_err(generic)?, change.operation.clone())
+        .build(Some(state), log_store(lake, table).map_err(generic)?, change.operation.clone())
         .await?;
     Ok(commit.version())
+}
+
+fn log_store(lake: &Lake, table: &str) -> Result<LogStoreRef> {
+    let sealed = SealedLog::new(Arc::clone(lake.store()));
+    let sealed = match lake.place() {
+        Place::Folder(folder) => sealed.in_folder(folder.join(table).join("_delta_log")),
+        Place::Url(_) => sealed,
+    };
+    logstore_with(Arc::new(sealed), &lake.table_url(table)?, StorageConfig::default())
+        .map_err(|e| TableError::delta(table, e))
 }
 
 /// What was made for one table is not for another of its name.
@@ -415,6 +412,40 @@ async fn check_files(lake: &Lake, table: &str, add: &[Add]) -> Result<()> {
     sync(lake, table, add.iter().map(|a| a.path.clone()).collect()).await
 }
 
+/// `data_change` is false when the same rows come back in other files (compaction).
+pub(crate) fn remove_action(file: &DataFile, now_millis: i64, data_change: bool) -> Remove {
+    Remove {
+        path: file.path.clone(),
+        data_change,
+        deletion_timestamp: Some(now_millis),
+        extended_file_metadata: Some(true),
+        partition_values: Some(file.partition_values.clone()),
+        size: Some(i64::try_from(file.size).unwrap_or(i64::MAX)),
+        ..Remove::default()
+    }
+}
+
+/// Can files be removed from the log? A removal that is not spelled as the file was added removes nothing,
+/// and of names with other letters than these, writers spell some in their own ways.
+///
+/// # Errors
+/// [`TableError::Invalid`] for such a file of another writer.
+pub(crate) fn check_removable<'f>(
+    table: &str,
+    files: impl IntoIterator<Item = &'f DataFile>,
+) -> Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=%".contains(&byte);
+    let is_strange = |file: &&DataFile| file.crc32.is_none() && !file.path.bytes().all(is_plain);
+    match files.into_iter().find(is_strange) {
+        None => Ok(()),
+        Some(file) => Err(TableError::Invalid(format!(
+            "table `{table}` has a file of another writer, {}, whose name that writer may spell in \
+             another way; such files can be read here, but not rewritten",
+            file.path
+        ))),
+    }
+}
+
 /// Deletes files that no commit will name. Best effort: what stays is garbage for vacuum.
 pub(crate) async fn discard(lake: &Lake, table: &str, files: &[Add]) {
     let Ok(prefix) = lake.table_prefix(table) else { return };
@@ -439,7 +470,7 @@ pub async fn create_table(
     definition: &TableDefinition,
     now_millis: i64,
 ) -> Result<()> {
-    crate::lake::check_table_name(table)?;
+    crate::names::check_table_name(table)?;
     check_definition(definition)?;
     check_new_columns(&definition.schema)?;
     match create(lake, table, definition, Vec::new(), None, now_millis).await {
@@ -449,62 +480,4 @@ pub async fn create_table(
         }
         Err(CommitError::Failed(e)) => Err(e),
     }
-}
-
-/// New columns must not be named like columns of ids.
-pub(crate) fn check_new_columns(schema: &Schema) -> Result<()> {
-    match schema.fields().iter().find(|f| is_id_column(f.name())) {
-        None => Ok(()),
-        Some(field) => Err(TableError::Invalid(format!(
-            "column `{}`: names that start with `{ID_PREFIX}` are kept for columns of ids, which \
-             are made at load; rename the column or leave it out",
-            field.name()
-        ))),
-    }
-}
-
-/// Do the partition and clustering columns exist, and can they be that?
-pub(crate) fn check_definition(definition: &TableDefinition) -> Result<()> {
-    let schema = &definition.schema;
-    let find = |name: &String, what: &str| {
-        schema
-            .field_with_name(name)
-            .map_err(|_| TableError::no_such_column(&format!("{what} column"), name, schema))
-    };
-    let mut lower: Vec<String> = schema.fields().iter().map(|f| f.name().to_lowercase()).collect();
-    lower.sort();
-    if let Some(pair) = lower.windows(2).find(|w| w[0] == w[1]) {
-        return Err(TableError::Invalid(format!(
-            "two columns are named `{}` (Delta does not tell case apart); rename one",
-            pair[0]
-        )));
-    }
-    for name in &definition.partition_columns {
-        let field = find(name, "partition")?;
-        if !crate::schema::can_partition_by(field.data_type()) {
-            return Err(TableError::Invalid(format!(
-                "cannot partition by `{name}`: it is {}; use text, a whole number, boolean or date",
-                crate::schema::type_name(field.data_type())
-            )));
-        }
-    }
-    for name in &definition.cluster_by {
-        if find(name, "clustering")?.data_type().is_nested() {
-            return Err(TableError::Invalid(format!("cannot cluster by `{name}`: it is nested")));
-        }
-        if definition.partition_columns.contains(name) {
-            return Err(TableError::Invalid(format!(
-                "`{name}` is a partition column: it is the same in a whole file, so clustering by it does nothing; leave it out"
-            )));
-        }
-    }
-    check_specs(&definition.indexes, schema, &definition.partition_columns)?;
-    check_primary_key(&definition.primary_key, schema, &definition.partition_columns)?;
-    id_domain::check_specs(&definition.id_domains, schema, &definition.partition_columns)?;
-    if definition.partition_columns.len() == schema.fields().len() {
-        return Err(TableError::Invalid(
-            "a table needs a column that is not a partition column".into(),
-        ));
-    }
-    Ok(())
 }

@@ -20,10 +20,11 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, WriteMultipart};
 
+use crate::as_of::AsOf;
 use crate::commit::sync_copied;
 use crate::error::{Result, TableError};
 use crate::index;
-use crate::lake::{AsOf, Lake};
+use crate::lake::Lake;
 use crate::sealed::damaged_commits;
 use crate::vacuum::is_of_a_writer;
 use crate::versioned::Versioned;

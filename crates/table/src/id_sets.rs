@@ -16,7 +16,8 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
 use crate::error::{Result, TableError};
-use crate::lake::{Lake, check_name};
+use crate::lake::Lake;
+use crate::names::check_name;
 use crate::unpanicked::unpanicked;
 
 const FOLDER: &str = "_uplake/id_sets";

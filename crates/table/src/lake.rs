@@ -7,6 +7,9 @@
 //! # Invariants
 //! - `<lake>/<table>/_delta_log` makes a table; nothing else does.
 //! - Names are plain identifiers, so a table name is a folder name and a SQL name at once.
+//!
+//! # Not here
+//! What the logs of tables say (`tables`), how a table goes (`drop_table`), id domains (`id_domain`).
 
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
@@ -14,26 +17,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use deltalake_core::DeltaResult;
 use deltalake_core::logstore::{
-    LogStore, LogStoreFactory, LogStoreRef, ObjectStoreRef, StorageConfig, default_logstore,
-    logstore_factories, logstore_with,
+    LogStore, LogStoreFactory, ObjectStoreRef, StorageConfig, default_logstore, logstore_factories,
 };
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as StorePath;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode};
 use tokio::sync::OnceCell;
 use uplake_objectio::{StorageOptions, Store};
 use url::Url;
 
 use crate::error::{Result, TableError};
 use crate::id_domain::{OpenDomains, ReportDomain};
-use crate::log_reader::LogReader;
-use crate::sealed::SealedLog;
-use crate::snapshot::Snapshot;
-use crate::vacuum;
+use crate::names::{check_table_name, is_commit_name};
 
 /// The lake format this version writes.
 const LAKE_FORMAT: u64 = 1;
-const TABLE_NAME_MAX_BYTES: usize = 128;
 
 /// What makes a folder a lake, below its root.
 const LAKE_FILE: &str = "_uplake/lake.json";
@@ -70,65 +68,6 @@ struct State {
     keeps_promise: OnceCell<()>,
     /// Data files that a commit names of which it is not known whether it took effect.
     doubtful: Mutex<HashSet<String>>,
-}
-
-/// Which of all objects that ever had its name a commit is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CommitStamp {
-    File(std::time::SystemTime),
-    /// Seconds since 1970, UTC.
-    Object {
-        modified: i64,
-        e_tag: Option<String>,
-    },
-}
-
-impl CommitStamp {
-    /// The same whether the object was listed or looked at: in listings some stores tell more of the
-    /// time, and some leave quotes out.
-    pub(crate) fn of(meta: &ObjectMeta) -> Self {
-        let e_tag = meta.e_tag.as_deref().map(|e_tag| e_tag.trim_matches('"').to_owned());
-        Self::Object { modified: meta.last_modified.timestamp(), e_tag }
-    }
-}
-
-/// Which version of a table to read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AsOf {
-    /// The newest commit.
-    Latest,
-    /// The table as of this commit number.
-    Version(u64),
-    /// The newest commit at or before this instant (milliseconds since 1970, UTC).
-    TimestampMillis(i64),
-}
-
-impl AsOf {
-    /// Parses a version number, a date (its first instant, UTC) or an RFC 3339 instant.
-    ///
-    /// # Errors
-    /// [`TableError::Invalid`] shows the three forms.
-    pub fn parse(text: &str) -> Result<Self> {
-        if let Ok(version) = text.parse() {
-            return Ok(Self::Version(version));
-        }
-        let instant = chrono::DateTime::parse_from_rfc3339(text)
-            .map(|t| t.timestamp_millis())
-            .or_else(|_| {
-                chrono::NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f")
-                    .map(|t| t.and_utc().timestamp_millis())
-            })
-            .or_else(|_| {
-                chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d")
-                    .map(|d| d.and_time(chrono::NaiveTime::MIN).and_utc().timestamp_millis())
-            });
-        instant.map(Self::TimestampMillis).map_err(|_| {
-            TableError::Invalid(format!(
-                "`{text}` is not a version; write a number (12), a UTC time \
-                 (\"2026-11-01 08:00:00\") or an RFC 3339 instant"
-            ))
-        })
-    }
 }
 
 impl Lake {
@@ -199,6 +138,16 @@ impl Lake {
 
     pub(crate) fn domains(&self) -> &OpenDomains {
         &self.domains
+    }
+
+    /// Where this machine keeps what it knows of the lake, if it does.
+    pub fn local_folder(&self) -> Option<PathBuf> {
+        let lake = match &self.place {
+            Place::Folder(folder) => hash(folder.as_os_str().as_encoded_bytes()),
+            Place::Url(url) => hash(url.as_str().as_bytes()),
+        };
+        let lake = format!("{lake:016x}");
+        Some(self.domains.cache.as_ref()?.join(lake))
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -303,154 +252,6 @@ impl Lake {
         Ok(self.has_table(&name).await?.then_some(name))
     }
 
-    /// The table's content at a version.
-    ///
-    /// # Errors
-    /// [`TableError::NoSuchTable`], [`TableError::UnsupportedFeature`], [`TableError::Delta`].
-    pub async fn snapshot(&self, name: &str, as_of: &AsOf) -> Result<Snapshot> {
-        if self.is_remote() && check_table_name(name).is_ok() {
-            // Round trips that need not wait for each other.
-            let log = LogReader::new(&self.storage, self.path_of(&format!("{name}/_delta_log"))?);
-            let load = Snapshot::load(self, name, as_of, Some(&log));
-            let (has, marked, loaded) = tokio::join!(log.has_commits(), self.is_marked(), load);
-            marked?;
-            let has = match has {
-                Some(has) => has,
-                None => self.has_table(name).await?,
-            };
-            if !has {
-                return Err(self.no_such_table(name).await?);
-            }
-            let loaded = loaded?;
-            if *as_of == AsOf::Latest
-                && let Some(listed) = log.whole_listing().await
-            {
-                self.remember(name, &listed);
-            }
-            return Ok(loaded);
-        }
-        if !self.has_table(name).await? {
-            return Err(self.no_such_table(name).await?);
-        }
-        Snapshot::load(self, name, as_of, None).await
-    }
-
-    async fn no_such_table(&self, name: &str) -> Result<TableError> {
-        Ok(TableError::NoSuchTable {
-            name: name.to_owned(),
-            lake: self.location(),
-            known: self.table_names().await?,
-        })
-    }
-
-    /// Is there no newer commit than this snapshot's?
-    ///
-    /// # Errors
-    /// [`TableError::Io`] or [`TableError::Store`] if the log cannot be looked at, and those of a lake of
-    /// a later format.
-    pub async fn is_latest(&self, snapshot: &Snapshot) -> Result<bool> {
-        let (table, version) = (snapshot.table(), snapshot.version());
-        // A dropped and remade table starts again at 0, so this snapshot's own commit must be there.
-        let (next, this, _) = futures::try_join!(
-            self.commit_stamp(table, version + 1),
-            self.commit_stamp(table, version),
-            self.is_marked()
-        )?;
-        Ok(next.is_none() && this.is_some() && this.as_ref() == snapshot.stamp())
-    }
-
-    /// Is the commit of this snapshot's version still the one that it was read from? A table that was
-    /// dropped and made again has other ones.
-    ///
-    /// # Errors
-    /// As [`Self::is_latest`].
-    pub async fn is_same(&self, snapshot: &Snapshot) -> Result<bool> {
-        let now = self.commit_stamp(snapshot.table(), snapshot.version()).await?;
-        // Of both none: an old log that somebody has tidied up.
-        Ok(now.as_ref() == snapshot.stamp())
-    }
-
-    /// Which object a commit is; `None` if there is none.
-    pub(crate) async fn commit_stamp(
-        &self,
-        table: &str,
-        version: u64,
-    ) -> Result<Option<CommitStamp>> {
-        let relative = commit_path(table, version);
-        if let Place::Folder(folder) = &self.place {
-            let path = folder.join(&relative);
-            return match std::fs::metadata(&path).and_then(|m| m.modified()) {
-                Ok(modified) => Ok(Some(CommitStamp::File(modified))),
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                Err(e) => Err(TableError::io(format!("reading {}", path.display()), e)),
-            };
-        }
-        let path = self.path_of(&relative)?;
-        match self.store.head(&path).await {
-            Ok(meta) => Ok(Some(CommitStamp::of(&meta))),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(e) => Err(TableError::store(format!("reading {path}"), e)),
-        }
-    }
-
-    /// Removes a table, its data, its log and its indexes.
-    ///
-    /// The log goes first, so that a crash half-way leaves no table that looks whole. In a folder, links and
-    /// files that no writer of tables names so stay where they are.
-    ///
-    /// # Errors
-    /// [`TableError::NoSuchTable`], [`TableError::Io`], [`TableError::Store`].
-    pub async fn drop_table(&self, name: &str) -> Result<()> {
-        if !self.has_table(name).await? {
-            return Err(self.no_such_table(name).await?);
-        }
-        if let Place::Folder(folder) = &self.place {
-            let path = folder.join(name);
-            // Whatever else is in it, a log is Delta's; what it names is data whatever it is called.
-            let live = match self.snapshot(name, &AsOf::Latest).await {
-                Ok(snapshot) => snapshot.files().iter().map(|f| f.path.clone()).collect(),
-                Err(_) => HashSet::new(),
-            };
-            vacuum::remove_table(&path, &live)?;
-            if folder_has_table(folder, name) {
-                let path = path.display();
-                return Err(TableError::Invalid(format!(
-                    "a log in {path} is a link; remove it yourself"
-                )));
-            }
-            return Ok(());
-        }
-        let failed = |e| TableError::store(format!("removing table `{name}`"), e);
-        let folder = self.path_of(name)?;
-        let log = folder.clone().join("_delta_log");
-        let listed = self.store.list(Some(&folder)).map_ok(|meta| meta.location);
-        let (mut log, data): (Vec<StorePath>, Vec<StorePath>) = listed
-            .try_collect::<Vec<_>>()
-            .await
-            .map_err(failed)?
-            .into_iter()
-            .partition(|path| path.prefix_matches(&log));
-        // Checkpoints, then the oldest commit alone: without it the later ones say nothing.
-        log.sort_by_key(|path| {
-            let name = path.filename().unwrap_or_default();
-            (name.ends_with(".json"), name.to_owned())
-        });
-        let commits = log.partition_point(|path| !path.as_ref().ends_with(".json"));
-        let later = log.split_off((commits + 1).min(log.len()));
-        let oldest = log.split_off(commits);
-        for step in [log, oldest, later, data] {
-            let paths = futures::stream::iter(step.into_iter().map(Ok)).boxed();
-            let mut removed = self.store.delete_stream(paths);
-            while let Some(path) = removed.next().await {
-                match path {
-                    Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-                    Err(e) => return Err(failed(e)),
-                }
-            }
-        }
-        vacuum::end_uploads(self, name).await
-    }
-
     pub(crate) fn table_url(&self, name: &str) -> Result<Url> {
         match &self.place {
             Place::Folder(folder) => {
@@ -478,16 +279,6 @@ impl Lake {
             }
             Place::Url(_) => self.path_of(name),
         }
-    }
-
-    pub(crate) fn log_store(&self, name: &str) -> Result<LogStoreRef> {
-        let sealed = SealedLog::new(Arc::clone(&self.store));
-        let sealed = match &self.place {
-            Place::Folder(folder) => sealed.in_folder(folder.join(name).join("_delta_log")),
-            Place::Url(_) => sealed,
-        };
-        logstore_with(Arc::new(sealed), &self.table_url(name)?, StorageConfig::default())
-            .map_err(|e| TableError::delta(name, e))
     }
 
     /// Makes the folder and `_uplake/lake.json` if they are not there.
@@ -603,11 +394,6 @@ impl LogStoreFactory for LogStores {
     }
 }
 
-/// Of a commit, from the lake's root.
-pub(crate) fn commit_path(table: &str, version: u64) -> String {
-    format!("{table}/_delta_log/{version:020}.json")
-}
-
 /// Makes a folder and those above it that are not there, and puts their names on the disk.
 fn create_folder(folder: &Path) -> std::io::Result<()> {
     if folder.is_dir() {
@@ -625,6 +411,12 @@ fn create_folder(folder: &Path) -> std::io::Result<()> {
         // It may be written to and not be read.
         Some(Err(_)) | None => Ok(()),
     }
+}
+
+/// FNV-1a: the same in every version, which the standard library's hasher is not.
+fn hash(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// The path without `..`, which names the folder above the one that a link leads to.
@@ -664,19 +456,12 @@ fn tables_in_folder(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn folder_has_table(folder: &Path, name: &str) -> bool {
+pub(crate) fn folder_has_table(folder: &Path, name: &str) -> bool {
     let is_commit = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|e| is_commit_name(&e.file_name().to_string_lossy()))
     };
     std::fs::read_dir(folder.join(name).join("_delta_log"))
         .is_ok_and(|mut entries| entries.any(is_commit))
-}
-
-pub(crate) fn is_commit_name(name: &str) -> bool {
-    let digits = name.split('.').next().unwrap_or_default();
-    digits.len() == 20
-        && digits.bytes().all(|b| b.is_ascii_digit())
-        && (name.ends_with(".json") || name.ends_with(".parquet"))
 }
 
 fn check_folder_format(folder: &Path) -> Result<()> {
@@ -703,55 +488,9 @@ fn check_format(path: PathBuf, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A table name is a plain identifier that does not start with an underscore.
-///
-/// # Errors
-/// [`TableError::Invalid`] says which character is in the way.
-pub fn check_table_name(name: &str) -> Result<()> {
-    check_name("table", name)
-}
-
-/// The same for other things with names.
-pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
-    let allowed = |c: char| c.is_alphanumeric() || c == '_';
-    let problem = if name.is_empty() {
-        "is empty".to_owned()
-    } else if name.len() > TABLE_NAME_MAX_BYTES {
-        format!("is longer than {TABLE_NAME_MAX_BYTES} bytes")
-    } else if name.starts_with('_') {
-        "starts with `_`, which is kept for uplake's own folders".to_owned()
-    } else if name.starts_with(|c: char| c.is_ascii_digit()) {
-        "starts with a digit".to_owned()
-    } else if let Some(c) = name.chars().find(|c| !allowed(*c)) {
-        format!("holds `{}`; use letters, digits and `_`", c.escape_default())
-    } else {
-        return Ok(());
-    };
-    Err(TableError::Invalid(format!("{what} name `{name}` {problem}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn table_names_are_identifiers() {
-        for good in ["events", "Events2", "événements", "a_b"] {
-            assert!(check_table_name(good).is_ok(), "{good}");
-        }
-        for bad in ["", "_x", "1a", "a/b", "..", "a b", "a.b"] {
-            assert!(check_table_name(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn as_of_takes_a_version_a_day_or_an_instant() {
-        assert_eq!(AsOf::parse("7").unwrap(), AsOf::Version(7));
-        assert_eq!(AsOf::parse("1970-01-02").unwrap(), AsOf::TimestampMillis(86_400_000));
-        assert_eq!(AsOf::parse("1970-01-01 00:00:01.5").unwrap(), AsOf::TimestampMillis(1500));
-        assert_eq!(AsOf::parse("1970-01-01T01:00:00+01:00").unwrap(), AsOf::TimestampMillis(0));
-        assert!(AsOf::parse("yesterday").is_err());
-    }
 
     #[test]
     fn a_lake_of_a_later_format_is_refused() {

@@ -20,23 +20,33 @@
 
 #![forbid(unsafe_code)]
 
+mod as_of;
 mod checksums;
 mod chunk_types;
+mod columns;
 mod commit;
+mod commit_stamp;
 mod copy;
+mod data_file;
 mod decode;
+mod definition;
+mod drop_table;
 mod error;
 mod experiments;
 mod id_domain;
 mod id_sets;
 mod index;
 mod int96;
+mod key_columns;
 mod lake;
+mod layout;
 mod load;
 mod lock;
 mod log_reader;
 mod maintain;
+mod names;
 mod primary_key;
+mod properties;
 mod reindex;
 mod remembered;
 mod schema;
@@ -44,30 +54,37 @@ mod sealed;
 mod snapshot;
 mod stats;
 mod store_file;
+mod tables;
+mod thread;
 mod unpanicked;
 mod vacuum;
 mod versioned;
 mod warm;
 mod write;
+mod write_stream;
 
+pub use as_of::AsOf;
 pub use checksums::{Checksums, DamagedBytes};
 pub use chunk_types::{check_chunk_types, footer_within};
-pub use commit::{TableDefinition, create_table};
+pub use commit::create_table;
 pub use copy::{CopyOptions, CopySummary, copy_lake};
+pub use data_file::{ColumnBounds, DataFile};
 pub use decode::{BadRow, InputFile, Progress, TextOptions, describe_schema, expand_inputs};
+pub use definition::TableDefinition;
 pub use error::{Result, TableError};
 pub use experiments::PutDefinition;
 pub use id_domain::{DomainProgress, ID_PREFIX, IdDomainSpec, LostIds, ReportDomain, id_column};
 pub use id_sets::StoredIdSet;
 pub use index::{Answered, Fallback, FileRows, IndexCache, IndexKind, IndexSpec, Question};
-pub use lake::{AsOf, Lake, check_table_name};
+pub use lake::Lake;
+pub use layout::OnConflict;
 pub use load::{LoadOptions, LoadSummary, OnError, load};
 pub use lock::writers_at_work;
 pub use maintain::{CheckFinding, CheckReport, CompactOptions, CompactSummary, check, compact};
-pub use primary_key::OnConflict;
+pub use names::check_table_name;
 pub use reindex::{ReindexOptions, ReindexSummary, reindex, repair_index};
 pub use schema::{first_cut, may_be_cut, parse_schema, parse_type, stored_type, type_name};
-pub use snapshot::{ColumnBounds, Commit, DataFile, Snapshot};
+pub use snapshot::{Commit, Snapshot};
 pub use unpanicked::{panic_text, reason, unpanicked};
 pub use uplake_domain::{
     CheckReport as DomainCheck, Description as DomainDescription, Domain, DomainError,
@@ -79,5 +96,3 @@ pub use vacuum::{VacuumSummary, vacuum};
 pub use versioned::{Versioned, check_experiment_name};
 pub use warm::{footer_range, preload, warm};
 pub use write_stream::{StreamWriter, WriteKind};
-
-mod write_stream;

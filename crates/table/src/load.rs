@@ -21,18 +21,21 @@ use deltalake_core::kernel::Add;
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
 use tokio::runtime::Handle;
 
-use crate::commit::{
-    self, Change, CommitError, TableDefinition, check_definition, check_new_columns,
-};
+use crate::as_of::AsOf;
+use crate::commit::{self, Change, CommitError};
 use crate::decode::{BadRow, Decoder, Fit, Input, InputFile, Progress, TextOptions, Unit};
+use crate::definition::{TableDefinition, check_definition, check_new_columns};
 use crate::error::{Result, TableError};
 use crate::id_domain::IdDomainSpec;
 use crate::index::IndexSpec;
-use crate::lake::{AsOf, Lake, check_table_name};
-use crate::primary_key::{self, OnConflict};
+use crate::lake::Lake;
+use crate::layout::{Layout, OnConflict};
+use crate::names::check_table_name;
+use crate::primary_key;
 use crate::schema::{type_name, widens};
 use crate::snapshot::Snapshot;
-use crate::write::{Layout, Sequence, TableWriter};
+use crate::thread::on_thread;
+use crate::write::{Sequence, TableWriter};
 
 /// Columns of a table: memory and the log's bounds grow with them, whatever they hold.
 const MOST_COLUMNS: usize = 10_000;
@@ -239,19 +242,6 @@ fn already_loaded(base: &Snapshot) -> LoadSummary {
         new_columns: Vec::new(),
         replaced_rows: 0,
     }
-}
-
-/// Runs blocking work on a thread of its own and waits for it without blocking the runtime.
-pub(crate) async fn on_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let (done, wait) = tokio::sync::oneshot::channel();
-    let spawned = std::thread::Builder::new().name("uplake-load".into()).spawn(move || {
-        // The receiver is gone only if the caller gave up; then nobody wants the result.
-        let _ = done.send(work());
-    });
-    spawned.map_err(|e| TableError::io("starting a thread", e))?;
-    wait.await.unwrap_or_else(|_| Err(TableError::Panicked("loading")))
 }
 
 /// The opened inputs and the table they are to become.

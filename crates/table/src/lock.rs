@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{Result, TableError};
 use crate::lake::{Lake, Place};
-use crate::load::on_thread;
+use crate::thread::on_thread;
 
 /// Longer than any load takes.
 const MARK_LIFE: Duration = Duration::hours(24);

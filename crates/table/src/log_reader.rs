@@ -28,7 +28,7 @@ use object_store::{
 };
 use uplake_objectio::Store;
 
-use crate::lake::is_commit_name;
+use crate::names::is_commit_name;
 
 const LAST_CHECKPOINT: &str = "_last_checkpoint";
 /// Objects in one page of a listing: looking at more would take another request.

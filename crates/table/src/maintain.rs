@@ -15,19 +15,21 @@ use parquet::errors::ParquetError;
 use tokio::runtime::Handle;
 use uplake_objectio::Store;
 
-use crate::commit::{self, Change, CommitError};
+use crate::columns::fit;
+use crate::commit::{self, Change, CommitError, check_removable, remove_action};
+use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
 use crate::id_domain::{IdColumns, IdDomainSpec, LostIds};
 use crate::int96::reader_metadata;
 use crate::lake::Lake;
-use crate::load::on_thread;
+use crate::layout::Layout;
 use crate::reindex::check_index;
 use crate::sealed::{DamagedCommit, damaged_commits};
-use crate::snapshot::{DataFile, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::store_file::StoreFile;
+use crate::thread::on_thread;
 use crate::unpanicked::{reason, unpanicked};
-use crate::write::{ENCODE_ROWS, Layout, ROW_GROUP_ROWS, TableWriter, sort_order};
-use crate::write_stream::{check_removable, remove_action};
+use crate::write::{ENCODE_ROWS, ROW_GROUP_ROWS, TableWriter, sort_order};
 
 /// A file below this is worth merging with others.
 const SMALL_FILE_BYTES: u64 = 128 << 20;
@@ -434,22 +436,6 @@ impl FittedReader<'_> {
         let fitted = batch.and_then(|batch| fit(&batch, &self.schema));
         Some(fitted.map_err(|e| TableError::arrow(format!("reading {}", self.path), e)))
     }
-}
-
-/// Columns by name; those a file lacks (it is older than they are) are NULL.
-pub(crate) fn fit(
-    batch: &RecordBatch,
-    schema: &SchemaRef,
-) -> Result<RecordBatch, arrow::error::ArrowError> {
-    let columns = schema
-        .fields()
-        .iter()
-        .map(|field| match batch.column_by_name(field.name()) {
-            Some(column) => arrow::compute::cast(column, field.data_type()),
-            None => Ok(arrow::array::new_null_array(field.data_type(), batch.num_rows())),
-        })
-        .collect::<Result<Vec<ArrayRef>, _>>()?;
-    RecordBatch::try_new(Arc::clone(schema), columns)
 }
 
 impl Iterator for FittedReader<'_> {

@@ -14,13 +14,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::{Array, BooleanArray, RecordBatch};
+use arrow::array::{BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow::row::{RowConverter, Rows, SortField};
 use deltalake_core::kernel::Add;
 use object_store::path::Path;
 use parquet::arrow::ProjectionMask;
@@ -29,141 +27,22 @@ use tokio::runtime::Handle;
 use uplake_objectio::Store;
 
 use crate::checksums::{Checksums, TAIL_TAG};
-use crate::commit::{self, Change, CommitError};
+use crate::columns::fit;
+use crate::commit::{self, Change, CommitError, check_removable, remove_action};
+use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
 use crate::int96::reader_metadata;
+use crate::key_columns::KeyColumns;
 use crate::lake::Lake;
-use crate::load::on_thread;
-use crate::maintain::fit;
-use crate::snapshot::{DataFile, Snapshot, store_path};
+use crate::layout::{Layout, OnConflict};
+use crate::names::store_path;
+use crate::snapshot::Snapshot;
 use crate::store_file::StoreFile;
-use crate::write::{Layout, TableWriter};
-use crate::write_stream::{check_removable, remove_action};
+use crate::thread::on_thread;
+use crate::write::TableWriter;
 
 /// Rows read at a time.
 const BATCH_ROWS: usize = 8192;
-
-/// What becomes of a row whose key is there already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnConflict {
-    /// It takes the place of the other: the last load wins, and within a load the last row.
-    #[default]
-    Replace,
-    /// It is left out: the first row of a key stays.
-    Ignore,
-}
-
-/// Can these columns be the table's primary key?
-pub(crate) fn check_primary_key(
-    key: &[String],
-    schema: &Schema,
-    partition_columns: &[String],
-) -> Result<()> {
-    if key.is_empty() {
-        return Ok(());
-    }
-    for column in key {
-        let Ok(field) = schema.field_with_name(column) else {
-            return Err(TableError::no_such_column("primary key column", column, schema));
-        };
-        if field.data_type().is_nested() || field.data_type().is_floating() {
-            return Err(TableError::Invalid(format!(
-                "`{column}` cannot be in a primary key: it is {}",
-                crate::schema::type_name(field.data_type())
-            )));
-        }
-    }
-    if let Some(missing) = partition_columns.iter().find(|p| !key.contains(p)) {
-        return Err(TableError::Invalid(format!(
-            "the primary key must hold the partition column `{missing}`: rows of one key are \
-             looked for in one partition only"
-        )));
-    }
-    if key.iter().all(|column| partition_columns.contains(column)) {
-        return Err(TableError::Invalid(
-            "the primary key needs a column that is not a partition column".into(),
-        ));
-    }
-    Ok(())
-}
-
-/// The key of rows of a data file, as bytes that are equal if the keys are.
-struct KeyColumns {
-    names: Vec<String>,
-    converter: RowConverter,
-}
-
-impl KeyColumns {
-    fn new(schema: &Schema, layout: &Layout) -> Result<Self> {
-        let names: Vec<String> = layout
-            .primary_key
-            .iter()
-            .filter(|column| !layout.partition_columns.contains(column))
-            .cloned()
-            .collect();
-        let mut fields = Vec::with_capacity(names.len());
-        for name in &names {
-            let field = schema
-                .field_with_name(name)
-                .map_err(|e| TableError::arrow("reading the primary key", e))?;
-            fields.push(SortField::new(field.data_type().clone()));
-        }
-        let converter = RowConverter::new(fields)
-            .map_err(|e| TableError::arrow("reading the primary key", e))?;
-        Ok(Self { names, converter })
-    }
-
-    fn rows(&self, batch: &RecordBatch) -> Result<Rows> {
-        let arrow = |e| TableError::arrow("reading the primary key", e);
-        let mut columns = Vec::with_capacity(self.names.len());
-        for name in &self.names {
-            let at = batch.schema().index_of(name).map_err(arrow)?;
-            let column = Arc::clone(batch.column(at));
-            if column.null_count() > 0 {
-                return Err(TableError::Null { column: name.clone(), is_key: true });
-            }
-            columns.push(column);
-        }
-        self.converter.convert_columns(&columns).map_err(arrow)
-    }
-}
-
-/// One row of each key: the last, or the first. Batches are in the order of the input.
-pub(crate) fn without_repeats(
-    batches: Vec<RecordBatch>,
-    layout: &Layout,
-    dropped: &AtomicU64,
-) -> Result<Vec<RecordBatch>> {
-    let Some(first) = batches.first() else { return Ok(batches) };
-    let keys = KeyColumns::new(&first.schema(), layout)?;
-    let rows = batches.iter().map(|b| keys.rows(b)).collect::<Result<Vec<_>>>()?;
-    let mut seen: HashSet<&[u8]> = HashSet::new();
-    let mut kept: Vec<Vec<bool>> = rows.iter().map(|r| vec![false; r.num_rows()]).collect();
-    let all = (0..rows.len()).flat_map(|b| (0..rows[b].num_rows()).map(move |r| (b, r)));
-    let mut take = |(batch, row): (usize, usize)| {
-        kept[batch][row] = seen.insert(rows[batch].row(row).data());
-    };
-    match layout.on_conflict {
-        OnConflict::Ignore => all.for_each(&mut take),
-        OnConflict::Replace => {
-            let places: Vec<(usize, usize)> = all.collect();
-            places.into_iter().rev().for_each(&mut take);
-        }
-    }
-    let total: usize = kept.iter().map(Vec::len).sum();
-    if seen.len() == total {
-        return Ok(batches);
-    }
-    dropped.fetch_add((total - seen.len()) as u64, Ordering::Relaxed);
-    batches
-        .iter()
-        .zip(kept)
-        .map(|(batch, kept)| {
-            filter_record_batch(batch, &BooleanArray::from(kept))
-                .map_err(|e| TableError::arrow("leaving repeated keys out", e))
-        })
-        .collect()
-}
 
 /// What a commit of new rows is to be made of.
 #[derive(Debug, Default)]

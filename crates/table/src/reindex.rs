@@ -17,15 +17,17 @@ use tokio::runtime::Handle;
 use uplake_index::{Footer, TAIL_BYTES, Tail};
 use uplake_objectio::Store;
 
+use crate::as_of::AsOf;
+use crate::columns::fit;
 use crate::commit::{self, Change, CommitError};
+use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
 use crate::index::{Fallback, IndexBuilder, IndexSpec, check_specs, column_names, read_footer};
 use crate::int96::reader_metadata;
-use crate::lake::{AsOf, Lake};
-use crate::load::on_thread;
-use crate::maintain::fit;
-use crate::snapshot::{DataFile, Snapshot};
+use crate::lake::Lake;
+use crate::snapshot::Snapshot;
 use crate::store_file::StoreFile;
+use crate::thread::on_thread;
 
 /// Rows read at a time.
 const BATCH_ROWS: usize = 8192;

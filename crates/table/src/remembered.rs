@@ -15,8 +15,10 @@ use std::path::PathBuf;
 use object_store::ObjectMeta;
 use object_store::path::Path;
 
-use crate::lake::{AsOf, Lake, check_table_name};
+use crate::as_of::AsOf;
+use crate::lake::Lake;
 use crate::log_reader::LogReader;
+use crate::names::check_table_name;
 use crate::snapshot::Snapshot;
 
 impl Lake {

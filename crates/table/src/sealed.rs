@@ -33,8 +33,9 @@ use object_store::{
 use serde::de::IgnoredAny;
 
 use crate::error::{Result, TableError};
-use crate::lake::{Lake, is_commit_name};
-use crate::load::on_thread;
+use crate::lake::Lake;
+use crate::names::is_commit_name;
+use crate::thread::on_thread;
 
 type StoreResult<T> = object_store::Result<T>;
 

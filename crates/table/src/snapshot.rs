@@ -17,34 +17,20 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use uplake_domain::Mark;
 
+use crate::as_of::AsOf;
 use crate::checksums::{Checksums, TAIL_TAG};
+use crate::commit_stamp::CommitStamp;
+use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
-use crate::id_domain::{self, DomainMark, IdDomainSpec, id_column, id_field};
+use crate::id_domain::{self, DomainMark, IdDomainSpec, id_column, stored_schema};
 use crate::index::{self, IndexSpec, parse_property};
-use crate::lake::{AsOf, CommitStamp, Lake, commit_path};
+use crate::lake::Lake;
 use crate::log_reader::LogReader;
+use crate::names::{commit_path, store_path};
+use crate::properties::{
+    CLUSTER_BY, CRC32_TAG, ID_DOMAINS, ID_MARKS_TAG, IDS_TAG, INDEXES, PRIMARY_KEY, label_app_id,
+};
 use crate::sealed::{DamagedCommit, SealedLog};
-
-/// Table property: the columns rows are sorted by inside each file, comma separated.
-pub(crate) const CLUSTER_BY: &str = "uplake.clusterBy";
-
-/// Table property: the indexed columns and how, `column:kind`, comma separated.
-pub(crate) const INDEXES: &str = "uplake.indexes";
-
-/// Table property: the columns whose values are keys of an id domain, `column:domain`, comma separated.
-pub(crate) const ID_DOMAINS: &str = "uplake.idDomains";
-
-/// Table property: the columns of the primary key, comma separated.
-pub(crate) const PRIMARY_KEY: &str = "uplake.primaryKey";
-
-/// Tag of an Add action: where the file's ids are from, `column:domain:log`, comma separated.
-pub(crate) const IDS_TAG: &str = "uplake.ids";
-/// Tag of an Add action: how far the log of each of these domains went, `column:run:nonce:keys`, comma
-/// separated.
-pub(crate) const ID_MARKS_TAG: &str = "uplake.idMarks";
-
-/// Tag of an Add action: the file's CRC-32, eight hexadecimal digits.
-pub(crate) const CRC32_TAG: &str = "uplake.crc32";
 
 /// Reader features this version reads correctly. Anything else is refused.
 const READABLE_FEATURES: [&str; 3] = ["timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"];
@@ -67,72 +53,6 @@ pub struct Snapshot {
     prefix: Path,
     /// Tells a table from a later one of its name.
     stamp: Option<CommitStamp>,
-}
-
-/// One Parquet file of a snapshot.
-#[derive(Clone, Debug)]
-pub struct DataFile {
-    /// Path from the table's folder, decoded.
-    pub path: String,
-    /// Path within [`Lake::store`].
-    pub store_path: Path,
-    /// Path of its index within [`Lake::store`]; there need not be one.
-    pub index_path: Path,
-    /// Bytes.
-    pub size: u64,
-    /// Milliseconds since 1970, UTC.
-    pub modified_millis: i64,
-    /// Rows, when the log says.
-    pub rows: Option<u64>,
-    /// Partition column -> value as the log spells it; `None` is NULL.
-    pub partition_values: HashMap<String, Option<String>>,
-    /// The log's statistics, JSON.
-    pub stats: Option<String>,
-    /// CRC-32 of the file, for files we wrote.
-    pub crc32: Option<u32>,
-    /// Those of its parts, likewise.
-    pub checksums: Option<Arc<Checksums>>,
-    /// Columns whose ids are in the file for every key -> the domain and log they are from.
-    pub ids: HashMap<String, String>,
-    /// Of these columns, how far the domain's log went when the file was written.
-    pub(crate) id_marks: HashMap<String, Mark>,
-}
-
-/// What the log says about one column of one file. Bounds hold for every value, but need not be values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ColumnBounds {
-    /// Not larger than any value, as text.
-    pub min: Option<String>,
-    /// Not smaller than any value, as text.
-    pub max: Option<String>,
-    /// NULLs.
-    pub nulls: Option<u64>,
-}
-
-impl DataFile {
-    /// Bounds by column name, from the log's statistics; partition columns are not among them.
-    pub fn column_bounds(&self) -> HashMap<String, ColumnBounds> {
-        let parsed = self.stats.as_deref().map(serde_json::from_str::<serde_json::Value>);
-        let Some(Ok(stats)) = parsed else { return HashMap::new() };
-        let mut bounds: HashMap<String, ColumnBounds> = HashMap::new();
-        let text = |value: &serde_json::Value| match value {
-            serde_json::Value::String(text) => Some(text.clone()),
-            serde_json::Value::Number(number) => Some(number.to_string()),
-            _ => None,
-        };
-        let entries =
-            |kind: &str| stats.get(kind).and_then(|v| v.as_object()).into_iter().flatten();
-        for (column, value) in entries("minValues") {
-            bounds.entry(column.clone()).or_default().min = text(value);
-        }
-        for (column, value) in entries("maxValues") {
-            bounds.entry(column.clone()).or_default().max = text(value);
-        }
-        for (column, value) in entries("nullCount") {
-            bounds.entry(column.clone()).or_default().nulls = value.as_u64();
-        }
-        bounds
-    }
 }
 
 /// One commit, newest first in [`Snapshot::history`].
@@ -430,20 +350,6 @@ impl Snapshot {
     }
 }
 
-/// The columns a table has in the log: those of users, then the ids.
-pub(crate) fn stored_schema(schema: &SchemaRef, id_domains: &[IdDomainSpec]) -> SchemaRef {
-    if id_domains.is_empty() {
-        return Arc::clone(schema);
-    }
-    let ids = id_domains.iter().map(|spec| id_field(&spec.column));
-    Arc::new(Schema::new(schema.fields().iter().cloned().chain(ids).collect::<Vec<_>>()))
-}
-
-/// The Delta transaction id under which a load's label is remembered.
-pub(crate) fn label_app_id(label: &str) -> String {
-    format!("uplake-load:{label}")
-}
-
 fn explain_load(table: &str, as_of: &AsOf, error: DeltaTableError) -> TableError {
     match as_of {
         AsOf::Latest => TableError::delta(table, error),
@@ -532,16 +438,4 @@ async fn data_files(
     // The log replays newest first; a fixed order makes plans and reports repeatable.
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
-}
-
-/// Joins a decoded path of the log to the table's folder.
-pub(crate) fn store_path(table: &str, prefix: &Path, path: &str) -> Result<Path> {
-    if path.contains("://") || path.starts_with('/') {
-        return Err(TableError::UnsupportedFeature {
-            table: table.to_owned(),
-            feature: "absolute file paths (a shallow clone)".to_owned(),
-        });
-    }
-    Path::parse(format!("{prefix}/{path}"))
-        .map_err(|e| TableError::Invalid(format!("table `{table}`, data file `{path}`: {e}")))
 }

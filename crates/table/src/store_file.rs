@@ -18,7 +18,7 @@ use uplake_objectio::Store;
 
 use crate::checksums::Checksums;
 use crate::chunk_types::check_file;
-use crate::snapshot::DataFile;
+use crate::data_file::DataFile;
 
 /// From a store that is a round trip away, so many bytes are read at least, from a multiple of it
 /// on: its cache has what the pages beside them hold when they are asked for.

@@ -19,8 +19,9 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectStore;
 use object_store::path::Path;
 
+use crate::as_of::AsOf;
 use crate::error::{Result, TableError};
-use crate::lake::{AsOf, Lake, Place};
+use crate::lake::{Lake, Place};
 use crate::snapshot::Snapshot;
 use crate::{commit, index};
 
@@ -227,7 +228,7 @@ impl Vacuum<'_> {
         let folder = self.lake.table_prefix(self.table)?;
         let paths: Vec<_> = relative
             .iter()
-            .map(|file| crate::snapshot::store_path(self.table, &folder, file))
+            .map(|file| crate::names::store_path(self.table, &folder, file))
             .collect::<Result<_>>()?;
         let paths = futures::stream::iter(paths.into_iter().map(Ok)).boxed();
         let mut removed = self.lake.store().delete_stream(paths);
@@ -241,7 +242,7 @@ impl Vacuum<'_> {
     }
 }
 
-fn below<'a>(folder: &Path, location: &'a Path) -> Option<&'a str> {
+pub(crate) fn below<'a>(folder: &Path, location: &'a Path) -> Option<&'a str> {
     location.as_ref().strip_prefix(folder.as_ref())?.strip_prefix('/')
 }
 
@@ -258,24 +259,10 @@ pub(crate) fn is_of_a_writer(relative: &str) -> bool {
 }
 
 /// Has it the name of a file of a table: data, index or log?
-fn is_of_a_table(relative: &str) -> bool {
+pub(crate) fn is_of_a_table(relative: &str) -> bool {
     is_of_a_writer(relative)
         || index::data_file_of(relative).is_some()
         || relative.starts_with("_delta_log/")
-}
-
-/// Ends what uploads in parts a table has that is dropped, in a bucket, as far as it may.
-pub(crate) async fn end_uploads(lake: &Lake, table: &str) -> Result<()> {
-    let folder = lake.table_prefix(table)?;
-    // Who may not list them can drop a table all the same.
-    let uploads = lake.storage().unfinished_uploads(&folder).await.unwrap_or_default();
-    for upload in uploads {
-        if below(&folder, &upload.location).is_some_and(is_of_a_table) {
-            let ended = lake.storage().end_upload(&upload).await;
-            ended.map_err(|e| TableError::store(format!("ending {}", upload.location), e))?;
-        }
-    }
-    Ok(())
 }
 
 /// Removes a file; false if it is gone already: an upload was completed, and its name with it, since the folder
@@ -289,52 +276,7 @@ pub(crate) fn remove_file(path: &LocalPath) -> Result<bool> {
 }
 
 /// Begins the name of what was a table's log.
-const DROPPED: &str = "_dropped-";
-
-/// Removes a table's folder but for links and what is not a table's. `live` are its data files.
-pub(crate) fn remove_table(root: &LocalPath, live: &HashSet<String>) -> Result<()> {
-    // In one step there is no table any more, whatever comes.
-    let log = root.join("_delta_log");
-    if log.symlink_metadata().is_ok_and(|found| found.is_dir()) {
-        let gone = root.join(format!("{DROPPED}{}", uuid::Uuid::new_v4()));
-        let renamed =
-            std::fs::rename(&log, gone).and_then(|()| std::fs::File::open(root)?.sync_all());
-        renamed.map_err(|e| TableError::io(format!("removing {}", log.display()), e))?;
-    }
-    let is_log = |f: &Found| f.relative.starts_with(DROPPED);
-    let is_ours = |f: &&Found| {
-        let path = &f.relative;
-        live.contains(path)
-            || is_of_a_writer(path)
-            || path.starts_with(&format!("{}/", index::FOLDER))
-            || f.is_stray_upload(i64::MAX)
-    };
-    let (mut log, others): (Vec<Found>, Vec<Found>) = walk(root)?.into_iter().partition(is_log);
-    // Checkpoints, then the oldest commit: without them the later ones say nothing, and never an older version.
-    log.sort_by_key(|file| (file.relative.ends_with(".json"), file.relative.clone()));
-    for file in log.iter().chain(others.iter().filter(is_ours)) {
-        remove_file(&root.join(&file.relative))?;
-    }
-    remove_empty_folders(root)
-}
-
-fn remove_empty_folders(folder: &LocalPath) -> Result<()> {
-    let fail = |e| TableError::io(format!("removing {}", folder.display()), e);
-    for entry in std::fs::read_dir(folder).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_empty_folders(&entry.path())?;
-        }
-    }
-    match std::fs::remove_dir(folder) {
-        Ok(()) => Ok(()),
-        // Something stays, or the folder is there by a link.
-        Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory) => {
-            Ok(())
-        }
-        Err(e) => Err(fail(e)),
-    }
-}
+pub(crate) const DROPPED: &str = "_dropped-";
 
 /// A file of a table.
 pub(crate) struct Found {

@@ -13,7 +13,8 @@ use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, PutMode};
 
 use crate::error::{Result, TableError};
-use crate::lake::{Lake, check_name};
+use crate::lake::Lake;
+use crate::names::check_name;
 
 /// Digits of a version's name, so that names sort as numbers.
 const DIGITS: usize = 8;

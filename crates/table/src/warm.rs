@@ -12,11 +12,12 @@ use tokio::runtime::Handle;
 use uplake_objectio::{Warm, WarmOptions, Warmed};
 
 use crate::checksums::Checksums;
+use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
 use crate::lake::Lake;
-use crate::load::on_thread;
-use crate::snapshot::{DataFile, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::store_file::StoreFile;
+use crate::thread::on_thread;
 use crate::unpanicked::unpanicked;
 
 /// The end of a file that is read for its footer and page indexes: one part in so many of it, …

@@ -24,7 +24,6 @@ use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, Schema
 use arrow::row::{RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use deltalake_core::kernel::Add;
-use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
@@ -35,14 +34,14 @@ use parquet::schema::types::ColumnPath;
 use tokio::runtime::Handle;
 
 use crate::checksums::{PageLengths, Summing, TAIL_TAG, UNITS_KEY};
-use crate::commit::TableDefinition;
 use crate::error::{Result, TableError};
-use crate::id_domain::{IdColumns, IdDomainSpec, id_column};
-use crate::index::{IndexBuilder, IndexSpec, index_path};
+use crate::id_domain::{IdColumns, id_column};
+use crate::index::{IndexBuilder, index_path};
+use crate::key_columns::without_repeats;
 use crate::lake::Lake;
+use crate::layout::Layout;
 use crate::lock::AtWork;
-use crate::primary_key::{OnConflict, without_repeats};
-use crate::snapshot::{CRC32_TAG, ID_MARKS_TAG, IDS_TAG, Snapshot};
+use crate::properties::{CRC32_TAG, ID_MARKS_TAG, IDS_TAG};
 use crate::stats;
 
 /// Rows of a row group: enough that one is worth a request of several MiB, few enough that a
@@ -67,61 +66,6 @@ const SAMPLE_ROWS: usize = 4096;
 /// A dictionary of a sorted id column: 150,000 ids of 28 bytes in a row group are 4 MiB.
 const DICTIONARY_BYTES: usize = 8 << 20;
 const BLOOM_FALSE_POSITIVES: f64 = 0.01;
-
-/// How a table's rows are laid out in files.
-#[derive(Clone, Debug)]
-pub(crate) struct Layout {
-    pub table: String,
-    pub schema: SchemaRef,
-    pub partition_columns: Vec<String>,
-    pub cluster_by: Vec<String>,
-    pub indexes: Vec<IndexSpec>,
-    pub id_domains: Vec<IdDomainSpec>,
-    pub primary_key: Vec<String>,
-    /// What becomes of rows whose keys are there.
-    pub on_conflict: OnConflict,
-    pub prefix: Path,
-}
-
-impl Layout {
-    /// The layout that a table has.
-    pub fn of(base: &Snapshot) -> Self {
-        Self {
-            table: base.table().to_owned(),
-            schema: Arc::clone(base.schema()),
-            partition_columns: base.partition_columns().to_vec(),
-            cluster_by: base.cluster_by().to_vec(),
-            indexes: base.indexes().to_vec(),
-            id_domains: base.id_domains().to_vec(),
-            primary_key: base.primary_key().to_vec(),
-            on_conflict: OnConflict::default(),
-            prefix: base.prefix().clone(),
-        }
-    }
-
-    /// The layout that a new table is to have.
-    pub fn new(lake: &Lake, table: &str, definition: &TableDefinition) -> Result<Self> {
-        Ok(Self {
-            table: table.to_owned(),
-            schema: Arc::clone(&definition.schema),
-            partition_columns: definition.partition_columns.clone(),
-            cluster_by: definition.cluster_by.clone(),
-            indexes: definition.indexes.clone(),
-            id_domains: definition.id_domains.clone(),
-            primary_key: definition.primary_key.clone(),
-            on_conflict: OnConflict::default(),
-            prefix: lake.table_prefix(table)?,
-        })
-    }
-
-    /// The columns that rows of a file are really sorted by: ids in place of their keys, so that
-    /// the rows of a key are one run however long the key is.
-    pub fn sort_by(&self) -> Vec<String> {
-        let has_ids = |column: &str| self.id_domains.iter().any(|spec| spec.column == column);
-        let one = |c: &String| if has_ids(c) { id_column(c) } else { c.clone() };
-        self.cluster_by.iter().map(one).collect()
-    }
-}
 
 /// Where in the input a batch came from; files keep this order when they are not clustered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -384,7 +328,7 @@ impl TableWriter {
         }
         relative.push_str(&format!("part-{}.parquet", uuid::Uuid::new_v4()));
         let location =
-            crate::snapshot::store_path(&self.layout.table, &self.layout.prefix, &relative)?;
+            crate::names::store_path(&self.layout.table, &self.layout.prefix, &relative)?;
         let upload = self
             .runtime
             .block_on(self.store.put_multipart(&location))

@@ -9,20 +9,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
-use deltalake_core::kernel::Remove;
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::commit::{
-    self, Change, CommitError, TableDefinition, check_definition, check_new_columns,
-};
+use crate::as_of::AsOf;
+use crate::commit::{self, Change, CommitError, check_removable, remove_action};
+use crate::data_file::DataFile;
+use crate::definition::{TableDefinition, check_definition, check_new_columns};
 use crate::error::{Result, TableError};
-use crate::lake::{AsOf, Lake, check_table_name};
+use crate::lake::Lake;
+use crate::layout::{Layout, OnConflict};
 use crate::lock::TableLock;
-use crate::primary_key::{self, OnConflict};
-use crate::snapshot::{DataFile, Snapshot};
-use crate::write::{Layout, Sequence, TableWriter};
+use crate::names::check_table_name;
+use crate::primary_key::{self};
+use crate::snapshot::Snapshot;
+use crate::write::{Sequence, TableWriter};
 
 /// Tries of a commit that others keep coming before.
 const KEYED_ATTEMPTS: usize = 100;
@@ -364,39 +366,5 @@ fn change(
         label: None,
         operation,
         now_millis,
-    }
-}
-
-/// `data_change` is false when the same rows come back in other files (compaction).
-pub(crate) fn remove_action(file: &DataFile, now_millis: i64, data_change: bool) -> Remove {
-    Remove {
-        path: file.path.clone(),
-        data_change,
-        deletion_timestamp: Some(now_millis),
-        extended_file_metadata: Some(true),
-        partition_values: Some(file.partition_values.clone()),
-        size: Some(i64::try_from(file.size).unwrap_or(i64::MAX)),
-        ..Remove::default()
-    }
-}
-
-/// Can files be removed from the log? A removal that is not spelled as the file was added removes nothing,
-/// and of names with other letters than these, writers spell some in their own ways.
-///
-/// # Errors
-/// [`TableError::Invalid`] for such a file of another writer.
-pub(crate) fn check_removable<'f>(
-    table: &str,
-    files: impl IntoIterator<Item = &'f DataFile>,
-) -> Result<()> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=%".contains(&byte);
-    let is_strange = |file: &&DataFile| file.crc32.is_none() && !file.path.bytes().all(is_plain);
-    match files.into_iter().find(is_strange) {
-        None => Ok(()),
-        Some(file) => Err(TableError::Invalid(format!(
-            "table `{table}` has a file of another writer, {}, whose name that writer may spell in \
-             another way; such files can be read here, but not rewritten",
-            file.path
-        ))),
     }
 }

@@ -53,9 +53,6 @@ fn files_follow_the_house_rules() {
     report(&complaints);
 }
 
-/// Modules of the largest circle that a crate still has; all others have none. Only ever less.
-const CIRCLES: [(&str, usize); 1] = [("table", 30)];
-
 #[test]
 fn modules_use_those_below_them() {
     let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap_or_default();
@@ -74,19 +71,11 @@ fn modules_use_those_below_them() {
     for (name, files) in &crates {
         let modules =
             Modules::parse(files.iter().map(|(path, text)| (path.as_str(), text.as_str())));
-        let most = CIRCLES.iter().find(|(of, _)| of == name).map_or(0, |(_, most)| *most);
-        let circles = modules.circles();
-        let largest = circles.iter().map(Vec::len).max().unwrap_or(0);
-        for circle in circles.iter().filter(|circle| circle.len() > most) {
+        for circle in modules.circles() {
             complaints.push(format!(
                 "crates/{name}: a circle of {} modules: {}; move what they share below them",
                 circle.len(),
                 circle.join(", ")
-            ));
-        }
-        if largest < most {
-            complaints.push(format!(
-                "crates/{name}: its largest circle has {largest} modules; CIRCLES says {most}"
             ));
         }
         let floors = floors(&architecture, name);

@@ -6,7 +6,7 @@ use arrow::compute::{CastOptions, cast_with_options, filter_record_batch};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::util::display::array_value_to_string;
 
-use crate::decode::{BadRow, shorten};
+use super::bad_row::{BadRow, shorten};
 use crate::error::{Result, TableError};
 use crate::schema::{first_cut, type_name, widens};
 

@@ -16,8 +16,9 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::progress::Progress;
+use super::source::InputFile;
 use crate::chunk_types::check_file;
-use crate::decode::{InputFile, Progress};
 use crate::error::{Result, TableError};
 use crate::schema::stored_type;
 use crate::unpanicked::{reason, unpanicked};

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::decode::Progress;
+use super::progress::Progress;
 use crate::error::{Result, TableError};
 
 /// Extensions of Parquet files.

@@ -12,9 +12,10 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 
-use crate::decode::infer::Guess;
-use crate::decode::strict;
-use crate::decode::{BadRow, Decoded, InputFile, TextOptions, shorten};
+use super::bad_row::{BadRow, shorten};
+use super::infer::Guess;
+use super::source::InputFile;
+use super::strict;
 use crate::error::{Result, TableError};
 use crate::schema::type_name;
 
@@ -34,6 +35,23 @@ const LEAST_BATCH_ROWS: usize = 64;
 /// see one.
 const BATCH_VALUES: usize = 2 << 20;
 
+/// How text files are to be read.
+#[derive(Clone, Debug)]
+pub struct TextOptions {
+    /// CSV field separator; `None` finds it in the first line.
+    pub delimiter: Option<u8>,
+    /// Does a CSV start with a line of column names?
+    pub header: bool,
+    /// CSV text that means NULL, beside an empty field.
+    pub null: Option<String>,
+}
+
+impl Default for TextOptions {
+    fn default() -> Self {
+        Self { delimiter: None, header: true, null: None }
+    }
+}
+
 /// Whole records of one file.
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
@@ -47,6 +65,12 @@ pub(super) struct TextInput {
     source: Chunker,
     first: Option<Chunk>,
     decoder: TextDecoder,
+}
+
+/// Decoded rows of a chunk, in order, and the rows that were not good.
+pub(crate) struct Decoded {
+    pub batches: Vec<RecordBatch>,
+    pub bad: Vec<BadRow>,
 }
 
 /// Decodes chunks; cheap to clone, usable from several threads.

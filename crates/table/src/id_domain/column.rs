@@ -9,10 +9,10 @@ use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use uplake_domain::{Columnar, Domain, DomainError, Mark};
 
+use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
 use crate::id_domain::{IdDomainSpec, id_field, tag};
 use crate::lake::Lake;
-use crate::snapshot::DataFile;
 
 /// Rows whose keys are numbered together: one request if any of them is new.
 const ENCODE_ROWS: usize = 1 << 20;

@@ -5,60 +5,21 @@
 //! its newest run was lost, or it was restored from a copy that is older than the table.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use futures::{StreamExt, TryStreamExt};
-use uplake_domain::{Domain, Mark, Marked};
+use uplake_domain::{Domain, Marked};
 
+use super::{DomainMark, LostIds};
+use crate::as_of::AsOf;
 use crate::error::{Result, TableError};
-use crate::lake::{AsOf, Lake};
+use crate::lake::Lake;
 use crate::snapshot::Snapshot;
 
 /// Marks that are known to be in their logs: one for each new version of a table.
 const KEPT_MARKS: usize = 10_000;
 /// Tables looked at together before ids are given.
 const TABLES_AT_ONCE: usize = 16;
-
-/// A mark, and the domain and log it was set in.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct DomainMark {
-    pub domain: String,
-    pub log: u128,
-    pub mark: Mark,
-}
-
-/// Ids that a table has and its domain has no more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostIds {
-    /// The table.
-    pub table: String,
-    /// The domain.
-    pub domain: String,
-    /// Keys that the domain had when the table was written last.
-    pub keys: u64,
-    /// The last of its runs then.
-    pub run: u32,
-}
-
-impl LostIds {
-    /// What to do about it.
-    pub const REMEDY: &str = "Restore the folder of the domain, _uplake/domains/NAME, from a copy that is not \
-         older than the tables; if there is none, remove the folder and run `uplake table compact` on the \
-         tables, which gives ids anew";
-}
-
-impl fmt::Display for LostIds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, domain, keys, run } = self;
-        write!(
-            f,
-            "table `{table}` has ids of id domain `{domain}` as of its run {run}, when it had {keys} \
-             keys; the domain has that run no more: its newest runs were lost, or it was restored from \
-             a copy that is older than the table"
-        )
-    }
-}
 
 impl Lake {
     /// The domains that have lost ids of the table. No request for what this process has found in

@@ -17,16 +17,18 @@
 //! How ids are given (`uplake-domain`); who uses them in a query (`engine`).
 
 mod column;
+mod domains;
+mod lost_ids;
 mod marks;
 mod open;
 mod spec;
 
 pub(crate) use column::IdColumns;
-pub(crate) use marks::DomainMark;
-pub use marks::LostIds;
-pub(crate) use open::OpenDomains;
+pub use lost_ids::LostIds;
+pub(crate) use open::{DomainMark, OpenDomains};
 pub use open::{DomainProgress, ReportDomain};
 pub use spec::{ID_PREFIX, IdDomainSpec, id_column};
 pub(crate) use spec::{
-    check_specs, id_field, is_id_column, parse_marks, parse_property, parse_tag, property, tag,
+    check_specs, id_field, is_id_column, parse_marks, parse_property, parse_tag, property,
+    stored_schema, tag,
 };

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use uplake_domain::{Mark, check_name};
 
 use crate::error::{Result, TableError};
@@ -59,6 +59,15 @@ pub(crate) fn is_id_column(name: &str) -> bool {
 /// The column of ids itself: an INT that may be NULL.
 pub(crate) fn id_field(column: &str) -> FieldRef {
     Arc::new(Field::new(id_column(column), DataType::Int32, true))
+}
+
+/// The columns a table has in the log: those of users, then the ids.
+pub(crate) fn stored_schema(schema: &SchemaRef, id_domains: &[IdDomainSpec]) -> SchemaRef {
+    if id_domains.is_empty() {
+        return Arc::clone(schema);
+    }
+    let ids = id_domains.iter().map(|spec| id_field(&spec.column));
+    Arc::new(Schema::new(schema.fields().iter().cloned().chain(ids).collect::<Vec<_>>()))
 }
 
 /// The specs as the table's property holds them: `user_id:users,item_id:items`.

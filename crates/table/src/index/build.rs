@@ -10,7 +10,8 @@ use uplake_index::{
     ZonesBuilder, key_of_f64, key_of_i64,
 };
 
-use super::{IndexKind, IndexSpec, identity};
+use super::file::identity;
+use super::spec::{IndexKind, IndexSpec};
 use crate::error::{Result, TableError};
 
 /// Rows that one gram of the index stands for.

@@ -23,8 +23,8 @@ use uplake_index::{
     TAIL_BYTES, Tail,
 };
 
-use super::identity_of;
-use crate::snapshot::DataFile;
+use super::file::identity_of;
+use crate::data_file::DataFile;
 use uplake_objectio::Store;
 
 /// What is kept of a file beside the dictionaries: footer, map entries.

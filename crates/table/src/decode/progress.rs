@@ -1,0 +1,18 @@
+//! How far inputs are read.
+
+use std::sync::atomic::AtomicU64;
+
+/// Bytes and rows read so far; shared with whoever shows progress.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes taken from input files (compressed bytes for compressed text).
+    pub bytes_read: AtomicU64,
+    /// Sum of the input files' sizes; 0 if unknown (standard input).
+    pub bytes_total: AtomicU64,
+    /// Good rows decoded.
+    pub rows: AtomicU64,
+    /// Bad rows skipped.
+    pub bad_rows: AtomicU64,
+    /// Bytes of data files written.
+    pub bytes_written: AtomicU64,
+}

@@ -1,0 +1,16 @@
+//! Blocking work apart from the runtime.
+
+use crate::error::{Result, TableError};
+
+/// Runs blocking work on a thread of its own and waits for it without blocking the runtime.
+pub(crate) async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (done, wait) = tokio::sync::oneshot::channel();
+    let spawned = std::thread::Builder::new().name("uplake-load".into()).spawn(move || {
+        // The receiver is gone only if the caller gave up; then nobody wants the result.
+        let _ = done.send(work());
+    });
+    spawned.map_err(|e| TableError::io("starting a thread", e))?;
+    wait.await.unwrap_or_else(|_| Err(TableError::Panicked("loading")))
+}
