@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, Statement as PlanStatement};
@@ -17,57 +17,11 @@ use crate::base::answer::Answer;
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
 use crate::engine::session::Session;
+use crate::sql::prepared::Prepared;
 use crate::sql::statement::{self, Statement};
 
 /// Prepared statements that a session may have.
 const MANY: usize = 1024;
-
-/// A statement that waits for values, of [`Session::prepare`].
-#[derive(Clone, Debug)]
-pub struct Prepared {
-    statement: Statement,
-    types: Vec<Option<DataType>>,
-    schema: SchemaRef,
-}
-
-impl Prepared {
-    /// The types of `$1`, `$2` and so on; `None` where any will do.
-    pub fn types(&self) -> &[Option<DataType>] {
-        &self.types
-    }
-
-    /// The columns of its answers, as far as values do not decide their types.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    /// The statement with values in place, which [`Session::run`] runs: `values[0]` is that of `$1`. Each is cast to
-    /// the parameter's type.
-    ///
-    /// # Errors
-    /// [`EngineError::Statement`] if there are too few or too many, or one has no value of its parameter's type.
-    pub fn bind(&self, values: &[ScalarValue]) -> Result<Statement> {
-        if values.len() != self.types.len() {
-            let (wanted, found) = (self.types.len(), values.len());
-            return refuse!(
-                UndefinedParameter,
-                "the statement has {wanted} parameters, and {found} values came"
-            );
-        }
-        let typed = values.iter().zip(&self.types).enumerate().map(|(at, (value, wanted))| {
-            let Some(wanted) = wanted else { return Ok(value.clone()) };
-            let wrong = |error| {
-                let error = EngineError::from(error);
-                let message = format!("${}: {}", at + 1, error.message());
-                EngineError::statement(error.code(), message)
-            };
-            value.cast_to(wanted).map_err(wrong)
-        });
-        let mut statement = self.statement.clone();
-        statement.values = typed.collect::<Result<_>>()?;
-        Ok(statement)
-    }
-}
 
 impl Session {
     /// A query to be run with values for `$1`, `$2` and so on. Types are those that its places ask for.
@@ -102,7 +56,7 @@ impl Session {
             *data_type = Some(self.type_of(text).await?);
         }
         let schema = self.spell(&statement, plan.schema().inner()).await?;
-        Ok(Prepared { statement, types, schema })
+        Ok(Prepared::new(statement, types, schema))
     }
 
     /// The type that SQL has for a name.

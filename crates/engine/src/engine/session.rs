@@ -34,7 +34,6 @@ use crate::cache::stored_sets::StoredSets;
 use crate::engine::admission::Admission;
 use crate::engine::catalog::{CATALOG, LakeCatalog, SCHEMA};
 use crate::engine::plan_cache::PlanCache;
-use crate::engine::prepared::Prepared;
 use crate::engine::registry;
 use crate::mends::{self, Microseconds};
 use crate::operators::build_sides::{Planner, Sides};
@@ -42,6 +41,7 @@ use crate::optimizer::pipeline::{self, Physical};
 use crate::scan::indexed::IndexUse;
 use crate::scan::repairs::Repairs;
 use crate::scan::storage::{self, QueryStore};
+use crate::sql::prepared::Prepared;
 
 /// Of the memory budget, what the session keeps of index files.
 const INDEX_CACHE_SHARE: usize = 16;
