@@ -11,17 +11,24 @@ use object_store::memory::InMemory;
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tempfile::TempDir;
+use tokio::sync::{RwLock, RwLockReadGuard};
 use uplake_domain::{Domain, LocalState, Options};
+
+/// A process that is started has copies of this one's locks until it is that program, and who has no lock of a folder
+/// writes nothing there.
+static STARTING: RwLock<()> = RwLock::const_new(());
 
 struct Place {
     store: Arc<dyn ObjectStore>,
     folder: TempDir,
+    _nobody_starts: RwLockReadGuard<'static, ()>,
 }
 
 impl Place {
-    fn new() -> Self {
+    async fn new() -> Self {
+        let _nobody_starts = STARTING.read().await;
         let store = Arc::new(InMemory::new());
-        Self { store, folder: tempfile::tempdir().expect("a folder") }
+        Self { store, folder: tempfile::tempdir().expect("a folder"), _nobody_starts }
     }
 
     fn local(&self) -> PathBuf {
@@ -73,7 +80,7 @@ fn names(range: std::ops::Range<usize>) -> Vec<String> {
 
 #[tokio::test]
 async fn a_reopened_domain_reads_the_local_file_and_not_the_log() {
-    let place = Place::new();
+    let place = Place::new().await;
     place.fill().await;
     for run in 1..4 {
         let path = StorePath::from(format!("_uplake/domains/users/{run:08}.run"));
@@ -88,29 +95,19 @@ async fn a_reopened_domain_reads_the_local_file_and_not_the_log() {
 
 #[tokio::test]
 async fn a_file_cut_anywhere_is_filled_up_from_the_log() {
-    let place = Place::new();
+    let place = Place::new().await;
     place.fill().await;
     let whole = fs::read(place.file()).expect("the file");
     for length in 0..whole.len() {
         fs::write(place.file(), &whole[..length]).expect("cut");
-        // A process that another test starts has a copy of the file's lock until it is that program, and who has
-        // no lock writes nothing.
-        let mut tries = 0;
-        loop {
-            place.check(&format!("cut to {length}")).await;
-            let found = fs::metadata(place.file()).expect("there").len();
-            tries += 1;
-            if found == whole.len() as u64 {
-                break;
-            }
-            assert!(tries < 100, "{found} bytes after {tries} tries");
-        }
+        place.check(&format!("cut to {length}")).await;
+        assert_eq!(fs::metadata(place.file()).expect("there").len(), whole.len() as u64);
     }
 }
 
 #[tokio::test]
 async fn a_byte_flipped_anywhere_is_noticed() {
-    let place = Place::new();
+    let place = Place::new().await;
     place.fill().await;
     let whole = fs::read(place.file()).expect("the file");
     for at in 0..whole.len() {
@@ -124,7 +121,7 @@ async fn a_byte_flipped_anywhere_is_noticed() {
 
 #[tokio::test]
 async fn what_follows_the_last_frame_is_ignored() {
-    let place = Place::new();
+    let place = Place::new().await;
     place.fill().await;
     let whole = fs::read(place.file()).expect("the file");
     for tail in [&whole[..90], &[0; 500], &whole[..]] {
@@ -137,7 +134,7 @@ async fn what_follows_the_last_frame_is_ignored() {
 
 #[tokio::test]
 async fn a_run_of_several_frames_may_be_there_in_part() {
-    let place = Place::new();
+    let place = Place::new().await;
     let long = |n: usize| format!("k{n:065535}");
     let keys: Vec<String> = (0..200).map(long).collect();
     let users = place.open().await;
@@ -167,7 +164,7 @@ async fn a_run_of_several_frames_may_be_there_in_part() {
 
 #[tokio::test]
 async fn a_folder_deleted_while_in_use_is_made_anew() {
-    let place = Place::new();
+    let place = Place::new().await;
     place.fill().await;
     {
         let users = place.open().await;
@@ -180,7 +177,7 @@ async fn a_folder_deleted_while_in_use_is_made_anew() {
 
 #[tokio::test]
 async fn a_folder_that_cannot_be_made_means_memory_only() {
-    let place = Place::new();
+    let place = Place::new().await;
     fs::write(place.local(), "in the way").expect("a file");
     place.fill().await;
     place.check("no folder").await;
@@ -191,7 +188,7 @@ async fn a_folder_that_cannot_be_made_means_memory_only() {
 
 #[tokio::test]
 async fn a_file_that_cannot_be_opened_means_memory_only() {
-    let place = Place::new();
+    let place = Place::new().await;
     fs::create_dir_all(place.file()).expect("a folder in its place");
     place.fill().await;
     let described = place.open().await.describe().await.expect("describe");
@@ -201,7 +198,7 @@ async fn a_file_that_cannot_be_opened_means_memory_only() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_full_disk_means_memory_only() {
-    let place = Place::new();
+    let place = Place::new().await;
     fs::create_dir_all(place.local()).expect("a folder");
     std::os::unix::fs::symlink("/dev/full", place.file()).expect("a link");
     let users = place.open().await;
@@ -215,7 +212,7 @@ async fn a_full_disk_means_memory_only() {
 
 #[tokio::test]
 async fn who_comes_second_reads_and_does_not_write() {
-    let place = Place::new();
+    let place = Place::new().await;
     place.fill().await;
     let (first, second) = (place.open().await, open(&place.store, &place.local(), 2).await);
     let state = |described: uplake_domain::Description| (described.local_state, described.warning);
@@ -232,7 +229,7 @@ async fn who_comes_second_reads_and_does_not_write() {
 
 #[tokio::test]
 async fn a_rebuilt_file_is_the_same_file() {
-    let place = Place::new();
+    let place = Place::new().await;
     place.fill().await;
     let users = place.open().await;
     fs::write(place.file(), "nonsense").expect("write");
@@ -271,6 +268,7 @@ async fn two_processes_share_a_folder_and_one_is_killed() {
         Arc::new(LocalFileSystem::new_with_prefix(folder.path().join("lake")).expect("a store"));
     let mut last = 0;
     for round in 1..=6u32 {
+        let starting = STARTING.write().await;
         let mut other = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "local::two_processes_share_a_folder_and_one_is_killed"])
             .env(FOLDER, folder.path())
@@ -279,6 +277,7 @@ async fn two_processes_share_a_folder_and_one_is_killed() {
             .stdout(Stdio::null())
             .spawn()
             .expect("another process");
+        drop(starting);
         // This one comes second in odd rounds, and usually first in even ones.
         if round % 2 == 1 {
             wait_for_keys(&store, last + 300).await;
