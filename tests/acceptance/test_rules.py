@@ -47,9 +47,9 @@ def a_rule_that_is_left_out_changes_the_plan_until_it_is_back(lake, folder):
     explained = lambda rules: lake.run(
         "sql", "--format", "json", "-f", "-", stdin=f"SET uplake.disabled_rules = '{rules}';\nEXPLAIN {STATEMENTS[1]};\n".encode()
     ).out
-    assert "DenseAggregateExec" in explained("") and "DenseAggregateExec" not in explained("dense_aggregates")
-    statements = f"SET uplake.disabled_rules = 'dense_aggregates';\nSET uplake.disabled_rules = '';\nEXPLAIN {STATEMENTS[1]};\n".encode()
-    assert "DenseAggregateExec" in lake.run("sql", "--format", "json", "-f", "-", stdin=statements).out
+    assert "ArrayAggregateExec" in explained("") and "ArrayAggregateExec" not in explained("array_aggregates")
+    statements = f"SET uplake.disabled_rules = 'array_aggregates';\nSET uplake.disabled_rules = '';\nEXPLAIN {STATEMENTS[1]};\n".encode()
+    assert "ArrayAggregateExec" in lake.run("sql", "--format", "json", "-f", "-", stdin=statements).out
 
 
 def explain_names_the_rules_that_changed_the_plan(lake, folder):
@@ -63,10 +63,10 @@ def explain_names_the_rules_that_changed_the_plan(lake, folder):
     named = rules(STATEMENTS[0])
     assert "count_ids" in named and "EnsureRequirements" in named and "top_candidates" not in named
     assert "top_candidates" in rules(STATEMENTS[2]) and "filter_ids" in rules(STATEMENTS[3])
-    assert "dense_aggregates" in rules(STATEMENTS[1]) and "dense_aggregates" not in rules(STATEMENTS[1], "no_index")
+    assert "array_aggregates" in rules(STATEMENTS[1]) and "array_aggregates" not in rules(STATEMENTS[1], "no_index")
     # A process without indexes has left out the same.
     left_out = lake.run("sql", "--no-index", "--format", "json", "-c", "SHOW uplake.disabled_rules").out
-    assert "dense_aggregates" in left_out and "split_distinct" not in left_out
+    assert "array_aggregates" in left_out and "split_distinct" not in left_out
 
 
 def every_rule_that_can_be_left_out_is_described():

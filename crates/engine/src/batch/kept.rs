@@ -28,7 +28,7 @@ use futures::future::BoxFuture;
 use tokio::sync::OnceCell;
 
 use super::parts::PartId;
-use crate::cache::computed_rows::{KeptSource, Room, Rows, Space};
+use crate::cache::computed_rows::{ComputedRows, KeptSource, Room, Space};
 use crate::engine::session::Session;
 
 /// Rows of a kept batch.
@@ -47,7 +47,7 @@ pub(super) struct Kept {
     /// The column that has a value once at most.
     key: Option<usize>,
     /// Of what is read, with the names of `schema`.
-    rows: OnceCell<Option<Arc<Rows>>>,
+    rows: OnceCell<Option<Arc<ComputedRows>>>,
     recipe: Mutex<Option<Recipe>>,
 }
 
@@ -68,7 +68,7 @@ impl Kept {
         self: &'a Arc<Self>,
         session: &'a Arc<Session>,
         room: &'a Arc<Room>,
-    ) -> BoxFuture<'a, Option<Arc<Rows>>> {
+    ) -> BoxFuture<'a, Option<Arc<ComputedRows>>> {
         Box::pin(async move {
             if let Some(rows) = self.rows.get() {
                 return rows.clone();
@@ -104,7 +104,7 @@ impl Kept {
         self.recipe.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn compute(&self, session: &Arc<Session>, room: &Arc<Room>) -> Option<Arc<Rows>> {
+    async fn compute(&self, session: &Arc<Session>, room: &Arc<Room>) -> Option<Arc<ComputedRows>> {
         let (plan, reads) = match self.lock().as_ref() {
             Some(Recipe::Plan { plan, reads }) => (plan.clone(), reads.clone()),
             _ => return None,
@@ -131,15 +131,15 @@ impl Kept {
 
 /// What one thread has collected.
 struct Collected {
-    rows: Rows,
+    rows: ComputedRows,
 }
 
 impl Collected {
     fn empty(room: &Arc<Room>) -> Self {
-        Self { rows: Rows { partitions: Vec::new(), rows: 0, space: Space::new(room) } }
+        Self { rows: ComputedRows { partitions: Vec::new(), rows: 0, space: Space::new(room) } }
     }
 
-    fn add(&mut self, mut part: Rows) {
+    fn add(&mut self, mut part: ComputedRows) {
         self.rows.rows += part.rows;
         self.rows.partitions.append(&mut part.partitions);
         // The space is now ours.
@@ -199,11 +199,11 @@ impl Collector {
         Ok(self.settle())
     }
 
-    fn finish(mut self) -> Option<Rows> {
+    fn finish(mut self) -> Option<ComputedRows> {
         self.coalescer.finish_buffered_batch().ok()?;
         let fits = self.settle();
         let Self { batches, rows, space, .. } = self;
-        fits.then(|| Rows { partitions: vec![batches], rows, space })
+        fits.then(|| ComputedRows { partitions: vec![batches], rows, space })
     }
 }
 
@@ -211,7 +211,7 @@ async fn collect(
     mut stream: SendableRecordBatchStream,
     schema: SchemaRef,
     space: Space,
-) -> Option<Rows> {
+) -> Option<ComputedRows> {
     let columns: Vec<usize> = (0..schema.fields().len()).collect();
     let mut collector = Collector::new(schema, space);
     while let Some(batch) = stream.next().await {
@@ -226,11 +226,11 @@ async fn collect(
 pub(super) struct Together {
     /// The first filter it is for.
     pub number: PartId,
-    what: OnceCell<What>,
+    what: OnceCell<KeptPart>,
     done: OnceCell<()>,
 }
 
-struct What {
+struct KeptPart {
     scan: LogicalPlan,
     /// Whoever still wants rows, and which.
     filters: Vec<(Expr, Weak<Kept>)>,
@@ -253,7 +253,7 @@ impl Together {
     pub fn fill(&self, scan: LogicalPlan, filters: Vec<(Expr, Arc<Kept>)>) {
         let filters = filters.into_iter().map(|(expr, kept)| (expr, Arc::downgrade(&kept)));
         // Nobody else knows it yet.
-        let _ = self.what.set(What { scan, filters: filters.collect() });
+        let _ = self.what.set(KeptPart { scan, filters: filters.collect() });
     }
 
     /// Reads, and gives each filter its rows; a failure leaves all without.
@@ -281,7 +281,7 @@ async fn filtered(
     filters: &[(&Expr, Arc<Kept>)],
     session: &Arc<Session>,
     room: &Arc<Room>,
-) -> Option<Vec<Option<Rows>>> {
+) -> Option<Vec<Option<ComputedRows>>> {
     let (state, _) = session.query_state();
     let mut applied = Vec::new();
     for (expr, kept) in filters {
@@ -314,7 +314,7 @@ async fn filter_all(
     mut stream: SendableRecordBatchStream,
     filters: Vec<Applied>,
     room: Arc<Room>,
-) -> Option<Vec<Option<Rows>>> {
+) -> Option<Vec<Option<ComputedRows>>> {
     let start =
         |filter: &Applied| Some(Collector::new(Arc::clone(&filter.schema), Space::new(&room)));
     let mut collectors: Vec<Option<Collector>> = filters.iter().map(start).collect();

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use datafusion::arrow::array::ArrayRef;
 use datafusion::object_store::path::Path;
 
-use crate::cache::predicates::{Generations, Named, Question};
+use crate::cache::predicates::{Generations, PredicateKey, PredicateRows};
 
 /// Chunks whose cost so far is remembered.
 const REMEMBERED: usize = 100_000;
@@ -41,7 +41,7 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// In place of a chunk, the rows of a [side](crate::operators::build_sides) in so many partitions: no data file
+    /// In place of a chunk, the rows of a [side](crate::operators::build_side_cache) in so many partitions: no data file
     /// has an empty path.
     pub fn of_side(number: u64, partitions: usize) -> Self {
         Self { file: Path::default(), row_group: partitions, column: number.to_string() }
@@ -142,13 +142,13 @@ impl ColumnCache {
     }
 
     /// The rows that conditions name, if they are kept.
-    pub fn named(&self, question: &Question) -> Option<Arc<Named>> {
+    pub fn named(&self, question: &PredicateKey) -> Option<Arc<PredicateRows>> {
         let mut named = self.all.lock_named();
         let limit = self.all.limit_bytes / NAMED_SHARE / named.len().max(1);
         named.get_mut(&self.engine)?.get(question, limit)
     }
 
-    pub fn keep_named(&self, question: Question, named: Arc<Named>) {
+    pub fn keep_named(&self, question: PredicateKey, named: Arc<PredicateRows>) {
         let mut all = self.all.lock_named();
         all.entry(self.engine).or_default();
         let limit = self.all.limit_bytes / NAMED_SHARE / all.len();
@@ -331,7 +331,7 @@ mod tests {
         let all = KeptColumns::new(1 << 20);
         let (one, other) = (ColumnCache::new(&all), ColumnCache::new(&all));
         let question =
-            Question { file: Path::from("f"), row_group: Some(0), conditions: "id = 1".into() };
+            PredicateKey { file: Path::from("f"), row_group: Some(0), conditions: "id = 1".into() };
         one.keep_named(question.clone(), Arc::default());
         assert!(one.named(&question).is_some() && other.named(&question).is_none());
         drop(one);

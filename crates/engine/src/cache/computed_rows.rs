@@ -65,7 +65,7 @@ impl Drop for Space {
 
 /// Computed rows.
 #[derive(Debug)]
-pub(crate) struct Rows {
+pub(crate) struct ComputedRows {
     pub partitions: Vec<Vec<RecordBatch>>,
     pub rows: usize,
     pub space: Space,
@@ -74,7 +74,7 @@ pub(crate) struct Rows {
 /// A scan of kept rows.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptSource {
-    pub rows: Arc<Rows>,
+    pub rows: Arc<ComputedRows>,
     pub schema: SchemaRef,
     /// The column that has a value once at most.
     pub key: Option<usize>,

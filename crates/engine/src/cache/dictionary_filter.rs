@@ -13,7 +13,7 @@ use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 
 /// What an expression says of each value of a column that is kept as numbers.
 #[derive(Clone)]
-pub(crate) struct Asked {
+pub(crate) struct DictionaryFilter {
     /// Among the fields that are read.
     pub column: usize,
     /// By number; for each number of 8 bits there is one.
@@ -34,7 +34,7 @@ enum Kind {
     Number,
 }
 
-impl Asked {
+impl DictionaryFilter {
     /// `None` if it is no question about one column that is kept so, or fails on a value. `kept` has a
     /// field's values.
     pub fn new<'v>(
@@ -169,7 +169,8 @@ mod tests {
         {
             let plain = text(different);
             let kept = compact(&plain);
-            let asked = Asked::new(expr, &[Arc::clone(&field)], |_| Some(&kept)).unwrap();
+            let asked =
+                DictionaryFilter::new(expr, &[Arc::clone(&field)], |_| Some(&kept)).unwrap();
             let batch = RecordBatch::try_new(Arc::clone(&schema), vec![plain]).unwrap();
             let expected = expr.evaluate(&batch).unwrap().into_array(2000).unwrap();
             let keys = kept.as_any_dictionary().keys();
@@ -187,7 +188,7 @@ mod tests {
         let texts: ArrayRef = Arc::new(StringViewArray::from(vec!["a", "1", "a"]));
         let kept = compact(&texts);
         let asked = |expr: &Arc<dyn PhysicalExpr>, values: &ArrayRef| {
-            Asked::new(expr, &[Arc::clone(&field)], |_| Some(values)).is_some()
+            DictionaryFilter::new(expr, &[Arc::clone(&field)], |_| Some(values)).is_some()
         };
         let number = cast(column.clone(), &schema, DataType::Int32).unwrap();
         assert!(!asked(&binary(number, Operator::Gt, lit(0), &schema).unwrap(), &kept));

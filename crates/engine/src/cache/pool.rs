@@ -33,7 +33,7 @@ const MERGES: [&str; 2] = ["ExternalSorterMerge", "SortPreservingMergeExec"];
 /// And what deals rows out to partitions: `RepartitionExec[1]`.
 const REPARTITION: &str = "RepartitionExec";
 /// The name of groups in arrays.
-pub(crate) const ARRAYS: &str = "DenseAggregate";
+pub(crate) const ARRAYS: &str = "ArrayAggregate";
 
 /// A pool of so many bytes.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ const ENTRY_BYTES: usize = 400;
 
 /// One row group of one file, and conditions; without a row group, the file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Question {
+pub(crate) struct PredicateKey {
     pub file: Path,
     pub row_group: Option<usize>,
     pub conditions: Arc<str>,
@@ -30,14 +30,14 @@ pub(crate) struct Question {
 
 /// The rows of a row group that conditions name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Named {
+pub(crate) struct PredicateRows {
     /// Their numbers, in order.
     pub rows: Vec<u32>,
     /// Of columns that somebody read.
     pub columns: Vec<(FieldRef, ArrayRef)>,
 }
 
-impl Named {
+impl PredicateRows {
     /// The values of a column, if they are kept with the type that it has.
     pub fn column(&self, field: &Field) -> Option<&ArrayRef> {
         let is_same = |of: &Field| of.name() == field.name() && of.data_type() == field.data_type();
@@ -62,12 +62,12 @@ pub(crate) struct Generations {
 
 #[derive(Debug, Default)]
 struct Generation {
-    entries: HashMap<Question, Arc<Named>>,
+    entries: HashMap<PredicateKey, Arc<PredicateRows>>,
     bytes: usize,
 }
 
 impl Generation {
-    fn remove(&mut self, question: &Question) -> Option<Arc<Named>> {
+    fn remove(&mut self, question: &PredicateKey) -> Option<Arc<PredicateRows>> {
         let gone = self.entries.remove(question)?;
         self.bytes -= gone.bytes();
         Some(gone)
@@ -80,7 +80,7 @@ impl Generations {
     }
 
     /// What is kept; `limit` as in [`Self::keep`].
-    pub fn get(&mut self, question: &Question, limit: usize) -> Option<Arc<Named>> {
+    pub fn get(&mut self, question: &PredicateKey, limit: usize) -> Option<Arc<PredicateRows>> {
         if let Some(found) = self.young.entries.get(question) {
             return Some(Arc::clone(found));
         }
@@ -90,7 +90,7 @@ impl Generations {
     }
 
     /// Keeps an entry, if it is a small part of `limit` bytes, which all together may take.
-    pub fn keep(&mut self, question: Question, named: Arc<Named>, limit: usize) {
+    pub fn keep(&mut self, question: PredicateKey, named: Arc<PredicateRows>, limit: usize) {
         let bytes = named.bytes();
         self.young.remove(&question);
         self.old.remove(&question);
@@ -119,14 +119,14 @@ mod tests {
 
     use super::*;
 
-    fn question(number: usize) -> Question {
-        Question { file: Path::from("f"), row_group: Some(number), conditions: "id = 1".into() }
+    fn question(number: usize) -> PredicateKey {
+        PredicateKey { file: Path::from("f"), row_group: Some(number), conditions: "id = 1".into() }
     }
 
-    fn named(rows: usize) -> Arc<Named> {
+    fn named(rows: usize) -> Arc<PredicateRows> {
         let values: ArrayRef = Arc::new(Int32Array::from(vec![7; rows]));
         let field = Arc::new(Field::new("c", DataType::Int32, true));
-        Arc::new(Named { rows: vec![3; rows], columns: vec![(field, values)] })
+        Arc::new(PredicateRows { rows: vec![3; rows], columns: vec![(field, values)] })
     }
 
     #[test]

@@ -26,7 +26,7 @@ const CACHED_TABLES: usize = 256;
 
 tokio::task_local! {
     /// What names mean to the statement of this task, whatever they mean to others: tables that it
-    /// takes for unchanged (see [`Belief`]), or parts of tables (see [`with_table`]).
+    /// takes for unchanged (see [`OptimisticSnapshot`]), or parts of tables (see [`with_table`]).
     static BELIEVED: HashMap<String, Arc<LakeTable>>;
 }
 
@@ -66,7 +66,7 @@ struct Cached {
 /// Tables as they were last seen, and the question whether they still are, which takes a round trip.
 ///
 /// A belief is one statement's: another one that looks at the same time asks for itself.
-pub(crate) struct Belief {
+pub(crate) struct OptimisticSnapshot {
     tables: HashMap<String, Arc<LakeTable>>,
     /// Names of tables that have changed.
     changed: SpawnedTask<uplake_table::Result<Vec<String>>>,
@@ -74,7 +74,7 @@ pub(crate) struct Belief {
     _domains: Vec<SpawnedTask<()>>,
 }
 
-impl Belief {
+impl OptimisticSnapshot {
     fn new(lake: &Lake, tables: HashMap<String, Arc<LakeTable>>, domains: HashSet<String>) -> Self {
         let open = |name: String| {
             let lake = lake.clone();
@@ -147,7 +147,7 @@ impl LakeCatalog {
 
     /// The tables of those names as they were last seen, if looking again takes a round trip. Names
     /// that have not been seen are left out.
-    pub async fn believe(&self, names: impl Iterator<Item = &str>) -> Option<Belief> {
+    pub async fn believe(&self, names: impl Iterator<Item = &str>) -> Option<OptimisticSnapshot> {
         if !self.lake.is_remote() || self.is_historic() {
             return None;
         }
@@ -170,13 +170,17 @@ impl LakeCatalog {
             };
             tables.insert(name.to_owned(), table);
         }
-        (!tables.is_empty()).then(|| Belief::new(&self.lake, tables, domains))
+        (!tables.is_empty()).then(|| OptimisticSnapshot::new(&self.lake, tables, domains))
     }
 
     /// What `work` comes to with tables as they are believed to be; `None` once they are known to have
     /// changed, and then they are read anew from now on.
-    pub async fn during<F: Future>(&self, belief: Belief, work: F) -> Option<F::Output> {
-        let Belief { tables, mut changed, _domains } = belief;
+    pub async fn during<F: Future>(
+        &self,
+        belief: OptimisticSnapshot,
+        work: F,
+    ) -> Option<F::Output> {
+        let OptimisticSnapshot { tables, mut changed, _domains } = belief;
         let work = pin!(BELIEVED.scope(tables.clone(), work));
         let (done, rest, changed) = match select(work, &mut changed).await {
             Either::Left((answer, changed)) => (Some(answer), None, changed.await),

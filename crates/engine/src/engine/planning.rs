@@ -93,10 +93,10 @@ impl Session {
                 let mut cached = self.planned(&state, plan).await?;
                 let is_on = |rule: &str| !pipeline::is_disabled(&state, rule);
                 if cached.whole {
-                    if is_on("keep_sides") {
+                    if is_on("build_side_cache") {
                         cached.optimized = self.engine.sides.marked(cached.optimized, &settings)?;
                     }
-                    if is_on("kept_plans") {
+                    if is_on("plan_cache") {
                         let tables = tables.clone();
                         self.engine.plans.keep(&settings, statement, tables, cached.clone());
                     }

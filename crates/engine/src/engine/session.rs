@@ -36,7 +36,7 @@ use crate::engine::catalog::{CATALOG, LakeCatalog, SCHEMA};
 use crate::engine::plan_cache::PlanCache;
 use crate::engine::registry;
 use crate::mends::{self, Microseconds};
-use crate::operators::build_sides::{Planner, Sides};
+use crate::operators::build_side_cache::{BuildSideCache, Planner};
 use crate::optimizer::pipeline::{self, Physical};
 use crate::scan::indexed::IndexUse;
 use crate::scan::repairs::Repairs;
@@ -97,7 +97,7 @@ pub struct Engine {
     /// See [`pipeline::physical_spilling`].
     pub(crate) spilling_rules: Arc<[Physical]>,
     pub(crate) plans: PlanCache,
-    pub(crate) sides: Sides,
+    pub(crate) sides: BuildSideCache,
     /// What sessions begin with.
     context: SessionContext,
 }
@@ -213,7 +213,7 @@ impl Engine {
             memory,
             spilling_rules: pipeline::physical_spilling(),
             plans: PlanCache::default(),
-            sides: Sides::default(),
+            sides: BuildSideCache::default(),
         }))
     }
 

@@ -155,7 +155,7 @@ impl Which {
         }
     }
 
-    fn evaluate(self, rows: &Rows<'_>) -> Result<ArrayRef> {
+    fn evaluate(self, rows: &AssignmentRows<'_>) -> Result<ArrayRef> {
         let whole = |of: &dyn Fn(usize) -> Result<Option<i64>>| -> Result<ArrayRef> {
             let values = rows.each(of)?;
             Ok(Arc::new(Int64Array::from(values)))
@@ -213,13 +213,13 @@ impl Which {
 }
 
 /// The arguments of a batch.
-struct Rows<'a> {
+struct AssignmentRows<'a> {
     which: Which,
     arrays: &'a [ArrayRef],
     rows: usize,
 }
 
-impl Rows<'_> {
+impl AssignmentRows<'_> {
     /// A value per row, NULL where an argument is.
     fn each<T>(&self, of: impl Fn(usize) -> Result<Option<T>>) -> Result<Vec<Option<T>>> {
         let is_null = |row: usize| self.arrays.iter().any(|array| array.is_null(row));
@@ -314,7 +314,8 @@ impl ScalarUDFImpl for Function {
         if arrays.len() != self.which.arguments().len() {
             return internal_err!("{} has other arguments", self.name());
         }
-        let values = self.which.evaluate(&Rows { which: self.which, arrays: &arrays, rows })?;
+        let values =
+            self.which.evaluate(&AssignmentRows { which: self.which, arrays: &arrays, rows })?;
         if all_scalar {
             let value = datafusion::common::ScalarValue::try_from_array(&values, 0)?;
             return Ok(ColumnarValue::Scalar(value));

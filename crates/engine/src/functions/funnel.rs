@@ -134,13 +134,13 @@ fn place(step: usize, rows: &[Row], owners: &mut [Option<usize>], tried: &mut [b
 
 /// A user's rows that may still matter.
 #[derive(Debug, Default, Clone)]
-struct Rows {
+struct FunnelRows {
     rows: Vec<Row>,
     /// At this many rows it is time to forget some.
     look_at: usize,
 }
 
-impl Rows {
+impl FunnelRows {
     fn add(&mut self, row: Row) {
         if row.steps <= 0 {
             return;
@@ -173,7 +173,7 @@ impl Rows {
 
 #[derive(Debug, Default)]
 struct Groups {
-    groups: Vec<Rows>,
+    groups: Vec<FunnelRows>,
     /// Of the inner vectors.
     bytes: usize,
 }
@@ -186,7 +186,7 @@ impl Groups {
         self.bytes += (rows.rows.capacity() - before) * size_of::<Row>();
     }
 
-    fn take(&mut self, emit_to: EmitTo) -> Vec<Rows> {
+    fn take(&mut self, emit_to: EmitTo) -> Vec<FunnelRows> {
         let taken = emit_to.take_needed(&mut self.groups);
         self.bytes -=
             taken.iter().map(|rows| rows.rows.capacity()).sum::<usize>() * size_of::<Row>();
@@ -202,7 +202,7 @@ impl GroupsAccumulator for Groups {
         filter: Option<&BooleanArray>,
         total_num_groups: usize,
     ) -> Result<()> {
-        self.groups.resize(total_num_groups, Rows::default());
+        self.groups.resize(total_num_groups, FunnelRows::default());
         let times = values[0].as_primitive::<TimestampMicrosecondType>();
         let steps = values[1].as_primitive::<Int64Type>();
         for (row, group) in group_indices.iter().enumerate() {
@@ -237,7 +237,7 @@ impl GroupsAccumulator for Groups {
         group_indices: &[usize],
         total_num_groups: usize,
     ) -> Result<()> {
-        self.groups.resize(total_num_groups, Rows::default());
+        self.groups.resize(total_num_groups, FunnelRows::default());
         let Some(states) = values.first() else { return Ok(()) };
         let lists = states.as_list::<i32>();
         for (row, group) in group_indices.iter().enumerate() {
@@ -264,7 +264,7 @@ impl GroupsAccumulator for Groups {
     }
 
     fn size(&self) -> usize {
-        self.groups.capacity() * size_of::<Rows>() + self.bytes
+        self.groups.capacity() * size_of::<FunnelRows>() + self.bytes
     }
 }
 
@@ -310,7 +310,7 @@ mod tests {
                 assert_eq!(got, expected, "case {case}: {rows:?}");
             }
             // Forgetting after any row changes nothing.
-            let mut kept = Rows::default();
+            let mut kept = FunnelRows::default();
             for row in &rows {
                 kept.add(*row);
                 kept.forget();
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_user_who_repeats_a_finished_funnel_costs_few_rows() {
-        let mut kept = Rows::default();
+        let mut kept = FunnelRows::default();
         for time in 0..100_000 {
             kept.add(Row { time, steps: 1 << (time % 3) });
         }

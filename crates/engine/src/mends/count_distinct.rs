@@ -349,13 +349,13 @@ mod tests {
     }
 
     /// Some rows: what is counted, of which group, and whether it is wanted.
-    struct Rows {
+    struct KeptRows {
         numbers: Vec<Option<u64>>,
         groups: Vec<usize>,
         wanted: BooleanArray,
     }
 
-    impl Rows {
+    impl KeptRows {
         fn new(seed: &mut u64, count: usize) -> Self {
             let number = |seed: &mut u64| (random(seed, 9) > 0).then(|| random(seed, 40) % 31);
             let wanted = |seed: &mut u64| match random(seed, 8) {
@@ -405,7 +405,7 @@ mod tests {
             let mut last = Groups::new(counted.clone()).unwrap();
             for _ in 0..random(seed, 5) {
                 let count = random(seed, 300) as usize;
-                let rows = Rows::new(seed, count);
+                let rows = KeptRows::new(seed, count);
                 rows.add_to(&mut sets, counted);
                 let (values, wanted) = ([rows.values(given)], Some(&rows.wanted));
                 match random(seed, 3) {

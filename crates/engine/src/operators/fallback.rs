@@ -39,7 +39,7 @@ use futures::{FutureExt, Stream};
 use tokio::sync::oneshot;
 
 use crate::base::refusal::{Refusal, refusal};
-use crate::operators::array_aggregate::exec::{DenseAggregateExec, Otherwise};
+use crate::operators::array_aggregate::exec::{ArrayAggregateExec, Otherwise};
 use crate::operators::spilling::{can_spill, spilling};
 use crate::operators::stoppable::stoppable;
 
@@ -68,7 +68,7 @@ pub(crate) fn with_fallbacks(
         if node.is::<RecursiveQueryExec>() {
             return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
         }
-        if !node.is::<DenseAggregateExec>() && !can_spill(&node)? {
+        if !node.is::<ArrayAggregateExec>() && !can_spill(&node)? {
             return Ok(Transformed::no(node));
         }
         // Not this one again, nor the sort of a merge, but what is below.
@@ -187,7 +187,7 @@ impl Partition {
 
     fn other_form(&self, refusal: Refusal) -> Result<Arc<dyn ExecutionPlan>> {
         if refusal == Refusal::Rows
-            && let Some(groups) = self.input.downcast_ref::<DenseAggregateExec>()
+            && let Some(groups) = self.input.downcast_ref::<ArrayAggregateExec>()
             && let Otherwise::AnyOrder(groups) = &groups.what.otherwise
         {
             let groups = stoppable(Arc::clone(groups), &self.ways.stopped)?;
@@ -200,14 +200,14 @@ impl Partition {
 }
 
 /// A partition's rows.
-struct Rows {
+struct FallbackStream {
     schema: SchemaRef,
     stream: Option<SendableRecordBatchStream>,
     /// While it is not decided.
     open: Option<(Partition, Shared<oneshot::Receiver<()>>)>,
 }
 
-impl Stream for Rows {
+impl Stream for FallbackStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -252,7 +252,7 @@ impl Stream for Rows {
     }
 }
 
-impl RecordBatchStream for Rows {
+impl RecordBatchStream for FallbackStream {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
@@ -327,7 +327,7 @@ impl ExecutionPlan for FallbackExec {
         };
         let refused = self.decision.refused.clone();
         let open = Some((open, refused));
-        Ok(Box::pin(Rows { schema: self.schema(), stream: Some(stream), open }))
+        Ok(Box::pin(FallbackStream { schema: self.schema(), stream: Some(stream), open }))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -499,7 +499,7 @@ mod tests {
             for refused in [1, 3, usize::MAX] {
                 let (runs, ends) = refused_everywhere(&session, sql, refused);
                 (all, same) = (all + runs, same + runs - ends.len());
-                let goes_on = ["HashJoinInput", "DenseAggregate", "DenseLookup"];
+                let goes_on = ["HashJoinInput", "ArrayAggregate", "GroupJoinBuild"];
                 let wrong = |end: &&String| goes_on.iter().any(|name| end.starts_with(name));
                 let wrong = ends.iter().find(wrong).filter(|_| refused == 1);
                 assert_eq!(wrong, None, "{sql}");

@@ -27,7 +27,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
-use crate::operators::array_aggregate::exec::{DenseAggregateExec, Otherwise};
+use crate::operators::array_aggregate::exec::{ArrayAggregateExec, Otherwise};
 
 /// Has this node another form of the same rows, but for groups in arrays? What is below it can be computed again
 /// then, with the same rows.
@@ -90,7 +90,7 @@ pub(crate) fn spilling(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let below = |plan: &Arc<dyn ExecutionPlan>| spilling(plan, rules, options);
     let changed = Arc::clone(plan).transform_down(|node| {
-        let other = if let Some(groups) = node.downcast_ref::<DenseAggregateExec>() {
+        let other = if let Some(groups) = node.downcast_ref::<ArrayAggregateExec>() {
             let plain = match &groups.what.otherwise {
                 Otherwise::AnyOrder(arrays) => below(arrays)?,
                 Otherwise::Hashes(planned) => {

@@ -13,18 +13,18 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use uplake_table::ID_PREFIX;
 
-use crate::operators::array_aggregate::exec::DenseAggregateExec;
+use crate::operators::array_aggregate::exec::ArrayAggregateExec;
 use crate::operators::array_aggregate::keys::Keys;
-use crate::operators::array_aggregate::sums::Plan;
+use crate::operators::array_aggregate::sums::SumPlan;
 
-/// The rule that puts [`DenseAggregateExec`] in place of aggregates it can do. It must come before
+/// The rule that puts [`ArrayAggregateExec`] in place of aggregates it can do. It must come before
 /// partitions are chosen.
 #[derive(Debug, Default)]
-pub(crate) struct DenseAggregates;
+pub(crate) struct ArrayAggregates;
 
-impl PhysicalOptimizerRule for DenseAggregates {
+impl PhysicalOptimizerRule for ArrayAggregates {
     fn name(&self) -> &'static str {
-        "dense_aggregates"
+        "array_aggregates"
     }
 
     fn schema_check(&self) -> bool {
@@ -43,7 +43,7 @@ impl PhysicalOptimizerRule for DenseAggregates {
 /// The plan with an aggregate in place of every node for which there is one, from below.
 pub(crate) fn rewritten(
     plan: Arc<dyn ExecutionPlan>,
-    aggregate: impl Fn(&Arc<dyn ExecutionPlan>) -> Result<Option<DenseAggregateExec>>,
+    aggregate: impl Fn(&Arc<dyn ExecutionPlan>) -> Result<Option<ArrayAggregateExec>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let replaced = plan.transform_up(|node| {
         Ok(match aggregate(&node)? {
@@ -55,7 +55,7 @@ pub(crate) fn rewritten(
 }
 
 /// The same aggregate with groups in arrays.
-fn dense(node: &Arc<dyn ExecutionPlan>) -> Option<DenseAggregateExec> {
+fn dense(node: &Arc<dyn ExecutionPlan>) -> Option<ArrayAggregateExec> {
     let last = node.downcast_ref::<AggregateExec>()?;
     let first = match last.mode() {
         AggregateMode::Single | AggregateMode::SinglePartitioned => last,
@@ -83,11 +83,11 @@ fn dense(node: &Arc<dyn ExecutionPlan>) -> Option<DenseAggregateExec> {
     }
     let types: Option<Vec<_>> =
         columns.iter().map(|column| column.data_type(&schema).ok().filter(Keys::takes)).collect();
-    let sums: Option<Vec<Plan>> = first
+    let sums: Option<Vec<SumPlan>> = first
         .aggr_expr()
         .iter()
         .zip(first.filter_expr())
-        .map(|(function, filter)| Plan::new(function, filter.as_ref(), &schema))
+        .map(|(function, filter)| SumPlan::new(function, filter.as_ref(), &schema))
         .collect();
-    Some(DenseAggregateExec::new(node, first.input(), columns, types?, ids == 1, sums?))
+    Some(ArrayAggregateExec::new(node, first.input(), columns, types?, ids == 1, sums?))
 }

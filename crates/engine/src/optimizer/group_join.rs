@@ -1,4 +1,4 @@
-//! Which joins are done where their rows are grouped: see [`lookup`](crate::operators::array_aggregate::lookup).
+//! Which joins are done where their rows are grouped: see [`lookup`](crate::operators::array_aggregate::group_join).
 //!
 //! # Invariants
 //! - The other side has one row for each id, because its plan groups by them.
@@ -31,11 +31,11 @@ use uplake_functions::EventBits;
 use uplake_table::ID_PREFIX;
 
 use crate::cache::computed_rows;
-use crate::operators::array_aggregate::exec::{DenseAggregateExec, Group, What};
+use crate::operators::array_aggregate::exec::{ArrayAggregate, ArrayAggregateExec, Group};
 use crate::operators::array_aggregate::expressions::compares;
+use crate::operators::array_aggregate::group_join::{GroupJoin, Wanted};
 use crate::operators::array_aggregate::keys::Keys;
-use crate::operators::array_aggregate::lookup::{Lookup, Wanted};
-use crate::operators::build_sides::KeptSideExec;
+use crate::operators::build_side_cache::CachedSubplanExec;
 use crate::optimizer::array_aggregate::rewritten;
 
 /// Parts of expressions, once those of projections are written where they are used; with more a join
@@ -44,11 +44,11 @@ const MANY_PARTS: usize = 1000;
 
 /// The rule that does joins in the aggregates above them. It must come after what tells scans about joins.
 #[derive(Debug, Default)]
-pub(crate) struct LookupJoins;
+pub(crate) struct GroupJoins;
 
-impl PhysicalOptimizerRule for LookupJoins {
+impl PhysicalOptimizerRule for GroupJoins {
     fn name(&self) -> &'static str {
-        "lookup_joins"
+        "group_joins"
     }
 
     fn schema_check(&self) -> bool {
@@ -60,7 +60,7 @@ impl PhysicalOptimizerRule for LookupJoins {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        rewritten(plan, |node| match node.downcast_ref::<DenseAggregateExec>() {
+        rewritten(plan, |node| match node.downcast_ref::<ArrayAggregateExec>() {
             Some(aggregate) => joined(aggregate),
             None => Ok(None),
         })
@@ -69,7 +69,7 @@ impl PhysicalOptimizerRule for LookupJoins {
 
 /// Expressions of an aggregate, over what is further and further down.
 struct Expressions {
-    what: What,
+    what: ArrayAggregate,
     conditions: Vec<Arc<dyn PhysicalExpr>>,
 }
 
@@ -112,7 +112,7 @@ fn parts(expr: &Arc<dyn PhysicalExpr>) -> usize {
 }
 
 /// The aggregate that does the join below it, if there is one that it can do.
-fn joined(aggregate: &DenseAggregateExec) -> Result<Option<DenseAggregateExec>> {
+fn joined(aggregate: &ArrayAggregateExec) -> Result<Option<ArrayAggregateExec>> {
     if aggregate.joins() {
         return Ok(None);
     }
@@ -150,7 +150,7 @@ fn plain(schema: &Schema, column: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(schema.field(column).name(), column))
 }
 
-fn lookup(mut found: Expressions, join: &HashJoinExec) -> Result<Option<DenseAggregateExec>> {
+fn lookup(mut found: Expressions, join: &HashJoinExec) -> Result<Option<ArrayAggregateExec>> {
     let outer = match join.join_type() {
         JoinType::Inner => false,
         JoinType::Left => true,
@@ -213,7 +213,7 @@ fn lookup(mut found: Expressions, join: &HashJoinExec) -> Result<Option<DenseAgg
         let column = group.expression().and_then(|expr| expr.downcast_ref::<Column>());
         match column.map(Column::index).filter(|column| *column < left.fields().len()) {
             Some(column) if !found.what.one_id && Keys::takes(data_type) => {
-                *group = Group::Side(groups.len());
+                *group = Group::BuildSide(groups.len());
                 groups.push(column);
             }
             _ => types.push(data_type.clone()),
@@ -246,7 +246,7 @@ fn lookup(mut found: Expressions, join: &HashJoinExec) -> Result<Option<DenseAgg
     };
     found.map(place)?;
     let Expressions { mut what, conditions } = found;
-    what.lookup = Some(Lookup {
+    what.lookup = Some(GroupJoin {
         side: Arc::clone(join.left()),
         key: key.clone(),
         side_key: side_key.index(),
@@ -265,12 +265,12 @@ fn lookup(mut found: Expressions, join: &HashJoinExec) -> Result<Option<DenseAgg
             filter,
         }),
     });
-    Ok(Some(DenseAggregateExec::over(what, Arc::clone(join.right()))))
+    Ok(Some(ArrayAggregateExec::over(what, Arc::clone(join.right()))))
 }
 
 /// Has the plan at most one row for each value of a column of ids?
 fn has_one_row_each(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
-    if let Some(aggregate) = plan.downcast_ref::<DenseAggregateExec>() {
+    if let Some(aggregate) = plan.downcast_ref::<ArrayAggregateExec>() {
         return aggregate.is_by_id() && column == 0;
     }
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
@@ -286,7 +286,7 @@ fn has_one_row_each(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
     }
     let same = plan.is::<CoalescePartitionsExec>()
         || plan.is::<CooperativeExec>()
-        || plan.is::<KeptSideExec>();
+        || plan.is::<CachedSubplanExec>();
     same && plan.children().iter().all(|child| has_one_row_each(child, column))
 }
 

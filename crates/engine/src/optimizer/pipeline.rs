@@ -18,9 +18,9 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
 use crate::base::settings::Settings;
 use crate::mends;
-use crate::operators::build_sides::KeepSides;
-use crate::optimizer::array_aggregate::DenseAggregates;
-use crate::optimizer::group_join::LookupJoins;
+use crate::operators::build_side_cache::CacheBuildSides;
+use crate::optimizer::array_aggregate::ArrayAggregates;
+use crate::optimizer::group_join::GroupJoins;
 use crate::optimizer::id_rewrite::join_ids::JoinIds;
 use crate::optimizer::range_scan::IdRanges;
 use crate::optimizer::split_distinct::SplitDistinct;
@@ -119,8 +119,8 @@ const PHYSICAL: &[Place] = &[
     ("WindowTopN", ""),
     ("no_false_constants", "before order is believed"),
     ("limits_beside_sorts", "before needless sorts are dropped with their limits"),
-    ("keep_sides", "joins have their sides, and filters are not pushed into them yet"),
-    ("dense_aggregates", "before partitions are chosen: threads need no rows of each other"),
+    ("build_side_cache", "joins have their sides, and filters are not pushed into them yet"),
+    ("array_aggregates", "before partitions are chosen: threads need no rows of each other"),
     ("EnsureRequirements", ""),
     ("CombinePartialFinalAggregate", ""),
     ("OptimizeAggregateOrder", ""),
@@ -136,7 +136,7 @@ const PHYSICAL: &[Place] = &[
     ("EnsureCooperative", ""),
     ("FilterPushdown(Post)", ""),
     ("missing_sorts", "after the last rule that may lose a sort"),
-    ("lookup_joins", "scans know of joins by now; groups of arrays take them in"),
+    ("group_joins", "scans know of joins by now; groups of arrays take them in"),
     ("text_tests", "after joins, whose conditions it has the scan ask, too"),
     ("id_ranges", "when all that reads the scan is known"),
     ("top_candidates", "over sorts of aggregates, which are final by now"),
@@ -150,14 +150,14 @@ pub(crate) const SPEED: [&str; 14] = [
     "filter_ids",
     "join_ids",
     "split_distinct",
-    "keep_sides",
-    "dense_aggregates",
-    "lookup_joins",
+    "build_side_cache",
+    "array_aggregates",
+    "group_joins",
     "text_tests",
     "id_ranges",
     "top_candidates",
     "window_candidates",
-    "kept_plans",
+    "plan_cache",
     "index_files",
     "one_scan",
 ];
@@ -167,14 +167,14 @@ pub(crate) const NO_INDEX: [&str; 13] = [
     "count_ids",
     "filter_ids",
     "join_ids",
-    "keep_sides",
-    "dense_aggregates",
-    "lookup_joins",
+    "build_side_cache",
+    "array_aggregates",
+    "group_joins",
     "text_tests",
     "id_ranges",
     "top_candidates",
     "window_candidates",
-    "kept_plans",
+    "plan_cache",
     "index_files",
     "one_scan",
 ];
@@ -198,16 +198,16 @@ pub(crate) fn logical() -> Vec<Logical> {
 /// The rules of physical plans without groups in arrays, for what spills.
 pub(crate) fn physical_spilling() -> Arc<[Physical]> {
     let mut rules = mends::physical_rules();
-    rules.push(Arc::new(KeepSides));
+    rules.push(Arc::new(CacheBuildSides));
     verified(ordered(rules, PHYSICAL, |rule| rule.name())).into()
 }
 
 /// The rules of physical plans.
 pub(crate) fn physical() -> Vec<Physical> {
     let mut rules = mends::physical_rules();
-    rules.push(Arc::new(KeepSides));
-    rules.push(Arc::new(DenseAggregates));
-    rules.push(Arc::new(LookupJoins));
+    rules.push(Arc::new(CacheBuildSides));
+    rules.push(Arc::new(ArrayAggregates));
+    rules.push(Arc::new(GroupJoins));
     rules.push(Arc::new(TextTests));
     rules.push(Arc::new(IdRanges));
     rules.push(Arc::new(TopCandidates));
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn rules_of_speed_are_ours() {
-        let elsewhere = ["count_ids", "filter_ids", "kept_plans", "index_files", "one_scan"];
+        let elsewhere = ["count_ids", "filter_ids", "plan_cache", "index_files", "one_scan"];
         let ours = |name: &&&str| !elsewhere.contains(name);
         for name in SPEED.iter().filter(ours) {
             assert!(names(LOGICAL).contains(name) || names(PHYSICAL).contains(name), "{name}");

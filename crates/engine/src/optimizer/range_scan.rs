@@ -15,7 +15,7 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
 
-use crate::operators::array_aggregate::exec::{DenseAggregateExec, Group, Otherwise, Ranges};
+use crate::operators::array_aggregate::exec::{ArrayAggregateExec, Group, Otherwise, Ranges};
 use crate::optimizer::array_aggregate::rewritten;
 use crate::scan::id_ranges::{ByRanges, by_ranges};
 
@@ -42,8 +42,8 @@ impl PhysicalOptimizerRule for IdRanges {
 }
 
 /// The aggregate over a scan by ranges.
-fn over_ranges(node: &Arc<dyn ExecutionPlan>) -> Result<Option<DenseAggregateExec>> {
-    let Some(aggregate) = node.downcast_ref::<DenseAggregateExec>() else { return Ok(None) };
+fn over_ranges(node: &Arc<dyn ExecutionPlan>) -> Result<Option<ArrayAggregateExec>> {
+    let Some(aggregate) = node.downcast_ref::<ArrayAggregateExec>() else { return Ok(None) };
     // What is above counts on so many partitions.
     let threads = aggregate.properties().output_partitioning().partition_count();
     let what = &aggregate.what;
@@ -64,7 +64,7 @@ fn over_ranges(node: &Arc<dyn ExecutionPlan>) -> Result<Option<DenseAggregateExe
         let mut what = what.clone();
         what.ranges = Some(Ranges { count: by_ranges.ranges, threads });
         what.otherwise = Otherwise::AnyOrder(Arc::clone(node));
-        DenseAggregateExec::over(what, input)
+        ArrayAggregateExec::over(what, input)
     }))
 }
 

@@ -31,7 +31,7 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use uplake_functions::EventBits;
 
-use crate::operators::array_aggregate::exec::{DenseAggregateExec, SIDE_COLUMNS};
+use crate::operators::array_aggregate::exec::{ArrayAggregateExec, SIDE_COLUMNS};
 use crate::operators::array_aggregate::expressions::{asks, with_columns};
 use crate::optimizer::array_aggregate::rewritten;
 use crate::scan::indexed::lent;
@@ -54,7 +54,7 @@ impl PhysicalOptimizerRule for TextTests {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        rewritten(plan, |node| match node.downcast_ref::<DenseAggregateExec>() {
+        rewritten(plan, |node| match node.downcast_ref::<ArrayAggregateExec>() {
             Some(aggregate) => asked_below(aggregate),
             None => Ok(None),
         })
@@ -62,7 +62,7 @@ impl PhysicalOptimizerRule for TextTests {
 }
 
 /// The aggregate over a scan that asks its text for it.
-fn asked_below(aggregate: &DenseAggregateExec) -> Result<Option<DenseAggregateExec>> {
+fn asked_below(aggregate: &ArrayAggregateExec) -> Result<Option<ArrayAggregateExec>> {
     let mut expressions = aggregate.input_expressions()?;
     let mut conditions: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
     let mut node = &aggregate.input;

@@ -16,7 +16,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion_datasource::source::DataSourceExec;
 
-use crate::operators::array_aggregate::exec::DenseAggregateExec;
+use crate::operators::array_aggregate::exec::ArrayAggregateExec;
 
 /// A rule, after which, if it is one of ours, there are as many conditions as before, and every operator has the
 /// partitions and order that it needs.
@@ -91,7 +91,7 @@ fn conditions(plan: &Arc<dyn ExecutionPlan>) -> Result<usize> {
             count += join.filter().map_or(0, |filter| parts(filter.expression()));
         } else if let Some(join) = node.downcast_ref::<SortMergeJoinExec>() {
             count += join.filter().as_ref().map_or(0, |filter| parts(filter.expression()));
-        } else if let Some(groups) = node.downcast_ref::<DenseAggregateExec>() {
+        } else if let Some(groups) = node.downcast_ref::<ArrayAggregateExec>() {
             let lookup = groups.what.lookup.as_ref();
             count += lookup.and_then(|lookup| lookup.condition.as_ref()).map_or(0, parts);
         } else if let Some(scan) = node.downcast_ref::<DataSourceExec>()

@@ -29,7 +29,7 @@ pub(super) struct Table {
 }
 
 /// A batch with its types known.
-pub(super) struct Rows {
+pub(super) struct DecodedRows {
     pub first_variant: StringArray,
     pub last_variant: StringArray,
     time: TimestampMicrosecondArray,
@@ -65,7 +65,7 @@ impl Table {
         }
     }
 
-    pub fn decode(&self, batch: &RecordBatch) -> Result<Rows> {
+    pub fn decode(&self, batch: &RecordBatch) -> Result<DecodedRows> {
         let mut columns = batch.columns().iter();
         let mut next =
             || columns.next().ok_or_else(|| EngineError::bug("a row per user is too short"));
@@ -79,7 +79,7 @@ impl Table {
         for (table, output) in &self.outputs {
             values.push((*table, Values::of(output, next()?)?));
         }
-        Ok(Rows {
+        Ok(DecodedRows {
             first_variant,
             last_variant,
             time: time.as_primitive::<TimestampMicrosecondType>().clone(),
@@ -151,7 +151,7 @@ impl Values {
     }
 }
 
-impl Rows {
+impl DecodedRows {
     pub fn len(&self) -> usize {
         self.user.len()
     }

@@ -49,7 +49,7 @@ use crate::engine::session::Session;
 use crate::sql::statement::{self, Statement};
 use crate::sql::words::split_version;
 use collect::{Collect, Layout};
-use one_scan::{KeyKind, Question};
+use one_scan::{KeyKind, ScanQuery};
 use sql::Sql;
 use time::Times;
 
@@ -143,7 +143,7 @@ impl Session {
             match self.find_caps(queries[*number], times).await {
                 Ok(found) => {
                     let caps = caps(queries[*number], &found);
-                    questions.push(Question { query: queries[*number], times, caps });
+                    questions.push(ScanQuery { query: queries[*number], times, caps });
                     numbers.push((*number, found));
                 }
                 Err(error) => answers[*number] = Some(Err(error)),

@@ -37,11 +37,11 @@ use uplake_functions::holds as true_only;
 use crate::base::refusal::Unfit;
 use crate::cache::columns::{Chunk, ColumnCache};
 use crate::cache::dictionary::{compact, picked, piece};
-use crate::cache::dictionary_filter::Asked;
-use crate::cache::predicates::{Named, Question};
+use crate::cache::dictionary_filter::DictionaryFilter;
+use crate::cache::predicates::{PredicateKey, PredicateRows};
 use crate::scan::id_range::IdRange;
 use crate::scan::prefetch::{external, read_ranges};
-use crate::scan::row_filter::{Passed, Sieve, select};
+use crate::scan::row_filter::{AppliedFilters, RowFilter, select};
 
 /// Text of more bytes a row is long: it is not kept as numbers.
 const LONG_TEXT_BYTES: usize = 12;
@@ -61,18 +61,18 @@ pub(crate) struct Gather {
     /// Does nobody keep what is handed out?
     lends: bool,
     /// What joins and filters would drop, and the rows that went because of it.
-    sieves: Option<(Arc<[Sieve]>, Count)>,
+    row_filters: Option<(Arc<[RowFilter]>, Count)>,
 }
 
 /// Rows to pick from one row group, whose columns are at hand.
 pub(crate) struct Picked {
     gather: Arc<Gather>,
-    rows: Rows,
+    rows: PickedRows,
     columns: Vec<Values>,
 }
 
 /// Rows of a row group.
-enum Rows {
+enum PickedRows {
     /// By number.
     Numbers(Vec<u32>),
     Ranges(Vec<Range<usize>>),
@@ -120,18 +120,22 @@ impl Gather {
             fields,
             batch_rows,
             lends,
-            sieves: None,
+            row_filters: None,
         }))
     }
 
     /// What `conditions` say of single columns that are read.
-    pub fn sieves(&self, conditions: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<Sieve>> {
-        Sieve::of(conditions, &self.fields)
+    pub fn row_filters(&self, conditions: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<RowFilter>> {
+        RowFilter::of(conditions, &self.fields)
     }
 
     /// Rows that the plan would drop need not be handed out; counts them.
-    pub fn with_sieves(mut self, sieves: Arc<[Sieve]>, skipped: impl FnOnce() -> Count) -> Self {
-        self.sieves = (!sieves.is_empty()).then(|| (sieves, skipped()));
+    pub fn with_row_filters(
+        mut self,
+        row_filters: Arc<[RowFilter]>,
+        skipped: impl FnOnce() -> Count,
+    ) -> Self {
+        self.row_filters = (!row_filters.is_empty()).then(|| (row_filters, skipped()));
         self
     }
 
@@ -167,7 +171,7 @@ impl Gather {
         if !self.cache.worth_keeping(&chunks) {
             return Ok(None);
         }
-        let wanted = wanted.into_iter().map(|(group, rows)| (group, Rows::Numbers(rows)));
+        let wanted = wanted.into_iter().map(|(group, rows)| (group, PickedRows::Numbers(rows)));
         self.at_hand(file, metadata, wanted.collect()).await
     }
 
@@ -201,7 +205,7 @@ impl Gather {
         if !worth {
             return Ok(None);
         }
-        let wanted = wanted.into_iter().map(|(group, ranges)| (group, Rows::Ranges(ranges)));
+        let wanted = wanted.into_iter().map(|(group, ranges)| (group, PickedRows::Ranges(ranges)));
         self.at_hand(file, metadata, wanted.collect()).await
     }
 
@@ -229,7 +233,7 @@ impl Gather {
                 _ => None,
             };
             let rows = rows.ok_or_else(|| DataFusionError::from(Unfit::NotById))?;
-            of_group.rows = Rows::Ranges(std::iter::once(rows).collect());
+            of_group.rows = PickedRows::Ranges(std::iter::once(rows).collect());
         }
         Ok(picked)
     }
@@ -299,7 +303,7 @@ impl Gather {
     }
 
     /// Rows that are kept, as the scan reads them; `None` without one of the columns.
-    fn of_named(self: &Arc<Self>, file: &PartitionedFile, named: &Named) -> Option<Picked> {
+    fn of_named(self: &Arc<Self>, file: &PartitionedFile, named: &PredicateRows) -> Option<Picked> {
         let partition = self.table.table_partition_cols();
         let value = |field: &FieldRef| match partition.iter().position(|p| p.name() == field.name())
         {
@@ -307,7 +311,7 @@ impl Gather {
             None => named.column(field).map(|values| Values::Decoded(Arc::clone(values))),
         };
         let columns = self.fields.iter().map(value).collect::<Option<Vec<_>>>()?;
-        let rows = Rows::Ranges(std::iter::once(0..named.rows.len()).collect());
+        let rows = PickedRows::Ranges(std::iter::once(0..named.rows.len()).collect());
         Some(Picked { gather: Arc::clone(self), rows, columns })
     }
 
@@ -348,7 +352,7 @@ impl Gather {
         self: &Arc<Self>,
         file: &PartitionedFile,
         metadata: &Arc<ParquetMetaData>,
-        wanted: Vec<(usize, Rows)>,
+        wanted: Vec<(usize, PickedRows)>,
     ) -> Result<Option<Vec<Picked>>> {
         let chunk = |row_group: usize, field: &FieldRef| chunk_of(file, row_group, field);
         let mut picked = Vec::with_capacity(wanted.len());
@@ -463,7 +467,7 @@ impl Gather {
 struct Layout {
     /// Which of the fields are put beside each row, and questions about others.
     plain: Vec<usize>,
-    asked: Vec<(Asked, Before)>,
+    asked: Vec<(DictionaryFilter, Before)>,
     /// Of both.
     schema: SchemaRef,
     conditions: Vec<(Arc<dyn PhysicalExpr>, Before)>,
@@ -472,7 +476,7 @@ struct Layout {
     lends: bool,
 }
 
-/// The sieve that asks the same.
+/// The row_filter that asks the same.
 #[derive(Clone, Copy)]
 struct Before(Option<usize>);
 
@@ -483,7 +487,9 @@ impl Before {
             Part::Numbers(_, passed) => *passed,
             Part::Piece(..) => 0,
         };
-        self.0.is_some_and(|sieve| passed.checked_shr(sieve as u32).unwrap_or_default() & 1 == 1)
+        self.0.is_some_and(|row_filter| {
+            passed.checked_shr(row_filter as u32).unwrap_or_default() & 1 == 1
+        })
     }
 }
 
@@ -498,8 +504,8 @@ impl Layout {
             Values::Decoded(values) => Some(values),
             Values::Same(_) => None,
         };
-        let ask = |expr| Asked::new(expr, &gather.fields, kept);
-        let answers: Vec<Option<Asked>> = gather.projection.iter().map(ask).collect();
+        let ask = |expr| DictionaryFilter::new(expr, &gather.fields, kept);
+        let answers: Vec<Option<DictionaryFilter>> = gather.projection.iter().map(ask).collect();
         let rest = gather.projection.iter().zip(&answers).filter(|(_, asked)| asked.is_none());
         let by_row = gather.conditions.iter().chain(rest.map(|(expr, _)| expr));
         let mut plain: Vec<usize> =
@@ -508,9 +514,10 @@ impl Layout {
         plain.dedup();
         let mut fields: Vec<FieldRef> =
             plain.iter().map(|column| Arc::clone(&gather.fields[*column])).collect();
-        let sieves = gather.sieves.as_ref().map_or(&[][..], |(sieves, _)| sieves);
-        let before = |expr: &Arc<dyn PhysicalExpr>| Before(Sieve::position(sieves, expr));
-        let mut asked: Vec<(Asked, Before)> = Vec::new();
+        let row_filters =
+            gather.row_filters.as_ref().map_or(&[][..], |(row_filters, _)| row_filters);
+        let before = |expr: &Arc<dyn PhysicalExpr>| Before(RowFilter::position(row_filters, expr));
+        let mut asked: Vec<(DictionaryFilter, Before)> = Vec::new();
         let mut outputs = Vec::new();
         for (expr, answers) in gather.projection.iter().zip(answers) {
             outputs.push(match answers {
@@ -608,11 +615,15 @@ impl Layout {
 fn question(
     file: &PartitionedFile,
     ids: &[Arc<dyn PhysicalExpr>],
-) -> impl Fn(Option<usize>) -> Question + use<> {
+) -> impl Fn(Option<usize>) -> PredicateKey + use<> {
     let conditions: Vec<String> = ids.iter().map(ToString::to_string).collect();
     let conditions: Arc<str> = conditions.join(" AND ").into();
     let file = file.object_meta.location.clone();
-    move |row_group| Question { file: file.clone(), row_group, conditions: Arc::clone(&conditions) }
+    move |row_group| PredicateKey {
+        file: file.clone(),
+        row_group,
+        conditions: Arc::clone(&conditions),
+    }
 }
 
 fn chunk_of(file: &PartitionedFile, row_group: usize, field: &FieldRef) -> Chunk {
@@ -764,25 +775,25 @@ impl Picked {
         };
         let columns: Arc<[Values]> = columns.into();
         let parts: Box<dyn Iterator<Item = Result<Part>> + Send> = match rows {
-            Rows::Numbers(rows) => {
+            PickedRows::Numbers(rows) => {
                 let numbers = |part: &[u32]| Ok(Part::Numbers(part.to_vec().into(), 0));
                 Box::new(rows.chunks(batch_rows).map(numbers).collect::<Vec<_>>().into_iter())
             }
-            Rows::Ranges(ranges) => {
+            PickedRows::Ranges(ranges) => {
                 let pieces = move |range: Range<usize>| {
                     let end = range.end;
                     let piece = move |from| (from, batch_rows.min(end - from));
                     range.step_by(batch_rows).map(piece)
                 };
                 let pieces = ranges.into_iter().flat_map(pieces);
-                match gather.sieves {
+                match gather.row_filters {
                     None => Box::new(pieces.map(|(from, rows)| Ok(Part::Piece(from, rows)))),
                     Some(_) => Box::new(Sifted {
                         gather: Arc::clone(&gather),
                         columns: Arc::clone(&columns),
                         pieces: Box::new(pieces),
                         found: Vec::new(),
-                        passed: Passed::MAX,
+                        passed: AppliedFilters::MAX,
                         next: None,
                     }),
                 }
@@ -798,15 +809,15 @@ impl Picked {
     }
 }
 
-/// The rows of pieces that pass all sieves.
+/// The rows of pieces that pass all row_filters.
 struct Sifted {
     gather: Arc<Gather>,
     columns: Arc<[Values]>,
     pieces: Box<dyn Iterator<Item = (usize, usize)> + Send>,
     /// Rows to hand out, fewer than a batch.
     found: Vec<u32>,
-    /// The sieves that all of them have passed.
-    passed: Passed,
+    /// The row_filters that all of them have passed.
+    passed: AppliedFilters,
     /// The piece after them.
     next: Option<(usize, usize)>,
 }
@@ -816,7 +827,7 @@ impl Iterator for Sifted {
 
     fn next(&mut self) -> Option<Result<Part>> {
         let batch_rows = self.gather.batch_rows.max(1);
-        let (sieves, skipped) = self.gather.sieves.as_ref()?;
+        let (row_filters, skipped) = self.gather.row_filters.as_ref()?;
         let decoded = |column: usize| match &self.columns[column] {
             Values::Decoded(values) => Some(values),
             Values::Same(_) => None,
@@ -827,7 +838,7 @@ impl Iterator for Sifted {
             }
             let Some((from, rows)) = self.pieces.next() else { break };
             let before = self.found.len();
-            let passed = match select(sieves, decoded, from..from + rows, &mut self.found) {
+            let passed = match select(row_filters, decoded, from..from + rows, &mut self.found) {
                 Ok(passed) => passed,
                 Err(error) => return Some(Err(error)),
             };
@@ -853,7 +864,7 @@ impl Iterator for Sifted {
         let found = std::mem::replace(&mut self.found, later);
         let passed = self.passed;
         if self.found.is_empty() {
-            self.passed = Passed::MAX;
+            self.passed = AppliedFilters::MAX;
         }
         (!found.is_empty()).then(|| Ok(Part::Numbers(found.into(), passed)))
     }
@@ -861,7 +872,7 @@ impl Iterator for Sifted {
 
 /// Rows of one batch.
 enum Part {
-    Numbers(UInt32Array, Passed),
+    Numbers(UInt32Array, AppliedFilters),
     /// From a row on, so many.
     Piece(usize, usize),
 }

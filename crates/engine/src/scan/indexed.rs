@@ -68,10 +68,10 @@ use crate::cache::columns::{Chunk, ColumnCache};
 use crate::scan::gather::{Gather, Picked, group_rows};
 use crate::scan::id_range::IdRange;
 use crate::scan::index_predicate::{join_question, question};
-use crate::scan::prefetch::{Ahead, Plan, Wanted, read_footer};
+use crate::scan::prefetch::{Ahead, PrefetchPlan, Wanted, read_footer};
 use crate::scan::pruned::pruned;
 use crate::scan::repairs::Repairs;
-use crate::scan::row_filter::Sieve;
+use crate::scan::row_filter::RowFilter;
 
 /// Rows to which a condition could be applied in the time that skipping to a run takes.
 const ROWS_PER_RUN: u64 = 2;
@@ -115,7 +115,7 @@ pub(crate) struct IndexedSource {
     store: Arc<dyn ObjectStore>,
     batch_rows: usize,
     /// The rows of files asked so far in this scan.
-    asked: Arc<Asked>,
+    asked: Arc<FileAnswers>,
     /// What is fetched ahead, from when the scan begins.
     ahead: Arc<OnceLock<Ahead>>,
     /// Are conditions applied by the scan, and by nobody else?
@@ -124,7 +124,7 @@ pub(crate) struct IndexedSource {
     lends: bool,
 }
 
-type Asked = Mutex<HashMap<Path, Arc<tokio::sync::OnceCell<Arc<FileAnswer>>>>>;
+type FileAnswers = Mutex<HashMap<Path, Arc<tokio::sync::OnceCell<Arc<FileAnswer>>>>>;
 
 impl IndexedSource {
     pub fn new(inner: ParquetSource, indexes: Arc<Indexes>, store: Arc<dyn ObjectStore>) -> Self {
@@ -224,7 +224,7 @@ impl FileSource for IndexedSource {
             batch_rows: self.batch_rows,
             conditions,
             questions,
-            sieves: Arc::default(),
+            row_filters: Arc::default(),
         };
         self.read_ahead(config, |source| Scan { source, ..scan.clone() });
         Ok(Box::new(IndexedMorselizer(Arc::new(scan))))
@@ -400,11 +400,11 @@ struct Scan {
     questions: Vec<Option<Question>>,
     /// What the plan would drop as of when a file was opened last, and how often joins had changed their
     /// minds by then.
-    sieves: Arc<Mutex<Sieves>>,
+    row_filters: Arc<Mutex<RowFilters>>,
 }
 
 /// What a plan would drop, and how often each condition had changed its mind by then.
-type Sieves = (Vec<u64>, Arc<[Sieve]>);
+type RowFilters = (Vec<u64>, Arc<[RowFilter]>);
 
 /// What the index of one file said.
 struct FileAnswer {
@@ -598,8 +598,8 @@ impl Scan {
             if !self.may_keep() || !has_types(&metadata, table, &read) {
                 return Ok(None);
             }
-            let sieves = gather.sieves(&left)?.into();
-            let gather = gather.with_sieves(sieves, || self.counter("hot_rows_skipped"));
+            let row_filters = gather.row_filters(&left)?.into();
+            let gather = gather.with_row_filters(row_filters, || self.counter("hot_rows_skipped"));
             let wanted = group_rows(file, &metadata, rows);
             Arc::new(gather).scan(file, &metadata, wanted, false).await?
         };
@@ -632,9 +632,9 @@ impl Scan {
             self.source.lends,
         )?;
         let Some(gather) = gather else { return Ok(None) };
-        let sieves = self.sieves(&gather)?;
+        let row_filters = self.row_filters(&gather)?;
         let skipped = || self.counter("hot_rows_skipped");
-        let gather = Arc::new(gather.with_sieves(sieves, skipped));
+        let gather = Arc::new(gather.with_row_filters(row_filters, skipped));
         let metadata = self.metadata(file).await?;
         let predicate = inner.filter();
         let mut read: Vec<usize> = projection.column_indices();
@@ -673,13 +673,13 @@ impl Scan {
     }
 
     /// What the plan would drop by now, made anew if joins know something else than at the last file.
-    fn sieves(&self, gather: &Gather) -> Result<Arc<[Sieve]>> {
+    fn row_filters(&self, gather: &Gather) -> Result<Arc<[RowFilter]>> {
         let known: Vec<u64> = self.conditions.iter().map(|c| c.snapshot_generation()).collect();
-        let mut sieves = self.sieves.lock().unwrap_or_else(PoisonError::into_inner);
-        if sieves.0 != known {
-            *sieves = (known, gather.sieves(&self.conditions)?.into());
+        let mut row_filters = self.row_filters.lock().unwrap_or_else(PoisonError::into_inner);
+        if row_filters.0 != known {
+            *row_filters = (known, gather.row_filters(&self.conditions)?.into());
         }
-        Ok(Arc::clone(&sieves.1))
+        Ok(Arc::clone(&row_filters.1))
     }
 
     async fn metadata(&self, file: &PartitionedFile) -> Result<Arc<ParquetMetaData>> {
@@ -819,7 +819,7 @@ impl Scan {
     }
 }
 
-impl Plan for Scan {
+impl PrefetchPlan for Scan {
     fn wanted<'a>(
         &'a self,
         file: &'a PartitionedFile,

@@ -170,7 +170,7 @@ pub(crate) struct Wanted {
 }
 
 /// Decides what of a file will be read: the part that knows the query.
-pub(crate) trait Plan: Send + Sync {
+pub(crate) trait PrefetchPlan: Send + Sync {
     /// The row groups of a file, in the order they are read.
     fn wanted<'a>(
         &'a self,
@@ -188,7 +188,7 @@ pub(crate) struct Ahead {
 struct Work {
     store: Arc<dyn ObjectStore>,
     kept_footers: Arc<FileMetadataCache>,
-    plan: Arc<dyn Plan>,
+    plan: Arc<dyn PrefetchPlan>,
     files: Vec<(PartitionedFile, Arc<FileAhead>)>,
     by_name: HashMap<(Path, i64), usize>,
     /// Files that readers opened so far.
@@ -257,7 +257,7 @@ impl Ahead {
     /// Begins to fetch for `files`, in the order they will be read. Must be called by a task.
     pub fn start(
         files: Vec<PartitionedFile>,
-        plan: Arc<dyn Plan>,
+        plan: Arc<dyn PrefetchPlan>,
         store: Arc<dyn ObjectStore>,
         kept_footers: Arc<FileMetadataCache>,
         pool: &Arc<dyn MemoryPool>,

@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //! - Only speed depends on it: the join looks every key up again, the filter asks every row again, but
-//!   what is known of a row ([`Passed`]) is not computed for it.
+//!   what is known of a row ([`AppliedFilters`]) is not computed for it.
 //! - What drops few rows is not asked any more.
 
 use std::ops::Range;
@@ -44,7 +44,7 @@ const BITS_MAX: i128 = 1 << 25;
 const TRIED_ROWS: usize = 1 << 16;
 
 /// Which values of one column rows may have.
-pub(crate) struct Sieve {
+pub(crate) struct RowFilter {
     /// Among the columns that the scan reads.
     column: usize,
     passes: Passes,
@@ -54,8 +54,8 @@ pub(crate) struct Sieve {
     kept: AtomicUsize,
 }
 
-/// By bit, the sieves that rows have passed; of the first 64.
-pub(crate) type Passed = u64;
+/// By bit, the row_filters that rows have passed; of the first 64.
+pub(crate) type AppliedFilters = u64;
 
 enum Passes {
     /// The keys of a join's small side.
@@ -98,7 +98,7 @@ impl Condition {
     }
 }
 
-impl Sieve {
+impl RowFilter {
     /// What joins and filters above a scan say by now; `fields` are the columns that it reads.
     pub fn of(conditions: &[Arc<dyn PhysicalExpr>], fields: &[FieldRef]) -> Result<Vec<Self>> {
         let mut found = Vec::new();
@@ -128,10 +128,10 @@ impl Sieve {
         Self { column, passes, filter: None, asked, kept }
     }
 
-    /// Which of the sieves, if any, lets through what satisfies `condition` and nothing else. The
+    /// Which of the row_filters, if any, lets through what satisfies `condition` and nothing else. The
     /// condition is over the columns that the scan reads.
-    pub fn position(sieves: &[Self], condition: &Arc<dyn PhysicalExpr>) -> Option<usize> {
-        sieves.iter().position(|one| one.filter.as_ref() == Some(condition))
+    pub fn position(row_filters: &[Self], condition: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+        row_filters.iter().position(|one| one.filter.as_ref() == Some(condition))
     }
 
     fn of_ids(condition: &Arc<dyn PhysicalExpr>, fields: &[FieldRef]) -> Option<Self> {
@@ -406,21 +406,22 @@ fn whole_number(value: &ScalarValue) -> Option<i64> {
     })
 }
 
-/// Appends to `found` the rows of a range that pass all sieves, and says which they were asked by.
+/// Appends to `found` the rows of a range that pass all row_filters, and says which they were asked by.
 /// `column` has the kept values of a column, if they differ from row to row.
 pub(crate) fn select<'v>(
-    sieves: &[Sieve],
+    row_filters: &[RowFilter],
     column: impl Fn(usize) -> Option<&'v ArrayRef>,
     range: Range<usize>,
     found: &mut Vec<u32>,
-) -> Result<Passed> {
+) -> Result<AppliedFilters> {
     let mut rows: Vec<u32> = (range.start as u32..range.end as u32).collect();
     let mut passed = 0;
-    for (number, one) in sieves.iter().enumerate() {
+    for (number, one) in row_filters.iter().enumerate() {
         if let Some(values) = column(one.column) {
             let picked = rows.len() < range.len();
             let all_asked = one.retain(values, picked, &mut rows)?;
-            passed |= Passed::from(all_asked).checked_shl(number as u32).unwrap_or_default();
+            passed |=
+                AppliedFilters::from(all_asked).checked_shl(number as u32).unwrap_or_default();
         }
     }
     found.append(&mut rows);
@@ -437,17 +438,17 @@ mod tests {
     use super::*;
     use crate::cache::dictionary::compact;
 
-    fn members(keys: &[Option<i32>], negated: bool) -> Option<Sieve> {
+    fn members(keys: &[Option<i32>], negated: bool) -> Option<RowFilter> {
         let field = Arc::new(Field::new("k", DataType::Int32, true));
         let schema = Schema::new(vec![Arc::clone(&field)]);
         let list = keys.iter().map(|key| lit(ScalarValue::Int32(*key))).collect();
         let list = in_list(col("k", &schema).unwrap(), list, &negated, &schema).unwrap();
-        Sieve::of_list(&list, &[field])
+        RowFilter::of_list(&list, &[field])
     }
 
-    fn check(sieve: &Sieve, values: ArrayRef, range: Range<usize>, expected: &[u32]) {
+    fn check(row_filter: &RowFilter, values: ArrayRef, range: Range<usize>, expected: &[u32]) {
         let mut found = Vec::new();
-        select(std::slice::from_ref(sieve), |_| Some(&values), range, &mut found).unwrap();
+        select(std::slice::from_ref(row_filter), |_| Some(&values), range, &mut found).unwrap();
         assert_eq!(found, expected);
     }
 
@@ -475,22 +476,22 @@ mod tests {
         let is_a = binary(column.clone(), Operator::Eq, a, &schema).unwrap();
         let conditions = [(is_a, vec![0, 3]), (is_null(column.clone()).unwrap(), vec![1])];
         for (condition, expected) in conditions {
-            let sieve = Sieve::of_filter(&condition, &[Arc::clone(&field)]).unwrap();
-            check(&sieve, Arc::clone(&kept), 0..5, &expected);
-            check(&sieve, Arc::clone(&kept), 0..5, &expected);
+            let row_filter = RowFilter::of_filter(&condition, &[Arc::clone(&field)]).unwrap();
+            check(&row_filter, Arc::clone(&kept), 0..5, &expected);
+            check(&row_filter, Arc::clone(&kept), 0..5, &expected);
             // Long text stays where it is.
-            check(&sieve, Arc::new(texts.clone()), 0..5, &[0, 1, 2, 3, 4]);
+            check(&row_filter, Arc::new(texts.clone()), 0..5, &[0, 1, 2, 3, 4]);
         }
         // A condition that fails on some value is left to the filter.
         let number = cast(column, &schema, DataType::Int32).unwrap();
         let failing = binary(number, Operator::Gt, lit(1), &schema).unwrap();
-        let sieve = Sieve::of_filter(&failing, &[field]).unwrap();
-        check(&sieve, kept, 0..5, &[0, 1, 2, 3, 4]);
+        let row_filter = RowFilter::of_filter(&failing, &[field]).unwrap();
+        check(&row_filter, kept, 0..5, &[0, 1, 2, 3, 4]);
     }
 
     /// What rows have passed is said only if each of them was asked.
     #[test]
-    fn sieves_that_rows_have_passed_are_known() {
+    fn filters_that_rows_have_passed_are_known() {
         let fields: Vec<FieldRef> = [("n", DataType::Int32), ("t", DataType::Utf8View)]
             .map(|(name, kind)| Arc::new(Field::new(name, kind, true)))
             .to_vec();
@@ -502,8 +503,8 @@ mod tests {
         let number = cast(column("t"), &schema, DataType::Int32).unwrap();
         let failing = binary(number, Operator::Gt, lit(1), &schema).unwrap();
         let conditions = [Arc::clone(&like), Arc::clone(&large), Arc::clone(&failing)];
-        let sieves = Sieve::of(&conditions, &fields).unwrap();
-        let place = |condition| Sieve::position(&sieves, condition).unwrap() as u32;
+        let row_filters = RowFilter::of(&conditions, &fields).unwrap();
+        let place = |condition| RowFilter::position(&row_filters, condition).unwrap() as u32;
         let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), Some(2), None, Some(3)]));
         let values = vec!["a", "a", "a", "b"];
         let end_to_end: ArrayRef = Arc::new(StringArray::from(values.clone()));
@@ -511,14 +512,14 @@ mod tests {
         let select = |texts: &ArrayRef| {
             let mut found = Vec::new();
             let column = |column| Some(if column == 0 { &numbers } else { texts });
-            (select(&sieves, column, 0..4, &mut found).unwrap(), found)
+            (select(&row_filters, column, 0..4, &mut found).unwrap(), found)
         };
         let both = 1 << place(&like) | 1 << place(&large);
         assert_eq!(select(&compact(&as_read)), (both, vec![1]));
         assert_eq!(select(&end_to_end), (both, vec![1]));
         assert_eq!(select(&as_read), (1 << place(&large), vec![1, 3]));
         let other = binary(column("n"), Operator::Gt, lit(2), &schema).unwrap();
-        assert!(Sieve::position(&sieves, &other).is_none());
+        assert!(RowFilter::position(&row_filters, &other).is_none());
     }
 
     /// Words at every place, over borders, in empty text and in what a NULL hides.
@@ -557,17 +558,17 @@ mod tests {
         for pattern in ["%ab%", "%b%", "%xxab%", "%abab%", "%ba%", "%c%"] {
             let literal = lit(ScalarValue::Utf8View(Some(pattern.into())));
             let condition = like(false, false, column.clone(), literal, &schema).unwrap();
-            let sieve = Sieve::of_filter(&condition, &[Arc::clone(&field)]).unwrap();
+            let row_filter = RowFilter::of_filter(&condition, &[Arc::clone(&field)]).unwrap();
             let word = pattern.trim_matches('%');
             let has = |row: &u32| texts[*row as usize].is_some_and(|text| text.contains(word));
             for range in [0..14, 3..9, 5..6, 12..14] {
                 let all = range.start as u32..range.end as u32;
                 let expected: Vec<u32> = all.clone().filter(has).collect();
-                check(&sieve, Arc::clone(&kept), range.clone(), &expected);
+                check(&row_filter, Arc::clone(&kept), range.clone(), &expected);
                 let visible: Vec<u32> = expected.iter().copied().filter(|row| *row != 5).collect();
-                check(&sieve, Arc::new(hidden.clone()), range, &visible);
+                check(&row_filter, Arc::new(hidden.clone()), range, &visible);
                 let mut some: Vec<u32> = all.filter(|row| row % 3 != 1).collect();
-                sieve.retain(&kept, false, &mut some).unwrap();
+                row_filter.retain(&kept, false, &mut some).unwrap();
                 let expected = expected.into_iter().filter(|row| row % 3 != 1);
                 assert_eq!(some, expected.collect::<Vec<_>>());
             }
@@ -585,9 +586,9 @@ mod tests {
         let schema = Schema::new(vec![Arc::clone(&field)]);
         let condition =
             binary(col("n", &schema).unwrap(), Operator::Gt, lit(1.5), &schema).unwrap();
-        let sieve = Sieve::of_filter(&condition, &[field]).unwrap();
+        let row_filter = RowFilter::of_filter(&condition, &[field]).unwrap();
         let values = Float64Array::from(vec![Some(1.0), Some(2.0), None, Some(f64::NAN)]);
-        check(&sieve, Arc::new(values), 0..4, &[1, 3]);
+        check(&row_filter, Arc::new(values), 0..4, &[1, 3]);
     }
 
     #[test]

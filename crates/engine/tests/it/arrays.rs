@@ -408,7 +408,7 @@ fn plans_say_that_arrays_and_ids_are_used() {
     block_on(session.query(DATA)).unwrap();
     let plan = |sql: &str| rows(&session, &format!("EXPLAIN {sql}")).concat();
     let users = plan("SELECT user_id, count(*) FROM events GROUP BY user_id");
-    assert!(users.contains("DenseAggregateExec: gby=[__id_user_id]"), "{users}");
+    assert!(users.contains("ArrayAggregateExec: gby=[__id_user_id]"), "{users}");
     assert!(users.contains("keys_of_ids(__id_user_id"), "{users}");
     let first = |by: &str, rows: &str| {
         let groups = "SELECT user_id, count(*) AS c, max(event) AS m FROM events GROUP BY user_id";

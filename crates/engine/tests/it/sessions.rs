@@ -18,9 +18,9 @@ fn what_one_sets_changes_nothing_in_another() {
     let (one, other) = (engine.session(), engine.session());
     rows(&one, "CREATE TABLE t AS SELECT k % 3 AS k, k AS n FROM (SELECT unnest(range(100)) AS k)");
     let grouped = "EXPLAIN SELECT k, sum(n) FROM t GROUP BY k";
-    let arrays = |session: &Session| rows(session, grouped).contains("DenseAggregateExec");
+    let arrays = |session: &Session| rows(session, grouped).contains("ArrayAggregateExec");
     assert!(arrays(&one) && arrays(&other));
-    rows(&one, "SET uplake.disabled_rules = 'dense_aggregates'; SET uplake.timeout = '7s'");
+    rows(&one, "SET uplake.disabled_rules = 'array_aggregates'; SET uplake.timeout = '7s'");
     rows(&one, "SET datafusion.execution.batch_size = 123");
     assert!(!arrays(&one) && arrays(&other));
     for (name, value) in [("datafusion.execution.batch_size", "123"), ("uplake.timeout", "7 s")] {

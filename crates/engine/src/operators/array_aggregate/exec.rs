@@ -44,13 +44,15 @@ use tokio::task::JoinError;
 use crate::base::refusal::Unfit;
 use crate::cache::pool::ARRAYS;
 use crate::operators::array_aggregate::expressions::with_columns;
-use crate::operators::array_aggregate::keys::{Keys, NONE};
-use crate::operators::array_aggregate::lookup::{Lookup, NOBODY, Seen, Side};
-use crate::operators::array_aggregate::rows::Rows;
-use crate::operators::array_aggregate::sums::{Held, Plan, Slot};
+use crate::operators::array_aggregate::group_join::{
+    GroupJoin, GroupJoinBuild, NO_MATCH_GROUP, Seen,
+};
+use crate::operators::array_aggregate::keys::{Keys, NO_MATCH};
+use crate::operators::array_aggregate::rows::RowGroups;
+use crate::operators::array_aggregate::sums::{Held, Slot, SumPlan};
 
 /// Columns of a lookup's other side have numbers from here on, see
-/// [`DenseAggregateExec::input_expressions`].
+/// [`ArrayAggregateExec::input_expressions`].
 pub(crate) const SIDE_COLUMNS: usize = 1 << 20;
 /// Ids of which all groups are in one part: a file's batch has a tenth of them.
 const IDS_TOGETHER: u32 = 1 << 14;
@@ -61,8 +63,8 @@ const MEMORY_STEP: usize = 1 << 20;
 
 /// `GROUP BY` of an id or of columns of few values.
 #[derive(Debug)]
-pub(crate) struct DenseAggregateExec {
-    pub(crate) what: What,
+pub(crate) struct ArrayAggregateExec {
+    pub(crate) what: ArrayAggregate,
     pub(crate) input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -70,15 +72,15 @@ pub(crate) struct DenseAggregateExec {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct What {
+pub(crate) struct ArrayAggregate {
     pub schema: SchemaRef,
     pub columns: Vec<Group>,
     /// Of the columns that are [`Group::Row`], and of an id.
     pub types: Vec<DataType>,
     pub one_id: bool,
-    pub sums: Vec<Plan>,
+    pub sums: Vec<SumPlan>,
     /// The rows are joined first.
-    pub lookup: Option<Lookup>,
+    pub lookup: Option<GroupJoin>,
     /// Each partition of the input has other ids.
     pub ranges: Option<Ranges>,
     /// The same in another way.
@@ -106,9 +108,9 @@ pub(crate) struct Ranges {
 #[derive(Clone, Debug)]
 pub(crate) enum Group {
     Row(Arc<dyn PhysicalExpr>),
-    /// Of [`Lookup::groups`].
-    Side(usize),
-    /// [`Lookup::key`].
+    /// Of [`GroupJoin::groups`].
+    BuildSide(usize),
+    /// [`GroupJoin::key`].
     Key,
 }
 
@@ -116,12 +118,12 @@ impl Group {
     pub fn expression(&self) -> Option<&Arc<dyn PhysicalExpr>> {
         match self {
             Self::Row(expr) => Some(expr),
-            Self::Side(_) | Self::Key => None,
+            Self::BuildSide(_) | Self::Key => None,
         }
     }
 }
 
-impl What {
+impl ArrayAggregate {
     fn names(&self, from: usize, to: usize) -> String {
         let fields = self.schema.fields()[from..to].iter();
         fields.map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
@@ -144,12 +146,12 @@ impl What {
     pub fn expressions(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
         let lookup = self.lookup.iter().flat_map(|lookup| &lookup.condition);
         let groups = self.columns.iter().filter_map(Group::expression);
-        groups.chain(self.sums.iter().flat_map(Plan::expressions)).chain(lookup)
+        groups.chain(self.sums.iter().flat_map(SumPlan::expressions)).chain(lookup)
     }
 }
 
 /// The other side of a lookup, once it is read.
-type SideRead = Shared<BoxFuture<'static, Result<Arc<Side>, Arc<DataFusionError>>>>;
+type BuildRead = Shared<BoxFuture<'static, Result<Arc<GroupJoinBuild>, Arc<DataFusionError>>>>;
 
 /// All groups, once every thread has come to its end.
 type Whole = Shared<BoxFuture<'static, Result<Arc<[RecordBatch]>, Arc<DataFusionError>>>>;
@@ -161,7 +163,7 @@ struct Run {
     asked: usize,
 }
 
-impl DenseAggregateExec {
+impl ArrayAggregateExec {
     /// `plan`: what this takes the place of. `input`: what it groups.
     pub(crate) fn new(
         plan: &Arc<dyn ExecutionPlan>,
@@ -169,12 +171,13 @@ impl DenseAggregateExec {
         columns: Vec<Arc<dyn PhysicalExpr>>,
         types: Vec<DataType>,
         one_id: bool,
-        sums: Vec<Plan>,
+        sums: Vec<SumPlan>,
     ) -> Self {
         let (schema, lookup, ranges) = (plan.schema(), None, None);
         let otherwise = Otherwise::Hashes(Arc::clone(plan));
         let columns = columns.into_iter().map(Group::Row).collect();
-        let what = What { schema, columns, types, one_id, sums, lookup, ranges, otherwise };
+        let what =
+            ArrayAggregate { schema, columns, types, one_id, sums, lookup, ranges, otherwise };
         Self::over(what, Arc::clone(input))
     }
 
@@ -190,7 +193,7 @@ impl DenseAggregateExec {
 
     /// Are the rows that it sees of no use to it later?
     pub fn forgets_rows(&self) -> bool {
-        self.what.sums.iter().all(Plan::forgets_rows)
+        self.what.sums.iter().all(SumPlan::forgets_rows)
     }
 
     /// Is it by one id, of which no two rows that it hands out have the same?
@@ -263,7 +266,7 @@ impl DenseAggregateExec {
         Ok(Self::over(what, input))
     }
 
-    pub(crate) fn over(what: What, input: Arc<dyn ExecutionPlan>) -> Self {
+    pub(crate) fn over(what: ArrayAggregate, input: Arc<dyn ExecutionPlan>) -> Self {
         let partitions = match &what.ranges {
             Some(ranges) => ranges.threads,
             None => input.output_partitioning().partition_count(),
@@ -370,11 +373,11 @@ impl DenseAggregateExec {
         whole.map_err(Arc::new).boxed().shared()
     }
 
-    fn read_side(&self, lookup: &Lookup, context: &Arc<TaskContext>) -> Result<SideRead> {
+    fn read_side(&self, lookup: &GroupJoin, context: &Arc<TaskContext>) -> Result<BuildRead> {
         let rows = lookup.side.execute(0, Arc::clone(context))?;
-        let memory = MemoryConsumer::new("DenseLookup").register(context.memory_pool());
+        let memory = MemoryConsumer::new("GroupJoinBuild").register(context.memory_pool());
         let (lookup, context) = (lookup.clone(), Arc::clone(context));
-        let read = Side::read(lookup, rows, memory, context);
+        let read = GroupJoinBuild::read(lookup, rows, memory, context);
         let counter = MetricBuilder::new(&self.metrics).global_counter("lookup_rows");
         let side = async move {
             let side = read.await?;
@@ -391,7 +394,7 @@ fn ended<T>(joined: Result<Result<T>, JoinError>) -> Result<T> {
 
 /// A thread that takes one range after the other.
 struct OfRanges {
-    what: What,
+    what: ArrayAggregate,
     input: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
     baseline: BaselineMetrics,
@@ -419,7 +422,7 @@ impl OfRanges {
         let memory = MemoryConsumer::new(ARRAYS).register(self.context.memory_pool());
         let mut groups = Groups::new(self.what.clone(), memory)?;
         groups.slots.iter_mut().for_each(Slot::expect_order);
-        let mut rows = Rows::default();
+        let mut rows = RowGroups::default();
         let mut input = self.input.execute(range, Arc::clone(&self.context))?;
         while let Some(batch) = input.next().await {
             let _timer = self.baseline.elapsed_compute().timer();
@@ -440,7 +443,7 @@ struct Parts {
 impl Parts {
     async fn take_all(
         mut self,
-        side: Option<SideRead>,
+        side: Option<BuildRead>,
         mut input: SendableRecordBatchStream,
         baseline: BaselineMetrics,
     ) -> Result<Self> {
@@ -455,7 +458,7 @@ impl Parts {
                 groups.look_up_in(Arc::clone(side), end(part)..end(part + 1));
             }
         }
-        let mut rows = Rows::default();
+        let mut rows = RowGroups::default();
         while let Some(batch) = input.next().await {
             let _timer = baseline.elapsed_compute().timer();
             let batch = batch?;
@@ -478,7 +481,7 @@ impl Parts {
         &mut self,
         batch: &RecordBatch,
         partners: Option<&[u32]>,
-        rows: &mut Rows,
+        rows: &mut RowGroups,
     ) -> Result<()> {
         let count = self.parts.len();
         let Some(first) = self.parts.first_mut() else { return Ok(()) };
@@ -533,7 +536,7 @@ fn pieces_of_partners(partners: &[u32], share: usize, parts: usize) -> Vec<(usiz
     let bounds = |(least, after): (u32, u32), partner: &u32| {
         (least.min(*partner), after.max(partner.wrapping_add(1)))
     };
-    let (least, after) = partners.iter().fold((NONE, 0), bounds);
+    let (least, after) = partners.iter().fold((NO_MATCH, 0), bounds);
     let part_of = |partner: u32| (partner as usize / share).min(parts - 1);
     if after == 0 || part_of(least) == part_of(after - 1) {
         let part = if after == 0 { 0 } else { part_of(least) };
@@ -543,7 +546,7 @@ fn pieces_of_partners(partners: &[u32], share: usize, parts: usize) -> Vec<(usiz
     let mut part = 0;
     let together = |row: usize| {
         let partner = partners[row];
-        if partner != NONE && !last.contains(&(partner as usize)) {
+        if partner != NO_MATCH && !last.contains(&(partner as usize)) {
             part = part_of(partner);
             last = part * share..(part + 1) * share;
         }
@@ -581,25 +584,25 @@ fn pieces_of<T: PartialEq + Copy>(
 
 /// The groups of the rows that one thread, or several, have seen.
 struct Groups {
-    what: What,
+    what: ArrayAggregate,
     keys: Keys,
     slots: Vec<Slot>,
     /// Of each group.
     rows: Vec<i64>,
-    side: Option<Arc<Side>>,
+    side: Option<Arc<GroupJoinBuild>>,
     /// Rows of the other side whose groups are here.
     partners: Range<usize>,
     memory: MemoryReservation,
 }
 
 impl Groups {
-    fn new(what: What, memory: MemoryReservation) -> Result<Self> {
-        let slots = Plan::start_all(&what.sums)?;
+    fn new(what: ArrayAggregate, memory: MemoryReservation) -> Result<Self> {
+        let slots = SumPlan::start_all(&what.sums)?;
         let keys = what.keys();
         Ok(Self { what, keys, slots, rows: Vec::new(), side: None, partners: 0..0, memory })
     }
 
-    fn look_up_in(&mut self, side: Arc<Side>, partners: Range<usize>) {
+    fn look_up_in(&mut self, side: Arc<GroupJoinBuild>, partners: Range<usize>) {
         if side.is_by_key() {
             self.keys = side.keys(partners.clone());
             self.slots.iter_mut().for_each(Slot::expect_empty_groups);
@@ -624,7 +627,7 @@ impl Groups {
         &mut self,
         batch: &RecordBatch,
         partners: Option<&[u32]>,
-        rows: &mut Rows,
+        rows: &mut RowGroups,
     ) -> Result<()> {
         let columns = self.columns(batch, partners)?;
         rows.find(&mut self.keys, &columns)?;
@@ -677,7 +680,7 @@ impl Groups {
             whole.merge(other)?;
         }
         if let Some(side) = whole.side.clone().filter(|side| side.is_outer()) {
-            let mut rows = Rows::default();
+            let mut rows = RowGroups::default();
             let Range { start, end } = whole.partners;
             for from in (start..end).step_by(batch_rows.max(1)) {
                 let rows_of = &whole.rows;
@@ -710,7 +713,9 @@ impl Groups {
         for column in &self.what.columns {
             let from_rows = || DataFusionError::Internal("a group has too few columns".into());
             columns.push(match (column, &joined) {
-                (Group::Side(column), Some((side, of_side))) => side.values(*column, of_side)?,
+                (Group::BuildSide(column), Some((side, of_side))) => {
+                    side.values(*column, of_side)?
+                }
                 _ => values.next().ok_or_else(from_rows)?,
             });
         }
@@ -729,7 +734,7 @@ impl Groups {
             }
             (_, Some((_, of_side))) => {
                 let of_side = of_side.as_primitive::<UInt32Type>().values();
-                Some(of_side.iter().map(|group| Some(*group != NOBODY)).collect())
+                Some(of_side.iter().map(|group| Some(*group != NO_MATCH_GROUP)).collect())
             }
             (None, None) => None,
         };
@@ -743,10 +748,10 @@ impl Groups {
     }
 }
 
-impl DisplayAs for DenseAggregateExec {
+impl DisplayAs for ArrayAggregateExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let aggregates = self.what.names(self.what.columns.len(), self.what.schema.fields().len());
-        write!(f, "DenseAggregateExec: gby=[{}], aggr=[{aggregates}]", self.what.group_names())?;
+        write!(f, "ArrayAggregateExec: gby=[{}], aggr=[{aggregates}]", self.what.group_names())?;
         match (&self.what.lookup, &self.what.ranges) {
             (Some(lookup), _) => write!(f, ", {lookup}"),
             (None, Some(ranges)) => write!(f, ", ranges={}", ranges.count),
@@ -755,9 +760,9 @@ impl DisplayAs for DenseAggregateExec {
     }
 }
 
-impl ExecutionPlan for DenseAggregateExec {
+impl ExecutionPlan for ArrayAggregateExec {
     fn name(&self) -> &'static str {
-        "DenseAggregateExec"
+        "ArrayAggregateExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {

@@ -17,7 +17,7 @@ use datafusion::arrow::datatypes::{DataType, Date32Type, Int32Type, Int64Type, U
 use datafusion::common::{HashMap, Result};
 
 /// Stands for no row of the other side.
-pub(crate) const NONE: u32 = u32::MAX;
+pub(crate) const NO_MATCH: u32 = u32::MAX;
 /// Ids of a page of [`IdKeys`], as a power of two.
 const PAGE_SHIFT: u32 = 14;
 const PAGE: usize = 1 << PAGE_SHIFT;
@@ -31,7 +31,7 @@ const TABLE_MAX: usize = 1 << 20;
 /// Groups by one column of ids or by several of few values.
 pub(crate) enum Keys {
     Id(IdKeys),
-    Partner(PartnerKeys),
+    Partner(BuildRowKeys),
     Few(FewKeys),
 }
 
@@ -176,7 +176,7 @@ impl IdKeys {
         }
     }
 
-    /// The group of each id that has one, or [`NONE`]; and how many have.
+    /// The group of each id that has one, or [`NO_MATCH`]; and how many have.
     pub fn look_up(&self, ids: &Int32Array) -> (Vec<u32>, usize) {
         let page = |id: u32| self.pages.get((id >> PAGE_SHIFT) as usize).and_then(Option::as_ref);
         let in_page = |page: &[u32; PAGE], id: u32| page[id as usize % PAGE].wrapping_sub(1);
@@ -187,15 +187,15 @@ impl IdKeys {
         let mut found: Vec<u32> = match page(first).filter(|_| differ >> PAGE_SHIFT == 0) {
             Some(page) => values.iter().map(|id| in_page(page, *id as u32)).collect(),
             None => {
-                let place = |id: u32| page(id).map_or(NONE, |page| in_page(page, id));
+                let place = |id: u32| page(id).map_or(NO_MATCH, |page| in_page(page, id));
                 values.iter().map(|id| place(*id as u32)).collect()
             }
         };
         if let Some(nulls) = ids.nulls() {
             let rows = found.iter_mut().zip(nulls).filter(|(_, valid)| !valid);
-            rows.for_each(|(place, _)| *place = NONE);
+            rows.for_each(|(place, _)| *place = NO_MATCH);
         }
-        let matched = found.iter().map(|place| usize::from(*place != NONE)).sum();
+        let matched = found.iter().map(|place| usize::from(*place != NO_MATCH)).sum();
         (found, matched)
     }
 
@@ -245,13 +245,13 @@ impl IdKeys {
 
 /// Groups by the id that rows were joined on, for some rows of the other side: each is a group, and after
 /// them comes one for rows that were not joined.
-pub(crate) struct PartnerKeys {
+pub(crate) struct BuildRowKeys {
     pub rows: Range<usize>,
     /// Of all rows of the other side.
     pub ids: ArrayRef,
 }
 
-impl PartnerKeys {
+impl BuildRowKeys {
     fn find(&self, partners: &UInt32Array, groups: &mut Vec<usize>) {
         // Rows without a partner have the largest number.
         let (start, nobody) = (self.rows.start, self.rows.len());
@@ -590,8 +590,8 @@ mod tests {
     #[test]
     fn rows_of_the_other_side_are_groups() {
         let ids: ArrayRef = Arc::new(Int32Array::from(vec![Some(9), None, Some(4), Some(7)]));
-        let mut keys = Keys::Partner(PartnerKeys { rows: 1..3, ids: Arc::clone(&ids) });
-        let partners: ArrayRef = Arc::new(UInt32Array::from(vec![2, NONE, 1, 2]));
+        let mut keys = Keys::Partner(BuildRowKeys { rows: 1..3, ids: Arc::clone(&ids) });
+        let partners: ArrayRef = Arc::new(UInt32Array::from(vec![2, NO_MATCH, 1, 2]));
         let mut groups = Vec::new();
         keys.find(&[partners], &mut groups).unwrap();
         assert_eq!((groups, keys.len()), (vec![1, 2, 0, 1], 3));

@@ -11,8 +11,8 @@
 
 pub(crate) mod exec;
 pub(crate) mod expressions;
+pub(crate) mod group_join;
 pub(crate) mod keys;
-pub(crate) mod lookup;
 pub(crate) mod rows;
 pub(crate) mod sums;
 pub(crate) mod whole_sums;

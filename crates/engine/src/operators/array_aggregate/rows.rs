@@ -21,7 +21,7 @@ const SAMPLE_ROWS: usize = 256;
 
 /// Reused from batch to batch.
 #[derive(Default)]
-pub(crate) struct Rows {
+pub(crate) struct RowGroups {
     count: usize,
     /// Of each row; of runs they are written out when somebody asks.
     groups: Vec<usize>,
@@ -30,7 +30,7 @@ pub(crate) struct Rows {
     of_runs: Vec<usize>,
 }
 
-impl Rows {
+impl RowGroups {
     /// Finds the groups of rows by `columns`, see [`Keys::find`].
     pub fn find(&mut self, keys: &mut Keys, columns: &[ArrayRef]) -> Result<()> {
         self.count = columns.first().map_or(0, |column| column.len());
@@ -165,7 +165,7 @@ mod tests {
     use datafusion::arrow::array::{Date32Array, Int32Array, StringViewArray};
 
     use super::*;
-    use crate::operators::array_aggregate::keys::PartnerKeys;
+    use crate::operators::array_aggregate::keys::BuildRowKeys;
 
     /// Groups by runs are the groups row by row, whatever the lengths of runs.
     #[test]
@@ -181,7 +181,11 @@ mod tests {
                 let (id, partner) = (next(40) as i32, next(3) as u32);
                 for _ in 0..=next(longest) {
                     ids.push((id > 0).then_some(id));
-                    partners.push(if partner == 0 { super::super::keys::NONE } else { id as u32 });
+                    partners.push(if partner == 0 {
+                        super::super::keys::NO_MATCH
+                    } else {
+                        id as u32
+                    });
                 }
             }
             let rows = ids.len();
@@ -196,13 +200,13 @@ mod tests {
                 let types: Vec<DataType> = columns.iter().map(|c| c.data_type().clone()).collect();
                 let keys = || match types.as_slice() {
                     [DataType::UInt32] => {
-                        Keys::Partner(PartnerKeys { rows: 0..40, ids: Arc::clone(&ids) })
+                        Keys::Partner(BuildRowKeys { rows: 0..40, ids: Arc::clone(&ids) })
                     }
                     types => Keys::new(types, types.len() == 1),
                 };
                 let (mut by_row, mut expected) = (keys(), Vec::new());
                 by_row.find(columns, &mut expected).unwrap();
-                let mut found = Rows::default();
+                let mut found = RowGroups::default();
                 found.find(&mut keys(), columns).unwrap();
                 assert!(longest < 300 || found.runs().is_some());
                 let wanted = BooleanBuffer::collect_bool(rows, |row| row % 7 == 3);

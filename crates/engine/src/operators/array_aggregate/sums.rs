@@ -25,10 +25,10 @@ use uplake_functions::{EventBits, RowRun, absorb, expect_order, time_of, update_
 use uplake_functions::holds as true_only;
 
 use crate::operators::array_aggregate::expressions::asks;
-use crate::operators::array_aggregate::rows::Rows;
+use crate::operators::array_aggregate::rows::RowGroups;
 use crate::operators::array_aggregate::whole_sums::{WholeSums, largest};
 
-/// The largest number of [`Plan::of_short`].
+/// The largest number of [`SumPlan::of_short`].
 const LARGEST_SHORT: u64 = u32::MAX as u64;
 
 /// Functions that take numbers out of rows, and keep no part of a column.
@@ -45,8 +45,8 @@ const FORGETFUL: [&str; 8] = [
 
 /// What an aggregate adds up, known before a row is seen.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    what: What,
+pub(crate) struct SumPlan {
+    what: SumKind,
     function: Arc<AggregateFunctionExpr>,
     /// One number of each row, or what the function takes.
     arguments: Vec<Arc<dyn PhysicalExpr>>,
@@ -59,17 +59,17 @@ pub(crate) struct Plan {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum What {
+enum SumKind {
     Count,
     Sum,
     Mean,
     SumWhole,
-    /// What all rows of a group have, see [`Plan::of_key`].
+    /// What all rows of a group have, see [`SumPlan::of_key`].
     OfKey(usize),
     Other,
 }
 
-impl Plan {
+impl SumPlan {
     /// `None` if the function needs more than groups and rows.
     pub fn new(
         function: &Arc<AggregateFunctionExpr>,
@@ -82,7 +82,7 @@ impl Plan {
         let arguments = function.expressions();
         let arguments = EventBits::in_arguments(function.fun(), &arguments).unwrap_or(arguments);
         let mut plan = Self {
-            what: What::Other,
+            what: SumKind::Other,
             function: Arc::clone(function),
             arguments,
             condition: filter.cloned(),
@@ -96,10 +96,10 @@ impl Plan {
         let data_type = argument.data_type(schema).ok()?;
         let output = function.field().data_type().clone();
         plan.what = match (function.fun().name(), data_type, output) {
-            ("count", _, DataType::Int64) => What::Count,
-            ("sum", DataType::Float64, DataType::Float64) => What::Sum,
-            ("avg", DataType::Float64, DataType::Float64) => What::Mean,
-            ("sum", DataType::Int64, DataType::Int64) => What::SumWhole,
+            ("count", _, DataType::Int64) => SumKind::Count,
+            ("sum", DataType::Float64, DataType::Float64) => SumKind::Sum,
+            ("avg", DataType::Float64, DataType::Float64) => SumKind::Mean,
+            ("sum", DataType::Int64, DataType::Int64) => SumKind::SumWhole,
             _ => return Some(plan),
         };
         let short = |inner: &Arc<dyn PhysicalExpr>| {
@@ -122,7 +122,7 @@ impl Plan {
     pub fn one_of(&self, schema: &Schema) -> Option<usize> {
         let [argument] = self.arguments.as_slice() else { return None };
         let column = argument.downcast_ref::<Column>()?;
-        let is_one = self.what == What::Other
+        let is_one = self.what == SumKind::Other
             && self.condition.is_none()
             && ["min", "max"].contains(&self.function.fun().name())
             && self.function.field().data_type() == schema.field(column.index()).data_type();
@@ -130,14 +130,14 @@ impl Plan {
     }
 
     /// The same, where all rows of a group have the value that stands at `place` of
-    /// [`Lookup::of_key`](crate::operators::array_aggregate::lookup::Lookup::of_key).
+    /// [`GroupJoin::of_key`](crate::operators::array_aggregate::group_join::Lookup::of_key).
     pub fn of_key(&self, place: usize) -> Self {
-        Self { what: What::OfKey(place), arguments: Vec::new(), ..self.clone() }
+        Self { what: SumKind::OfKey(place), arguments: Vec::new(), ..self.clone() }
     }
 
     /// Are the rows that it sees of no use to it later? An array of values, for one, keeps them.
     pub fn forgets_rows(&self) -> bool {
-        self.what != What::Other || FORGETFUL.contains(&self.function.fun().name())
+        self.what != SumKind::Other || FORGETFUL.contains(&self.function.fun().name())
     }
 
     /// The time by which it orders rows.
@@ -163,11 +163,11 @@ impl Plan {
 
     fn start(&self) -> Result<Slot> {
         let values = match self.what {
-            What::Count => Values::Count,
-            What::Sum | What::Mean => Values::Numbers(Vec::new()),
-            What::SumWhole => Values::Whole(WholeSums::default()),
-            What::OfKey(place) => Values::OfKey(place),
-            What::Other => Values::Other(self.function.create_groups_accumulator()?),
+            SumKind::Count => Values::Count,
+            SumKind::Sum | SumKind::Mean => Values::Numbers(Vec::new()),
+            SumKind::SumWhole => Values::Whole(WholeSums::default()),
+            SumKind::OfKey(place) => Values::OfKey(place),
+            SumKind::Other => Values::Other(self.function.create_groups_accumulator()?),
         };
         Ok(Slot { plan: self.clone(), values, missing: Vec::new(), has_empty_groups: false })
     }
@@ -191,14 +191,14 @@ impl Plan {
     /// Is this the mean of what `sum` adds up?
     fn is_mean_of(&self, sum: &Self) -> bool {
         let same = match sum.what {
-            What::Sum => self.arguments == sum.arguments,
-            What::SumWhole => {
+            SumKind::Sum => self.arguments == sum.arguments,
+            SumKind::SumWhole => {
                 let inner = |plan: &Self| inner_of_cast(&plan.arguments[0]).cloned();
                 self.of_short && sum.of_short && inner(self) == inner(sum)
             }
             _ => false,
         };
-        self.what == What::Mean && same && self.condition == sum.condition
+        self.what == SumKind::Mean && same && self.condition == sum.condition
     }
 }
 
@@ -276,7 +276,7 @@ impl Held {
 
 /// One aggregate of all groups.
 pub(crate) struct Slot {
-    plan: Plan,
+    plan: SumPlan,
     values: Values,
     /// Per group, rows that do not count.
     missing: Vec<i64>,
@@ -301,7 +301,7 @@ impl Slot {
     pub fn add(
         &mut self,
         batch: &RecordBatch,
-        rows: &mut Rows,
+        rows: &mut RowGroups,
         held: &mut Held,
         count: usize,
     ) -> Result<()> {
@@ -375,7 +375,7 @@ impl Slot {
     }
 
     /// Rows for which `counts` is false do not count.
-    fn leave_out(&mut self, counts: &BooleanBuffer, rows: &Rows) {
+    fn leave_out(&mut self, counts: &BooleanBuffer, rows: &RowGroups) {
         let missing = &mut self.missing;
         if counts.count_set_bits() * 2 < rows.len() {
             rows.add_to_each(missing, 1);
@@ -388,7 +388,7 @@ impl Slot {
     fn add_literal(
         &mut self,
         value: &ScalarValue,
-        rows: &mut Rows,
+        rows: &mut RowGroups,
         count: usize,
         condition: Option<&BooleanArray>,
     ) {
@@ -473,7 +473,7 @@ impl Slot {
     }
 
     /// The aggregate of every group. `rows`: rows of each; `sums`: those of another slot, if it takes them;
-    /// `of_key`: the values at a place, by [`Plan::of_key`].
+    /// `of_key`: the values at a place, by [`SumPlan::of_key`].
     pub fn finish(
         self,
         rows: &[i64],
@@ -492,7 +492,7 @@ impl Slot {
             Values::SumsOf(other) => return internal_err!("a mean without the sums of {other}"),
             Values::Whole(sums) => Arc::new(sums.finish(counts())?),
             Values::Numbers(sums) => {
-                let is_mean = self.plan.what == What::Mean;
+                let is_mean = self.plan.what == SumKind::Mean;
                 let number = |(sum, count): (f64, i64)| {
                     (count > 0).then_some(if is_mean { sum / count as f64 } else { sum })
                 };
@@ -523,7 +523,7 @@ const COPIES: usize = 4;
 fn add<T: Copy + Default>(
     values: &[T],
     argument: &ArrayRef,
-    rows: &mut Rows,
+    rows: &mut RowGroups,
     condition: Option<&BooleanArray>,
     sums: &mut [T],
     plus: impl Fn(&mut T, T),
@@ -534,7 +534,7 @@ fn add<T: Copy + Default>(
 
 fn add_wanted<T: Copy + Default>(
     values: &[T],
-    rows: &mut Rows,
+    rows: &mut RowGroups,
     wanted: Option<&BooleanBuffer>,
     sums: &mut [T],
     plus: impl Fn(&mut T, T),

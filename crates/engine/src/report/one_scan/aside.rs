@@ -3,7 +3,7 @@
 use datafusion::arrow::array::RecordBatch;
 
 use super::exposed::Members;
-use super::keys::{Keys, NOBODY};
+use super::keys::{Keys, NO_MATCH_GROUP};
 use crate::base::error::Result;
 use crate::functions::local_day::LocalDays;
 use crate::report::decode::{Values, table_place};
@@ -43,7 +43,7 @@ impl Aside {
     /// Takes in rows: key, then the outputs.
     pub fn add(&mut self, batch: &RecordBatch, keys: &Keys, members: &Members) -> Result<()> {
         keys.find(batch.column(0), &mut self.numbers)?;
-        for (row, id) in self.numbers.iter().enumerate().filter(|(_, id)| **id != NOBODY) {
+        for (row, id) in self.numbers.iter().enumerate().filter(|(_, id)| **id != NO_MATCH_GROUP) {
             let of_user = &members.members[members.range(*id as usize)];
             if let Some(member) = of_user.iter().find(|m| m.experiment == self.experiment) {
                 self.rows[member.place as usize] = Some((self.batches.len() as u32, row as u32));

@@ -5,7 +5,7 @@ use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType}
 
 use datafusion::common::HashMap;
 
-use super::keys::NOBODY;
+use super::keys::NO_MATCH_GROUP;
 use crate::base::error::{EngineError, Result};
 use crate::report::collect::Layout;
 use crate::report::decode::as_type;
@@ -162,18 +162,18 @@ impl Exposed {
             let time = if times.is_valid(row) { times.value(row) } else { NEVER };
             if is_timed && time == NEVER {
                 self.left_out.without_time += 1;
-                if start.is_some() || id == NOBODY {
+                if start.is_some() || id == NO_MATCH_GROUP {
                     continue;
                 }
             }
             let is_before = start.is_some_and(|start| time < start);
             match (is_before, id) {
-                (true, NOBODY) => continue,
+                (true, NO_MATCH_GROUP) => continue,
                 (true, id) => {
                     self.left_out.add_before(id);
                     continue;
                 }
-                (false, NOBODY) => {
+                (false, NO_MATCH_GROUP) => {
                     self.left_out.without_user += 1;
                     continue;
                 }

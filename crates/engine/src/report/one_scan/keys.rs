@@ -8,7 +8,7 @@ use crate::base::error::Result;
 use crate::report::decode::as_type;
 
 /// The number of a row without a user, or of a user nobody exposed.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NO_MATCH_GROUP: u32 = u32::MAX;
 
 /// What users are told apart by.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +48,7 @@ impl Keys {
         }
     }
 
-    /// The number of each key, new ones for those that have none; [`NOBODY`] for NULL.
+    /// The number of each key, new ones for those that have none; [`NO_MATCH_GROUP`] for NULL.
     pub fn give(&mut self, keys: &ArrayRef) -> Result<Vec<u32>> {
         let mut given = Vec::with_capacity(keys.len());
         match self {
@@ -57,7 +57,7 @@ impl Keys {
                 let keys = as_type(keys, &DataType::Utf8View)?;
                 for key in keys.as_string_view() {
                     let Some(key) = key else {
-                        given.push(NOBODY);
+                        given.push(NO_MATCH_GROUP);
                         continue;
                     };
                     let next = numbers.len() as u32;
@@ -73,14 +73,16 @@ impl Keys {
                 let keys = as_type(keys, &DataType::Int64)?;
                 for key in keys.as_primitive::<Int64Type>() {
                     let next = numbers.len() as u32;
-                    given.push(key.map_or(NOBODY, |key| *numbers.entry(key).or_insert(next)));
+                    given.push(
+                        key.map_or(NO_MATCH_GROUP, |key| *numbers.entry(key).or_insert(next)),
+                    );
                 }
             }
         }
         Ok(given)
     }
 
-    /// The number of each key; [`NOBODY`] for NULL and for keys without one. Neighbours are often equal.
+    /// The number of each key; [`NO_MATCH_GROUP`] for NULL and for keys without one. Neighbours are often equal.
     pub fn find(&self, keys: &ArrayRef, found: &mut Vec<u32>) -> Result<()> {
         found.clear();
         match self {
@@ -88,7 +90,7 @@ impl Keys {
                 let ids = as_type(keys, &DataType::Int32)?;
                 found.extend(ids.as_primitive::<Int32Type>().iter().map(|id| match id {
                     Some(id) => id as u32,
-                    None => NOBODY,
+                    None => NO_MATCH_GROUP,
                 }));
             }
             Self::Texts { numbers, .. } => {
@@ -122,10 +124,10 @@ fn found_in<K: Copy + PartialEq>(
     number: impl Fn(K) -> Option<u32>,
     found: &mut Vec<u32>,
 ) {
-    let mut last = (None, NOBODY);
+    let mut last = (None, NO_MATCH_GROUP);
     for key in keys {
         if last.0 != key {
-            last = (key, key.and_then(&number).unwrap_or(NOBODY));
+            last = (key, key.and_then(&number).unwrap_or(NO_MATCH_GROUP));
         }
         found.push(last.1);
     }

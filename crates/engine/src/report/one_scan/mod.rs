@@ -67,7 +67,7 @@ const IDS_AT_A_TIME: usize = 1 << 12;
 const EXPERIMENTS_A_THREAD: usize = 2;
 
 /// An experiment that can be answered with others.
-pub(super) struct Question<'a> {
+pub(super) struct ScanQuery<'a> {
     pub query: &'a MomentsQuery,
     pub times: &'a Times,
     /// Per column the most a number can be.
@@ -133,7 +133,7 @@ impl Session {
     pub(super) async fn one_scan(
         &self,
         kind: &KeyKind,
-        questions: &[Question<'_>],
+        questions: &[ScanQuery<'_>],
     ) -> Result<Option<Vec<MomentsTable>>> {
         let sql: Vec<Sql<'_>> =
             questions.iter().map(|q| Sql::new(q.query, q.times)).collect::<Result<_>>()?;

@@ -16,7 +16,7 @@ use datafusion::arrow::array::{Array, AsArray, Float64Array, PrimitiveArray, Rec
 use datafusion::arrow::datatypes::TimestampMicrosecondType;
 
 use super::exposed::Members;
-use super::keys::{Keys, NOBODY};
+use super::keys::{Keys, NO_MATCH_GROUP};
 use super::passes::{NO_TIME, Pass, ValueKind};
 use crate::base::error::Result;
 use crate::functions::daily_values::comes_before;
@@ -223,7 +223,7 @@ struct Open {
 
 impl Open {
     /// Nothing goes on.
-    const NOTHING: Self = Self { id: NOBODY, day: 0, from: 0, to: 0, counts: false };
+    const NOTHING: Self = Self { id: NO_MATCH_GROUP, day: 0, from: 0, to: 0, counts: false };
 
     /// Around a row: up to where rows begin or cease to count, or to one of the `cuts`.
     fn around(id: u32, day: i32, time: i64, bounds: &[(i64, i64)], cuts: &[(u32, i64)]) -> Self {
@@ -270,12 +270,12 @@ pub(super) struct Runs {
 }
 
 /// Columns of a batch.
-struct Rows<'b> {
+struct RunRows<'b> {
     times: Option<&'b PrimitiveArray<TimestampMicrosecondType>>,
     values: Vec<Float64Array>,
 }
 
-impl Rows<'_> {
+impl RunRows<'_> {
     fn time(&self, row: usize) -> i64 {
         match self.times {
             Some(times) if times.is_valid(row) => times.value(row),
@@ -295,7 +295,7 @@ impl Runs {
             others: None,
             cuts: Arc::default(),
             bounds: Vec::new(),
-            bounds_of: NOBODY,
+            bounds_of: NO_MATCH_GROUP,
             ids: Vec::new(),
             here: Vec::new(),
             run_of: Vec::new(),
@@ -348,7 +348,7 @@ impl Runs {
         self.keys.find(batch.column(0), &mut self.ids)?;
         let timed = usize::from(self.pass.time.is_some());
         let values = batch.columns()[1 + timed..].iter().map(doubles);
-        let rows = Rows {
+        let rows = RunRows {
             times: (timed > 0).then(|| batch.column(1).as_primitive()),
             values: values.collect::<Result<_>>()?,
         };
@@ -359,14 +359,14 @@ impl Runs {
 
     /// Neighbours of one id and day that count for the same experiments, if they do for any or everyone
     /// is wanted.
-    fn find_runs(&mut self, rows: &Rows<'_>) {
+    fn find_runs(&mut self, rows: &RunRows<'_>) {
         self.here.clear();
         self.run_of.clear();
         let everyone = self.others.is_some();
         let mut open = Open::NOTHING;
         for row in 0..self.ids.len() {
             let id = self.ids[row];
-            if id == NOBODY {
+            if id == NO_MATCH_GROUP {
                 open = Open::NOTHING;
                 continue;
             }
@@ -412,7 +412,7 @@ impl Runs {
     }
 
     /// The values of each run.
-    fn add_up(&mut self, rows: &Rows<'_>) {
+    fn add_up(&mut self, rows: &RunRows<'_>) {
         let width = self.pass.values.len();
         self.sums.clear();
         self.sums.resize(self.here.len() * width, Sum::default());

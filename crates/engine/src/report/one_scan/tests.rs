@@ -8,7 +8,7 @@ use uplake_table::{AsOf, Lake};
 
 use super::super::caps;
 use super::super::time::Times;
-use super::{KeyKind, Question};
+use super::{KeyKind, ScanQuery};
 use crate::engine::session::{Session, SessionOptions};
 
 fn session(folder: &std::path::Path, memory_bytes: usize, threads: usize) -> Session {
@@ -317,10 +317,10 @@ fn in_one_scan(
 ) -> Vec<MomentsTable> {
     let times: Vec<Times> =
         queries.iter().map(|query| block_on(session.times(query)).unwrap()).collect();
-    let questions: Vec<Question<'_>> = queries
+    let questions: Vec<ScanQuery<'_>> = queries
         .iter()
         .zip(&times)
-        .map(|(query, times)| Question { query, times, caps: caps(query, &[]) })
+        .map(|(query, times)| ScanQuery { query, times, caps: caps(query, &[]) })
         .collect();
     let answer = async {
         let mut found = None;
@@ -555,7 +555,7 @@ fn what_does_not_fit_is_answered_by_sql() {
     let all = small.memory("everything else");
     all.grow(2 << 30);
     let times = block_on(small.times(&queries[0])).unwrap();
-    let question = Question { query: &queries[0], times: &times, caps: caps(&queries[0], &[]) };
+    let question = ScanQuery { query: &queries[0], times: &times, caps: caps(&queries[0], &[]) };
     let failed = block_on(small.one_scan(&KeyKind::Text, std::slice::from_ref(&question)));
     let message = failed.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(message.contains("budget"), "there is no memory: {message}");

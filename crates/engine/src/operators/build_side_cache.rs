@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Join on id                             Join on id
-//!   u: first exposures by id      ─►       KeptSideExec ◄── its rows, if they are known
+//!   u: first exposures by id      ─►       CachedSubplanExec ◄── its rows, if they are known
 //!   events                                   u: first exposures by id
 //!                                          events
 //! ```
@@ -61,7 +61,7 @@ const SIDE_SHARE: usize = 8;
 
 /// The sides that statements have had, of all sessions with one [`ColumnCache`].
 #[derive(Default)]
-pub(crate) struct Sides(Mutex<State>);
+pub(crate) struct BuildSideCache(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -80,8 +80,8 @@ struct Known {
 /// See [`LakeTable::rows_of`].
 type RowsOf = (String, u64, usize);
 
-impl Sides {
-    /// An optimized plan, which its text and its tables decide, with a [`Side`] where a join may have one.
+impl BuildSideCache {
+    /// An optimized plan, which its text and its tables decide, with a [`CachedSubplan`] where a join may have one.
     /// `settings` have a say in rows, too.
     pub fn marked(&self, plan: LogicalPlan, settings: &str) -> Result<LogicalPlan> {
         let marked = plan.transform_up(|node| match node {
@@ -98,8 +98,10 @@ impl Sides {
             }
             LogicalPlan::Aggregate(aggregate) if is_by_id(aggregate) => {
                 let Some(tables) = tables_of(&plan)? else { return Ok(Transformed::no(plan)) };
-                let node =
-                    Arc::new(Side { number: self.number(&plan, tables, settings), input: plan });
+                let node = Arc::new(CachedSubplan {
+                    number: self.number(&plan, tables, settings),
+                    input: plan,
+                });
                 Ok(Transformed::yes(LogicalPlan::Extension(Extension { node })))
             }
             _ => Ok(Transformed::no(plan)),
@@ -185,14 +187,14 @@ fn tables_of(side: &LogicalPlan) -> Result<Option<Vec<RowsOf>>> {
 
 /// Rows that may be known.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Hash)]
-struct Side {
+struct CachedSubplan {
     number: u64,
     input: LogicalPlan,
 }
 
-impl UserDefinedLogicalNodeCore for Side {
+impl UserDefinedLogicalNodeCore for CachedSubplan {
     fn name(&self) -> &'static str {
-        "KeptSide"
+        "CachedSubplan"
     }
 
     fn inputs(&self) -> Vec<&LogicalPlan> {
@@ -208,7 +210,7 @@ impl UserDefinedLogicalNodeCore for Side {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeptSide: {}", self.number)
+        write!(f, "CachedSubplan: {}", self.number)
     }
 
     fn with_exprs_and_inputs(&self, _: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
@@ -251,20 +253,20 @@ impl ExtensionPlanner for SidePlanner {
         _: &dyn PlanningSession,
         _: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(side) = node.as_any().downcast_ref::<Side>() else { return Ok(None) };
+        let Some(side) = node.as_any().downcast_ref::<CachedSubplan>() else { return Ok(None) };
         let input = Arc::clone(inputs.first().ok_or_else(no_input)?);
-        Ok(Some(Arc::new(KeptSideExec::new(side.number, Arc::clone(&self.0), input))))
+        Ok(Some(Arc::new(CachedSubplanExec::new(side.number, Arc::clone(&self.0), input))))
     }
 }
 
 /// The rule that leaves sides only where a join reads all of their rows before it reads others. It must
 /// come after joins have their sides, and before filters are pushed down.
 #[derive(Debug)]
-pub(crate) struct KeepSides;
+pub(crate) struct CacheBuildSides;
 
-impl PhysicalOptimizerRule for KeepSides {
+impl PhysicalOptimizerRule for CacheBuildSides {
     fn name(&self) -> &'static str {
-        "keep_sides"
+        "build_side_cache"
     }
 
     fn schema_check(&self) -> bool {
@@ -286,7 +288,7 @@ fn left_sides(plan: Arc<dyn ExecutionPlan>, is_left: bool) -> Result<Arc<dyn Exe
     let children =
         children.map(|(place, child)| left_sides(child, stays_left || (joins && place == 0)));
     let mut children = children.collect::<Result<Vec<_>>>()?;
-    if plan.is::<KeptSideExec>() && !is_left {
+    if plan.is::<CachedSubplanExec>() && !is_left {
         return children.pop().ok_or_else(no_input);
     }
     replace_children_if_necessary(plan, children)
@@ -295,7 +297,7 @@ fn left_sides(plan: Arc<dyn ExecutionPlan>, is_left: bool) -> Result<Arc<dyn Exe
 /// Rows of its input, from memory if they are known. Another plan of the same may have had them in other
 /// partitions and in another order.
 #[derive(Debug)]
-pub(crate) struct KeptSideExec {
+pub(crate) struct CachedSubplanExec {
     number: u64,
     cache: Arc<ColumnCache>,
     input: Arc<dyn ExecutionPlan>,
@@ -312,7 +314,7 @@ struct Run {
     bytes: usize,
 }
 
-impl KeptSideExec {
+impl CachedSubplanExec {
     fn new(number: u64, cache: Arc<ColumnCache>, input: Arc<dyn ExecutionPlan>) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(input.schema()),
@@ -389,15 +391,15 @@ impl Collector {
     }
 }
 
-impl DisplayAs for KeptSideExec {
+impl DisplayAs for CachedSubplanExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeptSideExec")
+        f.write_str("CachedSubplanExec")
     }
 }
 
-impl ExecutionPlan for KeptSideExec {
+impl ExecutionPlan for CachedSubplanExec {
     fn name(&self) -> &'static str {
-        "KeptSideExec"
+        "CachedSubplanExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {

@@ -40,15 +40,15 @@ use futures::StreamExt;
 use uplake_functions::holds as true_only;
 
 use crate::base::refusal::Unfit;
-use crate::operators::array_aggregate::keys::{IdKeys, Keys, NONE, PartnerKeys};
+use crate::operators::array_aggregate::keys::{BuildRowKeys, IdKeys, Keys, NO_MATCH};
 use crate::scan::among_ids::AmongIds;
 
 /// The group that rows without a partner have because of it.
-pub(crate) const NOBODY: u32 = 0;
+pub(crate) const NO_MATCH_GROUP: u32 = 0;
 
 /// What a join would have done.
 #[derive(Clone, Debug)]
-pub(crate) struct Lookup {
+pub(crate) struct GroupJoin {
     /// The other side: one row for each id, all in its first partition.
     pub side: Arc<dyn ExecutionPlan>,
     /// The ids, in the rows that are grouped and in the other side.
@@ -85,29 +85,29 @@ pub(crate) struct Wanted {
 }
 
 /// The other side, in memory.
-pub(crate) struct Side {
-    lookup: Lookup,
+pub(crate) struct GroupJoinBuild {
+    lookup: GroupJoin,
     ids: ArrayRef,
     places: IdKeys,
-    /// The columns that joined rows have, and those by [`Lookup::of_key`].
+    /// The columns that joined rows have, and those by [`GroupJoin::of_key`].
     columns: Vec<ArrayRef>,
     of_key: Vec<ArrayRef>,
-    /// Per row and one its group by [`Lookup::groups`] and one; and the groups' values.
+    /// Per row and one its group by [`GroupJoin::groups`] and one; and the groups' values.
     groups: Vec<u32>,
     values: Vec<ArrayRef>,
     memory: MemoryReservation,
 }
 
-/// Rows, and of each its row of the other side or [`NONE`].
+/// Rows, and of each its row of the other side or [`NO_MATCH`].
 pub(crate) struct Joined {
     pub batch: RecordBatch,
     pub partners: Vec<u32>,
 }
 
-impl Side {
+impl GroupJoinBuild {
     /// Reads it all and tells the input's scan about it.
     pub async fn read(
-        lookup: Lookup,
+        lookup: GroupJoin,
         mut rows: SendableRecordBatchStream,
         memory: MemoryReservation,
         context: Arc<TaskContext>,
@@ -131,7 +131,7 @@ impl Side {
         }
         let group_columns: Vec<ArrayRef> =
             lookup.groups.iter().map(|column| Arc::clone(all.column(*column))).collect();
-        let (mut groups, mut values) = (vec![NOBODY + 1; all.num_rows() + 1], Vec::new());
+        let (mut groups, mut values) = (vec![NO_MATCH_GROUP + 1; all.num_rows() + 1], Vec::new());
         if !group_columns.is_empty() {
             let types: Vec<DataType> =
                 group_columns.iter().map(|column| column.data_type().clone()).collect();
@@ -143,7 +143,7 @@ impl Side {
             groups[1..].iter_mut().zip(&found).for_each(|(to, group)| *to = *group as u32 + 1);
             values = keys.values()?;
         }
-        groups[0] = NOBODY;
+        groups[0] = NO_MATCH_GROUP;
         let of = |columns: &[usize]| -> Vec<ArrayRef> {
             columns.iter().map(|column| Arc::clone(all.column(*column))).collect()
         };
@@ -216,8 +216,8 @@ impl Side {
         let held = true_only(held.as_boolean());
         let mut matched = 0;
         for (partner, held) in joined.partners.iter_mut().zip(&held) {
-            *partner = if held { *partner } else { NONE };
-            matched += usize::from(*partner != NONE);
+            *partner = if held { *partner } else { NO_MATCH };
+            matched += usize::from(*partner != NO_MATCH);
         }
         if self.must_copy(matched, rows) {
             joined.batch = filter_record_batch(&joined.batch, &have_partners(&joined.partners))?;
@@ -250,10 +250,10 @@ impl Side {
 
     /// The groups of `rows` of this side, where rows are grouped by the key.
     pub fn keys(&self, rows: Range<usize>) -> Keys {
-        Keys::Partner(PartnerKeys { rows, ids: Arc::clone(&self.ids) })
+        Keys::Partner(BuildRowKeys { rows, ids: Arc::clone(&self.ids) })
     }
 
-    /// A column by [`Lookup::of_key`] in each of those groups.
+    /// A column by [`GroupJoin::of_key`] in each of those groups.
     pub fn of_key(&self, column: usize, rows: Range<usize>) -> ArrayRef {
         self.of_key[column].slice(rows.start, rows.len())
     }
@@ -277,7 +277,7 @@ impl Side {
     fn rows(&self, mut columns: Vec<ArrayRef>, partners: &[u32]) -> Result<RecordBatch> {
         if !self.columns.is_empty() {
             // Any row will do then: most of the rows have a partner, so there is one.
-            let place = |partner: &u32| if *partner == NONE { 0 } else { *partner };
+            let place = |partner: &u32| if *partner == NO_MATCH { 0 } else { *partner };
             let indices = UInt32Array::from(partners.iter().map(place).collect::<Vec<u32>>());
             for column in &self.columns {
                 columns.push(take(column, &indices, None)?);
@@ -288,7 +288,7 @@ impl Side {
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
     }
 
-    /// The group that each row has because of its partner, or [`NOBODY`]; where rows are grouped by the
+    /// The group that each row has because of its partner, or [`NO_MATCH_GROUP`]; where rows are grouped by the
     /// key, the partner.
     pub fn groups(&self, partners: &[u32]) -> ArrayRef {
         if self.lookup.by_key {
@@ -309,7 +309,7 @@ impl Side {
 }
 
 fn have_partners(partners: &[u32]) -> BooleanArray {
-    BooleanBuffer::collect_bool(partners.len(), |row| partners[row] != NONE).into()
+    BooleanBuffer::collect_bool(partners.len(), |row| partners[row] != NO_MATCH).into()
 }
 
 /// Leaves out rows without a partner. Without a branch: which ones have none is hard to foresee.
@@ -318,12 +318,12 @@ fn drop_nobody(partners: &mut Vec<u32>) {
     for row in 0..partners.len() {
         let partner = partners[row];
         partners[kept] = partner;
-        kept += usize::from(partner != NONE);
+        kept += usize::from(partner != NO_MATCH);
     }
     partners.truncate(kept);
 }
 
-impl fmt::Display for Lookup {
+impl fmt::Display for GroupJoin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.outer { "left join" } else { "join" };
         write!(f, "{kind}=[{}]", self.key)?;
@@ -340,7 +340,7 @@ pub(crate) struct Seen(Vec<u64>);
 
 impl Seen {
     pub fn add(&mut self, partners: &[u32]) {
-        for partner in partners.iter().filter(|partner| **partner != NONE) {
+        for partner in partners.iter().filter(|partner| **partner != NO_MATCH) {
             let word = *partner as usize / 64;
             if self.0.len() <= word {
                 self.0.resize((word + 1).next_power_of_two(), 0);
