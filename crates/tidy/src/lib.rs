@@ -20,6 +20,9 @@ pub use modules::Modules;
 
 /// Lines a source file may have; STYLE asks to split at 800.
 pub const MAX_LINES: usize = 1200;
+
+/// Names of types that several files of `engine` had, each for something else.
+const VAGUE: [&str; 4] = ["What", "Plan", "Rows", "Question"];
 /// Crates that may contain unsafe code (STYLE section 10).
 const UNSAFE_CRATES: [&str; 2] = ["postings", "btree"];
 /// What no source line contains, and what to do instead. Split, so that they are not found here.
@@ -343,6 +346,11 @@ fn check_source(path: &str, text: &str, complaints: &mut Vec<String>) {
         for (pattern, remedy) in FORBIDDEN.iter().filter(|(pattern, _)| line.contains(pattern)) {
             complaints.push(format!("{at}: `{pattern}` is not allowed; {remedy}"));
         }
+        if let Some(name) = vague_type(line).filter(|_| path.starts_with("crates/engine/src/")) {
+            complaints.push(format!(
+                "{at}: a type called `{name}` says nothing to who meets it elsewhere; say of what it is"
+            ));
+        }
         if !may_be_unsafe && is_unsafe(line) {
             complaints.push(format!(
                 "{at}: unsafe code is allowed in {} only; find a safe way or move it there",
@@ -375,6 +383,14 @@ fn reads_words(line: &str) -> bool {
             WORDS.iter().any(named)
         })
     })
+}
+
+/// The name of a type that is defined here, if others would call theirs the same.
+fn vague_type(line: &str) -> Option<&'static str> {
+    let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.find(|word| ["struct", "enum", "trait", "type"].contains(word))?;
+    let name = words.next()?;
+    VAGUE.into_iter().find(|vague| *vague == name)
 }
 
 fn is_comment(line: &str) -> bool {
@@ -568,6 +584,10 @@ fast = ["arrow"]
             ("crates/engine/src/one_scan/tests.rs", "message.contains(x)".into(), ""),
             ("crates/engine/tests/it/a.rs", "message.contains(x)".into(), ""),
             (READS_WORDS[0], "message.contains(x)".into(), ""),
+            ("crates/engine/src/a.rs", "pub(crate) struct Plan<'a> {".into(), "called `Plan`"),
+            ("crates/engine/src/a.rs", "pub(crate) struct SumPlan {".into(), ""),
+            ("crates/engine/src/a.rs", "let plan: Plan = struct_of(Rows);".into(), ""),
+            ("crates/table/src/a.rs", "struct Plan {".into(), ""),
             ("crates/engine/src/a.rs", "\n".repeat(1200), ""),
             ("crates/engine/src/a.rs", "\n".repeat(1201), "1201 lines"),
         ] {
