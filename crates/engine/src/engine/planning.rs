@@ -40,30 +40,33 @@ impl Session {
     /// Runs one statement now, whoever else computes.
     pub(crate) async fn run_now(&self, statement: &Statement) -> Result<Answer> {
         self.catalog.begin_statement();
-        let bound = self.executed(statement).await?;
+        // On the heap: a thread of 2 MiB may poll this.
+        let bound = Box::pin(self.executed(statement)).await?;
         let statement = bound.as_ref().unwrap_or(statement);
-        if let Some(answer) = self.run_own(statement).await? {
+        if let Some(answer) = Box::pin(self.run_own(statement)).await? {
             return Ok(answer);
         }
         if statement.only_asks() && self.engine.lake.is_remote() {
             let references = self.references(&statement.parsed)?;
             // An error, too, can come from what a table was.
             if let Some(belief) = self.catalog.believe(references.iter().map(|r| r.table())).await
-                && let Some(answer) = self.catalog.during(belief, self.answer(statement)).await
+                && let Some(answer) =
+                    self.catalog.during(belief, Box::pin(self.answer(statement))).await
             {
                 return answer;
             }
         }
-        self.answer(statement).await
+        Box::pin(self.answer(statement)).await
     }
 
     async fn answer(&self, statement: &Statement) -> Result<Answer> {
         let mut tables = None;
         let answer = if plan_cache::may_be_kept(statement) {
             let named = tables.insert(self.tables_of(&statement.parsed).await?);
-            self.ask(statement, named).await?
+            Box::pin(self.ask(statement, named)).await?
         } else {
-            self.run_plan(self.plan(statement).await?).await?
+            let plan = Box::pin(self.plan(statement)).await?;
+            Box::pin(self.run_plan(plan)).await?
         };
         match answer {
             Answer::Rows { schema, stream } => {

@@ -74,11 +74,11 @@ impl Session {
     /// As [`Self::run`].
     pub async fn run_with(&self, statement: &Statement, options: RunOptions) -> Result<Answer> {
         if !computes(statement) {
-            return caught(self.run_now(statement)).await;
+            return caught(Box::pin(self.run_now(statement))).await;
         }
         let short = |answer: &Result<Answer>| matches!(answer, Err(EngineError::Limit { .. }));
         let progress = options.progress.clone();
-        let work = || watched(progress.clone(), caught(self.run_now(statement)));
+        let work = || watched(progress.clone(), caught(Box::pin(self.run_now(statement))));
         let (answer, ticket) = self.admitted(&statement.text, options, work, short).await?;
         Ok(match answer? {
             Answer::Rows { schema, stream } => {
@@ -114,7 +114,7 @@ impl Session {
         let is_limit = |answer: &Result<_>| matches!(answer, Err(EngineError::Limit { .. }));
         let short = |answers: &Vec<Result<MomentsTable>>| answers.iter().any(is_limit);
         let progress = options.progress.clone();
-        let work = || watched(progress.clone(), self.moments_now(queries));
+        let work = || watched(progress.clone(), Box::pin(self.moments_now(queries)));
         match self.admitted("report", options, work, short).await {
             Ok((answers, _)) => answers,
             Err(error) => queries.iter().map(|_| Err(error.copy())).collect(),

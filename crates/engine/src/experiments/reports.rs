@@ -79,7 +79,8 @@ impl Session {
         let mut tables: Vec<String> = requests.iter().flat_map(|r| r.query.tables()).collect();
         tables.sort();
         tables.dedup();
-        let (session, versions, unreadable) = match self.pinned_if_readable(tables).await {
+        let (session, versions, unreadable) = match Box::pin(self.pinned_if_readable(tables)).await
+        {
             Ok(pinned) => pinned,
             Err(error) => return requests.iter().map(|_| Err(error.copy())).collect(),
         };
@@ -90,7 +91,8 @@ impl Session {
         let problems: Vec<_> = requests.iter().map(problem).collect();
         let asked = requests.iter().zip(&problems).filter(|(_, problem)| problem.is_none());
         let queries: Vec<&MomentsQuery> = asked.map(|(request, _)| &request.query).collect();
-        let mut answers = session.moments_together_with(&queries, options).await.into_iter();
+        let answers = Box::pin(session.moments_together_with(&queries, options)).await;
+        let mut answers = answers.into_iter();
         let mut reports = Vec::with_capacity(requests.len());
         for (request, problem) in requests.iter().zip(problems) {
             let moments = match problem {
@@ -98,7 +100,7 @@ impl Session {
                 None => answers.next().expect(ONE_EACH),
             };
             reports.push(match moments {
-                Ok(moments) => session.report_of(request, &moments, &versions).await,
+                Ok(moments) => Box::pin(session.report_of(request, &moments, &versions)).await,
                 Err(error) => Err(error),
             });
         }

@@ -74,5 +74,7 @@ fn bucket_session(server: &Server, storage: StorageOptions, local: Option<PathBu
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(work)
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    // What a test awaits is large in builds that optimise little.
+    runtime.block_on(Box::pin(work))
 }
