@@ -246,7 +246,11 @@ mod tests {
         let parsed = |text: &str| statement::parse(text).unwrap().pop().unwrap();
         let plan = plans.of("", &parsed("SELECT 1"), &Tables::new()).unwrap();
         // Each counts with its text.
-        let long = |bytes: usize| Statement { text: "x".repeat(bytes), ..parsed("SELECT 1") };
+        let long = |bytes: usize| {
+            let mut statement = parsed("SELECT 1");
+            statement.text = "x".repeat(bytes);
+            statement
+        };
         let text = |n: usize| long((5 << 20) + n);
         for n in 0..30 {
             plans.keep("", &text(n), Tables::new(), plan.clone());

@@ -100,8 +100,23 @@ impl Session {
 
     /// The query that an EXECUTE runs, with its values; `None` if the statement is none.
     pub(crate) async fn executed(&self, statement: &Statement) -> Result<Option<Statement>> {
-        let DfStatement::Statement(inner) = &statement.parsed else { return Ok(None) };
-        let ast::Statement::Execute { name: Some(_), using, immediate: false, .. } = inner.as_ref()
+        let inner = match &statement.parsed {
+            DfStatement::Statement(inner) => inner,
+            DfStatement::Explain(explain) => {
+                let is_execute =
+                    |inner: &ast::Statement| matches!(inner, ast::Statement::Execute { .. });
+                return match explain.statement.as_ref() {
+                    DfStatement::Statement(inner) if is_execute(inner) => {
+                        Err(EngineError::unsupported("EXPLAIN EXECUTE is not supported")
+                            .with_hint("EXPLAIN the query, with its values written"))
+                    }
+                    _ => Ok(None),
+                };
+            }
+            _ => return Ok(None),
+        };
+        let ast::Statement::Execute { name: Some(name), using, immediate: false, .. } =
+            inner.as_ref()
         else {
             return Ok(None);
         };
@@ -114,7 +129,8 @@ impl Session {
         };
         let values = execute.parameters.into_iter().map(constant).collect::<Result<Vec<_>>>()?;
         let all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = execute.name.to_lowercase();
+        let name = name.0.last().and_then(ast::ObjectNamePart::as_ident).map(spelled);
+        let name = name.unwrap_or(execute.name);
         let prepared = all.get(&name).ok_or_else(|| none_called(&name, &all))?;
         prepared.bind(&values).map(Some)
     }
@@ -263,6 +279,8 @@ mod tests {
         assert!(found.contains("| 3 ") && found.contains("| 1.50 "), "{found}");
         assert!(error(&other, "EXECUTE q(2, 1.5)").contains("none was prepared in this session"));
         assert!(error(&session, "EXECUTE r").contains("there are q"));
+        run(&session, "PREPARE \"Q\" AS SELECT 7; EXECUTE \"Q\"; DEALLOCATE \"Q\"").unwrap();
+        assert!(error(&session, "EXPLAIN EXECUTE q(2, 1.5)").contains("EXPLAIN the query"));
         assert!(error(&session, "EXECUTE q(k, 1)").contains("k"));
         assert!(error(&session, "EXECUTE q(2)").contains("2 parameters"));
         assert!(error(&session, "PREPARE q AS SELECT 1").contains("already"));

@@ -11,7 +11,8 @@
 //! # Invariants
 //! - All partitions have their rows from one of the two: the first that hands out a row, or comes to its end, or is
 //!   refused, decides for all.
-//! - The other form is not tried in yet another way: what is below it spills, too.
+//! - A form that spills is not tried in yet another way: what is below it spills, too. Arrays over rows in any order,
+//!   which go on where rows are not in the order of time, may still be refused.
 
 use std::fmt;
 use std::pin::Pin;

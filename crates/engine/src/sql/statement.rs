@@ -41,7 +41,7 @@ pub struct Statement {
     /// The statement as it was written.
     pub text: String,
     pub(crate) parsed: DfStatement,
-    pub(crate) tokens: Vec<TokenWithSpan>,
+    tokens: Vec<TokenWithSpan>,
     /// The lists that were taken out of the whole text; marks in it name them by their place.
     pub(crate) lists: Arc<Vec<Arc<IdSet>>>,
     pub(crate) partitioned_by: Vec<String>,
