@@ -1,0 +1,1 @@
+//! HTTP: statements, loads, health and metrics.

@@ -1,0 +1,13 @@
+//! One lake for many connections: the Postgres wire, HTTP and Flight SQL over one engine.
+//!
+//! # Not here
+//! SQL and its answers (`engine`), files and commits (`table`), the command line (`uplake`).
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod catalog;
+mod flight;
+mod http;
+mod pg;
+mod statements;

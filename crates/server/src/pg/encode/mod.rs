@@ -1,0 +1,1 @@
+//! Rows as messages of the Postgres wire.

@@ -1,0 +1,1 @@
+//! Arrow's types and Postgres'.

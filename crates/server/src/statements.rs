@@ -1,0 +1,1 @@
+//! Statements that run for connections.
