@@ -7,7 +7,12 @@
 
 mod access;
 mod catalog;
+mod failure;
 mod flight;
 mod http;
 mod pg;
+mod server;
+mod spool;
 mod statements;
+
+pub use server::ServerOptions;
