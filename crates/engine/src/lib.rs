@@ -50,7 +50,7 @@ pub use base::sql_state::{ErrorKind, SqlState};
 pub use batch::{Batch, BatchOptions, BatchSummary};
 pub use cache::memory::SharedMemory;
 pub use datafusion::common::ScalarValue;
-pub use engine::admission::{Class, Listed, Queue};
+pub use engine::admission::{Class, Listed, Queue, Tenant};
 pub use engine::preload::Preload;
 pub use engine::repair::Repair;
 pub use engine::run::{RunOptions, Usage};

@@ -15,13 +15,15 @@ use bytes::Bytes;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ParquetMetaData;
 
+use crate::stored_zones::check_zones;
+
 /// Thrift nests no deeper in a footer: a type of a list of structs is three.
 const DEEPEST: usize = 32;
 
 /// Compares the types in `footer`, the bytes between the pages and the eight last ones, with what was parsed of it.
 ///
 /// # Errors
-/// If a chunk has another type, or the bytes are no footer.
+/// If a chunk has another type, or the bytes are no footer; and as [`check_zones`].
 pub fn check_chunk_types(footer: &[u8], parsed: &ParquetMetaData) -> Result<()> {
     let damaged = || ParquetError::General("its footer cannot be read".to_owned());
     let groups = Compact(footer).row_groups().ok_or_else(damaged)?;
@@ -41,7 +43,7 @@ pub fn check_chunk_types(footer: &[u8], parsed: &ParquetMetaData) -> Result<()> 
             }
         }
     }
-    Ok(())
+    check_zones(parsed)
 }
 
 /// Where a footer is in a file of `size` bytes that ends with `tail`.

@@ -54,6 +54,7 @@ mod sealed;
 mod snapshot;
 mod stats;
 mod store_file;
+mod stored_zones;
 mod tables;
 mod thread;
 mod unpanicked;

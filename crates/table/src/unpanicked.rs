@@ -5,6 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parquet::errors::{ParquetError, Result};
 
+/// How parquet begins to say that, with types as Rust has them.
+const OF_TWO_SCHEMAS: &str = "incompatible arrow schema";
+
 /// What `work`, which reads a Parquet file, comes to; a panic is an error like any other of a damaged
 /// file. What `work` was at must not be used after an error.
 ///
@@ -29,6 +32,9 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
 pub fn reason(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("Parquet error: ").unwrap_or(&text);
+    if text.contains(OF_TWO_SCHEMAS) {
+        return "its two schemas, Arrow's and Parquet's, differ".to_owned();
+    }
     text.split(" {").next().unwrap_or_default().to_owned()
 }
 
@@ -41,6 +47,9 @@ mod tests {
         let panics = |message: &'static str| unpanicked::<()>(move || panic!("{message} {}", 1));
         assert!(panics("bit").unwrap_err().to_string().contains("damaged (bit 1)"));
         assert_eq!(unpanicked(|| Ok(1)).unwrap(), 1);
+        let two =
+            ParquetError::ArrowError("incompatible arrow schema, expected x got Int64".into());
+        assert!(reason(&two).ends_with("differ"));
         let dump = ParquetError::General("no schema: Utf8Error { error: 1 }".into());
         assert_eq!(reason(&dump), "no schema: Utf8Error");
     }

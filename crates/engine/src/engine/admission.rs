@@ -5,7 +5,9 @@
 //! and each of them takes longer than it would have waited.
 //!
 //! # Invariants
-//! - Within a class the first to come is the first to compute.
+//! - Within a class and a tenant the first to come is the first to compute.
+//! - Of tenants that wait, the one goes next whose statements have computed least for its weight. One that comes
+//!   anew begins with as much as the least of the others has: nobody saves up for later.
 //! - Batch statements leave a slot to interactive ones, and one of them may always compute.
 //! - While those that compute hold more than half of the memory, no further one is begun.
 //! - A statement that ran out of memory beside others waits until it has the memory for itself, and
@@ -15,7 +17,7 @@
 //! # Not here
 //! What a statement is, and what it does with its slot (`run`).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,6 +29,26 @@ use crate::base::error::{EngineError, Result};
 
 /// Characters of a statement that the queue shows.
 const SHOWN_CHARACTERS: usize = 200;
+
+/// What the shortest statement counts, in seconds: tenants whose statements take no time take turns.
+const LEAST_SECONDS: f64 = 0.001;
+
+/// Whose statement it is, where several share an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    pub name: Arc<str>,
+    /// Of two tenants that both wait, one of weight 2 gets twice the time of one of weight 1; at least 1.
+    pub weight: u32,
+    /// Statements of it that compute at once; `None` is as many as there are.
+    pub slots: Option<usize>,
+}
+
+impl Default for Tenant {
+    /// Everybody who is nobody's.
+    fn default() -> Self {
+        Self { name: "".into(), weight: 1, slots: None }
+    }
+}
 
 /// How much a statement's sender minds waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +80,7 @@ pub struct Listed {
     /// How it begins.
     pub text: Arc<str>,
     pub class: Class,
+    pub tenant: Arc<str>,
     /// Since when it computes, or waits.
     pub since: Instant,
 }
@@ -81,6 +104,70 @@ struct State {
     alone: bool,
     /// Those that want to be alone come first.
     waiting: VecDeque<Waiter>,
+    /// Of tenants that have statements here, by name.
+    shares: HashMap<Arc<str>, Share>,
+}
+
+/// What a tenant may have and has had.
+struct Share {
+    weight: f64,
+    slots: usize,
+    /// Seconds that its statements computed, those that still do aside, by its weight.
+    spent: f64,
+}
+
+impl State {
+    fn running_of(&self, tenant: &str) -> impl Iterator<Item = &Listed> {
+        self.running.iter().filter(move |listed| &*listed.tenant == tenant)
+    }
+
+    /// Seconds of a tenant by its weight, those of now included; and whether it may have one more slot.
+    fn spent(&self, tenant: &str) -> (f64, bool) {
+        let Some(share) = self.shares.get(tenant) else { return (0.0, true) };
+        let (mut seconds, mut count) = (0.0, 0);
+        for listed in self.running_of(tenant) {
+            seconds += listed.since.elapsed().as_secs_f64();
+            count += 1;
+        }
+        (share.spent + seconds / share.weight, count < share.slots)
+    }
+
+    /// A statement of a tenant comes.
+    fn meet(&mut self, tenant: &Tenant) {
+        let is_here = |name: &Arc<str>| {
+            self.running.iter().any(|listed| listed.tenant == *name)
+                || self.waiting.iter().any(|waiter| waiter.listed.tenant == *name)
+        };
+        let here: Vec<&Arc<str>> = self.shares.keys().filter(|name| is_here(name)).collect();
+        let least = here.iter().map(|name| self.spent(name).0).min_by(f64::total_cmp);
+        let is_new = !here.contains(&&tenant.name);
+        if here.is_empty() {
+            self.shares.clear();
+        }
+        let (weight, slots) = (f64::from(tenant.weight.max(1)), tenant.slots.unwrap_or(usize::MAX));
+        let share = Share { weight, slots, spent: 0.0 };
+        let share_here = self.shares.entry(Arc::clone(&tenant.name)).or_insert(share);
+        (share_here.weight, share_here.slots) = (weight, slots.max(1));
+        if is_new {
+            share_here.spent = share_here.spent.max(least.unwrap_or(0.0));
+        }
+    }
+
+    /// A statement computes no longer.
+    fn charge(&mut self, listed: &Listed) {
+        if let Some(share) = self.shares.get_mut(&listed.tenant) {
+            let seconds = listed.since.elapsed().as_secs_f64();
+            share.spent += seconds.max(LEAST_SECONDS) / share.weight;
+        }
+    }
+
+    /// Takes a statement out of those that compute.
+    fn end(&mut self, number: u64) {
+        if let Some(at) = self.running.iter().position(|listed| listed.number == number) {
+            let listed = self.running.remove(at);
+            self.charge(&listed);
+        }
+    }
 }
 
 struct Waiter {
@@ -95,6 +182,7 @@ pub(crate) struct Ticket {
     number: u64,
     text: Arc<str>,
     class: Class,
+    tenant: Arc<str>,
     granted: Option<oneshot::Receiver<()>>,
     came: Instant,
     timeout: Option<Duration>,
@@ -122,14 +210,28 @@ impl Admission {
     }
 
     /// A statement comes, and may compute until `timeout` from now.
-    pub fn join(self: &Arc<Self>, text: &str, class: Class, timeout: Option<Duration>) -> Ticket {
+    pub fn join(
+        self: &Arc<Self>,
+        text: &str,
+        class: Class,
+        tenant: &Tenant,
+        timeout: Option<Duration>,
+    ) -> Ticket {
         let text: Arc<str> = text.trim().chars().take(SHOWN_CHARACTERS).collect::<String>().into();
         let came = Instant::now();
         let mut state = self.lock();
         state.came += 1;
         let number = state.came;
         let (tell, granted) = oneshot::channel();
-        let listed = Listed { number, text: Arc::clone(&text), class, since: came };
+        state.meet(tenant);
+        let tenant = Arc::clone(&tenant.name);
+        let listed = Listed {
+            number,
+            text: Arc::clone(&text),
+            class,
+            tenant: Arc::clone(&tenant),
+            since: came,
+        };
         state.waiting.push_back(Waiter { listed, alone: false, tell });
         self.grant(&mut state);
         drop(state);
@@ -138,6 +240,7 @@ impl Admission {
             number,
             text,
             class,
+            tenant,
             granted: Some(granted),
             came,
             timeout,
@@ -170,7 +273,7 @@ impl Admission {
             return None;
         }
         let batch = state.running.iter().filter(|l| l.class == Class::Batch).count();
-        let of = |class| state.waiting.iter().position(|w| w.listed.class == class);
+        let of = |class| self.next_of(state, class);
         let may = batch == 0 || batch + 1 < self.slots;
         match (of(Class::Interactive), of(Class::Batch).filter(|_| may)) {
             (Some(interactive), Some(one)) if batch == 0 => Some(interactive.min(one)),
@@ -179,9 +282,32 @@ impl Admission {
         }
     }
 
+    /// The place of who is next of a class: the first of the tenant that has had least.
+    fn next_of(&self, state: &State, class: Class) -> Option<usize> {
+        let of_class = |waiter: &Waiter| waiter.listed.class == class;
+        let first = state.waiting.iter().position(of_class)?;
+        if state.shares.len() == 1 && state.spent(&state.waiting[first].listed.tenant).1 {
+            return Some(first);
+        }
+        let mut seen: Vec<&str> = Vec::new();
+        let mut best: Option<(f64, usize)> = None;
+        for (at, waiter) in state.waiting.iter().enumerate().filter(|(_, w)| of_class(w)) {
+            let tenant = &*waiter.listed.tenant;
+            if seen.contains(&tenant) {
+                continue;
+            }
+            seen.push(tenant);
+            let (spent, may) = state.spent(tenant);
+            if may && best.is_none_or(|(least, _)| spent < least) {
+                best = Some((spent, at));
+            }
+        }
+        best.map(|(_, at)| at)
+    }
+
     fn leave(&self, number: u64) {
         let mut state = self.lock();
-        state.running.retain(|listed| listed.number != number);
+        state.end(number);
         state.waiting.retain(|waiter| waiter.listed.number != number);
         state.alone &= !state.running.is_empty();
         self.grant(&mut state);
@@ -227,10 +353,11 @@ impl Ticket {
         let (tell, granted) = oneshot::channel();
         {
             let mut state = self.admission.lock();
-            state.running.retain(|listed| listed.number != self.number);
+            state.end(self.number);
             let behind = state.waiting.iter().take_while(|waiter| waiter.alone).count();
             let (text, since) = (Arc::clone(&self.text), Instant::now());
-            let listed = Listed { number: self.number, text, class: self.class, since };
+            let (class, tenant) = (self.class, Arc::clone(&self.tenant));
+            let listed = Listed { number: self.number, text, class, tenant, since };
             state.waiting.insert(behind, Waiter { listed, alone: true, tell });
             self.admission.grant(&mut state);
         }
@@ -306,8 +433,9 @@ mod tests {
     #[test]
     fn the_first_to_come_is_the_first_to_compute() {
         let admission = admission(2);
-        let mut tickets: Vec<Option<Ticket>> =
-            (0..5).map(|_| Some(admission.join("SELECT 1", Class::Interactive, None))).collect();
+        let mut tickets: Vec<Option<Ticket>> = (0..5)
+            .map(|_| Some(admission.join("SELECT 1", Class::Interactive, &Tenant::default(), None)))
+            .collect();
         check(&admission, &[1, 2], &[3, 4, 5]);
         // One that waits goes away, then one that computes.
         tickets[3] = None;
@@ -322,7 +450,7 @@ mod tests {
     #[test]
     fn batch_statements_leave_a_slot_and_get_one() {
         let admission = admission(3);
-        let join = |class| admission.join("SELECT 1", class, None);
+        let join = |class| admission.join("SELECT 1", class, &Tenant::default(), None);
         let mut batch: Vec<Ticket> = (0..4).map(|_| join(Class::Batch)).collect();
         check(&admission, &[1, 2], &[3, 4]);
         let one = join(Class::Interactive);
@@ -341,7 +469,7 @@ mod tests {
     #[test]
     fn one_that_ran_out_of_memory_computes_alone() {
         let admission = admission(2);
-        let join = || admission.join("SELECT 1", Class::Interactive, None);
+        let join = || admission.join("SELECT 1", Class::Interactive, &Tenant::default(), None);
         let (mut first, mut second, third) = (join(), join(), join());
         assert!(
             first.granted().now_or_never().is_some() && second.granted().now_or_never().is_some()
@@ -361,9 +489,9 @@ mod tests {
     #[test]
     fn a_statement_without_others_is_alone_until_one_comes() {
         let admission = admission(2);
-        let mut first = admission.join("SELECT 1", Class::Interactive, None);
+        let mut first = admission.join("SELECT 1", Class::Interactive, &Tenant::default(), None);
         assert!(first.granted().now_or_never().is_some() && first.is_alone());
-        drop(admission.join("SELECT 2", Class::Interactive, None));
+        drop(admission.join("SELECT 2", Class::Interactive, &Tenant::default(), None));
         assert!(!first.is_alone());
     }
 
@@ -372,7 +500,7 @@ mod tests {
         let room = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&room);
         let admission = Admission::new(4, move || asked.load(Ordering::Relaxed));
-        let join = || admission.join("SELECT 1", Class::Interactive, None);
+        let join = || admission.join("SELECT 1", Class::Interactive, &Tenant::default(), None);
         let (first, second, third) = (join(), join(), join());
         check(&admission, &[1], &[2, 3]);
         room.store(true, Ordering::Relaxed);
@@ -381,14 +509,83 @@ mod tests {
         drop((second, third));
     }
 
+    fn tenant(name: &str, weight: u32, slots: Option<usize>) -> Tenant {
+        Tenant { name: name.into(), weight, slots }
+    }
+
+    /// Tenants of statements in the order in which they are begun, one at a time.
+    fn order(admission: &Arc<Admission>, mut tickets: Vec<(String, Ticket)>) -> Vec<String> {
+        let mut order = Vec::new();
+        while !tickets.is_empty() {
+            let running = numbers(&admission.queue().running);
+            let at = tickets.iter().position(|(_, ticket)| running.contains(&ticket.number));
+            let (name, ticket) = tickets.remove(at.unwrap());
+            order.push(name);
+            drop(ticket);
+        }
+        order
+    }
+
+    #[test]
+    fn tenants_take_turns_by_their_weights() {
+        let admission = admission(1);
+        let (flood, small) = (tenant("flood", 1, None), tenant("small", 1, None));
+        let mut tickets = Vec::new();
+        let mut join = |tenant: &Tenant| {
+            let ticket = admission.join("SELECT 1", Class::Interactive, tenant, None);
+            tickets.push((tenant.name.to_string(), ticket));
+        };
+        (0..20).for_each(|_| join(&flood));
+        (0..3).for_each(|_| join(&small));
+        let found = order(&admission, tickets);
+        // One computes already when the other comes.
+        assert!(found[..8].iter().filter(|name| *name == "small").count() == 3, "{found:?}");
+        let heavy = tenant("heavy", 3, None);
+        let mut tickets = Vec::new();
+        for tenant in [&flood, &heavy] {
+            for _ in 0..24 {
+                let ticket = admission.join("SELECT 1", Class::Interactive, tenant, None);
+                tickets.push((tenant.name.to_string(), ticket));
+            }
+        }
+        let found = order(&admission, tickets);
+        let heavy = found[..24].iter().filter(|name| *name == "heavy").count();
+        assert!((16..=20).contains(&heavy), "{found:?}");
+    }
+
+    #[test]
+    fn a_tenant_has_its_slots_and_nobody_saves_up() {
+        let admission = admission(3);
+        let (narrow, other) = (tenant("narrow", 1, Some(1)), tenant("other", 1, None));
+        let join = |tenant: &Tenant| admission.join("SELECT 1", Class::Interactive, tenant, None);
+        let (first, second) = (join(&narrow), join(&narrow));
+        check(&admission, &[1], &[2]);
+        let third = join(&other);
+        check(&admission, &[1, 3], &[2]);
+        drop(first);
+        check(&admission, &[3, 2], &[]);
+        drop((second, third));
+        let state = admission.lock();
+        assert!(state.running.is_empty() && state.waiting.is_empty());
+        drop(state);
+        // Whoever comes when nobody is there begins from nothing.
+        let _ticket = join(&narrow);
+        assert_eq!(admission.lock().shares.len(), 1);
+    }
+
     #[test]
     fn the_place_is_known_at_the_deadline() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let admission = admission(1);
-            let _first = admission.join("SELECT 1", Class::Interactive, None);
-            let _second = admission.join("SELECT 2", Class::Interactive, None);
-            let mut third = admission.join("SELECT 3", Class::Interactive, Some(Duration::ZERO));
+            let _first = admission.join("SELECT 1", Class::Interactive, &Tenant::default(), None);
+            let _second = admission.join("SELECT 2", Class::Interactive, &Tenant::default(), None);
+            let mut third = admission.join(
+                "SELECT 3",
+                Class::Interactive,
+                &Tenant::default(),
+                Some(Duration::ZERO),
+            );
             let error = third.granted().await.unwrap_err();
             assert!(matches!(error, EngineError::TimedOut { place: Some((2, 2)), .. }), "{error}");
         });

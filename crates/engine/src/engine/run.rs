@@ -22,7 +22,7 @@ use crate::base::answer::Answer;
 use crate::base::error::{EngineError, Result};
 use crate::base::progress::{QueryProgress, watched};
 use crate::base::settings::Settings;
-use crate::engine::admission::{Class, Queue, Ticket};
+use crate::engine::admission::{Class, Queue, Tenant, Ticket};
 use crate::engine::session::Session;
 use crate::sql::statement::{IdSetStatement, Statement};
 
@@ -36,6 +36,8 @@ pub struct RunOptions {
     /// What it may take, in the queue and computing; `None` is what the session has (`SET uplake.timeout`).
     pub timeout: Option<Duration>,
     pub class: Class,
+    /// Whose it is, where several share the engine.
+    pub tenant: Tenant,
     /// What is to know how far the statement is.
     pub progress: Option<Arc<QueryProgress>>,
 }
@@ -149,7 +151,7 @@ impl Session {
         short: impl Fn(&T) -> bool,
     ) -> Result<(T, Ticket)> {
         let timeout = options.timeout.or_else(|| self.timeout());
-        let mut ticket = self.engine.admission.join(text, options.class, timeout);
+        let mut ticket = self.engine.admission.join(text, options.class, &options.tenant, timeout);
         ticket.granted().await?;
         let done = ticket.within(work()).await?;
         // Engines that share memory do not know what the others do.
@@ -172,7 +174,8 @@ impl Session {
 
     /// A slot for work that sees to its memory itself.
     pub(crate) async fn slot(&self, text: &str, class: Class) -> Result<Ticket> {
-        let mut ticket = self.engine.admission.join(text, class, self.timeout());
+        let mut ticket =
+            self.engine.admission.join(text, class, &Tenant::default(), self.timeout());
         ticket.granted().await?;
         Ok(ticket)
     }
