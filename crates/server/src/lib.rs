@@ -9,6 +9,7 @@ mod access;
 mod catalog;
 mod failure;
 mod flight;
+pub mod formats;
 mod http;
 mod pg;
 mod server;

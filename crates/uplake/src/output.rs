@@ -4,19 +4,15 @@ use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, RecordBatch, RecordBatchOptions, StringArray,
-};
-use arrow::datatypes::{DataType, FieldRef, Float64Type, Schema, SchemaRef};
-use arrow::error::ArrowError;
-use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use clap::ValueEnum;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use futures::StreamExt;
-use parquet::arrow::ArrowWriter;
 use uplake_engine::{Answer, EngineError};
 use uplake_experiment::{escape_formula, visible};
+use uplake_server::formats::{FormatError, RowFormat, RowWriter, flat_batch};
 
 /// Rows a terminal table shows; more are counted, not shown.
 const TABLE_ROWS_MAX: usize = 10_000;
@@ -93,37 +89,22 @@ enum Writer<'a> {
         held: usize,
         out: &'a mut (dyn Write + Send),
     },
-    Csv(Box<arrow::csv::Writer<&'a mut (dyn Write + Send)>>),
-    Json(arrow::json::LineDelimitedWriter<&'a mut (dyn Write + Send)>),
-    Parquet(Box<ArrowWriter<&'a mut (dyn Write + Send)>>),
-    Arrow(Box<arrow::ipc::writer::StreamWriter<&'a mut (dyn Write + Send)>>),
+    Rows(RowWriter<&'a mut (dyn Write + Send)>),
 }
 
 impl<'a> Writer<'a> {
     fn new(format: Format, schema: &SchemaRef, out: &'a mut (dyn Write + Send)) -> Result<Self> {
-        Ok(match format {
+        let format = match format {
             Format::Table => {
-                Self::Table { schema: Arc::clone(schema), batches: Vec::new(), held: 0, out }
+                let (schema, batches) = (Arc::clone(schema), Vec::new());
+                return Ok(Self::Table { schema, batches, held: 0, out });
             }
-            Format::Csv => {
-                let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(out);
-                // The header is there even if there are no rows.
-                writer.write(&flat_batch(&RecordBatch::new_empty(Arc::clone(schema)))?)?;
-                Self::Csv(Box::new(writer))
-            }
-            Format::Json => {
-                let writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true);
-                Self::Json(writer.with_encoder_factory(Arc::new(NonFinite)).build(out))
-            }
-            Format::Parquet => {
-                let plain = plain_schema(schema);
-                Self::Parquet(Box::new(ArrowWriter::try_new(out, plain, None)?))
-            }
-            Format::Arrow => {
-                let plain = plain_schema(schema);
-                Self::Arrow(Box::new(arrow::ipc::writer::StreamWriter::try_new(out, &plain)?))
-            }
-        })
+            Format::Csv => RowFormat::Csv,
+            Format::Json => RowFormat::JsonLines,
+            Format::Parquet => RowFormat::Parquet,
+            Format::Arrow => RowFormat::Arrow,
+        };
+        Ok(Self::Rows(RowWriter::new(format, schema, out).map_err(cause)?))
     }
 
     fn write(&mut self, batch: RecordBatch) -> Result<()> {
@@ -136,10 +117,7 @@ impl<'a> Writer<'a> {
                     batches.push(shown);
                 }
             }
-            Self::Csv(writer) => writer.write(&flat_batch(&batch)?)?,
-            Self::Json(writer) => writer.write(&batch)?,
-            Self::Parquet(writer) => writer.write(&plain_batch(&batch)?)?,
-            Self::Arrow(writer) => writer.write(&plain_batch(&batch)?)?,
+            Self::Rows(writer) => writer.write(&batch).map_err(cause)?,
         }
         Ok(())
     }
@@ -154,75 +132,19 @@ impl<'a> Writer<'a> {
                     writeln!(out, "({rows} row{})", if rows == 1 { "" } else { "s" })?;
                 }
             }
-            Self::Csv(_) => {}
-            Self::Json(mut writer) => writer.finish()?,
-            Self::Parquet(writer) => drop(writer.close()?),
-            Self::Arrow(mut writer) => writer.finish()?,
+            Self::Rows(writer) => writer.finish().map_err(cause)?,
         }
         Ok(())
     }
 }
 
-/// JSON has no NaN and no infinity: they are the strings that PostgreSQL's `to_json` and JavaScript have for
-/// them, not null.
-#[derive(Debug)]
-struct NonFinite;
-
-impl EncoderFactory for NonFinite {
-    fn make_default_encoder<'a>(
-        &self,
-        _: &'a FieldRef,
-        array: &'a dyn Array,
-        _: &'a EncoderOptions,
-    ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
-        if !array.data_type().is_floating() {
-            return Ok(None);
-        }
-        let floats = arrow::compute::cast(array, &DataType::Float64)?;
-        let floats = floats.as_primitive::<Float64Type>().clone();
-        if floats.iter().flatten().all(f64::is_finite) {
-            return Ok(None);
-        }
-        let nulls = array.nulls().cloned();
-        Ok(Some(NullableEncoder::new(Box::new(Floats(floats)), nulls)))
+/// What lies behind it, which may be a pipe that is closed.
+fn cause(error: FormatError) -> anyhow::Error {
+    match error {
+        FormatError::Arrow(error) => error.into(),
+        FormatError::Parquet(error) => error.into(),
+        other => other.into(),
     }
-}
-
-struct Floats(Float64Array);
-
-impl Encoder for Floats {
-    fn encode(&mut self, at: usize, out: &mut Vec<u8>) {
-        let text = match self.0.value(at) {
-            x if x.is_nan() => "\"NaN\"".to_owned(),
-            f64::INFINITY => "\"Infinity\"".to_owned(),
-            f64::NEG_INFINITY => "\"-Infinity\"".to_owned(),
-            x => format!("{x:?}"),
-        };
-        out.extend_from_slice(text.as_bytes());
-    }
-}
-
-/// CSV has no lists, structs and maps: they are written as text.
-fn flat_batch(batch: &RecordBatch) -> Result<RecordBatch> {
-    let schema = batch.schema();
-    if !schema.fields().iter().any(|field| field.data_type().is_nested()) {
-        return Ok(batch.clone());
-    }
-    let options = FormatOptions::default().with_null("NULL");
-    let (mut fields, mut columns) = (Vec::new(), Vec::new());
-    for (field, column) in schema.fields().iter().zip(batch.columns()) {
-        if !field.data_type().is_nested() {
-            fields.push(field.as_ref().clone());
-            columns.push(Arc::clone(column));
-            continue;
-        }
-        let texts = ArrayFormatter::try_new(column.as_ref(), &options)?;
-        let text = |row: usize| column.is_valid(row).then(|| texts.value(row).to_string());
-        fields.push(field.as_ref().clone().with_data_type(DataType::Utf8));
-        columns.push(Arc::new((0..column.len()).map(text).collect::<StringArray>()) as ArrayRef);
-    }
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
 }
 
 /// Text and names of columns that a spreadsheet would compute, as text.
@@ -248,34 +170,6 @@ fn without_formulas(batch: &RecordBatch) -> Result<RecordBatch> {
     }
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
-}
-
-/// Views are an in-memory form; files hold plain strings, which every reader knows.
-fn plain_type(data_type: &DataType) -> DataType {
-    match data_type {
-        DataType::Utf8View => DataType::Utf8,
-        DataType::BinaryView => DataType::Binary,
-        other => other.clone(),
-    }
-}
-
-fn plain_schema(schema: &Schema) -> SchemaRef {
-    let fields = schema
-        .fields()
-        .iter()
-        .map(|f| f.as_ref().clone().with_data_type(plain_type(f.data_type())));
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-}
-
-fn plain_batch(batch: &RecordBatch) -> Result<RecordBatch> {
-    let schema = plain_schema(&batch.schema());
-    let columns = batch
-        .columns()
-        .iter()
-        .zip(schema.fields())
-        .map(|(column, field)| arrow::compute::cast(column, field.data_type()))
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(RecordBatch::try_new(schema, columns)?)
 }
 
 /// A table for a terminal: numbers to the right, NULL shown as such.
