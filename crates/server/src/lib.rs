@@ -11,6 +11,7 @@ mod failure;
 mod flight;
 pub mod formats;
 mod http;
+mod metrics;
 mod pg;
 mod server;
 mod spool;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use uplake_engine::Engine;
 
+use crate::metrics::Metrics;
 use crate::spool::{SLOW_READER, SpoolRoom};
 use crate::statements::{Clock, Statements};
 
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub options: ServerOptions,
     pub statements: Arc<Statements>,
     pub spools: Arc<SpoolRoom>,
+    pub metrics: Arc<Metrics>,
 }
 
 impl Shared {
@@ -43,6 +45,7 @@ impl Shared {
         let compute = tokio::runtime::Handle::current();
         let statements = Statements::new(compute, Clock(Arc::clone(&options.clock)));
         let spools = SpoolRoom::new(options.spool_folder.clone(), options.spool_bytes, SLOW_READER);
-        Arc::new(Self { engine, options, statements, spools })
+        let metrics = Metrics::new((options.clock)());
+        Arc::new(Self { engine, options, statements, spools, metrics })
     }
 }

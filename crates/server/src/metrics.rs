@@ -1,0 +1,251 @@
+//! What the server counts, as Prometheus reads it.
+//!
+//! Protocols call [`Metrics::connected`], [`Metrics::query`] and [`Metrics::cancelled`]; what others count anyway
+//! (slots, memory, spools) is asked for when somebody looks.
+//!
+//! # Invariants
+//! - Counters and histograms never get less; gauges are as of the look.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use uplake_engine::Usage;
+
+use crate::failure::Failure;
+use crate::statements::{Cause, Protocol};
+
+/// Seconds from 1 ms to 10 min, each about 2.5 times the one before.
+const BUCKETS: [f64; 15] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0, 600.0];
+/// Of the text that [`Metrics::text`] makes.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// What the server counts.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    connections: Family<Labels<1>, Gauge>,
+    queries: Family<Labels<2>, Counter>,
+    query_seconds: Family<Labels<1>, Histogram>,
+    queries_running: Gauge,
+    queries_waiting: Gauge,
+    rows_sent: Counter,
+    bytes_sent: Family<Labels<1>, Counter>,
+    cancelled: Family<Labels<1>, Counter>,
+    spool_bytes: Gauge,
+    memory_bytes: Family<Labels<1>, Gauge>,
+    spill_files: Gauge,
+    storage_reads: Gauge,
+}
+
+/// What is asked for when somebody looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub usage: Usage,
+    pub spool_bytes: u64,
+}
+
+impl Metrics {
+    /// Nothing yet. `started`: milliseconds since 1970, UTC.
+    pub fn new(started: i64) -> Arc<Self> {
+        let mut registry = Registry::default();
+        let all = &mut registry;
+        let connections = Family::default();
+        all.register(
+            "uplake_connections",
+            "Connections that are open",
+            Family::clone(&connections),
+        );
+        let queries = Family::default();
+        all.register("uplake_queries", "Statements that are over", Family::clone(&queries));
+        let of_query: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let query_seconds = Family::new_with_constructor(of_query);
+        all.register_with_unit(
+            "uplake_query",
+            "From a statement's text to its last row",
+            Unit::Seconds,
+            query_seconds.clone(),
+        );
+        let (queries_running, queries_waiting) = (Gauge::default(), Gauge::default());
+        all.register("uplake_queries_running", "Statements in a slot", queries_running.clone());
+        all.register("uplake_queries_waiting", "Statements in the queue", queries_waiting.clone());
+        let rows_sent = Counter::default();
+        all.register("uplake_rows_sent", "Rows of answers", rows_sent.clone());
+        let bytes_sent = Family::default();
+        all.register("uplake_bytes_sent", "Bytes of answers", Family::clone(&bytes_sent));
+        let cancelled = Family::default();
+        all.register("uplake_cancelled", "Statements stopped", Family::clone(&cancelled));
+        let spool_bytes = Gauge::default();
+        all.register(
+            "uplake_spool_bytes",
+            "Bytes in files that wait for slow clients",
+            spool_bytes.clone(),
+        );
+        let memory_bytes = Family::default();
+        all.register("uplake_memory_bytes", "Memory by use", Family::clone(&memory_bytes));
+        let spill_files = Gauge::default();
+        all.register("uplake_spill_files", "Files of queries that spill", spill_files.clone());
+        let storage_reads = Gauge::default();
+        all.register("uplake_storage_reads", "Reads under way", storage_reads.clone());
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        all.register("uplake_build", "The program", version);
+        let start = Gauge::<f64, AtomicU64>::default();
+        start.set(started as f64 / 1000.0);
+        all.register("process_start_time_seconds", "When the process began, since 1970", start);
+        Arc::new(Self {
+            registry,
+            connections,
+            queries,
+            query_seconds,
+            queries_running,
+            queries_waiting,
+            rows_sent,
+            bytes_sent,
+            cancelled,
+            spool_bytes,
+            memory_bytes,
+            spill_files,
+            storage_reads,
+        })
+    }
+
+    /// A connection, counted until what is given back is dropped.
+    pub fn connected(&self, protocol: Protocol) -> Connected {
+        let gauge = self.connections.get_or_create(&[("protocol", protocol.name())]).clone();
+        gauge.inc();
+        Connected(gauge)
+    }
+
+    /// A statement begins; it is counted when what is given back is dropped.
+    pub fn query(self: &Arc<Self>, protocol: Protocol) -> QueryMeter {
+        let metrics = Arc::clone(self);
+        QueryMeter { metrics, protocol, began: Instant::now(), result: Mutex::default() }
+    }
+
+    /// Somebody stopped a statement.
+    pub fn cancelled(&self, by: Cause) {
+        self.cancelled.get_or_create(&[("by", by.name())]).inc();
+    }
+
+    fn over(&self, protocol: Protocol, result: &'static str, took: Duration) {
+        let protocol = ("protocol", protocol.name());
+        self.queries.get_or_create(&[protocol, ("result", result)]).inc();
+        self.query_seconds.get_or_create(&[protocol]).observe(took.as_secs_f64());
+    }
+
+    /// All of it, of [`CONTENT_TYPE`].
+    pub fn text(&self, now: Now) -> String {
+        self.queries_running.set(as_gauge(now.usage.running as u64));
+        self.queries_waiting.set(as_gauge(now.usage.waiting as u64));
+        self.spool_bytes.set(as_gauge(now.spool_bytes));
+        self.spill_files.set(as_gauge(now.usage.spill_files as u64));
+        self.storage_reads.set(as_gauge(now.usage.reads as u64));
+        let memory = self.memory_bytes.get_or_create(&[("kind", "queries")]).clone();
+        memory.set(as_gauge(now.usage.memory_bytes as u64));
+        let mut text = String::new();
+        // A String takes all that is written.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+fn as_gauge(number: u64) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+/// A connection that is open.
+#[derive(Debug)]
+pub(crate) struct Connected(Gauge);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// A statement that is counted when it is over. Without [`Self::done`] or [`Self::failed`] its client went away.
+#[derive(Debug)]
+pub(crate) struct QueryMeter {
+    metrics: Arc<Metrics>,
+    protocol: Protocol,
+    began: Instant,
+    result: Mutex<Option<&'static str>>,
+}
+
+impl QueryMeter {
+    /// So much more has been sent.
+    pub fn sent(&self, rows: u64, bytes: u64) {
+        self.metrics.rows_sent.inc_by(rows);
+        self.metrics.bytes_sent.get_or_create(&[("protocol", self.protocol.name())]).inc_by(bytes);
+    }
+
+    /// Everything has been sent.
+    pub fn done(&self) {
+        self.set("ok");
+    }
+
+    /// It failed, or was stopped.
+    pub fn failed(&self, failure: &Failure) {
+        self.set(if failure.code == "57014" { "cancelled" } else { "error" });
+    }
+
+    /// The first counts.
+    fn set(&self, result: &'static str) {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(result);
+    }
+}
+
+impl Drop for QueryMeter {
+    fn drop(&mut self) {
+        let result = *self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        if result.is_none() {
+            self.metrics.cancelled(Cause::Socket);
+        }
+        self.metrics.over(self.protocol, result.unwrap_or("cancelled"), self.began.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_is_in_the_text() {
+        let metrics = Metrics::new(1_500);
+        let connection = metrics.connected(Protocol::Http);
+        let query = metrics.query(Protocol::Http);
+        query.sent(3, 40);
+        query.done();
+        drop(query);
+        drop(metrics.query(Protocol::Postgres));
+        let now = Now { usage: Usage::default(), spool_bytes: 7 };
+        let text = metrics.text(now);
+        for line in [
+            "uplake_connections{protocol=\"http\"} 1\n",
+            "uplake_queries_total{protocol=\"http\",result=\"ok\"} 1\n",
+            "uplake_queries_total{protocol=\"postgres\",result=\"cancelled\"} 1\n",
+            "uplake_query_seconds_count{protocol=\"http\"} 1\n",
+            "uplake_rows_sent_total 3\n",
+            "uplake_bytes_sent_total{protocol=\"http\"} 40\n",
+            "uplake_cancelled_total{by=\"socket\"} 1\n",
+            "uplake_spool_bytes 7\n",
+            "uplake_memory_bytes{kind=\"queries\"} 0\n",
+            "uplake_build_info{version=",
+            "process_start_time_seconds 1.5\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        drop(connection);
+        assert!(metrics.text(now).contains("uplake_connections{protocol=\"http\"} 0\n"));
+    }
+}
