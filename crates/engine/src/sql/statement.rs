@@ -61,7 +61,7 @@ pub struct Statement {
 
 impl Statement {
     /// Does it change nothing, so that it may be begun twice?
-    pub(crate) fn only_asks(&self) -> bool {
+    pub fn only_asks(&self) -> bool {
         let is_query = |statement: &ast::Statement| matches!(statement, ast::Statement::Query(_));
         let parsed = match &self.parsed {
             DfStatement::Explain(explain) => explain.statement.as_ref(),

@@ -1,0 +1,114 @@
+//! What runs, what ran, and its end.
+//!
+//! # Invariants
+//! - A role sees and stops its own statements; `admin` all.
+
+use axum::extract::{Path, Query, State};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::refusal::{Refusal, as_json, invalid};
+use super::route::Here;
+use crate::failure::Failure;
+use crate::statements::{Cause, Client, Listed, Stage};
+
+const ADMIN: &str = "admin";
+
+/// Options of `GET /queries`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListOptions {
+    /// So many of those that are over, the newest first.
+    #[serde(default)]
+    recent: usize,
+}
+
+pub(super) async fn list(
+    State(here): State<Here>,
+    Extension(client): Extension<Client>,
+    options: Result<Query<ListOptions>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<Value>, Refusal> {
+    let Query(options) = options.map_err(|error| invalid(error.body_text()))?;
+    let sees = |listed: &Listed| may(&client, listed);
+    let running = here.shared.statements.running();
+    let running: Vec<Value> = running.iter().filter(|l| sees(l)).map(|l| shown(l, true)).collect();
+    let mut answer = json!({ "running": running });
+    if options.recent > 0 {
+        let over = here.shared.statements.over();
+        let recent = over.iter().rev().filter(|l| sees(l)).take(options.recent);
+        answer["recent"] = recent.map(|l| shown(l, false)).collect();
+    }
+    Ok(Json(answer))
+}
+
+pub(super) async fn one(
+    State(here): State<Here>,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    let id = number(&id)?;
+    let statements = &here.shared.statements;
+    let is_it = |listed: &Listed| listed.id == id && may(&client, listed);
+    if let Some(listed) = statements.running().into_iter().find(is_it) {
+        return Ok(Json(shown(&listed, true)));
+    }
+    let over = statements.over().into_iter().find(is_it);
+    over.map(|listed| Json(shown(&listed, false))).ok_or_else(|| none(id))
+}
+
+pub(super) async fn cancel(
+    State(here): State<Here>,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    let id = number(&id)?;
+    let statements = &here.shared.statements;
+    let running = statements.running();
+    let listed = running.iter().find(|listed| listed.id == id && may(&client, listed));
+    let listed = listed.ok_or_else(|| none(id))?;
+    let cause = if listed.client.role == client.role { Cause::Client } else { Cause::Admin };
+    if !statements.stop(id, cause) {
+        return Err(none(id));
+    }
+    here.shared.metrics.cancelled(cause);
+    Ok(Json(json!({ "id": id, "cancelled": true })))
+}
+
+fn number(id: &str) -> Result<u64, Refusal> {
+    id.parse().map_err(|_| invalid("a query's id is a whole number"))
+}
+
+fn none(id: u64) -> Refusal {
+    Refusal(Failure::new("42704", format!("there is no query {id}")))
+}
+
+fn may(client: &Client, listed: &Listed) -> bool {
+    client.role == ADMIN || client.role == listed.client.role
+}
+
+fn shown(listed: &Listed, runs: bool) -> Value {
+    let state = match (runs, listed.stage) {
+        (false, _) => "over",
+        (true, Stage::Computing) => "computing",
+        (true, Stage::Sending) => "sending",
+    };
+    json!({
+        "id": listed.id,
+        "state": state,
+        "role": listed.client.role,
+        "protocol": listed.client.protocol.name(),
+        "application": listed.client.application,
+        "address": listed.client.address,
+        "text": &*listed.text,
+        "began_millis": listed.began_millis,
+        "seconds": listed.runs.as_secs_f64(),
+        "files_planned": listed.counts.files_planned,
+        "files_done": listed.counts.files_done,
+        "rows_read": listed.counts.rows_read,
+        "bytes_read": listed.counts.bytes_read,
+        "rows_sent": listed.rows_sent,
+        "bytes_sent": listed.bytes_sent,
+        "error": listed.failed.as_ref().map(as_json),
+    })
+}

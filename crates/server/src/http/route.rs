@@ -1,0 +1,65 @@
+//! Which path does what, and what its handlers share.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use tokio::sync::{Mutex, Semaphore, watch};
+
+use super::refusal::Refusal;
+use super::{auth, health, load, queries, sql};
+use crate::failure::Failure;
+use crate::server::Shared;
+
+/// What handlers share.
+#[derive(Clone)]
+pub(super) struct Here {
+    pub shared: Arc<Shared>,
+    /// True once the server goes down.
+    pub drain: watch::Receiver<bool>,
+    /// Loads that may be under way.
+    pub loads: Arc<Semaphore>,
+    /// When the lake answered last.
+    pub answered: Arc<Mutex<Option<Instant>>>,
+}
+
+/// All routes of HTTP; other services may be merged into it.
+pub(crate) fn router(shared: Arc<Shared>, drain: watch::Receiver<bool>) -> Router {
+    let loads = Arc::new(Semaphore::new(load::LOADS_AT_ONCE));
+    let here = Here { shared, drain, loads, answered: Arc::default() };
+    let guarded = Router::new()
+        .route("/sql", post(sql::post).get(sql::get))
+        .route("/queries", get(queries::list))
+        .route("/queries/{id}", get(queries::one).delete(queries::cancel))
+        .route("/load/{table}", post(load::post))
+        .route("/metrics", get(health::metrics))
+        .route_layer(from_fn_with_state(here.clone(), known));
+    Router::new()
+        .route("/health", get(health::health))
+        .route("/ready", get(health::ready))
+        .merge(guarded)
+        .fallback(nothing)
+        .with_state(here)
+}
+
+/// Lets those through who may ask, and tells handlers who it is.
+async fn known(State(here): State<Here>, mut request: Request, next: Next) -> Response {
+    match auth::client(&here.shared, &request) {
+        Ok(client) => {
+            request.extensions_mut().insert(client);
+            next.run(request).await
+        }
+        Err(failure) => Refusal(failure).into_response(),
+    }
+}
+
+async fn nothing() -> Refusal {
+    let failure = Failure::new("42704", "there is nothing at this path");
+    Refusal(
+        failure.with_hint("/sql, /load/TABLE, /queries, /health, /ready and /metrics are there"),
+    )
+}
