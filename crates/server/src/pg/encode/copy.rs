@@ -1,0 +1,305 @@
+//! COPY TO in text, CSV and binary: the same columns as CopyData messages of about 64 KiB.
+//!
+//! A message is whole rows. CopyOutResponse and CopyDone are the caller's.
+//!
+//! # Not here
+//! COPY FROM.
+
+use std::ops::Range;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
+use bytes::{BufMut, BytesMut};
+
+use super::state::{MOST_ROW_BYTES, State};
+use super::{Cell, EncodeError, MOST_COLUMNS, Options, Target, cells, part, patch, quote};
+use crate::pg::types;
+
+/// Bytes after which a message ends: what a client reads at once.
+pub(crate) const FRAME_BYTES: usize = 64 << 10;
+
+/// What binary files begin with: signature, no flags, no extension.
+const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyFormat {
+    Text,
+    Csv,
+    Binary,
+}
+
+/// The options of COPY TO; those of [`CopyOptions::new`] are Postgres' defaults.
+#[derive(Clone, Debug)]
+pub(crate) struct CopyOptions {
+    pub format: CopyFormat,
+    pub delimiter: u8,
+    /// What stands for NULL.
+    pub null: String,
+    /// A first line with the columns' names.
+    pub header: bool,
+    /// CSV alone.
+    pub quote: u8,
+    /// CSV alone.
+    pub escape: u8,
+    pub force_quote: ForceQuote,
+    /// Bytes after which a message ends; 0 for a message for each row, as Postgres sends them.
+    pub frame_bytes: usize,
+}
+
+/// Which columns of CSV are always in quotes, unless NULL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ForceQuote {
+    None,
+    All,
+    /// Numbers of columns, from 0.
+    Columns(Vec<usize>),
+}
+
+impl CopyOptions {
+    pub(crate) fn new(format: CopyFormat) -> Self {
+        let is_csv = format == CopyFormat::Csv;
+        Self {
+            format,
+            delimiter: if is_csv { b',' } else { b'\t' },
+            null: if is_csv { String::new() } else { "\\N".into() },
+            header: false,
+            quote: b'"',
+            escape: b'"',
+            force_quote: ForceQuote::None,
+            frame_bytes: FRAME_BYTES,
+        }
+    }
+
+    /// That the file can be read back, by Postgres' rules.
+    fn check(&self) -> Result<(), EncodeError> {
+        let refuse = |message: &str| Err(EncodeError::CopyOption { message: message.into() });
+        let ends_lines = |byte| matches!(byte, b'\n' | b'\r');
+        if self.format == CopyFormat::Binary {
+            return if self.header { refuse("cannot specify HEADER in BINARY mode") } else { Ok(()) };
+        }
+        if ends_lines(self.delimiter) || !self.delimiter.is_ascii() {
+            return refuse("COPY delimiter must be a single byte, and no newline or carriage return");
+        }
+        if self.null.bytes().any(ends_lines) {
+            return refuse("COPY null representation cannot use newline or carriage return");
+        }
+        if self.null.bytes().any(|byte| byte == self.delimiter) {
+            return refuse("COPY delimiter character must not appear in the NULL specification");
+        }
+        match self.format {
+            CopyFormat::Csv => {
+                if self.delimiter == self.quote {
+                    return refuse("COPY delimiter and quote must be different");
+                }
+                if ends_lines(self.quote) || !self.quote.is_ascii() || !self.escape.is_ascii() {
+                    return refuse("COPY quote and escape must be a single byte, and no newline");
+                }
+                if self.null.bytes().any(|byte| byte == self.quote) {
+                    return refuse("CSV quote character must not appear in the NULL specification");
+                }
+            }
+            _ => {
+                if b"\\.abcdefghijklmnopqrstuvwxyz0123456789".contains(&self.delimiter) {
+                    return refuse("COPY delimiter cannot be a lower-case letter, digit, . or \\");
+                }
+                if self.force_quote != ForceQuote::None {
+                    return refuse("COPY force quote available only in CSV mode");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows of one result as CopyData messages.
+pub(crate) struct CopyEncoder {
+    options: CopyOptions,
+    names: Vec<String>,
+    columns: Vec<Target>,
+    state: State,
+    told_of_cut: bool,
+}
+
+impl CopyEncoder {
+    /// # Errors
+    /// [`EncodeError::CopyOption`] for options that do not go together, [`EncodeError::TooManyColumns`].
+    pub(crate) fn new(
+        schema: &Schema,
+        copy: CopyOptions,
+        options: Options,
+    ) -> Result<Self, EncodeError> {
+        copy.check()?;
+        let count = schema.fields().len();
+        if count > MOST_COLUMNS {
+            return Err(EncodeError::TooManyColumns { columns: count, most: MOST_COLUMNS });
+        }
+        let binary = copy.format == CopyFormat::Binary;
+        let columns = schema.fields().iter();
+        let columns =
+            columns.map(|field| Target { oid: types::of(field.data_type()).oid, binary });
+        Ok(Self {
+            options: copy,
+            names: schema.fields().iter().map(|field| field.name().clone()).collect(),
+            columns: columns.collect(),
+            state: State::new(options.time_zone),
+            told_of_cut: false,
+        })
+    }
+
+    /// Appends what is in front of the rows: the header, or the signature of binary files. It may be nothing.
+    pub(crate) fn begin(&mut self, out: &mut BytesMut) {
+        if self.options.format == CopyFormat::Binary {
+            frame(out, |out| out.put_slice(SIGNATURE));
+        } else if self.options.header {
+            let (options, scratch) = (&self.options, &mut self.state.scratch);
+            frame(out, |out| {
+                for (at, name) in self.names.iter().enumerate() {
+                    if at > 0 {
+                        out.put_u8(options.delimiter);
+                    }
+                    let start = out.len();
+                    out.put_slice(name.as_bytes());
+                    let is_alone = self.names.len() == 1;
+                    escape_behind(start, options, false, is_alone, out, scratch);
+                }
+                out.put_u8(b'\n');
+            });
+        }
+    }
+
+    /// Appends the rows in CopyData messages.
+    ///
+    /// # Errors
+    /// As [`RowEncoder::encode`](super::RowEncoder::encode); the rows before are whole, in whole messages.
+    pub(crate) fn encode(
+        &mut self,
+        batch: &RecordBatch,
+        rows: Range<usize>,
+        out: &mut BytesMut,
+    ) -> Result<(), EncodeError> {
+        let batch = part(batch, rows)?;
+        let cells = cells(&batch, &self.columns, &mut self.state)?;
+        let mut row = 0;
+        while row < batch.num_rows() {
+            let start = out.len();
+            out.put_slice(b"d\0\0\0\0");
+            let mut done = Ok(());
+            let mut end = out.len();
+            while row < batch.num_rows() && done.is_ok() {
+                done = self.row(&cells, row, out);
+                if done.is_ok() {
+                    end = out.len();
+                    row += 1;
+                }
+                if out.len() - start >= self.options.frame_bytes {
+                    break;
+                }
+            }
+            // A row that failed goes, and with it its message if it is the only one there.
+            out.truncate(if end == start + 5 { start } else { end });
+            if out.len() > start {
+                patch(out, start + 1, out.len() - start - 1);
+            }
+            done?;
+        }
+        Ok(())
+    }
+
+    /// Appends what is behind the rows, which only binary files have.
+    pub(crate) fn finish(&mut self, out: &mut BytesMut) {
+        if self.options.format == CopyFormat::Binary {
+            frame(out, |out| out.put_i16(-1));
+        }
+    }
+
+    /// As [`RowEncoder::cut_nanoseconds`](super::RowEncoder::cut_nanoseconds).
+    pub(crate) fn cut_nanoseconds(&mut self) -> bool {
+        let is_news = self.state.cut && !self.told_of_cut;
+        self.told_of_cut |= is_news;
+        is_news
+    }
+
+    fn row(
+        &mut self,
+        cells: &[Cell<'_>],
+        row: usize,
+        out: &mut BytesMut,
+    ) -> Result<(), EncodeError> {
+        let start = out.len();
+        let options = &self.options;
+        if options.format == CopyFormat::Binary {
+            out.put_i16(cells.len() as i16);
+        }
+        for (at, cell) in cells.iter().enumerate() {
+            if options.format == CopyFormat::Binary {
+                cell.put(row, out, &mut self.state)?;
+            } else {
+                if at > 0 {
+                    out.put_u8(options.delimiter);
+                }
+                if cell.column.is_null(row) {
+                    out.put_slice(options.null.as_bytes());
+                } else {
+                    let start = out.len();
+                    cell.column.text(row, out, &mut self.state)?;
+                    let force = match &options.force_quote {
+                        ForceQuote::None => false,
+                        ForceQuote::All => true,
+                        ForceQuote::Columns(columns) => columns.contains(&at),
+                    };
+                    let scratch = &mut self.state.scratch;
+                    escape_behind(start, options, force, cells.len() == 1, out, scratch);
+                }
+            }
+            if out.len() - start > MOST_ROW_BYTES {
+                return Err(EncodeError::RowTooLarge { most: MOST_ROW_BYTES });
+            }
+        }
+        if options.format != CopyFormat::Binary {
+            out.put_u8(b'\n');
+        }
+        Ok(())
+    }
+}
+
+/// Appends a message of what `write` appends.
+fn frame(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+    let start = out.len();
+    out.put_slice(b"d\0\0\0\0");
+    write(out);
+    patch(out, start + 1, out.len() - start - 1);
+}
+
+/// Escapes or quotes the field behind `start`, if it needs it.
+fn escape_behind(
+    start: usize,
+    options: &CopyOptions,
+    force: bool,
+    is_alone: bool,
+    out: &mut BytesMut,
+    scratch: &mut Vec<u8>,
+) {
+    let field = &out[start..];
+    scratch.clear();
+    if options.format == CopyFormat::Csv {
+        let needs = force
+            || field == options.null.as_bytes()
+            || is_alone && field == b"\\."
+            || field.iter().any(|byte| {
+                matches!(byte, b'\n' | b'\r')
+                    || *byte == options.quote
+                    || *byte == options.delimiter
+            });
+        if !needs {
+            return;
+        }
+        quote::csv_quote(field, options.quote, options.escape, scratch);
+    } else {
+        if !quote::copy_needs_escape(field, options.delimiter) {
+            return;
+        }
+        quote::copy_escape(field, options.delimiter, scratch);
+    }
+    out.truncate(start);
+    out.put_slice(scratch);
+}

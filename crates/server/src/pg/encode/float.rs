@@ -1,0 +1,304 @@
+//! Floating-point numbers as Postgres 15 writes them (`extra_float_digits` 1).
+//!
+//! The fewest digits that read back as the same number, with an exponent if it is below -4 or not below 15 (6 for
+//! `real`): `100000000000000`, `1e+15`, `1e-05`.
+//! A decimal that lies exactly between two numbers is never written, though a reader that rounds to even would take it:
+//! 1e23 is `9.999999999999999e+22`, as in Postgres.
+
+use std::fmt::Write;
+
+use super::text::Text;
+
+/// Exponents from here on are written: `DBL_DIG`.
+const DOUBLE_DIGITS: i32 = 15;
+/// `FLT_DIG`.
+const REAL_DIGITS: i32 = 6;
+
+pub(super) fn double(value: f64, out: &mut Text) {
+    if special(value, out) {
+        return;
+    }
+    // Sums and counts are mostly whole: their digits need no search.
+    if value.abs() < 1e15 && value == value.trunc() {
+        return whole(value, out);
+    }
+    shortest(17, parts64(value), DOUBLE_DIGITS, out, |precision, digits| {
+        let done = match precision {
+            None => write!(digits, "{value:e}"),
+            Some(precision) => write!(digits, "{value:.precision$e}"),
+        };
+        done.is_ok() && (precision.is_none() || read_back(digits) == Some(value))
+    });
+}
+
+pub(super) fn real(value: f32, out: &mut Text) {
+    if special(f64::from(value), out) {
+        return;
+    }
+    if value.abs() < 1e6 && value == value.trunc() {
+        return whole(f64::from(value), out);
+    }
+    shortest(9, parts32(value), REAL_DIGITS, out, |precision, digits| {
+        let done = match precision {
+            None => write!(digits, "{value:e}"),
+            Some(precision) => write!(digits, "{value:.precision$e}"),
+        };
+        done.is_ok() && (precision.is_none() || read_back(digits) == Some(value))
+    });
+}
+
+fn read_back<T: std::str::FromStr>(digits: &Text) -> Option<T> {
+    std::str::from_utf8(digits.as_bytes()).ok()?.parse().ok()
+}
+
+/// Writes the fewest digits. `write` writes those that Rust finds, or so many behind the first, and says whether they
+/// are read back as the number.
+fn shortest(
+    most: usize,
+    parts: Parts,
+    exponent_from: i32,
+    out: &mut Text,
+    write: impl Fn(Option<usize>, &mut Text) -> bool,
+) {
+    let mut digits = Text::new();
+    for precision in std::iter::once(None).chain((1..most).map(Some)) {
+        digits.clear();
+        let reads_back = write(precision, &mut digits);
+        let decimal = std::str::from_utf8(digits.as_bytes()).ok().and_then(read);
+        let Some(decimal) = decimal.filter(|decimal| reads_back && !is_halfway(*decimal, &parts))
+        else {
+            continue;
+        };
+        // Rust takes the larger of two decimals that are equally near, Postgres the even one.
+        return lay_out(digits.as_bytes(), is_tie(decimal, &parts), exponent_from, out);
+    }
+    debug_assert!(false, "so many digits are always enough");
+}
+
+fn special(value: f64, out: &mut Text) -> bool {
+    if value.is_nan() {
+        out.put(b"NaN");
+    } else if value.is_infinite() {
+        out.put(if value > 0.0 { b"Infinity" } else { b"-Infinity" });
+    } else {
+        return false;
+    }
+    true
+}
+
+fn whole(value: f64, out: &mut Text) {
+    if value.is_sign_negative() {
+        out.push(b'-');
+    }
+    out.unsigned(value.abs() as u64);
+}
+
+/// A magnitude: `mantissa · 2^exponent`.
+struct Parts {
+    mantissa: u64,
+    exponent: i32,
+    /// The number below is half as far as the one above: powers of two.
+    is_near_below: bool,
+}
+
+fn parts64(value: f64) -> Parts {
+    let bits = value.to_bits();
+    let (exponent, fraction) = ((bits >> 52 & 0x7ff) as i32, bits & ((1 << 52) - 1));
+    let is_near_below = fraction == 0 && exponent > 1;
+    match exponent {
+        0 => Parts { mantissa: fraction, exponent: -1074, is_near_below },
+        _ => Parts { mantissa: fraction | 1 << 52, exponent: exponent - 1075, is_near_below },
+    }
+}
+
+fn parts32(value: f32) -> Parts {
+    let bits = value.to_bits();
+    let (exponent, fraction) = ((bits >> 23 & 0xff) as i32, u64::from(bits & ((1 << 23) - 1)));
+    let is_near_below = fraction == 0 && exponent > 1;
+    match exponent {
+        0 => Parts { mantissa: fraction, exponent: -149, is_near_below },
+        _ => Parts { mantissa: fraction | 1 << 23, exponent: exponent - 150, is_near_below },
+    }
+}
+
+/// The digits and the power of ten of `d.ddde±x`, as `digits · 10^power`.
+fn read(text: &str) -> Option<(u128, i32)> {
+    let (number, power) = text.trim_start_matches('-').split_once('e')?;
+    let fraction = number.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let digits = number.bytes().filter(u8::is_ascii_digit);
+    let digits = digits.fold(0, |all, digit| all * 10 + u128::from(digit - b'0'));
+    Some((digits, power.parse::<i32>().ok()? - fraction as i32))
+}
+
+/// Whether `decimal · 10^power = binary · 2^twos`.
+///
+/// Both numbers are below 2^64, so a power of 5 above 27 cannot make them equal, and everything fits 128 bits.
+fn is_same((decimal, power): (u128, i32), binary: u128, twos: i32) -> bool {
+    let fives = power.unsigned_abs();
+    if fives > 27 || decimal == 0 || binary == 0 {
+        return false;
+    }
+    let fives = 5u128.pow(fives);
+    let (left, right) =
+        if power >= 0 { (decimal * fives, binary) } else { (decimal, binary * fives) };
+    let (zeros_left, zeros_right) = (left.trailing_zeros(), right.trailing_zeros());
+    left >> zeros_left == right >> zeros_right
+        && zeros_left as i32 + power == zeros_right as i32 + twos
+}
+
+/// Whether a decimal is exactly the middle between the number and one of its neighbours.
+fn is_halfway(decimal: (u128, i32), parts: &Parts) -> bool {
+    let (doubled, half) = (2 * u128::from(parts.mantissa), parts.exponent - 1);
+    is_same(decimal, doubled + 1, half)
+        || match parts.is_near_below {
+            true => is_same(decimal, 2 * doubled - 1, half - 1),
+            false => doubled > 0 && is_same(decimal, doubled - 1, half),
+        }
+}
+
+/// Whether the number is exactly between this decimal and the one whose last digit is one less, which stands for it too.
+fn is_tie((decimal, power): (u128, i32), parts: &Parts) -> bool {
+    decimal % 2 == 1
+        // Half of 10^power is nearer than half of what lies between the number and the one below.
+        && (!parts.is_near_below || 10f64.powi(power) < 2f64.powi(parts.exponent - 1))
+        && is_same((decimal * 10 - 5, power - 1), u128::from(parts.mantissa), parts.exponent)
+}
+
+/// `d.ddde±x` in Postgres' form, with a last digit that is `one_less` (it is odd).
+fn lay_out(shortest: &[u8], one_less: bool, exponent_from: i32, out: &mut Text) {
+    let (negative, shortest) = match shortest {
+        [b'-', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let split = shortest.iter().position(|byte| *byte == b'e').unwrap_or(shortest.len());
+    let (number, power) = shortest.split_at(split);
+    let power = std::str::from_utf8(&power[power.len().min(1)..]).unwrap_or_default();
+    let power: i32 = power.parse().unwrap_or(0);
+    let mut digits = [0; 20];
+    let mut count = 0;
+    for digit in number.iter().filter(|byte| byte.is_ascii_digit()) {
+        digits[count] = *digit;
+        count += 1;
+    }
+    digits[count - 1] -= u8::from(one_less);
+    let zeros = digits[1..count].iter().rev().take_while(|digit| **digit == b'0').count();
+    let (first, rest) = (digits[0], &digits[1..count - zeros]);
+    if negative {
+        out.push(b'-');
+    }
+    if power < -4 || power >= exponent_from {
+        out.push(first);
+        if !rest.is_empty() {
+            out.push(b'.');
+            out.put(rest);
+        }
+        out.put(if power < 0 { b"e-" } else { b"e+" });
+        return out.padded(u64::from(power.unsigned_abs()), 2);
+    }
+    if power < 0 {
+        out.put(&b"0.0000"[..1 + power.unsigned_abs() as usize]);
+        out.push(first);
+        return out.put(rest);
+    }
+    out.push(first);
+    let whole = power as usize;
+    if rest.len() <= whole {
+        out.put(rest);
+        (rest.len()..whole).for_each(|_| out.push(b'0'));
+    } else {
+        out.put(&rest[..whole]);
+        out.push(b'.');
+        out.put(&rest[whole..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn double_text(value: f64) -> String {
+        let mut text = Text::new();
+        double(value, &mut text);
+        String::from_utf8(text.as_bytes().to_vec()).unwrap()
+    }
+
+    fn real_text(value: f32) -> String {
+        let mut text = Text::new();
+        real(value, &mut text);
+        String::from_utf8(text.as_bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn doubles_are_written_as_by_postgres_15() {
+        for (value, expected) in [
+            (1e14, "100000000000000"),
+            (1e15, "1e+15"),
+            (123456789012345680.0, "1.2345678901234568e+17"),
+            (123456789012345.0, "123456789012345"),
+            (1234567890123456.0, "1.234567890123456e+15"),
+            (0.0001, "0.0001"),
+            (0.00012345, "0.00012345"),
+            (0.00001, "1e-05"),
+            (1e-7, "1e-07"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-Infinity"),
+            (f64::INFINITY, "Infinity"),
+            (-0.0, "-0"),
+            (1e20, "1e+20"),
+            (5e-324, "5e-324"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (999999999999999.9, "999999999999999.9"),
+            (9007199254740993.0, "9.007199254740992e+15"),
+            (0.1, "0.1"),
+            (-2.5, "-2.5"),
+            (100.0, "100"),
+            (100000000000000.5, "100000000000000.5"),
+            (1e-100, "1e-100"),
+            (1e23, "9.999999999999999e+22"),
+            (809381885676572.25, "809381885676572.2"),
+            (2.9802322387695312e-8, "2.9802322387695312e-08"),
+            (5.9604644775390625e-8, "5.960464477539063e-08"),
+        ] {
+            assert_eq!(double_text(value), expected);
+        }
+    }
+
+    #[test]
+    fn reals_have_an_exponent_from_a_million_on() {
+        for (value, expected) in [
+            (1e5, "100000"),
+            (1e6, "1e+06"),
+            (123456.0, "123456"),
+            (1234567.0, "1.234567e+06"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+            (0.1, "0.1"),
+            (f32::MAX, "3.4028235e+38"),
+            (1e-45, "1e-45"),
+            (16777216.0, "1.6777216e+07"),
+            (999999.9, "999999.9"),
+            (100000.5, "100000.5"),
+            (3295887.25, "3.2958872e+06"),
+        ] {
+            assert_eq!(real_text(value), expected);
+        }
+    }
+
+    #[test]
+    fn every_text_reads_back_as_the_same_number() {
+        let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+        for _ in 0..100_000 {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            let value = f64::from_bits(seed);
+            if value.is_finite() {
+                assert_eq!(double_text(value).parse(), Ok(value));
+            }
+            let value = f32::from_bits(seed as u32);
+            if value.is_finite() {
+                assert_eq!(real_text(value).parse(), Ok(value));
+            }
+        }
+    }
+}
