@@ -89,9 +89,9 @@ fn kept_otherwise(
     read: impl FnOnce(&DataType) -> Result<ScalarValue, ParamError>,
 ) -> Option<Result<ScalarValue, ParamError>> {
     match data_type {
-        DataType::Dictionary(keys, values) => Some(
-            read(values).map(|value| ScalarValue::Dictionary(keys.clone(), Box::new(value))),
-        ),
+        DataType::Dictionary(keys, values) => {
+            Some(read(values).map(|value| ScalarValue::Dictionary(keys.clone(), Box::new(value))))
+        }
         DataType::RunEndEncoded(ends, values) => Some(read(values.data_type()).map(|value| {
             ScalarValue::RunEndEncoded(Arc::clone(ends), Arc::clone(values), Box::new(value))
         })),
@@ -206,7 +206,11 @@ impl Reader<'_> {
             return Err(mismatch(data_type, self.oid));
         }
         for _ in 0..*length {
-            values.push(if is_nested { self.list(inner, element)? } else { self.element(element)? });
+            values.push(if is_nested {
+                self.list(inner, element)?
+            } else {
+                self.element(element)?
+            });
         }
         list(data_type, values)
     }
@@ -250,7 +254,10 @@ fn list(data_type: &DataType, values: Vec<ScalarValue>) -> Result<ScalarValue, P
         DataType::FixedSizeList(field, size) => {
             if usize::try_from(*size) != Ok(count) {
                 let type_name = types::postgres_name(data_type);
-                return Err(ParamError::OutOfRange { type_name, text: format!("{count} elements") });
+                return Err(ParamError::OutOfRange {
+                    type_name,
+                    text: format!("{count} elements"),
+                });
             }
             let array = FixedSizeListArray::try_new(Arc::clone(field), *size, values, None);
             ScalarValue::FixedSizeList(Arc::new(array.map_err(bug)?))
@@ -272,6 +279,7 @@ fn one_view<O: OffsetSizeTrait>(
     values: ArrayRef,
 ) -> Result<GenericListViewArray<O>, ParamError> {
     let size = O::from_usize(values.len()).ok_or_else(|| bug("a list is too long"))?;
-    let (offsets, sizes) = (ScalarBuffer::from(vec![O::usize_as(0)]), ScalarBuffer::from(vec![size]));
+    let (offsets, sizes) =
+        (ScalarBuffer::from(vec![O::usize_as(0)]), ScalarBuffer::from(vec![size]));
     GenericListViewArray::try_new(Arc::clone(field), offsets, sizes, values, None).map_err(bug)
 }

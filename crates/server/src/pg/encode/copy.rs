@@ -75,10 +75,16 @@ impl CopyOptions {
         let refuse = |message: &str| Err(EncodeError::CopyOption { message: message.into() });
         let ends_lines = |byte| matches!(byte, b'\n' | b'\r');
         if self.format == CopyFormat::Binary {
-            return if self.header { refuse("cannot specify HEADER in BINARY mode") } else { Ok(()) };
+            return if self.header {
+                refuse("cannot specify HEADER in BINARY mode")
+            } else {
+                Ok(())
+            };
         }
         if ends_lines(self.delimiter) || !self.delimiter.is_ascii() {
-            return refuse("COPY delimiter must be a single byte, and no newline or carriage return");
+            return refuse(
+                "COPY delimiter must be a single byte, and no newline or carriage return",
+            );
         }
         if self.null.bytes().any(ends_lines) {
             return refuse("COPY null representation cannot use newline or carriage return");
@@ -135,8 +141,7 @@ impl CopyEncoder {
         }
         let binary = copy.format == CopyFormat::Binary;
         let columns = schema.fields().iter();
-        let columns =
-            columns.map(|field| Target { oid: types::of(field.data_type()).oid, binary });
+        let columns = columns.map(|field| Target { oid: types::of(field.data_type()).oid, binary });
         Ok(Self {
             options: copy,
             names: schema.fields().iter().map(|field| field.name().clone()).collect(),

@@ -14,8 +14,6 @@ pub(crate) enum EncodeError {
     RowTooLarge { most: usize },
     #[error("{what} out of range: Postgres' types have no such value")]
     OutOfRange { what: &'static str },
-    #[error("number out of range: {what}")]
-    NumberOutOfRange { what: String },
     #[error("arrays of different lengths in one array have no binary form; ask for text")]
     Ragged,
     #[error("number of array dimensions exceeds the maximum allowed ({most})")]
@@ -38,7 +36,6 @@ impl EncodeError {
             Self::FormatCount { .. } | Self::Format { .. } => "08P01",
             Self::RowTooLarge { .. } | Self::TooManyDimensions { .. } => "54000",
             Self::OutOfRange { .. } => "22008",
-            Self::NumberOutOfRange { .. } => "22003",
             Self::Ragged => "2202E",
             Self::UnknownZone { .. } | Self::CopyOption { .. } => "22023",
             Self::Unsupported { .. } => "0A000",

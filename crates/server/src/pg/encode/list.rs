@@ -90,11 +90,7 @@ pub(super) fn binary(
 }
 
 /// Finds the length of each dimension, which is the same for all lists there.
-fn measure(
-    list: &List<'_>,
-    row: usize,
-    lengths: &mut [Option<i32>],
-) -> Result<(), EncodeError> {
+fn measure(list: &List<'_>, row: usize, lengths: &mut [Option<i32>]) -> Result<(), EncodeError> {
     let Some((own, inner)) = lengths.split_first_mut() else { return Ok(()) };
     let rows = list.range(row);
     let too_large = |_| EncodeError::RowTooLarge { most: MOST_ROW_BYTES };

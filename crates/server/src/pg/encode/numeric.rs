@@ -76,9 +76,8 @@ impl Decimal {
             let digit = usize::try_from(at).ok().and_then(|at| digits.get(at));
             digit.map_or(0, |digit| i16::from(digit - b'0'))
         };
-        let group = |at: i32| {
-            (0..4).rev().fold(0, |number, power| number * 10 + digit(at * 4 + power))
-        };
+        let group =
+            |at: i32| (0..4).rev().fold(0, |number, power| number * 10 + digit(at * 4 + power));
         let (first, mut last) =
             ((digits.len() as i32 - 1 - scale).div_euclid(4), (-scale).div_euclid(4));
         while last <= first && group(last) == 0 {

@@ -143,7 +143,9 @@ mod tests {
     #[test]
     fn strings_of_json_have_no_control_characters() {
         let mut found = Vec::new();
-        json_escape("x\"y\\z/\u{1}\t\n\r\u{8}\u{c}\u{7f}é", |piece| found.extend_from_slice(piece));
+        json_escape("x\"y\\z/\u{1}\t\n\r\u{8}\u{c}\u{7f}é", |piece| {
+            found.extend_from_slice(piece)
+        });
         let expected = "x\\\"y\\\\z/\\u0001\\t\\n\\r\\b\\f\u{7f}é";
         assert_eq!(String::from_utf8(found).unwrap(), expected);
     }

@@ -54,9 +54,8 @@ impl Zone {
     pub(in crate::pg) fn offset_of_local(&self, local: i64) -> i32 {
         let before = self.offset_at_second(local.saturating_sub(DAY_SECONDS));
         let after = self.offset_at_second(local.saturating_add(DAY_SECONDS));
-        let holds = |offset: i32| {
-            self.offset_at_second(local.saturating_sub(i64::from(offset))) == offset
-        };
+        let holds =
+            |offset: i32| self.offset_at_second(local.saturating_sub(i64::from(offset))) == offset;
         if holds(after) { after } else { before }
     }
 }

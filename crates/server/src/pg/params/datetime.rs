@@ -92,7 +92,8 @@ fn day(text: &str, is_bc: bool) -> Result<i64, Wrong> {
         4 | 6 | 9 | 11 => 30,
         _ => 31,
     };
-    if !(1..=MOST_YEAR).contains(&year) || !(1..=12).contains(&month) || !(1..=last).contains(&day) {
+    if !(1..=MOST_YEAR).contains(&year) || !(1..=12).contains(&month) || !(1..=last).contains(&day)
+    {
         return Err(Wrong::Range);
     }
     Ok(days_of(astronomical, month as u32, day as u32))
@@ -179,7 +180,8 @@ mod tests {
     #[test]
     fn moments_are_read_as_by_postgres_15() {
         let day = days_of(2024, 1, 2);
-        let at = |hours: i64, minutes: i64, nanos: i64| (hours * 60 + minutes) * 60 * SECOND + nanos;
+        let at =
+            |hours: i64, minutes: i64, nanos: i64| (hours * 60 + minutes) * 60 * SECOND + nanos;
         let moment_of = |nanos, place| Ok(Moment { days: day, nanos, place });
         let fifth = 5 * SECOND;
         for (text, expected) in [
@@ -194,7 +196,10 @@ mod tests {
             ),
             ("2024-01-02 00:00:00+00:53:28", moment_of(0, Place::Offset(3_208))),
             ("2024-01-02 00:00:00 +0200", moment_of(0, Place::Offset(7_200))),
-            ("2024-01-02 24:00 Europe/Berlin", moment_of(at(24, 0, 0), Place::Zone("Europe/Berlin"))),
+            (
+                "2024-01-02 24:00 Europe/Berlin",
+                moment_of(at(24, 0, 0), Place::Zone("Europe/Berlin")),
+            ),
             ("2024-13-01", Err(Wrong::Range)),
             ("2023-02-29", Err(Wrong::Range)),
             ("2024-01-02 25:00", Err(Wrong::Range)),

@@ -17,7 +17,9 @@ pub(crate) enum ParamError {
     Array { text: String },
     #[error("value \"{text}\" is out of range for type {type_name}")]
     OutOfRange { type_name: String, text: String },
-    #[error("value \"{text}\" has more digits than type {type_name}; round it, or cast the parameter")]
+    #[error(
+        "value \"{text}\" has more digits than type {type_name}; round it, or cast the parameter"
+    )]
     Inexact { type_name: String, text: String },
     #[error("date/time field value out of range for type {type_name}: \"{text}\"")]
     DateOutOfRange { type_name: String, text: String },

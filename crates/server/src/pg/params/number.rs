@@ -165,10 +165,9 @@ pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
     while let [first, behind @ ..] = rest {
         (rest, _) = match (first, behind) {
             (b'\\', [b'\\', behind @ ..]) => (behind, found.push(b'\\')),
-            (
-                b'\\',
-                [high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7', behind @ ..],
-            ) => (behind, found.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'))),
+            (b'\\', [high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7', behind @ ..]) => {
+                (behind, found.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0')))
+            }
             (b'\\', _) => return None,
             (other, behind) => (behind, found.push(*other)),
         };

@@ -51,14 +51,10 @@ impl Plain {
         let type_name = || types::postgres_name(data_type);
         let text = self.shown();
         self.value(data_type).map_err(|misfit| match misfit {
-            Misfit::Number(Wrong::Inexact) => {
-                ParamError::Inexact { type_name: type_name(), text }
-            }
+            Misfit::Number(Wrong::Inexact) => ParamError::Inexact { type_name: type_name(), text },
             Misfit::Number(_) => ParamError::OutOfRange { type_name: type_name(), text },
             Misfit::Time => ParamError::DateOutOfRange { type_name: type_name(), text },
-            Misfit::Kind => {
-                ParamError::Mismatch { said: types::name_of(oid), wanted: type_name() }
-            }
+            Misfit::Kind => ParamError::Mismatch { said: types::name_of(oid), wanted: type_name() },
         })
     }
 
