@@ -18,3 +18,6 @@ mod spool;
 mod statements;
 
 pub use server::ServerOptions;
+pub use access::{
+    Access, AccessError, Change, Document, Role, SALT_BYTES, Tenant, Verifier, change, folded, newest,
+};
