@@ -24,6 +24,7 @@ mod report;
 mod spill;
 mod sql;
 mod table;
+mod user;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -95,6 +96,10 @@ enum Command {
     Table(table::TableArgs),
     /// Look after id domains
     Domain(domain::DomainArgs),
+    /// Look after those who may connect to a server of the lake
+    User(user::UserArgs),
+    /// Look after those who share a server
+    Tenant(user::TenantArgs),
     /// Find out whether a store can hold a lake
     Lake(lake::LakeCommand),
     /// Write the XAB benchmark data set
@@ -144,6 +149,8 @@ fn main() -> ExitCode {
                 Command::Power(args) => power::run(args).await,
                 Command::Table(args) => table::run(args).await,
                 Command::Domain(args) => domain::run(args).await,
+                Command::User(args) => user::run(args).await,
+                Command::Tenant(args) => user::run_tenant(args).await,
                 Command::Lake(args) => lake::run(args).await,
                 Command::Generate(args) => generate::run(args),
                 Command::BenchConcurrent(args) => bench_concurrent::run(args).await,
