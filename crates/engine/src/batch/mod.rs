@@ -146,7 +146,8 @@ impl Session {
             let state = self.context().state();
             // A statement without names that can be read fails when it is planned.
             let names = state.resolve_table_references(&statement.parsed).unwrap_or_default();
-            tables.extend(names.iter().map(|name| name.table().to_owned()));
+            let of_lake = names.iter().filter(|name| !self.catalog.additions.names(name));
+            tables.extend(of_lake.map(|name| name.table().to_owned()));
         }
         // A table that cannot be read is the business of the statements that read it.
         let (whole, ..) = self.pinned_if_readable(tables.into_iter().collect()).await?;

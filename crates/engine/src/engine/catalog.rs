@@ -14,6 +14,7 @@ use tokio::sync::mpsc::Sender;
 use uplake_table::{AsOf, Lake, LostIds, Snapshot, TableError};
 
 use crate::base::warnings::Warnings;
+use crate::engine::additions::Additions;
 use crate::scan::lake_table::LakeTable;
 use crate::sql::words::split_version;
 
@@ -51,6 +52,8 @@ pub(crate) struct LakeCatalog {
     /// Who wants to hear of snapshots that are new.
     listener: Mutex<Option<Sender<Arc<LakeTable>>>>,
     warnings: Arc<Warnings>,
+    /// Tables beside the lake's.
+    pub additions: Arc<Additions>,
 }
 
 /// Before the first statement.
@@ -98,7 +101,12 @@ impl OptimisticSnapshot {
 }
 
 impl LakeCatalog {
-    pub fn new(lake: Lake, as_of: AsOf, warnings: Arc<Warnings>) -> Self {
+    pub fn new(
+        lake: Lake,
+        as_of: AsOf,
+        warnings: Arc<Warnings>,
+        additions: Arc<Additions>,
+    ) -> Self {
         Self {
             lake,
             as_of,
@@ -108,6 +116,7 @@ impl LakeCatalog {
             statements: AtomicU64::new(1),
             listener: Mutex::default(),
             warnings,
+            additions,
         }
     }
 
@@ -122,7 +131,8 @@ impl LakeCatalog {
             pinned.insert(table.snapshot().table().to_owned(), table);
         }
         let (lake, warnings) = (self.lake.clone(), Arc::clone(&self.warnings));
-        Ok(Self { pinned, ..Self::new(lake, self.as_of.clone(), warnings) })
+        let additions = Arc::clone(&self.additions);
+        Ok(Self { pinned, ..Self::new(lake, self.as_of.clone(), warnings, additions) })
     }
 
     /// Pinned tables and their versions, by name.
@@ -367,7 +377,8 @@ impl SchemaProvider for LakeCatalog {
 
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>> {
         let table = self.find(name).await.map_err(|e| DataFusionError::External(Box::new(e)))?;
-        Ok(table.map(|table| table as Arc<dyn TableProvider>))
+        let table = table.map(|table| table as Arc<dyn TableProvider>);
+        Ok(table.or_else(|| self.additions.searched(name)))
     }
 
     fn table_exist(&self, name: &str) -> bool {

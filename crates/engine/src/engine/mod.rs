@@ -1,5 +1,6 @@
 //! A session: its catalog, its plans, who computes when, statements that are no queries.
 
+pub(crate) mod additions;
 pub(crate) mod admission;
 pub(crate) mod catalog;
 pub(crate) mod ddl;

@@ -47,7 +47,7 @@ impl Session {
             return Ok(answer);
         }
         if statement.only_asks() && self.engine.lake.is_remote() {
-            let references = self.references(&statement.parsed)?;
+            let references = self.references_of_lake(&statement.parsed)?;
             // An error, too, can come from what a table was.
             if let Some(belief) = self.catalog.believe(references.iter().map(|r| r.table())).await
                 && let Some(answer) =
@@ -141,7 +141,7 @@ impl Session {
         };
         let parsed = spelled()?;
         let about_all = |r: &TableReference| r.schema() == Some(INFORMATION_SCHEMA);
-        if self.references(&parsed)?.iter().any(about_all) {
+        if self.references_of_lake(&parsed)?.iter().any(about_all) {
             self.catalog.read_names().await?;
         }
         let planned = self.context().state().statement_to_plan(parsed).await;
@@ -230,7 +230,7 @@ impl Session {
 
     /// The lake's tables that a statement names, by the names that it has for them.
     async fn tables_of(&self, parsed: &datafusion::sql::parser::Statement) -> Result<Tables> {
-        let references = self.references(parsed)?;
+        let references = self.references_of_lake(parsed)?;
         // All at once: in a bucket each is some round trips. All to their ends, because one that is
         // dropped while the log is read leaves a thread that panics.
         let find = references.iter().map(|reference| self.catalog.find(reference.table()));
@@ -240,6 +240,16 @@ impl Session {
             Some(table.transpose()?.map(|table| (name, table)))
         });
         Ok(named.collect::<Result<_, _>>()?)
+    }
+
+    /// The names in a statement that may be the lake's tables.
+    fn references_of_lake(
+        &self,
+        parsed: &datafusion::sql::parser::Statement,
+    ) -> Result<Vec<TableReference>> {
+        let mut references = self.references(parsed)?;
+        references.retain(|reference| !self.catalog.additions.names(reference));
+        Ok(references)
     }
 
     /// The names of tables in a statement.

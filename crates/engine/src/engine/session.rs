@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList};
 use datafusion::common::config::ExtensionOptions;
 use datafusion::execution::context::SessionContext;
@@ -31,6 +32,7 @@ use crate::cache::memory::{EngineMemory, SharedMemory};
 use crate::cache::pool::ClassPool;
 use crate::cache::shelf::Shelf;
 use crate::cache::stored_sets::StoredSets;
+use crate::engine::additions::{Additions, SessionFacts};
 use crate::engine::admission::Admission;
 use crate::engine::catalog::{CATALOG, LakeCatalog, SCHEMA};
 use crate::engine::plan_cache::PlanCache;
@@ -140,6 +142,20 @@ impl Engine {
         options: &SessionOptions,
         memory: &SharedMemory,
     ) -> Result<Arc<Self>> {
+        Self::with_additions(lake, options, memory, Additions::default())
+    }
+
+    /// The same with schemas and functions beside the lake's tables and ours.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_additions(
+        lake: Lake,
+        options: &SessionOptions,
+        memory: &SharedMemory,
+        additions: Additions,
+    ) -> Result<Arc<Self>> {
+        let additions = Arc::new(additions);
         let memory = Arc::new(memory.join(options.memory_bytes));
         let columns = Arc::new(ColumnCache::new(memory.columns()));
         let slots = options.at_once.unwrap_or(options.threads * STATEMENTS_PER_THREAD);
@@ -162,7 +178,12 @@ impl Engine {
         };
         let warnings = Arc::new(Warnings::default());
         let (of_lake, as_of) = (lake.clone(), options.as_of.clone());
-        let catalog = Arc::new(LakeCatalog::new(of_lake, as_of, Arc::clone(&warnings)));
+        let catalog = Arc::new(LakeCatalog::new(
+            of_lake,
+            as_of,
+            Arc::clone(&warnings),
+            Arc::clone(&additions),
+        ));
         let repairs = Arc::new(Repairs::default());
         let settings = Settings {
             timeout: options.timeout,
@@ -176,7 +197,12 @@ impl Engine {
             shared_bytes: memory.shared_bytes(),
         };
         let config = session_config(options.threads, &budget);
-        let config = config.with_option_extension(settings);
+        let config = config
+            .with_option_extension(settings)
+            .with_option_extension(SessionFacts::default())
+            .with_information_schema(!additions.has_schema(INFORMATION_SCHEMA));
+        let mut functions = registry::scalar_functions();
+        functions.extend(additions.scalar_functions());
         let cache = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
         let in_use = IndexUse {
             cache: Arc::new(cache.over(lake.storage())),
@@ -190,7 +216,7 @@ impl Engine {
             .with_runtime_env(runtime)
             .with_default_features()
             .with_aggregate_functions(registry::aggregate_functions())
-            .with_scalar_functions(registry::scalar_functions())
+            .with_scalar_functions(functions)
             .with_window_functions(registry::window_functions())
             .with_table_function_list(mends::table_functions())
             .with_file_formats(mends::file_formats())
@@ -255,6 +281,17 @@ impl Session {
 
     pub(crate) fn context(&self) -> &SessionContext {
         self.context.get_or_init(|| SessionContext::new_with_state(self.engine.context.state()))
+    }
+
+    /// Tells functions and tables that were added to the engine who uses this session: see [`SessionFacts`].
+    /// `None` is nobody, from now on.
+    pub fn set_fact(&self, name: &str, value: Option<&str>) {
+        let state = self.context().state_ref();
+        let mut state = state.write();
+        let options = state.config_mut().options_mut();
+        if let Some(facts) = options.extensions.get_mut::<SessionFacts>() {
+            facts.put(name, value);
+        }
     }
 
     /// `SET name = value`, or its end, has been done.
@@ -394,7 +431,12 @@ fn context(state: SessionState, catalog: &Arc<LakeCatalog>) -> Result<SessionCon
     let schemas = MemoryCatalogProvider::new();
     schemas.register_schema(SCHEMA, Arc::clone(catalog) as _)?;
     let context = SessionContext::new_with_state(state);
-    context.register_catalog(CATALOG, Arc::new(schemas));
+    let schemas = Arc::new(schemas);
+    context.register_catalog(CATALOG, Arc::clone(&schemas) as _);
+    let catalogs = Arc::clone(context.state_ref().read().catalog_list());
+    for (name, added) in catalog.additions.providers(&catalogs) {
+        schemas.register_schema(&name, added)?;
+    }
     Ok(context.enable_url_table())
 }
 
@@ -403,7 +445,6 @@ fn session_config(threads: usize, budget: &Budget) -> SessionConfig {
         .with_target_partitions(threads)
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
         .with_create_default_catalog_and_schema(false)
-        .with_information_schema(true)
         .with_extension(Arc::new(budget.clone()));
     let options = config.options_mut();
     options.sql_parser.collect_spans = true;
