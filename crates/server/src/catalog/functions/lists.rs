@@ -1,0 +1,42 @@
+//! Functions of lists that SQL of Postgres has under other names.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, ListBuilder, StringBuilder};
+use arrow::datatypes::{DataType, Field};
+use uplake_engine::AddedFunction;
+
+use super::arguments::{Arguments, function, number};
+
+/// A list of texts.
+pub(super) fn texts() -> DataType {
+    DataType::List(Arc::new(Field::new("item", DataType::Utf8, true)))
+}
+
+/// Such a list for each row.
+pub(super) fn lists_of<'a>(rows: impl Iterator<Item = Vec<&'a str>>) -> ArrayRef {
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    for row in rows {
+        row.iter().for_each(|text| lists.values().append_value(text));
+        lists.append(true);
+    }
+    Arc::new(lists.finish())
+}
+
+pub(super) fn functions() -> Vec<AddedFunction> {
+    vec![
+        // No function of Postgres: what `known` has in the place of a list that is always empty.
+        function("no_texts", &[""], texts(), |call| {
+            Ok(lists_of((0..call.rows).map(|_| Vec::new())))
+        }),
+        number("array_upper", &["*n"], |a| Ok(length(a).filter(|length| *length > 0))),
+        number("array_lower", &["*n"], |a| Ok(length(a).filter(|length| *length > 0).map(|_| 1))),
+    ]
+}
+
+/// Items of the list, along its first dimension.
+fn length(arguments: &Arguments<'_>) -> Option<i64> {
+    let list = arguments.value(0)?.as_list_opt::<i32>()?;
+    (arguments.number(1)? == 1).then_some(())?;
+    Some(i64::from(list.value_length(arguments.row)))
+}

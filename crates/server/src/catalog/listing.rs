@@ -1,0 +1,276 @@
+//! What is kept of all tables of a lake, so that a look at the catalog asks nobody.
+//!
+//! # Invariants
+//! - A listing never changes; a look keeps the one that it began with.
+//! - A table whose log has not moved is not read again, and one that cannot be read stays as it was.
+//!
+//! # Not here
+//! When a listing is made: whoever has a clock calls `Catalog::refresh`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::DataType;
+use futures::StreamExt;
+use uplake_table::{AsOf, Lake, Snapshot, TableError};
+
+use super::oids::oids;
+
+/// Tables that are looked at at once; in a bucket each is a round trip or two.
+const AT_ONCE: usize = 16;
+
+/// A table.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ListedTable {
+    pub name: String,
+    pub columns: Vec<ListedColumn>,
+    pub rows: Option<u64>,
+    pub bytes: u64,
+    /// The columns of its primary key.
+    pub key: Vec<String>,
+    pub indexes: Vec<ListedIndex>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ListedColumn {
+    pub name: String,
+    pub data_type: DataType,
+    pub nullable: bool,
+}
+
+/// An index of the data files, which Postgres would call an index of the table.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ListedIndex {
+    pub name: String,
+    pub columns: Vec<String>,
+    /// Is it the primary key?
+    pub is_key: bool,
+}
+
+impl ListedTable {
+    fn of(snapshot: &Snapshot) -> Self {
+        let name = snapshot.table().to_owned();
+        let column = |field: &Arc<arrow::datatypes::Field>| ListedColumn {
+            name: field.name().clone(),
+            data_type: field.data_type().clone(),
+            nullable: field.is_nullable(),
+        };
+        let key = snapshot.primary_key().to_vec();
+        let of_key = (!key.is_empty()).then(|| ListedIndex {
+            name: format!("{name}_pkey"),
+            columns: key.clone(),
+            is_key: true,
+        });
+        let own = snapshot.indexes().iter().map(|index| ListedIndex {
+            name: format!("{name}_{}_{}", index.column, index.kind.name()),
+            columns: vec![index.column.clone()],
+            is_key: false,
+        });
+        Self {
+            columns: snapshot.schema().fields().iter().map(column).collect(),
+            rows: snapshot.rows(),
+            bytes: snapshot.size_bytes(),
+            indexes: of_key.into_iter().chain(own).collect(),
+            key,
+            name,
+        }
+    }
+
+    /// The number of a column, from 1.
+    pub fn number_of(&self, column: &str) -> Option<i64> {
+        let place = self.columns.iter().position(|known| known.name == column)?;
+        i64::try_from(place + 1).ok()
+    }
+}
+
+/// All tables at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// By name.
+    pub tables: BTreeMap<String, ListedTable>,
+    /// Numbers of tables, indexes and constraints, by [`Object::key`].
+    oids: HashMap<String, i64>,
+    /// Those by number.
+    objects: HashMap<i64, Object>,
+    /// Rows of catalog tables that are the same for all sessions, once somebody has asked for them.
+    made: Mutex<HashMap<String, RecordBatch>>,
+}
+
+/// What has a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Object {
+    Table(String),
+    /// Of a table, by its name and the place among the table's.
+    Index(String, usize),
+    /// The primary key of a table.
+    Key(String),
+}
+
+impl Object {
+    fn key(&self, tables: &BTreeMap<String, ListedTable>) -> String {
+        match self {
+            Self::Table(name) => format!("table {name}"),
+            Self::Index(table, place) => {
+                let index = tables.get(table).and_then(|table| table.indexes.get(*place));
+                format!("index {table} {}", index.map_or("", |index| &index.name))
+            }
+            Self::Key(table) => format!("key {table}"),
+        }
+    }
+}
+
+impl Listing {
+    pub fn new(tables: impl IntoIterator<Item = ListedTable>) -> Self {
+        let tables: BTreeMap<String, ListedTable> =
+            tables.into_iter().map(|table| (table.name.clone(), table)).collect();
+        let mut all = Vec::new();
+        for (name, table) in &tables {
+            all.push(Object::Table(name.clone()));
+            all.extend((0..table.indexes.len()).map(|place| Object::Index(name.clone(), place)));
+            all.extend((!table.key.is_empty()).then(|| Object::Key(name.clone())));
+        }
+        let oids = oids(all.iter().map(|object| object.key(&tables)));
+        let objects =
+            all.into_iter().filter_map(|object| Some((*oids.get(&object.key(&tables))?, object)));
+        Self { objects: objects.collect(), tables, oids, made: Mutex::default() }
+    }
+
+    /// The number of an object; 0 if there is no such one.
+    pub fn oid(&self, object: &Object) -> i64 {
+        self.oids.get(&object.key(&self.tables)).copied().unwrap_or_default()
+    }
+
+    pub fn object(&self, oid: i64) -> Option<&Object> {
+        self.objects.get(&oid)
+    }
+
+    /// The table and index of a number.
+    pub fn index(&self, oid: i64) -> Option<(&ListedTable, &ListedIndex)> {
+        let Object::Index(table, place) = self.object(oid)? else { return None };
+        let table = self.tables.get(table)?;
+        Some((table, table.indexes.get(*place)?))
+    }
+
+    /// The table, index or key of that name, as SQL names it: the exact one, or the only one in another case.
+    pub fn table_oid(&self, name: &str) -> Option<i64> {
+        if self.tables.contains_key(name) {
+            return Some(self.oid(&Object::Table(name.to_owned())));
+        }
+        let lower = name.to_lowercase();
+        let mut others = self.tables.keys().filter(|known| known.to_lowercase() == lower);
+        if let (Some(only), None) = (others.next(), others.next()) {
+            return Some(self.oid(&Object::Table(only.clone())));
+        }
+        let mut indexes = self.tables.values().flat_map(|table| {
+            table.indexes.iter().enumerate().map(move |(place, index)| (table, place, index))
+        });
+        let (table, place, _) = indexes.find(|(_, _, index)| index.name == name)?;
+        Some(self.oid(&Object::Index(table.name.clone(), place)))
+    }
+
+    /// The rows of a catalog table, made once.
+    pub fn made<E>(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<RecordBatch, E>,
+    ) -> Result<RecordBatch, E> {
+        let kept = || self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rows) = kept().get(name) {
+            return Ok(rows.clone());
+        }
+        let rows = make()?;
+        kept().insert(name.to_owned(), rows.clone());
+        Ok(rows)
+    }
+}
+
+/// Snapshots as they were last read, which say whether a log has moved.
+#[derive(Debug, Default)]
+pub(super) struct Known(HashMap<String, Arc<Snapshot>>);
+
+impl Known {
+    /// Reads what has changed since; says what there is now.
+    ///
+    /// # Errors
+    /// Those of a lake that cannot be listed. A table that cannot be read is as it was, or not there.
+    pub async fn read(self, lake: &Lake) -> Result<(Self, Listing), (Self, TableError)> {
+        let names = match lake.table_names().await {
+            Ok(names) => names,
+            Err(error) => return Err((self, error)),
+        };
+        let mut before = self.0;
+        let looks = names.into_iter().map(|name| {
+            let known = before.remove(&name);
+            async move { Some((name.clone(), newest(lake, name, known).await?)) }
+        });
+        let looks: Vec<_> = looks.collect();
+        let found: Vec<Option<(String, Arc<Snapshot>)>> =
+            futures::stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
+        let known: HashMap<String, Arc<Snapshot>> = found.into_iter().flatten().collect();
+        let listing = Listing::new(known.values().map(|snapshot| ListedTable::of(snapshot)));
+        Ok((Self(known), listing))
+    }
+}
+
+/// The newest snapshot of a table, or the one that is known if it cannot be read.
+async fn newest(lake: &Lake, name: String, known: Option<Arc<Snapshot>>) -> Option<Arc<Snapshot>> {
+    if let Some(known) = &known
+        && lake.is_latest(known).await.unwrap_or(false)
+    {
+        return Some(Arc::clone(known));
+    }
+    match lake.snapshot(&name, &AsOf::Latest).await {
+        Ok(snapshot) => Some(Arc::new(snapshot)),
+        // Dropped since it was listed.
+        Err(TableError::NoSuchTable { .. }) => None,
+        Err(_) => known,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// `users` with a key of its `id`, `events` and `Mixed`.
+    pub(in crate::catalog) fn example() -> Listing {
+        let column = |name: &str, data_type: DataType, nullable: bool| ListedColumn {
+            name: name.into(),
+            data_type,
+            nullable,
+        };
+        let table = |name: &str, columns: Vec<ListedColumn>| ListedTable {
+            name: name.into(),
+            columns,
+            rows: Some(3),
+            bytes: 20_000,
+            key: Vec::new(),
+            indexes: Vec::new(),
+        };
+        let users = table(
+            "users",
+            vec![column("id", DataType::Int64, false), column("name", DataType::Utf8, true)],
+        );
+        let of_key =
+            ListedIndex { name: "users_pkey".into(), columns: vec!["id".into()], is_key: true };
+        Listing::new([
+            ListedTable { key: vec!["id".into()], indexes: vec![of_key], ..users },
+            table("events", vec![column("price", DataType::Decimal128(10, 2), true)]),
+            table("Mixed", vec![column("Day", DataType::Date32, true)]),
+        ])
+    }
+
+    #[test]
+    fn objects_have_numbers_and_are_found_by_them() {
+        let listing = example();
+        let users = listing.table_oid("users").unwrap();
+        assert_eq!(listing.object(users), Some(&Object::Table("users".into())));
+        assert_eq!(listing.table_oid("mixed"), listing.table_oid("Mixed"));
+        assert_eq!(listing.table_oid("nothing"), None);
+        let key = listing.table_oid("users_pkey").unwrap();
+        assert_eq!(listing.index(key).unwrap().1.columns, ["id"]);
+        assert_ne!(key, listing.oid(&Object::Key("users".into())));
+        // As after a restart.
+        assert_eq!(example().table_oid("users"), Some(users));
+    }
+}

@@ -1,0 +1,26 @@
+//! What functions and tables share: the listing and the server as they are now.
+
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::listing::Listing;
+use super::state::ServerState;
+use super::tables::SystemTables;
+
+/// What functions and tables share.
+pub(super) struct Shared {
+    pub tables: SystemTables,
+    pub listing: RwLock<Arc<Listing>>,
+    pub server: RwLock<Arc<ServerState>>,
+    pub transactions: AtomicI64,
+}
+
+impl Shared {
+    pub fn listing(&self) -> Arc<Listing> {
+        Arc::clone(&self.listing.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn server(&self) -> Arc<ServerState> {
+        Arc::clone(&self.server.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
