@@ -18,12 +18,12 @@ const TOKENS: usize = 10_000;
 const REPLACEMENTS: usize = 100;
 
 /// Words without which a text is of no client, in lower case.
-const SIGNS: [&str; 2] = ["pg_", "current_schemas"];
+const SIGNS: [&str; 3] = ["pg_", "current_schemas", "search_path"];
 
 /// The client, the version it was seen in and what for; the pattern; what takes its place.
 type Known = (&'static str, &'static str, &'static str);
 
-const KNOWN: [Known; 21] = [
+const KNOWN: [Known; 23] = [
     (
         "psql 15: \\d name, publications: a series of each row's elements",
         "select pubname , null , null from pg_publication p $1",
@@ -109,6 +109,16 @@ const KNOWN: [Known; 21] = [
         "( select ns . oid as nspoid , ns . nspname , r . r from pg_namespace as ns join $1 using ( nspname ) )",
         "(SELECT oid AS nspoid, nspname, CASE nspname WHEN 'pg_catalog' THEN 1 ELSE 2 END AS r \
                   FROM pg_catalog.pg_namespace WHERE nspname IN ('pg_catalog', 'public'))",
+    ),
+    (
+        "asyncpg 0.32: introspection; types that domains are of: there are none",
+        "( case when t . typtype = 'd' then ( $1 ) else null end )",
+        "CAST(NULL AS BIGINT)",
+    ),
+    (
+        "Grafana 9 to 11: tables and columns: the schemas of the search path, one by one",
+        "( select case when trim ( s [ i ] ) $1 )",
+        "('public')",
     ),
     ("psycopg 3: CompositeInfo: a text as a list", "coalesce ( a . fnames , '{}' )", "a.fnames"),
     ("psycopg 3: CompositeInfo", "coalesce ( a . ftypes , '{}' )", "a.ftypes"),

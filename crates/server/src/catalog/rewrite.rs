@@ -220,8 +220,8 @@ fn cast_step(text: &str) -> Option<String> {
         let first = operand(&found, at)?;
         let begin = found.get(first)?.at;
         let value = &text[begin..token.at];
-        let is_written = first + 1 == at
-            && matches!(found[first].kind, Kind::Text | Kind::Parameter | Kind::Number);
+        let is_written =
+            first + 1 == at && matches!(found[first].kind, Kind::Text | Kind::Parameter);
         let end = types.last()?.range.end;
         return Some(edited(text, &[(begin..end, chain(value.trim_end(), is_written, &types))]));
     }
@@ -414,6 +414,7 @@ mod tests {
     fn objects_are_numbers_when_written_and_names_when_shown() {
         check("d.classoid = 'pg_class'::regclass", "d.classoid = regclass_in('pg_class')");
         check("$1::regclass::oid", "regclass_in($1)::bigint");
+        check("SELECT 1259::regclass", "SELECT regclass_out(1259)");
         check("SELECT c.oid::pg_catalog.regclass", "SELECT regclass_out(c.oid)");
         check(
             "CASE WHEN a THEN c.reloftype::pg_catalog.regtype::pg_catalog.text END",

@@ -45,7 +45,7 @@ impl Parts {
 }
 
 const TABLES: &str = "
-    CREATE TABLE users (id BIGINT NOT NULL, name TEXT, at TIMESTAMP, PRIMARY KEY (id));
+    CREATE TABLE users (id BIGINT NOT NULL, name TEXT, seen TIMESTAMP, PRIMARY KEY (id));
     CREATE TABLE events (user_id TEXT, n INT, price DECIMAL(10, 2)) CLUSTERED BY (user_id);
     CREATE TABLE \"Mixed\" AS SELECT DATE '2026-11-01' AS \"Day\", true AS ok;
     INSERT INTO users VALUES (1, 'a', TIMESTAMP '2026-11-01 10:00:00'), (2, 'b', NULL)";
@@ -126,7 +126,7 @@ fn psql_describes_tables() {
         columns.iter().map(|line| line.split('|').take(4).collect::<Vec<_>>().join("|")).collect();
     assert_eq!(
         columns,
-        ["id|bigint||true", "name|text||false", "at|timestamp without time zone||false"]
+        ["id|bigint||true", "name|text||false", "seen|timestamp without time zone||false"]
     );
     let indexes = answer(&session, "-- psql 15 \\d users", "pg_get_constraintdef");
     assert!(
@@ -190,7 +190,7 @@ fn every_table_is_selected_with_its_columns() {
             "events|price|YES|numeric|10|2",
             "users|id|NO|bigint|64|0",
             "users|name|YES|text||",
-            "users|at|YES|timestamp without time zone||",
+            "users|seen|YES|timestamp without time zone||",
         ]
     );
     let keys = format!("SELECT constraint_name, column_name FROM {INFORMATION}.key_column_usage");
@@ -258,6 +258,10 @@ fn functions_answer_as_postgres_does() {
     check(
         "SELECT count(*) FROM pg_class WHERE relname OPERATOR(pg_catalog.~) '^(users)$' COLLATE pg_catalog.default",
         "1",
+    );
+    check(
+        "SELECT parse_ident('Public.\"A b\"'), array_upper(current_schemas(true), 1)",
+        "[public, A b]|2",
     );
     let unknown = block_on(session.query(&rewrite("SELECT 'nothing'::regclass"))).unwrap_err();
     assert_eq!(unknown.code(), uplake_engine::SqlState::UndefinedTable);

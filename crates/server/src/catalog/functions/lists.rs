@@ -6,6 +6,8 @@ use arrow::array::{ArrayRef, AsArray, ListBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field};
 use uplake_engine::AddedFunction;
 
+use crate::catalog::words;
+
 use super::arguments::{Arguments, function, number};
 
 /// A list of texts.
@@ -28,6 +30,14 @@ pub(super) fn functions() -> Vec<AddedFunction> {
         // No function of Postgres: what `known` has in the place of a list that is always empty.
         function("no_texts", &[""], texts(), |call| {
             Ok(lists_of((0..call.rows).map(|_| Vec::new())))
+        }),
+        function("parse_ident", &["t", "tb"], texts(), |call| {
+            let parts = |row: usize| {
+                let written = Arguments { call, row };
+                written.text(0).map(words::parts).unwrap_or_default()
+            };
+            let rows: Vec<Vec<String>> = (0..call.rows).map(parts).collect();
+            Ok(lists_of(rows.iter().map(|parts| parts.iter().map(String::as_str).collect())))
         }),
         number("array_upper", &["*n"], |a| Ok(length(a).filter(|length| *length > 0))),
         number("array_lower", &["*n"], |a| Ok(length(a).filter(|length| *length > 0).map(|_| 1))),

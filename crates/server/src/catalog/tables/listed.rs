@@ -46,7 +46,7 @@ mod tests {
     use crate::catalog::listing::tests::example;
     use crate::catalog::oids;
     use crate::catalog::state::ServerState;
-    use crate::catalog::tables::system::{SCHEMAS, SystemTables};
+    use crate::catalog::tables::system::{CATALOG, SCHEMAS, SystemTables};
     use uplake_engine::SessionFacts;
 
     #[test]

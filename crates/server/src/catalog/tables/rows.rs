@@ -24,8 +24,8 @@ pub(super) enum Value {
     Text(String),
     /// Microseconds since 1970.
     Time(i64),
+    /// A list, of any type: no catalog here has texts in one.
     Numbers(Vec<i64>),
-    Texts(Vec<String>),
 }
 
 impl From<bool> for Value {
@@ -179,21 +179,13 @@ fn array<'a>(data_type: &DataType, values: impl Iterator<Item = &'a Value>) -> A
         }};
     }
     macro_rules! list {
-        ($builder:ty, $numbers:expr, $texts:expr) => {{
+        ($builder:ty, $of:expr) => {{
             let mut builder = ListBuilder::new(<$builder>::new());
             for value in values {
-                match value {
-                    Value::Numbers(items) => {
-                        items
-                            .iter()
-                            .for_each(|item| builder.values().append_option($numbers(*item)));
-                    }
-                    Value::Texts(items) => {
-                        items.iter().for_each(|item| builder.values().append_option($texts(item)));
-                    }
-                    _ => {}
+                if let Value::Numbers(items) = value {
+                    items.iter().for_each(|item| builder.values().append_option($of(*item)));
                 }
-                builder.append(matches!(value, Value::Numbers(_) | Value::Texts(_)));
+                builder.append(matches!(value, Value::Numbers(_)));
             }
             Arc::new(builder.finish())
         }};
@@ -218,15 +210,13 @@ fn array<'a>(data_type: &DataType, values: impl Iterator<Item = &'a Value>) -> A
             Arc::new(builder.finish())
         }
         DataType::List(item) if *item.data_type() == DataType::Int16 => {
-            list!(Int16Builder, |item: i64| i16::try_from(item).ok(), |_: &String| None)
+            list!(Int16Builder, |item: i64| i16::try_from(item).ok())
         }
         DataType::List(item) if *item.data_type() == DataType::Int64 => {
-            list!(Int64Builder, |item: i64| Some(item), |_: &String| None)
+            list!(Int64Builder, Some)
         }
         DataType::List(_) => {
-            list!(StringBuilder, |item: i64| Some(item.to_string()), |item: &String| Some(
-                item.clone()
-            ))
+            list!(StringBuilder, |item: i64| Some(item.to_string()))
         }
         _ => plain!(StringBuilder, text),
     }

@@ -819,3 +819,39 @@ SELECT a.attname, a.atttypid, atttypmod FROM pg_catalog.pg_class ct   JOIN pg_ca
 -- pgJDBC 42.7
 SELECT c.oid, a.attnum, a.attname, c.relname, n.nspname, a.attnotnull OR (t.typtype = 'd' AND t.typnotnull), a.attidentity != '' OR pg_catalog.pg_get_expr(d.adbin, d.adrelid) LIKE '%nextval(%' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON (c.relnamespace = n.oid) JOIN pg_catalog.pg_attribute a ON (c.oid = a.attrelid) JOIN pg_catalog.pg_type t ON (a.atttypid = t.oid) LEFT JOIN pg_catalog.pg_attrdef d ON (d.adrelid = a.attrelid AND d.adnum = a.attnum) JOIN (SELECT {users} AS oid , 1 AS attnum UNION ALL SELECT {users}, 2 UNION ALL SELECT {users}, 3) vals ON (c.oid = vals.oid AND a.attnum = vals.attnum) where c.oid in ({users})
 ;
+-- Grafana 10, from its source
+SELECT
+  CASE WHEN quote_ident(table_schema) IN (
+    SELECT CASE WHEN trim(s[i]) = '"$user"' THEN user ELSE trim(s[i]) END
+    FROM generate_series(
+      array_lower(string_to_array(current_setting('search_path'), ','), 1),
+      array_upper(string_to_array(current_setting('search_path'), ','), 1)
+    ) as i,
+    string_to_array(current_setting('search_path'), ',') s
+  ) THEN quote_ident(table_name)
+  ELSE quote_ident(table_schema) || '.' || quote_ident(table_name) END AS "table"
+FROM information_schema.tables
+WHERE quote_ident(table_schema) NOT IN ('information_schema', 'pg_catalog', '_timescaledb_cache')
+ORDER BY CASE WHEN quote_ident(table_schema) IN ('public') THEN 0 ELSE 1 END, 1
+;
+-- Grafana 10, from its source
+SELECT quote_ident(column_name) AS "column", data_type AS "type"
+FROM information_schema.columns
+WHERE CASE WHEN array_length(parse_ident('users'), 1) = 2
+    THEN quote_ident(table_schema) = (parse_ident('users'))[1] AND quote_ident(table_name) = (parse_ident('users'))[2]
+    ELSE quote_ident(table_name) = 'users' AND quote_ident(table_schema) IN (
+      SELECT CASE WHEN trim(s[i]) = '"$user"' THEN user ELSE trim(s[i]) END
+      FROM generate_series(
+        array_lower(string_to_array(current_setting('search_path'), ','), 1),
+        array_upper(string_to_array(current_setting('search_path'), ','), 1)
+      ) as i,
+      string_to_array(current_setting('search_path'), ',') s
+    )
+  END
+;
+-- GrowthBook
+SELECT table_name, '"' || table_schema || '"' AS table_schema, table_catalog, column_name, data_type
+FROM information_schema.columns
+WHERE table_schema NOT IN ('information_schema', 'pg_catalog')
+ORDER BY table_catalog, table_schema, table_name, ordinal_position
+;
