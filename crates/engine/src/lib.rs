@@ -52,7 +52,6 @@ pub use cache::memory::SharedMemory;
 pub use datafusion::common::ScalarValue;
 pub use engine::admission::{Class, Listed, Queue, Tenant};
 pub use engine::additions::{AddedFunction, AddedSchema, Additions, Call, SessionFacts, Takes};
-pub use engine::admission::{Class, Listed, Queue};
 pub use engine::preload::Preload;
 pub use engine::repair::Repair;
 pub use engine::run::{RunOptions, Usage};
