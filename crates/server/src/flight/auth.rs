@@ -1,0 +1,235 @@
+//! Who calls: names and passwords, tokens, and sessions that a client has between its calls.
+//!
+//! A client that gives its name and password hears of a session token in `authorization`, as the drivers of JDBC and
+//! ADBC expect, and gives that from then on. What `SET` has changed lives as long as the session.
+//!
+//! # Invariants
+//! - A session ends [`IDLE_MILLIS`] after its last call, or when others need its place.
+//! - A token is sealed with a key of this process: one that was guessed or is of another process opens nothing.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ring::hmac;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response};
+use uplake_engine::Session;
+
+use super::tickets::Id;
+use crate::failure::Failure;
+use crate::server::Shared;
+use crate::statements::{Client, Protocol};
+
+/// How long a session lives without a call.
+pub(super) const IDLE_MILLIS: i64 = 15 * 60_000;
+/// Sessions at once; the least recently used one gives way.
+const SESSIONS: usize = 10_000;
+/// What session tokens begin with.
+const PREFIX: &str = "uplake_session_";
+/// Characters of a client's name for itself.
+const APPLICATION: usize = 128;
+
+/// How a client says who it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Credentials<'a> {
+    Password { name: String, password: String },
+    Token(&'a str),
+}
+
+/// Who calls.
+pub(super) struct Caller {
+    pub client: Client,
+    pub session: Arc<Session>,
+    /// Whose prepared statements count together.
+    pub owner: String,
+    /// To be told to the client.
+    token: Option<String>,
+}
+
+impl Caller {
+    /// The same answer, which tells the client its session.
+    pub fn told<T>(&self, mut response: Response<T>) -> Response<T> {
+        let token = self.token.as_ref().and_then(|token| format!("Bearer {token}").parse().ok());
+        if let Some(token) = token {
+            response.metadata_mut().insert("authorization", token);
+        }
+        response
+    }
+
+    /// The session's token, if it has just begun.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+}
+
+/// The role of who says so. All that there is to know about users is asked here.
+///
+/// While there are no users, whoever is on this machine is the administrator.
+fn admit(
+    _shared: &Shared,
+    _credentials: Option<&Credentials<'_>>,
+    address: Option<SocketAddr>,
+) -> Result<String, Failure> {
+    match address {
+        Some(address) if !address.ip().to_canonical().is_loopback() => {
+            Err(Failure::new("28000", "there are no users, so only this machine may connect"))
+        }
+        _ => Ok("admin".to_owned()),
+    }
+}
+
+struct Open {
+    role: String,
+    session: Arc<Session>,
+    /// Milliseconds since 1970, UTC.
+    used: i64,
+}
+
+/// All sessions.
+pub(super) struct Sessions {
+    shared: Arc<Shared>,
+    key: hmac::Key,
+    open: Mutex<HashMap<Id, Open>>,
+}
+
+impl Sessions {
+    /// None yet; tokens are sealed with the key.
+    pub fn new(shared: Arc<Shared>, key: &[u8; 32]) -> Self {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        Self { shared, key, open: Mutex::default() }
+    }
+
+    /// Who makes this call.
+    ///
+    /// # Errors
+    /// 28000 and 28P01 if it may not.
+    pub fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Failure> {
+        let address = peer(request);
+        let metadata = request.metadata();
+        let now = (self.shared.options.clock)();
+        let given = credentials(metadata)?;
+        if let Some(Credentials::Token(token)) = given
+            && token.starts_with(PREFIX)
+        {
+            let id = self.id_of(token).ok_or_else(lost_session)?;
+            let mut all = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let open = all.get_mut(&id).filter(|open| now.saturating_sub(open.used) <= IDLE_MILLIS);
+            let open = open.ok_or_else(lost_session)?;
+            open.used = now;
+            let client = client(open.role.clone(), metadata, address);
+            let owner = format!("session {}", URL_SAFE_NO_PAD.encode(id));
+            return Ok(Caller { client, session: Arc::clone(&open.session), owner, token: None });
+        }
+        let role = admit(&self.shared, given.as_ref(), address)?;
+        let session = Arc::new(self.shared.engine.session());
+        let ip = address.map_or_else(String::new, |address| address.ip().to_string());
+        let owner = format!("role {role} {ip}");
+        let client = client(role, metadata, address);
+        let token = matches!(given, Some(Credentials::Password { .. }))
+            .then(|| self.begin(client.role.clone(), &session, now));
+        Ok(Caller { client, session, owner, token })
+    }
+
+    /// Begins a session; its token.
+    pub fn begin(&self, role: String, session: &Arc<Session>, now: i64) -> String {
+        let mut id = Id::default();
+        (self.shared.options.random)(&mut id);
+        let mut all = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= SESSIONS {
+            all.retain(|_, open| now.saturating_sub(open.used) <= IDLE_MILLIS);
+        }
+        if all.len() >= SESSIONS
+            && let Some(oldest) = all.iter().min_by_key(|(_, open)| open.used).map(|(id, _)| *id)
+        {
+            all.remove(&oldest);
+        }
+        all.insert(id, Open { role, session: Arc::clone(session), used: now });
+        let mut token = id.to_vec();
+        token.extend_from_slice(hmac::sign(&self.key, &id).as_ref());
+        format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(token))
+    }
+
+    fn id_of(&self, token: &str) -> Option<Id> {
+        let bytes = URL_SAFE_NO_PAD.decode(token.strip_prefix(PREFIX)?).ok()?;
+        let (id, mac) = bytes.split_first_chunk::<16>()?;
+        hmac::verify(&self.key, id, mac).ok()?;
+        Some(*id)
+    }
+
+    /// Ends the session of this token, if there is one.
+    pub fn end(&self, metadata: &MetadataMap) {
+        if let Ok(Some(Credentials::Token(token))) = credentials(metadata)
+            && let Some(id) = self.id_of(token)
+        {
+            self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        }
+    }
+}
+
+fn lost_session() -> Failure {
+    Failure::new("28000", "the session is over").with_hint("connect again")
+}
+
+/// What `authorization` says.
+fn credentials(metadata: &MetadataMap) -> Result<Option<Credentials<'_>>, Failure> {
+    let Some(value) = metadata.get("authorization") else { return Ok(None) };
+    let wrong = || {
+        Failure::new("28000", "`authorization` cannot be read")
+            .with_hint("write Basic and base64 of name:password, or Bearer and a token")
+    };
+    let (scheme, rest) =
+        value.to_str().ok().and_then(|value| value.split_once(' ')).ok_or_else(wrong)?;
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Ok(Some(Credentials::Token(rest)));
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return Err(wrong());
+    }
+    let text = STANDARD.decode(rest).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let text = text.ok_or_else(wrong)?;
+    let (name, password) = text.split_once(':').ok_or_else(wrong)?;
+    Ok(Some(Credentials::Password { name: name.to_owned(), password: password.to_owned() }))
+}
+
+/// Where the call comes from, if the listener says so.
+fn peer<T>(request: &Request<T>) -> Option<SocketAddr> {
+    let axum = request.extensions().get::<axum::extract::ConnectInfo<SocketAddr>>();
+    request.remote_addr().or_else(|| axum.map(|info| info.0))
+}
+
+fn client(role: String, metadata: &MetadataMap, address: Option<SocketAddr>) -> Client {
+    let application = metadata.get("user-agent").and_then(|agent| agent.to_str().ok());
+    Client {
+        role,
+        protocol: Protocol::Flight,
+        application: application.unwrap_or_default().chars().take(APPLICATION).collect(),
+        address: address.map_or_else(String::new, |address| address.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(value: &'static str) -> MetadataMap {
+        let mut metadata = MetadataMap::new();
+        metadata.insert("authorization", value.parse().unwrap());
+        metadata
+    }
+
+    #[test]
+    fn credentials_are_read() {
+        assert_eq!(credentials(&MetadataMap::new()), Ok(None));
+        assert_eq!(credentials(&of("bearer  x ")), Ok(Some(Credentials::Token("x"))));
+        let (name, password) = ("ann".to_owned(), "a:b".to_owned());
+        let expected = Credentials::Password { name, password };
+        assert_eq!(credentials(&of("Basic YW5uOmE6Yg==")), Ok(Some(expected)));
+        for wrong in ["Basic", "Basic !", "Basic YW5u", "Digest x"] {
+            assert_eq!(credentials(&of(wrong)).unwrap_err().code, "28000", "{wrong}");
+        }
+    }
+}
