@@ -125,7 +125,7 @@ def same(ours, expected):
     if isinstance(ours, memoryview):
         ours = bytes(ours)
     if isinstance(ours, decimal.Decimal) and isinstance(expected, decimal.Decimal):
-        return str(ours) == str(expected)
+        return f"{ours:f}" == f"{expected:f}"
     return type(ours) is type(expected) and ours == expected
 
 

@@ -283,3 +283,8 @@ def postgres_programs():
     found += sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
     whole = (f for f in found if all(os.access(f"{f}/{p}", os.X_OK) for p in ("initdb", "postgres")))
     return next(whole, None)
+
+
+def tools():
+    """Where `make wire-tools` puts what comes of other registries than Python's."""
+    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "wire"
