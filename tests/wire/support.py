@@ -29,6 +29,11 @@ START_S, STOP_S = 30, 40
 # How long a slot may be held after its client has gone, or has asked for a cancel: the promise is a
 # tenth of it on a free machine.
 FREE_S = float(os.environ.get("UPLAKE_WIRE_FREE_S", "1"))
+# What /metrics must tell to be 0 when nothing runs.
+HELD = (
+    "uplake_queries_running", "uplake_queries_waiting", 'uplake_memory_bytes{kind="queries"}',
+    "uplake_spill_files", "uplake_storage_reads", "uplake_spool_bytes",
+)
 # Runs for hours wherever it runs, and holds next to nothing.
 LONG = "select count(*) from generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y) where x + y = -1"
 # Rows of 200 MB.
@@ -147,20 +152,18 @@ class Server:
         return [json.loads(line) for line in body.splitlines()]
 
     def running(self):
-        """Texts of the statements that run now."""
+        """The statements that run now."""
         status, _, body = self.ask("GET", "/queries")
         assert status == 200, body
-        found = json.loads(body)
-        if isinstance(found, dict):
-            found = found.get("running", found.get("queries"))
-        over = ("done", "over", "failed", "cancelled", "finished")
-        return [q for q in found if q.get("state") not in over]
+        return json.loads(body)["running"]
 
     def residue(self):
-        """What is held though nothing runs: {kind: amount}, of /metrics."""
+        """What is held though nothing runs, of /metrics: {name: amount}."""
         text = self.ask("GET", "/metrics")[2].decode()
-        found = re.findall(r"^uplake_residue\{[^}]*kind=\"(\w+)\"[^}]*\} (\S+)$", text, re.MULTILINE)
-        return {kind: float(value) for kind, value in found if float(value)}
+        found = re.findall(r"^(uplake_[^ ]+) (\S+)$", text, re.MULTILINE)
+        held = {name: float(value) for name, value in found if name in HELD}
+        assert len(held) == len(HELD), f"not told of: {set(HELD) - set(held)}"
+        return {name: value for name, value in held.items() if value}
 
     def runs(self, seconds=10):
         """Waits until a statement runs."""
