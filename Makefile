@@ -4,6 +4,7 @@
 #   make check  format, lints as errors, the pure crates' tests (seconds once built)
 #   make soak   every test with many seeds, hours of it: before a release (SOAK=20, HOURS=2)
 #   make bucket-servers  versitygw, fake-gcs-server (by Go) and Azurite (by npm), for the tests of buckets
+#   make wire-tools  node's pg and pgJDBC (by npm and Maven), for the tests over connections
 #   make deny   licences, sources and versions of all that is linked
 #   make bench  the benchmarks of docs/BENCHMARKS.md (QUICK=1: small data)
 
@@ -19,8 +20,11 @@ VENV ?= $(CARGO_TARGET_DIR)/venv
 SERVERS := $(abspath $(CARGO_TARGET_DIR))/bin
 S3_SERVER_VERSION := v1.8.0
 GCS_SERVER_VERSION := v1.56.1
+WIRE := $(abspath $(CARGO_TARGET_DIR))/wire
 AZURITE := $(abspath $(CARGO_TARGET_DIR))/azurite
 AZURITE_VERSION := 3.35.0
+NODE_PG_VERSION := 8.23.1
+PGJDBC_VERSION := 42.7.8
 DENY_VERSION := 0.20.2
 
 # Where tests/step keeps the times and logs of steps.
@@ -42,10 +46,10 @@ HOURS ?= 2
 need = @command -v $(1) >/dev/null || { echo "missing: $(1). Install it: $(2)" >&2; exit 1; }
 
 .PHONY: help demo build test rust-test command-test browser-test lint format programs check soak bench \
-  rust-tools python-tools bucket-servers s3-server gcs-server azurite deny
+  rust-tools python-tools bucket-servers s3-server gcs-server azurite deny wire-tools wire-test
 
 help:
-	@sed -n '2,8s/^# \{0,1\}//p' Makefile
+	@sed -n '2,9s/^# \{0,1\}//p' Makefile
 
 rust-tools:
 	$(call need,cargo,https://rustup.rs (Rust 1.95 or later))
@@ -72,6 +76,15 @@ azurite:
 	@test -x $(AZURITE)/node_modules/.bin/azurite-blob || \
 	  npm install --silent --no-audit --no-fund --no-save --prefix $(AZURITE) azurite@$(AZURITE_VERSION)
 
+# Each only where its program is: the tests say what is missing.
+wire-tools:
+	@if ! command -v npm >/dev/null; then echo "missing: npm, for node's pg. Install it: apt-get install nodejs npm" >&2; \
+	elif [ ! -d $(WIRE)/node_modules/pg ]; then \
+	  npm install --silent --no-audit --no-fund --no-save --prefix $(WIRE) pg@$(NODE_PG_VERSION); fi
+	@if ! command -v mvn >/dev/null; then echo "missing: mvn, for pgJDBC. Install it: apt-get install maven" >&2; \
+	elif [ ! -f $(WIRE)/postgresql-$(PGJDBC_VERSION).jar ]; then \
+	  mvn --quiet dependency:copy -Dartifact=org.postgresql:postgresql:$(PGJDBC_VERSION) -DoutputDirectory=$(WIRE); fi
+
 build: rust-tools
 	cargo build --release -p uplake
 
@@ -94,6 +107,11 @@ command-test: python-tools rust-tools
 	@$(STEP) "build the command" cargo build --release -p uplake
 	@$(STEP) "comparisons" $(PYTEST) $(COMPARISONS)
 	@$(STEP) "acceptance" $(PYTEST) tests/acceptance
+	@$(MAKE) --no-print-directory wire-test
+
+# Drivers, psql and bare sockets against the server. One process: what a test leaves is seen by the next.
+wire-test: python-tools wire-tools
+	@$(STEP) "over connections" $(subst -n 2 --dist worksteal,,$(PYTEST)) tests/wire
 
 # The report page in Chromium; says so if there is none.
 browser-test: rust-tools
@@ -127,6 +145,7 @@ soak: test
 	@$(MAKE) --no-print-directory build
 	@$(STEP) "SQL through the command" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python tests/sql/run.py
 	@$(STEP) "SQL in a bucket" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python tests/sql/run.py --way s3
+	@$(STEP) "the wire tests, of Postgres" env UPLAKE_WIRE_PEER=postgres $(VENV)/bin/python -B -m pytest -q tests/wire
 
 bench: build
 	$(call need,python3,apt-get install python3 python3-venv (3.11 or later))

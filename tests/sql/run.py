@@ -17,6 +17,8 @@ Each file is run in two ways, each on a lake of its own, and its expected rows m
     no-index    as indexed, but with --no-index: only if asked for with --way no-index
     s3          as indexed, in a bucket of an S3 server that is started for it (tests/buckets.py): only if
                 asked for with --way s3
+    wire        over the Postgres wire, from a server of the lake, as text: only if asked for with --wire.
+                What names files ($TMP) is left out, as connections may read none
 --way plain and --way indexed pick one of the others. Indexing is a commit, so later versions are counted
 one higher there; what shows versions, sizes or layouts (SHOW, DESCRIBE) is asked in `plain` alone.
 
@@ -54,6 +56,9 @@ import buckets
 
 UPLAKE = os.environ.get("UPLAKE_BIN", "uplake")
 WAYS = ["plain", "indexed"]
+# Nothing is indexed behind a record's back.
+AS_WRITTEN = ("plain", "wire")
+wire = None
 CREATED = re.compile(r"create\s+table\s+(?:if\s+not\s+exists\s+)?(\"[^\"]+\"|\w+)", re.IGNORECASE)
 VERSION = re.compile(r"(version\s+as\s+of\s+'?)([1-9])\b", re.IGNORECASE)
 SHOWS_LAYOUT = re.compile(r"\s*(show|describe)\b", re.IGNORECASE)
@@ -161,17 +166,24 @@ class Run:
             self.lake = f"s3://{buckets.BUCKET}/{uuid.uuid4().hex}"
         self.options = ["--no-index"] if way == "no-index" else []
         self.substitute = False
+        self.server = wire.server(folder) if way == "wire" else None
+
+    def end(self):
+        if self.server:
+            self.server.stop()
 
     def sql(self, record):
         sql = record.sql.replace("$TMP", self.folder) if self.substitute else record.sql
-        if self.way == "plain":
+        if self.way in AS_WRITTEN:
             return sql
         return VERSION.sub(lambda found: found[1] + str(int(found[2]) + 1), sql)
 
     def check(self, record):
         """What is wrong, or None."""
-        if self.way != "plain" and SHOWS_LAYOUT.match(record.sql):
+        if self.way not in AS_WRITTEN and SHOWS_LAYOUT.match(record.sql):
             return None
+        if self.way == "wire":
+            return self.check_over_the_wire(record)
         code, out, message = uplake(self.lake, self.sql(record), self.folder, self.options)
         if record.mode == "error":
             if code == 0:
@@ -188,6 +200,21 @@ class Run:
             return f"expected {record.rest} rows, got: {message.strip()}"
         created = CREATED.match(record.sql.strip())
         return self.index(created[1]) if created and self.way != "plain" else None
+
+    def check_over_the_wire(self, record):
+        oids, rows, count, message = wire.ask(self.server, self.sql(record))
+        if record.mode == "error":
+            if message is None:
+                return "it should fail, but it did not"
+            found = re.search(record.rest, message)
+            return None if found else f"expected an error like: {record.rest}\ngot: {message}"
+        if message is not None:
+            return message
+        if record.kind == "query":
+            return compare_texts(record, oids, rows)
+        if record.mode == "count" and str(count) != record.rest:
+            return f"expected {record.rest} rows, got: {count}"
+        return None
 
     def check_together(self, records):
         """What is wrong with each of some queries, asked of one process: through files, because
@@ -242,11 +269,31 @@ def compare(record, table):
     return None
 
 
+def compare_texts(record, oids, rows):
+    """What is wrong with rows that came over the wire, or None."""
+    letters = [wire.LETTERS.get(oid, "T") for oid in oids]
+    for n, oid in enumerate(oids):
+        if oid == 25 and all(row[n] is None for row in rows):
+            letters[n] = "?"  # of no type, too
+    same = len(letters) == len(record.mode) and all(
+        a in ("?", b) or (a == "N" and b in "IR") for a, b in zip(letters, record.mode)
+    )
+    if not same:
+        return f"expected column types {record.mode}, got {''.join(letters)}"
+    utc, nested = pa.timestamp("us", "UTC"), pa.list_(pa.list_(pa.list_(pa.null())))
+    kinds = [{1184: utc, 1185: pa.list_(utc)}.get(oid, nested) for oid in oids]
+    got = ["\t".join(text(wire.value(v, o), k) for v, o, k in zip(row, oids, kinds)) for row in rows]
+    want = record.rows or []
+    if "rowsort" in record.rest:
+        got, want = sorted(got), sorted(want)
+    return None if got == want else "expected:\n" + "\n".join(want) + "\ngot:\n" + "\n".join(got)
+
+
 def groups(found, way):
     """Records that share a process: queries that stand together, except in the plain way."""
     def alone(record):
         asks = record.kind == "query" and record.mode != "error" and QUERY.match(record.sql)
-        return way == "plain" or not asks or QUANTIFIED.search(record.sql)
+        return way in AS_WRITTEN or not asks or QUANTIFIED.search(record.sql)
 
     group = []
     for record in found:
@@ -270,6 +317,8 @@ def run_file(path, way, verbose):
             if group[0].kind == "control":
                 run.substitute = group[0].rest == "on"
                 continue
+            if way == "wire" and run.substitute:
+                continue
             problems = run.check_together(group) if len(group) > 1 else [run.check(group[0])]
             for record, problem in zip(group, problems):
                 if verbose:
@@ -278,6 +327,7 @@ def run_file(path, way, verbose):
                     passed += 1
                 else:
                     failures.append(f"{path}:{record.line} ({way})\n{record.sql}\n{problem}\n")
+        run.end()
     return passed, failures
 
 
@@ -285,8 +335,12 @@ def main():
     options = argparse.ArgumentParser(description="Runs sqllogictest files against uplake.")
     options.add_argument("files", nargs="*", type=pathlib.Path)
     options.add_argument("-v", action="store_true", help="show every record")
-    options.add_argument("--way", choices=[*WAYS, "no-index", "s3"])
+    options.add_argument("--way", choices=[*WAYS, "no-index", "s3", "wire"])
+    options.add_argument("--wire", dest="way", action="store_const", const="wire", help="as --way wire")
     asked = options.parse_args()
+    if asked.way == "wire":
+        global wire
+        import wire
     if asked.way == "s3":
         server = buckets.start()
         if server is None:

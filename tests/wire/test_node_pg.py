@@ -10,7 +10,7 @@ import pytest
 import support
 
 HERE = pathlib.Path(__file__).parent
-HOW = "npm install --no-save --prefix target/wire pg@8 (make wire-tools), or set UPLAKE_NODE_MODULES to its folder"
+HOW = "make wire-tools (needs npm), or set UPLAKE_NODE_MODULES to its folder"
 
 
 def _modules():

@@ -11,15 +11,14 @@ import support
 
 HERE = pathlib.Path(__file__).parent
 HOW = (
-    "mvn dependency:get -Dartifact=org.postgresql:postgresql:42.7.8 -Dtransitive=false (make wire-tools), "
+    "make wire-tools (needs maven: apt-get install maven), "
     "or set UPLAKE_PGJDBC to the jar"
 )
 
 
 def _jar():
-    places = [os.environ.get("UPLAKE_PGJDBC", "")]
-    places += glob.glob(os.path.expanduser("~/.m2/repository/org/postgresql/postgresql/*/postgresql-*.jar"))
-    return next((p for p in reversed(sorted(places)) if p and os.path.exists(p)), None)
+    places = [os.environ.get("UPLAKE_PGJDBC", "")] + sorted(glob.glob(str(support.tools() / "postgresql-*.jar")))
+    return next((p for p in places if p and os.path.exists(p)), None)
 
 
 @pytest.fixture(scope="module")
