@@ -61,7 +61,7 @@ SCALARS = {
         "interval '-2 days -3 hours'", 1186, "-2 days -03:00:00", -dt.timedelta(days=2, hours=3),
     ),
     "mixed interval": (
-        "interval '1 day -00:00:01.5'", 1186, "1 day -00:00:01.5", dt.timedelta(days=1, seconds=-1.5),
+        "interval '1 day -1.5 seconds'", 1186, "1 day -00:00:01.5", dt.timedelta(days=1, seconds=-1.5),
     ),
     "difference of timestamps": (
         "timestamp '2026-01-01 00:00:00' - timestamp '2026-01-01 10:00:00.5'", 1186, "-10:00:00.5",
