@@ -13,11 +13,17 @@ pub mod formats;
 mod http;
 mod metrics;
 mod pg;
+mod random;
+mod serve;
 mod server;
 mod spool;
 mod statements;
+mod tls;
 
+pub use random::system_random;
+pub use serve::{ServeError, Server};
 pub use server::ServerOptions;
 pub use access::{
     Access, AccessError, Change, Document, Role, SALT_BYTES, Tenant, Verifier, change, folded, newest,
 };
+pub use tls::TlsError;

@@ -21,6 +21,7 @@ mod output;
 mod power;
 mod progress;
 mod report;
+mod serve;
 mod spill;
 mod sql;
 mod table;
@@ -84,6 +85,8 @@ enum Command {
     Load(load::LoadArgs),
     /// Run SQL: from -c, -f, standard input, or interactively
     Sql(sql::SqlArgs),
+    /// Serve the lake to many: over the wire of Postgres, and HTTP
+    Serve(serve::ServeArgs),
     /// Analyse an experiment
     Report(report::ReportArgs),
     /// List the lake's experiments, with state and decision; put definitions there
@@ -143,6 +146,7 @@ fn main() -> ExitCode {
                 Command::Demo(args) => demo::run(args).await,
                 Command::Load(args) => load::run(args).await,
                 Command::Sql(args) => sql::run(args).await,
+                Command::Serve(args) => serve::run(args).await,
                 Command::Report(args) => report::run(args).await,
                 Command::Experiments(args) => experiments::run(args).await,
                 Command::Metric(args) => metric::run(args).await,

@@ -1,0 +1,178 @@
+//! A server from its first connection to its last.
+//!
+//! # Invariants
+//! - Nobody beyond this machine is served without users and TLS.
+//! - A server that stops takes no new connection, lets statements end for as long as it is told, and then stops them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use uplake_engine::Engine;
+
+use crate::server::{ServerOptions, Shared};
+use crate::statements::Cause;
+use crate::tls::{Certificate, TlsError};
+use crate::{http, pg};
+
+/// Connections that the system holds for us while we accept others.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// What statements that were stopped have to end.
+const STOP_TIME: Duration = Duration::from_secs(1);
+
+/// Why a server does not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// An address is taken, or is not this machine's.
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: io::Error },
+    /// The network has no thread.
+    #[error("cannot start the network's thread: {0}")]
+    Thread(io::Error),
+    /// It would be open to everybody.
+    #[error("{address} can be reached from other machines: {missing}")]
+    Open { address: SocketAddr, missing: &'static str },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// A server that runs. Dropping it does not wait for anybody.
+pub struct Server {
+    shared: Arc<Shared>,
+    pg: Option<SocketAddr>,
+    http: Option<SocketAddr>,
+    certificate: Option<Arc<Certificate>>,
+    drain: watch::Sender<bool>,
+    network: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens, and answers from a thread of its own; what computes runs on the runtime that this is called on.
+    ///
+    /// # Errors
+    /// [`ServeError`] if an address cannot be had, or is open to other machines without users and TLS.
+    pub async fn start(
+        engine: Arc<Engine>,
+        options: ServerOptions,
+        tls: Option<(&Path, &Path)>,
+    ) -> Result<Self, ServeError> {
+        let certificate = tls.map(|(chain, key)| Certificate::open(chain, key)).transpose()?;
+        for address in options.pg.iter().chain(&options.http) {
+            check_open(*address, certificate.is_some())?;
+        }
+        let (pg_listener, pg) = listen(options.pg).await?.unzip();
+        let (http_listener, http) = listen(options.http).await?.unzip();
+        let pg_tls = certificate.as_ref().map(Certificate::for_postgres).transpose()?;
+        let http_tls = certificate.as_ref().map(Certificate::for_http).transpose()?;
+        let shared = Shared::new(engine, options);
+        let drain = watch::Sender::new(false);
+        let of_pg = pg_listener.map(|listener| {
+            pg::serve(Arc::clone(&shared), listener, pg_tls, drain.subscribe())
+        });
+        let of_http = http_listener.map(|listener| {
+            http::serve(Arc::clone(&shared), listener, http_tls, drain.subscribe())
+        });
+        let network = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ServeError::Thread)?;
+        let work = async move {
+            let pg = async { if let Some(pg) = of_pg { pg.await } };
+            let http = async { if let Some(http) = of_http { http.await } };
+            tokio::join!(pg, http);
+        };
+        let thread = std::thread::Builder::new().name("network".to_owned());
+        let network = thread.spawn(move || network.block_on(work)).map_err(ServeError::Thread)?;
+        Ok(Self { shared, pg, http, certificate, drain, network: Some(network) })
+    }
+
+    /// Where the Postgres wire listens.
+    pub fn pg_address(&self) -> Option<SocketAddr> {
+        self.pg
+    }
+
+    /// Where HTTP listens.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// Reads the certificate's files again.
+    ///
+    /// # Errors
+    /// [`TlsError`]; the old certificate stays.
+    pub fn reload_certificate(&self) -> Result<(), TlsError> {
+        self.certificate.as_ref().map_or(Ok(()), |certificate| certificate.reload())
+    }
+
+    /// The process holds more memory than it may: stops the statement that came last. False if none runs.
+    pub fn relieve_memory(&self) -> bool {
+        self.shared.statements.stop_newest(Cause::Memory)
+    }
+
+    /// Ends: no new connections; statements may end within `patience`, then they are stopped. How many were.
+    pub async fn stop(mut self, patience: Duration) -> usize {
+        self.drain.send_replace(true);
+        let ended = self.wait(patience).await;
+        let stopped = if ended { 0 } else { self.shared.statements.stop_all(Cause::Shutdown) };
+        self.wait(STOP_TIME).await;
+        if let Some(network) = self.network.take().filter(JoinHandle::is_finished) {
+            // It has nothing to say.
+            let _ = network.join();
+        }
+        stopped
+    }
+
+    /// Waits for the network's thread, which ends with its last connection.
+    async fn wait(&self, patience: Duration) -> bool {
+        let is_over = || self.network.as_ref().is_none_or(JoinHandle::is_finished);
+        for _ in 0..patience.div_duration_f64(LOOK_EVERY) as usize {
+            if is_over() {
+                break;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        is_over()
+    }
+}
+
+/// An address and what listens there, if one is wanted.
+async fn listen(address: Option<SocketAddr>) -> Result<Option<(TcpListener, SocketAddr)>, ServeError> {
+    let Some(address) = address else { return Ok(None) };
+    let failed = |source| ServeError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let found = listener.local_addr().map_err(failed)?;
+    Ok(Some((listener, found)))
+}
+
+/// Other machines need users, and users need TLS.
+fn check_open(address: SocketAddr, has_tls: bool) -> Result<(), ServeError> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    match has_tls {
+        false => Err(ServeError::Open {
+            address,
+            missing: "give it a certificate with --tls-cert and --tls-key",
+        }),
+        true => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_machines_need_tls() {
+        let check = |address: &str, tls| check_open(address.parse().unwrap(), tls).is_ok();
+        assert!(check("127.0.0.1:1", false) && check("[::1]:1", false));
+        assert!(!check("0.0.0.0:1", false) && !check("192.168.1.7:1", false));
+        assert!(check("0.0.0.0:1", true));
+    }
+}

@@ -1,0 +1,142 @@
+//! `uplake serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use uplake_server::{Server, ServerOptions, system_random};
+use uplake_table::AsOf;
+
+use crate::LakeArgs;
+use crate::environment::{Limits, now_millis, parse_timeout, session};
+use crate::{memory, spill};
+
+/// Free space of the disk that slow readers' rows may take, as a share: one in five.
+const SPOOL_SHARE: u64 = 5;
+/// The same where the system does not say what is free.
+const SPOOL_BYTES: u64 = 4 << 30;
+/// What statements get back after one was stopped for memory, before another is.
+const RELIEF_TIME: Duration = Duration::from_millis(200);
+
+/// Arguments of `uplake serve`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    lake: LakeArgs,
+    /// Listen for clients of Postgres here: psql, drivers, BI tools
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5433")]
+    pg: SocketAddr,
+    /// Listen for HTTP here
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8440")]
+    http: SocketAddr,
+    /// What clients call the database
+    #[arg(long, value_name = "NAME", default_value = "lake")]
+    database: String,
+    /// The certificate for TLS, with those that vouch for it, in PEM; read again at SIGHUP
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Connections at once
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    connections: usize,
+    /// Statements that compute at once; default: twice the threads
+    #[arg(long, value_name = "N")]
+    at_once: Option<usize>,
+    /// What a statement may take, waiting included: 30s, 500ms, 2m; 0 is no limit
+    #[arg(long, env = "UPLAKE_TIMEOUT", value_parser = parse_timeout, default_value = "30m")]
+    timeout: Duration,
+    /// What statements may still take when the server is told to end
+    #[arg(long, value_parser = parse_timeout, default_value = "30s")]
+    drain: Duration,
+}
+
+/// Runs the command until a signal ends it.
+pub async fn run(args: ServeArgs) -> Result<()> {
+    // From the first on: a server that is told to end while it begins ends.
+    let (mut ends, mut reload) = (Ends::listen()?, signal(SignalKind::hangup())?);
+    let limits = Limits { timeout: Some(args.timeout), at_once: args.at_once };
+    let session = session(&args.lake, AsOf::Latest, limits)?;
+    session.lake().table_names().await.context("looking at the lake")?;
+    // End with the server.
+    let (_preload, _repair) = (session.preload(), session.repair_indexes());
+    let spool_folder = spill::folder().context("making a folder to spill to")?;
+    let options = ServerOptions {
+        pg: Some(args.pg),
+        http: Some(args.http),
+        database: args.database.clone(),
+        connections: args.connections,
+        spool_bytes: SPOOL_BYTES,
+        spool_folder,
+        clock: Arc::new(now_millis),
+        random: Arc::new(system_random),
+    };
+    let tls = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
+    let server = Server::start(Arc::clone(session.engine()), options, tls).await?;
+    tell(&server, &session, &args);
+    loop {
+        tokio::select! {
+            () = ends.next() => break,
+            _ = reload.recv() => match server.reload_certificate() {
+                Ok(()) => eprintln!("the certificate was read again"),
+                Err(error) => {
+                    crate::output::tell(&format!("warning: the old certificate stays: {error}"));
+                }
+            },
+            () = memory::exceeded() => {
+                server.relieve_memory();
+                tokio::time::sleep(RELIEF_TIME).await;
+            }
+        }
+    }
+    eprintln!("ending: statements have {:?}; a second signal ends them at once", args.drain);
+    let stopped = tokio::select! {
+        stopped = server.stop(args.drain) => stopped,
+        () = ends.next() => bail!("ended before statements did"),
+    };
+    session.lake().storage().flush_cache().await;
+    if stopped > 0 {
+        crate::output::tell(&format!("{stopped} statements were stopped"));
+    }
+    Ok(())
+}
+
+/// What a user does next.
+fn tell(server: &Server, session: &uplake_engine::Session, args: &ServeArgs) {
+    println!("uplake {} serves {}", env!("CARGO_PKG_VERSION"), session.lake().location());
+    if let Some(address) = server.pg_address() {
+        let (host, port, database) = (address.ip(), address.port(), &args.database);
+        println!("postgres  {address}   psql -h {host} -p {port} -U admin {database}");
+    }
+    if let Some(address) = server.http_address() {
+        let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
+        println!("http      {address}   curl '{scheme}://{address}/sql' -d 'SELECT 1'");
+    }
+    println!("Ctrl-C ends it.");
+}
+
+/// Ctrl-C or SIGTERM.
+struct Ends {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Ends {
+    fn listen() -> Result<Self> {
+        let (interrupt, terminate) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
