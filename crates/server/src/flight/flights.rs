@@ -19,11 +19,11 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use prost::Message;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
-use uplake_engine::{Answer, Prepared, Session, Statement, parse};
+use uplake_engine::{Answer, Prepared, ScalarValue, Session, Statement, parse};
 
 use super::auth::{Caller, Sessions};
 use super::ingest::{self, Room, Target};
-use super::prepared::{Handles, Held};
+use super::prepared::{Handles, Held, values};
 use super::rows::{self, DoGet, Fetched, failure_of, given, sent_schema};
 use super::status::status;
 use super::tickets::{Id, Tickets};
@@ -274,6 +274,15 @@ impl Flight {
         Ok(i64::try_from(done.await?).unwrap_or(i64::MAX))
     }
 
+    /// The rows of values that come with a call.
+    pub(super) async fn values(
+        &self,
+        data: PeekableFlightDataStream,
+    ) -> Result<Vec<Vec<ScalarValue>>, Failure> {
+        // What a client sends may be anything: a panic over it is an error there.
+        self.shared.statements.compute(values(Box::pin(batches(data)))).await
+    }
+
     /// Stops what is fetched with these tickets; those that nobody has fetched run no more.
     pub(super) fn cancel(
         &self,
@@ -310,9 +319,11 @@ impl Flight {
 }
 
 /// The batches that a client sends. One without rows comes first if no other does, for its columns.
-pub(super) fn batches(
+fn batches(
     data: PeekableFlightDataStream,
 ) -> impl Stream<Item = Result<RecordBatch, Failure>> + Send {
+    // A first message may name the command alone.
+    let data = data.try_filter(|data| std::future::ready(!data.data_header.is_empty()));
     let data = data.map_err(FlightError::from);
     let decoded = FlightRecordBatchStream::new_from_flight_data(data);
     stream::unfold((decoded, false), |(mut decoded, any)| async move {

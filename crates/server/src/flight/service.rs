@@ -24,8 +24,7 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::flights::{Flight, batches, bug, no_transaction, one};
-use super::prepared::values;
+use super::flights::{Flight, bug, no_transaction, one};
 use super::rows::{DoGet, sent_schema};
 use super::status::status;
 use super::{info, listing, tickets};
@@ -280,7 +279,7 @@ impl FlightSqlService for Flight {
     ) -> Result<DoPutPreparedStatementResult, Status> {
         let caller = self.caller(&request)?;
         let handle = query.prepared_statement_handle;
-        let rows = values(Box::pin(batches(request.into_inner()))).await;
+        let rows = self.values(request.into_inner()).await;
         let bound = rows.and_then(|rows| self.handles.bind(&handle, &caller.client.role, rows));
         bound.map_err(|failure| status(&failure))?;
         Ok(DoPutPreparedStatementResult { prepared_statement_handle: Some(handle) })
@@ -295,7 +294,7 @@ impl FlightSqlService for Flight {
         let handle = query.prepared_statement_handle;
         let done = async {
             // Values may come with the call, or have come before it.
-            let rows = values(Box::pin(batches(request.into_inner()))).await?;
+            let rows = self.values(request.into_inner()).await?;
             if !rows.is_empty() {
                 self.handles.bind(&handle, &caller.client.role, rows)?;
             }
