@@ -62,4 +62,4 @@ pub use experiments::list::{ExperimentList, ListedExperiment, list_experiments};
 pub use experiments::reports::{ReportOptions, ReportRequest};
 pub use experiments::results::{LastResults, last_results, save_report, saved_report};
 pub use sql::prepared::Prepared;
-pub use sql::statement::{Statement, parse, parse_each};
+pub use sql::statement::{Statement, parse, parse_each, split};

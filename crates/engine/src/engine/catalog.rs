@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
@@ -45,6 +45,10 @@ pub(crate) struct LakeCatalog {
     cache: Mutex<HashMap<String, Cached>>,
     /// Tables that stay at one version.
     pinned: HashMap<String, Arc<LakeTable>>,
+    /// Who looks tables up that are first read in a transaction, if this is its catalog.
+    parent: Option<Arc<LakeCatalog>>,
+    /// Tables as a transaction first read them, by the names that it has for them.
+    first_read: Mutex<HashMap<String, Arc<LakeTable>>>,
     /// The tables there were when a statement last asked for all of them.
     names: Mutex<Vec<String>>,
     /// Statements begun so far.
@@ -112,6 +116,8 @@ impl LakeCatalog {
             as_of,
             cache: Mutex::default(),
             pinned: HashMap::new(),
+            parent: None,
+            first_read: Mutex::default(),
             names: Mutex::default(),
             statements: AtomicU64::new(1),
             listener: Mutex::default(),
@@ -135,6 +141,45 @@ impl LakeCatalog {
         Ok(Self { pinned, ..Self::new(lake, self.as_of.clone(), warnings, additions) })
     }
 
+    /// The same tables, each kept at the version that it has when it is first looked up.
+    pub fn of_transaction(parent: Arc<Self>) -> Self {
+        let (lake, warnings) = (parent.lake.clone(), Arc::clone(&parent.warnings));
+        Self { parent: Some(Arc::clone(&parent)), ..Self::new(lake, parent.as_of.clone(), warnings) }
+    }
+
+    fn first_read(&self) -> MutexGuard<'_, HashMap<String, Arc<LakeTable>>> {
+        self.first_read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tables of a transaction are looked up again.
+    pub fn forget_versions(&self) {
+        self.first_read().clear();
+    }
+
+    /// [`Self::find`] in a transaction.
+    async fn find_in_transaction(
+        &self,
+        parent: &Self,
+        name: &str,
+    ) -> uplake_table::Result<Option<Arc<LakeTable>>> {
+        if split_version(name).1.is_some() {
+            return Box::pin(parent.find(name)).await;
+        }
+        let known = self.first_read().get(name).cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let found = Box::pin(parent.find(name)).await?;
+        Ok(found.map(|found| {
+            let mut first = self.first_read();
+            // One table has one version, however it is spelled.
+            let found_table = found.snapshot().table();
+            let same = first.values().find(|known| known.snapshot().table() == found_table);
+            let table = same.cloned().unwrap_or(found);
+            Arc::clone(first.entry(name.to_owned()).or_insert(table))
+        }))
+    }
+
     /// Pinned tables and their versions, by name.
     pub fn pins(&self) -> Vec<(String, i64)> {
         let version = |(name, table): (&String, &Arc<LakeTable>)| {
@@ -152,13 +197,15 @@ impl LakeCatalog {
 
     /// A statement begins: from now on snapshots are looked at again, once.
     pub fn begin_statement(&self) {
-        self.statements.fetch_add(1, Ordering::AcqRel);
+        let counts = self.parent.as_deref().unwrap_or(self);
+        counts.statements.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The tables of those names as they were last seen, if looking again takes a round trip. Names
     /// that have not been seen are left out.
     pub async fn believe(&self, names: impl Iterator<Item = &str>) -> Option<OptimisticSnapshot> {
-        if !self.lake.is_remote() || self.is_historic() {
+        // What a transaction reads first must be known, not believed.
+        if !self.lake.is_remote() || self.is_historic() || self.parent.is_some() {
             return None;
         }
         let (mut tables, mut domains) = (HashMap::new(), HashSet::new());
@@ -218,6 +265,10 @@ impl LakeCatalog {
 
     /// This session has changed a table.
     pub fn forget(&self, table: &str) {
+        if let Some(parent) = &self.parent {
+            parent.forget(table);
+            self.first_read().retain(|_, known| known.snapshot().table() != table);
+        }
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).remove(table);
     }
 
@@ -250,6 +301,9 @@ impl LakeCatalog {
             && let Ok(Some(table)) = BELIEVED.try_with(|tables| tables.get(asked).cloned())
         {
             return Ok(Some(table));
+        }
+        if let Some(parent) = &self.parent {
+            return self.find_in_transaction(parent, name).await;
         }
         // A snapshot that is still the newest says that the table is there, too.
         if let Some(pinned) = pinned(asked) {

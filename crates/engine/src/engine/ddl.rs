@@ -229,7 +229,7 @@ impl Session {
 
     /// The columns of a query with the types that they have in the end: a UNION finds its own late, and says
     /// those of its first part until then.
-    fn columns_of(&self, query: &LogicalPlan) -> Result<Schema> {
+    pub(crate) fn columns_of(&self, query: &LogicalPlan) -> Result<Schema> {
         let state = self.context().state();
         let typed =
             state.analyzer().execute_and_check(query.clone(), state.config_options(), |_, _| {});

@@ -3,9 +3,9 @@
 //! Values stand in the plan before our rules see it, so that a key that is bound is looked up as one that is written.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, Statement as PlanStatement};
@@ -24,18 +24,38 @@ use crate::sql::statement::{self, Statement};
 const MANY: usize = 1024;
 
 impl Session {
-    /// A query to be run with values for `$1`, `$2` and so on. Types are those that its places ask for.
+    /// A query, INSERT or DELETE to be run with values for `$1`, `$2` and so on. Types are those that its places ask for.
     ///
     /// # Errors
-    /// [`EngineError::Statement`] if it is no query, or is wrong.
+    /// [`EngineError::Statement`] if it is none of these, or is wrong.
     pub async fn prepare(&self, statement: &Statement) -> Result<Prepared> {
-        self.prepared(statement.clone(), &[]).await
+        self.prepare_typed(statement, &[]).await
     }
 
-    async fn prepared(&self, mut statement: Statement, declared: &[String]) -> Result<Prepared> {
+    /// [`Self::prepare`] with types that some of `$1`, `$2` and so on have whatever their places ask for: `n > $1` with a
+    /// double compares doubles. Of a statement that writes, they count only where its places ask for nothing.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
+    pub async fn prepare_typed(
+        &self,
+        statement: &Statement,
+        types: &[Option<DataType>],
+    ) -> Result<Prepared> {
+        self.prepared(statement.clone(), &[], types).await
+    }
+
+    async fn prepared(
+        &self,
+        mut statement: Statement,
+        declared: &[String],
+        typed: &[Option<DataType>],
+    ) -> Result<Prepared> {
         statement.prepare = None;
-        if !statement.only_asks() {
-            return Err(EngineError::unsupported("only queries can be prepared"));
+        let writes = statement.writes_rows();
+        if !statement.only_asks() && !writes {
+            return Err(EngineError::unsupported("only queries can be prepared")
+                .with_hint("and INSERT and DELETE"));
         }
         self.catalog.begin_statement();
         let plan = self.parsed_plan(&statement).await?;
@@ -55,7 +75,16 @@ impl Session {
         for (data_type, text) in types.iter_mut().zip(declared) {
             *data_type = Some(self.type_of(text).await?);
         }
-        let schema = self.spell(&statement, plan.schema().inner()).await?;
+        types.resize(types.len().max(typed.len()), None);
+        for (data_type, typed) in types.iter_mut().zip(typed) {
+            if typed.is_some() && (data_type.is_none() || !writes) {
+                data_type.clone_from(typed);
+            }
+        }
+        let schema = match writes {
+            true => Schema::empty().into(),
+            false => self.spell(&statement, &Arc::new(self.columns_of(&plan)?)).await?,
+        };
         Ok(Prepared::new(statement, types, schema))
     }
 
@@ -70,7 +99,7 @@ impl Session {
     /// PREPARE and DEALLOCATE.
     pub(crate) async fn run_prepare(&self, statement: &Statement) -> Result<Option<Answer>> {
         if let Some(prepare) = &statement.prepare {
-            let prepared = self.prepared(statement.clone(), &prepare.types).await?;
+            let prepared = self.prepared(statement.clone(), &prepare.types, &[]).await?;
             let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
             if all.contains_key(&prepare.name) {
                 let message = format!("there is a prepared statement {} already", prepare.name);
@@ -264,8 +293,37 @@ mod tests {
             let error = prepared.bind(&values).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
-        let insert = block_on(session.prepare(&parsed("DELETE FROM e"))).unwrap_err();
-        assert!(insert.to_string().contains("only queries"), "{insert}");
+        let drop = block_on(session.prepare(&parsed("DROP TABLE e"))).unwrap_err();
+        assert!(drop.to_string().contains("only queries"), "{drop}");
+        let typed = block_on(session.prepare_typed(
+            &parsed("SELECT count(*) FROM e WHERE n < $1 AND n <> $2"),
+            &[Some(DataType::Float64)],
+        ));
+        let typed = typed.unwrap();
+        assert_eq!(typed.types(), [DataType::Float64, DataType::Int64].map(Some));
+    }
+
+    #[test]
+    fn rows_are_inserted_and_deleted_by_values() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = for_tests(folder.path(), true);
+        run(&session, DATA).unwrap();
+        let parsed = |text: &str| statement::parse(text).unwrap().pop().unwrap();
+        let text = |text: &str| ScalarValue::Utf8(Some(text.into()));
+        let insert = parsed("INSERT INTO e (n, user_id) VALUES ($1, $2), (1 + $3, 'w')");
+        let insert = block_on(session.prepare(&insert)).unwrap();
+        assert_eq!(insert.types()[0], Some(DataType::Int64));
+        assert!(insert.schema().fields().is_empty());
+        let values = [text("7000"), text("v"), ScalarValue::Int16(Some(7000))];
+        block_on(session.run(&insert.bind(&values).unwrap())).unwrap();
+        let found = run(&session, "SELECT user_id, n FROM e WHERE n >= 7000 ORDER BY n").unwrap();
+        assert!(found.contains("| v       | 7000 |") && found.contains("7001"), "{found}");
+        let delete = parsed("DELETE FROM e WHERE user_id = $1 AND n > $2");
+        let delete = block_on(session.prepare(&delete)).unwrap();
+        let bound = delete.bind(&[text("v"), text("10")]).unwrap();
+        block_on(session.run(&bound)).unwrap();
+        let left = run(&session, "SELECT count(*) AS n FROM e WHERE n >= 7000").unwrap();
+        assert!(left.contains("| 1 |"), "{left}");
     }
 
     #[test]
@@ -286,7 +344,7 @@ mod tests {
         assert!(error(&session, "PREPARE q AS SELECT 1").contains("already"));
         assert!(error(&session, "PREPARE").contains("write PREPARE name"));
         assert!(error(&session, "PREPARE r (INT, ) AS SELECT 1").contains("write PREPARE name"));
-        assert!(error(&session, "PREPARE r AS INSERT INTO t VALUES (2)").contains("only queries"));
+        assert!(error(&session, "PREPARE r AS DROP TABLE t").contains("only queries"));
         assert!(error(&session, "PREPARE r AS SELECT nothing FROM t").contains("nothing"));
         // What was prepared sees what came later.
         run(&session, "PREPARE n AS SELECT count(*) FROM t; INSERT INTO t VALUES (2)").unwrap();

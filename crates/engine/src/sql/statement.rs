@@ -7,6 +7,7 @@
 //! so that errors still point at it. Long lists of literals are taken out even before (`literals`).
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
@@ -60,6 +61,58 @@ pub struct Statement {
 }
 
 impl Statement {
+    /// What it does, in PostgreSQL's words of a command tag: `SELECT`, `INSERT`, `CREATE TABLE`; `OTHER` for what has no
+    /// word there.
+    pub fn command(&self) -> &'static str {
+        match &self.id_set {
+            Some(IdSetStatement::Create { .. }) => return "CREATE ID SET",
+            Some(IdSetStatement::Drop { .. }) => return "DROP ID SET",
+            Some(IdSetStatement::Show) => return "SHOW",
+            None => {}
+        }
+        if self.warm.is_some() {
+            return "WARM UP";
+        }
+        if self.prepare.is_some() {
+            return "PREPARE";
+        }
+        let inner = match &self.parsed {
+            DfStatement::Explain(_) => return "EXPLAIN",
+            DfStatement::Reset(_) => return "RESET",
+            DfStatement::CopyTo(_) => return "COPY",
+            DfStatement::Statement(inner) => inner.as_ref(),
+            DfStatement::CreateExternalTable(_) => return "CREATE TABLE",
+        };
+        match inner {
+            ast::Statement::Query(_) => "SELECT",
+            ast::Statement::Insert(_) => "INSERT",
+            ast::Statement::Delete(_) => "DELETE",
+            ast::Statement::CreateTable(_) => "CREATE TABLE",
+            ast::Statement::Drop { .. } => "DROP TABLE",
+            ast::Statement::Execute { .. } => "SELECT",
+            ast::Statement::Deallocate { .. } => "DEALLOCATE",
+            ast::Statement::Set(_) => "SET",
+            ast::Statement::ShowTables { .. }
+            | ast::Statement::ShowVariable { .. }
+            | ast::Statement::ShowColumns { .. }
+            | ast::Statement::ExplainTable { .. } => "SHOW",
+            _ => "OTHER",
+        }
+    }
+
+    /// Can it be prepared: is it a query, an INSERT or a DELETE?
+    pub fn can_be_prepared(&self) -> bool {
+        self.prepare.is_none() && (self.only_asks() || self.writes_rows())
+    }
+
+    /// Is it an INSERT or a DELETE?
+    pub(crate) fn writes_rows(&self) -> bool {
+        let writes = |inner: &ast::Statement| {
+            matches!(inner, ast::Statement::Insert(_) | ast::Statement::Delete(_))
+        };
+        matches!(&self.parsed, DfStatement::Statement(inner) if writes(inner))
+    }
+
     /// Does it change nothing, so that it may be begun twice?
     pub fn only_asks(&self) -> bool {
         let is_query = |statement: &ast::Statement| matches!(statement, ast::Statement::Query(_));
@@ -112,6 +165,19 @@ pub fn parse_each(text: &str) -> Result<Vec<(Position, Result<Statement>)>> {
         }
     }
     Ok(statements)
+}
+
+/// The statements of a text as they are written, each with the byte at which it begins; nothing is parsed.
+///
+/// # Errors
+/// As [`parse_each`].
+pub fn split(text: &str) -> Result<Vec<(usize, &str)>> {
+    let (tokens, _) = tokens_and_lists(text)?;
+    let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+    let lines: Vec<usize> = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1)).collect();
+    let parts = tokens.split(|t| t.token == Token::SemiColon);
+    let spans = parts.map(|part| span_of(text, &lines, part)).filter(|span| !span.is_empty());
+    Ok(spans.filter_map(|span| text.get(span.clone()).map(|part| (span.start, part))).collect())
 }
 
 /// The text's tokens, in which `(id_set(n))` stands for the long list n.
@@ -389,9 +455,14 @@ fn empty_parser<'a>() -> datafusion::sql::sqlparser::parser::Parser<'a> {
 
 /// The text of a statement; `lines` are the places where the lines of `text` start.
 fn text_of(text: &str, lines: &[usize], tokens: &[TokenWithSpan]) -> String {
+    text.get(span_of(text, lines, tokens)).unwrap_or_default().to_owned()
+}
+
+/// The bytes of a statement; `lines` as above.
+fn span_of(text: &str, lines: &[usize], tokens: &[TokenWithSpan]) -> Range<usize> {
     let solid: Vec<&TokenWithSpan> =
         tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect();
-    let (Some(first), Some(last)) = (solid.first(), solid.last()) else { return String::new() };
+    let (Some(first), Some(last)) = (solid.first(), solid.last()) else { return 0..0 };
     let offset = |line: u64, column: u64| -> usize {
         let start = usize::try_from(line).ok().and_then(|line| lines.get(line.wrapping_sub(1)));
         let start = start.copied().unwrap_or(text.len());
@@ -402,7 +473,7 @@ fn text_of(text: &str, lines: &[usize], tokens: &[TokenWithSpan]) -> String {
     };
     let from = offset(first.span.start.line, first.span.start.column);
     let to = offset(last.span.end.line, last.span.end.column);
-    text.get(from..to.max(from)).unwrap_or_default().to_owned()
+    from..to.max(from)
 }
 
 fn starts_with(tokens: &[TokenWithSpan], keywords: &[Keyword]) -> bool {
@@ -673,6 +744,18 @@ mod tests {
             .map(|s| s.text)
             .collect();
         assert_eq!(texts, ["SELECT ';'", "SELECT 2"]);
+    }
+
+    #[test]
+    fn a_text_is_split_as_it_is_parsed() {
+        let text = " SELECT ';ä' ; -- c;\n\nSELEKT 2 /* x */;; /* nothing */ ;";
+        let parts = split(text).unwrap();
+        let words: Vec<&str> = parts.iter().map(|(_, part)| *part).collect();
+        assert_eq!(words, ["SELECT ';ä'", "SELEKT 2"]);
+        assert!(parts.iter().all(|(at, part)| text[*at..].starts_with(part)));
+        assert!(split("SELECT 'a").is_err());
+        assert_eq!(parse("SELECT 1").unwrap()[0].command(), "SELECT");
+        assert_eq!(parse("CREATE TABLE t (a INT)").unwrap()[0].command(), "CREATE TABLE");
     }
 
     #[test]
