@@ -4,8 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use uplake_engine::Engine;
 
+use crate::access::{Directory, Strangers};
+use crate::catalog::Catalog;
 use crate::metrics::Metrics;
 use crate::spool::{SLOW_READER, SpoolRoom};
 use crate::statements::{Clock, Statements};
@@ -37,15 +40,41 @@ pub(crate) struct Shared {
     pub statements: Arc<Statements>,
     pub spools: Arc<SpoolRoom>,
     pub metrics: Arc<Metrics>,
+    /// Room for connections of all protocols.
+    pub connections: Arc<Semaphore>,
+    /// Who there is, and who may what.
+    pub directory: Directory,
+    /// What makes those up who are not there.
+    pub strangers: Strangers,
+    pub catalog: Catalog,
 }
 
 impl Shared {
-    /// To be called on the runtime that computes.
-    pub fn new(engine: Arc<Engine>, options: ServerOptions) -> Arc<Self> {
+    /// To be called on the runtime that computes; the catalog's additions are the engine's.
+    pub fn new(
+        engine: Arc<Engine>,
+        options: ServerOptions,
+        directory: Directory,
+        catalog: Catalog,
+    ) -> Arc<Self> {
         let compute = tokio::runtime::Handle::current();
         let statements = Statements::new(compute, Clock(Arc::clone(&options.clock)));
         let spools = SpoolRoom::new(options.spool_folder.clone(), options.spool_bytes, SLOW_READER);
         let metrics = Metrics::new((options.clock)());
-        Arc::new(Self { engine, options, statements, spools, metrics })
+        let connections = Arc::new(Semaphore::new(options.connections));
+        let mut secret = [0; 32];
+        (options.random)(&mut secret);
+        let strangers = Strangers::new(&secret);
+        Arc::new(Self {
+            engine,
+            options,
+            statements,
+            spools,
+            metrics,
+            connections,
+            directory,
+            strangers,
+            catalog,
+        })
     }
 }

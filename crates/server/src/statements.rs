@@ -353,9 +353,14 @@ impl Running {
         done.inspect_err(|failure| self.failed(failure))
     }
 
+    /// Its first rows are there.
+    pub fn sends(&self) {
+        self.entry.stage.store(Stage::Sending as u8, Ordering::Relaxed);
+    }
+
     /// A task of the compute runtime that makes its rows.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
-        self.entry.stage.store(Stage::Sending as u8, Ordering::Relaxed);
+        self.sends();
         self.statements.spawn(work)
     }
 

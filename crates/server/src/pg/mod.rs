@@ -1,5 +1,29 @@
 //! The Postgres wire, protocol 3.0 and 3.2.
 
+mod cancel;
+mod commands;
+mod connection;
+mod conversation;
+mod copy;
+mod copy_lines;
+mod copy_options;
 mod encode;
+mod extended;
+mod frames;
+mod listener;
+mod login;
+mod own;
 mod params;
+mod rows;
+mod session;
+mod simple;
+mod startup;
+mod tags;
+mod transaction;
 mod types;
+mod wire;
+mod words;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use listener::serve;

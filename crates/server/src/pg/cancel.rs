@@ -1,0 +1,116 @@
+//! Who may stop whose statement: connections by process number and key.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+/// No statement runs.
+const NONE: u64 = 0;
+
+/// The connections that can be told to stop.
+#[derive(Debug, Default)]
+pub(crate) struct Cancels(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    last: i32,
+    connections: HashMap<i32, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: Bytes,
+    statement: Arc<AtomicU64>,
+}
+
+/// A connection that can be told to stop, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Cancellable {
+    cancels: Arc<Cancels>,
+    pub process: i32,
+    statement: Arc<AtomicU64>,
+}
+
+/// The statement that a connection runs, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Marked(Arc<AtomicU64>);
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        self.0.store(NONE, Ordering::Release);
+    }
+}
+
+impl Cancels {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection with a key that nobody can guess.
+    pub fn join(self: &Arc<Self>, key: Bytes) -> Cancellable {
+        let mut state = self.lock();
+        loop {
+            state.last = state.last.checked_add(1).unwrap_or(1);
+            if !state.connections.contains_key(&state.last) {
+                break;
+            }
+        }
+        let statement = Arc::new(AtomicU64::new(NONE));
+        let process = state.last;
+        state.connections.insert(process, Entry { key, statement: Arc::clone(&statement) });
+        Cancellable { cancels: Arc::clone(self), process, statement }
+    }
+
+    /// The number of the statement that runs in a connection, for who has its key.
+    pub fn statement(&self, process: i32, key: &[u8]) -> Option<u64> {
+        let state = self.lock();
+        let entry = state.connections.get(&process).filter(|entry| are_equal(&entry.key, key))?;
+        Some(entry.statement.load(Ordering::Acquire)).filter(|id| *id != NONE)
+    }
+}
+
+/// Takes the same time wherever they differ.
+fn are_equal(left: &[u8], right: &[u8]) -> bool {
+    let differ = left.iter().zip(right).fold(0, |differ, (left, right)| differ | (left ^ right));
+    left.len() == right.len() && std::hint::black_box(differ) == 0
+}
+
+impl Cancellable {
+    /// The connection runs this statement.
+    pub fn mark(&self, statement: u64) -> Marked {
+        self.statement.store(statement, Ordering::Release);
+        Marked(Arc::clone(&self.statement))
+    }
+}
+
+impl Drop for Cancellable {
+    fn drop(&mut self) {
+        self.cancels.lock().connections.remove(&self.process);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_has_the_key_finds_the_statement() {
+        let cancels = Arc::new(Cancels::default());
+        let one = cancels.join(Bytes::from_static(b"key1"));
+        let two = cancels.join(Bytes::from_static(b"key2"));
+        assert_ne!(one.process, two.process);
+        assert_eq!(cancels.statement(one.process, b"key1"), None);
+        let marked = one.mark(7);
+        assert_eq!(cancels.statement(one.process, b"key1"), Some(7));
+        for (process, key) in [(one.process, "key2"), (two.process, "key1"), (one.process, "key"), (9, "")] {
+            assert_eq!(cancels.statement(process, key.as_bytes()), None);
+        }
+        drop(marked);
+        assert_eq!(cancels.statement(one.process, b"key1"), None);
+        let process = one.process;
+        drop(one);
+        assert_eq!(cancels.statement(process, b"key1"), None);
+    }
+}

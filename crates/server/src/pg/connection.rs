@@ -1,0 +1,363 @@
+//! A client that has logged in: what it has set and prepared, and what it is told.
+//!
+//! # Not here
+//! What its messages do (`simple`, `extended`, `copy`), and their order (`conversation`).
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use bytes::BufMut;
+use pgwire::messages::data::{FieldDescription, RowDescription};
+use pgwire::messages::response::{
+    CommandComplete, ErrorResponse, NoticeResponse, ReadyForQuery, TransactionStatus,
+};
+use pgwire::messages::startup::ParameterStatus;
+use uplake_engine::{Class, Position, Prepared, RunOptions, Session};
+
+use crate::failure::Failure;
+use crate::pg::cancel::{Cancellable, Marked};
+use crate::pg::commands::Command;
+use crate::pg::rows::{self, Ask, Begun, Form, Rows};
+use crate::pg::session::{Settings, Told};
+use crate::pg::tags::writes;
+use crate::pg::transaction::{Transaction, WRITES_AT_ONCE};
+use crate::pg::types;
+use crate::pg::wire::{Step, Wire};
+use crate::server::Shared;
+use crate::statements::Client;
+
+/// Prepared statements of a connection.
+pub(crate) const MOST_STATEMENTS: usize = 1000;
+/// Portals and cursors of a connection.
+pub(crate) const MOST_PORTALS: usize = 256;
+/// Characters of a message, and of a hint.
+const MESSAGE_CHARACTERS: usize = 4000;
+const HINT_CHARACTERS: usize = 2000;
+
+/// A client that has logged in.
+pub(crate) struct Connection {
+    pub shared: Arc<Shared>,
+    pub wire: Wire,
+    pub session: Arc<Session>,
+    /// The session of transactions, once there was one.
+    pub reading: Option<Arc<Session>>,
+    pub settings: Settings,
+    /// Settings of the engine that were changed.
+    pub engine_settings: BTreeSet<String>,
+    pub transaction: Transaction,
+    pub statements: HashMap<String, Arc<Parsed>>,
+    pub portals: HashMap<String, Portal>,
+    pub cancellable: Cancellable,
+    pub client: Client,
+}
+
+/// A statement that has been parsed.
+pub(crate) struct Parsed {
+    pub text: String,
+    pub kind: Kind,
+    /// Of its parameters.
+    pub oids: Vec<u32>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Kind {
+    /// Planned, and to be given values.
+    Prepared(Box<Prepared>),
+    /// Run as it is written.
+    Text,
+    Own(Command),
+}
+
+/// A statement with its values, or a cursor.
+pub(crate) struct Portal {
+    pub text: String,
+    pub kind: Kind,
+    pub ask: Option<Ask>,
+    pub formats: Vec<i16>,
+    /// Of the columns that the client was told of.
+    pub schema: Option<SchemaRef>,
+    pub rows: Option<Box<Rows>>,
+    pub is_over: bool,
+}
+
+/// Rows of text that are made here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub columns: Vec<String>,
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn one(column: &str, value: impl Into<String>) -> Self {
+        Self { columns: vec![column.to_owned()], rows: vec![vec![value.into()]] }
+    }
+
+    /// Text is the same in both formats.
+    pub fn description(columns: &[String], formats: &[i16]) -> RowDescription {
+        let format = |at: usize| match formats {
+            [] => 0,
+            [all] => *all,
+            each => each.get(at).copied().unwrap_or(0),
+        };
+        let field = |(at, name): (usize, &String)| {
+            FieldDescription::new(name.clone(), 0, 0, types::TEXT, -1, -1, format(at))
+        };
+        RowDescription::new(columns.iter().enumerate().map(field).collect())
+    }
+}
+
+/// What is left of a message once it can be shown on one line.
+fn shown(text: &str, most: usize) -> String {
+    let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    text.chars().take(most).map(|c| if is_plain(c) { c } else { '\u{fffd}' }).collect()
+}
+
+/// The fields of an error or a notice.
+pub(crate) fn fields(severity: &str, failure: &Failure) -> Vec<(u8, String)> {
+    let mut fields = vec![
+        (b'S', severity.to_owned()),
+        (b'V', severity.to_owned()),
+        (b'C', failure.code.to_string()),
+        (b'M', shown(&failure.message, MESSAGE_CHARACTERS)),
+    ];
+    fields.extend(failure.hint.as_ref().map(|hint| (b'H', shown(hint, HINT_CHARACTERS))));
+    fields.extend(failure.position.map(|position| (b'P', position.column.to_string())));
+    fields
+}
+
+/// The failure of a statement that begins at byte `at` of a text, with its place in characters of that text, which is
+/// seen as one line.
+pub(crate) fn located(mut failure: Failure, text: &str, at: usize) -> Failure {
+    failure.position = failure.position.and_then(|Position { line, column }| {
+        let before = text.get(..at)?;
+        let mut rest = text.get(at..)?;
+        let mut characters = before.chars().count() as u64;
+        for _ in 1..line {
+            let end = rest.find('\n')? + 1;
+            characters += rest[..end].chars().count() as u64;
+            rest = &rest[end..];
+        }
+        Some(Position { line: 1, column: characters + column.max(1) })
+    });
+    failure
+}
+
+impl Connection {
+    /// The statement failed: so does the transaction.
+    pub fn fail(&mut self, failure: &Failure) {
+        self.transaction.fail();
+        self.wire.put(&ErrorResponse::new(fields("ERROR", failure)));
+    }
+
+    pub fn notice(&mut self, severity: &str, code: &'static str, message: &str) {
+        let failure = Failure::new(code, message);
+        self.wire.put(&NoticeResponse::new(fields(severity, &failure)));
+    }
+
+    pub fn tell(&mut self, told: impl IntoIterator<Item = Told>) {
+        for Told { name, value } in told {
+            self.wire.put(&ParameterStatus::new(name.to_owned(), value));
+        }
+        self.client.application = self.settings.application();
+    }
+
+    pub fn complete(&mut self, tag: impl Into<String>) {
+        self.wire.put(&CommandComplete::new(tag.into()));
+    }
+
+    pub fn ready(&mut self) {
+        let status: TransactionStatus = self.transaction.status();
+        self.wire.put(&ReadyForQuery::new(status));
+    }
+
+    /// What the engine wants its users to hear.
+    pub fn warnings(&mut self) {
+        for warning in self.session.take_warnings() {
+            self.notice("WARNING", "01000", &warning);
+        }
+    }
+
+    /// Rows of text that are made here, without their description.
+    pub fn put_rows(&mut self, table: &Table) {
+        let out = &mut self.wire.out;
+        for row in &table.rows {
+            let length: usize = row.iter().map(|value| 4 + value.len()).sum();
+            out.put_u8(b'D');
+            out.put_u32((6 + length) as u32);
+            out.put_u16(row.len() as u16);
+            for value in row {
+                out.put_u32(value.len() as u32);
+                out.put_slice(value.as_bytes());
+            }
+        }
+    }
+
+    fn mark(&self, rows: &Rows) -> Marked {
+        self.cancellable.mark(rows.running.id())
+    }
+
+    /// The session of a statement: that of the transaction, if it reads or writes rows in one.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn session_of(&mut self, text: &str) -> Result<Arc<Session>, Failure> {
+        if !self.transaction.is_open() || !is_about_rows(text) {
+            return Ok(Arc::clone(&self.session));
+        }
+        if let Some(reading) = &self.reading {
+            return Ok(Arc::clone(reading));
+        }
+        let reading = Arc::new(self.session.transaction()?);
+        Ok(Arc::clone(self.reading.insert(reading)))
+    }
+
+    /// Runs a statement of the engine until its first rows are there, or it is done.
+    ///
+    /// # Errors
+    /// Its own; [`Stop::Gone`] if the client goes meanwhile.
+    pub async fn begin(&mut self, text: &str, ask: Ask, form: Form) -> Step<Begun> {
+        let session = self.session_of(text)?;
+        let running = self.shared.statements.begin(self.client.clone(), text);
+        let _marked = self.cancellable.mark(running.id());
+        let options = RunOptions {
+            timeout: self.settings.timeout(),
+            class: Class::default(),
+            progress: Some(running.progress()),
+        };
+        let encoding = self.settings.encoding();
+        let begun = rows::begin(&self.shared, session, running, ask, options, form, encoding);
+        let begun = self.wire.unless_gone(begun).await?;
+        if let Begun::Done { command, .. } = &begun {
+            self.done(command);
+        }
+        Ok(begun)
+    }
+
+    /// A statement without rows is done.
+    fn done(&mut self, command: &str) {
+        if self.transaction.is_open() && writes(command) {
+            self.transaction.write();
+            self.notice("NOTICE", "01000", WRITES_AT_ONCE);
+        }
+        if !matches!(command, "INSERT" | "DELETE") {
+            // It may have changed settings, or which tables there are.
+            self.reading = None;
+        }
+    }
+
+    /// Sends up to `most` rows; how many these were, and are there no more?
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub async fn send(&mut self, rows: &mut Rows, most: u64) -> Step<(u64, bool)> {
+        let _marked = self.mark(rows);
+        let mut sent = 0;
+        while sent < most {
+            let is_whole = rows.is_whole();
+            let next = self.wire.unless_gone(rows.next(most - sent)).await?;
+            let Some((chunk, count)) = next else { return Ok((sent, true)) };
+            sent += count;
+            self.wire.put_bytes(chunk);
+            if !is_whole {
+                let wire = &mut self.wire;
+                let flush = async { Ok::<Step, Failure>(wire.flush().await) };
+                rows.running.unless_stopped(flush).await??;
+            }
+        }
+        // As in Postgres, a portal of exactly so many rows is suspended: nobody looks for its end.
+        Ok((sent, false))
+    }
+
+    /// All rows of a statement, after their description: its tag's count.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub async fn send_all(&mut self, rows: &mut Rows) -> Step<u64> {
+        let (sent, _) = self.send(rows, u64::MAX).await?;
+        if rows.cut_nanoseconds() {
+            self.notice("NOTICE", "01000", "times were cut to microseconds");
+        }
+        Ok(sent)
+    }
+
+    /// Work of the engine that is no statement: planning.
+    ///
+    /// # Errors
+    /// Its own; [`Stop::Gone`] if the client goes meanwhile.
+    pub async fn compute<T: Send + 'static>(
+        &mut self,
+        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Step<T> {
+        let shared = Arc::clone(&self.shared);
+        self.wire.unless_gone(shared.statements.compute(work)).await
+    }
+
+    /// The transaction ends, and with it what lives in it.
+    pub fn end_transaction(&mut self) -> Transaction {
+        self.portals.clear();
+        if let Some(reading) = &self.reading {
+            reading.forget_versions();
+        }
+        let told = self.settings.end_transaction();
+        self.tell(told);
+        self.transaction.end()
+    }
+
+    /// # Errors
+    /// 54000 if there are as many portals as may be.
+    pub fn check_portals(&self) -> Result<(), Failure> {
+        if self.portals.len() < MOST_PORTALS {
+            return Ok(());
+        }
+        let message = format!("a connection has at most {MOST_PORTALS} portals and cursors");
+        Err(Failure::new("54000", message).with_hint("CLOSE some"))
+    }
+}
+
+/// Does it read tables, or write rows? By its first word alone.
+fn is_about_rows(text: &str) -> bool {
+    let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '(');
+    let word: String = text.chars().take_while(char::is_ascii_alphabetic).take(10).collect();
+    let rows = ["select", "with", "values", "table", "insert", "delete", "copy", "explain"];
+    // A comment in front, as GrowthBook has it: a statement that begins so is a query.
+    word.is_empty() || rows.contains(&word.to_lowercase().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_characters_of_the_whole_text() {
+        let text = "SELECT 'ä';\nSELECT\n x";
+        let at = text.rfind("SELECT").unwrap();
+        let failure = |line, column| {
+            let mut failure = Failure::new("42703", "no");
+            failure.position = Some(Position { line, column });
+            located(failure, text, at).position.unwrap().column
+        };
+        assert_eq!(failure(1, 1), 13);
+        // `x` is the 21st character.
+        assert_eq!(failure(2, 2), 21);
+    }
+
+    #[test]
+    fn messages_have_no_control_characters() {
+        let failure = Failure::new("22023", "a\u{1b}[31m\0b\nc").with_hint("h");
+        let fields = fields("ERROR", &failure);
+        assert!(fields.contains(&(b'M', "a\u{fffd}[31m\u{fffd}b\nc".into())));
+        assert!(fields.contains(&(b'H', "h".into())));
+        assert!(fields.iter().all(|(kind, _)| *kind != b'P'));
+    }
+
+    #[test]
+    fn what_reads_or_writes_rows_belongs_to_the_transaction() {
+        for text in ["SELECT 1", " (select 1)", "-- x\nSELECT 1", "INSERT INTO t VALUES (1)"] {
+            assert!(is_about_rows(text), "{text}");
+        }
+        for text in ["SET uplake.timeout = 1", "CREATE TABLE t (a INT)", "DROP TABLE t"] {
+            assert!(!is_about_rows(text), "{text}");
+        }
+    }
+}

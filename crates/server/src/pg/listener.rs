@@ -1,0 +1,86 @@
+//! Who comes in, and how many at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::failure::Failure;
+use crate::pg::cancel::Cancels;
+use crate::pg::conversation::converse;
+use crate::pg::startup::{self, LOGIN_TIME};
+use crate::server::Shared;
+
+/// Clients that are not logged in yet, at once.
+const IN_LOGIN: usize = 200;
+/// How long those that are busy may go on once the server goes down.
+const DRAIN_TIME: Duration = Duration::from_secs(30);
+/// After a socket could not be accepted, as when there are no more file descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves clients until `drain` says to stop; returns when the last is gone.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    mut drain: watch::Receiver<bool>,
+) {
+    let cancels = Arc::new(Cancels::default());
+    let logins = Arc::new(Semaphore::new(IN_LOGIN));
+    let mut clients = JoinSet::new();
+    let for_clients = drain.clone();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((tcp, peer)) => {
+                    let Ok(login) = Arc::clone(&logins).try_acquire_owned() else {
+                        // Not even told: what it costs to tell is what there is too much of.
+                        drop(tcp);
+                        continue;
+                    };
+                    let (shared, cancels) = (Arc::clone(&shared), Arc::clone(&cancels));
+                    let drain = for_clients.clone();
+                    clients.spawn(async move {
+                        let begun = serve_one(&shared, &cancels, tcp, peer);
+                        let begun = tokio::time::timeout(LOGIN_TIME, Box::pin(begun)).await;
+                        drop(login);
+                        if let Ok(Some((connection, _room))) = begun {
+                            converse(connection, drain).await;
+                        }
+                    });
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            },
+            Some(_) = clients.join_next() => {}
+            _ = drain.wait_for(|drain| *drain) => break,
+        }
+    }
+    drop(listener);
+    let all_gone = async { while clients.join_next().await.is_some() {} };
+    // The others are dropped, and their statements with them.
+    let _ = tokio::time::timeout(DRAIN_TIME, all_gone).await;
+}
+
+type Room = tokio::sync::OwnedSemaphorePermit;
+
+async fn serve_one(
+    shared: &Arc<Shared>,
+    cancels: &Arc<Cancels>,
+    tcp: TcpStream,
+    peer: std::net::SocketAddr,
+) -> Option<(crate::pg::connection::Connection, Room)> {
+    match Arc::clone(&shared.connections).try_acquire_owned() {
+        Ok(room) => {
+            let connection = startup::begin(shared, cancels, tcp, peer).await.ok()??;
+            Some((connection, room))
+        }
+        Err(_) => {
+            let most = shared.options.connections;
+            let failure = Failure::new("53300", "too many clients already")
+                .with_hint(format!("at most {most} connections are served at once"));
+            startup::turn_away(tcp, failure).await;
+            None
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! A statement that runs for a connection, and its rows as bytes of the wire.
+//!
+//! All of it runs on the compute runtime: parsing, planning, rows, their encoding. What crosses to the network's runtime
+//! is the answer's head with its first chunk, and for an answer of one chunk nothing else: two hops in all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use bytes::{Buf, Bytes, BytesMut};
+use futures::StreamExt;
+use pgwire::messages::data::{FieldDescription, RowDescription};
+use tokio::sync::oneshot;
+use uplake_engine::{Answer, EngineError, RunOptions, Session, Statement};
+
+use crate::failure::Failure;
+use crate::pg::copy_options::CopyCommand;
+use crate::pg::encode::copy::CopyEncoder;
+use crate::pg::encode::{EncodeError, Options, RowEncoder};
+use crate::pg::types;
+use crate::server::Shared;
+use crate::spool::{SpoolReader, spool};
+use crate::statements::{AbortOnDrop, Running};
+
+/// Bytes after which a chunk goes to the client.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Rows that are encoded before their size is known.
+const FIRST_ROWS: usize = 256;
+
+/// What is asked.
+pub(crate) enum Ask {
+    /// One statement.
+    Text(String),
+    /// One with its values.
+    Bound(Box<Statement>),
+}
+
+/// How rows are to be written.
+#[derive(Clone, Debug)]
+pub(crate) enum Form {
+    /// DataRow, in these formats.
+    Rows(Vec<i16>),
+    /// CopyData.
+    Copy(CopyCommand),
+}
+
+/// What a statement came to.
+pub(crate) enum Begun {
+    Done { command: &'static str, rows: Option<u64> },
+    Rows(Box<Rows>),
+}
+
+/// Rows on their way.
+pub(crate) struct Rows {
+    pub command: &'static str,
+    pub schema: SchemaRef,
+    pub running: Running,
+    counts: Arc<Counts>,
+    /// What has come and is not handed out.
+    left: Bytes,
+    /// `None` if all rows are in `left`.
+    reader: Option<SpoolReader>,
+    is_copy: bool,
+    _task: AbortOnDrop,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    rows: AtomicU64,
+    cut_nanoseconds: AtomicBool,
+}
+
+struct Head {
+    command: &'static str,
+    answer: HeadAnswer,
+}
+
+enum HeadAnswer {
+    Done { rows: Option<u64> },
+    Rows { schema: SchemaRef, first: Bytes, reader: Option<SpoolReader> },
+}
+
+impl From<EncodeError> for Failure {
+    fn from(error: EncodeError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+enum Encoder {
+    Rows(RowEncoder),
+    Copy(Box<CopyEncoder>),
+}
+
+impl Encoder {
+    fn new(schema: &Schema, form: &Form, options: Options, out: &mut BytesMut) -> Result<Self, Failure> {
+        Ok(match form {
+            Form::Rows(formats) => Self::Rows(RowEncoder::new(schema, formats, options)?),
+            Form::Copy(copy) => {
+                let fields = schema.fields().iter();
+                let names: Vec<String> = fields.map(|field| field.name().clone()).collect();
+                let mut encoder = CopyEncoder::new(schema, copy.writer(&names), options)?;
+                encoder.begin(out);
+                Self::Copy(Box::new(encoder))
+            }
+        })
+    }
+
+    fn encode(
+        &mut self,
+        batch: &RecordBatch,
+        rows: std::ops::Range<usize>,
+        out: &mut BytesMut,
+    ) -> Result<(), EncodeError> {
+        match self {
+            Self::Rows(encoder) => encoder.encode(batch, rows, out),
+            Self::Copy(encoder) => encoder.encode(batch, rows, out),
+        }
+    }
+
+    fn finish(&mut self, out: &mut BytesMut) {
+        if let Self::Copy(encoder) = self {
+            encoder.finish(out);
+        }
+    }
+
+    fn cut_nanoseconds(&mut self) -> bool {
+        match self {
+            Self::Rows(encoder) => encoder.cut_nanoseconds(),
+            Self::Copy(encoder) => encoder.cut_nanoseconds(),
+        }
+    }
+}
+
+/// What the task of a statement needs.
+struct Work {
+    session: Arc<Session>,
+    options: RunOptions,
+    form: Form,
+    encoding: Options,
+    counts: Arc<Counts>,
+    shared: Arc<Shared>,
+}
+
+/// Begins a statement; its first rows, or its end, are there when this returns. Dropping the future stops it.
+///
+/// # Errors
+/// Those of the statement, and that of whoever stopped it.
+pub(crate) async fn begin(
+    shared: &Arc<Shared>,
+    session: Arc<Session>,
+    running: Running,
+    ask: Ask,
+    options: RunOptions,
+    form: Form,
+    encoding: Options,
+) -> Result<Begun, Failure> {
+    let counts = Arc::new(Counts::default());
+    let (tell, told) = oneshot::channel();
+    let is_copy = matches!(form, Form::Copy(_));
+    let shared_too = Arc::clone(shared);
+    let work =
+        Work { session, options, form, encoding, counts: Arc::clone(&counts), shared: shared_too };
+    // On the heap: a statement's future is large.
+    let task = shared.statements.spawn(Box::pin(work.run(ask, tell)));
+    let head = async {
+        let lost = |_| Err(Failure::bug("the statement could not be computed: a panic"));
+        told.await.unwrap_or_else(lost)
+    };
+    let Head { command, answer } = running.unless_stopped(head).await?;
+    Ok(match answer {
+        HeadAnswer::Done { rows } => Begun::Done { command, rows },
+        HeadAnswer::Rows { schema, first, reader } => {
+            running.sends();
+            let rows = Rows {
+                command,
+                schema,
+                running,
+                counts,
+                left: first,
+                reader,
+                is_copy,
+                _task: task,
+            };
+            Begun::Rows(Box::new(rows))
+        }
+    })
+}
+
+impl Work {
+    async fn run(self, ask: Ask, tell: oneshot::Sender<Result<Head, Failure>>) {
+        let mut tell = Some(tell);
+        let failed = self.steps(ask, &mut tell).await.err();
+        if let (Some(failure), Some(tell)) = (failed, tell) {
+            let _ = tell.send(Err(failure));
+        }
+    }
+
+    async fn steps(
+        self,
+        ask: Ask,
+        tell: &mut Option<oneshot::Sender<Result<Head, Failure>>>,
+    ) -> Result<(), Failure> {
+        let statement = match ask {
+            Ask::Bound(statement) => *statement,
+            Ask::Text(text) => uplake_engine::parse(&text)?
+                .pop()
+                .ok_or_else(|| Failure::new("42601", "there is no statement"))?,
+        };
+        let command = statement.command();
+        let mut tell_head = |answer| {
+            if let Some(tell) = tell.take() {
+                let _ = tell.send(Ok(Head { command, answer }));
+            }
+        };
+        let answer = Box::pin(self.session.run_with(&statement, self.options.clone())).await?;
+        let (schema, mut stream) = match answer {
+            Answer::Done { rows, .. } => {
+                tell_head(HeadAnswer::Done { rows });
+                return Ok(());
+            }
+            Answer::Rows { schema, stream } => (schema, stream),
+        };
+        let mut out = BytesMut::new();
+        let mut encoder = Encoder::new(&schema, &self.form, self.encoding, &mut out)?;
+        let mut writer = None;
+        let mut piece = FIRST_ROWS;
+        while let Some(batch) = stream.next().await {
+            let done = async {
+                let batch = batch.map_err(|error| Failure::from(EngineError::from(error)))?;
+                let mut at = 0;
+                while at < batch.num_rows() {
+                    let end = batch.num_rows().min(at + piece);
+                    let before = out.len();
+                    encoder.encode(&batch, at..end, &mut out)?;
+                    self.counts.rows.fetch_add((end - at) as u64, Ordering::Relaxed);
+                    let row_bytes = (out.len() - before) / (end - at);
+                    piece = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, 8192);
+                    at = end;
+                    if out.len() < CHUNK_BYTES {
+                        continue;
+                    }
+                    let chunk = out.split().freeze();
+                    match &writer {
+                        None => {
+                            let (into, reader) = spool(&self.shared.spools);
+                            writer = Some(into);
+                            tell_head(HeadAnswer::Rows {
+                                schema: Arc::clone(&schema),
+                                first: chunk,
+                                reader: Some(reader),
+                            });
+                        }
+                        Some(writer) => writer.push(chunk).await?,
+                    }
+                    tokio::task::consume_budget().await;
+                }
+                Ok::<_, Failure>(())
+            };
+            if let Err(failure) = done.await {
+                return match writer {
+                    Some(writer) => {
+                        writer.finish(Err(failure));
+                        Ok(())
+                    }
+                    None => Err(failure),
+                };
+            }
+        }
+        // The slot and the memory are free before the rest goes out.
+        drop(stream);
+        encoder.finish(&mut out);
+        if encoder.cut_nanoseconds() {
+            self.counts.cut_nanoseconds.store(true, Ordering::Relaxed);
+        }
+        let last = out.freeze();
+        match writer {
+            None => tell_head(HeadAnswer::Rows { schema, first: last, reader: None }),
+            Some(writer) => {
+                let pushed = if last.is_empty() { Ok(()) } else { writer.push(last).await };
+                writer.finish(pushed);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rows {
+    /// Is everything here?
+    pub fn is_whole(&self) -> bool {
+        self.reader.is_none()
+    }
+
+    /// Up to `most` rows more, and how many they are; `None` at the end.
+    ///
+    /// # Errors
+    /// Those of the statement while its rows came, and that of whoever stopped it.
+    pub async fn next(&mut self, most: u64) -> Result<Option<(Bytes, u64)>, Failure> {
+        while self.left.is_empty() {
+            let Some(reader) = &mut self.reader else { return Ok(None) };
+            let next = async { reader.next().await.transpose() };
+            match self.running.unless_stopped(next).await? {
+                Some(chunk) => self.left = chunk,
+                None => self.reader = None,
+            }
+        }
+        if self.is_copy {
+            return Ok(Some((std::mem::take(&mut self.left), 0)));
+        }
+        let (bytes, rows) = cut(&self.left, most);
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let chunk = self.left.split_to(bytes);
+        self.running.sent(rows, bytes as u64);
+        Ok(Some((chunk, rows)))
+    }
+
+    /// Rows that were computed so far; all of them at the end.
+    pub fn computed(&self) -> u64 {
+        self.counts.rows.load(Ordering::Relaxed)
+    }
+
+    /// Were nanoseconds left out, which Postgres' types do not have?
+    pub fn cut_nanoseconds(&self) -> bool {
+        self.counts.cut_nanoseconds.load(Ordering::Relaxed)
+    }
+}
+
+/// The bytes of the first `most` messages of a chunk of whole ones, and how many these are.
+fn cut(chunk: &[u8], most: u64) -> (usize, u64) {
+    let (mut at, mut rows) = (0, 0);
+    while rows < most && at + 5 <= chunk.len() {
+        let length = (&chunk[at + 1..at + 5]).get_u32() as usize;
+        at += 1 + length;
+        rows += 1;
+    }
+    (at.min(chunk.len()), rows)
+}
+
+/// What the client is told of columns.
+pub(crate) fn description(schema: &Schema, formats: &[i16]) -> RowDescription {
+    let fields = schema.fields().iter().enumerate().map(|(at, field)| {
+        let pg = types::of(field.data_type());
+        let format = match formats {
+            [] => 0,
+            [all] => *all,
+            each => each.get(at).copied().unwrap_or(0),
+        };
+        let name = field.name().replace('\0', "");
+        FieldDescription::new(name, 0, 0, pg.oid, pg.size, pg.typmod, format)
+    });
+    RowDescription::new(fields.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_cut_between_rows() {
+        let row = |bytes: usize| {
+            let mut row = vec![b'D'];
+            row.extend(((bytes + 4) as u32).to_be_bytes());
+            row.extend(vec![7; bytes]);
+            row
+        };
+        let chunk = [row(3), row(0), row(9)].concat();
+        assert_eq!(cut(&chunk, 0), (0, 0));
+        assert_eq!(cut(&chunk, 1), (8, 1));
+        assert_eq!(cut(&chunk, 2), (13, 2));
+        assert_eq!(cut(&chunk, 9), (chunk.len(), 3));
+    }
+}
