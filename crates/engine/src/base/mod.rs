@@ -1,4 +1,4 @@
-//! What every room needs: errors, settings, warnings, progress, what the process holds.
+//! What every room needs: errors, settings, warnings, progress, what the process holds, which columns are ids.
 
 pub(crate) mod alarm;
 pub(crate) mod answer;
@@ -7,6 +7,7 @@ pub(crate) mod durations;
 pub(crate) mod error;
 pub(crate) mod foreign_errors;
 pub(crate) mod held;
+pub(crate) mod id_column;
 pub(crate) mod progress;
 pub(crate) mod refusal;
 pub(crate) mod settings;

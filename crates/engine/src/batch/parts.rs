@@ -21,7 +21,6 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
     Expr, Join, LogicalPlan, TableProviderFilterPushDown, TableScan, TableSource, Volatility,
 };
-use uplake_table::ID_PREFIX;
 
 use crate::scan::lake_table::LakeTable;
 
@@ -228,19 +227,7 @@ impl Parts {
             all.push(made);
             all.len() - 1
         });
-        Expr::Column(Column::new_unqualified(self.name_of(part, place)))
-    }
-
-    /// Ids are known by their names.
-    fn name_of(&self, part: PartId, place: usize) -> String {
-        let Part { kind, made, .. } = &self.all[part];
-        let is_id = match (&made[place], kind) {
-            (Made::Field(field), _) => field.starts_with(ID_PREFIX),
-            (Made::Left(expr) | Made::Right(expr), _) => is_id(expr),
-            (Made::Key(key), Kind::Group { by, .. }) => is_id(&by[*key]),
-            _ => false,
-        };
-        format!("{}{part}.{place}", if is_id { ID_PREFIX } else { "" })
+        Expr::Column(Column::new_unqualified(name_of(part, place)))
     }
 
     /// Any column of a part, for plans that want none.
@@ -262,7 +249,7 @@ impl Parts {
             }
             Kind::Group { by, .. } if !by.is_empty() => Made::Key(0),
             // A grouping by nothing has an aggregate.
-            Kind::Group { .. } => return self.name_of(part, 0),
+            Kind::Group { .. } => return name_of(part, 0),
         };
         match self.column(part, made) {
             Expr::Column(column) => column.name,
@@ -280,15 +267,14 @@ impl Parts {
 
     /// How a part makes the column of that name, if it is one of its own.
     pub fn made(&self, part: PartId, name: &str) -> Option<&Made> {
-        let (of, place) = name.strip_prefix(ID_PREFIX).unwrap_or(name).split_once('.')?;
+        let (of, place) = name.split_once('.')?;
         let own = of.parse() == Ok(part);
         self.all[part].made.get(place.parse::<usize>().ok()?).filter(|_| own)
     }
 }
 
-/// Is it a column of ids?
-pub(super) fn is_id(expr: &Expr) -> bool {
-    matches!(expr, Expr::Column(column) if column.name.starts_with(ID_PREFIX))
+fn name_of(part: PartId, place: usize) -> String {
+    format!("{part}.{place}")
 }
 
 /// The names of the columns in an expression.

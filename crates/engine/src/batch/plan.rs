@@ -19,10 +19,10 @@ use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{
     Aggregate, Expr, Filter, Join, JoinConstraint, LogicalPlan, Projection, TableScanBuilder,
 };
-use uplake_table::{ID_PREFIX, id_column};
+use uplake_table::id_column;
 
 use super::kept::{Kept, KeptRows, Recipe, Together};
-use super::parts::{Kind, LEFT, Made, Names, PartId, Parts, RIGHT, Seen, is_id, names_in};
+use super::parts::{Kind, LEFT, Made, Names, PartId, Parts, RIGHT, Seen, names_in};
 use crate::scan::lake_table::LakeTable;
 
 /// Conditions that one reading of a scan applies: each costs a look at every row.
@@ -268,8 +268,8 @@ impl Sharing {
         let mut reads = Vec::new();
         let plan = self.make(part, &names, &mut reads)?;
         let fields = plan.schema().fields().iter();
-        let fields: Vec<Field> =
-            fields.map(|f| Field::new(f.name(), f.data_type().clone(), true)).collect();
+        // With what is said of columns: which of them are ids.
+        let fields: Vec<Field> = fields.map(|f| f.as_ref().clone().with_nullable(true)).collect();
         let recipe = match together {
             Some(together) => Recipe::Together(Arc::clone(together)),
             None => Recipe::Plan { plan, reads },
@@ -563,7 +563,7 @@ fn key(shown: &mut Vec<Expr>, key: &Expr, side: char, number: usize) -> Expr {
     if let Some(name) = same {
         return column(name);
     }
-    let name = format!("{}{side}key{number}", if is_id(key) { ID_PREFIX } else { "" });
+    let name = format!("{side}key{number}");
     shown.push(key.clone().alias(&name));
     column(&name)
 }

@@ -22,7 +22,7 @@ use async_trait::async_trait;
 use datafusion::arrow::array::{Array, AsArray, ListArray, RecordBatch, StructArray};
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::catalog::Session as PlanningSession;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -49,8 +49,8 @@ use datafusion::physical_plan::{
 };
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use futures::{StreamExt, stream};
-use uplake_table::ID_PREFIX;
 
+use crate::base::id_column::IdColumn;
 use crate::cache::columns::{Chunk, ColumnCache};
 use crate::scan::lake_table::LakeTable;
 
@@ -142,7 +142,7 @@ impl BuildSideCache {
 
 fn is_by_id(aggregate: &Aggregate) -> bool {
     match aggregate.group_expr.as_slice() {
-        [Expr::Column(column)] => column.name.starts_with(ID_PREFIX),
+        [key] => IdColumn::of_expr(key, aggregate.input.schema()).is_some(),
         _ => false,
     }
 }
@@ -351,6 +351,8 @@ struct Collector {
     number: u64,
     partition: usize,
     partitions: usize,
+    /// The plan's: what is said of columns there, batches need not say.
+    schema: SchemaRef,
     cache: Arc<ColumnCache>,
     run: Arc<Mutex<Run>>,
     rows: Vec<RecordBatch>,
@@ -377,12 +379,13 @@ impl Collector {
         };
         run.rows.clear();
         drop(run);
-        let Some(schema) = rows.iter().flatten().next().map(RecordBatch::schema) else {
+        if rows.iter().all(Vec::is_empty) {
             return Ok(());
-        };
+        }
+        let schema = &self.schema;
         let count = |batches: &Vec<RecordBatch>| batches.iter().map(RecordBatch::num_rows).sum();
         let lengths = OffsetBuffer::from_lengths(rows.iter().map(count));
-        let all = StructArray::from(concat_batches(&schema, rows.iter().flatten())?);
+        let all = StructArray::from(concat_batches(schema, rows.iter().flatten())?);
         let item = Field::new("item", DataType::Struct(schema.fields().clone()), false);
         let rows = ListArray::try_new(Arc::new(item), lengths, Arc::new(all), None)?;
         let bytes = rows.get_array_memory_size();
@@ -462,6 +465,7 @@ impl ExecutionPlan for CachedSubplanExec {
             number: self.number,
             partition,
             partitions: self.partitions(),
+            schema: self.schema(),
             cache: Arc::clone(&self.cache),
             run: Arc::clone(&self.run),
             rows: Vec::new(),

@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use uplake_table::ID_PREFIX;
 
+use crate::base::id_column::IdColumn;
 use crate::operators::array_aggregate::exec::ArrayAggregateExec;
 use crate::operators::array_aggregate::keys::Keys;
 use crate::operators::array_aggregate::sums::SumPlan;
@@ -72,12 +69,7 @@ fn dense(node: &Arc<dyn ExecutionPlan>) -> Option<ArrayAggregateExec> {
     }
     let schema = first.input().schema();
     let columns: Vec<_> = group_by.expr().iter().map(|(expr, _)| Arc::clone(expr)).collect();
-    // A statement may call anything by such a name.
-    let is_id = |expr: &&Arc<dyn PhysicalExpr>| {
-        expr.downcast_ref::<Column>().is_some_and(|c| c.name().starts_with(ID_PREFIX))
-            && expr.data_type(&schema).is_ok_and(|found| found == DataType::Int32)
-    };
-    let ids = columns.iter().filter(is_id).count();
+    let ids = columns.iter().filter_map(|expr| IdColumn::of_column(expr, &schema)).count();
     if ids > 0 && columns.len() > 1 {
         return None;
     }

@@ -28,8 +28,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion_datasource::source::DataSourceExec;
 use uplake_functions::EventBits;
-use uplake_table::ID_PREFIX;
 
+use crate::base::id_column::IdColumn;
 use crate::cache::computed_rows;
 use crate::operators::array_aggregate::exec::{ArrayAggregate, ArrayAggregateExec, Group};
 use crate::operators::array_aggregate::expressions::compares;
@@ -159,21 +159,19 @@ fn lookup(mut found: Expressions, join: &HashJoinExec) -> Result<Option<ArrayAgg
     let ([(side_key, key)], PartitionMode::CollectLeft) = (join.on(), join.partition_mode()) else {
         return Ok(None);
     };
+    let (left, right) = (join.left().schema(), join.right().schema());
+    let ids = IdColumn::of_column(side_key, &left);
+    let of_one_log = ids.is_some() && ids == IdColumn::of_column(key, &right);
     let (Some(side_key), Some(key)) =
         (side_key.downcast_ref::<Column>(), key.downcast_ref::<Column>())
     else {
         return Ok(None);
     };
-    let is_id = |column: &Column, schema: &Schema| {
-        column.name().starts_with(ID_PREFIX)
-            && schema.field(column.index()).data_type() == &DataType::Int32
-    };
-    let (left, right) = (join.left().schema(), join.right().schema());
     if join.null_equality() != NullEquality::NullEqualsNothing
         || join.null_aware
         || join.fetch().is_some()
         || join.left().output_partitioning().partition_count() != 1
-        || !(is_id(side_key, &left) && is_id(key, &right))
+        || !of_one_log
         || !has_one_row_each(join.left(), side_key.index())
         // A condition above a left join would drop rows without a partner.
         || (outer && !found.conditions.is_empty())

@@ -58,10 +58,9 @@ use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselize
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use uplake_table::{
-    Answered, DataFile, Fallback, ID_PREFIX, IndexCache, IndexSpec, Question, Selection,
-};
+use uplake_table::{Answered, DataFile, Fallback, IndexCache, IndexSpec, Question, Selection};
 
+use crate::base::id_column::IdColumn;
 use crate::base::refusal::Unfit;
 use crate::base::warnings::Warnings;
 use crate::cache::columns::{Chunk, ColumnCache};
@@ -158,7 +157,7 @@ impl IndexedSource {
     pub fn reads_many(&self) -> bool {
         let conditions = self.inner.filter();
         let mut conditions = conditions.iter().flat_map(|p| split_conjunction(p));
-        !conditions.any(|c| names_ids(c) || question(c, &self.indexes.specs).is_some())
+        !conditions.any(|c| self.names_ids(c) || question(c, &self.indexes.specs).is_some())
     }
 
     /// Are the columns that it reads kept, as far as the first row group of a file says?
@@ -176,6 +175,28 @@ impl IndexedSource {
             column: column.to_owned(),
         };
         columns.into_iter().all(|field| self.indexes.columns.keeps(&chunk(field.name())))
+    }
+
+    /// Is this a condition on ids that few rows satisfy?
+    fn names_ids(&self, condition: &Arc<dyn PhysicalExpr>) -> bool {
+        // Conditions are over all columns of the table.
+        let table = self.inner.table_schema().table_schema();
+        let is_id = |expr: &Arc<dyn PhysicalExpr>| {
+            let column = expr.downcast_ref::<Column>();
+            let field = column.and_then(|column| table.field_with_name(column.name()).ok());
+            field.is_some_and(|field| IdColumn::of(field).is_some())
+        };
+        if let Some(list) = condition.downcast_ref::<InListExpr>() {
+            return is_id(list.expr()) && !list.negated() && list.len() <= FEW_IDS;
+        }
+        condition
+            .downcast_ref::<BinaryExpr>()
+            .is_some_and(|comparison| *comparison.op() == Operator::Eq && is_id(comparison.left()))
+    }
+
+    /// Is it such a condition, and compares it ids with constants only?
+    fn names_constant_ids(&self, condition: &Arc<dyn PhysicalExpr>) -> bool {
+        self.names_ids(condition) && names_constants(condition)
     }
 
     /// Around what DataFusion made of the inner source.
@@ -299,7 +320,7 @@ impl FileSource for IndexedSource {
         let askable = |f: &Arc<dyn PhysicalExpr>| {
             split_conjunction(f).iter().any(|c| question(c, specs).is_some())
         };
-        let one_id = filters.iter().any(|f| split_conjunction(f).iter().any(|c| names_ids(c)));
+        let one_id = filters.iter().any(|f| split_conjunction(f).iter().any(|c| self.names_ids(c)));
         let applies = self.applies || one_id || filters.iter().any(askable);
         let mut inner = self.inner.clone();
         if applies {
@@ -647,7 +668,8 @@ impl Scan {
             self.count("hot_files", 1);
             return Ok(Some(picked));
         }
-        let ids: Vec<_> = conditions.iter().filter(|c| names_constant_ids(c)).cloned().collect();
+        let ids = conditions.iter().filter(|c| self.source.names_constant_ids(c));
+        let ids: Vec<_> = ids.cloned().collect();
         if !ids.is_empty()
             && let Some(picked) = gather.named(file, &metadata, &ids)
         {
@@ -658,7 +680,7 @@ impl Scan {
             return Ok(None);
         }
         let wanted = pruned(file, &metadata, inner.table_schema(), predicate.as_ref())?;
-        let few = self.conditions.iter().any(names_ids);
+        let few = self.conditions.iter().any(|c| self.source.names_ids(c));
         let mut picked = gather.scan(file, &metadata, wanted, few).await?;
         if picked.is_none() && !ids.is_empty() {
             // Not what other conditions rule out: others may ask for the rest.
@@ -886,25 +908,12 @@ impl Scan {
     }
 }
 
-/// Is this a condition on ids that few rows satisfy?
-fn names_ids(condition: &Arc<dyn PhysicalExpr>) -> bool {
-    let is_id = |expr: &Arc<dyn PhysicalExpr>| {
-        expr.downcast_ref::<Column>().is_some_and(|column| column.name().starts_with(ID_PREFIX))
-    };
-    if let Some(list) = condition.downcast_ref::<InListExpr>() {
-        return is_id(list.expr()) && !list.negated() && list.len() <= FEW_IDS;
-    }
-    condition
-        .downcast_ref::<BinaryExpr>()
-        .is_some_and(|comparison| *comparison.op() == Operator::Eq && is_id(comparison.left()))
-}
-
-/// Is it such a condition, and compares it ids with constants only?
-fn names_constant_ids(condition: &Arc<dyn PhysicalExpr>) -> bool {
+/// Does a condition compare with constants only?
+fn names_constants(condition: &Arc<dyn PhysicalExpr>) -> bool {
     let constant = |expr: &Arc<dyn PhysicalExpr>| expr.is::<Literal>();
     let list = condition.downcast_ref::<InListExpr>().map(|list| list.list().iter().all(constant));
     let equal = condition.downcast_ref::<BinaryExpr>().map(|equal| constant(equal.right()));
-    names_ids(condition) && list.or(equal).unwrap_or_default()
+    list.or(equal).unwrap_or_default()
 }
 
 /// Has a file these of the table's columns, with the types that the table has?

@@ -60,6 +60,7 @@ use crate::base::budget::Budget;
 use crate::base::error::EngineError;
 use crate::base::settings::Settings;
 use crate::base::sql_state::SqlState;
+use crate::scan::id_facts::{AsFilesHave, with_ids_said};
 use crate::scan::indexed::{IndexUse, IndexedSource, Indexes};
 use crate::scan::prefetch::AheadReaders;
 use crate::scan::storage::{QueryStore, store_url};
@@ -121,7 +122,7 @@ impl LakeTable {
         files: Vec<DataFile>,
         stored: SchemaRef,
     ) -> Self {
-        let exact = named_items(&transform_schema_to_view(&stored));
+        let exact = with_ids_said(&named_items(&transform_schema_to_view(&stored)), &snapshot);
         let is_partition = |f: &FieldRef| snapshot.partition_columns().contains(f.name());
         let file_fields: Vec<FieldRef> =
             exact.fields().iter().filter(|f| !is_partition(f)).cloned().collect();
@@ -527,6 +528,7 @@ impl TableProvider for LakeTable {
             .with_statistics(statistics)
             .with_projection_indices(Some(positions))?
             .with_limit(limit)
+            .with_expr_adapter(Some(Arc::new(AsFilesHave)))
             .build();
         renamed(DataSourceExec::from_data_source(config), &wanted)
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod among_ids;
 pub(crate) mod gather;
+pub(crate) mod id_facts;
 pub(crate) mod id_range;
 pub(crate) mod id_ranges;
 pub(crate) mod index_predicate;

@@ -133,6 +133,70 @@ fn ids_join_and_group_where_keys_are_not_looked_at() {
     }
 }
 
+/// What a column holds is said by the table that it is from, not by what a statement calls it.
+#[test]
+fn what_is_called_like_an_id_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = two_tables(folder.path());
+    let plain = SessionOptions { use_indexes: false, ..options(MEMORY, 2) };
+    let lake = Lake::open(folder.path().join("lake").to_str().unwrap()).unwrap();
+    let plain = Session::new(lake, &plain).unwrap();
+    let file = folder.path().join("f.csv");
+    std::fs::write(&file, "__id_u,v\n7,1\n-1,2\n,3\n7,4\n").unwrap();
+    let of_file = format!("SELECT CAST(__id_u AS INT) AS __id_u, v FROM '{}'", file.display());
+    let named = "SELECT CAST(n % 3 - 1 AS INT) AS __id_u, n, city FROM events";
+    for sql in [
+        format!("SELECT __id_u, city, count(*) FROM ({named}) GROUP BY 1, 2 ORDER BY 1, 2"),
+        format!("SELECT __id_u, count(*), sum(v) FROM ({of_file}) GROUP BY 1 ORDER BY 1"),
+        format!(
+            "SELECT b.city, count(*), sum(a.v) FROM (SELECT __id_u, sum(v) AS v FROM ({of_file}) GROUP BY 1) a
+               JOIN ({named}) b ON a.__id_u = b.__id_u GROUP BY b.city ORDER BY b.city"
+        ),
+        format!("SELECT count(*) FROM ({named}) WHERE __id_u IN (-1, 1)"),
+    ] {
+        assert_eq!(text(&session, &sql), text(&plain, &sql), "{sql}");
+        let plan = text(&session, &format!("EXPLAIN {sql}"));
+        assert!(!plan.contains("join=["), "{sql}: {plan}");
+        // Groups by ids stand alone, those by columns of few values do not.
+        assert!(!sql.contains("1, 2") || plan.contains("ArrayAggregateExec"), "{sql}: {plan}");
+    }
+}
+
+/// The same keys have other ids in another domain.
+#[test]
+fn ids_of_two_domains_are_never_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = two_tables(folder.path());
+    for statement in [
+        "CREATE TABLE members (user_id TEXT, n INT) CLUSTERED BY (user_id) ID DOMAINS (user_id members)",
+        "INSERT INTO members VALUES ('zoe', 1), (NULL, 2), ('nobody', 3), ('al', 4), ('bo', 5)",
+    ] {
+        block_on(session.query(statement)).unwrap_or_else(|e| panic!("{statement}: {e}"));
+    }
+    let groups =
+        |table: &str| format!("(SELECT user_id, count(*) AS c FROM {table} GROUP BY user_id)");
+    for (sql, expected) in [
+        ("SELECT sum(m.n) FROM events e JOIN members m ON e.user_id = m.user_id".to_owned(), "14"),
+        (
+            format!(
+                "SELECT sum(e.c * 10 + m.c) FROM {} e JOIN {} m ON e.user_id = m.user_id",
+                groups("events"),
+                groups("members")
+            ),
+            "32",
+        ),
+        (
+            "SELECT count(*) FROM members WHERE user_id IN (SELECT user_id FROM visits)".to_owned(),
+            "3",
+        ),
+    ] {
+        let found = text(&session, &sql);
+        assert!(found.contains(&format!(" {expected} ")), "{sql}: {found}");
+        let plan = text(&session, &format!("EXPLAIN {sql}"));
+        assert!(!plan.contains("on=[(__id_") && !plan.contains("join=["), "{sql}: {plan}");
+    }
+}
+
 #[test]
 fn conditions_on_keys_ask_for_ids() {
     let folder = tempfile::tempdir().unwrap();

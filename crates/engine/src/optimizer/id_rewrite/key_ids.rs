@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Column, Result};
+use datafusion::common::{Column, ExprSchema, Result};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::logical_plan::builder::project;
 use datafusion::logical_expr::{
@@ -23,6 +23,7 @@ use datafusion::logical_expr::{
 };
 use uplake_table::id_column;
 
+use crate::base::id_column::IdColumn;
 use crate::optimizer::id_rewrite::id_keys::{ids_in_keys, keys_of};
 use crate::scan::lake_table::LakeTable;
 
@@ -31,10 +32,17 @@ pub(crate) struct WithIds {
     pub plan: LogicalPlan,
     /// The column of ids in it.
     pub ids: Column,
-    /// The domain and log they are from.
+    /// The domain and log they are from, as the plan says of that column.
     pub source: String,
     /// Do the table's files have an index of the keys?
     pub indexed: bool,
+}
+
+/// The same before anybody asked the plan what its column holds.
+struct Found {
+    plan: LogicalPlan,
+    ids: Column,
+    indexed: bool,
 }
 
 /// The highest id in the plan's tables, by domain and log; `None` where files do not say.
@@ -56,8 +64,15 @@ pub(crate) fn highest_ids(plan: &LogicalPlan) -> Result<HashMap<String, Option<u
     Ok(highest)
 }
 
-/// `plan` with the ids of `key`; `None` if there are none or they cannot be had there.
+/// `plan` with the ids of `key`; `None` if there are none, they cannot be had there, or DataFusion has forgotten
+/// on the way what they are.
 pub(crate) fn with_ids(plan: &LogicalPlan, key: &Column) -> Result<Option<WithIds>> {
+    let Some(Found { plan, ids, indexed }) = found(plan, key)? else { return Ok(None) };
+    let of = IdColumn::of(plan.schema().field_from_column(&ids)?);
+    Ok(of.map(|of| WithIds { plan, ids, source: of.source(), indexed }))
+}
+
+fn found(plan: &LogicalPlan, key: &Column) -> Result<Option<Found>> {
     let Some(position) = plan.schema().maybe_index_of_column(key) else { return Ok(None) };
     match plan {
         LogicalPlan::TableScan(scan) => scan_with_ids(scan, key),
@@ -67,7 +82,7 @@ pub(crate) fn with_ids(plan: &LogicalPlan, key: &Column) -> Result<Option<WithId
         | LogicalPlan::Window(_) => {
             let Some(below) = with_ids(plan.inputs()[0], key)? else { return Ok(None) };
             let plan = plan.with_new_exprs(plan.expressions(), vec![below.plan])?;
-            Ok(Some(WithIds { plan, ..below }))
+            Ok(Some(Found { plan, ids: below.ids, indexed: below.indexed }))
         }
         LogicalPlan::SubqueryAlias(alias) => {
             let inner = Column::from(alias.input.schema().qualified_field(position));
@@ -76,18 +91,22 @@ pub(crate) fn with_ids(plan: &LogicalPlan, key: &Column) -> Result<Option<WithId
             let place = below.plan.schema().index_of_column(&below.ids)?;
             let plan = plan.with_new_exprs(Vec::new(), vec![below.plan])?;
             let ids = Column::from(plan.schema().qualified_field(place));
-            Ok(Some(WithIds { plan, ids, ..below }))
+            Ok(Some(Found { plan, ids, indexed: below.indexed }))
         }
         LogicalPlan::Aggregate(aggregate) => grouped_with_ids(aggregate, position),
         LogicalPlan::Projection(projection) => {
             if let Some((ids, source)) = ids_in_keys(&projection.expr[position]) {
+                let of = IdColumn::of(projection.input.schema().field_from_column(&ids)?);
+                if of != IdColumn::of_source(&source) {
+                    return Ok(None);
+                }
                 let plan = and_column(projection, projection.input.as_ref().clone(), &ids)?;
-                return Ok(Some(WithIds { plan, ids, source, indexed: false }));
+                return Ok(Some(Found { plan, ids, indexed: false }));
             }
             let Some(inner) = plain_column(&projection.expr[position]) else { return Ok(None) };
             let Some(below) = with_ids(&projection.input, inner)? else { return Ok(None) };
             let plan = and_column(projection, below.plan, &below.ids)?;
-            Ok(Some(WithIds { plan, ids: below.ids, source: below.source, indexed: below.indexed }))
+            Ok(Some(Found { plan, ids: below.ids, indexed: below.indexed }))
         }
         LogicalPlan::Join(join) => {
             let on_left = join.left.schema().has_column(key);
@@ -104,7 +123,7 @@ pub(crate) fn with_ids(plan: &LogicalPlan, key: &Column) -> Result<Option<WithId
                 vec![join.left.as_ref().clone(), below.plan]
             };
             let plan = plan.with_new_exprs(plan.expressions(), inputs)?;
-            Ok(Some(WithIds { plan, ids: below.ids, source: below.source, indexed: below.indexed }))
+            Ok(Some(Found { plan, ids: below.ids, indexed: below.indexed }))
         }
         _ => Ok(None),
     }
@@ -129,7 +148,7 @@ fn plain_column(expr: &Expr) -> Option<&Column> {
 }
 
 /// Groups by the ids of the key at `position`, with the keys that go with them.
-fn grouped_with_ids(aggregate: &Aggregate, position: usize) -> Result<Option<WithIds>> {
+fn grouped_with_ids(aggregate: &Aggregate, position: usize) -> Result<Option<Found>> {
     let Some(Expr::Column(key)) = aggregate.group_expr.get(position) else { return Ok(None) };
     let Some(found) = with_ids(&aggregate.input, key)? else { return Ok(None) };
     let mut groups = aggregate.group_expr.clone();
@@ -146,17 +165,19 @@ fn grouped_with_ids(aggregate: &Aggregate, position: usize) -> Result<Option<Wit
     columns[position] = keys_of(&found.source, ids.clone()).alias_qualified(relation, name);
     columns.push(Expr::Column(ids.clone()));
     let plan = project(LogicalPlan::Aggregate(grouped), columns)?;
-    Ok(Some(WithIds { plan, ids, source: found.source, indexed: false }))
+    Ok(Some(Found { plan, ids, indexed: false }))
 }
 
-fn scan_with_ids(scan: &TableScan, key: &Column) -> Result<Option<WithIds>> {
+fn scan_with_ids(scan: &TableScan, key: &Column) -> Result<Option<Found>> {
     let Ok(provider) = source_as_provider(&scan.source) else { return Ok(None) };
     let Some(table) = provider.downcast_ref::<LakeTable>() else { return Ok(None) };
     let specs = table.snapshot().id_domains();
     let Some(spec) = specs.iter().find(|s| s.column.to_lowercase() == key.name) else {
         return Ok(None);
     };
-    let Some(source) = table.snapshot().ids_of(&spec.column) else { return Ok(None) };
+    if table.snapshot().ids_of(&spec.column).is_none() {
+        return Ok(None);
+    }
     let name = id_column(&spec.column).to_lowercase();
     let wider = table.with_ids();
     let ids = Column::new(Some(scan.table_name.clone()), &name);
@@ -175,6 +196,5 @@ fn scan_with_ids(scan: &TableScan, key: &Column) -> Result<Option<WithIds>> {
         .with_fetch(scan.fetch)
         .build()?;
     let indexed = table.snapshot().indexes().iter().any(|index| index.column == spec.column);
-    let (plan, source) = (LogicalPlan::TableScan(wider), source.to_owned());
-    Ok(Some(WithIds { plan, ids, source, indexed }))
+    Ok(Some(Found { plan: LogicalPlan::TableScan(wider), ids, indexed }))
 }
