@@ -106,7 +106,7 @@ const LOGICAL: &[Place] = &[
     ("optimize_projections", ""),
     ("aggregate_order", "when columns are final"),
     ("long_constants", "after constants are computed"),
-    ("join_ids", "last: joins by keys that both sides have ids for"),
+    ("join_ids", "last: joins, groups and windows by keys that there are ids for"),
 ];
 
 /// Once.

@@ -59,6 +59,23 @@ fn questions() -> Vec<String> {
            ORDER BY value DESC NULLS LAST, n) AS r FROM events) WHERE r <= 3",
         "SELECT * FROM (SELECT dt, event, n % 500 AS m, n, rank() OVER (PARTITION BY dt
            ORDER BY event NULLS FIRST, n % 500 DESC) AS r FROM events) WHERE r < 9 AND n > 0",
+        // Windows by users, beside others, over groups, and with a key that is sorted by.
+        "SELECT user_id, n, lag(n) OVER (PARTITION BY user_id ORDER BY n) FROM events WHERE n < 4000",
+        "SELECT n, count(*) OVER (PARTITION BY user_id), rank() OVER (PARTITION BY dt, user_id ORDER BY n DESC),
+           first_value(n) OVER (PARTITION BY event ORDER BY n, user_id) FROM events",
+        "SELECT n, row_number() OVER (PARTITION BY small ORDER BY user_id, n),
+           count(*) OVER (PARTITION BY small, user_id ORDER BY n) FROM events",
+        "SELECT n, sum(value) OVER (PARTITION BY user_id ORDER BY n ROWS BETWEEN 2 PRECEDING AND CURRENT ROW),
+           max(n) OVER (PARTITION BY user_id ORDER BY user_id) FROM events",
+        "SELECT user_id, dt, c - lag(c) OVER (PARTITION BY user_id ORDER BY dt) FROM
+           (SELECT user_id, dt, count(*) AS c FROM events GROUP BY user_id, dt)",
+        "SELECT count(*), sum(r) FROM (SELECT x.user_id AS a, count(e.n) OVER (PARTITION BY x.user_id) AS r
+           FROM events e FULL JOIN exposures x ON e.user_id = x.user_id AND x.exp = 1 AND e.n > 9000)",
+        "SELECT n, r FROM (SELECT user_id, n, row_number() OVER (PARTITION BY user_id ORDER BY n) AS r
+           FROM events) WHERE user_id = 'user number 17' AND r < 9",
+        "SELECT a, count(DISTINCT s), max(s) FROM (SELECT user_id AS a, sum(CASE WHEN gap > 900 THEN 1 ELSE 0 END)
+           OVER (PARTITION BY user_id ORDER BY n) AS s FROM (SELECT user_id, n, n - lag(n) OVER
+           (PARTITION BY user_id ORDER BY n) AS gap FROM events)) GROUP BY a",
         // Groups by columns of few values, of every type that arrays take.
         "SELECT event, count(*), count(value), sum(value), avg(value), min(user_id) FROM events GROUP BY event",
         "SELECT dt, event, small, count(*), sum(n), avg(n), min(value) FROM events GROUP BY 1, 2, 3",
@@ -429,6 +446,8 @@ fn plans_say_that_arrays_and_ids_are_used() {
     assert!(!latest("dt", "r <= 65") && !latest("dt", "r > 1") && !latest("dt", "r <> 1"));
     assert!(!latest("dense_rank() OVER w AS k", "k = 1"));
     assert!(!latest("lead(n) OVER w AS k", "r = 1 AND k > 0"));
+    let previous = plan("SELECT n, lag(n) OVER (PARTITION BY user_id ORDER BY n) FROM events");
+    assert!(previous.contains("SortExec: expr=[__id_user_id@"), "{previous}");
     let unseen = plan("SELECT count(*) FROM (SELECT user_id FROM events GROUP BY user_id)");
     assert!(!unseen.contains("keys_of_ids"), "{unseen}");
     let joined =

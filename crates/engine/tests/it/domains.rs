@@ -133,6 +133,41 @@ fn ids_join_and_group_where_keys_are_not_looked_at() {
     }
 }
 
+/// Windows by ids, of a table that changes and of what it was.
+#[test]
+fn windows_by_users_have_the_rows_of_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = two_tables(folder.path());
+    let plain = SessionOptions { use_indexes: false, ..options(MEMORY, 2) };
+    let lake = Lake::open(folder.path().join("lake").to_str().unwrap()).unwrap();
+    let plain = Session::new(lake, &plain).unwrap();
+    let questions = [
+        "SELECT user_id, n, lag(n) OVER (PARTITION BY user_id ORDER BY n) AS p FROM events ORDER BY n",
+        "SELECT n, p FROM (SELECT n, count(*) OVER (PARTITION BY user_id) AS p FROM events) ORDER BY n",
+        "SELECT n, sum(n) OVER (PARTITION BY user_id ORDER BY n) AS p FROM events VERSION AS OF 1 ORDER BY n",
+        "SELECT n, lag(n) OVER (PARTITION BY city, user_id ORDER BY n DESC) AS p FROM events ORDER BY n",
+    ];
+    for change in [
+        "SELECT 1",
+        "DELETE FROM events WHERE n = 1",
+        "INSERT INTO events VALUES ('bo', 0, 'x'), (NULL, 9, 'x'), ('of late', 8, 'y')",
+        "DELETE FROM events WHERE user_id IS NULL",
+    ] {
+        block_on(session.query(change)).unwrap_or_else(|e| panic!("{change}: {e}"));
+        for sql in questions {
+            assert_eq!(text(&session, sql), text(&plain, sql), "after {change}: {sql}");
+            let plan = text(&session, &format!("EXPLAIN {sql}"));
+            assert!(plan.contains("__id_user_id"), "{sql}: {plan}");
+        }
+    }
+    block_on(session.query("SET uplake.disabled_rules = 'join_ids'")).unwrap();
+    for sql in questions {
+        assert_eq!(text(&session, sql), text(&plain, sql), "{sql}");
+        let plan = text(&session, &format!("EXPLAIN {sql}"));
+        assert!(!plan.contains("__id_user_id"), "{sql}: {plan}");
+    }
+}
+
 /// What a column holds is said by the table that it is from, not by what a statement calls it.
 #[test]
 fn what_is_called_like_an_id_is_none() {

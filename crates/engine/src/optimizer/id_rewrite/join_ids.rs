@@ -1,8 +1,8 @@
-//! Joins and groups by keys use ids.
+//! Joins, groups and windows by keys use ids.
 //!
 //! `SELECT user_id, count(*) FROM events GROUP BY user_id` groups by `__id_user_id` and looks the keys
 //! of the groups up, and `a JOIN b ON a.user_id = b.user_id` compares ids, if those of both are from
-//! one log. The optimizer's other rules then find that the keys need not be read, and that keys which
+//! one log; windows: see [`window_ids`](crate::optimizer::id_rewrite::window_ids). The optimizer's other rules then find that the keys need not be read, and that keys which
 //! nobody looks at need not be looked up.
 //!
 //! # Invariants
@@ -17,6 +17,7 @@ use datafusion::logical_expr::{Aggregate, Expr, Join, LogicalPlan, Projection};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::optimizer::id_rewrite::key_ids::with_ids;
+use crate::optimizer::id_rewrite::window_ids::windowed;
 
 /// The rule. It comes last: by then unneeded columns are out of the plan.
 #[derive(Debug, Default)]
@@ -36,6 +37,7 @@ impl OptimizerRule for JoinIds {
             let better = match &node {
                 LogicalPlan::Join(join) => joined(join),
                 LogicalPlan::Aggregate(aggregate) => grouped(aggregate),
+                LogicalPlan::Window(window) => windowed(window),
                 _ => Ok(None),
             };
             // A plan that cannot be made is one that is not wanted: the one there is right.

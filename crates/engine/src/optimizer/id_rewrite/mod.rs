@@ -5,3 +5,4 @@ pub(crate) mod filter_ids;
 pub(crate) mod id_keys;
 pub(crate) mod join_ids;
 pub(crate) mod key_ids;
+pub(crate) mod window_ids;
