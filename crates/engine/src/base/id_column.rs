@@ -94,6 +94,9 @@ pub(crate) fn without_ids_said(schema: &SchemaRef) -> SchemaRef {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::datasource::MemTable;
+    use datafusion::prelude::SessionContext;
+
     use super::*;
 
     fn ids(name: &str, source: &str) -> Field {
@@ -135,6 +138,51 @@ mod tests {
         assert_eq!((of("b"), of("__id_a"), of("c")), (IdColumn::of_source("users:01"), None, None));
         let sum = datafusion::prelude::col("b") + datafusion::prelude::lit(1);
         assert_eq!(IdColumn::of_expr(&sum, &schema), None);
+    }
+
+    /// What rules of ours count on: the logical plan and the physical one say the same of each column.
+    #[test]
+    fn datafusion_keeps_what_is_said() {
+        let context = SessionContext::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for (table, source) in [("a", "users:01"), ("b", "users:01"), ("c", "items:02")] {
+            let n = Field::new("n", DataType::Int64, true);
+            let schema = Arc::new(Schema::new(vec![ids("id", source), n]));
+            let rows = MemTable::try_new(schema, vec![vec![]]).unwrap();
+            context.register_table(table, Arc::new(rows)).unwrap();
+        }
+        let groups = "(SELECT id AS k, count(*) AS c FROM a WHERE n > 1 GROUP BY id)";
+        for (sql, expected) in [
+            ("SELECT id AS renamed, n FROM a ORDER BY n LIMIT 3".to_owned(), ["users:01", ""]),
+            (
+                format!("SELECT x.k, b.id FROM {groups} x FULL JOIN b ON x.k = b.id"),
+                ["users:01"; 2],
+            ),
+            (
+                "SELECT a.id AS u, c.id AS i FROM a LEFT JOIN c ON a.n = c.n WHERE c.n > 2"
+                    .to_owned(),
+                ["users:01", "items:02"],
+            ),
+            (
+                "SELECT id, lag(n) OVER (PARTITION BY id ORDER BY n) FROM a".to_owned(),
+                ["users:01", ""],
+            ),
+            ("SELECT DISTINCT id, id + 1 FROM c".to_owned(), ["items:02", ""]),
+            ("SELECT CAST(id AS BIGINT), max(n) FROM a GROUP BY 1".to_owned(), ["", ""]),
+        ] {
+            let plans = async {
+                let plan = context.sql(&sql).await.unwrap().into_optimized_plan().unwrap();
+                let physical = context.state().create_physical_plan(&plan).await.unwrap();
+                (plan.schema().as_arrow().clone(), physical.schema())
+            };
+            let (logical, physical) = runtime.block_on(plans);
+            let said = |schema: &Schema| -> Vec<String> {
+                let of = |field: &Arc<Field>| IdColumn::of(field).map(|of| of.source());
+                schema.fields().iter().map(|field| of(field).unwrap_or_default()).collect()
+            };
+            assert_eq!(said(&logical), expected, "{sql}");
+            assert_eq!(said(&physical), expected, "{sql}");
+        }
     }
 
     #[test]

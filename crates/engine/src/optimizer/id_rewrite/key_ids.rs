@@ -125,6 +125,7 @@ fn found(plan: &LogicalPlan, key: &Column) -> Result<Option<Found>> {
             let plan = plan.with_new_exprs(plan.expressions(), inputs)?;
             Ok(Some(Found { plan, ids: below.ids, indexed: below.indexed }))
         }
+        // Of a UNION above all: DataFusion would say of its rows what one of the inputs says.
         _ => Ok(None),
     }
 }
