@@ -98,7 +98,7 @@ codes! {
     StatementCompletionUnknown "40003" Conflict,
     /// A statement cannot be understood in a way that no other code says.
     SyntaxErrorOrAccessRuleViolation "42000" Invalid,
-    /// The store or the file system does not let us.
+    /// The store or the file system does not let us, or the user has no right to it.
     InsufficientPrivilege "42501" Invalid,
     /// The text is no SQL.
     SyntaxError "42601" Invalid,

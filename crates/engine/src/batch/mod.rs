@@ -141,6 +141,7 @@ impl Session {
     /// [`EngineError::Table`] if a table's snapshot cannot be read; whatever is wrong with one statement
     /// is its answer.
     pub async fn batch(&self, statements: Vec<Statement>, options: BatchOptions) -> Result<Batch> {
+        self.must_be_unguarded("batches")?;
         let mut tables = HashSet::new();
         for statement in &statements {
             let state = self.context().state();

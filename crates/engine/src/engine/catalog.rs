@@ -144,7 +144,11 @@ impl LakeCatalog {
     /// The same tables, each kept at the version that it has when it is first looked up.
     pub fn of_transaction(parent: Arc<Self>) -> Self {
         let (lake, warnings) = (parent.lake.clone(), Arc::clone(&parent.warnings));
-        Self { parent: Some(Arc::clone(&parent)), ..Self::new(lake, parent.as_of.clone(), warnings) }
+        let additions = Arc::clone(&parent.additions);
+        Self {
+            parent: Some(Arc::clone(&parent)),
+            ..Self::new(lake, parent.as_of.clone(), warnings, additions)
+        }
     }
 
     fn first_read(&self) -> MutexGuard<'_, HashMap<String, Arc<LakeTable>>> {

@@ -5,6 +5,7 @@ pub(crate) mod admission;
 pub(crate) mod catalog;
 pub(crate) mod ddl;
 pub(crate) mod execution;
+pub(crate) mod guard;
 pub(crate) mod id_sets;
 pub(crate) mod plan_cache;
 pub(crate) mod planning;

@@ -43,6 +43,7 @@ impl Session {
         // On the heap: a thread of 2 MiB may poll this.
         let bound = Box::pin(self.executed(statement)).await?;
         let statement = bound.as_ref().unwrap_or(statement);
+        self.check_rights(statement).await?;
         if let Some(answer) = Box::pin(self.run_own(statement)).await? {
             return Ok(answer);
         }

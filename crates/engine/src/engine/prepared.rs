@@ -53,6 +53,7 @@ impl Session {
     ) -> Result<Prepared> {
         statement.prepare = None;
         let writes = statement.writes_rows();
+        self.check_rights(&statement).await?;
         if !statement.only_asks() && !writes {
             return Err(EngineError::unsupported("only queries can be prepared")
                 .with_hint("and INSERT and DELETE"));

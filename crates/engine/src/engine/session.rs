@@ -35,6 +35,7 @@ use crate::cache::stored_sets::StoredSets;
 use crate::engine::additions::{Additions, SessionFacts};
 use crate::engine::admission::Admission;
 use crate::engine::catalog::{CATALOG, LakeCatalog, SCHEMA};
+use crate::engine::guard::Guard;
 use crate::engine::plan_cache::PlanCache;
 use crate::engine::registry;
 use crate::mends::{self, Microseconds};
@@ -113,6 +114,8 @@ pub struct Session {
     pub(crate) catalog: Arc<LakeCatalog>,
     /// Where what files add up to is remembered.
     pub(crate) shelf: Option<Arc<Shelf>>,
+    /// Who is asked whether a statement may be run.
+    pub(crate) guard: Option<Arc<dyn Guard>>,
     context: OnceLock<SessionContext>,
     /// What `SET` has changed, by name.
     changed: Mutex<BTreeMap<String, String>>,
@@ -258,6 +261,7 @@ impl Engine {
             engine: Arc::clone(self),
             catalog: Arc::clone(&self.catalog),
             shelf: None,
+            guard: None,
             context: OnceLock::new(),
             changed: Mutex::default(),
             prepared: Mutex::default(),
@@ -438,6 +442,7 @@ impl Session {
             context: OnceLock::from(context(state, &catalog)?),
             catalog,
             shelf: self.shelf.clone(),
+            guard: self.guard.clone(),
             changed: Mutex::new(changed),
             prepared: Mutex::default(),
         })

@@ -56,6 +56,9 @@ use time::Times;
 impl Session {
     /// [`Session::moments_together`] now, whoever else computes.
     pub(crate) async fn moments_now(&self, queries: &[&MomentsQuery]) -> Vec<Result<MomentsTable>> {
+        if let Err(error) = self.must_be_unguarded("reports") {
+            return queries.iter().map(|_| Err(error.copy())).collect();
+        }
         let mut answers: Vec<Option<Result<MomentsTable>>> = Vec::new();
         // By what users are told apart by, the queries that can share a scan.
         let mut together: BTreeMap<KeyKind, Vec<(usize, Times)>> = BTreeMap::new();
