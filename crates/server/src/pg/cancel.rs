@@ -104,7 +104,9 @@ mod tests {
         assert_eq!(cancels.statement(one.process, b"key1"), None);
         let marked = one.mark(7);
         assert_eq!(cancels.statement(one.process, b"key1"), Some(7));
-        for (process, key) in [(one.process, "key2"), (two.process, "key1"), (one.process, "key"), (9, "")] {
+        for (process, key) in
+            [(one.process, "key2"), (two.process, "key1"), (one.process, "key"), (9, "")]
+        {
             assert_eq!(cancels.statement(process, key.as_bytes()), None);
         }
         drop(marked);

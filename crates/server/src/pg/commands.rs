@@ -19,7 +19,11 @@ pub(crate) enum Command {
     Release,
     RollbackTo,
     /// `None` is the setting's own value.
-    Set { name: String, value: Option<String>, local: bool },
+    Set {
+        name: String,
+        value: Option<String>,
+        local: bool,
+    },
     /// SET of what a transaction is.
     SetTransaction,
     Show(String),
@@ -27,9 +31,19 @@ pub(crate) enum Command {
     Reset(String),
     ResetAll,
     /// DISCARD ALL, and its smaller forms.
-    Discard { all: bool },
-    Declare { name: String, query: String, query_at: usize },
-    Fetch { cursor: String, rows: Option<u64>, moves: bool },
+    Discard {
+        all: bool,
+    },
+    Declare {
+        name: String,
+        query: String,
+        query_at: usize,
+    },
+    Fetch {
+        cursor: String,
+        rows: Option<u64>,
+        moves: bool,
+    },
     CloseCursor(Option<String>),
     Deallocate(Option<String>),
     Unlisten,
@@ -48,9 +62,30 @@ impl Command {
         let Some(first) = Words::of(text).next() else { return Ok(Self::Empty) };
         let Word::Bare(first) = first.1 else { return Ok(Self::Engine) };
         let known = [
-            "abort", "begin", "close", "commit", "copy", "deallocate", "declare", "discard", "end",
-            "fetch", "listen", "lock", "move", "notify", "release", "reset", "rollback", "savepoint",
-            "select", "set", "show", "start", "unlisten", "prepare",
+            "abort",
+            "begin",
+            "close",
+            "commit",
+            "copy",
+            "deallocate",
+            "declare",
+            "discard",
+            "end",
+            "fetch",
+            "listen",
+            "lock",
+            "move",
+            "notify",
+            "release",
+            "reset",
+            "rollback",
+            "savepoint",
+            "select",
+            "set",
+            "show",
+            "start",
+            "unlisten",
+            "prepare",
         ];
         if !known.contains(&first.as_str()) {
             return Ok(Self::Engine);
@@ -196,8 +231,9 @@ fn declare(text: &str) -> Result<Command, Failure> {
     for (_, word, end) in words.by_ref() {
         match word.name() {
             Some("scroll") if !no => {
-                return Err(Failure::new("0A000", "cursors only go forward")
-                    .with_hint("leave SCROLL out"));
+                return Err(
+                    Failure::new("0A000", "cursors only go forward").with_hint("leave SCROLL out")
+                );
             }
             Some("binary") => return Err(Failure::new("0A000", "cursors are not binary")),
             Some("no") => no = true,
@@ -309,8 +345,11 @@ mod tests {
     #[test]
     fn cursors_are_declared_and_fetched() {
         let text = "DECLARE \"C\" NO SCROLL CURSOR WITHOUT HOLD FOR\n SELECT 1";
-        let expected =
-            Command::Declare { name: "C".into(), query: "SELECT 1".into(), query_at: text.len() - 8 };
+        let expected = Command::Declare {
+            name: "C".into(),
+            query: "SELECT 1".into(),
+            query_at: text.len() - 8,
+        };
         assert_eq!(of(text), expected);
         let fetch = |rows| Command::Fetch { cursor: "c".into(), rows, moves: false };
         for (text, rows) in [

@@ -13,6 +13,7 @@ use pgwire::messages::response::{
     CommandComplete, ErrorResponse, NoticeResponse, ReadyForQuery, TransactionStatus,
 };
 use pgwire::messages::startup::ParameterStatus;
+use tokio::sync::OwnedSemaphorePermit;
 use uplake_engine::{Class, Position, Prepared, RunOptions, Session};
 
 use crate::failure::Failure;
@@ -50,6 +51,7 @@ pub(crate) struct Connection {
     pub portals: HashMap<String, Portal>,
     pub cancellable: Cancellable,
     pub client: Client,
+    pub _room: OwnedSemaphorePermit,
 }
 
 /// A statement that has been parsed.

@@ -16,6 +16,11 @@ use crate::statements::Cause;
 /// Bytes of answers that wait for a Sync.
 const UNSENT_BYTES: usize = 64 << 10;
 
+/// Returns once the server goes down, or nobody is left to say so.
+pub(crate) async fn drained(drain: &mut watch::Receiver<bool>) {
+    drop(drain.wait_for(|drain| *drain).await);
+}
+
 /// Answers a client until one of both goes.
 pub(crate) async fn converse(mut connection: Connection, mut drain: watch::Receiver<bool>) {
     let end = connection.answer_all(&mut drain).await;
@@ -35,7 +40,7 @@ impl Connection {
             let (kind, message) = tokio::select! {
                 biased;
                 next = self.wire.next() => next?,
-                _ = drain.wait_for(|drain| *drain) => {
+                () = drained(drain) => {
                     return Err(Stop::Fatal(Cause::Shutdown.failure()));
                 }
             };

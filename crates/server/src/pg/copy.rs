@@ -53,10 +53,11 @@ impl Connection {
         let (query, at) = copy.query();
         let ask = Ask::Text(query.clone());
         let begun = self.begin(&query, ask, Form::Copy(copy)).await;
-        let begun =
-            begun.map_err(|stop| stop.map(|failure| located(failure, text, at)))?;
+        let begun = begun.map_err(|stop| stop.map(|failure| located(failure, text, at)))?;
         let Begun::Rows(mut rows) = begun else {
-            return Err(Failure::new("0A000", "COPY takes a query: it was run, and had no rows").into());
+            return Err(
+                Failure::new("0A000", "COPY takes a query: it was run, and had no rows").into()
+            );
         };
         let columns = rows.schema.fields().len();
         let formats = vec![format; columns];
@@ -94,9 +95,10 @@ impl Connection {
             text: TextOptions {
                 delimiter: Some(delimiter.unwrap_or(b',')),
                 header: true,
-                null: copy.null.clone().filter(|null| {
-                    copy.format == CopyFormat::Csv && !null.is_empty()
-                }),
+                null: copy
+                    .null
+                    .clone()
+                    .filter(|null| copy.format == CopyFormat::Csv && !null.is_empty()),
             },
             memory_bytes: LOAD_BYTES,
             threads: std::thread::available_parallelism().map_or(1, usize::from),

@@ -36,7 +36,9 @@ impl Lines {
                 return unsupported("COPY FROM takes text and csv, not binary");
             }
         };
-        if !is_text && (copy.quote.is_some_and(|q| q != b'"') || copy.escape.is_some_and(|e| e != b'"')) {
+        if !is_text
+            && (copy.quote.is_some_and(|q| q != b'"') || copy.escape.is_some_and(|e| e != b'"'))
+        {
             return unsupported("COPY FROM takes \" as QUOTE and ESCAPE alone");
         }
         if !copy.force_quote.is_empty() {
@@ -75,7 +77,7 @@ impl Lines {
     /// The next piece of what the client sends.
     ///
     /// # Errors
-    /// 22P04 for a line that has too many values, or too few.
+    /// 22P04 for a line that has too many values, or too few; 0A000 for an empty text, which a load takes for NULL.
     pub fn take(&mut self, mut data: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
         if !self.is_text && !self.skips_line {
             self.any |= !data.is_empty();
@@ -125,6 +127,11 @@ impl Lines {
                 out.push(b',');
             }
             count += 1;
+            if value.is_empty() && value != self.null {
+                let message =
+                    format!("line {}: an empty text would be loaded as NULL", self.number);
+                return Err(Failure::new("0A000", message).with_hint("write \\N, or INSERT it"));
+            }
             if value != self.null {
                 let plain = plain(value);
                 quote(&plain, out);
@@ -229,8 +236,8 @@ mod tests {
 
     #[test]
     fn text_becomes_csv_however_it_is_cut() {
-        let text = "1\ta\\tb\\\\\n\\N\t\n3\tsay \"x\"\\x41\\101\\\tz\n\\.\nafter";
-        let expected = "\"n\",\"s\"\n\"1\",\"a\tb\\\"\n,\"\"\n\"3\",\"say \"\"x\"\"AA\tz\"\n";
+        let text = "1\ta\\tb\\\\\n\\N\tx\n3\tsay \"x\"\\x41\\101\\\tz\n\\.\nafter";
+        let expected = "\"n\",\"s\"\n\"1\",\"a\tb\\\"\n,\"x\"\n\"3\",\"say \"\"x\"\"AA\tz\"\n";
         for at in 0..text.len() {
             let (left, right) = text.split_at(at);
             assert_eq!(csv("COPY t FROM STDIN", &["n", "s"], &[left, right]).unwrap(), expected);
@@ -243,7 +250,8 @@ mod tests {
     fn csv_has_the_names_of_the_columns_in_front() {
         let found = csv("COPY t FROM STDIN (FORMAT csv)", &["n"], &["1\n", "2\n"]).unwrap();
         assert_eq!(found, "\"n\"\n1\n2\n");
-        let found = csv("COPY t FROM STDIN CSV HEADER", &["n"], &["oth", "er\n1\n2", "\n"]).unwrap();
+        let found =
+            csv("COPY t FROM STDIN CSV HEADER", &["n"], &["oth", "er\n1\n2", "\n"]).unwrap();
         assert_eq!(found, "\"n\"\n1\n2\n");
         let binary = csv("COPY t FROM STDIN (FORMAT binary)", &["n"], &[]).unwrap_err();
         assert_eq!(binary.code, "0A000");

@@ -253,7 +253,10 @@ mod tests {
         ] {
             let copy = of(text);
             assert_eq!(copy.query(), ("SELECT ')' FROM (SELECT 1)".into(), 6), "{text}");
-            assert_eq!((copy.format, copy.header, copy.delimiter), (CopyFormat::Csv, true, Some(b';')));
+            assert_eq!(
+                (copy.format, copy.header, copy.delimiter),
+                (CopyFormat::Csv, true, Some(b';'))
+            );
             assert_eq!(copy.null.as_deref(), Some("x"));
         }
         let copy = of("COPY public.\"T\" (a, \"B\") FROM STDIN (FORMAT text)");

@@ -13,9 +13,7 @@ use uplake_engine::Prepared;
 
 use crate::failure::Failure;
 use crate::pg::commands::Command;
-use crate::pg::connection::{
-    Connection, Kind, MOST_STATEMENTS, Parsed, Portal, Table, located,
-};
+use crate::pg::connection::{Connection, Kind, MOST_STATEMENTS, Parsed, Portal, Table, located};
 use crate::pg::own::{self, Own};
 use crate::pg::rows::{Ask, Begun, Form, description};
 use crate::pg::simple::split;
@@ -330,9 +328,8 @@ fn type_of(prepared: &Prepared, oids: &[u32], at: usize) -> DataType {
 /// SHOW, DESCRIBE and EXECUTE answer with rows that are known when they are run.
 fn is_shown(text: &str) -> bool {
     let text = text.trim_start();
-    let is = |word: &str| {
-        text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
-    };
+    let is =
+        |word: &str| text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
     ["show", "describe", "desc", "execute", "explain"].iter().any(|word| is(word))
 }
 
@@ -340,12 +337,15 @@ fn is_shown(text: &str) -> bool {
 fn same_types(told: &Schema, found: &Schema) -> Result<(), Failure> {
     let oid = |data_type: &DataType| types::of(data_type).oid;
     let same = told.fields().len() == found.fields().len()
-        && told.fields().iter().zip(found.fields()).all(|(told, found)| {
-            oid(told.data_type()) == oid(found.data_type())
-        });
+        && told
+            .fields()
+            .iter()
+            .zip(found.fields())
+            .all(|(told, found)| oid(told.data_type()) == oid(found.data_type()));
     if same {
         return Ok(());
     }
-    Err(Failure::new("0A000", "cached plan must not change result type")
-        .with_hint("prepare the statement again, and cast parameters whose type nothing says: $1::BIGINT"))
+    Err(Failure::new("0A000", "cached plan must not change result type").with_hint(
+        "prepare the statement again, and cast parameters whose type nothing says: $1::BIGINT",
+    ))
 }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::failure::Failure;
 use crate::pg::cancel::Cancels;
-use crate::pg::conversation::converse;
+use crate::pg::conversation::{converse, drained};
 use crate::pg::startup::{self, LOGIN_TIME};
 use crate::server::Shared;
 
@@ -42,10 +41,10 @@ pub(crate) async fn serve(
                     let (shared, cancels) = (Arc::clone(&shared), Arc::clone(&cancels));
                     let drain = for_clients.clone();
                     clients.spawn(async move {
-                        let begun = serve_one(&shared, &cancels, tcp, peer);
-                        let begun = tokio::time::timeout(LOGIN_TIME, Box::pin(begun)).await;
+                        let begun = Box::pin(startup::begin(&shared, &cancels, tcp, peer));
+                        let begun = tokio::time::timeout(LOGIN_TIME, begun).await;
                         drop(login);
-                        if let Ok(Some((connection, _room))) = begun {
+                        if let Ok(Ok(Some(connection))) = begun {
                             converse(connection, drain).await;
                         }
                     });
@@ -53,34 +52,11 @@ pub(crate) async fn serve(
                 Err(_) => tokio::time::sleep(PAUSE).await,
             },
             Some(_) = clients.join_next() => {}
-            _ = drain.wait_for(|drain| *drain) => break,
+            () = drained(&mut drain) => break,
         }
     }
     drop(listener);
     let all_gone = async { while clients.join_next().await.is_some() {} };
     // The others are dropped, and their statements with them.
     let _ = tokio::time::timeout(DRAIN_TIME, all_gone).await;
-}
-
-type Room = tokio::sync::OwnedSemaphorePermit;
-
-async fn serve_one(
-    shared: &Arc<Shared>,
-    cancels: &Arc<Cancels>,
-    tcp: TcpStream,
-    peer: std::net::SocketAddr,
-) -> Option<(crate::pg::connection::Connection, Room)> {
-    match Arc::clone(&shared.connections).try_acquire_owned() {
-        Ok(room) => {
-            let connection = startup::begin(shared, cancels, tcp, peer).await.ok()??;
-            Some((connection, room))
-        }
-        Err(_) => {
-            let most = shared.options.connections;
-            let failure = Failure::new("53300", "too many clients already")
-                .with_hint(format!("at most {most} connections are served at once"));
-            startup::turn_away(tcp, failure).await;
-            None
-        }
-    }
 }

@@ -19,11 +19,11 @@ mod session;
 mod simple;
 mod startup;
 mod tags;
+#[cfg(test)]
+mod tests;
 mod transaction;
 mod types;
 mod wire;
 mod words;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use listener::serve;

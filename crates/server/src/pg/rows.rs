@@ -93,7 +93,12 @@ enum Encoder {
 }
 
 impl Encoder {
-    fn new(schema: &Schema, form: &Form, options: Options, out: &mut BytesMut) -> Result<Self, Failure> {
+    fn new(
+        schema: &Schema,
+        form: &Form,
+        options: Options,
+        out: &mut BytesMut,
+    ) -> Result<Self, Failure> {
         Ok(match form {
             Form::Rows(formats) => Self::Rows(RowEncoder::new(schema, formats, options)?),
             Form::Copy(copy) => {

@@ -12,10 +12,11 @@ use pgwire::messages::startup::{
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 
 use crate::failure::Failure;
-use crate::pg::cancel::Cancels;
+use crate::pg::cancel::{Cancellable, Cancels};
 use crate::pg::connection::{Connection, fields};
 use crate::pg::frames::{self, First};
 use crate::pg::login::{self, Role};
@@ -100,10 +101,7 @@ pub(crate) async fn begin(
     }
 }
 
-async fn encrypted(
-    tls: Arc<tokio_rustls::rustls::ServerConfig>,
-    tcp: TcpStream,
-) -> Step<Socket> {
+async fn encrypted(tls: Arc<tokio_rustls::rustls::ServerConfig>, tcp: TcpStream) -> Step<Socket> {
     let accepted = tokio::time::timeout(TLS_TIME, TlsAcceptor::from(tls).accept(tcp)).await;
     let tls = accepted.map_err(|_| Stop::Gone)??;
     Ok(Socket::Tls(Box::new(tls)))
@@ -118,9 +116,13 @@ async fn refuse(mut wire: Wire, stop: Stop) -> Step<Option<Connection>> {
     Err(Stop::Gone)
 }
 
-/// Tells a client that there is no room, as soon as it can hear it.
-pub(crate) async fn turn_away(tcp: TcpStream, failure: Failure) {
-    let _ = refuse(Wire::new(Socket::Plain(tcp)), Stop::Fatal(failure)).await;
+/// Room for one more client: who comes to cancel needs none.
+fn room(shared: &Shared) -> Step<OwnedSemaphorePermit> {
+    Arc::clone(&shared.connections).try_acquire_owned().map_err(|_| {
+        let most = shared.options.connections;
+        let hint = format!("at most {most} connections are served at once");
+        Stop::Fatal(Failure::new("53300", "too many clients already").with_hint(hint))
+    })
 }
 
 fn hello(minor: u16, parameters: Vec<(String, String)>) -> Hello {
@@ -165,7 +167,8 @@ fn command_line(text: &str) -> Vec<(String, String)> {
             "-c" => words.next(),
             word => word.strip_prefix("-c").or_else(|| word.strip_prefix("--")).map(str::to_owned),
         };
-        if let Some((name, value)) = setting.as_deref().and_then(|setting| setting.split_once('=')) {
+        if let Some((name, value)) = setting.as_deref().and_then(|setting| setting.split_once('='))
+        {
             settings.push((name.replace('-', "_"), value.to_owned()));
         }
     }
@@ -174,11 +177,11 @@ fn command_line(text: &str) -> Vec<(String, String)> {
 
 /// What a client needs to hear, and its connection to be made of.
 struct Welcome {
-    hello: Hello,
     role: Role,
     settings: Settings,
     engine_settings: Vec<(String, String)>,
-    cancellable: crate::pg::cancel::Cancellable,
+    cancellable: Cancellable,
+    room: OwnedSemaphorePermit,
     peer: SocketAddr,
 }
 
@@ -189,6 +192,7 @@ async fn log_in(
     hello: Hello,
     peer: SocketAddr,
 ) -> Step<Welcome> {
+    let room = room(shared)?;
     if hello.minor > NEWEST_MINOR || !hello.options.is_empty() {
         let newest = 3 << 16 | i32::from(hello.minor.min(NEWEST_MINOR));
         wire.put(&NegotiateProtocolVersion::new(newest, hello.options.clone()));
@@ -219,7 +223,7 @@ async fn log_in(
     let key = Bytes::from(key);
     let cancellable = cancels.join(key.clone());
     wire.put(&Authentication::Ok);
-    let welcome = Welcome { hello, role, settings, engine_settings, cancellable, peer };
+    let welcome = Welcome { role, settings, engine_settings, cancellable, room, peer };
     welcome.put_key(wire, key);
     Ok(welcome)
 }
@@ -244,7 +248,6 @@ impl Welcome {
             application: self.settings.application(),
             address: self.peer.to_string(),
         };
-        let _ = self.hello;
         let mut connection = Connection {
             shared: Arc::clone(shared),
             wire,
@@ -257,6 +260,7 @@ impl Welcome {
             portals: HashMap::new(),
             cancellable: self.cancellable,
             client,
+            _room: self.room,
         };
         for (name, value) in self.engine_settings {
             if let Err(stop) = connection.set_engine(&name, &value).await {
@@ -282,7 +286,8 @@ mod tests {
         let expected = [("a", "1"), ("b", "2"), ("c_d", "x y")];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(found, expected);
-        let hello = hello(0, vec![("user".into(), "u".into()), ("options".into(), "-c a=b".into())]);
+        let hello =
+            hello(0, vec![("user".into(), "u".into()), ("options".into(), "-c a=b".into())]);
         assert_eq!((hello.user.as_str(), hello.database.as_str()), ("u", ""));
         assert_eq!(hello.settings, [("a".to_owned(), "b".to_owned())]);
     }

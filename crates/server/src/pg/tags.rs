@@ -18,7 +18,13 @@ pub(crate) fn tag(command: &str, rows: Option<u64>) -> String {
 pub(crate) fn writes(command: &str) -> bool {
     matches!(
         command,
-        "INSERT" | "DELETE" | "CREATE TABLE" | "DROP TABLE" | "CREATE ID SET" | "DROP ID SET" | "OTHER"
+        "INSERT"
+            | "DELETE"
+            | "CREATE TABLE"
+            | "DROP TABLE"
+            | "CREATE ID SET"
+            | "DROP ID SET"
+            | "OTHER"
     )
 }
 

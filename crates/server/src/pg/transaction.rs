@@ -8,8 +8,7 @@ use pgwire::messages::response::TransactionStatus;
 use crate::failure::Failure;
 
 /// What a write in a transaction is told.
-pub(crate) const WRITES_AT_ONCE: &str =
-    "this took effect at once: ROLLBACK does not take it back";
+pub(crate) const WRITES_AT_ONCE: &str = "this took effect at once: ROLLBACK does not take it back";
 
 /// Where a connection is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
