@@ -19,11 +19,13 @@ mod server;
 mod spool;
 mod statements;
 mod tls;
+mod users;
 
+pub use access::{
+    Access, AccessError, Change, Document, Role, SALT_BYTES, Tenant, Verifier, change, folded,
+    newest,
+};
 pub use random::system_random;
 pub use serve::{ServeError, Server};
 pub use server::ServerOptions;
-pub use access::{
-    Access, AccessError, Change, Document, Role, SALT_BYTES, Tenant, Verifier, change, folded, newest,
-};
 pub use tls::TlsError;

@@ -13,14 +13,18 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use uplake_engine::Engine;
+use uplake_engine::{Engine, EngineError, Session, SessionOptions, SharedMemory};
+use uplake_table::{Lake, TableError};
 
+use crate::access::{AccessError, Directory};
+use crate::catalog::{Catalog, REFRESH_SECONDS, ServerState};
 use crate::server::{ServerOptions, Shared};
-use crate::statements::Cause;
+use crate::statements::{AbortOnDrop, Cause};
 use crate::tls::{Certificate, TlsError};
 use crate::{http, pg};
 
-/// Connections that the system holds for us while we accept others.
+/// How often it is looked whether users have changed.
+const USERS_EVERY: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What statements that were stopped have to end.
 const STOP_TIME: Duration = Duration::from_secs(1);
@@ -40,6 +44,13 @@ pub enum ServeError {
     Open { address: SocketAddr, missing: &'static str },
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// Users cannot be read: without, everybody would be let in.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error(transparent)]
+    Table(#[from] TableError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }
 
 /// A server that runs. Dropping it does not wait for anybody.
@@ -50,31 +61,42 @@ pub struct Server {
     certificate: Option<Arc<Certificate>>,
     drain: watch::Sender<bool>,
     network: Option<JoinHandle<()>>,
+    /// At users and tables, now and then.
+    _looks: AbortOnDrop,
 }
 
 impl Server {
     /// Listens, and answers from a thread of its own; what computes runs on the runtime that this is called on.
     ///
     /// # Errors
-    /// [`ServeError`] if an address cannot be had, or is open to other machines without users and TLS.
+    /// [`ServeError`] if the lake or its users cannot be read, or an address cannot be had or is open to other
+    /// machines without users and TLS.
     pub async fn start(
-        engine: Arc<Engine>,
+        lake: Lake,
+        session: &SessionOptions,
         options: ServerOptions,
         tls: Option<(&Path, &Path)>,
     ) -> Result<Self, ServeError> {
         let certificate = tls.map(|(chain, key)| Certificate::open(chain, key)).transpose()?;
+        let directory = Directory::open(&lake).await?;
         for address in options.pg.iter().chain(&options.http) {
-            check_open(*address, certificate.is_some())?;
+            check_open(*address, certificate.is_some(), directory.has_users())?;
         }
+        let mut state = ServerState::default();
+        state.database.clone_from(&options.database);
+        state.started_micros = (options.clock)().saturating_mul(1000);
+        let catalog = Catalog::new(state);
+        catalog.refresh(&lake).await?;
+        let memory = SharedMemory::new(session.memory_bytes);
+        let engine = Engine::with_additions(lake, session, &memory, catalog.additions())?;
         let (pg_listener, pg) = listen(options.pg).await?.unzip();
         let (http_listener, http) = listen(options.http).await?.unzip();
         let pg_tls = certificate.as_ref().map(Certificate::for_postgres).transpose()?;
         let http_tls = certificate.as_ref().map(Certificate::for_http).transpose()?;
-        let shared = Shared::new(engine, options);
+        let shared = Shared::new(engine, options, directory, catalog, pg_tls);
         let drain = watch::Sender::new(false);
-        let of_pg = pg_listener.map(|listener| {
-            pg::serve(Arc::clone(&shared), listener, pg_tls, drain.subscribe())
-        });
+        let of_pg =
+            pg_listener.map(|listener| pg::serve(Arc::clone(&shared), listener, drain.subscribe()));
         let of_http = http_listener.map(|listener| {
             http::serve(Arc::clone(&shared), listener, http_tls, drain.subscribe())
         });
@@ -83,13 +105,27 @@ impl Server {
             .build()
             .map_err(ServeError::Thread)?;
         let work = async move {
-            let pg = async { if let Some(pg) = of_pg { pg.await } };
-            let http = async { if let Some(http) = of_http { http.await } };
+            let pg = async {
+                if let Some(pg) = of_pg {
+                    pg.await;
+                }
+            };
+            let http = async {
+                if let Some(http) = of_http {
+                    http.await;
+                }
+            };
             tokio::join!(pg, http);
         };
         let thread = std::thread::Builder::new().name("network".to_owned());
         let network = thread.spawn(move || network.block_on(work)).map_err(ServeError::Thread)?;
-        Ok(Self { shared, pg, http, certificate, drain, network: Some(network) })
+        let looks = shared.statements.spawn(look(Arc::clone(&shared)));
+        Ok(Self { shared, pg, http, certificate, drain, network: Some(network), _looks: looks })
+    }
+
+    /// A session that may do everything, for the process itself.
+    pub fn session(&self) -> Session {
+        self.shared.engine.session()
     }
 
     /// Where the Postgres wire listens.
@@ -142,7 +178,9 @@ impl Server {
 }
 
 /// An address and what listens there, if one is wanted.
-async fn listen(address: Option<SocketAddr>) -> Result<Option<(TcpListener, SocketAddr)>, ServeError> {
+async fn listen(
+    address: Option<SocketAddr>,
+) -> Result<Option<(TcpListener, SocketAddr)>, ServeError> {
     let Some(address) = address else { return Ok(None) };
     let failed = |source| ServeError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -150,18 +188,28 @@ async fn listen(address: Option<SocketAddr>) -> Result<Option<(TcpListener, Sock
     Ok(Some((listener, found)))
 }
 
+/// Looks at users and tables now and then. What cannot be read stays as it was known.
+async fn look(shared: Arc<Shared>) {
+    let session = shared.engine.session();
+    let lake = session.lake();
+    for round in 1_u64.. {
+        tokio::time::sleep(USERS_EVERY).await;
+        let _ = shared.directory.refresh(lake).await;
+        if round.is_multiple_of(REFRESH_SECONDS / USERS_EVERY.as_secs()) {
+            let _ = shared.catalog.refresh(lake).await;
+        }
+    }
+}
+
 /// Other machines need users, and users need TLS.
-fn check_open(address: SocketAddr, has_tls: bool) -> Result<(), ServeError> {
-    if address.ip().is_loopback() {
-        return Ok(());
-    }
-    match has_tls {
-        false => Err(ServeError::Open {
-            address,
-            missing: "give it a certificate with --tls-cert and --tls-key",
-        }),
-        true => Ok(()),
-    }
+fn check_open(address: SocketAddr, has_tls: bool, has_users: bool) -> Result<(), ServeError> {
+    let missing = match (has_tls, has_users) {
+        _ if address.ip().is_loopback() => return Ok(()),
+        (true, true) => return Ok(()),
+        (_, false) => "make a user first: uplake user add NAME",
+        (false, true) => "give it a certificate with --tls-cert and --tls-key",
+    };
+    Err(ServeError::Open { address, missing })
 }
 
 #[cfg(test)]
@@ -169,10 +217,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_machines_need_tls() {
-        let check = |address: &str, tls| check_open(address.parse().unwrap(), tls).is_ok();
-        assert!(check("127.0.0.1:1", false) && check("[::1]:1", false));
-        assert!(!check("0.0.0.0:1", false) && !check("192.168.1.7:1", false));
-        assert!(check("0.0.0.0:1", true));
+    fn other_machines_need_users_and_tls() {
+        let check =
+            |address: &str, tls, users| check_open(address.parse().unwrap(), tls, users).is_ok();
+        assert!(check("127.0.0.1:1", false, false) && check("[::1]:1", false, false));
+        assert!(!check("0.0.0.0:1", false, true) && !check("192.168.1.7:1", true, false));
+        assert!(check("0.0.0.0:1", true, true));
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
+use tokio_rustls::rustls::ServerConfig;
 use uplake_engine::Engine;
 
 use crate::access::{Directory, Strangers};
@@ -12,6 +13,7 @@ use crate::catalog::Catalog;
 use crate::metrics::Metrics;
 use crate::spool::{SLOW_READER, SpoolRoom};
 use crate::statements::{Clock, Statements};
+use crate::users::Logins;
 
 /// How a server is to be run.
 #[derive(Clone)]
@@ -43,19 +45,36 @@ pub(crate) struct Shared {
     /// Room for connections of all protocols.
     pub connections: Arc<Semaphore>,
     /// Who there is, and who may what.
-    pub directory: Directory,
+    pub directory: Arc<Directory>,
+    pub logins: Logins,
     /// What makes those up who are not there.
     pub strangers: Strangers,
     pub catalog: Catalog,
+    /// What the Postgres wire is encrypted with.
+    pub pg_tls: Option<Arc<ServerConfig>>,
 }
 
 impl Shared {
+    /// Without users, and with a catalog that knows no table.
+    #[cfg(test)]
+    pub fn for_tests(engine: Arc<Engine>, options: ServerOptions) -> Arc<Self> {
+        let document = crate::access::Document {
+            number: 0,
+            at: 0,
+            by: "test".to_owned(),
+            access: crate::access::Access::default(),
+        };
+        let catalog = Catalog::new(crate::catalog::ServerState::default());
+        Self::new(engine, options, document.into(), catalog, None)
+    }
+
     /// To be called on the runtime that computes; the catalog's additions are the engine's.
     pub fn new(
         engine: Arc<Engine>,
         options: ServerOptions,
         directory: Directory,
         catalog: Catalog,
+        pg_tls: Option<Arc<ServerConfig>>,
     ) -> Arc<Self> {
         let compute = tokio::runtime::Handle::current();
         let statements = Statements::new(compute, Clock(Arc::clone(&options.clock)));
@@ -72,9 +91,11 @@ impl Shared {
             spools,
             metrics,
             connections,
-            directory,
+            directory: Arc::new(directory),
+            logins: Logins::default(),
             strangers,
             catalog,
+            pg_tls,
         })
     }
 }

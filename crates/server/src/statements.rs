@@ -313,6 +313,11 @@ impl Running {
         self.entry.id
     }
 
+    /// Whose it is.
+    pub fn role(&self) -> &str {
+        &self.entry.client.role
+    }
+
     /// What is to be given to the engine.
     pub fn progress(&self) -> Arc<QueryProgress> {
         Arc::clone(&self.entry.progress)

@@ -91,7 +91,8 @@ impl ResolvesServerCert for Certificate {
 }
 
 fn read(chain: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
-    let unreadable = |path: &Path, message: String| TlsError::File { path: path.to_owned(), message };
+    let unreadable =
+        |path: &Path, message: String| TlsError::File { path: path.to_owned(), message };
     let certificates = CertificateDer::pem_file_iter(chain)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unreadable(chain, error.to_string()))?;

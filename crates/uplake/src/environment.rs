@@ -281,6 +281,16 @@ pub async fn preload_new(lake: &Lake, table: &str, since: i64) {
 
 /// Opens the lake and a session on it.
 pub fn session(args: &LakeArgs, as_of: AsOf, limits: Limits) -> Result<Session> {
+    let (lake, options) = session_options(args, as_of, limits)?;
+    Ok(Session::new(lake, &options)?)
+}
+
+/// Opens the lake; how sessions on it are made.
+pub fn session_options(
+    args: &LakeArgs,
+    as_of: AsOf,
+    limits: Limits,
+) -> Result<(Lake, SessionOptions)> {
     memory::watch(memory_bytes(args));
     let options = SessionOptions {
         memory_bytes: memory_bytes(args),
@@ -292,7 +302,7 @@ pub fn session(args: &LakeArgs, as_of: AsOf, limits: Limits) -> Result<Session> 
         timeout: limits.timeout.filter(|timeout| !timeout.is_zero()),
         clock: Arc::new(now_millis),
     };
-    Ok(Session::new(lake(args)?, &options)?)
+    Ok((lake(args)?, options))
 }
 
 /// `4G`, `512M`, `1.5GiB` or a number of bytes.

@@ -12,7 +12,7 @@ use uplake_server::{Server, ServerOptions, system_random};
 use uplake_table::AsOf;
 
 use crate::LakeArgs;
-use crate::environment::{Limits, now_millis, parse_timeout, session};
+use crate::environment::{Limits, now_millis, parse_timeout, session_options};
 use crate::{memory, spill};
 
 /// Free space of the disk that slow readers' rows may take, as a share: one in five.
@@ -61,10 +61,7 @@ pub async fn run(args: ServeArgs) -> Result<()> {
     // From the first on: a server that is told to end while it begins ends.
     let (mut ends, mut reload) = (Ends::listen()?, signal(SignalKind::hangup())?);
     let limits = Limits { timeout: Some(args.timeout), at_once: args.at_once };
-    let session = session(&args.lake, AsOf::Latest, limits)?;
-    session.lake().table_names().await.context("looking at the lake")?;
-    // End with the server.
-    let (_preload, _repair) = (session.preload(), session.repair_indexes());
+    let (lake, of_sessions) = session_options(&args.lake, AsOf::Latest, limits)?;
     let spool_folder = spill::folder().context("making a folder to spill to")?;
     let options = ServerOptions {
         pg: Some(args.pg),
@@ -77,7 +74,10 @@ pub async fn run(args: ServeArgs) -> Result<()> {
         random: Arc::new(system_random),
     };
     let tls = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
-    let server = Server::start(Arc::clone(session.engine()), options, tls).await?;
+    let server = Server::start(lake, &of_sessions, options, tls).await?;
+    let session = server.session();
+    // End with the server.
+    let (_preload, _repair) = (session.preload(), session.repair_indexes());
     tell(&server, &session, &args);
     loop {
         tokio::select! {

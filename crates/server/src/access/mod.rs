@@ -47,13 +47,19 @@ pub struct Directory {
     current: RwLock<Arc<Document>>,
 }
 
+impl From<Document> for Directory {
+    fn from(document: Document) -> Self {
+        Self { current: RwLock::new(Arc::new(document)) }
+    }
+}
+
 impl Directory {
     /// Reads the newest document. A server does not start without: it would let everybody in.
     ///
     /// # Errors
     /// [`AccessError`].
     pub async fn open(lake: &Lake) -> Result<Self> {
-        Ok(Self { current: RwLock::new(Arc::new(newest(lake).await?)) })
+        Ok(newest(lake).await?.into())
     }
 
     /// The document that counts now; one statement goes by one.

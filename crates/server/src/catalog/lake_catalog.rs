@@ -66,11 +66,6 @@ impl Catalog {
         *listing = Arc::new(Listing::new(listing.tables.values().cloned()));
     }
 
-    /// What is said now.
-    pub fn server(&self) -> Arc<ServerState> {
-        self.shared.server()
-    }
-
     /// Schemas and functions for the engine.
     pub fn additions(&self) -> Additions {
         let schema = |name: &'static str| -> Arc<dyn AddedSchema> {

@@ -65,19 +65,19 @@ impl Caller {
     }
 }
 
-/// The role of who says so. All that there is to know about users is asked here.
-///
-/// While there are no users, whoever is on this machine is the administrator.
+/// The role of who says so.
 fn admit(
-    _shared: &Shared,
-    _credentials: Option<&Credentials<'_>>,
+    shared: &Shared,
+    credentials: Option<&Credentials<'_>>,
     address: Option<SocketAddr>,
 ) -> Result<String, Failure> {
-    match address {
-        Some(address) if !address.ip().to_canonical().is_loopback() => {
-            Err(Failure::new("28000", "there are no users, so only this machine may connect"))
+    match credentials {
+        // Without users a token of old is as good as none.
+        Some(Credentials::Token(token)) if shared.directory.has_users() => shared.by_token(token),
+        Some(Credentials::Password { name, password }) if shared.directory.has_users() => {
+            shared.by_password(Some((name, password)), address)
         }
-        _ => Ok("admin".to_owned()),
+        _ => shared.by_password(None, address),
     }
 }
 
@@ -124,7 +124,7 @@ impl Sessions {
             return Ok(Caller { client, session: Arc::clone(&open.session), owner, token: None });
         }
         let role = admit(&self.shared, given.as_ref(), address)?;
-        let session = Arc::new(self.shared.engine.session());
+        let session = Arc::new(self.shared.session(&role));
         let ip = address.map_or_else(String::new, |address| address.ip().to_string());
         let owner = format!("role {role} {ip}");
         let client = client(role, metadata, address);

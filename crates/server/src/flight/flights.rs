@@ -226,7 +226,8 @@ impl Flight {
         for statement in all {
             let running = self.shared.statements.begin(caller.client.clone(), &statement.text);
             let session = Arc::clone(&caller.session);
-            rows = rows.saturating_add(rows::update(&running, session, statement).await?);
+            rows = rows
+                .saturating_add(rows::update(&self.shared, &running, session, statement).await?);
         }
         Ok(rows)
     }
@@ -263,7 +264,9 @@ impl Flight {
         let (shared, now) = (Arc::clone(&self.shared), self.now());
         let ingests = Arc::clone(&self.ingests);
         let session = Arc::clone(&caller.session);
+        let role = caller.client.role.clone();
         let done = running.compute(async move {
+            shared.may_load(&role, &target.table).await?;
             let turn = ingests.acquire().await;
             let _turn = turn.map_err(|_| Failure::bug("nobody may ingest"))?;
             let options = &shared.options;

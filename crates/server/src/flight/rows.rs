@@ -131,7 +131,11 @@ pub(super) async fn run(
     statement: Statement,
     views: bool,
 ) -> Result<DoGet, Failure> {
-    let options = RunOptions { progress: Some(running.progress()), ..RunOptions::default() };
+    let options = RunOptions {
+        tenant: shared.tenant(running.role()),
+        progress: Some(running.progress()),
+        ..RunOptions::default()
+    };
     let begun = running
         .compute(async move { session.run_with(&statement, options).await.map_err(Failure::from) });
     let (schema, rows) = match begun.await? {
@@ -179,11 +183,16 @@ pub(super) async fn run(
 /// # Errors
 /// What is wrong with the statement.
 pub(super) async fn update(
+    shared: &Shared,
     running: &Running,
     session: Arc<Session>,
     statement: Statement,
 ) -> Result<i64, Failure> {
-    let options = RunOptions { progress: Some(running.progress()), ..RunOptions::default() };
+    let options = RunOptions {
+        tenant: shared.tenant(running.role()),
+        progress: Some(running.progress()),
+        ..RunOptions::default()
+    };
     let done = running.compute(async move {
         let mut stream = match session.run_with(&statement, options).await? {
             Answer::Done { rows, .. } => return Ok(rows.unwrap_or(0)),

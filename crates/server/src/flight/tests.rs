@@ -73,7 +73,7 @@ async fn served() -> Served {
         clock,
         random: Arc::new(random),
     };
-    let shared = Shared::new(engine, options);
+    let shared = Shared::for_tests(engine, options);
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();
     let server = Server::builder().add_service(service(Arc::clone(&shared)));

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::ConnectInfo;
 use axum::http::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -165,6 +166,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         self.asked.store(true, Ordering::Relaxed);
         request.extensions_mut().insert(Peer(self.peer));
+        request.extensions_mut().insert(ConnectInfo(self.peer));
         self.router.call(request)
     }
 }

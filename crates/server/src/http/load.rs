@@ -93,9 +93,11 @@ pub(super) async fn post(
         let input = InputFile { name, path: Some(file.path().to_owned()) };
         // It is never closed.
         let _turn = here.loads.acquire().await;
-        let (engine, progress) = (Arc::clone(&here.shared.engine), Arc::new(Progress::default()));
+        let (shared, progress) = (Arc::clone(&here.shared), Arc::new(Progress::default()));
+        let role = running.role().to_owned();
         let work = async move {
-            let session = engine.session();
+            shared.may_load(&role, &table).await?;
+            let session = shared.engine.session();
             let files = [input];
             let loaded = load(session.lake(), &table, &files, &load_options, &progress).await;
             loaded.map_err(|error| Failure::from(EngineError::from(error)))

@@ -18,7 +18,6 @@ mod route;
 mod rows;
 mod sql;
 
-#[cfg_attr(not(test), expect(unused_imports, reason = "the command that serves calls it"))]
 pub(crate) use listen::serve;
 
 #[cfg(test)]

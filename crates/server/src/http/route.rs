@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use super::refusal::Refusal;
 use super::{auth, health, load, queries, sql};
 use crate::failure::Failure;
+use crate::flight;
 use crate::server::Shared;
 
 /// What handlers share.
@@ -27,8 +28,12 @@ pub(super) struct Here {
     pub answered: Arc<Mutex<Option<Instant>>>,
 }
 
-/// All routes of HTTP; other services may be merged into it.
+/// Calls of Flight SQL, which finds out itself who asks.
+const FLIGHT: &str = "/arrow.flight.protocol.FlightService/{*call}";
+
+/// All routes of HTTP, and Flight SQL.
 pub(crate) fn router(shared: Arc<Shared>, drain: watch::Receiver<bool>) -> Router {
+    let flight_too = Arc::clone(&shared);
     let loads = Arc::new(Semaphore::new(load::LOADS_AT_ONCE));
     let here = Here { shared, drain, loads, answered: Arc::default() };
     let guarded = Router::new()
@@ -44,6 +49,7 @@ pub(crate) fn router(shared: Arc<Shared>, drain: watch::Receiver<bool>) -> Route
         .merge(guarded)
         .fallback(nothing)
         .with_state(here)
+        .route_service(FLIGHT, flight::service(flight_too))
 }
 
 /// Lets those through who may ask, and tells handlers who it is.

@@ -140,6 +140,7 @@ async fn answer(
             Some("batch") => Class::Batch,
             Some(_) => return Err(invalid("class is interactive or batch")),
         },
+        tenant: here.shared.tenant(&client.role),
         ..RunOptions::default()
     };
     let mut ask = ask;
@@ -168,7 +169,7 @@ async fn rows(
     how: How,
     read_only: bool,
 ) -> Result<Response, Failure> {
-    let session = here.shared.engine.session();
+    let session = here.shared.session(running.role());
     let answer = running.compute(run_all(session, ask, run, read_only)).await;
     let answer = answer.inspect_err(|failure| meter.failed(failure))?;
     match answer {

@@ -65,7 +65,7 @@ async fn server() -> Server {
         clock: Arc::new(|| 1_793_491_200_000),
         random: Arc::new(|bytes| bytes.fill(7)),
     };
-    let shared = Shared::new(engine, options);
+    let shared = Shared::for_tests(engine, options);
     let (drain, drains) = watch::channel(false);
     tokio::spawn(serve(Arc::clone(&shared), listener, None, drains));
     Server { _folder: folder, shared, address, drain }

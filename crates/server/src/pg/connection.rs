@@ -16,6 +16,7 @@ use pgwire::messages::startup::ParameterStatus;
 use tokio::sync::OwnedSemaphorePermit;
 use uplake_engine::{Class, Position, Prepared, RunOptions, Session};
 
+use crate::catalog;
 use crate::failure::Failure;
 use crate::pg::cancel::{Cancellable, Marked};
 use crate::pg::commands::Command;
@@ -145,6 +146,19 @@ pub(crate) fn located(mut failure: Failure, text: &str, at: usize) -> Failure {
     failure
 }
 
+/// A session of the engine that knows whose it is.
+pub(crate) fn session_for(shared: &Shared, client: &Client, process: i32) -> Session {
+    let session = shared.session(&client.role);
+    session.set_fact(catalog::PID, Some(&process.to_string()));
+    if let Some((host, _)) = client.address.rsplit_once(':') {
+        session.set_fact(catalog::ADDRESS, Some(host.trim_matches(['[', ']'])));
+    }
+    if let Some(address) = shared.options.pg {
+        session.set_fact(catalog::PORT, Some(&address.port().to_string()));
+    }
+    session
+}
+
 impl Connection {
     /// The statement failed: so does the transaction.
     pub fn fail(&mut self, failure: &Failure) {
@@ -159,6 +173,8 @@ impl Connection {
 
     pub fn tell(&mut self, told: impl IntoIterator<Item = Told>) {
         for Told { name, value } in told {
+            let fact = format!("{}{}", catalog::SETTING, name.to_lowercase());
+            self.session.set_fact(&fact, Some(&value));
             self.wire.put(&ParameterStatus::new(name.to_owned(), value));
         }
         self.client.application = self.settings.application();
@@ -225,6 +241,7 @@ impl Connection {
         let options = RunOptions {
             timeout: self.settings.timeout(),
             class: Class::default(),
+            tenant: self.shared.tenant(&self.client.role),
             progress: Some(running.progress()),
         };
         let encoding = self.settings.encoding();

@@ -72,6 +72,7 @@ impl Connection {
             return Err(Failure::new("42601", "write COPY table FROM STDIN").into());
         };
         let (table, columns) = (name.clone(), columns.clone());
+        self.shared.may_load(&self.client.role, &table).await?;
         let lake = self.session.lake().clone();
         let (table, columns) = self.compute(into(lake.clone(), table, columns)).await?;
         let lines = Lines::new(&copy, &columns)?;

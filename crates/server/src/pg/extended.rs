@@ -11,6 +11,7 @@ use pgwire::messages::extendedquery::{
 use pgwire::messages::response::EmptyQueryResponse;
 use uplake_engine::Prepared;
 
+use crate::catalog::rewrite;
 use crate::failure::Failure;
 use crate::pg::commands::Command;
 use crate::pg::connection::{Connection, Kind, MOST_STATEMENTS, Parsed, Portal, Table, located};
@@ -90,7 +91,7 @@ impl Connection {
         let said: Vec<Option<DataType>> = oids.iter().map(|oid| types::arrow_type(*oid)).collect();
         let plan = async move {
             let missing = || Failure::new("42601", "there is no statement");
-            let statement = uplake_engine::parse(&text)?.pop().ok_or_else(missing)?;
+            let statement = uplake_engine::parse(&rewrite(&text))?.pop().ok_or_else(missing)?;
             if !statement.can_be_prepared() {
                 return Ok(Kind::Text);
             }

@@ -6,13 +6,12 @@ use std::net::SocketAddr;
 
 use pgwire::messages::startup::Authentication;
 
+use crate::access::{Login, LoginError};
 use crate::failure::Failure;
 use crate::pg::frames;
 use crate::pg::wire::{Step, Stop, Wire};
 use crate::server::Shared;
-
-/// The role of who may do everything.
-pub(crate) const ADMIN: &str = "admin";
+use crate::users::wrong_password;
 
 /// The role that a client has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +25,26 @@ pub(crate) struct Role {
 /// # Errors
 /// [`Stop::Fatal`] if it is not.
 pub(crate) async fn authenticate(
-    _shared: &Shared,
-    _wire: &mut Wire,
+    shared: &Shared,
+    wire: &mut Wire,
     user: &str,
     peer: SocketAddr,
 ) -> Step<Role> {
-    without_users(user, peer).map_err(Stop::Fatal)
+    if !shared.directory.has_users() {
+        let name = shared.by_password(Some((user, "")), Some(peer)).map_err(Stop::Fatal)?;
+        return Ok(Role { name, is_admin: true });
+    }
+    let document = shared.directory.current();
+    let known = document.access.verifier_of(user, (shared.options.clock)());
+    let refused = |error: LoginError| match error {
+        LoginError::Wrong => wrong_password(),
+        LoginError::Malformed => Failure::new(error.code(), error.to_string()),
+    };
+    let begin = |first: &[u8]| Login::begin(user, known, &shared.strangers, first).map_err(refused);
+    let finish = |login: Login, last: &[u8]| login.finish(last).map_err(refused);
+    scram(wire, begin, finish).await?;
+    let is_admin = document.access.of(user).is_admin();
+    Ok(Role { name: user.to_owned(), is_admin })
 }
 
 /// A login by SCRAM-SHA-256 over the wire. `begin` answers the client's first message, `finish` its second, with what
@@ -39,8 +52,7 @@ pub(crate) async fn authenticate(
 ///
 /// # Errors
 /// [`Stop::Fatal`] if the client is not let in, with what either said.
-#[allow(dead_code, reason = "there are no users yet whom it could ask")]
-pub(crate) async fn scram<L>(
+async fn scram<L>(
     wire: &mut Wire,
     begin: impl FnOnce(&[u8]) -> Result<(String, L), Failure>,
     finish: impl FnOnce(L, &[u8]) -> Result<String, Failure>,
@@ -64,31 +76,3 @@ pub(crate) async fn scram<L>(
 }
 
 const MECHANISM: &str = "SCRAM-SHA-256";
-
-fn without_users(user: &str, peer: SocketAddr) -> Result<Role, Failure> {
-    if !peer.ip().to_canonical().is_loopback() {
-        return Err(Failure::new("28000", "there are no users, so only this machine may connect")
-            .with_hint("uplake user add NAME"));
-    }
-    if user != ADMIN {
-        return Err(Failure::new("28000", format!("role \"{user}\" does not exist"))
-            .with_hint("connect as admin, or make it: uplake user add NAME"));
-    }
-    Ok(Role { name: ADMIN.to_owned(), is_admin: true })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_users_only_admin_comes_in_and_only_from_here() {
-        let from = |user: &str, peer: &str| without_users(user, peer.parse().unwrap());
-        assert!(from("admin", "127.0.0.1:5").unwrap().is_admin);
-        assert!(from("admin", "[::1]:5").is_ok());
-        assert!(from("admin", "[::ffff:127.0.0.1]:5").is_ok());
-        for (user, peer) in [("admin", "10.0.0.1:5"), ("ann", "127.0.0.1:5"), ("", "127.0.0.1:5")] {
-            assert_eq!(from(user, peer).unwrap_err().code, "28000");
-        }
-    }
-}

@@ -1,10 +1,11 @@
 //! Statements that the connection answers itself: transactions, settings, cursors.
 
-use uplake_engine::Session;
+use std::sync::Arc;
 
+use crate::catalog::rewrite;
 use crate::failure::Failure;
 use crate::pg::commands::Command;
-use crate::pg::connection::{Connection, Kind, Portal, Table, located};
+use crate::pg::connection::{Connection, Kind, Portal, Table, located, session_for};
 use crate::pg::rows::{Ask, Begun, Form, description};
 use crate::pg::session::Settings;
 use crate::pg::transaction::Transaction;
@@ -122,8 +123,8 @@ impl Connection {
                 self.statements.clear();
                 self.portals.clear();
                 self.reading = None;
-                let session: Session = self.shared.engine.session();
-                self.session = session.into();
+                self.session =
+                    Arc::new(session_for(&self.shared, &self.client, self.cancellable.process));
                 tag("DISCARD ALL")
             }
             Command::Discard { all: false } => tag("DISCARD"),
@@ -216,7 +217,7 @@ impl Connection {
         let text = query.clone();
         let plan = async move {
             let wrong = || Failure::new("42601", "a cursor is made of one query");
-            let mut statements = uplake_engine::parse(&text)?;
+            let mut statements = uplake_engine::parse(&rewrite(&text))?;
             let statement = statements.pop().filter(|_| statements.is_empty()).ok_or_else(wrong)?;
             if statement.command() != "SELECT" {
                 return Err(wrong());

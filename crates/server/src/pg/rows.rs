@@ -14,6 +14,7 @@ use pgwire::messages::data::{FieldDescription, RowDescription};
 use tokio::sync::oneshot;
 use uplake_engine::{Answer, EngineError, RunOptions, Session, Statement};
 
+use crate::catalog::rewrite;
 use crate::failure::Failure;
 use crate::pg::copy_options::CopyCommand;
 use crate::pg::encode::copy::CopyEncoder;
@@ -208,7 +209,7 @@ impl Work {
     ) -> Result<(), Failure> {
         let statement = match ask {
             Ask::Bound(statement) => *statement,
-            Ask::Text(text) => uplake_engine::parse(&text)?
+            Ask::Text(text) => uplake_engine::parse(&rewrite(&text))?
                 .pop()
                 .ok_or_else(|| Failure::new("42601", "there is no statement"))?,
         };
@@ -221,6 +222,10 @@ impl Work {
         let answer = Box::pin(self.session.run_with(&statement, self.options.clone())).await?;
         let (schema, mut stream) = match answer {
             Answer::Done { rows, .. } => {
+                if matches!(command, "CREATE TABLE" | "DROP TABLE") {
+                    // Others see it at the next look.
+                    let _ = self.shared.catalog.refresh(self.session.lake()).await;
+                }
                 tell_head(HeadAnswer::Done { rows });
                 return Ok(());
             }

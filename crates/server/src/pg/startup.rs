@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::failure::Failure;
 use crate::pg::cancel::{Cancellable, Cancels};
-use crate::pg::connection::{Connection, fields};
+use crate::pg::connection::{Connection, fields, session_for};
 use crate::pg::frames::{self, First};
 use crate::pg::login::{self, Role};
 use crate::pg::session::Settings;
@@ -64,7 +64,7 @@ pub(crate) async fn begin(
     if tcp.peek(&mut first).await? == 0 {
         return Err(Stop::Gone);
     }
-    let socket = match &shared.options.tls {
+    let socket = match &shared.pg_tls {
         Some(tls) if first[0] == TLS_HANDSHAKE => encrypted(Arc::clone(tls), tcp).await?,
         _ => Socket::Plain(tcp),
     };
@@ -73,7 +73,7 @@ pub(crate) async fn begin(
         let packet = wire.first().await;
         let message = packet.and_then(|packet| frames::first(packet).map_err(Stop::Fatal));
         match message {
-            Ok(First::Ssl) => match &shared.options.tls {
+            Ok(First::Ssl) => match &shared.pg_tls {
                 Some(tls) if !wire.is_encrypted() => {
                     // Bytes that came before TLS are nobody's.
                     let mut tcp = wire.into_plain().ok_or(Stop::Gone)?;
@@ -251,7 +251,7 @@ impl Welcome {
         let mut connection = Connection {
             shared: Arc::clone(shared),
             wire,
-            session: Arc::new(shared.engine.session()),
+            session: Arc::new(session_for(shared, &client, self.cancellable.process)),
             reading: None,
             settings: self.settings,
             engine_settings: BTreeSet::new(),

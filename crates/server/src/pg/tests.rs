@@ -54,9 +54,8 @@ impl Server {
             spool_bytes: 64 << 20,
             clock: Arc::new(|| 1_793_491_200_000),
             random: Arc::new(|bytes| bytes.fill(7)),
-            tls: None,
         };
-        let shared = compute.block_on(async { Shared::new(engine, options) });
+        let shared = compute.block_on(async { Shared::for_tests(engine, options) });
         let network =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let network = network.unwrap();
