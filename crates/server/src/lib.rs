@@ -18,6 +18,7 @@ mod serve;
 mod server;
 mod spool;
 mod statements;
+mod system;
 mod tls;
 mod users;
 

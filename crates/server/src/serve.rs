@@ -19,7 +19,8 @@ use uplake_table::{Lake, TableError};
 use crate::access::{AccessError, Directory};
 use crate::catalog::{Catalog, REFRESH_SECONDS, ServerState};
 use crate::server::{ServerOptions, Shared};
-use crate::statements::{AbortOnDrop, Cause};
+use crate::statements::{AbortOnDrop, Cause, Clock, Statements};
+use crate::system::System;
 use crate::tls::{Certificate, TlsError};
 use crate::{http, pg};
 
@@ -78,7 +79,7 @@ impl Server {
         tls: Option<(&Path, &Path)>,
     ) -> Result<Self, ServeError> {
         let certificate = tls.map(|(chain, key)| Certificate::open(chain, key)).transpose()?;
-        let directory = Directory::open(&lake).await?;
+        let directory = Arc::new(Directory::open(&lake).await?);
         for address in options.pg.iter().chain(&options.http) {
             check_open(*address, certificate.is_some(), directory.has_users())?;
         }
@@ -88,12 +89,17 @@ impl Server {
         let catalog = Catalog::new(state);
         catalog.refresh(&lake).await?;
         let memory = SharedMemory::new(session.memory_bytes);
-        let engine = Engine::with_additions(lake, session, &memory, catalog.additions())?;
+        let compute = tokio::runtime::Handle::current();
+        let statements = Statements::new(compute, Clock(Arc::clone(&options.clock)));
+        let mut additions = catalog.additions();
+        let system = System::new(Arc::clone(&statements), Arc::clone(&directory));
+        additions.schemas.push(Arc::new(system));
+        let engine = Engine::with_additions(lake, session, &memory, additions)?;
         let (pg_listener, pg) = listen(options.pg).await?.unzip();
         let (http_listener, http) = listen(options.http).await?.unzip();
         let pg_tls = certificate.as_ref().map(Certificate::for_postgres).transpose()?;
         let http_tls = certificate.as_ref().map(Certificate::for_http).transpose()?;
-        let shared = Shared::new(engine, options, directory, catalog, pg_tls);
+        let shared = Shared::new(engine, options, statements, directory, catalog, pg_tls);
         let drain = watch::Sender::new(false);
         let of_pg =
             pg_listener.map(|listener| pg::serve(Arc::clone(&shared), listener, drain.subscribe()));

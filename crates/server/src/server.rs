@@ -12,7 +12,7 @@ use crate::access::{Directory, Strangers};
 use crate::catalog::Catalog;
 use crate::metrics::Metrics;
 use crate::spool::{SLOW_READER, SpoolRoom};
-use crate::statements::{Clock, Statements};
+use crate::statements::Statements;
 use crate::users::Logins;
 
 /// How a server is to be run.
@@ -65,19 +65,22 @@ impl Shared {
             access: crate::access::Access::default(),
         };
         let catalog = Catalog::new(crate::catalog::ServerState::default());
-        Self::new(engine, options, document.into(), catalog, None)
+        let compute = tokio::runtime::Handle::current();
+        let clock = crate::statements::Clock(Arc::clone(&options.clock));
+        let statements = Statements::new(compute, clock);
+        let directory = Arc::new(Directory::from(document));
+        Self::new(engine, options, statements, directory, catalog, None)
     }
 
-    /// To be called on the runtime that computes; the catalog's additions are the engine's.
+    /// Of an engine that was made with the catalog's additions.
     pub fn new(
         engine: Arc<Engine>,
         options: ServerOptions,
-        directory: Directory,
+        statements: Arc<Statements>,
+        directory: Arc<Directory>,
         catalog: Catalog,
         pg_tls: Option<Arc<ServerConfig>>,
     ) -> Arc<Self> {
-        let compute = tokio::runtime::Handle::current();
-        let statements = Statements::new(compute, Clock(Arc::clone(&options.clock)));
         let spools = SpoolRoom::new(options.spool_folder.clone(), options.spool_bytes, SLOW_READER);
         let metrics = Metrics::new((options.clock)());
         let connections = Arc::new(Semaphore::new(options.connections));
@@ -91,7 +94,7 @@ impl Shared {
             spools,
             metrics,
             connections,
-            directory: Arc::new(directory),
+            directory,
             logins: Logins::default(),
             strangers,
             catalog,

@@ -81,6 +81,13 @@ impl SessionFacts {
     }
 }
 
+impl<const N: usize> From<[(&str, &str); N]> for SessionFacts {
+    fn from(facts: [(&str, &str); N]) -> Self {
+        let facts = facts.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Self(Arc::new(facts.into()))
+    }
+}
+
 impl ConfigExtension for SessionFacts {
     const PREFIX: &'static str = "uplake_facts";
 }

@@ -1,7 +1,7 @@
 //! What runs, what ran, and its end.
 //!
 //! # Invariants
-//! - A role sees and stops its own statements; `admin` all.
+//! - A role sees and stops its own statements; whoever may monitor sees all, admins stop all.
 
 use axum::extract::{Path, Query, State};
 use axum::{Extension, Json};
@@ -10,10 +10,9 @@ use serde_json::{Value, json};
 
 use super::refusal::{Refusal, as_json, invalid};
 use super::route::Here;
+use crate::access::{Object, Verb};
 use crate::failure::Failure;
 use crate::statements::{Cause, Client, Listed, Stage};
-
-const ADMIN: &str = "admin";
 
 /// Options of `GET /queries`.
 #[derive(Debug, Deserialize)]
@@ -30,7 +29,8 @@ pub(super) async fn list(
     options: Result<Query<ListOptions>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Value>, Refusal> {
     let Query(options) = options.map_err(|error| invalid(error.body_text()))?;
-    let sees = |listed: &Listed| may(&client, listed);
+    let all = may_with(&here, &client, Verb::Monitor);
+    let sees = |listed: &Listed| all || listed.client.role == client.role;
     let running = here.shared.statements.running();
     let running: Vec<Value> = running.iter().filter(|l| sees(l)).map(|l| shown(l, true)).collect();
     let mut answer = json!({ "running": running });
@@ -49,7 +49,8 @@ pub(super) async fn one(
 ) -> Result<Json<Value>, Refusal> {
     let id = number(&id)?;
     let statements = &here.shared.statements;
-    let is_it = |listed: &Listed| listed.id == id && may(&client, listed);
+    let all = may_with(&here, &client, Verb::Monitor);
+    let is_it = |listed: &Listed| listed.id == id && (all || listed.client.role == client.role);
     if let Some(listed) = statements.running().into_iter().find(is_it) {
         return Ok(Json(shown(&listed, true)));
     }
@@ -65,7 +66,9 @@ pub(super) async fn cancel(
     let id = number(&id)?;
     let statements = &here.shared.statements;
     let running = statements.running();
-    let listed = running.iter().find(|listed| listed.id == id && may(&client, listed));
+    let all = may_with(&here, &client, Verb::Administer);
+    let may = |listed: &&Listed| all || listed.client.role == client.role;
+    let listed = running.iter().find(|listed| listed.id == id).filter(may);
     let listed = listed.ok_or_else(|| none(id))?;
     let cause = if listed.client.role == client.role { Cause::Client } else { Cause::Admin };
     if !statements.stop(id, cause) {
@@ -83,8 +86,9 @@ fn none(id: u64) -> Refusal {
     Refusal(Failure::new("42704", format!("there is no query {id}")))
 }
 
-fn may(client: &Client, listed: &Listed) -> bool {
-    client.role == ADMIN || client.role == listed.client.role
+/// Has the client a right to what others run?
+fn may_with(here: &Here, client: &Client, verb: Verb) -> bool {
+    here.shared.rights(&client.role).may(verb, &Object::Lake).is_ok()
 }
 
 fn shown(listed: &Listed, runs: bool) -> Value {
