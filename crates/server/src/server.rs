@@ -15,6 +15,9 @@ use crate::spool::{SLOW_READER, SpoolRoom};
 use crate::statements::Statements;
 use crate::users::Logins;
 
+/// Fills with random bytes.
+pub type Random = dyn Fn(&mut [u8]) + Send + Sync;
+
 /// How a server is to be run.
 #[derive(Clone)]
 pub struct ServerOptions {
@@ -32,7 +35,7 @@ pub struct ServerOptions {
     /// Milliseconds since 1970, UTC.
     pub clock: Arc<dyn Fn() -> i64 + Send + Sync>,
     /// Fills with random bytes that nobody can guess.
-    pub random: Arc<dyn Fn(&mut [u8]) + Send + Sync>,
+    pub random: Arc<Random>,
 }
 
 /// What all connections share.

@@ -235,6 +235,7 @@ impl Statements {
     }
 
     /// How many run.
+    #[cfg(test)]
     pub fn count(&self) -> usize {
         self.lock().running.len()
     }

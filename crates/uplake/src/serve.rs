@@ -12,13 +12,9 @@ use uplake_server::{Server, ServerOptions, system_random};
 use uplake_table::AsOf;
 
 use crate::LakeArgs;
-use crate::environment::{Limits, now_millis, parse_timeout, session_options};
+use crate::environment::{Limits, now_millis, parse_bytes, parse_timeout, session_options};
 use crate::{memory, spill};
 
-/// Free space of the disk that slow readers' rows may take, as a share: one in five.
-const SPOOL_SHARE: u64 = 5;
-/// The same where the system does not say what is free.
-const SPOOL_BYTES: u64 = 4 << 30;
 /// What statements get back after one was stopped for memory, before another is.
 const RELIEF_TIME: Duration = Duration::from_millis(200);
 
@@ -42,6 +38,9 @@ pub struct ServeArgs {
     /// Its private key, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Disk for rows that slow clients have not taken yet: bytes, or with K, M, G, T
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "4G")]
+    spool: usize,
     /// Connections at once
     #[arg(long, value_name = "N", default_value_t = 2000)]
     connections: usize,
@@ -68,7 +67,7 @@ pub async fn run(args: ServeArgs) -> Result<()> {
         http: Some(args.http),
         database: args.database.clone(),
         connections: args.connections,
-        spool_bytes: SPOOL_BYTES,
+        spool_bytes: args.spool as u64,
         spool_folder,
         clock: Arc::new(now_millis),
         random: Arc::new(system_random),

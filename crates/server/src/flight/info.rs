@@ -101,7 +101,7 @@ pub(super) fn types() -> Result<XdbcTypeInfoData, FlightError> {
             maximum_scale: (kind == XdbcDecimal).then_some(38),
             sql_data_type,
             datetime_subcode,
-            num_prec_radix: is_number.then(|| match kind {
+            num_prec_radix: is_number.then_some(match kind {
                 XdbcReal | XdbcDouble => 2,
                 _ => 10,
             }),

@@ -89,7 +89,7 @@ impl From<EncodeError> for Failure {
 }
 
 enum Encoder {
-    Rows(RowEncoder),
+    Rows(Box<RowEncoder>),
     Copy(Box<CopyEncoder>),
 }
 
@@ -101,7 +101,7 @@ impl Encoder {
         out: &mut BytesMut,
     ) -> Result<Self, Failure> {
         Ok(match form {
-            Form::Rows(formats) => Self::Rows(RowEncoder::new(schema, formats, options)?),
+            Form::Rows(formats) => Self::Rows(Box::new(RowEncoder::new(schema, formats, options)?)),
             Form::Copy(copy) => {
                 let fields = schema.fields().iter();
                 let names: Vec<String> = fields.map(|field| field.name().clone()).collect();

@@ -83,7 +83,7 @@ fn clock(hours: i64, seconds: i64, micros: i64, out: &mut Text) {
     let mut fraction = micros.unsigned_abs();
     if fraction != 0 {
         let mut width = 6;
-        while fraction % 10 == 0 {
+        while fraction.is_multiple_of(10) {
             fraction /= 10;
             width -= 1;
         }

@@ -99,7 +99,8 @@ impl RowEncoder {
         Ok(Self { columns: columns.collect(), state, told_of_cut: false })
     }
 
-    /// The format of each column, for RowDescription.
+    /// The format of each column.
+    #[cfg(test)]
     pub(crate) fn formats(&self) -> impl Iterator<Item = i16> {
         self.columns.iter().map(|column| i16::from(column.binary))
     }
