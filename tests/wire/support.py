@@ -206,7 +206,9 @@ class Server:
 
 def locks(lake):
     """Files of a lake that nobody but a running server may hold."""
-    return [str(p) for p in pathlib.Path(lake).rglob("*") if p.suffix in (".lock", ".tmp", ".partial")]
+    # Those of tables stay, as the command's do: what is locked is their content.
+    found = (p for p in pathlib.Path(lake).rglob("*") if p.suffix in (".lock", ".tmp", ".partial"))
+    return [str(p) for p in found if p.parent.name != "locks"]
 
 
 def make_lake(folder, statements=TABLES):

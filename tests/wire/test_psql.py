@@ -72,7 +72,7 @@ def a_table_that_is_not_there_is_told(psql):
     "command, word",
     [
         (r"\l", "lake"), (r"\dn", "public"), (r"\du", "admin"), (r"\df", ""), (r"\di", ""), (r"\dv", ""),
-        (r"\dT", ""), (r"\dx", ""), (r"\ds", ""), (r"\db", ""), (r"\dp", "people"), (r"\conninfo", '"lake"'),
+        (r"\dT", ""), (r"\dx", ""), (r"\ds", ""), (r"\db", ""), (r"\conninfo", '"lake"'),
         (r"\encoding", "UTF8"), (r"\dm", ""), (r"\dC", ""), (r"\dd", ""),
     ],
 )

@@ -7,6 +7,7 @@
 
 mod access;
 mod catalog;
+mod drivers;
 mod failure;
 mod flight;
 pub mod formats;

@@ -18,8 +18,9 @@ use uplake_table::{Lake, TableError};
 
 use crate::access::{AccessError, Directory};
 use crate::catalog::{Catalog, REFRESH_SECONDS, ServerState};
+use crate::drivers::AbortOnDrop;
 use crate::server::{ServerOptions, Shared};
-use crate::statements::{AbortOnDrop, Cause, Clock, Statements};
+use crate::statements::{Cause, Clock, Statements};
 use crate::system::System;
 use crate::tls::{Certificate, TlsError};
 use crate::{http, pg};
@@ -90,7 +91,7 @@ impl Server {
         catalog.refresh(&lake).await?;
         let memory = SharedMemory::new(session.memory_bytes);
         let compute = tokio::runtime::Handle::current();
-        let statements = Statements::new(compute, Clock(Arc::clone(&options.clock)));
+        let statements = Statements::new(&compute, Clock(Arc::clone(&options.clock)));
         let mut additions = catalog.additions();
         let system = System::new(Arc::clone(&statements), Arc::clone(&directory));
         additions.schemas.push(Arc::new(system));

@@ -70,7 +70,7 @@ impl Shared {
         let catalog = Catalog::new(crate::catalog::ServerState::default());
         let compute = tokio::runtime::Handle::current();
         let clock = crate::statements::Clock(Arc::clone(&options.clock));
-        let statements = Statements::new(compute, clock);
+        let statements = Statements::new(&compute, clock);
         let directory = Arc::new(Directory::from(document));
         Self::new(engine, options, statements, directory, catalog, None)
     }

@@ -1,7 +1,7 @@
 //! Statements that run for connections: all of them are known here, by number, and any can be stopped.
 //!
-//! Connections live on the network's runtime. What computes (planning, rows, and their encoding) runs as a task of the
-//! compute runtime, so that a look at a socket never waits for rows.
+//! Connections live on the network's runtime. Planning, rows and their encoding are driven by threads of their own
+//! (`drivers`), and what computes runs on the compute runtime: a look at a socket never waits for rows.
 //!
 //! # Invariants
 //! - A statement is listed from the moment that its text is known until its [`Running`] is dropped.
@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinError};
+use tokio::sync::{oneshot, watch};
 use uplake_engine::{ProgressCounts, QueryProgress};
 
+use crate::drivers::{AbortOnDrop, Drivers};
 use crate::failure::Failure;
 
 /// Characters of a statement that are listed and kept.
@@ -154,7 +154,7 @@ pub(crate) struct Listed {
 /// All that run, and the last that did.
 #[derive(Debug)]
 pub(crate) struct Statements {
-    compute: Handle,
+    drivers: Drivers,
     clock: Clock,
     next: AtomicU64,
     state: Mutex<State>,
@@ -178,8 +178,13 @@ struct State {
 
 impl Statements {
     /// None yet. What computes runs on `compute`.
-    pub fn new(compute: Handle, clock: Clock) -> Arc<Self> {
-        Arc::new(Self { compute, clock, next: AtomicU64::new(1), state: Mutex::default() })
+    pub fn new(compute: &Handle, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            drivers: Drivers::new(compute),
+            clock,
+            next: AtomicU64::new(1),
+            state: Mutex::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -253,21 +258,18 @@ impl Statements {
         &self,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
-        let mut task = self.compute.spawn(work);
-        let _guard = AbortOnDrop(task.abort_handle());
-        (&mut task).await.unwrap_or_else(|error| Err(lost(&error)))
+        let (tell, told) = oneshot::channel();
+        let _guard = self.drivers.spawn(async move {
+            // Who asked may be gone.
+            let _ = tell.send(work.await);
+        });
+        told.await
+            .unwrap_or_else(|_| Err(Failure::bug("the statement could not be computed: a panic")))
     }
 
-    /// A task of the compute runtime that ends with what is given back, if not before.
+    /// Work on the compute runtime that ends with what is given back, if not before.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
-        AbortOnDrop(self.compute.spawn(work).abort_handle())
-    }
-}
-
-fn lost(error: &JoinError) -> Failure {
-    match error.is_cancelled() {
-        true => Cause::Shutdown.failure(),
-        false => Failure::bug("the statement could not be computed: a panic"),
+        self.drivers.spawn(work)
     }
 }
 
@@ -288,16 +290,6 @@ impl Entry {
             bytes_sent: self.bytes_sent.load(Ordering::Relaxed),
             failed: self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
-    }
-}
-
-/// A task that is stopped when this is dropped.
-#[derive(Debug)]
-pub(crate) struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -402,7 +394,7 @@ mod tests {
     fn statements() -> (tokio::runtime::Runtime, Arc<Statements>) {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let clock = Clock(Arc::new(|| 7));
-        let statements = Statements::new(runtime.handle().clone(), clock);
+        let statements = Statements::new(runtime.handle(), clock);
         (runtime, statements)
     }
 

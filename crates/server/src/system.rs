@@ -197,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn a_role_sees_its_own_statements_and_monitors_all() {
         let clock = Clock(Arc::new(|| 1_793_491_200_000));
-        let statements = Statements::new(tokio::runtime::Handle::current(), clock);
+        let statements = Statements::new(&tokio::runtime::Handle::current(), clock);
         let client = |role: &str| Client {
             role: role.into(),
             protocol: Protocol::Http,

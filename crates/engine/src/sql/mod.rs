@@ -6,6 +6,7 @@ pub(crate) mod literals;
 pub(crate) mod plain_forms;
 pub(crate) mod prepare_statement;
 pub(crate) mod prepared;
+pub(crate) mod result_names;
 pub(crate) mod rewrite;
 pub(crate) mod statement;
 pub(crate) mod statement_size;

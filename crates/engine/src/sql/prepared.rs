@@ -23,6 +23,11 @@ impl Prepared {
         Self { statement, types, schema }
     }
 
+    /// What was prepared.
+    pub fn statement(&self) -> &Statement {
+        &self.statement
+    }
+
     /// The types of `$1`, `$2` and so on; `None` where any will do.
     pub fn types(&self) -> &[Option<DataType>] {
         &self.types

@@ -23,10 +23,11 @@ use uplake_engine::{Answer, EngineError, RunOptions, Session, Statement};
 
 use super::status::status;
 use super::tickets::Id;
+use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::server::Shared;
 use crate::spool::{SpoolReader, SpoolWriter, spool};
-use crate::statements::{AbortOnDrop, Running};
+use crate::statements::Running;
 
 /// Bytes of rows in a message: clients take 4 MiB unless they are told otherwise.
 const MESSAGE_BYTES: usize = 2 << 20;
@@ -38,10 +39,15 @@ pub(super) type DoGet = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + 
 
 /// A statement's columns as they are sent.
 pub(super) fn sent_schema(schema: &Schema, views: bool) -> SchemaRef {
-    if views {
-        return Arc::new(schema.clone());
-    }
-    let fields: Vec<FieldRef> = schema.fields().iter().map(without_views).collect();
+    // Planning knows less of NULLs than the plan that runs, and clients compare both.
+    let sent = |field: &FieldRef| {
+        let field = if views { Arc::clone(field) } else { without_views(field) };
+        match field.is_nullable() {
+            true => field,
+            false => Arc::new(Field::clone(&field).with_nullable(true)),
+        }
+    };
+    let fields: Vec<FieldRef> = schema.fields().iter().map(sent).collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 

@@ -121,7 +121,7 @@ async fn is_still(shared: &Shared) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_have_columns_then_rows() {
-    let Served { shared, mut client, now, .. } = served().await;
+    let Served { shared, mut client, now, _folders, .. } = served().await;
     let text = "SELECT user_id, count(*) AS n FROM visits GROUP BY user_id";
     let info = client.execute(text.into(), None).await.unwrap();
     let schema = info.clone().try_decode_schema().unwrap();
@@ -141,7 +141,7 @@ async fn statements_have_columns_then_rows() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_are_counted_and_tickets_for_them_run_once() {
-    let Served { mut client, .. } = served().await;
+    let Served { mut client, _folders, .. } = served().await;
     let insert = "INSERT INTO visits VALUES (101, 'u101'), (102, 'u102')";
     assert_eq!(client.execute_update(insert.into(), None).await.unwrap(), 2);
     let info = client.execute(insert.into(), None).await.unwrap();
@@ -160,7 +160,7 @@ async fn changes_are_counted_and_tickets_for_them_run_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prepared_statements_take_values() {
-    let Served { mut client, .. } = served().await;
+    let Served { mut client, _folders, .. } = served().await;
     let text = "SELECT count(*) FROM visits WHERE id <= $1 AND user_id <> $2";
     let mut prepared = client.prepare(text.into(), None).await.unwrap();
     let parameters = prepared.parameter_schema().unwrap();
@@ -191,7 +191,7 @@ async fn prepared_statements_take_values() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_and_abilities_are_told() {
-    let Served { mut client, .. } = served().await;
+    let Served { mut client, _folders, .. } = served().await;
     let made = "CREATE TABLE other (a INT)";
     client.execute_update(made.into(), None).await.unwrap();
     let asked = CommandGetTables {
@@ -247,7 +247,7 @@ fn ingested(
 async fn rows_are_ingested_in_one_commit_and_once() {
     use TableExistsOption::{Append, Fail, Replace};
     use TableNotExistOption::{Create, Fail as Missing};
-    let Served { mut client, shared, .. } = served().await;
+    let Served { mut client, shared, _folders, .. } = served().await;
     let batch = |from: i64| {
         let columns: [(&str, ArrayRef); 2] = [
             ("id", Arc::new(Int64Array::from_iter_values(from..from + 1000))),
@@ -278,7 +278,7 @@ async fn rows_are_ingested_in_one_commit_and_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_is_cancelled_by_its_flight() {
-    let Served { mut client, shared, .. } = served().await;
+    let Served { mut client, shared, _folders, .. } = served().await;
     let info = client.execute(ENDLESS.into(), None).await.unwrap();
     let mut other = client.clone();
     let asked = info.clone();
@@ -297,7 +297,7 @@ async fn a_statement_is_cancelled_by_its_flight() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_is_dropped_frees_its_slot() {
-    let Served { mut client, shared, .. } = served().await;
+    let Served { mut client, shared, _folders, .. } = served().await;
     // While it computes.
     let ran = tokio::time::timeout(Duration::from_millis(300), ask(&mut client, ENDLESS)).await;
     assert!(ran.is_err());
@@ -317,7 +317,7 @@ async fn a_call_that_is_dropped_frees_its_slot() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_have_codes() {
-    let Served { mut client, .. } = served().await;
+    let Served { mut client, _folders, .. } = served().await;
     let mut code = async |text: &str| {
         let (code, state, message) = refused(ask(&mut client, text).await);
         assert!(!message.is_empty());
@@ -333,7 +333,7 @@ async fn errors_have_codes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_lasts_while_it_is_used() {
-    let Served { mut client, now, .. } = served().await;
+    let Served { mut client, now, _folders, .. } = served().await;
     client.handshake("admin", "").await.unwrap();
     assert!(client.token().is_some());
     client.execute_update("SET uplake.timeout = '7s'".into(), None).await.unwrap();
@@ -352,7 +352,7 @@ async fn a_session_lasts_while_it_is_used() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn texts_are_views_only_for_who_asks() {
-    let Served { mut client, .. } = served().await;
+    let Served { mut client, _folders, .. } = served().await;
     let text = "SELECT user_id FROM visits ORDER BY id LIMIT 1";
     let plain = ask(&mut client, text).await.unwrap();
     assert_eq!(plain[0].column(0).as_string::<i32>().value(0), "u1");

@@ -15,11 +15,12 @@ use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use uplake_engine::EngineError;
 
+use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::formats::{Document, FormatError, RowFormat, RowWriter};
 use crate::metrics::QueryMeter;
 use crate::spool::{SpoolReader, SpoolWriter};
-use crate::statements::{AbortOnDrop, Running};
+use crate::statements::Running;
 
 /// Encoded bytes that are handed on at once.
 const CHUNK_BYTES: usize = 256 << 10;

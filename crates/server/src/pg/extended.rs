@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::pg::commands::Command;
 use crate::pg::connection::{Connection, Kind, MOST_STATEMENTS, Parsed, Portal, Table, located};
 use crate::pg::own::{self, Own};
-use crate::pg::rows::{Ask, Begun, Form, description};
+use crate::pg::rows::{Ask, Begun, Form, description, named};
 use crate::pg::simple::split;
 use crate::pg::tags::tag;
 use crate::pg::wire::Step;
@@ -146,7 +146,7 @@ impl Connection {
                     })
                 });
                 let values = values.collect::<Result<Vec<_>, _>>()?;
-                schema = Some(Arc::clone(prepared.schema()));
+                schema = Some(named(prepared.statement(), prepared.schema()));
                 Some(Ask::Bound(Box::new(prepared.bind(&values)?)))
             }
         };
@@ -172,7 +172,10 @@ impl Connection {
             let parsed = self.statements.get(&name).cloned().ok_or_else(|| no_statement(&name))?;
             self.wire.put(&ParameterDescription::new(parsed.oids.clone()));
             match &parsed.kind {
-                Kind::Prepared(prepared) => self.put_description(prepared.schema(), &[]),
+                Kind::Prepared(prepared) => {
+                    let schema = named(prepared.statement(), prepared.schema());
+                    self.put_description(&schema, &[]);
+                }
                 Kind::Own(command) => self.describe_own(command, &[]),
                 Kind::Text if is_shown(&parsed.text) => {
                     // It changes nothing, so it is run to see.

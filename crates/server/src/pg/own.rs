@@ -6,7 +6,7 @@ use crate::catalog::rewrite;
 use crate::failure::Failure;
 use crate::pg::commands::Command;
 use crate::pg::connection::{Connection, Kind, Portal, Table, located, session_for};
-use crate::pg::rows::{Ask, Begun, Form, description};
+use crate::pg::rows::{Ask, Begun, Form, description, named};
 use crate::pg::session::Settings;
 use crate::pg::transaction::Transaction;
 use crate::pg::wire::Step;
@@ -223,7 +223,8 @@ impl Connection {
                 return Err(wrong());
             }
             let prepared = session.prepare(&statement).await?;
-            Ok((prepared.bind(&[])?, prepared.schema().clone()))
+            let schema = named(&statement, prepared.schema());
+            Ok((prepared.bind(&[])?, schema))
         };
         let (statement, schema) = self.compute(Box::pin(plan)).await?;
         let portal = Portal {

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use uplake_engine::{Answer, EngineError, RunOptions, Session, Statement};
 
 use crate::catalog::rewrite;
+use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::pg::copy_options::CopyCommand;
 use crate::pg::encode::copy::CopyEncoder;
@@ -22,7 +23,7 @@ use crate::pg::encode::{EncodeError, Options, RowEncoder};
 use crate::pg::types;
 use crate::server::Shared;
 use crate::spool::{SpoolReader, spool};
-use crate::statements::{AbortOnDrop, Running};
+use crate::statements::Running;
 
 /// Bytes after which a chunk goes to the client.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -229,7 +230,7 @@ impl Work {
                 tell_head(HeadAnswer::Done { rows });
                 return Ok(());
             }
-            Answer::Rows { schema, stream } => (schema, stream),
+            Answer::Rows { schema, stream } => (named(&statement, &schema), stream),
         };
         let mut out = BytesMut::new();
         let mut encoder = Encoder::new(&schema, &self.form, self.encoding, &mut out)?;
@@ -349,6 +350,16 @@ fn cut(chunk: &[u8], most: u64) -> (usize, u64) {
 }
 
 /// What the client is told of columns.
+/// The columns of a statement's answer under the names that Postgres would give them.
+pub(crate) fn named(statement: &Statement, schema: &SchemaRef) -> SchemaRef {
+    let names = statement.result_names(schema.fields().len());
+    let fields = schema.fields().iter().zip(names).map(|(field, name)| match name {
+        Some(name) => Arc::new(field.as_ref().clone().with_name(name)),
+        None => Arc::clone(field),
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
 pub(crate) fn description(schema: &Schema, formats: &[i16]) -> RowDescription {
     let fields = schema.fields().iter().enumerate().map(|(at, field)| {
         let pg = types::of(field.data_type());

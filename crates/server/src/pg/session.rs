@@ -236,10 +236,14 @@ impl Settings {
                 zone(value).ok_or_else(|| wrong("UTC, a name such as Europe/Berlin, or +02:00"))?;
                 value.to_owned()
             }
-            "client_encoding" => match value.to_lowercase().replace(['-', '_'], "").as_str() {
-                "utf8" | "unicode" => "UTF8".to_owned(),
-                _ => return Err(wrong("everything is UTF8 here")),
-            },
+            "client_encoding" => {
+                // Of an encoding's name Postgres, too, reads letters and digits alone: asyncpg sends quotes.
+                let letters = value.chars().filter(char::is_ascii_alphanumeric);
+                match letters.collect::<String>().to_lowercase().as_str() {
+                    "utf8" | "unicode" => "UTF8".to_owned(),
+                    _ => return Err(wrong("everything is UTF8 here")),
+                }
+            }
             "datestyle" => {
                 let value = value.to_uppercase();
                 let mut parts = value.split(',').map(str::trim);
@@ -377,6 +381,7 @@ mod tests {
             ("server_version", "1", "55P02"),
             ("timezone", "Nowhere", "22023"),
             ("client_encoding", "latin1", "22023"),
+            ("client_encoding", "", "22023"),
             ("datestyle", "German", "22023"),
             ("statement_timeout", "soon", "22023"),
             ("extra_float_digits", "9", "22023"),

@@ -111,6 +111,6 @@ mod tests {
         assert!(parts("").is_empty());
         assert!(parts(" ; ").is_empty());
         assert!(parts("-- ping").is_empty());
-        assert_eq!(split("SELECT 'a;").unwrap_err().code, "42601");
+        assert_eq!(split("SELECT 'a; b").unwrap_err().code, "42601");
     }
 }

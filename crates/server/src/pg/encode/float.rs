@@ -213,6 +213,7 @@ fn lay_out(shortest: &[u8], one_less: bool, exponent_from: i32, out: &mut Text) 
 }
 
 #[cfg(test)]
+#[expect(clippy::excessive_precision, reason = "ties are written out")]
 mod tests {
     use super::*;
 

@@ -1,0 +1,149 @@
+//! What Postgres would call the columns of an answer: drivers and tools look them up by these names.
+//!
+//! # Source
+//! PostgreSQL's `FigureColname` (parse_target.c): a column's or function's own name, a cast's type if what is cast has
+//! none, else `?column?`.
+
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr};
+
+use crate::sql::statement::Statement;
+
+/// A column that has no name of its own.
+const UNNAMED: &str = "?column?";
+
+impl Statement {
+    /// Names that Postgres would give to the `count` columns of its answer, where they are others than written:
+    /// `None` for a column with an alias, for a plain column, and for those of `*`.
+    pub fn result_names(&self, count: usize) -> Vec<Option<String>> {
+        let mut names = vec![None; count];
+        let DfStatement::Statement(inner) = &self.parsed else { return names };
+        let ast::Statement::Query(query) = inner.as_ref() else { return names };
+        let Some(items) = items(&query.body) else { return names };
+        let is_one = |item: &SelectItem| {
+            matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+        };
+        // Nobody knows here how many columns a star has: those before the first and after the last are counted.
+        let front = items.iter().take_while(|item| is_one(item)).count();
+        for (name, item) in names.iter_mut().zip(&items[..front]) {
+            *name = name_of_item(item);
+        }
+        if front < items.len() {
+            let back = items.iter().rev().take_while(|item| is_one(item)).count();
+            for (name, item) in names.iter_mut().rev().zip(items.iter().rev().take(back)) {
+                *name = name_of_item(item);
+            }
+        }
+        names
+    }
+}
+
+/// What the first SELECT of a query selects.
+fn items(body: &SetExpr) -> Option<&[SelectItem]> {
+    match body {
+        SetExpr::Select(select) => Some(&select.projection),
+        SetExpr::Query(query) => items(&query.body),
+        SetExpr::SetOperation { left, .. } => items(left),
+        _ => None,
+    }
+}
+
+fn name_of_item(item: &SelectItem) -> Option<String> {
+    let SelectItem::UnnamedExpr(expr) = item else { return None };
+    if matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
+        return None;
+    }
+    Some(name_of(expr).unwrap_or_else(|| UNNAMED.to_owned()))
+}
+
+fn name_of(expr: &Expr) -> Option<String> {
+    let named = |name: &str| Some(name.to_owned());
+    match expr {
+        Expr::Identifier(name) => Some(spelled(name)),
+        Expr::CompoundIdentifier(names) => names.last().map(spelled),
+        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => name_of(inner),
+        Expr::Function(function) => {
+            function.name.0.last().and_then(ast::ObjectNamePart::as_ident).map(spelled)
+        }
+        Expr::Cast { expr, data_type, .. } => name_of(expr).or_else(|| Some(type_name(data_type))),
+        Expr::TypedString(typed) => Some(type_name(&typed.data_type)),
+        Expr::Interval(_) => named("interval"),
+        Expr::Case { else_result, .. } => {
+            else_result.as_ref().and_then(|expr| name_of(expr)).or_else(|| named("case"))
+        }
+        Expr::Exists { .. } => named("exists"),
+        Expr::Extract { .. } => named("extract"),
+        Expr::Substring { .. } => named("substring"),
+        Expr::Trim { .. } => named("btrim"),
+        Expr::Position { .. } => named("position"),
+        Expr::Ceil { .. } => named("ceil"),
+        Expr::Floor { .. } => named("floor"),
+        Expr::Array(_) => named("array"),
+        Expr::Tuple(_) => named("row"),
+        Expr::Subquery(query) => match items(&query.body)?.first()? {
+            SelectItem::ExprWithAlias { alias, .. } => Some(spelled(alias)),
+            SelectItem::UnnamedExpr(expr) => name_of(expr),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn type_name(data_type: &ast::DataType) -> String {
+    use ast::DataType;
+
+    let name = match data_type {
+        DataType::BigInt(_) | DataType::Int8(_) => "int8",
+        DataType::Int(_) | DataType::Integer(_) | DataType::Int4(_) => "int4",
+        DataType::SmallInt(_) | DataType::Int2(_) => "int2",
+        DataType::Double(_) | DataType::DoublePrecision | DataType::Float8 | DataType::Float(_) => {
+            "float8"
+        }
+        DataType::Real | DataType::Float4 => "float4",
+        DataType::Boolean | DataType::Bool => "bool",
+        DataType::Varchar(_) | DataType::CharacterVarying(_) => "varchar",
+        DataType::Timestamp(_, ast::TimezoneInfo::WithTimeZone | ast::TimezoneInfo::Tz) => {
+            "timestamptz"
+        }
+        DataType::Timestamp(..) => "timestamp",
+        DataType::Decimal(_) | DataType::Numeric(_) => "numeric",
+        other => return other.to_string().to_lowercase(),
+    };
+    name.to_owned()
+}
+
+fn spelled(name: &ast::Ident) -> String {
+    match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sql::statement::parse;
+
+    #[test]
+    fn columns_are_called_as_postgres_calls_them() {
+        let names = |sql: &str, count| {
+            let names = parse(sql).unwrap().pop().unwrap().result_names(count);
+            names.into_iter().map(|name| name.unwrap_or_else(|| "-".into())).collect::<Vec<_>>()
+        };
+        let sql = "SELECT 1, count(*), COUNT(DISTINCT a), a, t.a, a AS b, a + 1, sum(a) + 1, a::text, '1'::int, \
+                   CAST(max(a) AS INT), CASE WHEN a THEN 1 ELSE b END, CASE WHEN a THEN 1 END, EXISTS (SELECT 1), \
+                   (SELECT max(a) FROM t), DATE '2026-01-01', coalesce(a, 1), (a), NULL, -a, pg_catalog.version() \
+                   FROM t";
+        let expected = "?column? count count - - - ?column? ?column? a int4 max b case exists max date coalesce a \
+                        ?column? ?column? version";
+        assert_eq!(names(sql, 21).join(" "), expected);
+        assert_eq!(names("SELECT 1, * FROM t", 4), ["?column?", "-", "-", "-"]);
+        assert_eq!(names("SELECT *, 1 FROM t", 3), ["-", "-", "?column?"]);
+        assert_eq!(names("SELECT 1, t.*, max(a) FROM t", 4), ["?column?", "-", "-", "max"]);
+        assert_eq!(
+            names("WITH c AS (SELECT 1) SELECT count(*) FROM c UNION ALL SELECT 2", 1),
+            ["count"]
+        );
+        assert_eq!(names("VALUES (1, 2)", 2), ["-", "-"]);
+        assert_eq!(names("SHOW TABLES", 2), ["-", "-"]);
+    }
+}

@@ -1,0 +1,133 @@
+//! Threads that drive statements: they poll answers, and what computes rows runs on the runtime's own threads.
+//!
+//! A join or an aggregate can keep a runtime's thread for a long time. Were the task that waits for its rows, knows
+//! its deadline and hears that its client is gone one of the same threads', it would not be polled either, and
+//! nobody could stop the statement. A command has its main thread for that; a server has these.
+//!
+//! # Invariants
+//! - What a driven future spawns runs on the runtime that the drivers were made with.
+//! - A panic ends one future.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use futures::{FutureExt, future};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+/// Futures that wait for a thread to take them; it takes all that there are at once.
+const WAITING: usize = 10_000;
+/// Statements are planned here, by functions that call themselves for each level of an expression. Only what is
+/// touched becomes memory.
+const STACK_BYTES: usize = 256 << 20;
+/// There are at least so many threads, so that one that plans does not keep all.
+const LEAST: usize = 2;
+
+type Driven = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The threads.
+#[derive(Debug)]
+pub(crate) struct Drivers {
+    threads: Vec<mpsc::Sender<Driven>>,
+    next: AtomicUsize,
+}
+
+impl Drivers {
+    /// As many threads as the runtime has. They end when this is dropped and what they drive is done.
+    pub fn new(runtime: &Handle) -> Self {
+        let count = runtime.metrics().num_workers().max(LEAST);
+        let threads = (0..count).filter_map(|_| {
+            let (sender, come) = mpsc::channel(WAITING);
+            let runtime = runtime.clone();
+            let thread = std::thread::Builder::new().name("driver".to_owned());
+            let spawned =
+                thread.stack_size(STACK_BYTES).spawn(move || runtime.block_on(drive(come)));
+            spawned.is_ok().then_some(sender)
+        });
+        Self { threads: threads.collect(), next: AtomicUsize::new(0) }
+    }
+
+    /// Drives a future until it is done, or what is given back is dropped. With no room for it, it is dropped at once.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
+        let (work, abort) = future::abortable(AssertUnwindSafe(work).catch_unwind());
+        let mut work: Driven = Box::pin(work.map(drop));
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        for at in 0..self.threads.len() {
+            match self.threads[(first + at) % self.threads.len()].try_send(work) {
+                Ok(()) => break,
+                Err(full) => work = full.into_inner(),
+            }
+        }
+        AbortOnDrop(abort)
+    }
+}
+
+/// Polls what comes until nothing more can.
+async fn drive(mut come: mpsc::Receiver<Driven>) {
+    let mut all = FuturesUnordered::new();
+    let mut is_open = true;
+    while is_open || !all.is_empty() {
+        tokio::select! {
+            biased;
+            next = come.recv(), if is_open => match next {
+                Some(work) => all.push(work),
+                None => is_open = false,
+            },
+            Some(()) = all.next() => {}
+        }
+    }
+}
+
+/// A future that is stopped when this is dropped.
+#[derive(Debug)]
+pub(crate) struct AbortOnDrop(future::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_is_busy_keeps_nobody_from_stopping() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.unwrap();
+        let drivers = Drivers::new(runtime.handle());
+        let (stop, stopped) = std::sync::mpsc::sync_channel::<()>(1);
+        let (tell, told) = oneshot::channel::<()>();
+        let driven = drivers.spawn(async move {
+            // Keeps the only thread until the future is dropped.
+            let _busy = tokio::spawn(async move { stopped.recv().is_err() });
+            let _stop = stop;
+            let _told = tell;
+            std::future::pending::<()>().await;
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        drop(driven);
+        // Its sender is gone with the future.
+        assert!(futures::executor::block_on(told).is_err());
+        assert!(runtime.block_on(async { tokio::spawn(async { 7 }).await.unwrap() }) == 7);
+    }
+
+    #[test]
+    fn a_panic_ends_one_future_alone() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let drivers = Drivers::new(runtime.handle());
+        let _panics: Vec<_> =
+            (0..8).map(|_| drivers.spawn(async { panic!("on purpose") })).collect();
+        let (tell, told) = oneshot::channel();
+        let _works = drivers.spawn(async move { tell.send(7).unwrap() });
+        assert_eq!(futures::executor::block_on(told), Ok(7));
+    }
+}
