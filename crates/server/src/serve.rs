@@ -96,30 +96,28 @@ impl Server {
         let system = System::new(Arc::clone(&statements), Arc::clone(&directory));
         additions.schemas.push(Arc::new(system));
         let engine = Engine::with_additions(lake, session, &memory, additions)?;
-        let (pg_listener, pg) = listen(options.pg).await?.unzip();
-        let (http_listener, http) = listen(options.http).await?.unzip();
+        let (pg_listener, pg) = listen(options.pg)?.unzip();
+        let (http_listener, http) = listen(options.http)?.unzip();
         let pg_tls = certificate.as_ref().map(Certificate::for_postgres).transpose()?;
         let http_tls = certificate.as_ref().map(Certificate::for_http).transpose()?;
         let shared = Shared::new(engine, options, statements, directory, catalog, pg_tls);
         let drain = watch::Sender::new(false);
-        let of_pg =
-            pg_listener.map(|listener| pg::serve(Arc::clone(&shared), listener, drain.subscribe()));
-        let of_http = http_listener.map(|listener| {
-            http::serve(Arc::clone(&shared), listener, http_tls, drain.subscribe())
-        });
+        let (for_network, drains) = (Arc::clone(&shared), drain.subscribe());
         let network = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(ServeError::Thread)?;
         let work = async move {
+            // Whoever registers a socket hears of it: not the runtime that computes.
             let pg = async {
-                if let Some(pg) = of_pg {
-                    pg.await;
+                if let Some(Ok(listener)) = pg_listener.map(TcpListener::from_std) {
+                    pg::serve(Arc::clone(&for_network), listener, drains.clone()).await;
                 }
             };
             let http = async {
-                if let Some(http) = of_http {
-                    http.await;
+                if let Some(Ok(listener)) = http_listener.map(TcpListener::from_std) {
+                    let shared = Arc::clone(&for_network);
+                    http::serve(shared, listener, http_tls, drains.clone()).await;
                 }
             };
             tokio::join!(pg, http);
@@ -185,12 +183,13 @@ impl Server {
 }
 
 /// An address and what listens there, if one is wanted.
-async fn listen(
+fn listen(
     address: Option<SocketAddr>,
-) -> Result<Option<(TcpListener, SocketAddr)>, ServeError> {
+) -> Result<Option<(std::net::TcpListener, SocketAddr)>, ServeError> {
     let Some(address) = address else { return Ok(None) };
     let failed = |source| ServeError::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
     let found = listener.local_addr().map_err(failed)?;
     Ok(Some((listener, found)))
 }

@@ -57,8 +57,6 @@ pub struct ServeArgs {
 
 /// Runs the command until a signal ends it.
 pub async fn run(args: ServeArgs) -> Result<()> {
-    // From the first on: a server that is told to end while it begins ends.
-    let (mut ends, mut reload) = (Ends::listen()?, signal(SignalKind::hangup())?);
     let limits = Limits { timeout: Some(args.timeout), at_once: args.at_once };
     let (lake, of_sessions) = session_options(&args.lake, AsOf::Latest, limits)?;
     let spool_folder = spill::folder().context("making a folder to spill to")?;
@@ -77,7 +75,38 @@ pub async fn run(args: ServeArgs) -> Result<()> {
     let session = server.session();
     // End with the server.
     let (_preload, _repair) = (session.preload(), session.repair_indexes());
+    let (say, ended) = tokio::sync::oneshot::channel();
+    let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
     tell(&server, &session, &args);
+    // Threads that compute may be too busy to hear of a signal, or of what time it is.
+    let drain = args.drain;
+    let watcher = std::thread::Builder::new().name("signals".to_owned());
+    watcher.spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(anyhow::Error::from);
+        let ended = runtime.and_then(|runtime| runtime.block_on(until_told(server, drain, ready)));
+        // Nobody waits for it once the process ends.
+        let _ = say.send(ended);
+    })?;
+    // Signals are heard from here on, or the thread says why not.
+    let _ = is_ready.recv();
+    println!("Ctrl-C ends it.");
+    let stopped = ended.await.context("the thread of signals is gone")??;
+    session.lake().storage().flush_cache().await;
+    if stopped > 0 {
+        crate::output::tell(&format!("{stopped} statements were stopped"));
+    }
+    Ok(())
+}
+
+/// Watches over the server until a signal ends it; how many statements were stopped then.
+async fn until_told(
+    server: Server,
+    drain: Duration,
+    ready: std::sync::mpsc::SyncSender<()>,
+) -> Result<usize> {
+    let (mut ends, mut reload) = (Ends::listen()?, signal(SignalKind::hangup())?);
+    let _ = ready.send(());
     loop {
         tokio::select! {
             () = ends.next() => break,
@@ -93,16 +122,11 @@ pub async fn run(args: ServeArgs) -> Result<()> {
             }
         }
     }
-    eprintln!("ending: statements have {:?}; a second signal ends them at once", args.drain);
-    let stopped = tokio::select! {
-        stopped = server.stop(args.drain) => stopped,
+    eprintln!("ending: statements have {drain:?}; a second signal ends them at once");
+    tokio::select! {
+        stopped = server.stop(drain) => Ok(stopped),
         () = ends.next() => bail!("ended before statements did"),
-    };
-    session.lake().storage().flush_cache().await;
-    if stopped > 0 {
-        crate::output::tell(&format!("{stopped} statements were stopped"));
     }
-    Ok(())
 }
 
 /// What a user does next.
@@ -116,7 +140,6 @@ fn tell(server: &Server, session: &uplake_engine::Session, args: &ServeArgs) {
         let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
         println!("http      {address}   curl '{scheme}://{address}/sql' -d 'SELECT 1'");
     }
-    println!("Ctrl-C ends it.");
 }
 
 /// Ctrl-C or SIGTERM.
