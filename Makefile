@@ -111,7 +111,7 @@ command-test: python-tools rust-tools
 
 # Drivers, psql and bare sockets against the server. One process: what a test leaves is seen by the next.
 wire-test: python-tools wire-tools
-	@$(STEP) "over connections" $(subst -n 2 --dist worksteal,,$(PYTEST)) tests/wire
+	@$(STEP) "over connections" env UPLAKE_WIRE_FREE_S=10 $(subst -n 2 --dist worksteal,,$(PYTEST)) tests/wire
 
 # The report page in Chromium; says so if there is none.
 browser-test: rust-tools

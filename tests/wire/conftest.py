@@ -4,6 +4,7 @@ One server serves all tests of a process, so that what one leaves is seen by the
 nothing may run. `fresh` is a server of the test's own.
 """
 
+import os
 import pathlib
 import shutil
 import sys
@@ -13,6 +14,18 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import support
+
+
+def pytest_collection_modifyitems(items):
+    """What is not there yet is named in not_yet.txt, and told of as `xfailed`."""
+    lines = (pathlib.Path(__file__).parent / "not_yet.txt").read_text().splitlines()
+    missing = dict(line.split("\t") for line in lines if line and not line.startswith("#"))
+    for item in items:
+        reason = missing.get(item.nodeid.rsplit("/", 1)[-1])
+        if reason and not support.PEER:
+            item.add_marker(pytest.mark.xfail(reason=reason, run=not reason.startswith("the end")))
+        if item.path.name == "test_sql_files.py" and not os.environ.get("UPLAKE_SOAK"):
+            item.add_marker(pytest.mark.skip(reason="every SQL file over the wire: UPLAKE_SOAK=1"))
 
 
 def pytest_report_header():

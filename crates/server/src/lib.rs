@@ -12,6 +12,7 @@ mod failure;
 mod flight;
 pub mod formats;
 mod http;
+mod logins;
 mod metrics;
 mod pg;
 mod random;

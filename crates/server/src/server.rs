@@ -10,10 +10,10 @@ use uplake_engine::Engine;
 
 use crate::access::{Directory, Strangers};
 use crate::catalog::Catalog;
+use crate::logins::Logins;
 use crate::metrics::Metrics;
 use crate::spool::{SLOW_READER, SpoolRoom};
 use crate::statements::Statements;
-use crate::users::Logins;
 
 /// Fills with random bytes.
 pub type Random = dyn Fn(&mut [u8]) + Send + Sync;

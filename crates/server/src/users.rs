@@ -7,7 +7,6 @@
 //! # Not here
 //! What roles there are and what is granted to them: `access`.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,11 +19,6 @@ use crate::server::Shared;
 
 /// Passwords that were right, so that a client that gives its password each time is not slow each time.
 const KNOWN_LOGINS: usize = 1000;
-
-/// Passwords that were right, as a digest of name, password and document, which is no use elsewhere: the process
-/// is where passwords pass anyway.
-#[derive(Debug, Default)]
-pub(crate) struct Logins(Mutex<HashMap<[u8; 32], ()>>);
 
 impl Shared {
     /// The role of who gives a name and a password, or neither.
@@ -48,7 +42,7 @@ impl Shared {
         let mut key = [0; 32];
         key.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
         let mut logins = self.logins.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.is_some() && logins.contains_key(&key) {
+        if known.is_some() && logins.contains(&key) {
             return Ok(name.to_owned());
         }
         drop(logins);
@@ -59,7 +53,7 @@ impl Shared {
         if logins.len() >= KNOWN_LOGINS {
             logins.clear();
         }
-        logins.insert(key, ());
+        logins.insert(key);
         Ok(name.to_owned())
     }
 

@@ -1,4 +1,4 @@
-//! Who may do what: asked of whoever made the session, before anything of a statement is planned.
+//! What of a statement its session's guard is asked about, before anything is planned.
 //!
 //! # Invariants
 //! - A statement that a guard refuses has read no table and no file, whether its plan is kept or not.
@@ -7,8 +7,6 @@
 //! # Not here
 //! Roles and what is granted to them: a server has those.
 
-use std::fmt;
-
 use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
 use datafusion::common::TableReference;
 use datafusion::sql::parser::{CopyToSource, Statement as DfStatement};
@@ -16,35 +14,10 @@ use datafusion::sql::sqlparser::ast;
 
 use crate::base::error::{EngineError, Result};
 use crate::base::sql_state::SqlState;
+use crate::engine::privileges::{Guard, Privilege};
 use crate::engine::session::Session;
 use crate::sql::statement::{IdSetStatement, Statement};
 use crate::sql::words::split_version;
-
-/// What a statement does with what it names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Privilege {
-    /// Read a table of the lake.
-    Select,
-    /// Add rows to it.
-    Insert,
-    /// Remove rows from it.
-    Delete,
-    /// Make or drop a table, or a set of ids.
-    Create,
-    /// Read files of this machine, or of where it can read.
-    ReadFiles,
-    /// Write such files.
-    WriteFiles,
-}
-
-/// Decides for one user.
-pub trait Guard: fmt::Debug + Send + Sync {
-    /// May the user do this to what has this name?
-    ///
-    /// # Errors
-    /// Says why not; [`Session::run`] fails with it.
-    fn check(&self, privilege: Privilege, name: &str) -> Result<()>;
-}
 
 impl Session {
     /// This session, whose statements `guard` is asked about. Reports are refused: their expressions are no

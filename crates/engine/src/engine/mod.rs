@@ -11,6 +11,7 @@ pub(crate) mod plan_cache;
 pub(crate) mod planning;
 pub(crate) mod preload;
 pub(crate) mod prepared;
+pub(crate) mod privileges;
 pub(crate) mod registry;
 pub(crate) mod repair;
 pub(crate) mod run;

@@ -338,7 +338,9 @@ mod tests {
         let batch = RecordBatch::try_from_iter(columns).unwrap();
         let schema = sent_schema(&batch.schema(), false);
         assert_eq!(schema.field(0).data_type(), &DataType::Utf8);
-        assert_eq!(sent_schema(&batch.schema(), true), batch.schema());
+        let views = sent_schema(&batch.schema(), true);
+        assert_eq!(views.field(0).data_type(), &DataType::Utf8View);
+        assert!(views.fields().iter().all(|field| field.is_nullable()));
         let parts = parts(&batch, &schema).unwrap();
         assert!(parts.len() > 3 && parts.len() < 8, "{}", parts.len());
         let all: Vec<i64> = parts

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::route::Here;
+use super::here::Here;
 use crate::failure::Failure;
 use crate::metrics::{CONTENT_TYPE, Now};
 

@@ -23,8 +23,8 @@ use uplake_table::{
     check_table_name, load, parse_schema,
 };
 
+use super::here::Here;
 use super::refusal::{Refusal, invalid};
-use super::route::Here;
 use crate::failure::Failure;
 use crate::statements::{Client, Protocol};
 

@@ -10,6 +10,7 @@
 
 mod auth;
 mod health;
+mod here;
 mod listen;
 mod load;
 mod queries;

@@ -8,8 +8,8 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::here::Here;
 use super::refusal::{Refusal, as_json, invalid};
-use super::route::Here;
 use crate::access::{Object, Verb};
 use crate::failure::Failure;
 use crate::statements::{Cause, Client, Listed, Stage};

@@ -1,32 +1,20 @@
 //! Which path does what, and what its handlers share.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 
+use super::here::Here;
 use super::refusal::Refusal;
 use super::{auth, health, load, queries, sql};
 use crate::failure::Failure;
 use crate::flight;
 use crate::server::Shared;
-
-/// What handlers share.
-#[derive(Clone)]
-pub(super) struct Here {
-    pub shared: Arc<Shared>,
-    /// True once the server goes down.
-    pub drain: watch::Receiver<bool>,
-    /// Loads that may be under way.
-    pub loads: Arc<Semaphore>,
-    /// When the lake answered last.
-    pub answered: Arc<Mutex<Option<Instant>>>,
-}
 
 /// Calls of Flight SQL, which finds out itself who asks.
 const FLIGHT: &str = "/arrow.flight.protocol.FlightService/{*call}";

@@ -17,8 +17,8 @@ use uplake_engine::{
     Answer, Class, EngineError, RunOptions, ScalarValue, Session, parse, parse_timeout,
 };
 
+use super::here::Here;
 use super::refusal::{Refusal, invalid};
-use super::route::Here;
 use super::rows::{Format, How, Sending, encode};
 use crate::failure::Failure;
 use crate::formats::{Document, RowFormat};
