@@ -34,7 +34,7 @@ pub(crate) fn check_zones(parsed: &ParquetMetaData) -> Result<()> {
     };
     for column in file.schema_descr().columns() {
         let [name] = column.path().parts() else { continue };
-        let in_utc = is_in_utc(&column);
+        let in_utc = is_in_utc(column);
         let Ok(field) = stored.field_with_name(name) else { continue };
         if in_utc && matches!(field.data_type(), DataType::Timestamp(_, None)) {
             let words = format!(

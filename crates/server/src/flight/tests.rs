@@ -304,7 +304,7 @@ async fn a_call_that_is_dropped_frees_its_slot() {
     assert!(is_still(&shared).await);
     // While rows come.
     let rows = "SELECT a.v, repeat('x', 1000) AS t
-      FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w)";
+      FROM generate_series(1, 1000) a(v), generate_series(1, 1000000) b(w)";
     let info = client.execute(rows.into(), None).await.unwrap();
     let ticket = info.endpoint[0].ticket.clone().unwrap();
     let mut rows = client.do_get(ticket).await.unwrap();
