@@ -119,7 +119,7 @@ async fn is_still(shared: &Shared) -> bool {
     false
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn statements_have_columns_then_rows() {
     let Served { shared, mut client, now, _folders, .. } = served().await;
     let text = "SELECT user_id, count(*) AS n FROM visits GROUP BY user_id";
@@ -139,7 +139,7 @@ async fn statements_have_columns_then_rows() {
     assert!(shared.statements.over()[0].rows_sent == 100);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn changes_are_counted_and_tickets_for_them_run_once() {
     let Served { mut client, _folders, .. } = served().await;
     let insert = "INSERT INTO visits VALUES (101, 'u101'), (102, 'u102')";
@@ -158,7 +158,7 @@ async fn changes_are_counted_and_tickets_for_them_run_once() {
     assert!(!info.try_decode_schema().unwrap().fields().is_empty());
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn prepared_statements_take_values() {
     let Served { mut client, _folders, .. } = served().await;
     let text = "SELECT count(*) FROM visits WHERE id <= $1 AND user_id <> $2";
@@ -189,7 +189,7 @@ async fn prepared_statements_take_values() {
     assert_eq!(prepared.execute_update().await.unwrap(), 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn names_and_abilities_are_told() {
     let Served { mut client, _folders, .. } = served().await;
     let made = "CREATE TABLE other (a INT)";
@@ -243,7 +243,7 @@ fn ingested(
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn rows_are_ingested_in_one_commit_and_once() {
     use TableExistsOption::{Append, Fail, Replace};
     use TableNotExistOption::{Create, Fail as Missing};
@@ -276,7 +276,7 @@ async fn rows_are_ingested_in_one_commit_and_once() {
     assert_eq!(left, 0, "files are left");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn a_statement_is_cancelled_by_its_flight() {
     let Served { mut client, shared, _folders, .. } = served().await;
     let info = client.execute(ENDLESS.into(), None).await.unwrap();
@@ -295,7 +295,7 @@ async fn a_statement_is_cancelled_by_its_flight() {
     assert_eq!(refused(fetch(&mut client, info).await).1, "26000");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn a_call_that_is_dropped_frees_its_slot() {
     let Served { mut client, shared, _folders, .. } = served().await;
     // While it computes.
@@ -315,7 +315,7 @@ async fn a_call_that_is_dropped_frees_its_slot() {
     assert_eq!(shared.spools.used(), 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn errors_have_codes() {
     let Served { mut client, _folders, .. } = served().await;
     let mut code = async |text: &str| {
@@ -331,7 +331,7 @@ async fn errors_have_codes() {
     assert_eq!(code("SELECT 1 / (id - 7) FROM visits").await.1, "22012");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn a_session_lasts_while_it_is_used() {
     let Served { mut client, now, _folders, .. } = served().await;
     client.handshake("admin", "").await.unwrap();
@@ -350,7 +350,7 @@ async fn a_session_lasts_while_it_is_used() {
     assert_eq!(refused(ask(&mut client, "SELECT 1").await).0, Code::Unauthenticated);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn texts_are_views_only_for_who_asks() {
     let Served { mut client, _folders, .. } = served().await;
     let text = "SELECT user_id FROM visits ORDER BY id LIMIT 1";

@@ -139,7 +139,7 @@ fn numbers(many: u64, fails: bool) -> String {
 const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 3000000) a, generate_series(1, 3000000) b \
      WHERE a.value * b.value = 7";
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn every_format_has_the_rows() {
     let server = server().await;
     let sql = "SELECT 9007199254740993 AS n, 'a,b' AS s, NULL AS z";
@@ -161,7 +161,7 @@ async fn every_format_has_the_rows() {
     server.is_idle().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn an_early_error_has_a_status_and_a_late_one_no_last_chunk() {
     let server = server().await;
     for (sql, status, code) in
@@ -180,7 +180,7 @@ async fn an_early_error_has_a_status_and_a_late_one_no_last_chunk() {
     server.is_idle().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn values_take_the_place_of_parameters() {
     let server = server().await;
     let body =
@@ -193,7 +193,7 @@ async fn values_take_the_place_of_parameters() {
     assert_eq!(write.status, 400);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn statements_are_stopped_by_name_and_by_a_closed_connection() {
     let server = server().await;
     let stream = server.begin("POST /sql", "", ENDLESS.as_bytes()).await;
@@ -218,7 +218,7 @@ async fn statements_are_stopped_by_name_and_by_a_closed_connection() {
     assert_eq!(one["error"]["code"], "57014");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn a_label_is_loaded_once_and_half_a_body_never() {
     let server = server().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -239,7 +239,7 @@ async fn a_label_is_loaded_once_and_half_a_body_never() {
     assert_eq!(rows.text(), "n\n2\n");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn pages_of_other_hosts_are_refused() {
     let server = server().await;
     for headers in [
@@ -256,7 +256,7 @@ async fn pages_of_other_hosts_are_refused() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn a_server_that_goes_down_says_so() {
     let server = server().await;
     assert_eq!(server.ask("GET /health", "", "").await.status, 200);
