@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use futures::StreamExt;
 use pgwire::messages::data::{FieldDescription, RowDescription};
 use tokio::sync::oneshot;
@@ -99,7 +99,7 @@ impl Encoder {
         schema: &Schema,
         form: &Form,
         options: Options,
-        out: &mut BytesMut,
+        out: &mut Vec<u8>,
     ) -> Result<Self, Failure> {
         Ok(match form {
             Form::Rows(formats) => Self::Rows(Box::new(RowEncoder::new(schema, formats, options)?)),
@@ -117,7 +117,7 @@ impl Encoder {
         &mut self,
         batch: &RecordBatch,
         rows: std::ops::Range<usize>,
-        out: &mut BytesMut,
+        out: &mut Vec<u8>,
     ) -> Result<(), EncodeError> {
         match self {
             Self::Rows(encoder) => encoder.encode(batch, rows, out),
@@ -125,7 +125,7 @@ impl Encoder {
         }
     }
 
-    fn finish(&mut self, out: &mut BytesMut) {
+    fn finish(&mut self, out: &mut Vec<u8>) {
         if let Self::Copy(encoder) = self {
             encoder.finish(out);
         }
@@ -232,7 +232,7 @@ impl Work {
             }
             Answer::Rows { schema, stream } => (named(&statement, &schema), stream),
         };
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         let mut encoder = Encoder::new(&schema, &self.form, self.encoding, &mut out)?;
         let mut writer = None;
         let mut piece = FIRST_ROWS;
@@ -251,7 +251,8 @@ impl Work {
                     if out.len() < CHUNK_BYTES {
                         continue;
                     }
-                    let chunk = out.split().freeze();
+                    let next = Vec::with_capacity(out.len() + out.len() / 8);
+                    let chunk = Bytes::from(std::mem::replace(&mut out, next));
                     match &writer {
                         None => {
                             let (into, reader) = spool(&self.shared.spools);
@@ -284,7 +285,7 @@ impl Work {
         if encoder.cut_nanoseconds() {
             self.counts.cut_nanoseconds.store(true, Ordering::Relaxed);
         }
-        let last = out.freeze();
+        let last = Bytes::from(out);
         match writer {
             None => tell_head(HeadAnswer::Rows { schema, first: last, reader: None }),
             Some(writer) => {

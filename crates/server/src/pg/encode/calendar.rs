@@ -18,12 +18,14 @@ const FIRST_DAY: i64 = -2_451_545;
 const END_DAY: i64 = 2_145_031_949;
 
 /// Postgres' days of a date, or `None` if it has no such date.
+#[inline]
 pub(in crate::pg) fn postgres_days(days: i64) -> Option<i32> {
     let days = days.checked_sub(i64::from(POSTGRES_EPOCH_DAYS))?;
     (FIRST_DAY..END_DAY).contains(&days).then_some(days as i32)
 }
 
 /// Postgres' microseconds of a moment, or `None` if it has no such moment. Its last year, 294276, is beyond Arrow's.
+#[inline]
 pub(in crate::pg) fn postgres_micros(micros: i64) -> Option<i64> {
     let micros = micros.checked_sub(POSTGRES_EPOCH_MICROS)?;
     (micros >= FIRST_DAY * DAY_MICROS).then_some(micros)
@@ -60,11 +62,16 @@ pub(super) fn date(days: i64, out: &mut Text) {
 /// Whether the year is BC, which is said at the very end.
 fn day(days: i64, out: &mut Text) -> bool {
     let (year, month, day) = civil(days);
-    out.padded(if year > 0 { year } else { 1 - year } as u64, 4);
+    if (1..10_000).contains(&year) {
+        out.two((year / 100) as u8);
+        out.two((year % 100) as u8);
+    } else {
+        out.padded(if year > 0 { year } else { 1 - year } as u64, 4);
+    }
     out.push(b'-');
-    out.padded(u64::from(month), 2);
+    out.two(month as u8);
     out.push(b'-');
-    out.padded(u64::from(day), 2);
+    out.two(day as u8);
     year <= 0
 }
 
@@ -75,11 +82,14 @@ pub(super) fn time(micros: i64, out: &mut Text) {
 }
 
 fn clock(hours: i64, seconds: i64, micros: i64, out: &mut Text) {
-    out.padded(hours.unsigned_abs(), 2);
+    match hours.unsigned_abs() {
+        hours @ ..100 => out.two(hours as u8),
+        hours => out.unsigned(hours),
+    }
     out.push(b':');
-    out.padded((seconds / 60 % 60).unsigned_abs(), 2);
+    out.two((seconds / 60 % 60).unsigned_abs() as u8);
     out.push(b':');
-    out.padded((seconds % 60).unsigned_abs(), 2);
+    out.two((seconds % 60).unsigned_abs() as u8);
     let mut fraction = micros.unsigned_abs();
     if fraction != 0 {
         let mut width = 6;
@@ -102,12 +112,13 @@ pub(super) struct Style {
 }
 
 pub(super) fn timestamp(micros: i64, style: Style, out: &mut Text) {
-    // In i128, because the last moments of i64 in a zone are beyond it.
-    let local = i128::from(micros) + i128::from(style.offset.unwrap_or(0)) * 1_000_000;
-    let days = local.div_euclid(i128::from(DAY_MICROS)) as i64;
+    // The last moments of i64 in a zone are beyond it: days first.
+    let offset = i64::from(style.offset.unwrap_or(0)) * 1_000_000;
+    let clock = micros.rem_euclid(DAY_MICROS) + offset;
+    let days = micros.div_euclid(DAY_MICROS) + clock.div_euclid(DAY_MICROS);
     let bc = day(days, out);
     out.push(if style.json { b'T' } else { b' ' });
-    time(local.rem_euclid(i128::from(DAY_MICROS)) as i64, out);
+    time(clock.rem_euclid(DAY_MICROS), out);
     if let Some(offset) = style.offset {
         out.push(if offset < 0 { b'-' } else { b'+' });
         let offset = u64::from(offset.unsigned_abs());

@@ -32,6 +32,8 @@ type Native<T> = <T as ArrowPrimitiveType>::Native;
 
 pub(super) struct Column<'a> {
     nulls: Option<&'a NullBuffer>,
+    /// Whether values can be NULL that the array itself does not call so.
+    has_inner_nulls: bool,
     pub values: Values<'a>,
 }
 
@@ -113,13 +115,19 @@ impl<'a> Column<'a> {
     /// # Errors
     /// [`EncodeError::Unsupported`] for a type that Arrow gets after this was written.
     pub(super) fn new(array: &'a dyn Array) -> Result<Self, EncodeError> {
-        Ok(Self { nulls: array.nulls(), values: values(array)? })
+        let values = values(array)?;
+        let has_inner_nulls =
+            matches!(values, Values::Null | Values::Mapped(..) | Values::Union(..));
+        Ok(Self { nulls: array.nulls(), has_inner_nulls, values })
     }
 
+    #[inline]
     pub(super) fn is_null(&self, row: usize) -> bool {
-        if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
-            return true;
-        }
+        self.nulls.is_some_and(|nulls| nulls.is_null(row))
+            || self.has_inner_nulls && self.is_inner_null(row)
+    }
+
+    fn is_inner_null(&self, row: usize) -> bool {
         match &self.values {
             Values::Null => true,
             Values::Mapped(rows, values) => values.is_null(rows[row]),

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
 use super::state::{MOST_ROW_BYTES, State};
 use super::{Cell, EncodeError, MOST_COLUMNS, Options, Target, cells, part, patch, quote};
@@ -152,7 +152,7 @@ impl CopyEncoder {
     }
 
     /// Appends what is in front of the rows: the header, or the signature of binary files. It may be nothing.
-    pub(crate) fn begin(&mut self, out: &mut BytesMut) {
+    pub(crate) fn begin(&mut self, out: &mut Vec<u8>) {
         if self.options.format == CopyFormat::Binary {
             frame(out, |out| out.put_slice(SIGNATURE));
         } else if self.options.header {
@@ -180,7 +180,7 @@ impl CopyEncoder {
         &mut self,
         batch: &RecordBatch,
         rows: Range<usize>,
-        out: &mut BytesMut,
+        out: &mut Vec<u8>,
     ) -> Result<(), EncodeError> {
         let batch = part(batch, rows)?;
         let cells = cells(&batch, &self.columns, &mut self.state)?;
@@ -211,7 +211,7 @@ impl CopyEncoder {
     }
 
     /// Appends what is behind the rows, which only binary files have.
-    pub(crate) fn finish(&mut self, out: &mut BytesMut) {
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         if self.options.format == CopyFormat::Binary {
             frame(out, |out| out.put_i16(-1));
         }
@@ -228,7 +228,7 @@ impl CopyEncoder {
         &mut self,
         cells: &[Cell<'_>],
         row: usize,
-        out: &mut BytesMut,
+        out: &mut Vec<u8>,
     ) -> Result<(), EncodeError> {
         let start = out.len();
         let options = &self.options;
@@ -268,7 +268,7 @@ impl CopyEncoder {
 }
 
 /// Appends a message of what `write` appends.
-fn frame(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+fn frame(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put_slice(b"d\0\0\0\0");
     write(out);
@@ -281,7 +281,7 @@ fn escape_behind(
     options: &CopyOptions,
     force: bool,
     is_alone: bool,
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     scratch: &mut Vec<u8>,
 ) {
     let field = &out[start..];

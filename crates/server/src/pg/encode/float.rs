@@ -22,6 +22,15 @@ pub(super) fn double(value: f64, out: &mut Text) {
     if value.abs() < 1e15 && value == value.trunc() {
         return whole(value, out);
     }
+    if (1e-4..1e15).contains(&value.abs())
+        && few_digits(ryu::Buffer::new().format_finite(value), DOUBLE_DIGITS, out)
+    {
+        return;
+    }
+    searched_double(value, out);
+}
+
+fn searched_double(value: f64, out: &mut Text) {
     shortest(17, parts64(value), DOUBLE_DIGITS, out, |precision, digits| {
         let done = match precision {
             None => write!(digits, "{value:e}"),
@@ -38,6 +47,15 @@ pub(super) fn real(value: f32, out: &mut Text) {
     if value.abs() < 1e6 && value == value.trunc() {
         return whole(f64::from(value), out);
     }
+    if (1e-4..1e6).contains(&value.abs())
+        && few_digits(ryu::Buffer::new().format_finite(value), REAL_DIGITS, out)
+    {
+        return;
+    }
+    searched_real(value, out);
+}
+
+fn searched_real(value: f32, out: &mut Text) {
     shortest(9, parts32(value), REAL_DIGITS, out, |precision, digits| {
         let done = match precision {
             None => write!(digits, "{value:e}"),
@@ -45,6 +63,17 @@ pub(super) fn real(value: f32, out: &mut Text) {
         };
         done.is_ok() && (precision.is_none() || read_back(digits) == Some(value))
     });
+}
+
+/// Writes the shortest text of a number that is not whole, if it has at most so many digits: of these no two stand for
+/// one number, and none lies between two, so that there is nothing to choose.
+fn few_digits(shortest: &str, most: i32, out: &mut Text) -> bool {
+    let digits = shortest.trim_start_matches(['-', '0', '.']).bytes().filter(u8::is_ascii_digit);
+    let is_few = !shortest.contains('e') && digits.count() <= most as usize;
+    if is_few {
+        out.put(shortest.as_bytes());
+    }
+    is_few
 }
 
 fn read_back<T: std::str::FromStr>(digits: &Text) -> Option<T> {
@@ -221,6 +250,35 @@ mod tests {
         let mut text = Text::new();
         double(value, &mut text);
         String::from_utf8(text.as_bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn the_short_way_writes_what_the_search_does() {
+        let mut bits = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..200_000u32 {
+            // xorshift64
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            let value = match round % 4 {
+                0 => (bits % 10_000_000) as f64 / 100.0,
+                1 => (bits >> 20) as f64 / f64::from(1u32 << (bits % 31)),
+                2 => (bits % 1_000_000_007) as f64 * 1e-7,
+                _ => f64::from_bits(bits),
+            };
+            if value.is_nan() || value == value.trunc() {
+                continue;
+            }
+            let mut searched = Text::new();
+            searched_double(value, &mut searched);
+            assert_eq!(double_text(value).as_bytes(), searched.as_bytes());
+            let value = value as f32;
+            if value.is_finite() && value != value.trunc() {
+                searched.clear();
+                searched_real(value, &mut searched);
+                assert_eq!(real_text(value).as_bytes(), searched.as_bytes());
+            }
+        }
     }
 
     fn real_text(value: f32) -> String {

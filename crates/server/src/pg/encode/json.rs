@@ -2,7 +2,7 @@
 //!
 //! Numbers are bare but for NaN and infinities; moments have a `T`; bytes and intervals are strings of their text.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
 use super::column::{Column, Values, child};
 use super::error::EncodeError;
@@ -13,7 +13,7 @@ use super::state::State;
 pub(super) fn value(
     column: &Column<'_>,
     row: usize,
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     state: &mut State,
 ) -> Result<(), EncodeError> {
     if column.is_null(row) {
@@ -97,7 +97,7 @@ fn is_bare(column: &Column<'_>, row: usize) -> bool {
 fn string(
     column: &Column<'_>,
     row: usize,
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     state: &mut State,
 ) -> Result<(), EncodeError> {
     out.put_u8(b'"');

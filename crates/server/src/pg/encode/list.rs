@@ -1,6 +1,6 @@
 //! Lists as Postgres' arrays: `{1,NULL,"a b"}`, or dimensions and elements in binary.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
 use super::column::List;
 use super::error::EncodeError;
@@ -14,7 +14,7 @@ const MOST_DIMENSIONS: usize = 6;
 pub(super) fn text(
     list: &List<'_>,
     row: usize,
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     state: &mut State,
 ) -> Result<(), EncodeError> {
     out.put_u8(b'{');
@@ -38,7 +38,7 @@ pub(super) fn text(
 }
 
 /// Puts what is behind `start` in quotes if an array needs them.
-fn quote_behind(start: usize, out: &mut BytesMut, state: &mut State) {
+fn quote_behind(start: usize, out: &mut Vec<u8>, state: &mut State) {
     if quote::element_needs_quotes(&out[start..]) {
         state.scratch.clear();
         quote::quote_element(&out[start..], &mut state.scratch);
@@ -48,7 +48,7 @@ fn quote_behind(start: usize, out: &mut BytesMut, state: &mut State) {
 }
 
 /// That many small elements are not more than a row may have.
-fn room(out: &BytesMut) -> Result<(), EncodeError> {
+fn room(out: &[u8]) -> Result<(), EncodeError> {
     // A buffer with other rows in front has room for twice as much.
     if out.len() > 2 * MOST_ROW_BYTES {
         return Err(EncodeError::RowTooLarge { most: MOST_ROW_BYTES });
@@ -61,7 +61,7 @@ fn room(out: &BytesMut) -> Result<(), EncodeError> {
 pub(super) fn binary(
     list: &List<'_>,
     row: usize,
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     state: &mut State,
 ) -> Result<(), EncodeError> {
     if list.dimensions > MOST_DIMENSIONS {
@@ -113,7 +113,7 @@ fn measure(list: &List<'_>, row: usize, lengths: &mut [Option<i32>]) -> Result<(
 fn elements(
     list: &List<'_>,
     row: usize,
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     state: &mut State,
 ) -> Result<bool, EncodeError> {
     let mut has_nulls = false;

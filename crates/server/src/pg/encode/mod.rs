@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::{DataType, Schema};
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
 use self::column::{Column, Values};
 pub(crate) use self::error::EncodeError;
@@ -114,7 +114,7 @@ impl RowEncoder {
         &mut self,
         batch: &RecordBatch,
         rows: Range<usize>,
-        out: &mut BytesMut,
+        out: &mut Vec<u8>,
     ) -> Result<(), EncodeError> {
         let batch = part(batch, rows)?;
         let cells = cells(&batch, &self.columns, &mut self.state)?;
@@ -140,7 +140,7 @@ impl RowEncoder {
 fn encode_row(
     cells: &[Cell<'_>],
     row: usize,
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     state: &mut State,
 ) -> Result<(), EncodeError> {
     let start = out.len();
@@ -157,7 +157,8 @@ fn encode_row(
     Ok(())
 }
 
-fn patch(out: &mut BytesMut, at: usize, length: usize) {
+#[inline]
+fn patch(out: &mut Vec<u8>, at: usize, length: usize) {
     out[at..at + 4].copy_from_slice(&(length as u32).to_be_bytes());
 }
 
@@ -180,7 +181,7 @@ struct Cell<'a> {
 
 /// Values with their lengths in front: those of `i` are `bytes[ends[i]..ends[i + 1]]`.
 struct Ready {
-    bytes: BytesMut,
+    bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
@@ -220,7 +221,7 @@ fn ready(cell: &Cell<'_>, array: &dyn Array, state: &mut State) -> Option<Ready>
     if many > array.len() || matches!(values.values, Values::Utf8(_) | Values::Utf8View(_)) {
         return None;
     }
-    let mut ready = Ready { bytes: BytesMut::new(), ends: vec![0] };
+    let mut ready = Ready { bytes: Vec::new(), ends: vec![0] };
     for row in 0..many {
         // A value that cannot be sent may be one that no row has.
         put_value(values, cell.binary, row, &mut ready.bytes, state).ok()?;
@@ -234,7 +235,8 @@ fn ready(cell: &Cell<'_>, array: &dyn Array, state: &mut State) -> Option<Ready>
 
 impl Cell<'_> {
     /// Appends a value behind its length.
-    fn put(&self, row: usize, out: &mut BytesMut, state: &mut State) -> Result<(), EncodeError> {
+    #[inline]
+    fn put(&self, row: usize, out: &mut Vec<u8>, state: &mut State) -> Result<(), EncodeError> {
         if let (Some(ready), Values::Mapped(rows, _)) = (&self.ready, &self.column.values)
             && !self.column.is_null(row)
         {
@@ -246,11 +248,12 @@ impl Cell<'_> {
     }
 }
 
+#[inline]
 fn put_value(
     column: &Column<'_>,
     binary: bool,
     row: usize,
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     state: &mut State,
 ) -> Result<(), EncodeError> {
     if column.is_null(row) {

@@ -8,6 +8,8 @@ use super::text::Text;
 const DIGITS: usize = 78;
 /// 10^19, the largest power of ten in a word.
 const CHUNK: u64 = 10_000_000_000_000_000_000;
+/// Of the wire's digits.
+const BASE: u128 = 10_000;
 
 /// `-1^negative · magnitude · 10^-scale`
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +47,12 @@ impl Decimal {
 
     pub(super) fn text(&self, out: &mut Text) {
         let mut room = [0; DIGITS];
-        let digits = self.digits(&mut room);
+        let mut short = itoa::Buffer::new();
+        let digits = match self.magnitude {
+            [0, 0, 0, 0] => &[],
+            [magnitude, 0, 0, 0] => short.format(magnitude).as_bytes(),
+            _ => self.digits(&mut room),
+        };
         if self.negative {
             out.push(b'-');
         }
@@ -66,7 +73,14 @@ impl Decimal {
     }
 
     /// Appends the wire's form: count of digits, weight, sign, scale, digits.
-    pub(super) fn binary(&self, mut put: impl FnMut(&[u8])) {
+    pub(super) fn binary(&self, put: impl FnMut(&[u8])) {
+        if let ([magnitude, 0, 0, 0], 0..) = (self.magnitude, self.scale) {
+            return self.short_binary(magnitude, put);
+        }
+        self.long_binary(put);
+    }
+
+    fn long_binary(&self, mut put: impl FnMut(&[u8])) {
         let mut room = [0; DIGITS];
         let digits = self.digits(&mut room);
         let scale = i32::from(self.scale);
@@ -92,6 +106,37 @@ impl Decimal {
         for at in (0..count).map(|behind| first - behind) {
             put(&group(at).to_be_bytes());
         }
+    }
+
+    /// The same of a magnitude of one word.
+    fn short_binary(&self, magnitude: u64, mut put: impl FnMut(&[u8])) {
+        // So that the point lies between two digits of base 10,000.
+        let (behind, filled) = (self.scale.unsigned_abs().div_ceil(4), self.scale % 4);
+        let mut rest = u128::from(magnitude)
+            * match filled {
+                1 => 1000,
+                2 => 100,
+                3 => 10,
+                _ => 1,
+            };
+        let mut weight = -i16::from(behind);
+        while rest > 0 && rest % BASE == 0 {
+            rest /= BASE;
+            weight += 1;
+        }
+        // 2^64 · 1000 has 23 decimal digits.
+        let (mut groups, mut count) = ([0u16; 6], 0);
+        while let (1.., Some(group)) = (rest, groups.get_mut(count)) {
+            *group = (rest % BASE) as u16;
+            rest /= BASE;
+            count += 1;
+        }
+        let weight = if count == 0 { 0 } else { weight + count as i16 - 1 };
+        let sign = if self.negative { 0x4000 } else { 0 };
+        for head in [count as i16, weight, sign, i16::from(self.scale)] {
+            put(&head.to_be_bytes());
+        }
+        groups[..count].iter().rev().for_each(|group| put(&group.to_be_bytes()));
     }
 
     /// The decimal digits of the magnitude, none for zero.
@@ -135,6 +180,33 @@ mod tests {
         let mut bytes = Vec::new();
         decimal.binary(|more| bytes.extend_from_slice(more));
         bytes.as_chunks::<2>().0.iter().map(|pair| i16::from_be_bytes(*pair)).collect()
+    }
+
+    #[test]
+    fn a_magnitude_of_one_word_is_written_as_longer_ones_are() {
+        let mut magnitude = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..100_000u32 {
+            // xorshift64
+            magnitude ^= magnitude << 13;
+            magnitude ^= magnitude >> 7;
+            magnitude ^= magnitude << 17;
+            let number = i128::from(magnitude >> (round % 64)) * 10i128.pow(round % 3);
+            let decimal =
+                Decimal::new(if round % 2 == 0 { number } else { -number }, (round % 40) as i8);
+            let mut long = Vec::new();
+            decimal.long_binary(|more| long.extend_from_slice(more));
+            let mut short = Vec::new();
+            decimal.binary(|more| short.extend_from_slice(more));
+            assert_eq!(short, long, "{decimal:?}");
+        }
+        for (number, scale) in [(0, 0), (0, 3), (u64::MAX, 0), (u64::MAX, 1), (u64::MAX, 5)] {
+            let decimal = Decimal::new(number.into(), scale);
+            let mut long = Vec::new();
+            decimal.long_binary(|more| long.extend_from_slice(more));
+            let long: Vec<i16> =
+                long.as_chunks::<2>().0.iter().map(|pair| i16::from_be_bytes(*pair)).collect();
+            assert_eq!(binary(decimal), long);
+        }
     }
 
     #[test]

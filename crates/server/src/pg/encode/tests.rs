@@ -43,7 +43,7 @@ fn encode(array: &ArrayRef, format: i16, zone: &str) -> Result<Vec<Option<Vec<u8
     let batch = batch(vec![Arc::clone(array)]);
     let options = Options { time_zone: Zone::parse(zone).unwrap() };
     let mut encoder = RowEncoder::new(&batch.schema(), &[format], options)?;
-    let mut out = BytesMut::from(&b"before"[..]);
+    let mut out = b"before".to_vec();
     let done = encoder.encode(&batch, 0..batch.num_rows(), &mut out);
     assert_eq!(&out[..6], b"before");
     let rows = rows(&out[6..]).into_iter().map(|row| row.into_iter().next().unwrap());
@@ -307,7 +307,7 @@ fn dictionaries_and_runs_are_their_values() {
 fn nanoseconds_are_cut_and_that_is_said_once() {
     let batch = batch(vec![Arc::new(TimestampNanosecondArray::from(vec![1000, -1]))]);
     let mut encoder = RowEncoder::new(&batch.schema(), &[], Options::default()).unwrap();
-    let mut out = BytesMut::new();
+    let mut out = Vec::new();
     encoder.encode(&batch, 0..1, &mut out).unwrap();
     assert!(!encoder.cut_nanoseconds());
     encoder.encode(&batch, 1..2, &mut out).unwrap();
@@ -321,7 +321,7 @@ fn nanoseconds_are_cut_and_that_is_said_once() {
 fn what_postgres_has_not_is_an_error_and_leaves_whole_rows() {
     let batch = batch(vec![Arc::new(Date32Array::from(vec![0, i32::MAX, 0]))]);
     let mut encoder = RowEncoder::new(&batch.schema(), &[1], Options::default()).unwrap();
-    let mut out = BytesMut::new();
+    let mut out = Vec::new();
     let error = encoder.encode(&batch, 0..3, &mut out).unwrap_err();
     assert_eq!(error.code(), "22008");
     assert_eq!(rows(&out).len(), 1);
@@ -354,7 +354,7 @@ fn formats_are_none_one_or_one_for_each() {
     let error = RowEncoder::new(&wide(1665), &[], Options::default()).err();
     assert_eq!(error.map(|error| error.code()), Some("54011"));
     let empty = RecordBatch::new_empty(Arc::new(schema.clone()));
-    let mut out = BytesMut::new();
+    let mut out = Vec::new();
     let mut encoder = RowEncoder::new(&schema, &[], Options::default()).unwrap();
     encoder.encode(&empty, 0..0, &mut out).unwrap();
     assert!(out.is_empty());
@@ -363,7 +363,7 @@ fn formats_are_none_one_or_one_for_each() {
 /// The file that COPY makes, and how many messages it came in.
 fn copied(batch: &RecordBatch, options: CopyOptions) -> (Vec<u8>, usize) {
     let mut encoder = CopyEncoder::new(&batch.schema(), options, Options::default()).unwrap();
-    let mut out = BytesMut::new();
+    let mut out = Vec::new();
     encoder.begin(&mut out);
     encoder.encode(batch, 0..batch.num_rows(), &mut out).unwrap();
     encoder.finish(&mut out);

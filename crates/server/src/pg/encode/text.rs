@@ -17,45 +17,51 @@ impl Text {
         Self { bytes: [0; CAPACITY], len: 0 }
     }
 
+    #[inline]
     pub(in crate::pg) fn clear(&mut self) {
         self.len = 0;
     }
 
+    #[inline]
     pub(in crate::pg) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
+    #[inline]
     pub(super) fn push(&mut self, byte: u8) {
         self.bytes[self.len] = byte;
         self.len += 1;
     }
 
+    #[inline]
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
     }
 
     /// The number with at least `width` digits.
-    pub(super) fn padded(&mut self, mut number: u64, width: usize) {
-        let mut digits = [b'0'; 20];
-        let mut at = digits.len();
-        while number > 0 {
-            at -= 1;
-            digits[at] += (number % 10) as u8;
-            number /= 10;
-        }
-        self.put(&digits[at.min(digits.len() - width)..]);
+    pub(super) fn padded(&mut self, number: u64, width: usize) {
+        let mut buffer = itoa::Buffer::new();
+        let digits = buffer.format(number).as_bytes();
+        (digits.len()..width).for_each(|_| self.push(b'0'));
+        self.put(digits);
     }
 
+    /// A number below 100 with two digits.
+    #[inline]
+    pub(super) fn two(&mut self, number: u8) {
+        self.push(b'0' + number / 10);
+        self.push(b'0' + number % 10);
+    }
+
+    #[inline]
     pub(super) fn unsigned(&mut self, number: u64) {
-        self.padded(number, 1);
+        self.put(itoa::Buffer::new().format(number).as_bytes());
     }
 
+    #[inline]
     pub(super) fn integer(&mut self, number: i64) {
-        if number < 0 {
-            self.push(b'-');
-        }
-        self.unsigned(number.unsigned_abs());
+        self.put(itoa::Buffer::new().format(number).as_bytes());
     }
 }
 

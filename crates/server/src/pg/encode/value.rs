@@ -4,7 +4,7 @@
 //! Lengths in front and frames around (`mod`, `copy`).
 
 use arrow::datatypes::TimeUnit;
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
 use super::calendar::{self, DAY_MICROS, Interval, POSTGRES_EPOCH_MICROS, Style};
 use super::column::{Column, List, Values};
@@ -34,9 +34,19 @@ impl Column<'_> {
     pub(super) fn text(
         &self,
         row: usize,
-        out: &mut BytesMut,
+        out: &mut Vec<u8>,
         state: &mut State,
     ) -> Result<(), EncodeError> {
+        // The commonest first, without a detour.
+        match &self.values {
+            Values::Int64(values) => return integer(values[row], out),
+            Values::Int32(values) => return integer(values[row], out),
+            Values::Boolean(values) => {
+                out.put_u8(if values.value(row) { b't' } else { b'f' });
+                return Ok(());
+            }
+            _ => {}
+        }
         if let Some(text) = self.as_text(row) {
             return put(text.as_bytes(), out);
         }
@@ -79,7 +89,7 @@ impl Column<'_> {
     pub(super) fn binary(
         &self,
         row: usize,
-        out: &mut BytesMut,
+        out: &mut Vec<u8>,
         state: &mut State,
     ) -> Result<(), EncodeError> {
         // The commonest first, without a detour.
@@ -91,6 +101,7 @@ impl Column<'_> {
             Values::Int16(values) => out.put_i16(values[row]),
             Values::UInt8(values) => out.put_i16(i16::from(values[row])),
             Values::UInt16(values) => out.put_i32(i32::from(values[row])),
+            Values::Boolean(values) => out.put_u8(values.value(row).into()),
             Values::List(list) => return list::binary(list, row, out, state),
             Values::Struct(_) | Values::Map(..) | Values::Union(..) => {
                 return json::value(self, row, out, state);
@@ -138,6 +149,7 @@ impl Column<'_> {
         }
     }
 
+    #[inline]
     fn plain(&self, row: usize, cut: &mut bool) -> Result<Option<Plain>, EncodeError> {
         let decimal = |value: i128, scale| Plain::Decimal(Decimal::new(value, scale));
         Ok(Some(match &self.values {
@@ -189,7 +201,8 @@ impl Column<'_> {
 }
 
 impl Plain {
-    fn binary(self, out: &mut BytesMut) {
+    #[inline]
+    fn binary(self, out: &mut Vec<u8>) {
         match self {
             Self::Boolean(value) => out.put_u8(value.into()),
             Self::Int(value) => out.put_i64(value),
@@ -222,7 +235,14 @@ fn fits(bytes: usize) -> Result<(), EncodeError> {
     Ok(())
 }
 
-fn put(bytes: &[u8], out: &mut BytesMut) -> Result<(), EncodeError> {
+#[inline]
+fn integer(number: impl itoa::Integer, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    out.put_slice(itoa::Buffer::new().format(number).as_bytes());
+    Ok(())
+}
+
+#[inline]
+fn put(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
     fits(bytes.len())?;
     out.put_slice(bytes);
     Ok(())

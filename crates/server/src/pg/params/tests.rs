@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Fields, IntervalUnit, Schema, TimeUnit};
-use bytes::BytesMut;
+
 use uplake_engine::ScalarValue;
 
 use super::decode;
@@ -85,7 +85,7 @@ fn encoded(value: &ScalarValue, format: i16) -> Option<Vec<u8>> {
     let schema = Schema::new(vec![Field::new("a", array.data_type().clone(), true)]);
     let batch = RecordBatch::try_new(Arc::new(schema), vec![array]).unwrap();
     let mut encoder = RowEncoder::new(&batch.schema(), &[format], Options::default()).unwrap();
-    let mut out = BytesMut::new();
+    let mut out = Vec::new();
     encoder.encode(&batch, 0..1, &mut out).unwrap();
     // `D`, length, one column, its length.
     (out[7..11] != [0xff; 4]).then(|| out[11..].to_vec())
