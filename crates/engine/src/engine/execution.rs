@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream, execute_stream_partitioned};
 use futures::StreamExt;
@@ -54,6 +56,11 @@ impl Session {
         plan: &LogicalPlan,
         state: &SessionState,
     ) -> Result<SendableRecordBatchStream> {
+        if let Some(row) = constant_row(plan) {
+            let schema = row.schema();
+            let rows = futures::stream::iter([Ok(row)]);
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)));
+        }
         let (physical, stop) = self.physical(plan, state).await?;
         let rules = futures::stream::iter(row_of_rules(&physical).map(Ok));
         let mut stream = execute_stream(physical, self.context().task_ctx())?;
@@ -79,5 +86,56 @@ impl Session {
         let rules = Arc::clone(&self.engine.spilling_rules);
         let ways = Ways { rules, stopped: Arc::clone(stop.flag()) };
         Ok((with_fallbacks(physical, &ways)?, stop))
+    }
+}
+
+/// The row of a plan that is literals alone, as the probes of connection pools are (`SELECT 1`): operators for it would
+/// take longer than all else.
+fn constant_row(plan: &LogicalPlan) -> Option<RecordBatch> {
+    let LogicalPlan::Projection(projection) = plan else { return None };
+    let LogicalPlan::EmptyRelation(nothing) = projection.input.as_ref() else { return None };
+    if !nothing.produce_one_row {
+        return None;
+    }
+    let literal = |expr: &Expr| match expr.clone().unalias_nested().data {
+        Expr::Literal(value, _) => value.to_array().ok(),
+        _ => None,
+    };
+    let values = projection.expr.iter().map(literal).collect::<Option<Vec<_>>>()?;
+    RecordBatch::try_new(SchemaRef::clone(projection.schema.inner()), values).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::session::for_tests;
+
+    #[test]
+    fn literals_alone_are_a_row_without_operators() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = for_tests(folder.path(), true);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        for (sql, is_constant) in [
+            ("SELECT 1", true),
+            ("SELECT 1 + 1 AS a, 'x' AS b, NULL AS c, 1.5 :: decimal(4, 2) AS d", true),
+            ("SELECT * FROM (VALUES (1), (2)) AS t (k)", false),
+            ("SELECT 1 WHERE 1 = 2", false),
+            ("SELECT random()", false),
+        ] {
+            runtime.block_on(async {
+                let plan = session.context().state().create_logical_plan(sql).await.unwrap();
+                let (state, _) = session.query_state();
+                let plan = session.optimized(&state, plan).await.unwrap();
+                let row = constant_row(&plan);
+                assert_eq!(row.is_some(), is_constant, "{sql}: {plan}");
+                // What operators answer.
+                if let Some(row) = row {
+                    let (physical, _stop) = session.physical(&plan, &state).await.unwrap();
+                    let context = session.context().task_ctx();
+                    let rows = datafusion::physical_plan::collect(physical, context).await.unwrap();
+                    assert_eq!(rows, [row], "{sql}");
+                }
+            });
+        }
     }
 }
