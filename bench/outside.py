@@ -22,11 +22,8 @@ tpch    TPC-H, scale factor 1
 """
 
 import argparse
-import glob
-import importlib.util
 import json
 import math
-import os
 import random
 import shutil
 import statistics
@@ -36,13 +33,13 @@ from pathlib import Path
 
 import measure
 import queries
+import tpch
 
 ASKED = 6
 WARM = 14
 CAP_SECONDS = 300
 USERS, EXPOSURES, ROWS, GROUPS = 155_000, 1_000_000, 10_000_000, 100
 TPCH = [1, 4, 10, 18, 21]
-TPCH_TABLES = ["customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier"]
 
 DATA = {
     "exposures": f"""
@@ -74,7 +71,7 @@ TABLES = {
     "products": ("products", ["--index", "product_id,asin"]),
     "products_ids": ("products", ["--id-domain", "asin=products"]),
     "x": ("x", []),
-    **{name: (name, []) for name in TPCH_TABLES},
+    **{name: (name, []) for name in tpch.TABLES},
 }
 
 
@@ -189,18 +186,8 @@ def make(args):
         return
     data.mkdir(parents=True)
     measure.progress("making data")
-    package = importlib.util.find_spec("duckdb_extension_tpch")
-    found = package and glob.glob(f"{os.path.dirname(package.origin)}/extensions/*/tpch.duckdb_extension")
-    statements = [f"LOAD '{found[0]}'"] if found else ["INSTALL tpch", "LOAD tpch"]
-    statements += ["CALL dbgen(sf = 1)"]
-    statements += [f"COPY {table} TO '{data}/{table}.parquet'" for table in TPCH_TABLES]
-    statements += [
-        f"COPY (SELECT query FROM tpch_queries() WHERE query_nr = {number}) TO '{data}/q{number}.sql'"
-        " (FORMAT csv, HEADER false, QUOTE '', ESCAPE '', DELIMITER '|')"
-        for number in TPCH
-    ]
-    statements += [f"COPY ({sql}) TO '{data}/{name}.parquet'" for name, sql in DATA.items()]
-    peer(args, {"store": ":memory:", "statements": statements})
+    own = [f"COPY ({sql}) TO '{data}/{name}.parquet'" for name, sql in DATA.items()]
+    peer(args, {"store": ":memory:", "statements": [*tpch.written(data, 1), *own]})
 
 
 def load(args, binary):

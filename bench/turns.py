@@ -6,7 +6,7 @@ Unit: seconds a statement, hot, cold, and the ratio of medians, second to first.
     python bench/turns.py BEFORE AFTER DATA [--ssb FOLDER] [--rounds 7] [--only q1,q4] [--ranges 1,20]
 
 DATA is what `uplake generate` wrote; SSB is made in FOLDER if it is not there. Both are loaded once, by
-BEFORE, into DATA/lake (or --lake) and FOLDER/lake, and both binaries read them.
+BEFORE, into DATA/lake (or --lake) and FOLDER/data-SCALE/lake, and both binaries read them.
 
 cold    a fresh process, from its start to the last row
 hot     the median of a process that asks six times, without the first
@@ -72,6 +72,7 @@ def arguments():
     parser.add_argument("data", type=Path, help="the folder that `uplake generate` wrote")
     parser.add_argument("--lake", type=Path, help="XAB's lake, loaded if it is not there (default: DATA/lake)")
     parser.add_argument("--ssb", type=Path, help="also ask the Star Schema Benchmark, of this folder")
+    parser.add_argument("--ssb-scale", type=float, default=1)
     parser.add_argument("--only", type=listed, help="these statements")
     parser.add_argument("--ranges", type=lambda text: [int(days) for days in text.split(",")], default=[1, 7, 20])
     parser.add_argument("--rounds", type=int, default=7)
@@ -89,12 +90,13 @@ def statements(args, binary):
     for query, days in queries.plan([name for name in xab.QUERIES if wanted(args, name)], ranges):
         yield f"{query} {days} d", (lake, data.statement(query, days, "uplake"))
     if args.ssb:
-        data = ssb.Data(args.ssb.resolve(), 1)
+        data = ssb.Data(args.ssb.resolve(), args.ssb_scale)
         data.make()
-        load(binary, args.ssb / "lake", {table: (layout, data.file(table)) for table, layout in ssb.LAYOUT.items()})
+        lake = data.folder / "lake"
+        load(binary, lake, {table: (layout, data.file(table)) for table, layout in ssb.LAYOUT.items()})
         for flight in ssb.FLIGHTS:
             if wanted(args, f"ssb{flight}"):
-                yield f"ssb{flight}", (args.ssb / "lake", data.statement(flight))
+                yield f"ssb{flight}", (lake, data.statement(flight))
 
 
 def load(binary, lake, tables):
