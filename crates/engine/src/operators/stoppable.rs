@@ -1,14 +1,18 @@
-//! Joins that end when nobody wants their rows any more.
+//! Joins that end when nobody wants their rows any more, and keep no thread from others meanwhile.
 //!
 //! A stream is stopped between two polls, and a join looks for pairs in one poll until it has a batch of them:
 //! of a condition that holds for few, billions. Such conditions are computed here unless they are stopped.
+//! A thread of the runtime that has computed them for [`HELD`] is replaced by another one, so that whoever waits for
+//! a thread gets one; the system shares the processor.
 
+use std::cell::Cell;
 use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
@@ -23,9 +27,18 @@ use datafusion::physical_plan::joins::{
     HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder,
 };
 use futures::Stream;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::base::error::EngineError;
 use crate::base::sql_state::SqlState;
+
+/// How long one task may keep a thread of the runtime from others.
+const HELD: Duration = Duration::from_millis(50);
+
+thread_local! {
+    /// The task that computes here, and since when.
+    static COMPUTES: Cell<Option<(tokio::task::Id, Instant)>> = const { Cell::new(None) };
+}
 
 /// Dropped, it stops what was made with it.
 #[derive(Debug, Default)]
@@ -106,6 +119,20 @@ impl RecordBatchStream for Stopping {
     }
 }
 
+/// Has this task kept its thread for long? Between two polls it may have let it go; the answer is then wrong at the
+/// cost of a thread that is woken.
+fn is_held() -> bool {
+    let Some(task) = tokio::task::try_id() else { return false };
+    let now = Instant::now();
+    let since = COMPUTES.get().filter(|(known, _)| *known == task).map(|(_, since)| since);
+    let is_held = since.is_some_and(|since| now.duration_since(since) > HELD);
+    if since.is_none() || is_held {
+        COMPUTES.set(Some((task, now)));
+    }
+    // Other runtimes have no thread to put in its place.
+    is_held && Handle::try_current().is_ok_and(|h| h.runtime_flavor() == RuntimeFlavor::MultiThread)
+}
+
 /// An expression that is an error once it is stopped.
 #[derive(Debug)]
 struct UntilStopped {
@@ -152,6 +179,9 @@ impl PhysicalExpr for UntilStopped {
                 EngineError::execution(SqlState::QueryCanceled, "the statement was stopped");
             return Err(stopped.into());
         }
+        if is_held() {
+            return tokio::task::block_in_place(|| self.expr.evaluate(batch));
+        }
         self.expr.evaluate(batch)
     }
 
@@ -181,6 +211,33 @@ mod tests {
     use crate::base::answer::Answer;
     use crate::engine::session::for_tests;
     use crate::sql::statement::parse;
+
+    /// The runtime has one thread, which the join would keep for minutes.
+    #[test]
+    fn a_join_without_end_leaves_threads_for_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.unwrap();
+        let session = for_tests(folder.path(), true);
+        let text = "SELECT a.v FROM generate_series(1, 400000) a(v), generate_series(1, 400000) b(v) \
+                    WHERE a.v * b.v = -1";
+        let statement = parse(text).unwrap().remove(0);
+        let join = runtime.spawn(async move {
+            let Ok(Answer::Rows { mut stream, .. }) = session.run(&statement).await else { return };
+            stream.next().await;
+        });
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(100));
+            let other = runtime.spawn(async { 7 });
+            let waited = runtime
+                .block_on(async { tokio::time::timeout(Duration::from_secs(20), other).await });
+            assert_eq!(waited.unwrap().unwrap(), 7);
+            assert!(!join.is_finished());
+        }
+        join.abort();
+        runtime.shutdown_background();
+    }
 
     #[test]
     fn a_join_whose_rows_nobody_wants_ends_within_one_poll() {
