@@ -204,7 +204,11 @@ fn code_of_external(error: &(dyn std::error::Error + Send + Sync + 'static)) -> 
 fn code_of_arrow(error: &ArrowError) -> SqlState {
     let otherwise = match error {
         ArrowError::ExternalError(inner) => return code_of_external(inner.as_ref()),
-        ArrowError::IoError(_, inner) => return code_of_io(inner),
+        // What spills wraps its errors twice.
+        ArrowError::IoError(_, inner) => {
+            let wrapped = inner.get_ref().and_then(|inner| inner.downcast_ref::<DataFusionError>());
+            return wrapped.map_or_else(|| code_of_io(inner), code_of);
+        }
         ArrowError::DivideByZero => return SqlState::DivisionByZero,
         ArrowError::ArithmeticOverflow(_) => return SqlState::NumericValueOutOfRange,
         ArrowError::CastError(message) => match unread_text(message) {
@@ -472,5 +476,15 @@ mod tests {
         assert_eq!(error.message(), "Expected: an expression, found: FROM");
         assert_eq!(error.position(), Some(Position { line: 2, column: 8 }));
         assert_eq!(error.code(), SqlState::SyntaxError);
+    }
+
+    #[test]
+    fn a_full_disk_is_known_however_it_is_wrapped() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let once = ArrowError::IoError("x".into(), full());
+        let inner = std::io::Error::other(DataFusionError::IoError(full()));
+        for error in [once, ArrowError::IoError("x".into(), inner)] {
+            assert_eq!(code_of_arrow(&error), SqlState::DiskFull);
+        }
     }
 }
