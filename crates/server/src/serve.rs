@@ -62,7 +62,7 @@ pub struct Server {
     http: Option<SocketAddr>,
     certificate: Option<Arc<Certificate>>,
     drain: watch::Sender<bool>,
-    network: Option<JoinHandle<()>>,
+    network: JoinHandle<()>,
     /// At users and tables, now and then.
     _looks: AbortOnDrop,
 }
@@ -125,7 +125,7 @@ impl Server {
         let thread = std::thread::Builder::new().name("network".to_owned());
         let network = thread.spawn(move || network.block_on(work)).map_err(ServeError::Thread)?;
         let looks = shared.statements.spawn(look(Arc::clone(&shared)));
-        Ok(Self { shared, pg, http, certificate, drain, network: Some(network), _looks: looks })
+        Ok(Self { shared, pg, http, certificate, drain, network, _looks: looks })
     }
 
     /// A session that may do everything, for the process itself.
@@ -157,28 +157,25 @@ impl Server {
     }
 
     /// Ends: no new connections; statements may end within `patience`, then they are stopped. How many were.
-    pub async fn stop(mut self, patience: Duration) -> usize {
+    /// Dropping the future leaves the server without new connections.
+    pub async fn stop(&self, patience: Duration) -> usize {
         self.drain.send_replace(true);
-        let ended = self.wait(patience).await;
-        let stopped = if ended { 0 } else { self.shared.statements.stop_all(Cause::Shutdown) };
-        self.wait(STOP_TIME).await;
-        if let Some(network) = self.network.take().filter(JoinHandle::is_finished) {
-            // It has nothing to say.
-            let _ = network.join();
+        if self.is_over_within(patience).await {
+            return 0;
         }
+        let stopped = self.shared.statements.close(Cause::Shutdown);
+        self.is_over_within(STOP_TIME).await;
         stopped
     }
 
     /// Waits for the network's thread, which ends with its last connection.
-    async fn wait(&self, patience: Duration) -> bool {
-        let is_over = || self.network.as_ref().is_none_or(JoinHandle::is_finished);
-        for _ in 0..patience.div_duration_f64(LOOK_EVERY) as usize {
-            if is_over() {
-                break;
+    async fn is_over_within(&self, patience: Duration) -> bool {
+        let ends = async {
+            while !self.network.is_finished() {
+                tokio::time::sleep(LOOK_EVERY).await;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        is_over()
+        };
+        tokio::time::timeout(patience, ends).await.is_ok()
     }
 }
 

@@ -22,6 +22,7 @@ use uplake_engine::{ProgressCounts, QueryProgress};
 
 use crate::drivers::{AbortOnDrop, Drivers};
 use crate::failure::Failure;
+use crate::stage::Stage;
 
 /// Characters of a statement that are listed and kept.
 const KEPT_CHARACTERS: usize = 4096;
@@ -65,6 +66,8 @@ pub(crate) enum Cause {
     Client,
     /// Somebody else did who may.
     Admin,
+    /// Somebody who may has ended the connection.
+    Ended,
     /// The connection is gone.
     Socket,
     /// The client does not take the rows.
@@ -81,6 +84,7 @@ impl Cause {
         match self {
             Self::Client => "client",
             Self::Admin => "admin",
+            Self::Ended => "ended",
             Self::Socket => "socket",
             Self::SlowReader => "slow_reader",
             Self::Memory => "memory",
@@ -93,6 +97,9 @@ impl Cause {
         match self {
             Self::Client => Failure::new("57014", "canceling statement due to user request"),
             Self::Admin => Failure::new("57014", "the statement was cancelled by another user"),
+            Self::Ended => {
+                Failure::new("57P01", "terminating connection due to administrator command")
+            }
             Self::Socket => Failure::new("57014", "the connection is closed"),
             Self::SlowReader => Failure::new("57014", "the rows were not taken in time")
                 .with_hint("read them as they come"),
@@ -105,16 +112,6 @@ impl Cause {
             }
         }
     }
-}
-
-/// What a statement is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Stage {
-    /// It waits for a slot, is planned, or computes its first rows.
-    Computing,
-    /// Its rows are on their way.
-    Sending,
 }
 
 /// A statement that runs.
@@ -172,6 +169,8 @@ impl std::fmt::Debug for Clock {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Why none may run any more.
+    closed: Option<Cause>,
     running: BTreeMap<u64, Arc<Entry>>,
     over: VecDeque<Listed>,
 }
@@ -193,20 +192,32 @@ impl Statements {
 
     /// A statement comes.
     pub fn begin(self: &Arc<Self>, client: Client, text: &str) -> Running {
+        self.begin_at(Stage::Computing, client, text)
+    }
+
+    /// A statement is only planned: it is listed meanwhile, and told of later if it fails.
+    pub fn begin_plan(self: &Arc<Self>, client: Client, text: &str) -> Running {
+        self.begin_at(Stage::Planning, client, text)
+    }
+
+    fn begin_at(self: &Arc<Self>, stage: Stage, client: Client, text: &str) -> Running {
         let entry = Arc::new(Entry {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             client,
             text: text.trim().chars().take(KEPT_CHARACTERS).collect::<String>().into(),
             began: Instant::now(),
             began_millis: (self.clock.0)(),
-            stage: AtomicU8::new(Stage::Computing as u8),
+            stage: AtomicU8::new(stage as u8),
             progress: QueryProgress::new(),
             stop: watch::Sender::new(None),
             rows_sent: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
             failed: Mutex::default(),
         });
-        self.lock().running.insert(entry.id, Arc::clone(&entry));
+        let mut state = self.lock();
+        state.running.insert(entry.id, Arc::clone(&entry));
+        entry.stop.send_replace(state.closed);
+        drop(state);
         Running { statements: Arc::clone(self), entry }
     }
 
@@ -221,9 +232,12 @@ impl Statements {
         })
     }
 
-    /// Stops those that run; how many.
-    pub fn stop_all(&self, cause: Cause) -> usize {
-        let all: Vec<u64> = self.lock().running.keys().copied().collect();
+    /// Stops those that run, and each one that comes later at once; how many these are.
+    pub fn close(&self, cause: Cause) -> usize {
+        let mut state = self.lock();
+        state.closed = Some(cause);
+        let all: Vec<u64> = state.running.keys().copied().collect();
+        drop(state);
         all.into_iter().filter(|id| self.stop(*id, cause)).count()
     }
 
@@ -239,8 +253,7 @@ impl Statements {
         entries.iter().map(|entry| entry.listed()).collect()
     }
 
-    /// How many run.
-    #[cfg(test)]
+    /// How many are listed.
     pub fn count(&self) -> usize {
         self.lock().running.len()
     }
@@ -281,10 +294,7 @@ impl Entry {
             text: Arc::clone(&self.text),
             began_millis: self.began_millis,
             runs: self.began.elapsed(),
-            stage: match self.stage.load(Ordering::Relaxed) {
-                0 => Stage::Computing,
-                _ => Stage::Sending,
-            },
+            stage: Stage::of(self.stage.load(Ordering::Relaxed)),
             counts: self.progress.counts(),
             rows_sent: self.rows_sent.load(Ordering::Relaxed),
             bytes_sent: self.bytes_sent.load(Ordering::Relaxed),
@@ -380,6 +390,9 @@ impl Drop for Running {
         let over = self.entry.listed();
         let mut state = self.statements.lock();
         state.running.remove(&self.entry.id);
+        if over.stage == Stage::Planning && over.failed.is_none() {
+            return;
+        }
         if state.over.len() >= KEPT_STATEMENTS {
             state.over.pop_front();
         }

@@ -16,7 +16,7 @@ use uplake_engine::{AddedSchema, EngineError, Result, SessionFacts, SqlState};
 
 use crate::access::{ADMIN, Directory, Object, Verb};
 use crate::catalog::USER;
-use crate::statements::{Listed, Stage, Statements};
+use crate::statements::{Listed, Statements};
 
 const SCHEMA: &str = "system";
 /// Statements that run, the oldest first.
@@ -61,13 +61,6 @@ fn texts(rows: &[Listed], of: impl Fn(&Listed) -> Option<String>) -> ArrayRef {
 fn numbers(rows: &[Listed], of: impl Fn(&Listed) -> u64) -> ArrayRef {
     let number = |row: &Listed| i64::try_from(of(row)).unwrap_or(i64::MAX);
     Arc::new(rows.iter().map(number).collect::<Int64Array>())
-}
-
-fn stage(row: &Listed) -> &'static str {
-    match row.stage {
-        Stage::Computing => "computing",
-        Stage::Sending => "sending",
-    }
 }
 
 /// Columns that both tables have, and one more of each.
@@ -122,7 +115,7 @@ impl System {
     /// Tables of these statements.
     pub fn new(statements: Arc<Statements>, directory: Arc<Directory>) -> Self {
         let state = Column("state", DataTypeOf::Text, |rows| {
-            texts(rows, |row| Some(stage(row).to_owned()))
+            texts(rows, |row| Some(row.stage.name().to_owned()))
         });
         let sqlstate = Column("sqlstate", DataTypeOf::Text, |rows| {
             texts(rows, |row| row.failed.as_ref().map(|failed| failed.code.to_string()))

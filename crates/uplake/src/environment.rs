@@ -24,8 +24,8 @@ const STOP_TIME: Duration = Duration::from_millis(50);
 const WRITERS_STOP_TIME: Duration = Duration::from_millis(450);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Exit status of what Ctrl-C stopped, as shells have it: 128 and the signal's number.
-const INTERRUPTED: u8 = 130;
-const TERMINATED: u8 = 143;
+pub const INTERRUPTED: u8 = 130;
+pub const TERMINATED: u8 = 143;
 /// And of what held too much memory.
 const FAILED: u8 = 1;
 
@@ -145,12 +145,10 @@ async fn stop_at_signal(
     let _ = tell.send(status);
     let ends = async {
         // What takes memory takes some MiB in each millisecond.
-        let mut waited = if status == FAILED { Duration::ZERO } else { STOP_TIME };
-        tokio::time::sleep(waited).await;
-        while uplake_table::writers_at_work() > 0 && waited < WRITERS_STOP_TIME {
-            tokio::time::sleep(LOOK_EVERY).await;
-            waited += LOOK_EVERY;
+        if status != FAILED {
+            tokio::time::sleep(STOP_TIME).await;
         }
+        writers_end().await;
     };
     tokio::select! {
         _ = stop() => {}
@@ -161,6 +159,15 @@ async fn stop_at_signal(
     }
     spill::remove();
     std::process::exit(i32::from(status));
+}
+
+/// Waits for writers that were dropped, which remove what they have begun; not for long.
+pub async fn writers_end() {
+    let mut waited = Duration::ZERO;
+    while uplake_table::writers_at_work() > 0 && waited < WRITERS_STOP_TIME {
+        tokio::time::sleep(LOOK_EVERY).await;
+        waited += LOOK_EVERY;
+    }
 }
 
 /// Statements are planned here, by functions that call themselves for each level of an expression: some KiB a

@@ -5,14 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use uplake_server::{Server, ServerOptions, system_random};
 use uplake_table::AsOf;
 
 use crate::LakeArgs;
-use crate::environment::{Limits, now_millis, parse_bytes, parse_timeout, session_options};
+use crate::environment::{
+    INTERRUPTED, Limits, Stopped, TERMINATED, is_first_to_tell, now_millis, parse_bytes,
+    parse_timeout, session_options, writers_end,
+};
 use crate::{memory, spill};
 
 /// What statements get back after one was stopped for memory, before another is.
@@ -77,7 +80,7 @@ pub async fn run(args: ServeArgs) -> Result<()> {
     let (_preload, _repair) = (session.preload(), session.repair_indexes());
     let (say, ended) = tokio::sync::oneshot::channel();
     let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
-    tell(&server, &session, &args);
+    let greeting = greeting(&server, &session, &args);
     // Threads that compute may be too busy to hear of a signal, or of what time it is.
     let drain = args.drain;
     let watcher = std::thread::Builder::new().name("signals".to_owned());
@@ -88,10 +91,11 @@ pub async fn run(args: ServeArgs) -> Result<()> {
         // Nobody waits for it once the process ends.
         let _ = say.send(ended);
     })?;
-    // Signals are heard from here on, or the thread says why not.
+    // Signals are heard from here on, or the thread says why not: whoever waits for these lines may send one.
     let _ = is_ready.recv();
-    println!("Ctrl-C ends it.");
+    println!("{greeting}Ctrl-C ends it.");
     let stopped = ended.await.context("the thread of signals is gone")??;
+    writers_end().await;
     session.lake().storage().flush_cache().await;
     if stopped > 0 {
         crate::output::tell(&format!("{stopped} statements were stopped"));
@@ -109,37 +113,52 @@ async fn until_told(
     let _ = ready.send(());
     loop {
         tokio::select! {
-            () = ends.next() => break,
+            _ = ends.next() => break,
             _ = reload.recv() => match server.reload_certificate() {
                 Ok(()) => eprintln!("the certificate was read again"),
                 Err(error) => {
                     crate::output::tell(&format!("warning: the old certificate stays: {error}"));
                 }
             },
-            () = memory::exceeded() => {
-                server.relieve_memory();
-                tokio::time::sleep(RELIEF_TIME).await;
-            }
+            () = relieved(&server) => {}
         }
     }
     eprintln!("ending: statements have {drain:?}; a second signal ends them at once");
-    tokio::select! {
-        stopped = server.stop(drain) => Ok(stopped),
-        () = ends.next() => bail!("ended before statements did"),
+    let mut stop = std::pin::pin!(server.stop(drain));
+    loop {
+        tokio::select! {
+            stopped = stop.as_mut() => return Ok(stopped),
+            status = ends.next() => {
+                if is_first_to_tell() {
+                    crate::output::tell("ended before statements did");
+                }
+                return Err(Stopped { status }.into());
+            }
+            () = relieved(&server) => {}
+        }
     }
 }
 
-/// What a user does next.
-fn tell(server: &Server, session: &uplake_engine::Session, args: &ServeArgs) {
-    println!("uplake {} serves {}", env!("CARGO_PKG_VERSION"), session.lake().location());
+/// Returns once the process held too much and a statement was stopped for it.
+async fn relieved(server: &Server) {
+    memory::exceeded().await;
+    server.relieve_memory();
+    tokio::time::sleep(RELIEF_TIME).await;
+}
+
+/// What a user does next, in lines.
+fn greeting(server: &Server, session: &uplake_engine::Session, args: &ServeArgs) -> String {
+    let mut lines =
+        format!("uplake {} serves {}\n", env!("CARGO_PKG_VERSION"), session.lake().location());
     if let Some(address) = server.pg_address() {
         let (host, port, database) = (address.ip(), address.port(), &args.database);
-        println!("postgres  {address}   psql -h {host} -p {port} -U admin {database}");
+        lines += &format!("postgres  {address}   psql -h {host} -p {port} -U admin {database}\n");
     }
     if let Some(address) = server.http_address() {
         let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
-        println!("http      {address}   curl '{scheme}://{address}/sql' -d 'SELECT 1'");
+        lines += &format!("http      {address}   curl '{scheme}://{address}/sql' -d 'SELECT 1'\n");
     }
+    lines
 }
 
 /// Ctrl-C or SIGTERM.
@@ -155,10 +174,11 @@ impl Ends {
         Ok(Self { interrupt, terminate })
     }
 
-    async fn next(&mut self) {
+    /// The exit status of who is ended by it at once.
+    async fn next(&mut self) -> u8 {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => INTERRUPTED,
+            _ = self.terminate.recv() => TERMINATED,
         }
     }
 }

@@ -148,6 +148,8 @@ pub struct AddedFunction {
     /// What it takes: one list for each way to call it.
     pub takes: Vec<Vec<Takes>>,
     pub gives: DataType,
+    /// It does something, so it is called once for each row, and not before a statement runs.
+    pub acts: bool,
     pub compute: Arc<Compute>,
 }
 
@@ -275,7 +277,8 @@ impl Function {
     fn new(added: AddedFunction) -> Self {
         let aliases = vec![format!("{}.{}", added.schema, added.name)];
         // Not immutable: plans with it are not kept.
-        Self { added, aliases, signature: Signature::user_defined(Volatility::Stable) }
+        let volatility = if added.acts { Volatility::Volatile } else { Volatility::Stable };
+        Self { added, aliases, signature: Signature::user_defined(volatility) }
     }
 }
 

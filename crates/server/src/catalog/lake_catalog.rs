@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -17,7 +17,7 @@ use uplake_table::{Lake, TableError};
 
 use super::listing::{Known, Listing};
 use super::shared::Shared;
-use super::state::ServerState;
+use super::state::{ServerState, Stops};
 use super::tables::{CATALOG, INFORMATION, SystemTables, View, rows_of};
 use super::{functions, known, rewrite as forms, types};
 
@@ -45,6 +45,7 @@ impl Catalog {
             listing: RwLock::default(),
             server: RwLock::default(),
             transactions: AtomicI64::new(1),
+            stops: OnceLock::new(),
         });
         let functions = functions::all(&shared);
         let catalog = Self { shared, functions, known: tokio::sync::Mutex::default() };
@@ -64,6 +65,12 @@ impl Catalog {
         let mut listing = self.shared.listing.write().unwrap_or_else(PoisonError::into_inner);
         *self.shared.server.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(server);
         *listing = Arc::new(Listing::new(listing.tables.values().cloned()));
+    }
+
+    /// Whom `pg_cancel_backend` and `pg_terminate_backend` ask from now on; the first counts.
+    pub fn set_stops(&self, stops: Box<Stops>) {
+        // A process has one listener of Postgres' wire.
+        let _ = self.shared.stops.set(stops);
     }
 
     /// Schemas and functions for the engine.

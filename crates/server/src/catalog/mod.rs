@@ -31,4 +31,4 @@ mod words;
 mod tests;
 
 pub(crate) use lake_catalog::{Catalog, REFRESH_SECONDS, rewrite};
-pub(crate) use state::{ADDRESS, PID, PORT, SETTING, ServerState, USER};
+pub(crate) use state::{ADDRESS, PID, PORT, SETTING, ServerState, Stop, USER};

@@ -1,10 +1,10 @@
 //! What functions and tables share: the listing and the server as they are now.
 
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::listing::Listing;
-use super::state::ServerState;
+use super::state::{ServerState, Stops};
 use super::tables::SystemTables;
 
 /// What functions and tables share.
@@ -13,6 +13,8 @@ pub(super) struct Shared {
     pub listing: RwLock<Arc<Listing>>,
     pub server: RwLock<Arc<ServerState>>,
     pub transactions: AtomicI64,
+    /// Whom `pg_cancel_backend` asks, once there are connections.
+    pub stops: OnceLock<Box<Stops>>,
 }
 
 impl Shared {

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use uplake_engine::SessionFacts;
+
 use super::oids::oids;
 
 /// The version of Postgres that clients are told, which decides what they send.
@@ -49,6 +51,17 @@ pub(crate) struct Connection {
     /// When it began, in microseconds since 1970.
     pub since_micros: i64,
 }
+
+/// What is to be stopped of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Statement,
+    Connection,
+}
+
+/// Stops a connection's statement, or ends it, by its number, for a session that may. False if there is none.
+pub(crate) type Stops =
+    dyn Fn(&SessionFacts, i32, Stop) -> uplake_engine::Result<bool> + Send + Sync;
 
 type Connections = dyn Fn() -> Vec<Connection> + Send + Sync;
 

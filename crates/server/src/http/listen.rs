@@ -90,12 +90,16 @@ async fn encrypted(
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
     router: Router,
-    drain: watch::Receiver<bool>,
+    mut drain: watch::Receiver<bool>,
 ) {
     // Answers are written whole.
     let _ = stream.set_nodelay(true);
     let Some(tls) = tls else { return connection(stream, peer, router, drain).await };
-    if let Ok(Ok(stream)) = tokio::time::timeout(TLS_TIME, tls.accept(stream)).await {
+    let accepted = tokio::select! {
+        accepted = tokio::time::timeout(TLS_TIME, tls.accept(stream)) => accepted,
+        _ = drain.wait_for(|drain| *drain) => return,
+    };
+    if let Ok(Ok(stream)) = accepted {
         connection(stream, peer, router, drain).await;
     }
 }

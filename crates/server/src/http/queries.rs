@@ -12,7 +12,7 @@ use super::here::Here;
 use super::refusal::{Refusal, as_json, invalid};
 use crate::access::{Object, Verb};
 use crate::failure::Failure;
-use crate::statements::{Cause, Client, Listed, Stage};
+use crate::statements::{Client, Listed};
 
 /// Options of `GET /queries`.
 #[derive(Debug, Deserialize)]
@@ -64,18 +64,10 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     let id = number(&id)?;
-    let statements = &here.shared.statements;
-    let running = statements.running();
-    let all = may_with(&here, &client, Verb::Administer);
-    let may = |listed: &&Listed| all || listed.client.role == client.role;
-    let listed = running.iter().find(|listed| listed.id == id).filter(may);
-    let listed = listed.ok_or_else(|| none(id))?;
-    let cause = if listed.client.role == client.role { Cause::Client } else { Cause::Admin };
-    if !statements.stop(id, cause) {
-        return Err(none(id));
+    match here.shared.stop_statement(&client.role, id) {
+        true => Ok(Json(json!({ "id": id, "cancelled": true }))),
+        false => Err(none(id)),
     }
-    here.shared.metrics.cancelled(cause);
-    Ok(Json(json!({ "id": id, "cancelled": true })))
 }
 
 fn number(id: &str) -> Result<u64, Refusal> {
@@ -92,11 +84,7 @@ fn may_with(here: &Here, client: &Client, verb: Verb) -> bool {
 }
 
 fn shown(listed: &Listed, runs: bool) -> Value {
-    let state = match (runs, listed.stage) {
-        (false, _) => "over",
-        (true, Stage::Computing) => "computing",
-        (true, Stage::Sending) => "sending",
-    };
+    let state = if runs { listed.stage.name() } else { "over" };
     json!({
         "id": listed.id,
         "state": state,

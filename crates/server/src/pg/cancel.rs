@@ -1,10 +1,17 @@
-//! Who may stop whose statement: connections by process number and key.
+//! Who may stop whose statement, or end whose connection: by process number and key, or by who asks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use tokio::sync::watch;
+use uplake_engine::{EngineError, Result, SessionFacts, SqlState};
+
+use crate::access::ADMIN;
+use crate::catalog::{Stop, USER};
+use crate::server::Shared;
+use crate::statements::Cause;
 
 /// No statement runs.
 const NONE: u64 = 0;
@@ -22,7 +29,9 @@ struct State {
 #[derive(Debug)]
 struct Entry {
     key: Bytes,
+    role: String,
     statement: Arc<AtomicU64>,
+    end: watch::Sender<bool>,
 }
 
 /// A connection that can be told to stop, until this is dropped.
@@ -31,6 +40,7 @@ pub(crate) struct Cancellable {
     cancels: Arc<Cancels>,
     pub process: i32,
     statement: Arc<AtomicU64>,
+    end: watch::Receiver<bool>,
 }
 
 /// The statement that a connection runs, until this is dropped.
@@ -48,8 +58,8 @@ impl Cancels {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection with a key that nobody can guess.
-    pub fn join(self: &Arc<Self>, key: Bytes) -> Cancellable {
+    /// A connection of a role, with a key that nobody can guess.
+    pub fn join(self: &Arc<Self>, role: &str, key: Bytes) -> Cancellable {
         let mut state = self.lock();
         loop {
             state.last = state.last.checked_add(1).unwrap_or(1);
@@ -59,15 +69,57 @@ impl Cancels {
         }
         let statement = Arc::new(AtomicU64::new(NONE));
         let process = state.last;
-        state.connections.insert(process, Entry { key, statement: Arc::clone(&statement) });
-        Cancellable { cancels: Arc::clone(self), process, statement }
+        let (end, ends) = watch::channel(false);
+        let entry = Entry { key, role: role.to_owned(), statement: Arc::clone(&statement), end };
+        state.connections.insert(process, entry);
+        Cancellable { cancels: Arc::clone(self), process, statement, end: ends }
     }
 
     /// The number of the statement that runs in a connection, for who has its key.
     pub fn statement(&self, process: i32, key: &[u8]) -> Option<u64> {
         let state = self.lock();
         let entry = state.connections.get(&process).filter(|entry| are_equal(&entry.key, key))?;
-        Some(entry.statement.load(Ordering::Acquire)).filter(|id| *id != NONE)
+        entry.runs()
+    }
+
+    /// Stops the statement of a connection, or ends it, for a session that may. False if there is none.
+    ///
+    /// # Errors
+    /// 42501 for who may not.
+    pub fn stop(
+        &self,
+        shared: &Shared,
+        asks: &SessionFacts,
+        process: i32,
+        what: Stop,
+    ) -> Result<bool> {
+        let state = self.lock();
+        let Some(entry) = state.connections.get(&process) else { return Ok(false) };
+        // A session that was told of nobody is the process's own.
+        let Some(cause) = shared.may_stop(asks.get(USER).unwrap_or(ADMIN), &entry.role) else {
+            let message = format!("permission denied to stop what `{}` runs", entry.role);
+            return Err(EngineError::execution(SqlState::InsufficientPrivilege, message)
+                .with_hint("one's own statements can be stopped, and by admins all"));
+        };
+        let cause = match what {
+            Stop::Statement => cause,
+            Stop::Connection => {
+                entry.end.send_replace(true);
+                Cause::Ended
+            }
+        };
+        if let Some(statement) = entry.runs()
+            && shared.statements.stop(statement, cause)
+        {
+            shared.metrics.cancelled(cause);
+        }
+        Ok(true)
+    }
+}
+
+impl Entry {
+    fn runs(&self) -> Option<u64> {
+        Some(self.statement.load(Ordering::Acquire)).filter(|id| *id != NONE)
     }
 }
 
@@ -82,6 +134,14 @@ impl Cancellable {
     pub fn mark(&self, statement: u64) -> Marked {
         self.statement.store(statement, Ordering::Release);
         Marked(Arc::clone(&self.statement))
+    }
+
+    /// Returns once somebody who may has ended the connection.
+    pub async fn ended(&mut self) {
+        if self.end.wait_for(|end| *end).await.is_err() {
+            // Not while the connection is known.
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -98,8 +158,8 @@ mod tests {
     #[test]
     fn only_who_has_the_key_finds_the_statement() {
         let cancels = Arc::new(Cancels::default());
-        let one = cancels.join(Bytes::from_static(b"key1"));
-        let two = cancels.join(Bytes::from_static(b"key2"));
+        let one = cancels.join("ann", Bytes::from_static(b"key1"));
+        let two = cancels.join("ann", Bytes::from_static(b"key2"));
         assert_ne!(one.process, two.process);
         assert_eq!(cancels.statement(one.process, b"key1"), None);
         let marked = one.mark(7);

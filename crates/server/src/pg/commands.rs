@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Deallocate(Option<String>),
     Unlisten,
     AdvisoryUnlock,
+    /// The statement of this number.
+    Kill(u64),
     Copy(CopyCommand),
     /// The engine's.
     Engine,
@@ -72,6 +74,7 @@ impl Command {
             "discard",
             "end",
             "fetch",
+            "kill",
             "listen",
             "lock",
             "move",
@@ -131,6 +134,14 @@ impl Command {
                 }
             }
             "unlisten" => Self::Unlisten,
+            "kill" => {
+                let id = words.get(if is(1, "query") { 2 } else { 1 });
+                let id =
+                    id.and_then(
+                        |word| if let Word::Number(id) = word { id.parse().ok() } else { None },
+                    );
+                Self::Kill(id.ok_or_else(|| wrong("KILL QUERY number, one of system.running"))?)
+            }
             "listen" | "notify" | "lock" => {
                 let first = first.to_uppercase();
                 return Err(Failure::new("0A000", format!("{first} is not supported")));
@@ -329,6 +340,8 @@ mod tests {
             ("DISCARD ALL", Command::Discard { all: true }),
             ("CLOSE ALL", Command::CloseCursor(None)),
             ("UNLISTEN *", Command::Unlisten),
+            ("KILL QUERY 12", Command::Kill(12)),
+            ("kill 7", Command::Kill(7)),
             ("SELECT pg_advisory_unlock_all()", Command::AdvisoryUnlock),
             ("DEALLOCATE \"_pg3_0\"", Command::Deallocate(Some("_pg3_0".into()))),
             ("SELECT 1", Command::Engine),
@@ -339,6 +352,7 @@ mod tests {
         }
         assert_eq!(Command::of("LISTEN a").unwrap_err().code, "0A000");
         assert_eq!(Command::of("SET x").unwrap_err().code, "42601");
+        assert_eq!(Command::of("KILL QUERY all").unwrap_err().code, "42601");
         assert_eq!(Command::of("PREPARE TRANSACTION 'a'").unwrap_err().code, "0A000");
     }
 

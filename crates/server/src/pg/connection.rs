@@ -300,16 +300,18 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Work of the engine that is no statement: planning.
+    /// Plans a statement, which is listed and can be cancelled meanwhile.
     ///
     /// # Errors
     /// Its own; [`Stop::Gone`] if the client goes meanwhile.
-    pub async fn compute<T: Send + 'static>(
+    pub async fn plan<T: Send + 'static>(
         &mut self,
+        text: &str,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Step<T> {
-        let shared = Arc::clone(&self.shared);
-        self.wire.unless_gone(shared.statements.compute(work)).await
+        let running = self.shared.statements.begin_plan(self.client.clone(), text);
+        let _marked = self.cancellable.mark(running.id());
+        self.wire.unless_gone(running.compute(work)).await
     }
 
     /// The transaction ends, and with it what lives in it.

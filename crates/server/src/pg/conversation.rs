@@ -39,6 +39,9 @@ impl Connection {
         loop {
             let (kind, message) = tokio::select! {
                 biased;
+                () = self.cancellable.ended() => {
+                    return Err(Stop::Fatal(Cause::Ended.failure()));
+                }
                 next = self.wire.next() => next?,
                 () = drained(drain) => {
                     return Err(Stop::Fatal(Cause::Shutdown.failure()));

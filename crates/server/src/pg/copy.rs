@@ -74,7 +74,7 @@ impl Connection {
         let (table, columns) = (name.clone(), columns.clone());
         self.shared.may_load(&self.client.role, &table).await?;
         let lake = self.session.lake().clone();
-        let (table, columns) = self.compute(into(lake.clone(), table, columns)).await?;
+        let (table, columns) = self.plan(text, into(lake.clone(), table, columns)).await?;
         let lines = Lines::new(&copy, &columns)?;
         let running = self.shared.statements.begin(self.client.clone(), text);
         let _marked = self.cancellable.mark(running.id());

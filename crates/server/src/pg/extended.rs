@@ -58,7 +58,7 @@ impl Connection {
         let mut oids = parse.type_oids;
         let kind = match command {
             Command::Engine => {
-                let planned = self.plan(part.to_owned(), &oids).await;
+                let planned = self.prepare(part, &oids).await;
                 planned.map_err(|stop| stop.map(|failure| located(failure, &text, at)))?
             }
             // What the connection has no answer for is the engine's.
@@ -86,8 +86,9 @@ impl Connection {
         Ok(())
     }
 
-    async fn plan(&mut self, text: String, oids: &[u32]) -> Step<Kind> {
-        let session = self.session_of(&text)?;
+    async fn prepare(&mut self, part: &str, oids: &[u32]) -> Step<Kind> {
+        let session = self.session_of(part)?;
+        let text = part.to_owned();
         let said: Vec<Option<DataType>> = oids.iter().map(|oid| types::arrow_type(*oid)).collect();
         let plan = async move {
             let missing = || Failure::new("42601", "there is no statement");
@@ -98,7 +99,7 @@ impl Connection {
             let prepared = session.prepare_typed(&statement, &said).await?;
             Ok(Kind::Prepared(Box::new(prepared)))
         };
-        self.compute(Box::pin(plan)).await
+        self.plan(part, Box::pin(plan)).await
     }
 
     /// # Errors

@@ -397,7 +397,9 @@ mod tests {
     }
 
     #[test]
-    fn two_hundred_thousand_mutated_frames_make_no_panic() {
+    fn mutated_frames_make_no_panic() {
+        // Ten millions where there is time.
+        let rounds = if std::env::var_os("UPLAKE_SOAK").is_some() { 10_000_000 } else { 200_000 };
         let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut random = move || {
             state ^= state << 13;
@@ -408,7 +410,7 @@ mod tests {
         let frames = frames();
         let startup = BytesMut::from(&b"\0\0\0\0\0\x03\0\0user\0admin\0a\0b\0\0"[..]);
         let mut whole = 0;
-        for round in 0..200_000 {
+        for round in 0..rounds {
             let is_first = round % 8 == 0;
             let mut frame = match is_first {
                 true => startup.clone(),
@@ -434,6 +436,6 @@ mod tests {
                 false => decode(frame).is_ok(),
             });
         }
-        assert!(whole > 2_000, "{whole}");
+        assert!(whole > rounds / 100, "{whole}");
     }
 }

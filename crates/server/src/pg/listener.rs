@@ -14,18 +14,21 @@ use crate::server::Shared;
 
 /// Clients that are not logged in yet, at once.
 const IN_LOGIN: usize = 200;
-/// How long those that are busy may go on once the server goes down.
-const DRAIN_TIME: Duration = Duration::from_secs(30);
 /// After a socket could not be accepted, as when there are no more file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves clients until `drain` says to stop; returns when the last is gone.
+/// Serves clients until `drain` says to stop; returns when the last is gone, however long that takes.
 pub(crate) async fn serve(
     shared: Arc<Shared>,
     listener: TcpListener,
     mut drain: watch::Receiver<bool>,
 ) {
     let cancels = Arc::new(Cancels::default());
+    let (of_server, of_connections) = (Arc::downgrade(&shared), Arc::clone(&cancels));
+    shared.catalog.set_stops(Box::new(move |asks, process, what| match of_server.upgrade() {
+        Some(shared) => of_connections.stop(&shared, asks, process, what),
+        None => Ok(false),
+    }));
     let logins = Arc::new(Semaphore::new(IN_LOGIN));
     let mut clients = JoinSet::new();
     let for_clients = drain.clone();
@@ -39,10 +42,14 @@ pub(crate) async fn serve(
                         continue;
                     };
                     let (shared, cancels) = (Arc::clone(&shared), Arc::clone(&cancels));
-                    let drain = for_clients.clone();
+                    let mut drain = for_clients.clone();
                     clients.spawn(async move {
                         let begun = Box::pin(startup::begin(&shared, &cancels, tcp, peer));
-                        let begun = tokio::time::timeout(LOGIN_TIME, begun).await;
+                        let begun = tokio::select! {
+                            begun = tokio::time::timeout(LOGIN_TIME, begun) => begun,
+                            // Nobody that is not in yet is waited for.
+                            () = drained(&mut drain) => return,
+                        };
                         drop(login);
                         if let Ok(Ok(Some(connection))) = begun {
                             converse(connection, drain).await;
@@ -56,7 +63,5 @@ pub(crate) async fn serve(
         }
     }
     drop(listener);
-    let all_gone = async { while clients.join_next().await.is_some() {} };
-    // The others are dropped, and their statements with them.
-    let _ = tokio::time::timeout(DRAIN_TIME, all_gone).await;
+    while clients.join_next().await.is_some() {}
 }

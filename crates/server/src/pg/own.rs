@@ -150,6 +150,15 @@ impl Connection {
                 None => Ok(Own::Engine),
             },
             Command::Unlisten => tag("UNLISTEN"),
+            Command::Kill(id) => match self.shared.stop_statement(&self.client.role, id) {
+                true => tag("KILL"),
+                false => {
+                    let message = format!("there is no statement {id} that you may stop");
+                    Err(Failure::new("42704", message)
+                        .with_hint("SELECT * FROM system.running")
+                        .into())
+                }
+            },
             Command::AdvisoryUnlock => {
                 Ok(Own::Rows(Table::one("pg_advisory_unlock_all", ""), "SELECT 1"))
             }
@@ -226,7 +235,7 @@ impl Connection {
             let schema = named(&statement, prepared.schema());
             Ok((prepared.bind(&[])?, schema))
         };
-        let (statement, schema) = self.compute(Box::pin(plan)).await?;
+        let (statement, schema) = self.plan(&query, Box::pin(plan)).await?;
         let portal = Portal {
             text: query,
             kind: Kind::Text,

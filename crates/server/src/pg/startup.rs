@@ -221,7 +221,7 @@ async fn log_in(
     let mut key = vec![0; if hello.minor >= 2 { KEY_BYTES } else { OLD_KEY_BYTES }];
     (shared.options.random)(&mut key);
     let key = Bytes::from(key);
-    let cancellable = cancels.join(key.clone());
+    let cancellable = cancels.join(&role.name, key.clone());
     wire.put(&Authentication::Ok);
     let welcome = Welcome { role, settings, engine_settings, cancellable, room, peer };
     welcome.put_key(wire, key);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
@@ -13,6 +14,9 @@ use uplake_table::{AsOf, Lake};
 
 use crate::pg::serve;
 use crate::server::{ServerOptions, Shared};
+
+/// Milliseconds since 1970.
+const NOW: i64 = 1_793_491_200_000;
 
 /// A server in a folder of its own. Its threads end with the test.
 struct Server {
@@ -26,6 +30,10 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        Self::with_clock(|| NOW)
+    }
+
+    fn with_clock(clock: impl Fn() -> i64 + Clone + Send + Sync + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let compute = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -41,7 +49,7 @@ impl Server {
             use_indexes: true,
             at_once: None,
             timeout: None,
-            clock: Arc::new(|| 1_793_491_200_000),
+            clock: Arc::new(clock.clone()),
         };
         let lake = Lake::open(folder.path().join("lake").to_str().unwrap()).unwrap();
         let engine = Engine::new(lake, &options).unwrap();
@@ -52,7 +60,7 @@ impl Server {
             connections: 50,
             spool_folder: folder.path().to_owned(),
             spool_bytes: 64 << 20,
-            clock: Arc::new(|| 1_793_491_200_000),
+            clock: Arc::new(clock),
             random: Arc::new(|bytes| bytes.fill(7)),
         };
         let shared = compute.block_on(async { Shared::for_tests(engine, options) });
@@ -391,6 +399,31 @@ fn a_closed_socket_frees_the_slot() {
             "SELECT value, repeat('x', 1000) FROM generate_series(1, 10000000) AS s(value)\0";
         client.send(&frame(b'Q', rows.as_bytes())).await;
         assert_eq!(client.next().await.0, b'T');
+        drop(client);
+        server.until_nothing_runs().await;
+    });
+}
+
+#[test]
+fn a_clock_that_jumps_ends_no_statement_and_moves_no_time_out() {
+    let now = Arc::new(AtomicI64::new(NOW));
+    let clock = Arc::clone(&now);
+    let server = Server::with_clock(move || clock.load(Ordering::Relaxed));
+    server.run(async {
+        let mut client = server.client().await;
+        client.send(&frame(b'Q', format!("{LONG}\0").as_bytes())).await;
+        while server.shared.engine.session().usage().running == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let mut other = server.client().await;
+        other.query("SET statement_timeout = 100").await;
+        let year = 365 * 86_400_000;
+        for jump in [year, -3 * year] {
+            now.fetch_add(jump, Ordering::Relaxed);
+            let answer = other.query(LONG).await;
+            assert_eq!(field(&answer, b'E', b'C').unwrap(), "57014");
+            assert_eq!(server.shared.statements.count(), 1, "the first goes on");
+        }
         drop(client);
         server.until_nothing_runs().await;
     });

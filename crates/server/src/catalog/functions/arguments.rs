@@ -65,7 +65,8 @@ pub(super) fn function(
     gives: DataType,
     compute: impl Fn(&Call<'_>) -> Result<ArrayRef> + Send + Sync + 'static,
 ) -> AddedFunction {
-    AddedFunction { name, schema: CATALOG, takes: forms(takes), gives, compute: Arc::new(compute) }
+    let (takes, compute) = (forms(takes), Arc::new(compute));
+    AddedFunction { name, schema: CATALOG, takes, gives, acts: false, compute }
 }
 
 pub(super) fn of_rows<T>(

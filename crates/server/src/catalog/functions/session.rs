@@ -11,14 +11,30 @@ use super::arguments::{Arguments, function, number, text, truth};
 use super::lists::{lists_of, texts};
 use crate::catalog::settings;
 use crate::catalog::shared::Shared;
-use crate::catalog::state::{ADDRESS, PID, PORT, USER};
+use crate::catalog::state::{ADDRESS, PID, PORT, Stop, USER};
 use crate::catalog::tables::{CATALOG, PUBLIC};
 
 pub(super) fn functions(shared: &Arc<Shared>) -> Vec<AddedFunction> {
     let mut all = names(shared);
     all.extend(of_settings());
     all.extend(of_server(shared));
+    all.push(stops(shared, "pg_cancel_backend", &["n"], Stop::Statement));
+    // The second argument is how long to wait for the end, which is not waited for.
+    all.push(stops(shared, "pg_terminate_backend", &["n", "nn"], Stop::Connection));
     all
+}
+
+/// A function of a connection's number that does something to it; true if there is such a connection.
+fn stops(shared: &Arc<Shared>, name: &'static str, takes: &[&str], what: Stop) -> AddedFunction {
+    let shared = Arc::clone(shared);
+    let made = truth(name, takes, move |a| {
+        let Some(process) = a.number(0) else { return Ok(None) };
+        let (Some(stops), Ok(process)) = (shared.stops.get(), i32::try_from(process)) else {
+            return Ok(Some(false));
+        };
+        stops(a.facts(), process, what).map(Some)
+    });
+    AddedFunction { acts: true, ..made }
 }
 
 fn user(shared: &Shared, facts: &SessionFacts) -> String {
