@@ -7,6 +7,7 @@
 
 mod access;
 mod catalog;
+mod certificate_dates;
 mod drivers;
 mod failure;
 mod flight;

@@ -46,6 +46,11 @@ pub(crate) struct Metrics {
     memory_bytes: Family<Labels<1>, Gauge>,
     spill_files: Gauge,
     storage_reads: Gauge,
+    statements: Gauge,
+    open_files: Gauge,
+    access_is_read: Gauge,
+    certificate_expires: Family<Labels<0>, Gauge>,
+    certificate_is_read: Family<Labels<0>, Gauge>,
 }
 
 /// What is asked for when somebody looks.
@@ -53,6 +58,12 @@ pub(crate) struct Metrics {
 pub(crate) struct Now {
     pub usage: Usage,
     pub spool_bytes: u64,
+    /// Statements that are listed.
+    pub statements: usize,
+    /// Files and sockets that the process has open.
+    pub open_files: usize,
+    /// Can the users of the lake be read?
+    pub access_is_read: bool,
 }
 
 impl Metrics {
@@ -97,6 +108,22 @@ impl Metrics {
         all.register("uplake_spill_files", "Files of queries that spill", spill_files.clone());
         let storage_reads = Gauge::default();
         all.register("uplake_storage_reads", "Reads under way", storage_reads.clone());
+        let statements = Gauge::default();
+        let listed = "Statements that wait, compute, send or are suspended";
+        all.register("uplake_statements", listed, statements.clone());
+        let open_files = Gauge::default();
+        all.register("process_open_fds", "Files and sockets that are open", open_files.clone());
+        let access_is_read = Gauge::default();
+        let of_access = "0: who may connect cannot be read, and nobody new is let in";
+        all.register("uplake_access_readable", of_access, access_is_read.clone());
+        let certificate_expires = Family::default();
+        let of_expires = "When the certificate that clients get ends, in seconds since 1970";
+        let into = Family::clone(&certificate_expires);
+        all.register("uplake_tls_certificate_expires", of_expires, into);
+        let certificate_is_read = Family::default();
+        let of_read = "0: the certificate's files cannot be used, and the old one stays";
+        let into = Family::clone(&certificate_is_read);
+        all.register("uplake_tls_certificate_current", of_read, into);
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         all.register("uplake_build", "The program", version);
         let start = Gauge::<f64, AtomicU64>::default();
@@ -116,6 +143,11 @@ impl Metrics {
             memory_bytes,
             spill_files,
             storage_reads,
+            statements,
+            open_files,
+            access_is_read,
+            certificate_expires,
+            certificate_is_read,
         })
     }
 
@@ -137,6 +169,14 @@ impl Metrics {
         self.cancelled.get_or_create(&[("by", by.name())]).inc();
     }
 
+    /// The certificate's files were read, or could not be; without TLS nothing is said of them.
+    pub fn certificate(&self, expires: Option<i64>, is_read: bool) {
+        self.certificate_is_read.get_or_create(&[]).set(i64::from(is_read));
+        if let Some(expires) = expires {
+            self.certificate_expires.get_or_create(&[]).set(expires);
+        }
+    }
+
     fn over(&self, protocol: Protocol, result: &'static str, took: Duration) {
         let protocol = ("protocol", protocol.name());
         self.queries.get_or_create(&[protocol, ("result", result)]).inc();
@@ -150,6 +190,9 @@ impl Metrics {
         self.spool_bytes.set(as_gauge(now.spool_bytes));
         self.spill_files.set(as_gauge(now.usage.spill_files as u64));
         self.storage_reads.set(as_gauge(now.usage.reads as u64));
+        self.statements.set(as_gauge(now.statements as u64));
+        self.open_files.set(as_gauge(now.open_files as u64));
+        self.access_is_read.set(i64::from(now.access_is_read));
         let memory = self.memory_bytes.get_or_create(&[("kind", "queries")]).clone();
         memory.set(as_gauge(now.usage.memory_bytes as u64));
         let mut text = String::new();
@@ -228,7 +271,15 @@ mod tests {
         query.done();
         drop(query);
         drop(metrics.query(Protocol::Postgres));
-        let now = Now { usage: Usage::default(), spool_bytes: 7 };
+        let now = Now {
+            usage: Usage::default(),
+            spool_bytes: 7,
+            statements: 2,
+            open_files: 9,
+            access_is_read: false,
+        };
+        assert!(!metrics.text(now).contains("uplake_tls_certificate_current 1"));
+        metrics.certificate(Some(1_800_000_550), true);
         let text = metrics.text(now);
         for line in [
             "uplake_connections{protocol=\"http\"} 1\n",
@@ -241,6 +292,11 @@ mod tests {
             "uplake_spool_bytes 7\n",
             "uplake_memory_bytes{kind=\"queries\"} 0\n",
             "uplake_build_info{version=",
+            "uplake_statements 2\n",
+            "process_open_fds 9\n",
+            "uplake_access_readable 0\n",
+            "uplake_tls_certificate_current 1\n",
+            "uplake_tls_certificate_expires 1800000550\n",
             "process_start_time_seconds 1.5\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

@@ -27,6 +27,8 @@ use crate::{http, pg};
 
 /// How often it is looked whether users have changed.
 const USERS_EVERY: Duration = Duration::from_secs(5);
+/// How often the certificate's files are read, who replaced them may have said so or not.
+const CERTIFICATE_EVERY: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What statements that were stopped have to end.
 const STOP_TIME: Duration = Duration::from_secs(1);
@@ -124,7 +126,10 @@ impl Server {
         };
         let thread = std::thread::Builder::new().name("network".to_owned());
         let network = thread.spawn(move || network.block_on(work)).map_err(ServeError::Thread)?;
-        let looks = shared.statements.spawn(look(Arc::clone(&shared)));
+        if let Some(certificate) = &certificate {
+            shared.metrics.certificate(certificate.expires(), true);
+        }
+        let looks = shared.statements.spawn(look(Arc::clone(&shared), certificate.clone()));
         Ok(Self { shared, pg, http, certificate, drain, network, _looks: looks })
     }
 
@@ -148,7 +153,7 @@ impl Server {
     /// # Errors
     /// [`TlsError`]; the old certificate stays.
     pub fn reload_certificate(&self) -> Result<(), TlsError> {
-        self.certificate.as_ref().map_or(Ok(()), |certificate| certificate.reload())
+        self.certificate.as_ref().map_or(Ok(()), |certificate| reload(&self.shared, certificate))
     }
 
     /// The process holds more memory than it may: stops the statement that came last. False if none runs.
@@ -191,8 +196,15 @@ fn listen(
     Ok(Some((listener, found)))
 }
 
-/// Looks at users and tables now and then. What cannot be read stays as it was known.
-async fn look(shared: Arc<Shared>) {
+/// Reads the certificate's files again, and counts what came of it.
+fn reload(shared: &Shared, certificate: &Certificate) -> Result<(), TlsError> {
+    let read = certificate.reload((shared.options.clock)());
+    shared.metrics.certificate(certificate.expires(), read.is_ok());
+    read
+}
+
+/// Looks at users, tables and the certificate now and then. What cannot be read stays as it was known.
+async fn look(shared: Arc<Shared>, certificate: Option<Arc<Certificate>>) {
     let session = shared.engine.session();
     let lake = session.lake();
     for round in 1_u64.. {
@@ -200,6 +212,12 @@ async fn look(shared: Arc<Shared>) {
         let _ = shared.directory.refresh(lake).await;
         if round.is_multiple_of(REFRESH_SECONDS / USERS_EVERY.as_secs()) {
             let _ = shared.catalog.refresh(lake).await;
+        }
+        if let Some(certificate) = &certificate
+            && round.is_multiple_of(CERTIFICATE_EVERY.as_secs() / USERS_EVERY.as_secs())
+        {
+            // The metrics say so.
+            let _ = reload(&shared, certificate);
         }
     }
 }

@@ -10,6 +10,8 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, ServerConfig};
 
+use crate::certificate_dates::expires;
+
 /// Protocols that HTTP's clients choose from.
 const HTTP_PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// What Postgres' clients ask for when they begin with TLS.
@@ -19,11 +21,18 @@ const POSTGRES_PROTOCOL: &[u8] = b"postgresql";
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file is missing, or holds no certificate or key.
-    #[error("{}: {message}", path.display())]
+    #[error(
+        "{}: {message}; --tls-cert names a PEM file of the certificate and those that vouch for it, --tls-key one of \
+         its private key",
+        path.display()
+    )]
     File { path: PathBuf, message: String },
     /// The key does not belong to the certificate, or neither can be used.
     #[error("{}: {source}", path.display())]
     Unusable { path: PathBuf, source: rustls::Error },
+    /// It is read in place of one that is still good.
+    #[error("{}: the certificate in this file has expired", path.display())]
+    Expired { path: PathBuf },
 }
 
 /// A certificate and its key, in files that are read again when somebody asks for it.
@@ -33,7 +42,14 @@ pub(crate) struct Certificate {
     chain: PathBuf,
     /// PEM.
     key: PathBuf,
-    current: RwLock<Arc<CertifiedKey>>,
+    current: RwLock<Current>,
+}
+
+#[derive(Clone, Debug)]
+struct Current {
+    key: Arc<CertifiedKey>,
+    /// Seconds since 1970, UTC.
+    expires: Option<i64>,
 }
 
 impl Certificate {
@@ -46,14 +62,23 @@ impl Certificate {
         Ok(Arc::new(Self { chain: chain.to_owned(), key: key.to_owned(), current }))
     }
 
-    /// Reads the files again; connections that come later get what they hold.
+    /// Reads the files again; connections that come later get what they hold. `now`: milliseconds since 1970, UTC.
     ///
     /// # Errors
     /// [`TlsError`]; the old certificate stays.
-    pub fn reload(&self) -> Result<(), TlsError> {
+    pub fn reload(&self, now: i64) -> Result<(), TlsError> {
         let new = read(&self.chain, &self.key)?;
+        let is_over = |expires: Option<i64>| expires.is_some_and(|end| end <= now / 1000);
+        if is_over(new.expires) && !is_over(self.expires()) {
+            return Err(TlsError::Expired { path: self.chain.clone() });
+        }
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
+    }
+
+    /// Seconds since 1970, UTC, when the one that clients get ends, if it says so.
+    pub fn expires(&self) -> Option<i64> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).expires
     }
 
     /// For the Postgres wire.
@@ -86,11 +111,11 @@ impl Certificate {
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
+        Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).key))
     }
 }
 
-fn read(chain: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
+fn read(chain: &Path, key: &Path) -> Result<Current, TlsError> {
     let unreadable =
         |path: &Path, message: String| TlsError::File { path: path.to_owned(), message };
     let certificates = CertificateDer::pem_file_iter(chain)
@@ -101,8 +126,9 @@ fn read(chain: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
     }
     let private = PrivateKeyDer::from_pem_file(key);
     let private = private.map_err(|error| unreadable(key, error.to_string()))?;
+    let expires = certificates.first().and_then(|first| expires(first));
     CertifiedKey::from_der(certificates, private, &ring::default_provider())
-        .map(Arc::new)
+        .map(|key| Current { key: Arc::new(key), expires })
         .map_err(|source| TlsError::Unusable { path: key.to_owned(), source })
 }
 

@@ -31,6 +31,7 @@ impl Shared {
         peer: Option<SocketAddr>,
     ) -> Result<String, Failure> {
         if !self.directory.has_users() {
+            self.check_access_is_read()?;
             return without_users(given.map(|(name, _)| name), peer);
         }
         let Some((name, password)) = given else {
@@ -46,6 +47,7 @@ impl Shared {
             return Ok(name.to_owned());
         }
         drop(logins);
+        self.check_access_is_read()?;
         if !check_plain(name, password, known, &self.strangers) {
             return Err(wrong_password());
         }
@@ -62,9 +64,21 @@ impl Shared {
     /// # Errors
     /// 28P01 if there is no such token now.
     pub fn by_token(&self, token: &str) -> Result<String, Failure> {
+        self.check_access_is_read()?;
         let document = self.directory.current();
         let role = document.access.role_of_token(token, (self.options.clock)());
         role.map(str::to_owned).ok_or_else(|| Failure::new("28P01", "there is no such token"))
+    }
+
+    /// # Errors
+    /// 57P03 while it cannot be read who may connect: nobody new is let in then.
+    pub fn check_access_is_read(&self) -> Result<(), Failure> {
+        if self.directory.is_read() {
+            return Ok(());
+        }
+        let message = "who may connect cannot be read: nobody new is let in";
+        Err(Failure::new("57P03", message)
+            .with_hint("whoever looks after the lake restores its newest file of _uplake/access"))
     }
 
     /// A session for a role.

@@ -15,6 +15,7 @@
 
 #![allow(dead_code, unused_imports, reason = "the protocols that ask it come after it")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use uplake_table::Lake;
@@ -45,11 +46,13 @@ pub use tokens::{TOKEN_BYTES, TOKEN_PREFIX, Token, TokenHash, token_text};
 #[derive(Debug)]
 pub struct Directory {
     current: RwLock<Arc<Document>>,
+    /// False since a document was found that cannot be understood, or lost.
+    is_read: AtomicBool,
 }
 
 impl From<Document> for Directory {
     fn from(document: Document) -> Self {
-        Self { current: RwLock::new(Arc::new(document)) }
+        Self { current: RwLock::new(Arc::new(document)), is_read: AtomicBool::new(true) }
     }
 }
 
@@ -73,6 +76,23 @@ impl Directory {
     /// # Errors
     /// [`AccessError`]; then what counted goes on counting.
     pub async fn refresh(&self, lake: &Lake) -> Result<bool> {
+        let looked = self.look(lake).await;
+        match &looked {
+            Ok(_) => self.is_read.store(true, Ordering::Relaxed),
+            // A lake that does not answer has the document that is known, as far as anybody can tell.
+            Err(AccessError::Table(_)) => {}
+            Err(_) => self.is_read.store(false, Ordering::Relaxed),
+        }
+        looked
+    }
+
+    /// False while the newest document is damaged or gone: what counted goes on counting, and nobody new is to be
+    /// let in by it, who may have lost the right to.
+    pub fn is_read(&self) -> bool {
+        self.is_read.load(Ordering::Relaxed)
+    }
+
+    async fn look(&self, lake: &Lake) -> Result<bool> {
         let known = self.current().number;
         // The one that is known is listed as well: should it be gone, so may be those after it.
         let found = lake.newest_document(uplake_table::Numbered::Access, known.saturating_sub(1));
@@ -151,11 +171,15 @@ mod tests {
         let directory = Directory::open(&lake).await.unwrap();
         let file = |number: u32| folder.path().join(format!("_uplake/access/{number:08}.json"));
         std::fs::write(file(2), "{}").unwrap();
+        assert!(directory.is_read());
         assert_eq!(directory.refresh(&lake).await.unwrap_err().code(), "XX001");
+        assert!(!directory.is_read());
         assert!(directory.current().access.has_role("ann"));
         assert!(Directory::open(&lake).await.is_err(), "a server does not start by it");
 
         std::fs::remove_file(file(2)).unwrap();
+        directory.refresh(&lake).await.unwrap();
+        assert!(directory.is_read(), "it is as it was");
         std::fs::remove_file(file(1)).unwrap();
         let error = directory.refresh(&lake).await.unwrap_err();
         assert!(matches!(error, AccessError::Missing { expected: 1, found: 0, .. }), "{error}");

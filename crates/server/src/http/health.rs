@@ -46,7 +46,14 @@ pub(super) async fn ready(State(here): State<Here>) -> Response {
 }
 
 pub(super) async fn metrics(State(here): State<Here>) -> Response {
-    let usage = here.shared.engine.session().usage();
-    let now = Now { usage, spool_bytes: here.shared.spools.used() };
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], here.shared.metrics.text(now)).into_response()
+    let shared = &here.shared;
+    let now = Now {
+        usage: shared.engine.session().usage(),
+        spool_bytes: shared.spools.used(),
+        statements: shared.statements.count(),
+        // The kernel's list of them, where it has one.
+        open_files: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count),
+        access_is_read: shared.directory.is_read(),
+    };
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], shared.metrics.text(now)).into_response()
 }

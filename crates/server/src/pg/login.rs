@@ -34,6 +34,7 @@ pub(crate) async fn authenticate(
         let name = shared.by_password(Some((user, "")), Some(peer)).map_err(Stop::Fatal)?;
         return Ok(Role { name, is_admin: true });
     }
+    shared.check_access_is_read().map_err(Stop::Fatal)?;
     let document = shared.directory.current();
     let known = document.access.verifier_of(user, (shared.options.clock)());
     let refused = |error: LoginError| match error {
