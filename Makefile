@@ -110,6 +110,7 @@ command-test: python-tools rust-tools
 	@$(MAKE) --no-print-directory wire-test
 
 # Drivers, psql and bare sockets against the server. One process: what a test leaves is seen by the next.
+wire-test: export PATH := $(PATH):$(SERVERS)
 wire-test: python-tools wire-tools
 	@$(STEP) "over connections" env UPLAKE_WIRE_FREE_S=10 $(subst -n 2 --dist worksteal,,$(PYTEST)) tests/wire
 
@@ -141,11 +142,13 @@ check: lint
 soak: export UPLAKE_SOAK := $(SOAK)
 soak: export UPLAKE_DIFFERENTIAL_SECONDS := $(shell expr $(HOURS) '*' 3600)
 soak: export UPLAKE_REPORT_SECONDS := $(shell expr $(HOURS) '*' 600)
+soak: CLIENT_SECONDS := $(shell expr $(HOURS) '*' 1800)
 soak: test
 	@$(MAKE) --no-print-directory build
 	@$(STEP) "SQL through the command" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python tests/sql/run.py
 	@$(STEP) "SQL in a bucket" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python tests/sql/run.py --way s3
 	@$(STEP) "the wire tests, of Postgres" env UPLAKE_WIRE_PEER=postgres $(VENV)/bin/python -B -m pytest -q tests/wire
+	@$(STEP) "an hour of clients" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B tests/wire/soak.py --seconds $(CLIENT_SECONDS)
 
 bench: build
 	$(call need,python3,apt-get install python3 python3-venv (3.11 or later))

@@ -103,7 +103,9 @@ class Server:
         command = [binary(), "serve", "--lake", str(lake), "--pg", "127.0.0.1:0", "--http", "127.0.0.1:0"]
         self.process = subprocess.Popen(
             [*command, *options], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=self.errors, env=os.environ | {"TMPDIR": str(self.scratch)} | (env or {}),
+            stderr=self.errors,
+            # Panics are kept quiet otherwise; no fault may be one.
+            env=os.environ | {"TMPDIR": str(self.scratch), "RUST_BACKTRACE": "1"} | (env or {}),
         )
         self.pg = self.http = None
         try:

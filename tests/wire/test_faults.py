@@ -194,28 +194,6 @@ def garbage_after_login_is_refused(server, part):
     _serves(server)
 
 
-def mutated_frames_never_stop_the_server(server):
-    whole = b"".join([
-        query("select 1 as a"), parse("select id from people where id = $1", "s", [20]),
-        bind("s", "p", [b"1"], [0], [0]), frames.describe(b"S", "s"), execute("p", 1), frames.close(b"P", "p"), frames.SYNC,
-    ])
-    source = random.Random(20261126)
-    for _ in range(300):
-        changed = bytearray(whole)
-        for _ in range(source.randint(1, 4)):
-            changed[source.randrange(len(changed))] = source.randrange(256)
-        wire = server.raw(timeout=0.2)
-        try:
-            wire.send(bytes(changed[: source.randint(1, len(changed))]))
-            wire.socket.shutdown(socket.SHUT_WR)
-            while wire.socket.recv(65536):
-                pass
-        except OSError:
-            pass
-        wire.close()
-    _serves(server)
-
-
 def two_hundred_connect_at_once(server):
     def ask(n):
         with server.raw() as wire:

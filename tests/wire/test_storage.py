@@ -1,0 +1,235 @@
+"""What fails under the server: a full disk, too little memory, a bucket that is gone, a damaged lake, another server."""
+
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import frames
+import pytest
+import support
+from frames import errors, query
+
+sys.path.append(str(support.ROOT / "tests"))
+import buckets
+
+# More than a small disk holds, in order.
+SORTED = "select x, repeat('a', 200) || x as filler from generate_series(1, 1000000) g(x) order by filler"
+# More than a small budget holds, of what cannot be spilled.
+LISTED = "select cardinality(array_agg(repeat('a', 200) || x)) from generate_series(1, 3000000) g(x)"
+MISSING = "a small disk (mount needs root)"
+
+
+@pytest.fixture(autouse=True)
+def _uplake_alone():
+    support.only_uplake("its disk and its lake are its own")
+
+
+def _serves(server):
+    with server.raw() as other:
+        assert other.rows("select count(*) from people") == [["4"]]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder for a server's scratch, on 24 MiB."""
+    scratch = tmp_path / "small"
+    scratch.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "uplake-test", str(scratch)], capture_output=True)
+    if done.returncode:
+        support.missing(MISSING, "run the tests as root, in a container for example")
+    yield scratch
+    subprocess.run(["umount", "-l", str(scratch)], check=True)
+
+
+def a_full_disk_ends_the_statement_of_the_slow_reader_alone(fresh, small_disk):
+    server = fresh(env={"TMPDIR": str(small_disk)})
+    with server.raw(receive_buffer=65536, timeout=60) as wire:
+        wire.send(query(support.WIDE))
+        assert wire.next()[0] == b"T"
+        # Who reads has its rows all the while.
+        _serves(server)
+        support.within(30, lambda: not server.residue().get("uplake_queries_running"), "its slot is free")
+        _serves(server)
+        found = wire.until_ready()
+        assert [e["C"] for e in errors(found)] == ["53100"], found[-2:]
+        assert wire.rows("select 1 as a") == [["1"]]
+    server.free(5)
+
+
+def a_full_disk_ends_the_statement_that_spills_alone(fresh, small_disk):
+    server = fresh("--memory", "64M", env={"TMPDIR": str(small_disk)})
+    with server.raw(timeout=60) as wire, server.raw() as other:
+        wire.send(query(SORTED))
+        assert other.rows("select count(*) from people") == [["4"]]
+        assert [e["C"] for e in errors(wire.until_ready())] == ["53100"]
+        assert wire.rows("select 1 as a") == [["1"]]
+        server.free(5)
+        assert not [p for p in small_disk.rglob("*") if p.is_file() and p.stat().st_size > 0], "what was spilled is left"
+        # There is room again.
+        found = wire.ask(query("select count(*) from (select x from generate_series(1, 100000) g(x) order by -x) t"))
+        assert not errors(found)
+
+
+def too_little_memory_ends_what_needs_it_and_the_server_lives(fresh):
+    server = fresh("--memory", "100M")
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        wires = [server.raw(timeout=60) for _ in range(4)]
+        asked = [pool.submit(wire.ask, query(LISTED)) for wire in wires]
+        while not all(a.done() for a in asked):
+            _serves(server)
+        assert [[e["C"] for e in errors(a.result())] for a in asked] == [["53200"]] * 4
+        for wire in wires:
+            assert wire.rows("select 1 as a") == [["1"]]
+            wire.close()
+    server.free(5)
+
+
+def a_bucket_that_is_gone_and_comes_back(tmp_path):
+    """Gone for 35 s: statements are told after their retries, logins and system tables go on, and all comes back."""
+    gateway = buckets.gateway() or str(support.tools().parent / "bin/versitygw")
+    if not os.access(gateway, os.X_OK):
+        support.missing("versitygw", "make s3-server")
+    store = buckets.Gateway(gateway)
+    words = {"ROOT_ACCESS_KEY": buckets.KEY, "ROOT_SECRET_KEY": buckets.SECRET, "PATH": os.environ["PATH"]}
+    try:
+        store.client().create_bucket(Bucket=buckets.BUCKET)
+        lake, environment = buckets.url(store, "lakes/gone"), buckets.environment(store)
+        environment |= {"UPLAKE_CACHE": str(tmp_path / "cache")}
+        done = subprocess.run(
+            [support.binary(), "sql", "--lake", lake, "-c", support.TABLES], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        folder = tmp_path / "server"
+        folder.mkdir()
+        server = support.Server(folder, lake, env=environment)
+        with server.raw(timeout=60) as wire:
+            assert wire.rows("select count(*) from people") == [["4"]]
+            assert server.ask("GET", "/ready")[0] == 200
+            store.process.kill()
+            store.process.wait()
+            gone = time.monotonic()
+            wire.send(query("select count(*) from numbers where digit = 3"))
+            # Who logs in meanwhile, and asks what is not the lake's, is answered.
+            with server.raw() as other:
+                assert other.rows("select 1 as a") == [["1"]]
+                running = other.rows("select text from system.running where text like '%digit = 3%' and text not like '%running%'")
+                assert len(running) == 1
+                assert other.rows("select count(*) from pg_catalog.pg_class where relname = 'people'") == [["1"]]
+            found = wire.until_ready()
+            print(f"told after {time.monotonic() - gone:.1f} s")
+            assert [e["C"] for e in errors(found)] == ["58030"], errors(found)
+            support.within(45, lambda: server.ask("GET", "/ready")[0] == 503, "it says that it is not ready")
+            assert server.ask("GET", "/health")[0] == 200
+            store.process = subprocess.Popen(
+                store.process.args, env=words, cwd=store.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            support.within(30, lambda: server.ask("GET", "/ready")[0] == 200, "it is ready again")
+            assert wire.rows("select count(*) from numbers where digit = 3") == [["1000"]]
+        server.free(5)
+        server.stop()
+    finally:
+        store.stop()
+
+
+# Users that are changed while servers run.
+
+
+def _user(lake, *words):
+    done = subprocess.run(
+        [support.binary(), "user", *words, "--lake", str(lake)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def _connect(server, name, password):
+    psycopg = support.module("psycopg", "psycopg")
+    words = server.words | {"user": name, "password": password, "dbname": "lake"}
+    return psycopg.connect(autocommit=True, connect_timeout=10, **words)
+
+
+def _gets_in(server, name, password):
+    psycopg = support.module("psycopg", "psycopg")
+    try:
+        _connect(server, name, password).close()
+        return True
+    except psycopg.OperationalError as error:
+        return error
+
+
+def an_access_document_that_is_damaged_or_gone_lets_nobody_new_in(fresh, tmp_path):
+    lake = tmp_path / "lake"
+    password = _user(lake, "add", "ann", "--role", "admin", "--generate")
+    server = fresh()
+    documents = lake / "_uplake/access"
+    newest = sorted(documents.iterdir())[-1]
+    whole = newest.read_bytes()
+    with _connect(server, "ann", password) as ann:
+        for damage in ("damaged", "gone", "newer and empty"):
+            broken = newest
+            if damage == "gone":
+                newest.rename(tmp_path / "kept.json")
+            elif damage == "damaged":
+                # A server reads a document once, so the damage is in one that is new to it.
+                broken = documents / f"{int(newest.stem) + 1:08}.json"
+                broken.write_bytes(whole.replace(b"ann", b"bob"))
+            else:
+                broken = documents / f"{int(newest.stem) + 1:08}.json"
+                broken.write_bytes(b"")
+            support.within(15, lambda: _gets_in(server, "ann", password) is not True, f"{damage}: nobody new gets in")
+            said = str(_gets_in(server, "ann", password))
+            assert "who may connect cannot be read" in said, said
+            # Who is in stays, with what counted.
+            assert ann.execute("select count(*) from people").fetchone() == (4,)
+            if damage == "gone":
+                (tmp_path / "kept.json").rename(newest)
+            else:
+                broken.unlink()
+            support.within(15, lambda: _gets_in(server, "ann", password) is True, f"{damage}: mended")
+
+
+def two_servers_of_a_lake_see_what_the_other_writes(fresh, tmp_path):
+    lake = tmp_path / "lake"
+    boss = _user(lake, "add", "boss", "--role", "admin", "--generate")
+    one, two = fresh(), fresh()
+    with _connect(one, "boss", boss) as first, _connect(two, "boss", boss) as second:
+        first.execute("create table both (id bigint)")
+        for n in range(10):
+            (first, second)[n % 2].execute(f"insert into both values ({n})")
+            for side in (first, second):
+                assert side.execute("select count(*) from both").fetchone() == (n + 1,)
+
+        def write(side, n):
+            side.execute(f"insert into both values ({n})")
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for side in (first, second):
+                pool.submit(lambda side=side: [write(side, n) for n in range(10, 20)])
+        assert second.execute("select count(*) from both").fetchone() == (30,)
+        # A user of both, and of neither any more: at most 5 s apart.
+        ann = _user(lake, "add", "ann", "--role", "reader", "--generate")
+        for server in (one, two):
+            support.within(15, lambda server=server: _gets_in(server, "ann", ann) is True, "she gets in")
+        _user(lake, "remove", "ann")
+        for server in (one, two):
+            support.within(15, lambda server=server: _gets_in(server, "ann", ann) is not True, "she gets in no more")
+
+
+def rights_that_are_lost_end_no_open_cursor_and_count_for_the_next_statement(fresh, tmp_path):
+    psycopg = support.module("psycopg", "psycopg")
+    lake = tmp_path / "lake"
+    _user(lake, "add", "boss", "--role", "admin", "--generate")
+    ann = _user(lake, "add", "ann", "--role", "reader", "--generate")
+    server = fresh()
+    with _connect(server, "ann", ann) as wire:
+        wire.execute("begin")
+        wire.execute("declare c cursor for select id from numbers")
+        assert len(wire.execute("fetch 10 from c").fetchall()) == 10
+        _user(lake, "remove", "ann")
+        support.within(15, lambda: _gets_in(server, "ann", ann) is not True, "the server knows")
+        assert len(wire.execute("fetch all from c").fetchall()) == 9990
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            wire.execute("select count(*) from numbers")
