@@ -4,7 +4,7 @@
 #   make check  format, lints as errors, the pure crates' tests (seconds once built)
 #   make soak   every test with many seeds, hours of it: before a release (SOAK=20, HOURS=2)
 #   make bucket-servers  versitygw, fake-gcs-server (by Go) and Azurite (by npm), for the tests of buckets
-#   make wire-tools  node's pg and pgJDBC (by npm and Maven), for the tests over connections
+#   make wire-tools  node's pg, pgJDBC and Flight SQL's JDBC driver (by npm and Maven), for the tests over connections
 #   make deny   licences, sources and versions of all that is linked
 #   make bench  the benchmarks of docs/BENCHMARKS.md (QUICK=1: small data)
 
@@ -25,6 +25,7 @@ AZURITE := $(abspath $(CARGO_TARGET_DIR))/azurite
 AZURITE_VERSION := 3.35.0
 NODE_PG_VERSION := 8.23.1
 PGJDBC_VERSION := 42.7.8
+FLIGHT_JDBC_VERSION := 18.3.0
 DENY_VERSION := 0.20.2
 
 # Where tests/step keeps the times and logs of steps.
@@ -81,9 +82,11 @@ wire-tools:
 	@if ! command -v npm >/dev/null; then echo "missing: npm, for node's pg. Install it: apt-get install nodejs npm" >&2; \
 	elif [ ! -d $(WIRE)/node_modules/pg ]; then \
 	  npm install --silent --no-audit --no-fund --no-save --prefix $(WIRE) pg@$(NODE_PG_VERSION); fi
-	@if ! command -v mvn >/dev/null; then echo "missing: mvn, for pgJDBC. Install it: apt-get install maven" >&2; \
-	elif [ ! -f $(WIRE)/postgresql-$(PGJDBC_VERSION).jar ]; then \
-	  mvn --quiet dependency:copy -Dartifact=org.postgresql:postgresql:$(PGJDBC_VERSION) -DoutputDirectory=$(WIRE); fi
+	@if ! command -v mvn >/dev/null; then echo "missing: mvn, for the JDBC drivers. Install it: apt-get install maven" >&2; else \
+	  for jar in org.postgresql:postgresql:$(PGJDBC_VERSION) org.apache.arrow:flight-sql-jdbc-driver:$(FLIGHT_JDBC_VERSION); do \
+	    IFS=: read -r group name version <<< "$$jar"; \
+	    test -f "$(WIRE)/$$name-$$version.jar" || mvn --quiet dependency:copy "-Dartifact=$$group:$$name:$$version" -DoutputDirectory=$(WIRE); \
+	  done; fi
 
 build: rust-tools
 	cargo build --release -p uplake

@@ -56,7 +56,7 @@ def ask(server, sql):
 def message_of(answer):
     fields = (pq.DiagnosticField.MESSAGE_PRIMARY, pq.DiagnosticField.MESSAGE_DETAIL, pq.DiagnosticField.MESSAGE_HINT)
     found = [answer.error_field(field) for field in fields]
-    return "\n".join(part.decode() for part in found if part)
+    return "; ".join(part.decode() for part in found if part)
 
 
 def list_of(text):

@@ -111,6 +111,31 @@ PARAMETERS = {
     "timestamptz": ("timestamp with time zone", dt.datetime(2026, 1, 31, 8, 0, tzinfo=UTC)),
     "interval": ("interval", -dt.timedelta(days=2, hours=3)),
     "null": ("bigint", None),
+    "no number": ("double precision", math.nan),
+    "minus infinity": ("double precision", -math.inf),
+    "small bigint": ("bigint", -(2**63) + 1),
+    "small decimal": ("decimal(38,10)", decimal.Decimal("-0.0000000001")),
+    "empty bytea": ("bytea", b""),
+    "early date": ("date", dt.date(1, 1, 1)),
+    "late date": ("date", dt.date(9999, 12, 31)),
+    "early timestamp": ("timestamp", dt.datetime(1, 1, 1, 0, 0, 0, 1)),
+    "late timestamp": ("timestamp", dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)),
+    "time": ("time", dt.time(23, 59, 59, 999_999)),
+    "long interval": ("interval", dt.timedelta(days=10_000, seconds=-0.000001)),
+    "zero interval": ("interval", dt.timedelta(0)),
+}
+# Lists that are sent, with a type that is cast to.
+LIST_PARAMETERS = {
+    "bigints": ("bigint[]", [1, None, -(2**63)]),
+    "doubles": ("double precision[]", [1.5, math.inf, None]),
+    "booleans": ("boolean[]", [True, None, False]),
+    "texts": ("text[]", ["a", "", None, "NULL", 'b "c" \\ {d},e', "naïve ☃"]),
+    "dates": ("date[]", [dt.date(2026, 1, 31), None]),
+    "timestamps": ("timestamp[]", [dt.datetime(2026, 1, 31, 10, 0, 0, 1)]),
+    "decimals": ("decimal(10,2)[]", [decimal.Decimal("1.50"), None]),
+    "bytes": ("bytea[]", [b"\x00\xff", b"", None]),
+    "nothing": ("bigint[]", []),
+    "nested": ("bigint[][]", [[1, 2], [3, 4]]),
 }
 
 

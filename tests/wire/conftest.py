@@ -4,7 +4,6 @@ One server serves all tests of a process, so that what one leaves is seen by the
 nothing may run. `fresh` is a server of the test's own.
 """
 
-import os
 import pathlib
 import shutil
 import sys
@@ -24,8 +23,6 @@ def pytest_collection_modifyitems(items):
         reason = missing.get(item.nodeid.rsplit("/", 1)[-1])
         if reason and not support.PEER:
             item.add_marker(pytest.mark.xfail(reason=reason, run=not reason.startswith("the end")))
-        if item.path.name == "test_sql_files.py" and not os.environ.get("UPLAKE_SOAK"):
-            item.add_marker(pytest.mark.skip(reason="every SQL file over the wire: UPLAKE_SOAK=1"))
 
 
 def pytest_report_header():

@@ -138,7 +138,7 @@ class Server:
         return {"host": self.pg[0], "port": self.pg[1], "user": USER}
 
     def raw(self, **more):
-        return frames.Connection(self.pg, user=USER, database=DATABASE, **more)
+        return frames.Connection(self.pg, **({"user": USER, "database": DATABASE} | more))
 
     def ask(self, method, path, body=None, headers=None, timeout=60):
         """(status, headers, bytes) of a call over HTTP."""

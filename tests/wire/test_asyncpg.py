@@ -1,11 +1,12 @@
 """asyncpg: binary values both ways, statements described before they are bound, pools."""
 
 import asyncio
+import decimal
 import time
 
 import pytest
 import support
-from cases import ALL, ERRORS, PARAMETERS, same
+from cases import ALL, ERRORS, LIST_PARAMETERS, PARAMETERS, same
 
 asyncpg = support.module("asyncpg", "asyncpg")
 
@@ -37,6 +38,13 @@ def parameter_comes_back(server, name):
     assert got == value if kind.startswith("decimal") else same(got, value)
 
 
+@pytest.mark.parametrize("name", LIST_PARAMETERS)
+def list_comes_back(server, name):
+    kind, value = LIST_PARAMETERS[name]
+    got = _run(server, lambda c: c.fetchval(f"select $1::{kind} as v", value))
+    assert same(got, value), (got, value)
+
+
 def lists_are_parameters(server):
     async def work(connection):
         sql = "select id from people where id = any($1::bigint[]) order by id"
@@ -53,6 +61,38 @@ def types_of_parameters_are_inferred(server):
         statement = await connection.prepare(sql)
         assert [p.name for p in statement.get_parameters()] == ["int8", "float8", "date", "timestamp"]
         assert [(a.name, a.type.name) for a in statement.get_attributes()] == [("name", "text")]
+
+    _run(server, work)
+
+
+def types_of_parameters_are_those_of_casts_lists_and_limits(server):
+    async def types(connection, sql):
+        return [p.name for p in (await connection.prepare(sql)).get_parameters()]
+
+    async def work(connection):
+        for sql, expected in (
+            ("select $1::int, cast($2 as date)", ["int4", "date"]),
+            ("select id from people where id = any($1) and name <> all($2)", ["int8[]", "text[]"]),
+            ("select id from people where $1 in (id) and born between $2 and $3", ["int8", "date", "date"]),
+            ("select id from people where name like $1 limit $2 offset $3", ["text", "int8", "int8"]),
+            ("select upper($1), seen + $2 from people", ["text", "interval"]),
+            ("insert into filled (name, id) values ($1, $2)", ["text", "int8"]),
+            ("insert into filled (name, id) select $1, $2", ["text", "int8"]),
+            ("delete from filled where score > $1", ["float8"]),
+            ("select $1 as v", ["text"]),
+        ):
+            assert await types(connection, sql) == expected, sql
+
+    _run(server, work)
+
+
+def a_decimal_is_rounded_by_its_cast_and_compared_as_it_is(server):
+    async def work(connection):
+        value = decimal.Decimal("1.005")
+        assert await connection.fetchval("select $1::decimal(10,2)", value) == decimal.Decimal("1.01")
+        sql = "select count(*) from (select 1.01::decimal(10,2) as q) t where q = $1"
+        assert await connection.fetchval(sql, value) == 0
+        assert await connection.fetchval(sql, decimal.Decimal("1.010")) == 1
 
     _run(server, work)
 

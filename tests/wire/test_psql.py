@@ -73,7 +73,12 @@ def a_table_that_is_not_there_is_told(psql):
     [
         (r"\l", "lake"), (r"\dn", "public"), (r"\du", "admin"), (r"\df", ""), (r"\di", ""), (r"\dv", ""),
         (r"\dT", ""), (r"\dx", ""), (r"\ds", ""), (r"\db", ""), (r"\conninfo", '"lake"'),
-        (r"\encoding", "UTF8"), (r"\dm", ""), (r"\dC", ""), (r"\dd", ""),
+        (r"\encoding", "UTF8"), (r"\dm", ""), (r"\dC", ""), (r"\dd", ""), (r"\dd people", ""),
+        (r"\dp", "people"), (r"\z people", "people"), (r"\ddp", ""), (r"\df+", ""), (r"\df upper", ""), (r"\l+", "lake"),
+        (r"\dn+", "public"), (r"\di+", ""), (r"\dT+", ""), (r"\dt public.*", "people"), (r"\dtS", "pg_class"),
+        (r"\d+ people", "born"), (r"\d pg_class", "relname"), (r"\db+", ""), (r"\dD", ""), (r"\dy", ""), (r"\dX", ""),
+        (r"\dL", ""), (r"\deu", ""), (r"\da", ""), (r"\dA", "heap"), (r"\do", ""), (r"\drds", ""), (r"\dRp", ""),
+        (r"\dRs", ""), (r"\dP", ""), (r"\dl", ""),
     ],
 )
 def backslash_commands_answer(psql, command, word):
@@ -87,6 +92,8 @@ def timing_is_shown(psql):
 def an_error_points_at_its_place(psql):
     psql("-c", "select nope from people", code=1)
     assert re.search(r"LINE 1: select nope from people\n +\^", psql.errors)
+    psql("-c", "select (1", code=1)
+    assert re.search(r"LINE 1: select \(1\n +\^", psql.errors)
     psql("-v", "VERBOSITY=verbose", "-c", "select * from nowhere", code=1)
     assert "42P01" in psql.errors
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import support
-from cases import ALL, ERRORS, PARAMETERS, same
+from cases import ALL, ERRORS, LIST_PARAMETERS, PARAMETERS, same
 
 psycopg = support.module("psycopg", "psycopg[binary]")
 from psycopg import sql as sqls
@@ -51,6 +51,22 @@ def parameter_comes_back(connection, name, form):
         assert got == value
     else:
         assert same(got, value), (got, value)
+
+
+@pytest.mark.parametrize("form", ["%t", "%b"], ids=["text", "binary"])
+@pytest.mark.parametrize("name", LIST_PARAMETERS)
+def list_comes_back(connection, name, form):
+    kind, value = LIST_PARAMETERS[name]
+    (got,) = connection.execute(f"select {form}::{kind} as v", [value]).fetchone()
+    assert same(got, value), (got, value)
+
+
+def a_cursor_is_declared_with_values(server):
+    with _connect(server, autocommit=False) as connection, connection.cursor("found", binary=True) as cursor:
+        cursor.execute("select id, name from people where name = %s or id = any(%s) order by id", ["Ada", [2]])
+        assert cursor.fetchall() == [(1, "Ada"), (2, "naïve ☃ 😀")]
+    with _connect(server) as connection, pytest.raises(psycopg.errors.NoActiveSqlTransaction):
+        connection.execute("declare c cursor for select id from people where id = %s", [1])
 
 
 def parameters_find_rows(connection):

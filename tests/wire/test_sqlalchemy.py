@@ -87,6 +87,45 @@ def tables_are_made_filled_and_dropped(engine):
             made.drop(connection)
 
 
+def pandas_reads_a_query(engine):
+    pandas = support.module("pandas", "pandas")
+    asked = text("select id, name, score, born from people where id <= :most order by id")
+    with engine.connect() as connection:
+        found = pandas.read_sql(asked, connection, params={"most": 3})
+        assert list(found.columns) == ["id", "name", "score", "born"]
+        assert found["id"].tolist() == [1, 2, 3] and found["name"].tolist() == ["Ada", "naïve ☃ 😀", ""]
+        assert found["born"].tolist() == [dt.date(1815, 12, 10), dt.date(2000, 2, 29), None]
+        whole = pandas.read_sql_table("numbers", connection)
+        assert len(whole) == 10_000
+        chunks = pandas.read_sql(text("select id from numbers"), connection, chunksize=4000)
+        assert sum(len(chunk) for chunk in chunks) == 10_000
+
+
+def a_pool_that_discards_all_forgets_what_was_set(server):
+    made = sqlalchemy.create_engine(server.url.replace("postgresql", "postgresql+psycopg"), pool_size=1, max_overflow=0)
+
+    @sqlalchemy.event.listens_for(made, "reset")
+    def discard(connection, record, state):
+        if not state.terminate_only:
+            connection.rollback()
+            connection.autocommit = True
+            connection.execute("discard all")
+            connection.autocommit = False
+
+    try:
+        with made.connect() as connection:
+            before = connection.execute(text("show statement_timeout")).scalar()
+            connection.execute(text("set statement_timeout = '33s'"))
+            connection.execute(text("set application_name = 'mine'"))
+            connection.commit()
+            assert connection.execute(text("select current_setting('application_name')")).scalar() == "mine"
+        with made.connect() as connection:
+            assert connection.execute(text("show statement_timeout")).scalar() == before
+            assert connection.execute(text("select current_setting('application_name')")).scalar() == ""
+    finally:
+        made.dispose()
+
+
 def a_failed_statement_does_not_spoil_the_pool(engine):
     with pytest.raises(sqlalchemy.exc.ProgrammingError):
         with engine.connect() as connection:

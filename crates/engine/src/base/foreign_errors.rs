@@ -438,9 +438,17 @@ pub(crate) fn parser_error(error: &ParserError) -> EngineError {
     }
 }
 
-/// Does the text end too early? The parser has no place for that.
-pub(crate) fn is_at_end(problem: &Problem) -> bool {
-    problem.code == SqlState::SyntaxError && problem.message.ends_with("found: EOF")
+/// Does a text that the parser says this of end too early? It has no place for that.
+pub(crate) fn ends_early(code: SqlState, message: &str) -> bool {
+    code == SqlState::SyntaxError && message.ends_with("found: EOF")
+}
+
+/// The first word of a type that a statement was refused for, because there is none of the name.
+pub(crate) fn unknown_type(error: &DataFusionError) -> Option<String> {
+    let DataFusionError::NotImplemented(message) = error.find_root() else { return None };
+    let name = message.strip_prefix(NO_TYPE)?.trim_start();
+    let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
+    (end > 0).then(|| name[..end].to_owned())
 }
 
 /// The name of the table that a statement was refused for, because there is none.

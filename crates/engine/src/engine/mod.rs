@@ -7,6 +7,7 @@ pub(crate) mod ddl;
 pub(crate) mod execution;
 pub(crate) mod guard;
 pub(crate) mod id_sets;
+pub(crate) mod parameter_types;
 pub(crate) mod plan_cache;
 pub(crate) mod planning;
 pub(crate) mod preload;

@@ -156,7 +156,7 @@ impl Session {
         };
         let plan = match (mended, planned) {
             (Some(plan), _) | (None, Ok(plan)) => plan,
-            (None, Err(error)) => return Err(self.explain(error).await),
+            (None, Err(error)) => return Err(self.explain(error, statement).await),
         };
         let mut plan = crate::sql::using_joins::without_marks(plan)?;
         if !statement.values.is_empty() {
@@ -261,10 +261,14 @@ impl Session {
         Ok(self.context().state_ref().read().resolve_table_references(parsed)?)
     }
 
-    /// A missing table's message names the tables there are.
-    async fn explain(&self, error: DataFusionError) -> EngineError {
+    /// A missing table's message names the tables there are; an unknown type has its place.
+    async fn explain(&self, error: DataFusionError, statement: &Statement) -> EngineError {
         let missing = missing_table(&error);
+        let unknown = foreign_errors::unknown_type(&error);
         let error = EngineError::from(error);
+        if let Some(name) = unknown {
+            return error.at(statement.place_of_type(&name));
+        }
         let Some(name) = missing else { return error };
         let prefix = format!("{CATALOG}.{SCHEMA}.");
         let name = split_version(name.strip_prefix(&prefix).unwrap_or(&name)).0;

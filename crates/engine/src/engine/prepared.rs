@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast;
 use crate::base::answer::Answer;
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
+use crate::engine::parameter_types::parameter_types;
 use crate::engine::session::Session;
 use crate::sql::prepared::Prepared;
 use crate::sql::statement::{self, Statement};
@@ -61,7 +62,7 @@ impl Session {
         self.catalog.begin_statement();
         let plan = self.parsed_plan(&statement).await?;
         let mut types: Vec<Option<DataType>> = Vec::new();
-        for (name, data_type) in plan.get_parameter_types()? {
+        for (name, data_type) in parameter_types(&plan)? {
             let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
             let Some(at) = number.and_then(|number| number.checked_sub(1)) else {
                 return refuse!(SyntaxError, "parameters are $1, $2 and so on, not {name}");
@@ -78,13 +79,19 @@ impl Session {
         }
         types.resize(types.len().max(typed.len()), None);
         for (data_type, typed) in types.iter_mut().zip(typed) {
-            if typed.is_some() && (data_type.is_none() || !writes) {
+            // Of decimals the statement knows the digits better.
+            let is_decimal = |of: &Option<DataType>| of.as_ref().is_some_and(DataType::is_decimal);
+            let stays = writes || is_decimal(data_type) && is_decimal(typed);
+            if typed.is_some() && (data_type.is_none() || !stays) {
                 data_type.clone_from(typed);
             }
         }
         let schema = match writes {
             true => Schema::empty().into(),
-            false => self.spell(&statement, &Arc::new(self.columns_of(&plan)?)).await?,
+            false => {
+                let columns = self.columns_of(&with_types(plan, &types)?)?;
+                self.spell(&statement, &Arc::new(columns)).await?
+            }
         };
         Ok(Prepared::new(statement, types, schema))
     }
@@ -164,6 +171,20 @@ impl Session {
         let prepared = all.get(&name).ok_or_else(|| none_called(&name, &all))?;
         prepared.bind(&values).map(Some)
     }
+}
+
+/// The plan with a NULL of its type in place of each parameter, so that columns have the types that values will give them.
+fn with_types(plan: LogicalPlan, types: &[Option<DataType>]) -> Result<LogicalPlan> {
+    if types.is_empty() {
+        return Ok(plan);
+    }
+    let null = |of: &Option<DataType>| match of {
+        Some(data_type) => ScalarValue::try_new_null(data_type),
+        None => Ok(ScalarValue::Null),
+    };
+    let nulls = types.iter().map(null).collect::<Result<Vec<_>, _>>()?;
+    // What takes no NULL says so when it is run.
+    Ok(plan.clone().with_param_values(nulls).unwrap_or(plan))
 }
 
 fn spelled(name: &ast::Ident) -> String {

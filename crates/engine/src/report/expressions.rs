@@ -14,7 +14,7 @@ use uplake_experiment::query::MomentsQuery;
 use super::only_statement;
 use super::sql::as_timestamp;
 use crate::base::error::{EngineError, Position, Problem, Result, refuse};
-use crate::base::foreign_errors::is_at_end;
+use crate::base::foreign_errors::ends_early;
 use crate::base::sql_state::SqlState;
 use crate::engine::session::Session;
 use crate::sql::statement::parse_expression;
@@ -175,7 +175,7 @@ fn in_expression(expression: &Expression, error: EngineError) -> EngineError {
                 near => format!(" ({line}character {column}, at `{near}`)"),
             }
         }
-        None if is_at_end(&problem) => " (at its end)".to_owned(),
+        None if ends_early(problem.code, &problem.message) => " (at its end)".to_owned(),
         None => String::new(),
     };
     let message = format!("{place}: `{key}` cannot be used: {problem}{at}");

@@ -1,11 +1,13 @@
 //! From text to a statement: our clauses, long lists of literals, sets of ids.
 
 pub(crate) mod dialect;
+pub(crate) mod exact_casts;
 pub(crate) mod id_set;
 pub(crate) mod literals;
 pub(crate) mod plain_forms;
 pub(crate) mod prepare_statement;
 pub(crate) mod prepared;
+pub(crate) mod question_marks;
 pub(crate) mod result_names;
 pub(crate) mod rewrite;
 pub(crate) mod statement;

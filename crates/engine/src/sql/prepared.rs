@@ -39,7 +39,7 @@ impl Prepared {
     }
 
     /// The statement with values in place, which [`Session::run`](crate::Session::run) runs: `values[0]` is that of `$1`. Each is cast to
-    /// the parameter's type.
+    /// the parameter's type, but decimals keep their digits.
     ///
     /// # Errors
     /// [`EngineError::Statement`] if there are too few or too many, or one has no value of its parameter's type.
@@ -53,6 +53,10 @@ impl Prepared {
         }
         let typed = values.iter().zip(&self.types).enumerate().map(|(at, (value, wanted))| {
             let Some(wanted) = wanted else { return Ok(value.clone()) };
+            // Rounded, it would be equal to what it is not: a cast in the statement rounds itself.
+            if wanted.is_decimal() && value.data_type().is_decimal() {
+                return Ok(value.clone());
+            }
             let wrong = |error| {
                 let error = EngineError::from(error);
                 let message = format!("${}: {}", at + 1, error.message());

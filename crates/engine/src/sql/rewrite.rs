@@ -22,6 +22,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
+use crate::sql::exact_casts::keep_exact;
 use crate::sql::plain_forms::{
     has_no_column, have_subquery, refuse_generated, refuse_ordinality, refuse_recursion,
     write_plainly,
@@ -547,6 +548,9 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<EngineError> {
         balance(expr);
+        if let Err(error) = keep_exact(expr) {
+            return ControlFlow::Break(error);
+        }
         match expr {
             // Matched as a regular expression anywhere in the text.
             Expr::SimilarTo { .. } => {

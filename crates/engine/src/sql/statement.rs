@@ -22,12 +22,13 @@ use datafusion::sql::sqlparser::tokenizer::{
 use uplake_table::AsOf;
 
 use crate::base::error::{EngineError, Position, Result};
-use crate::base::foreign_errors::parser_error;
+use crate::base::foreign_errors::{ends_early, parser_error};
 use crate::base::sql_state::SqlState;
 use crate::sql::dialect::UplakeDialect;
 use crate::sql::id_set::{IdSet, MARK};
 use crate::sql::plain_forms::join_digits;
 use crate::sql::prepare_statement::{PrepareStatement, take_prepare};
+use crate::sql::question_marks::number_parameters;
 use crate::sql::rewrite::{
     bracket_grouping_keys, name_operators, name_words, rewrite, select_before_from,
     separate_not_exists,
@@ -103,6 +104,20 @@ impl Statement {
     /// Can it be prepared: is it a query, an INSERT or a DELETE?
     pub fn can_be_prepared(&self) -> bool {
         self.prepare.is_none() && (self.only_asks() || self.writes_rows())
+    }
+
+    /// Where a type of that name stands: behind `::` or AS, or else where the name stands first.
+    pub(crate) fn place_of_type(&self, name: &str) -> Option<Position> {
+        let solid: Vec<&TokenWithSpan> = self.tokens.iter().filter(|t| !is_space(t)).collect();
+        let named = |at: &usize| is_word(solid[*at], name);
+        let is_cast = |at: &usize| {
+            let before = at.checked_sub(1).map(|at| solid[at]);
+            before.is_some_and(|t| t.token == Token::DoubleColon || is_word(t, "as"))
+        };
+        let places = || (0..solid.len()).filter(named);
+        let at = places().find(is_cast).or_else(|| places().next())?;
+        let Location { line, column } = solid[at].span.start;
+        Some(Position { line, column })
     }
 
     /// Is it an INSERT or a DELETE?
@@ -257,7 +272,7 @@ fn parse_one(
         id_domains = take_columns(&mut tokens, &["id"], "domains", true)?;
     }
     let tokens = as_meant(tokens)?;
-    let mut parsed = parse_tokens(tokens.clone())?;
+    let mut parsed = parse_tokens(tokens.clone()).map_err(|error| at_end(error, &tokens))?;
     let ignores_conflicts = take_on_conflict(&mut parsed)?;
     let is_query =
         matches!(&parsed, DfStatement::Statement(s) if matches!(**s, ast::Statement::Query(_)));
@@ -283,9 +298,21 @@ fn parse_one(
     })
 }
 
+/// An error of a text that ends too early, for which the parser has no place: it is behind the last token.
+fn at_end(error: EngineError, tokens: &[TokenWithSpan]) -> EngineError {
+    let last = tokens.iter().rfind(|token| !is_space(token) && token.token != Token::EOF);
+    match last {
+        Some(last) if ends_early(error.code(), &error.message()) => {
+            let Location { line, column } = last.span.end;
+            error.at(Some(Position { line, column }))
+        }
+        _ => error,
+    }
+}
+
 /// Tokens that the parser reads as they are meant.
 fn as_meant(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
-    let mut tokens = name_id_sets(name_versions(tokens)?)?;
+    let mut tokens = number_parameters(name_id_sets(name_versions(tokens)?)?)?;
     name_words(&mut tokens);
     let tokens = separate_not_exists(name_operators(tokens));
     join_digits(select_before_from(bracket_grouping_keys(tokens)))

@@ -23,7 +23,7 @@ const SIGNS: [&str; 3] = ["pg_", "current_schemas", "search_path"];
 /// The client, the version it was seen in and what for; the pattern; what takes its place.
 type Known = (&'static str, &'static str, &'static str);
 
-const KNOWN: [Known; 23] = [
+const KNOWN: [Known; 28] = [
     (
         "psql 15: \\d name, publications: a series of each row's elements",
         "select pubname , null , null from pg_publication p $1",
@@ -39,6 +39,26 @@ const KNOWN: [Known; 23] = [
         "psql: \\d name, policies: roles of a policy as a list",
         "array ( select rolname from pg_roles where oid = any ( pol . polroles ) order by 1 )",
         "no_texts()",
+    ),
+    (
+        "psql: \\dp, rights to columns: a list of a subquery's rows",
+        "array ( select attname $1 from pg_attribute a where attrelid = c . oid and not attisdropped and attacl is not null )",
+        "no_texts()",
+    ),
+    (
+        "psql: \\dD, checks of domains: there are none",
+        "array ( select pg_get_constraintdef ( r . oid , true ) from pg_constraint r where t . oid = r . contypid )",
+        "no_texts()",
+    ),
+    (
+        "psql: \\dy, what event triggers are for: there are none",
+        "array ( select x from unnest ( evttags ) as t ( x ) )",
+        "no_texts()",
+    ),
+    (
+        "psql: \\dX, extended statistics: there are none",
+        "format ( '%s FROM %s' , $1 , $2 )",
+        "CAST(NULL AS text)",
     ),
     ("psql: \\d name, policies: a text as a list", "pol . polroles = '{0}'", "false"),
     (
@@ -114,6 +134,11 @@ const KNOWN: [Known; 23] = [
         "asyncpg 0.32: introspection; types that domains are of: there are none",
         "( case when t . typtype = 'd' then ( $1 ) else null end )",
         "CAST(NULL AS BIGINT)",
+    ),
+    (
+        "asyncpg 0.32: introspection; types of columns of row types: there are none",
+        "( case when t . typtype = 'c' then ( select array_agg ( ia . atttypid order by ia . attnum ) $1 ) else null end )",
+        "no_oids()",
     ),
     (
         "Grafana 9 to 11: tables and columns: the schemas of the search path, one by one",

@@ -19,7 +19,7 @@ use super::listing::{Known, Listing};
 use super::shared::Shared;
 use super::state::{ServerState, Stops};
 use super::tables::{CATALOG, INFORMATION, SystemTables, View, rows_of};
-use super::{functions, known, rewrite as forms, types};
+use super::{functions, known, rewrite as forms, tableoid, types};
 
 /// Seconds between two listings: what others do to the lake is seen so late.
 pub(crate) const REFRESH_SECONDS: u64 = 30;
@@ -111,12 +111,18 @@ impl Catalog {
     }
 }
 
-/// A client's statement as the engine takes it: see `rewrite` and `known`. Most are handed back as they are.
+/// A client's statement as the engine takes it: see `tableoid`, `known` and `rewrite`. Most are handed back as they are.
 pub(crate) fn rewrite(text: &str) -> Cow<'_, str> {
-    match known::plain(text) {
-        Cow::Borrowed(text) => forms::rewrite(text),
-        Cow::Owned(text) => Cow::Owned(forms::rewrite(&text).into_owned()),
+    let steps: [fn(&str) -> Cow<'_, str>; 3] = [tableoid::resolve, known::plain, forms::rewrite];
+    let mut made = Cow::Borrowed(text);
+    for step in steps {
+        let next = match step(&made) {
+            Cow::Owned(next) => next,
+            Cow::Borrowed(_) => continue,
+        };
+        made = Cow::Owned(next);
     }
+    made
 }
 
 /// One of the schemas.

@@ -28,6 +28,10 @@ pub(crate) const ADDRESS: &str = "client_address";
 pub(crate) const PORT: &str = "server_port";
 /// What the name of a fact begins with that is a setting's value; the setting's name follows in lower case.
 pub(crate) const SETTING: &str = "setting.";
+/// The key of a field's metadata that marks a column of Postgres' type `"char"`, whose values are texts here.
+pub(crate) const ONE_CHARACTER: &str = "postgres.char";
+/// The key of the metadata of a list's items that marks it as Postgres' type `oid[]`.
+pub(crate) const OF_OIDS: &str = "postgres.oid";
 
 /// A role, for `pg_roles`.
 #[derive(Clone, Debug)]

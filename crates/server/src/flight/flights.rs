@@ -58,12 +58,12 @@ fn lists(statement: &Statement) -> bool {
     ["show", "describe", "desc"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// A statement's columns, and its parameters if it is a query. What changes something has none.
+/// A statement's columns, and its parameters if it is a query, an INSERT or a DELETE. What changes something has no columns.
 async fn planned(
     session: &Session,
     statement: &Statement,
 ) -> Result<(SchemaRef, Option<Prepared>), Failure> {
-    if statement.only_asks() {
+    if statement.can_be_prepared() {
         let prepared = session.prepare(statement).await?;
         return Ok((Arc::clone(prepared.schema()), Some(prepared)));
     }

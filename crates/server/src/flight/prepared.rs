@@ -31,7 +31,7 @@ pub(super) struct Held {
     pub role: String,
     pub owner: String,
     pub statement: Statement,
-    /// With the types of its parameters, if it is a query.
+    /// With the types of its parameters, if it can have some.
     pub query: Option<Prepared>,
     /// Of its answer.
     pub schema: SchemaRef,
@@ -69,8 +69,10 @@ impl Held {
         let Some(query) = &self.query else {
             return match self.values.iter().all(Vec::is_empty) {
                 true => Ok(vec![self.statement.clone()]),
-                false => Err(Failure::new("0A000", "only queries take parameters")
-                    .with_hint("write the values, or ingest the rows in bulk")),
+                false => {
+                    Err(Failure::new("0A000", "only queries, INSERT and DELETE take parameters")
+                        .with_hint("write the values"))
+                }
             };
         };
         let bind = |values: &Vec<ScalarValue>| query.bind(values).map_err(Failure::from);

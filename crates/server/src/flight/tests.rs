@@ -184,9 +184,15 @@ async fn prepared_statements_take_values() {
     assert_eq!(refused(fetch(&mut client, info.clone()).await).0, Code::Unimplemented);
     prepared.close().await.unwrap();
     assert_eq!(refused(fetch(&mut client, info).await).1, "26000");
-    let insert = "INSERT INTO visits VALUES (101, 'u101')";
+    let insert = "INSERT INTO visits VALUES (?, ?)";
     let mut prepared = client.prepare(insert.into(), None).await.unwrap();
-    assert_eq!(prepared.execute_update().await.unwrap(), 1);
+    assert_eq!(prepared.parameter_schema().unwrap().field(0).data_type(), &DataType::Int64);
+    let rows: [(&str, ArrayRef); 2] = [
+        ("1", Arc::new(Int64Array::from(vec![101, 102]))),
+        ("2", Arc::new(StringArray::from(vec!["u101", "u102"]))),
+    ];
+    prepared.set_parameters(RecordBatch::try_from_iter(rows).unwrap()).unwrap();
+    assert_eq!(prepared.execute_update().await.unwrap(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]

@@ -24,6 +24,12 @@ pub(crate) enum Command {
         value: Option<String>,
         local: bool,
     },
+    /// `SELECT set_config(name, value, is_local)` of constants, whose answer is the value.
+    SetConfig {
+        name: String,
+        value: String,
+        local: bool,
+    },
     /// SET of what a transaction is.
     SetTransaction,
     Show(String),
@@ -151,9 +157,38 @@ impl Command {
                 None => Self::Engine,
             },
             "select" if is(1, "pg_advisory_unlock_all") && words.len() == 4 => Self::AdvisoryUnlock,
+            "select" => set_config(&words).unwrap_or(Self::Engine),
             _ => Self::Engine,
         })
     }
+}
+
+fn set_config(words: &[Word]) -> Option<Command> {
+    let call = match words.get(1..)? {
+        [schema, Word::Sign('.'), call @ ..] if schema.is("pg_catalog") => call,
+        call => call,
+    };
+    let [
+        function,
+        Word::Sign('('),
+        Word::Text(name),
+        Word::Sign(','),
+        value,
+        Word::Sign(','),
+        local,
+        Word::Sign(')'),
+    ] = call
+    else {
+        return None;
+    };
+    let (Word::Text(value) | Word::Number(value)) = value else { return None };
+    let local = match local {
+        local if local.is("true") => true,
+        local if local.is("false") => false,
+        _ => return None,
+    };
+    let (name, value) = (name.clone(), value.clone());
+    function.is("set_config").then_some(Command::SetConfig { name, value, local })
 }
 
 fn two_phases() -> Failure {
@@ -333,6 +368,11 @@ mod tests {
             ("SET DateStyle TO ISO, MDY", set_to("datestyle", Some("iso, mdy"))),
             ("SET uplake.timeout = '5s'", set_to("uplake.timeout", Some("5s"))),
             ("SET search_path TO DEFAULT", set_to("search_path", None)),
+            (
+                "SELECT pg_catalog.set_config('search_path', '', false)",
+                Command::SetConfig { name: "search_path".into(), value: "".into(), local: false },
+            ),
+            ("SELECT set_config('a', 'b', false) FROM t", Command::Engine),
             ("SHOW TRANSACTION ISOLATION LEVEL", Command::Show("transaction_isolation".into())),
             ("SHOW ID SETS", Command::Engine),
             ("SHOW TABLES", Command::Show("tables".into())),

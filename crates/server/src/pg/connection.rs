@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::pg::cancel::{Cancellable, Marked};
 use crate::pg::commands::Command;
 use crate::pg::rows::{self, Ask, Begun, Form, Rows};
-use crate::pg::session::{Settings, Told};
+use crate::pg::session::{Changed, Settings};
 use crate::pg::tags::writes;
 use crate::pg::transaction::{Transaction, WRITES_AT_ONCE};
 use crate::pg::types;
@@ -67,6 +67,8 @@ pub(crate) struct Parsed {
 pub(crate) enum Kind {
     /// Planned, and to be given values.
     Prepared(Box<Prepared>),
+    /// DECLARE of a cursor: its name, and its query.
+    Cursor(String, Box<Prepared>),
     /// Run as it is written.
     Text,
     Own(Command),
@@ -146,9 +148,17 @@ pub(crate) fn located(mut failure: Failure, text: &str, at: usize) -> Failure {
     failure
 }
 
-/// A session of the engine that knows whose it is.
-pub(crate) fn session_for(shared: &Shared, client: &Client, process: i32) -> Session {
+/// A session of the engine that knows whose it is, and what the login has set.
+pub(crate) fn session_for(
+    shared: &Shared,
+    client: &Client,
+    process: i32,
+    settings: &Settings,
+) -> Session {
     let session = shared.session(&client.role);
+    for (name, value) in settings.of_login() {
+        session.set_fact(&format!("{}{name}", catalog::SETTING), Some(value));
+    }
     session.set_fact(catalog::PID, Some(&process.to_string()));
     if let Some((host, _)) = client.address.rsplit_once(':') {
         session.set_fact(catalog::ADDRESS, Some(host.trim_matches(['[', ']'])));
@@ -171,11 +181,16 @@ impl Connection {
         self.wire.put(&NoticeResponse::new(fields(severity, &failure)));
     }
 
-    pub fn tell(&mut self, told: impl IntoIterator<Item = Told>) {
-        for Told { name, value } in told {
+    /// Functions find what was set, and the client hears of it where it must.
+    pub fn tell(&mut self, changed: impl IntoIterator<Item = Changed>) {
+        for Changed { name, value, is_reported } in changed {
             let fact = format!("{}{}", catalog::SETTING, name.to_lowercase());
-            self.session.set_fact(&fact, Some(&value));
-            self.wire.put(&ParameterStatus::new(name.to_owned(), value));
+            for session in [Some(&self.session), self.reading.as_ref()].into_iter().flatten() {
+                session.set_fact(&fact, Some(&value));
+            }
+            if is_reported {
+                self.wire.put(&ParameterStatus::new(name.to_owned(), value));
+            }
         }
         self.client.application = self.settings.application();
     }

@@ -11,7 +11,7 @@ use pgwire::messages::extendedquery::{
 use pgwire::messages::response::EmptyQueryResponse;
 use uplake_engine::Prepared;
 
-use crate::catalog::rewrite;
+use crate::catalog::{catalog_parameters, rewrite};
 use crate::failure::Failure;
 use crate::pg::commands::Command;
 use crate::pg::connection::{Connection, Kind, MOST_STATEMENTS, Parsed, Portal, Table, located};
@@ -61,15 +61,31 @@ impl Connection {
                 let planned = self.prepare(part, &oids).await;
                 planned.map_err(|stop| stop.map(|failure| located(failure, &text, at)))?
             }
+            Command::Declare { name, query, query_at } => {
+                let planned = self.plan(query, &oids).await;
+                let place = |failure| located(failure, &text, at + query_at);
+                match planned.map_err(|stop| stop.map(place))? {
+                    Kind::Prepared(query) if query.statement().command() == "SELECT" => {
+                        Kind::Cursor(name, query)
+                    }
+                    _ => return Err(own::no_query().into()),
+                }
+            }
             // What the connection has no answer for is the engine's.
             Command::Show(name) if !crate::pg::session::Settings::knows(&name) => Kind::Text,
             command => Kind::Own(command),
         };
         let inferred = match &kind {
-            Kind::Prepared(prepared) => prepared.types(),
+            Kind::Prepared(prepared) | Kind::Cursor(_, prepared) => prepared.types(),
             _ => &[],
         };
         oids.resize(oids.len().max(inferred.len()), 0);
+        for (place, of_catalog) in catalog_parameters(part) {
+            let unsaid = |oid: &&mut u32| matches!(**oid, 0 | types::UNKNOWN);
+            if let Some(oid) = oids.get_mut(place).filter(unsaid) {
+                *oid = of_catalog;
+            }
+        }
         for (oid, inferred) in oids.iter_mut().zip(inferred) {
             if matches!(*oid, 0 | types::UNKNOWN) {
                 *oid = inferred.as_ref().map_or(types::TEXT, |inferred| types::of(inferred).oid);
@@ -137,17 +153,26 @@ impl Connection {
         let ask = match &parsed.kind {
             Kind::Own(_) => None,
             Kind::Text => Some(Ask::Text(parsed.text.clone())),
-            Kind::Prepared(prepared) => {
+            Kind::Prepared(prepared) | Kind::Cursor(_, prepared) => {
                 let values = bind.parameters.iter().enumerate().map(|(at, value)| {
                     let data_type = type_of(prepared, &parsed.oids, at);
+                    let decode = |data_type: &DataType| {
+                        params::decode(value.as_deref(), format(at), data_type, parsed.oids[at])
+                    };
+                    // A `numeric` has digits of its own, whatever it is compared with.
                     let decoded =
-                        params::decode(value.as_deref(), format(at), &data_type, parsed.oids[at]);
+                        decode(&data_type).or_else(|error| match data_type.is_decimal() {
+                            true => decode(&types::WIDEST_DECIMAL).map_err(|_| error),
+                            false => Err(error),
+                        });
                     decoded.map_err(|error| {
                         Failure::new(error.code(), format!("${}: {error}", at + 1))
                     })
                 });
                 let values = values.collect::<Result<Vec<_>, _>>()?;
-                schema = Some(named(prepared.statement(), prepared.schema()));
+                // Of a cursor the client hears when it fetches.
+                schema = matches!(parsed.kind, Kind::Prepared(_))
+                    .then(|| named(prepared.statement(), prepared.schema()));
                 Some(Ask::Bound(Box::new(prepared.bind(&values)?)))
             }
         };
@@ -186,7 +211,7 @@ impl Connection {
                         Begun::Done { .. } => self.wire.put(&NoData::new()),
                     }
                 }
-                Kind::Text => self.wire.put(&NoData::new()),
+                Kind::Text | Kind::Cursor(..) => self.wire.put(&NoData::new()),
             }
             return Ok(());
         }
@@ -244,6 +269,14 @@ impl Connection {
             return Ok(());
         }
         self.transaction.check()?;
+        if let Kind::Cursor(cursor, query) = &portal.kind {
+            self.check_cursor(cursor)?;
+            let ask = portal.ask.take().ok_or_else(|| no_portal(&name))?;
+            let schema = named(query.statement(), query.schema());
+            self.put_cursor(cursor.clone(), query.statement().text.clone(), ask, schema);
+            self.complete("DECLARE CURSOR");
+            return Ok(());
+        }
         if let Some(ask) = portal.ask.take() {
             let form = Form::Rows(portal.formats.clone());
             match self.begin(&portal.text, ask, form).await? {

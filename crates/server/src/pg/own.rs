@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
+
 use crate::catalog::rewrite;
 use crate::failure::Failure;
 use crate::pg::commands::Command;
@@ -36,6 +38,7 @@ pub(crate) fn columns(command: &Command) -> Option<Vec<String>> {
         Command::Show(name) if Settings::knows(name) => one(Settings::spelled(name)),
         Command::ShowAll => Some(["name", "setting", "description"].map(String::from).into()),
         Command::AdvisoryUnlock => one("pg_advisory_unlock_all"),
+        Command::SetConfig { .. } => one("set_config"),
         _ => None,
     }
 }
@@ -93,6 +96,21 @@ impl Connection {
             }
             Command::SetTransaction => tag("SET"),
             Command::Set { name, value, local } => self.set(&name, value.as_deref(), local),
+            Command::SetConfig { name, value, local } => {
+                let value = match is_of_engine(&name) {
+                    true => {
+                        self.set_engine(&name, &value).await?;
+                        value
+                    }
+                    false => {
+                        let local = local && self.transaction.is_open();
+                        let told = self.settings.set(&name, Some(&value), local)?;
+                        self.tell(told);
+                        self.settings.get(&name).unwrap_or(value)
+                    }
+                };
+                Ok(Own::Rows(Table::one("set_config", value), "SELECT 1"))
+            }
             Command::Show(name) => Ok(match self.settings.get(&name) {
                 Some(value) => Own::Rows(Table::one(Settings::spelled(&name), value), "SHOW"),
                 None => Own::Engine,
@@ -123,8 +141,9 @@ impl Connection {
                 self.statements.clear();
                 self.portals.clear();
                 self.reading = None;
-                self.session =
-                    Arc::new(session_for(&self.shared, &self.client, self.cancellable.process));
+                let process = self.cancellable.process;
+                let session = session_for(&self.shared, &self.client, process, &self.settings);
+                self.session = Arc::new(session);
                 tag("DISCARD ALL")
             }
             Command::Discard { all: false } => tag("DISCARD"),
@@ -213,40 +232,51 @@ impl Connection {
         Ok(())
     }
 
-    async fn declare(&mut self, name: String, query: String) -> Step {
+    /// May a cursor of that name be declared?
+    ///
+    /// # Errors
+    /// 25P01 outside of a transaction, 42P03 if there is one already, 54000 if there are too many.
+    pub fn check_cursor(&self, name: &str) -> Result<(), Failure> {
         if !self.transaction.is_open() {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
-            return Err(Failure::new("25P01", message).with_hint("BEGIN").into());
+            return Err(Failure::new("25P01", message).with_hint("BEGIN"));
         }
-        if self.portals.contains_key(&name) {
-            return Err(Failure::new("42P03", format!("cursor \"{name}\" already exists")).into());
+        if self.portals.contains_key(name) {
+            return Err(Failure::new("42P03", format!("cursor \"{name}\" already exists")));
         }
-        self.check_portals()?;
+        self.check_portals()
+    }
+
+    async fn declare(&mut self, name: String, query: String) -> Step {
+        self.check_cursor(&name)?;
         let session = self.session_of(&query)?;
         let text = query.clone();
         let plan = async move {
-            let wrong = || Failure::new("42601", "a cursor is made of one query");
             let mut statements = uplake_engine::parse(&rewrite(&text))?;
-            let statement = statements.pop().filter(|_| statements.is_empty()).ok_or_else(wrong)?;
-            if statement.command() != "SELECT" {
-                return Err(wrong());
-            }
+            let statement = statements.pop().filter(|_| statements.is_empty());
+            let statement = statement.filter(|statement| statement.command() == "SELECT");
+            let statement = statement.ok_or_else(no_query)?;
             let prepared = session.prepare(&statement).await?;
             let schema = named(&statement, prepared.schema());
             Ok((prepared.bind(&[])?, schema))
         };
         let (statement, schema) = self.plan(&query, Box::pin(plan)).await?;
+        self.put_cursor(name, query, Ask::Bound(Box::new(statement)), schema);
+        Ok(())
+    }
+
+    /// A cursor whose query has its values.
+    pub fn put_cursor(&mut self, name: String, query: String, ask: Ask, schema: SchemaRef) {
         let portal = Portal {
             text: query,
             kind: Kind::Text,
-            ask: Some(Ask::Bound(Box::new(statement))),
+            ask: Some(ask),
             formats: Vec::new(),
             schema: Some(schema),
             rows: None,
             is_over: false,
         };
         self.portals.insert(name, portal);
-        Ok(())
     }
 
     /// FETCH and MOVE: up to `most` rows of a cursor, and how many these were.
@@ -264,7 +294,10 @@ impl Connection {
         if portal.rows.is_none()
             && let Some(ask) = portal.ask.take()
         {
-            portal.formats = formats.unwrap_or_default().to_vec();
+            // MOVE says nothing of how rows are to be written, and Bind has said it of its own portal.
+            if let Some(formats) = formats.filter(|_| !moves && matches!(portal.kind, Kind::Text)) {
+                portal.formats = formats.to_vec();
+            }
             let form = Form::Rows(portal.formats.clone());
             match self.begin(&portal.text, ask, form).await? {
                 Begun::Rows(rows) => portal.rows = Some(rows),
@@ -298,6 +331,10 @@ impl Connection {
         self.portals.insert(cursor.to_owned(), portal);
         Ok(fetched)
     }
+}
+
+pub(crate) fn no_query() -> Failure {
+    Failure::new("42601", "a cursor is made of one query")
 }
 
 fn no_cursor(name: &str) -> Failure {

@@ -14,7 +14,7 @@ use pgwire::messages::data::{FieldDescription, RowDescription};
 use tokio::sync::oneshot;
 use uplake_engine::{Answer, EngineError, RunOptions, Session, Statement};
 
-use crate::catalog::rewrite;
+use crate::catalog::{self, rewrite};
 use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::pg::copy_options::CopyCommand;
@@ -350,7 +350,6 @@ fn cut(chunk: &[u8], most: u64) -> (usize, u64) {
     (at.min(chunk.len()), rows)
 }
 
-/// What the client is told of columns.
 /// The columns of a statement's answer under the names that Postgres would give them.
 pub(crate) fn named(statement: &Statement, schema: &SchemaRef) -> SchemaRef {
     let names = statement.result_names(schema.fields().len());
@@ -361,9 +360,13 @@ pub(crate) fn named(statement: &Statement, schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
+/// What the client is told of columns.
 pub(crate) fn description(schema: &Schema, formats: &[i16]) -> RowDescription {
     let fields = schema.fields().iter().enumerate().map(|(at, field)| {
-        let pg = types::of(field.data_type());
+        let pg = match field.metadata().contains_key(catalog::ONE_CHARACTER) {
+            true => types::ONE_CHARACTER,
+            false => types::of(field.data_type()),
+        };
         let format = match formats {
             [] => 0,
             [all] => *all,

@@ -110,11 +110,13 @@ pub(crate) struct Settings {
     zone: Zone,
 }
 
-/// A setting that the client hears of.
+/// A setting that has another value now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct Changed {
     pub name: &'static str,
     pub value: String,
+    /// Does the client hear of it?
+    pub is_reported: bool,
 }
 
 fn known(name: &str) -> Option<&'static (&'static str, &'static str, &'static str, Use)> {
@@ -156,11 +158,16 @@ impl Settings {
         self.begun.extend(changed);
     }
 
+    /// What the login said, by names in lower case.
+    pub fn of_login(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.begun.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// What the client is told after its login.
-    pub fn told(&self) -> impl Iterator<Item = Told> {
+    pub fn told(&self) -> impl Iterator<Item = Changed> {
         TOLD.iter().filter_map(|name| {
             let name = known(name)?.1;
-            Some(Told { name, value: self.get(name)? })
+            Some(Changed { name, value: self.get(name)?, is_reported: true })
         })
     }
 
@@ -185,7 +192,7 @@ impl Settings {
         name: &str,
         value: Option<&str>,
         local: bool,
-    ) -> Result<Option<Told>, Failure> {
+    ) -> Result<Option<Changed>, Failure> {
         let (key, spelled, _, used) = known(name).ok_or_else(|| unknown(name))?;
         if *used == Fixed && *key != "session_authorization" {
             let message = format!("parameter \"{spelled}\" cannot be changed");
@@ -202,7 +209,7 @@ impl Settings {
         Ok(self.put(key, new))
     }
 
-    fn put(&mut self, key: &str, value: Option<String>) -> Option<Told> {
+    fn put(&mut self, key: &str, value: Option<String>) -> Option<Changed> {
         let before = self.get(key)?;
         match value {
             Some(value) => self.changed.insert(key.to_owned(), value),
@@ -215,7 +222,8 @@ impl Settings {
             _ => {}
         }
         let (_, name, _, used) = known(key)?;
-        (*used == Reported && before != after).then_some(Told { name, value: after })
+        let is_reported = *used == Reported;
+        (before != after).then_some(Changed { name, value: after, is_reported })
     }
 
     fn checked(&self, key: &str, spelled: &str, value: &str) -> Result<String, Failure> {
@@ -282,14 +290,14 @@ impl Settings {
     }
 
     /// RESET ALL: all are again as they were after the login.
-    pub fn reset_all(&mut self) -> Vec<Told> {
+    pub fn reset_all(&mut self) -> Vec<Changed> {
         let keys: Vec<String> = self.changed.keys().cloned().collect();
         self.covered.clear();
         keys.iter().filter_map(|key| self.put(key, None)).collect()
     }
 
     /// The transaction has ended: SET LOCAL ends with it.
-    pub fn end_transaction(&mut self) -> Vec<Told> {
+    pub fn end_transaction(&mut self) -> Vec<Changed> {
         let covered = std::mem::take(&mut self.covered);
         covered.into_iter().filter_map(|(key, value)| self.put(&key, value)).collect()
     }
@@ -357,9 +365,11 @@ mod tests {
         assert_eq!(settings.told().count(), TOLD.len());
         assert_eq!(settings.get("Session_Authorization").unwrap(), "ann");
         let told = settings.set("TimeZone", Some("Europe/Berlin"), false).unwrap().unwrap();
-        assert_eq!(told, Told { name: "TimeZone", value: "Europe/Berlin".into() });
+        let reported = |name, value: &str| Changed { name, value: value.into(), is_reported: true };
+        assert_eq!(told, reported("TimeZone", "Europe/Berlin"));
         assert_eq!(settings.set("timezone", Some("Europe/Berlin"), false).unwrap(), None);
-        assert_eq!(settings.set("extra_float_digits", Some("3"), false).unwrap(), None);
+        let digits = settings.set("extra_float_digits", Some("3"), false).unwrap().unwrap();
+        assert!(!digits.is_reported, "{digits:?}");
         assert_eq!(settings.get("extra_float_digits").unwrap(), "3");
         settings.set("datestyle", Some("iso"), false).unwrap();
         assert_eq!(settings.get("datestyle").unwrap(), "ISO, MDY");
@@ -367,8 +377,9 @@ mod tests {
         assert_eq!(settings.timeout(), Some(Duration::from_millis(1500)));
         settings.set("statement_timeout", Some("2min"), false).unwrap();
         assert_eq!(settings.timeout(), Some(Duration::from_secs(120)));
-        let told = settings.reset_all();
-        assert_eq!(told, [Told { name: "TimeZone", value: "UTC".into() }]);
+        let changed = settings.reset_all();
+        assert!(changed.contains(&reported("TimeZone", "UTC")), "{changed:?}");
+        assert_eq!(changed.iter().filter(|changed| changed.is_reported).count(), 1);
         assert_eq!(settings.timeout(), None);
         assert_eq!(settings.get("session_authorization").unwrap(), "ann");
     }
@@ -398,7 +409,8 @@ mod tests {
         settings.set("application_name", Some("b"), true).unwrap();
         settings.set("application_name", Some("c"), true).unwrap();
         let told = settings.end_transaction();
-        assert_eq!(told, [Told { name: "application_name", value: "a".into() }]);
+        assert_eq!(told.len(), 1);
+        assert_eq!((told[0].name, told[0].value.as_str()), ("application_name", "a"));
         // What the login said is what RESET goes back to.
         settings.begin();
         settings.set("application_name", Some("d"), false).unwrap();

@@ -248,10 +248,12 @@ impl Welcome {
             application: self.settings.application(),
             address: self.peer.to_string(),
         };
+        let process = self.cancellable.process;
+        let session = session_for(shared, &client, process, &self.settings);
         let mut connection = Connection {
             shared: Arc::clone(shared),
             wire,
-            session: Arc::new(session_for(shared, &client, self.cancellable.process)),
+            session: Arc::new(session),
             reading: None,
             settings: self.settings,
             engine_settings: BTreeSet::new(),

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 
+use crate::catalog::OF_OIDS;
+
 pub(crate) const BOOL: u32 = 16;
 pub(crate) const BYTEA: u32 = 17;
 pub(crate) const CHAR: u32 = 18;
@@ -17,6 +19,8 @@ pub(crate) const INT2: u32 = 21;
 pub(crate) const INT4: u32 = 23;
 pub(crate) const TEXT: u32 = 25;
 pub(crate) const OID: u32 = 26;
+/// Their list.
+const OIDS: u32 = 1028;
 pub(crate) const JSON: u32 = 114;
 pub(crate) const FLOAT4: u32 = 700;
 pub(crate) const FLOAT8: u32 = 701;
@@ -42,7 +46,7 @@ const TYPES: [(u32, u32, i16, &str); 23] = [
     (INT2, 1005, 2, "smallint"),
     (INT4, 1007, 4, "integer"),
     (TEXT, 1009, -1, "text"),
-    (OID, 1028, 4, "oid"),
+    (OID, OIDS, 4, "oid"),
     (JSON, 199, -1, "json"),
     (FLOAT4, 1021, 4, "real"),
     (FLOAT8, 1022, 8, "double precision"),
@@ -62,6 +66,9 @@ const TYPES: [(u32, u32, i16, &str); 23] = [
 /// Digits before and behind the point of a `numeric` parameter that nothing else says: 28 and 10.
 const PARAMETER_DECIMAL: DataType = DataType::Decimal128(38, 10);
 
+/// A decimal of as many digits as there are, half of them behind the point.
+pub(crate) const WIDEST_DECIMAL: DataType = DataType::Decimal256(76, 38);
+
 /// What RowDescription says of a column's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PgType {
@@ -71,6 +78,9 @@ pub(crate) struct PgType {
     /// Precision and scale of `numeric`, else -1.
     pub typmod: i32,
 }
+
+/// That of a text of one character in a catalog.
+pub(crate) const ONE_CHARACTER: PgType = PgType { oid: CHAR, size: 1, typmod: -1 };
 
 /// The Postgres type of an Arrow type.
 pub(crate) fn of(data_type: &DataType) -> PgType {
@@ -148,6 +158,7 @@ fn oid(data_type: &DataType) -> u32 {
         DataType::Dictionary(_, values) => oid(values),
         DataType::RunEndEncoded(_, values) => oid(values.data_type()),
         DataType::Struct(_) | DataType::Map(..) | DataType::Union(..) => JSON,
+        DataType::List(item) if item.metadata().contains_key(OF_OIDS) => OIDS,
         DataType::List(_)
         | DataType::LargeList(_)
         | DataType::ListView(_)

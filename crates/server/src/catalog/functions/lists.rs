@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, ListBuilder, StringBuilder};
+use arrow::array::{ArrayRef, AsArray, ListBuilder, StringBuilder, new_null_array};
 use arrow::datatypes::{DataType, Field};
 use uplake_engine::AddedFunction;
 
+use crate::catalog::state::OF_OIDS;
 use crate::catalog::words;
 
 use super::arguments::{Arguments, function, number};
@@ -15,7 +16,13 @@ pub(super) fn texts() -> DataType {
     DataType::List(Arc::new(Field::new("item", DataType::Utf8, true)))
 }
 
-/// Such a list for each row.
+/// A list of numbers of objects, which asyncpg must hear of as such: of other lists it asks what they are.
+fn oids() -> DataType {
+    let item = Field::new("item", DataType::Int64, true);
+    DataType::List(Arc::new(item.with_metadata([(OF_OIDS.into(), String::new())].into())))
+}
+
+/// A list of texts for each row.
 pub(super) fn lists_of<'a>(rows: impl Iterator<Item = Vec<&'a str>>) -> ArrayRef {
     let mut lists = ListBuilder::new(StringBuilder::new());
     for row in rows {
@@ -31,6 +38,8 @@ pub(super) fn functions() -> Vec<AddedFunction> {
         function("no_texts", &[""], texts(), |call| {
             Ok(lists_of((0..call.rows).map(|_| Vec::new())))
         }),
+        // Nor is this one: NULL, as a list of numbers of objects.
+        function("no_oids", &[""], oids(), |call| Ok(new_null_array(&oids(), call.rows))),
         function("parse_ident", &["t", "tb"], texts(), |call| {
             let parts = |row: usize| {
                 let written = Arguments { call, row };

@@ -25,7 +25,7 @@ const RIGHTS: [&str; 10] = [
     "has_language_privilege",
 ];
 /// What a lake has none of: definitions and comments.
-const NOTHING: [(&str, &[&str]); 17] = [
+const NOTHING: [(&str, &[&str]); 18] = [
     ("pg_get_expr", &["tn", "tnb"]),
     ("pg_get_viewdef", &["o", "ob", "on"]),
     ("pg_get_partkeydef", &["n"]),
@@ -34,6 +34,7 @@ const NOTHING: [(&str, &[&str]); 17] = [
     ("pg_get_ruledef", &["n", "nb"]),
     ("pg_get_functiondef", &["n"]),
     ("pg_get_function_arguments", &["n"]),
+    ("pg_get_function_sqlbody", &["n"]),
     ("pg_get_function_identity_arguments", &["n"]),
     ("pg_get_statisticsobjdef", &["n"]),
     ("pg_get_statisticsobjdef_columns", &["n"]),
@@ -211,18 +212,21 @@ fn sizes(shared: &Arc<Shared>) -> Vec<AddedFunction> {
             Ok(Some(table.map_or(0, |table| i64::try_from(table.bytes).unwrap_or(i64::MAX))))
         }
     };
-    let all = of_names(shared, |names, _| {
-        let bytes: u64 = names.listing.tables.values().map(|table| table.bytes).sum();
-        Ok(Some(i64::try_from(bytes).unwrap_or(i64::MAX)))
-    });
     vec![
         number("pg_relation_size", &["o", "ot"], of_names(shared, bytes(false))),
         number("pg_total_relation_size", &["o"], of_names(shared, bytes(false))),
         number("pg_table_size", &["o"], of_names(shared, bytes(false))),
         number("pg_indexes_size", &["o"], of_names(shared, bytes(true))),
-        number("pg_database_size", &["o"], all),
+        number("pg_database_size", &["o"], of_names(shared, bytes_of_lake)),
+        number("pg_tablespace_size", &["o"], of_names(shared, bytes_of_lake)),
         text("pg_size_pretty", &["n"], |a| Ok(a.number(0).map(pretty))),
     ]
+}
+
+/// Of all tables.
+fn bytes_of_lake(names: &Names<'_>, _: &Arguments<'_>) -> Result<Option<i64>> {
+    let bytes: u64 = names.listing.tables.values().map(|table| table.bytes).sum();
+    Ok(Some(i64::try_from(bytes).unwrap_or(i64::MAX)))
 }
 
 /// Bytes as Postgres writes them: in the greatest unit of which there are at least 10.

@@ -14,6 +14,8 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 
+use crate::catalog::state::ONE_CHARACTER;
+
 /// A value of a catalog table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
@@ -88,7 +90,11 @@ impl Columns {
                 column.split_once(char::is_whitespace).unwrap_or((column, "text"));
             let plain = written.trim().trim_end_matches('?');
             // Whatever a plan does with them, a NULL is allowed.
-            fields.push(Field::new(name, arrow_type(plain), true));
+            let field = Field::new(name, arrow_type(plain), true);
+            fields.push(match plain {
+                "char" => field.with_metadata([(ONE_CHARACTER.into(), String::new())].into()),
+                _ => field,
+            });
             types.push(plain.to_owned());
             nulls.push(written.ends_with('?'));
         }

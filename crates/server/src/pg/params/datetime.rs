@@ -37,7 +37,7 @@ pub(super) struct Moment<'a> {
     pub place: Place<'a>,
 }
 
-/// `2024-01-02`, `2024-01-02 03:04:05.6+02`, `20240102T030405Z`, `0044-03-15 BC`.
+/// `2024-01-02`, `2024-01-02 +02`, `2024-01-02 03:04:05.6+02`, `20240102T030405Z`, `0044-03-15 BC`.
 pub(super) fn moment(text: &str) -> Result<Moment<'_>, Wrong> {
     let mut text = trim(text);
     if text.eq_ignore_ascii_case("epoch") {
@@ -60,8 +60,13 @@ pub(super) fn moment(text: &str) -> Result<Moment<'_>, Wrong> {
         None => return Ok(Moment { days, nanos: 0, place: Place::Nowhere }),
         Some(b'T' | b't') => &rest[1..],
         Some(b' ') => trim(rest),
+        Some(b'+') => rest,
         Some(_) => return Err(Wrong::Syntax),
     };
+    // pgJDBC sends days as `2024-01-02 +00`.
+    if rest.starts_with(['+', '-']) {
+        return Ok(Moment { days, nanos: 0, place: place(rest)? });
+    }
     let (nanos, place) = time(rest)?;
     Ok(Moment { days, nanos, place })
 }
@@ -187,6 +192,10 @@ mod tests {
         for (text, expected) in [
             ("2024-01-02", moment_of(0, Place::Nowhere)),
             ("20240102", moment_of(0, Place::Nowhere)),
+            ("2024-01-02 +00", moment_of(0, Place::Offset(0))),
+            ("2024-01-02 -0330", moment_of(0, Place::Offset(-12_600))),
+            ("2024-01-02+02", moment_of(0, Place::Offset(7_200))),
+            ("2024-01-02 +", Err(Wrong::Syntax)),
             (" 2024-1-2 03:04 ", moment_of(at(3, 4, 0), Place::Nowhere)),
             ("2024-01-02T03:04:05Z", moment_of(at(3, 4, fifth), Place::Offset(0))),
             ("20240102T030405", moment_of(at(3, 4, fifth), Place::Nowhere)),
