@@ -34,4 +34,6 @@ mod tests;
 
 pub(crate) use lake_catalog::{Catalog, REFRESH_SECONDS, rewrite};
 pub(crate) use parameters::catalog_parameters;
-pub(crate) use state::{ADDRESS, OF_OIDS, ONE_CHARACTER, PID, PORT, SETTING, ServerState, Stop, USER};
+pub(crate) use state::{
+    ADDRESS, OF_OIDS, ONE_CHARACTER, PID, PORT, SETTING, ServerState, Stop, USER,
+};
