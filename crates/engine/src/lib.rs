@@ -50,7 +50,9 @@ pub use base::sql_state::{ErrorKind, SqlState};
 pub use batch::{Batch, BatchOptions, BatchSummary};
 pub use cache::memory::SharedMemory;
 pub use datafusion::common::ScalarValue;
-pub use engine::additions::{AddedFunction, AddedSchema, Additions, Call, SessionFacts, Takes};
+pub use engine::additions::{
+    AddedAnswer, AddedFunction, AddedSchema, AddedStatements, Additions, Call, SessionFacts, Takes,
+};
 pub use engine::admission::{Class, Listed, Queue, Tenant};
 pub use engine::preload::Preload;
 pub use engine::privileges::{Guard, Privilege};

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod access_sql;
 mod catalog;
 mod certificate_dates;
 mod drivers;
@@ -24,6 +25,7 @@ mod stage;
 mod statements;
 mod stops;
 mod system;
+mod system_access;
 mod tls;
 mod users;
 
@@ -31,6 +33,7 @@ pub use access::{
     Access, AccessError, Change, Document, Role, SALT_BYTES, Tenant, Verifier, change, folded,
     newest,
 };
+pub use access_sql::owner_session;
 pub use random::system_random;
 pub use serve::{ServeError, Server};
 pub use server::ServerOptions;

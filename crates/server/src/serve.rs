@@ -17,6 +17,7 @@ use uplake_engine::{Engine, EngineError, Session, SessionOptions, SharedMemory};
 use uplake_table::{Lake, TableError};
 
 use crate::access::{AccessError, Directory};
+use crate::access_sql::AccessStatements;
 use crate::catalog::{Catalog, REFRESH_SECONDS, ServerState};
 use crate::drivers::AbortOnDrop;
 use crate::server::{ServerOptions, Shared};
@@ -87,6 +88,7 @@ impl Server {
             check_open(*address, certificate.is_some(), directory.has_users())?;
         }
         let mut state = ServerState::default();
+        state.directory = Some(Arc::clone(&directory));
         state.database.clone_from(&options.database);
         state.started_micros = (options.clock)().saturating_mul(1000);
         let catalog = Catalog::new(state);
@@ -97,7 +99,15 @@ impl Server {
         let mut additions = catalog.additions();
         let system = System::new(Arc::clone(&statements), Arc::clone(&directory));
         additions.schemas.push(Arc::new(system));
+        let about_access = Arc::new(AccessStatements::new(
+            lake.clone(),
+            Some(Arc::clone(&directory)),
+            Arc::clone(&options.clock),
+            Arc::clone(&options.random),
+        ));
+        additions.statements = Some(Arc::clone(&about_access) as _);
         let engine = Engine::with_additions(lake, session, &memory, additions)?;
+        about_access.set_engine(&engine);
         let (pg_listener, pg) = listen(options.pg)?.unzip();
         let (http_listener, http) = listen(options.http)?.unzip();
         let pg_tls = certificate.as_ref().map(Certificate::for_postgres).transpose()?;

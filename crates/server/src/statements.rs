@@ -20,11 +20,12 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use uplake_engine::{ProgressCounts, QueryProgress};
 
+use crate::access_sql::without_secrets;
 use crate::drivers::{AbortOnDrop, Drivers};
 use crate::failure::Failure;
 use crate::stage::Stage;
 
-/// Characters of a statement that are listed and kept.
+/// Characters of a statement that are listed and kept; passwords are not.
 const KEPT_CHARACTERS: usize = 4096;
 /// Statements that are over and still told of.
 const KEPT_STATEMENTS: usize = 10_000;
@@ -201,10 +202,11 @@ impl Statements {
     }
 
     fn begin_at(self: &Arc<Self>, stage: Stage, client: Client, text: &str) -> Running {
+        let kept: String = text.trim().chars().take(KEPT_CHARACTERS).collect();
         let entry = Arc::new(Entry {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             client,
-            text: text.trim().chars().take(KEPT_CHARACTERS).collect::<String>().into(),
+            text: without_secrets(&kept).into(),
             began: Instant::now(),
             began_millis: (self.clock.0)(),
             stage: AtomicU8::new(stage as u8),

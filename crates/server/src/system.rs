@@ -17,6 +17,7 @@ use uplake_engine::{AddedSchema, EngineError, Result, SessionFacts, SqlState};
 use crate::access::{ADMIN, Directory, Object, Verb};
 use crate::catalog::USER;
 use crate::statements::{Listed, Statements};
+use crate::system_access;
 
 const SCHEMA: &str = "system";
 /// Statements that run, the oldest first.
@@ -150,23 +151,31 @@ impl AddedSchema for System {
     }
 
     fn tables(&self) -> Vec<String> {
-        self.tables.keys().map(|name| (*name).to_owned()).collect()
+        let about_access = system_access::TABLES.iter();
+        self.tables.keys().chain(about_access).map(|name| (*name).to_owned()).collect()
     }
 
     fn columns(&self, table: &str) -> Option<SchemaRef> {
-        self.tables.get(table).map(|table| Arc::clone(&table.schema))
+        let found = self.tables.get(table).map(|table| Arc::clone(&table.schema));
+        found.or_else(|| system_access::columns(table))
     }
 
     fn rows(&self, table: &str, facts: &SessionFacts) -> Result<RecordBatch> {
         let unmade = |what: String| EngineError::execution(SqlState::InternalError, what);
+        // A session that was told of nobody is the process's own.
+        let role = facts.get(USER).unwrap_or(ADMIN);
+        let document = self.directory.current();
+        let access = &document.access;
+        let roles = (!self.sees_all(role)).then(|| access.memberships(role));
+        if let Some(rows) = system_access::rows(table, &system_access::Seen { access, roles }) {
+            return rows.map_err(|error| unmade(format!("{SCHEMA}.{table}: {error}")));
+        }
         let found = self.tables.get(table);
         let found = found.ok_or_else(|| unmade(format!("there is no {SCHEMA}.{table}")))?;
         let mut rows = match table {
             RUNNING => self.statements.running(),
             _ => self.statements.over(),
         };
-        // A session that was told of nobody is the process's own.
-        let role = facts.get(USER).unwrap_or(ADMIN);
         if !self.sees_all(role) {
             rows.retain(|row| row.client.role == role);
         }

@@ -286,10 +286,10 @@ pub async fn preload_new(lake: &Lake, table: &str, since: i64) {
     }
 }
 
-/// Opens the lake and a session on it.
+/// Opens the lake and a session on it, which may do everything, also change who may connect to a server of it.
 pub fn session(args: &LakeArgs, as_of: AsOf, limits: Limits) -> Result<Session> {
     let (lake, options) = session_options(args, as_of, limits)?;
-    Ok(Session::new(lake, &options)?)
+    Ok(uplake_server::owner_session(lake, &options)?)
 }
 
 /// Opens the lake; how sessions on it are made.

@@ -66,6 +66,8 @@ macro_rules! codes {
 }
 
 codes! {
+    /// A role would be a member of itself.
+    InvalidGrantOperation "0LP01" Invalid,
     /// What is asked for is no part of this SQL, or of this version.
     FeatureNotSupported "0A000" Invalid,
     /// A subquery in place of a value has several rows.
@@ -90,6 +92,8 @@ codes! {
     BadCopyFileFormat "22P04" Invalid,
     /// A row has NULL where the table must have a value.
     NotNullViolation "23502" Invalid,
+    /// Something still names what would be gone.
+    DependentObjectsStillExist "2BP01" Invalid,
     /// There is no prepared statement of that name.
     InvalidSqlStatementName "26000" Missing,
     /// Another writer changed the same table at the same time.
@@ -102,6 +106,8 @@ codes! {
     InsufficientPrivilege "42501" Invalid,
     /// The text is no SQL.
     SyntaxError "42601" Invalid,
+    /// What is written there can be no name.
+    InvalidName "42602" Invalid,
     /// A column is named twice.
     DuplicateColumn "42701" Invalid,
     /// A name may be either of two columns.
@@ -134,6 +140,8 @@ codes! {
     InvalidTableDefinition "42P16" Invalid,
     /// A window function stands where none can.
     WindowingError "42P20" Invalid,
+    /// A built-in role cannot be made, changed or dropped.
+    ReservedName "42939" Invalid,
     /// The disk is full, or the space for spilling.
     DiskFull "53100" Limit,
     /// The memory budget is not enough.

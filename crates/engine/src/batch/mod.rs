@@ -408,7 +408,10 @@ fn only_reads() -> EngineError {
 
 async fn planned_one(session: &Session, statement: &Statement) -> Result<Task> {
     let shows_sets = matches!(statement.id_set, Some(IdSetStatement::Show));
-    if statement.warm.is_some() || (statement.id_set.is_some() && !shows_sets) {
+    if statement.added.is_some()
+        || statement.warm.is_some()
+        || (statement.id_set.is_some() && !shows_sets)
+    {
         return Err(only_reads());
     }
     if let DfStatement::Statement(inner) = &statement.parsed {

@@ -159,11 +159,30 @@ impl fmt::Debug for AddedFunction {
     }
 }
 
+/// What somebody else has done.
+#[derive(Clone, Debug)]
+pub enum AddedAnswer {
+    /// What it was, in words.
+    Done(String),
+    Rows(RecordBatch),
+}
+
+/// Answers the statements that the engine does not: who may connect, and who may what.
+#[async_trait]
+pub trait AddedStatements: fmt::Debug + Send + Sync {
+    /// Answers one of them for the session with these facts. It sees to it itself who may run it.
+    ///
+    /// # Errors
+    /// Whatever the statement shall fail with, with places in `text`.
+    async fn run(&self, text: &str, facts: SessionFacts) -> Result<AddedAnswer>;
+}
+
 /// All that is added to an engine.
 #[derive(Clone, Debug, Default)]
 pub struct Additions {
     pub schemas: Vec<Arc<dyn AddedSchema>>,
     pub functions: Vec<AddedFunction>,
+    pub statements: Option<Arc<dyn AddedStatements>>,
 }
 
 impl Additions {

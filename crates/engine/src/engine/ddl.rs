@@ -54,6 +54,9 @@ fn is_fixed(variable: &str) -> bool {
 impl Session {
     /// Statements that DataFusion need not plan.
     pub(crate) async fn run_own(&self, statement: &Statement) -> Result<Option<Answer>> {
+        if let Some(added) = &statement.added {
+            return self.run_added(added, statement).await.map(Some);
+        }
         if let Some(about) = &statement.id_set {
             return self.run_id_set(about, statement).await.map(Some);
         }

@@ -1,8 +1,10 @@
 //! A session: its catalog, its plans, who computes when, statements that are no queries.
 
+pub(crate) mod added_statements;
 pub(crate) mod additions;
 pub(crate) mod admission;
 pub(crate) mod catalog;
+pub(crate) mod conditions;
 pub(crate) mod ddl;
 pub(crate) mod execution;
 pub(crate) mod guard;

@@ -205,7 +205,7 @@ fn computes(statement: &Statement) -> bool {
     if let Some(about) = &statement.id_set {
         return matches!(about, IdSetStatement::Create { .. });
     }
-    if statement.prepare.is_some() {
+    if statement.prepare.is_some() || statement.added.is_some() {
         return false;
     }
     match &statement.parsed {

@@ -1,5 +1,6 @@
 //! From text to a statement: our clauses, long lists of literals, sets of ids.
 
+pub(crate) mod added_statement;
 pub(crate) mod dialect;
 pub(crate) mod exact_casts;
 pub(crate) mod id_set;

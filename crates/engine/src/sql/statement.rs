@@ -24,6 +24,7 @@ use uplake_table::AsOf;
 use crate::base::error::{EngineError, Position, Result};
 use crate::base::foreign_errors::{ends_early, parser_error};
 use crate::base::sql_state::SqlState;
+use crate::sql::added_statement::{AddedStatement, take_added};
 use crate::sql::dialect::UplakeDialect;
 use crate::sql::id_set::{IdSet, MARK};
 use crate::sql::plain_forms::join_digits;
@@ -53,6 +54,7 @@ pub struct Statement {
     /// Columns and their domains.
     pub(crate) id_domains: Vec<(String, Option<String>)>,
     pub(crate) id_set: Option<IdSetStatement>,
+    pub(crate) added: Option<AddedStatement>,
     pub(crate) warm: Option<WarmStatement>,
     pub(crate) prepare: Option<PrepareStatement>,
     /// Of `$1`, `$2` and so on, if it is executed.
@@ -70,6 +72,9 @@ impl Statement {
             Some(IdSetStatement::Drop { .. }) => return "DROP ID SET",
             Some(IdSetStatement::Show) => return "SHOW",
             None => {}
+        }
+        if let Some(added) = &self.added {
+            return added.command;
         }
         if self.warm.is_some() {
             return "WARM UP";
@@ -136,6 +141,7 @@ impl Statement {
             parsed => parsed,
         };
         self.id_set.is_none()
+            && self.added.is_none()
             && self.warm.is_none()
             && self.prepare.is_none()
             && matches!(parsed, DfStatement::Statement(inner) if is_query(inner))
@@ -257,6 +263,7 @@ fn parse_one(
 ) -> Result<Statement> {
     let mut tokens: Vec<TokenWithSpan> = tokens.to_vec();
     let written = text_of(text, lines, &tokens);
+    let added = take_added(&mut tokens);
     let id_set = take_id_set_statement(&mut tokens)?;
     let warm = take_warm(&mut tokens)?;
     let prepare = take_prepare(&mut tokens)?;
@@ -291,6 +298,7 @@ fn parse_one(
         indexed_by,
         id_domains,
         id_set,
+        added,
         warm,
         prepare,
         values: Vec::new(),

@@ -54,6 +54,19 @@ impl Access {
         Ok(())
     }
 
+    /// Changes what is said of a role.
+    ///
+    /// # Errors
+    /// [`AccessError::BuiltIn`], and [`AccessError::NoSuch`] for it and for its tenant.
+    pub fn alter_role(&mut self, name: &str, change: impl FnOnce(&mut Role)) -> Result<()> {
+        let role = self.role_mut(name)?;
+        change(role);
+        match role.tenant.clone() {
+            Some(tenant) => self.known_tenant(&tenant),
+            None => Ok(()),
+        }
+    }
+
     /// # Errors
     /// [`AccessError::NoSuch`], [`AccessError::BuiltIn`].
     pub fn set_password(&mut self, name: &str, password: Verifier) -> Result<()> {
@@ -135,6 +148,57 @@ impl Access {
         Ok(())
     }
 
+    /// Gives a policy to another role as well.
+    ///
+    /// # Errors
+    /// [`AccessError::NoSuch`] for the policy and the role.
+    pub fn share_policy(&mut self, table: &str, name: &str, role: &str) -> Result<()> {
+        self.known_role(role)?;
+        let policy = self.policies_named(table, name)?.swap_remove(0);
+        self.policies.insert(RowPolicy { role: role.to_owned(), ..policy });
+        Ok(())
+    }
+
+    /// Gives a policy other roles, or another condition, which is new from `now` on.
+    ///
+    /// # Errors
+    /// [`AccessError::NoSuch`] for the policy and its roles.
+    pub fn alter_policy(
+        &mut self,
+        (table, name): (&str, &str),
+        roles: Option<&[String]>,
+        condition: Option<&str>,
+        now: i64,
+    ) -> Result<()> {
+        let mut before = self.policies_named(table, name)?;
+        let roles = match roles {
+            Some(roles) => roles.to_vec(),
+            None => before.iter().map(|policy| policy.role.clone()).collect(),
+        };
+        roles.iter().try_for_each(|role| self.known_role(role))?;
+        self.drop_policy(table, name)?;
+        // They differ in their roles alone.
+        let mut policy = before.swap_remove(0);
+        if let Some(condition) = condition {
+            condition.clone_into(&mut policy.condition);
+        }
+        // Versions from before have rows that it may not know of.
+        policy.made_at = now;
+        let each = roles.into_iter().map(|role| RowPolicy { role, ..policy.clone() });
+        self.policies.extend(each);
+        Ok(())
+    }
+
+    /// One for each of its roles.
+    fn policies_named(&self, table: &str, name: &str) -> Result<Vec<RowPolicy>> {
+        let is_it = |policy: &&RowPolicy| policy.table == table && policy.name == name;
+        let found: Vec<RowPolicy> = self.policies.iter().filter(is_it).cloned().collect();
+        match found.is_empty() {
+            true => Err(AccessError::NoSuch { what: "policy", name: name.to_owned() }),
+            false => Ok(found),
+        }
+    }
+
     /// # Errors
     /// [`AccessError::NoSuch`].
     pub fn drop_policy(&mut self, table: &str, name: &str) -> Result<()> {
@@ -162,15 +226,20 @@ impl Access {
         if self.tenants.contains_key(name) {
             return Err(AccessError::Exists { what: "tenant", name: name.to_owned() });
         }
-        if !(1..=MAX_WEIGHT).contains(&tenant.weight) {
-            return Err(AccessError::Value(format!("a tenant's weight is 1 to {MAX_WEIGHT}")));
-        }
-        if tenant.slots == Some(0) || tenant.memory_bytes == Some(0) {
-            let text = "a tenant without slots or memory could run nothing";
-            return Err(AccessError::Value(text.to_owned()));
-        }
+        sensible(&tenant)?;
         self.tenants.insert(checked(name.to_owned())?, tenant);
         Ok(())
+    }
+
+    /// Changes limits of a tenant.
+    ///
+    /// # Errors
+    /// [`AccessError::NoSuch`], [`AccessError::Value`].
+    pub fn alter_tenant(&mut self, name: &str, change: impl FnOnce(&mut Tenant)) -> Result<()> {
+        let none = || AccessError::NoSuch { what: "tenant", name: name.to_owned() };
+        let tenant = self.tenants.get_mut(name).ok_or_else(none)?;
+        change(tenant);
+        sensible(tenant)
     }
 
     /// # Errors
@@ -253,6 +322,18 @@ impl Access {
         let none = || AccessError::NoSuch { what: "role", name: name.to_owned() };
         self.roles.get_mut(name).ok_or_else(none)
     }
+}
+
+/// Can anything run with these limits?
+fn sensible(tenant: &Tenant) -> Result<()> {
+    if !(1..=MAX_WEIGHT).contains(&tenant.weight) {
+        return Err(AccessError::Value(format!("a tenant's weight is 1 to {MAX_WEIGHT}")));
+    }
+    if tenant.slots == Some(0) || tenant.memory_bytes == Some(0) {
+        let text = "a tenant without slots or memory could run nothing";
+        return Err(AccessError::Value(text.to_owned()));
+    }
+    Ok(())
 }
 
 fn gone(what: &'static str, name: &str, before: usize, after: usize) -> Result<()> {

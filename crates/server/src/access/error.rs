@@ -2,6 +2,8 @@
 
 use uplake_table::TableError;
 
+use super::model::ADMIN;
+
 /// Why access was not read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -41,6 +43,9 @@ pub enum AccessError {
     /// Written by a later version.
     #[error("{place}: access format {found} is newer than {supported}; upgrade uplake")]
     TooNew { place: String, found: u32, supported: u32 },
+    /// Who asks is no admin.
+    #[error("permission denied: only members of `{ADMIN}` change who may what")]
+    NotAdmin,
     /// Others were faster each time.
     #[error("others changed access at the same time, {tries} times; run it again")]
     Busy { tries: u32 },
@@ -66,6 +71,7 @@ impl AccessError {
             Self::Circle { .. } => "0LP01",
             Self::InUse { .. } => "2BP01",
             Self::Value(_) => "22023",
+            Self::NotAdmin => "42501",
             Self::Damaged { .. } | Self::Missing { .. } => "XX001",
             Self::TooNew { .. } => "0A000",
             Self::Busy { .. } => "40001",

@@ -32,8 +32,8 @@ mod tokens;
 pub use check::{DENIED, Denied, Rights, RowFilter};
 pub use error::{AccessError, Result};
 pub use model::{
-    ADMIN, Access, Grant, HiddenColumns, Object, PUBLIC, Role, RowPolicy, SCHEMA, Tenant, Verb,
-    is_built_in,
+    ADMIN, Access, BUILT_IN, Grant, HiddenColumns, Object, PUBLIC, Role, RowPolicy, SCHEMA, Tenant,
+    Verb, is_built_in,
 };
 pub use names::{NAME_MAX_BYTES, folded};
 pub use passwords::{

@@ -23,7 +23,7 @@ const SIGNS: [&str; 3] = ["pg_", "current_schemas", "search_path"];
 /// The client, the version it was seen in and what for; the pattern; what takes its place.
 type Known = (&'static str, &'static str, &'static str);
 
-const KNOWN: [Known; 28] = [
+const KNOWN: [Known; 31] = [
     (
         "psql 15: \\d name, publications: a series of each row's elements",
         "select pubname , null , null from pg_publication p $1",
@@ -38,12 +38,25 @@ const KNOWN: [Known; 28] = [
     (
         "psql: \\d name, policies: roles of a policy as a list",
         "array ( select rolname from pg_roles where oid = any ( pol . polroles ) order by 1 )",
-        "no_texts()",
+        "roles_of_policy(pol.oid)",
+    ),
+    ("psql: \\d name, policies: a text as a list", "pol . polroles = '{0}'", "pol.polroles[1] = 0"),
+    (
+        "psql: \\dp, policies",
+        "array ( select polname $1 from pg_policy pol where polrelid = c . oid )",
+        "policies_of(c.oid)",
     ),
     (
-        "psql: \\dp, rights to columns: a list of a subquery's rows",
-        "array ( select attname $1 from pg_attribute a where attrelid = c . oid and not attisdropped and attacl is not null )",
-        "no_texts()",
+        "psql: \\dp, columns",
+        "array ( select attname $1 from pg_attribute a where attrelid = c . oid and not attisdropped \
+                  and attacl is not null )",
+        "column_rights_of(c.oid)",
+    ),
+    (
+        "psql 10 to 15: \\du",
+        "array ( select b . rolname from pg_auth_members m join pg_roles b on ( m . roleid = b . oid ) \
+                  where m . member = r . oid )",
+        "roles_of(r.oid)",
     ),
     (
         "psql: \\dD, checks of domains: there are none",
@@ -60,7 +73,6 @@ const KNOWN: [Known; 28] = [
         "format ( '%s FROM %s' , $1 , $2 )",
         "CAST(NULL AS text)",
     ),
-    ("psql: \\d name, policies: a text as a list", "pol . polroles = '{0}'", "false"),
     (
         "SQLAlchemy 2: collations of columns",
         "( select pg_type . typcollation from pg_type \
@@ -373,7 +385,7 @@ mod tests {
             "SELECT a, CAST(NULL AS text) FROM pg_attribute a",
         );
         check(
-            "SELECT ARRAY(SELECT b.rolname FROM pg_auth_members m JOIN pg_roles b ON (m.roleid = b.oid)) as memberof",
+            "SELECT ARRAY(SELECT a.rolname FROM pg_auth_members m JOIN pg_roles a ON (m.roleid = a.oid)) as memberof",
             "SELECT no_texts() as memberof",
         );
         let others = [

@@ -53,7 +53,7 @@ impl Catalog {
         catalog
     }
 
-    /// What the catalog says of the server from now on: new roles, for example.
+    /// What the catalog says of the server from now on.
     pub fn set_server(&self, mut server: ServerState) {
         let of = |function: &AddedFunction| {
             let arguments = function.takes.iter().map(Vec::len).max().unwrap_or_default();
@@ -81,6 +81,7 @@ impl Catalog {
         Additions {
             schemas: vec![schema(CATALOG), schema(INFORMATION)],
             functions: self.functions.clone(),
+            statements: None,
         }
     }
 

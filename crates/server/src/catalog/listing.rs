@@ -93,8 +93,9 @@ pub(super) struct Listing {
     oids: HashMap<String, i64>,
     /// Those by number.
     objects: HashMap<i64, Object>,
-    /// Rows of catalog tables that are the same for all sessions, once somebody has asked for them.
-    made: Mutex<HashMap<String, RecordBatch>>,
+    /// Rows of catalog tables that are the same for all sessions, once somebody has asked for them, as of an access
+    /// document.
+    made: Mutex<(u32, HashMap<String, RecordBatch>)>,
 }
 
 /// What has a number.
@@ -169,18 +170,28 @@ impl Listing {
         Some(self.oid(&Object::Index(table.name.clone(), place)))
     }
 
-    /// The rows of a catalog table, made once.
+    /// The rows of a catalog table, made once for each access document.
     pub fn made<E>(
         &self,
+        access: u32,
         name: &str,
         make: impl FnOnce() -> Result<RecordBatch, E>,
     ) -> Result<RecordBatch, E> {
         let kept = || self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(rows) = kept().get(name) {
-            return Ok(rows.clone());
+        {
+            let mut kept = kept();
+            if kept.0 != access {
+                *kept = (access, HashMap::new());
+            }
+            if let Some(rows) = kept.1.get(name) {
+                return Ok(rows.clone());
+            }
         }
         let rows = make()?;
-        kept().insert(name.to_owned(), rows.clone());
+        let mut kept = kept();
+        if kept.0 == access {
+            kept.1.insert(name.to_owned(), rows.clone());
+        }
         Ok(rows)
     }
 }

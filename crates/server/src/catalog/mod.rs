@@ -20,6 +20,7 @@ mod names;
 mod oids;
 mod parameters;
 mod rewrite;
+mod rights;
 mod settings;
 mod shared;
 mod state;
@@ -37,3 +38,4 @@ pub(crate) use parameters::catalog_parameters;
 pub(crate) use state::{
     ADDRESS, OF_OIDS, ONE_CHARACTER, PID, PORT, SETTING, ServerState, Stop, USER,
 };
+pub(crate) use tokens::{Kind, Token, tokens};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use uplake_engine::SessionFacts;
 
 use super::oids::oids;
+use crate::access::{ADMIN, Access, BUILT_IN, Directory, Document, PUBLIC};
 
 /// The version of Postgres that clients are told, which decides what they send.
 pub(crate) const SERVER_VERSION: &str = "16.0";
@@ -35,10 +36,15 @@ pub(crate) const OF_OIDS: &str = "postgres.oid";
 
 /// A role, for `pg_roles`.
 #[derive(Clone, Debug)]
-pub(crate) struct ListedRole {
+pub(super) struct ListedRole {
     pub name: String,
+    pub oid: i64,
     pub is_admin: bool,
     pub may_log_in: bool,
+    pub member_of: Vec<String>,
+    /// -1 is none.
+    pub connection_limit: i64,
+    pub until_micros: Option<i64>,
 }
 
 /// A connection, for `pg_stat_activity`.
@@ -80,7 +86,8 @@ pub(crate) struct ServerState {
     pub version: String,
     /// When the server began, in microseconds since 1970.
     pub started_micros: i64,
-    pub roles: Vec<ListedRole>,
+    /// Who there is; without, the owner alone.
+    pub directory: Option<Arc<Directory>>,
     pub connections: Option<Arc<Connections>>,
     /// Names of functions, how many arguments they take, and their types' numbers.
     pub(super) functions: Vec<(&'static str, usize, i64)>,
@@ -93,7 +100,7 @@ impl Default for ServerState {
             owner: "admin".into(),
             version: format!("PostgreSQL {SERVER_VERSION} (Uplake {})", env!("CARGO_PKG_VERSION")),
             started_micros: 0,
-            roles: Vec::new(),
+            directory: None,
             connections: None,
             functions: Vec::new(),
         }
@@ -101,21 +108,60 @@ impl Default for ServerState {
 }
 
 impl ServerState {
-    /// Names and numbers of roles: the owner first.
-    pub(super) fn role_oids(&self) -> impl Iterator<Item = (&str, i64)> {
-        let others =
-            self.roles.iter().map(|role| role.name.as_str()).filter(|name| *name != self.owner);
-        let oids = oids(others.clone().map(|name| format!("role {name}")));
-        let oid = move |name: &str| oids.get(&format!("role {name}")).copied().unwrap_or_default();
-        let others = others.map(move |name| (name, oid(name)));
-        [(self.owner.as_str(), OWNER)].into_iter().chain(others)
+    /// What counts of access now.
+    pub(super) fn document(&self) -> Arc<Document> {
+        self.directory.as_ref().map_or_else(Arc::default, |directory| directory.current())
+    }
+
+    /// The owner first; everybody is a member of `public`, which is no role to Postgres.
+    pub(super) fn roles(&self) -> Vec<ListedRole> {
+        let document = self.document();
+        let access = &document.access;
+        let built_in = BUILT_IN.iter().map(|(name, _)| *name);
+        let others = built_in.chain(access.roles.keys().map(String::as_str));
+        let names = others.filter(|name| *name != PUBLIC && *name != self.owner);
+        let names: Vec<&str> = match self.directory {
+            Some(_) => names.collect(),
+            None => Vec::new(),
+        };
+        let numbers = oids(names.iter().map(|name| role_key(name)));
+        let mut all = vec![listed(access, &self.owner, OWNER)];
+        all.extend(names.into_iter().map(|name| {
+            listed(access, name, numbers.get(&role_key(name)).copied().unwrap_or_default())
+        }));
+        all
     }
 
     pub(super) fn role_name(&self, oid: i64) -> Option<String> {
-        self.role_oids().find(|(_, known)| *known == oid).map(|(name, _)| name.to_owned())
+        // Who owns everything is asked for most.
+        if oid == OWNER {
+            return Some(self.owner.clone());
+        }
+        self.roles().into_iter().find(|role| role.oid == oid).map(|role| role.name)
     }
 
     pub(super) fn function(&self, oid: i64) -> Option<&(&'static str, usize, i64)> {
         self.functions.get(usize::try_from(oid - FIRST_FUNCTION).ok()?)
+    }
+}
+
+fn role_key(name: &str) -> String {
+    format!("role {name}")
+}
+
+fn listed(access: &Access, name: &str, oid: i64) -> ListedRole {
+    let role = access.roles.get(name);
+    let member_of = role.map(|role| role.member_of.iter().cloned().collect()).unwrap_or_default();
+    ListedRole {
+        name: name.to_owned(),
+        oid,
+        is_admin: access.memberships(name).contains(ADMIN),
+        // The built-in one does as long as there are no users.
+        may_log_in: role.map_or(name == ADMIN && !access.has_users(), |role| role.login),
+        member_of,
+        connection_limit: role.and_then(|role| role.connection_limit).map_or(-1, i64::from),
+        until_micros: role
+            .and_then(|role| role.valid_until)
+            .map(|millis| millis.saturating_mul(1000)),
     }
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A name or a keyword.
     Word,
     /// A name in double quotes.
@@ -26,7 +26,7 @@ pub(super) enum Kind {
 
 /// A piece of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Token<'a> {
+pub(crate) struct Token<'a> {
     pub kind: Kind,
     pub text: &'a str,
     /// Its first byte.
@@ -60,7 +60,7 @@ impl Token<'_> {
 const OPERATORS: &str = "+-*/<>=~!@#%^&|`?";
 
 /// The tokens of a text; `None` if a literal or a comment does not end.
-pub(super) fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
+pub(crate) fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(next) = text[at..].chars().next() {

@@ -27,6 +27,7 @@ use super::prepared::{Handles, Held, values};
 use super::rows::{self, DoGet, Fetched, failure_of, given, sent_schema};
 use super::status::status;
 use super::tickets::{Id, Tickets};
+use crate::access_sql::token_columns;
 use crate::failure::Failure;
 use crate::server::Shared;
 use crate::statements::Cause;
@@ -66,6 +67,9 @@ async fn planned(
     if statement.can_be_prepared() {
         let prepared = session.prepare(statement).await?;
         return Ok((Arc::clone(prepared.schema()), Some(prepared)));
+    }
+    if let Some(schema) = token_columns(&statement.text) {
+        return Ok((schema, None));
     }
     if lists(statement)
         && let Answer::Rows { schema, .. } = session.run(statement).await?
@@ -224,6 +228,11 @@ impl Flight {
     ) -> Result<i64, Failure> {
         let mut rows: i64 = 0;
         for statement in all {
+            if token_columns(&statement.text).is_some() {
+                // An update's answer is a number.
+                return Err(Failure::new("0A000", "CREATE TOKEN answers with the token")
+                    .with_hint("send it as a query"));
+            }
             let running = self.shared.statements.begin(caller.client.clone(), &statement.text);
             let session = Arc::clone(&caller.session);
             rows = rows

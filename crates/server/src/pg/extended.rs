@@ -11,6 +11,7 @@ use pgwire::messages::extendedquery::{
 use pgwire::messages::response::EmptyQueryResponse;
 use uplake_engine::Prepared;
 
+use crate::access_sql::token_columns;
 use crate::catalog::{catalog_parameters, rewrite};
 use crate::failure::Failure;
 use crate::pg::commands::Command;
@@ -152,7 +153,10 @@ impl Connection {
         let mut schema = None;
         let ask = match &parsed.kind {
             Kind::Own(_) => None,
-            Kind::Text => Some(Ask::Text(parsed.text.clone())),
+            Kind::Text => {
+                schema = token_columns(&parsed.text);
+                Some(Ask::Text(parsed.text.clone()))
+            }
             Kind::Prepared(prepared) | Kind::Cursor(_, prepared) => {
                 let values = bind.parameters.iter().enumerate().map(|(at, value)| {
                     let data_type = type_of(prepared, &parsed.oids, at);
@@ -211,7 +215,11 @@ impl Connection {
                         Begun::Done { .. } => self.wire.put(&NoData::new()),
                     }
                 }
-                Kind::Text | Kind::Cursor(..) => self.wire.put(&NoData::new()),
+                Kind::Text => match token_columns(&parsed.text) {
+                    Some(schema) => self.put_description(&schema, &[]),
+                    None => self.wire.put(&NoData::new()),
+                },
+                Kind::Cursor(..) => self.wire.put(&NoData::new()),
             }
             return Ok(());
         }

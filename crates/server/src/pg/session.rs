@@ -58,6 +58,7 @@ const KNOWN: &[(&str, &str, &str, Use)] = &[
     ("lock_timeout", "lock_timeout", "0", Free),
     ("max_identifier_length", "max_identifier_length", "63", Fixed),
     ("max_index_keys", "max_index_keys", "32", Fixed),
+    ("password_encryption", "password_encryption", "scram-sha-256", Fixed),
     ("plan_cache_mode", "plan_cache_mode", "auto", Free),
     ("role", "role", "none", Free),
     ("row_security", "row_security", "on", Free),

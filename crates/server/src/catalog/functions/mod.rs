@@ -10,6 +10,7 @@
 mod arguments;
 mod lists;
 mod objects;
+mod rights;
 mod session;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use super::shared::Shared;
 pub(super) fn all(shared: &Arc<Shared>) -> Vec<AddedFunction> {
     let mut all = session::functions(shared);
     all.extend(objects::functions(shared));
+    all.extend(rights::functions(shared));
     all.extend(lists::functions());
     all
 }

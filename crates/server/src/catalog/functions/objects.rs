@@ -11,21 +11,8 @@ use crate::catalog::tables::SCHEMAS;
 use crate::catalog::words::{literal, parts, quoted};
 use crate::catalog::{shared::Shared, types};
 
-/// Rights are asked where statements run; a tool that asks beforehand is not told no.
-const RIGHTS: [&str; 10] = [
-    "has_table_privilege",
-    "has_any_column_privilege",
-    "has_column_privilege",
-    "has_schema_privilege",
-    "has_database_privilege",
-    "has_function_privilege",
-    "has_sequence_privilege",
-    "has_tablespace_privilege",
-    "has_type_privilege",
-    "has_language_privilege",
-];
 /// What a lake has none of: definitions and comments.
-const NOTHING: [(&str, &[&str]); 18] = [
+const NOTHING: [(&str, &[&str]); 17] = [
     ("pg_get_expr", &["tn", "tnb"]),
     ("pg_get_viewdef", &["o", "ob", "on"]),
     ("pg_get_partkeydef", &["n"]),
@@ -51,14 +38,7 @@ pub(super) fn functions(shared: &Arc<Shared>) -> Vec<AddedFunction> {
     all.extend(casts(shared));
     all.extend(sizes(shared));
     all.extend(visibility(shared));
-    all.extend(RIGHTS.map(|name| {
-        truth(name, &["ot", "oot", "ooot"], |a| {
-            Ok((0..a.count()).all(|place| a.value(place).is_some()).then_some(true))
-        })
-    }));
     all.extend(NOTHING.map(|(name, takes)| text(name, takes, |_| Ok(None))));
-    all.push(truth("pg_has_role", &["ot", "oot"], |_| Ok(Some(true))));
-    all.push(truth("row_security_active", &["o"], |_| Ok(Some(false))));
     all.push(truth("pg_relation_is_publishable", &["o"], |_| Ok(Some(false))));
     all.push(truth("pg_relation_is_updatable", &["ob"], |_| Ok(Some(false))));
     all.push(text("quote_ident", &["t"], |a| Ok(a.text(0).map(quoted))));
@@ -188,9 +168,9 @@ fn casts(shared: &Arc<Shared>) -> Vec<AddedFunction> {
             let Some(written) = a.text_or_number(0) else { return Ok(None) };
             let name = parts(&written).pop().unwrap_or_default();
             let server = by_name.server();
-            let found =
-                server.role_oids().find(|(known, oid)| *known == name || oid.to_string() == name);
-            found.map(|(_, oid)| Some(oid)).ok_or_else(|| unknown("role", &written))
+            let mut roles = server.roles().into_iter();
+            let found = roles.find(|role| role.name == name || role.oid.to_string() == name);
+            found.map(|role| Some(role.oid)).ok_or_else(|| unknown("role", &written))
         }),
         text("regrole_out", &["o"], move |a| {
             let Some(written) = a.text_or_number(0) else { return Ok(None) };

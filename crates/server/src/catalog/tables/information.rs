@@ -3,7 +3,9 @@
 use super::rows::{Row, row};
 use super::system::{INFORMATION, PUBLIC, SCHEMAS};
 use super::view::View;
+use crate::access::{PUBLIC as PUBLIC_ROLE, Verb};
 use crate::catalog::listing::{ListedColumn, ListedTable};
+use crate::catalog::rights;
 use crate::catalog::types::column_type;
 
 /// The rows of a table of `information_schema`.
@@ -48,8 +50,10 @@ pub(super) fn rows(view: &View<'_>, table: &str) -> Vec<Row> {
             })
             .collect(),
         "enabled_roles" => {
-            view.server.role_oids().map(|(name, _)| row! {"role_name" => name}).collect()
+            view.server.roles().into_iter().map(|role| row! {"role_name" => role.name}).collect()
         }
+        "table_privileges" | "role_table_grants" => of_rights(view, database),
+        "column_privileges" => of_column_rights(view, database),
         "information_schema_catalog_name" => vec![row! {"catalog_name" => database}],
         "character_sets" => vec![row! {
             "character_set_name" => "UTF8", "character_repertoire" => "UCS", "form_of_use" => "UTF8",
@@ -57,6 +61,45 @@ pub(super) fn rows(view: &View<'_>, table: &str) -> Vec<Row> {
         }],
         _ => Vec::new(),
     }
+}
+
+fn grantee(role: &str) -> String {
+    if role == PUBLIC_ROLE { "PUBLIC".to_owned() } else { role.to_owned() }
+}
+
+fn of_rights(view: &View<'_>, database: &str) -> Vec<Row> {
+    let document = view.server.document();
+    let mut rows = Vec::new();
+    for table in view.listing.tables.keys() {
+        for (role, verbs) in rights::of_table(&document.access, table) {
+            rows.extend(verbs.into_iter().map(|verb| {
+                row! {
+                    "grantor" => view.server.owner.clone(), "grantee" => grantee(&role),
+                    "table_catalog" => database, "table_schema" => PUBLIC,
+                    "table_name" => table.clone(), "privilege_type" => verb.name(),
+                    "is_grantable" => "NO",
+                    "with_hierarchy" => if verb == Verb::Select { "YES" } else { "NO" },
+                }
+            }));
+        }
+    }
+    rows
+}
+
+/// Rights on columns alone; who may read a table may read all of them.
+fn of_column_rights(view: &View<'_>, database: &str) -> Vec<Row> {
+    let document = view.server.document();
+    let of_columns = rights::of_columns(&document.access);
+    let there =
+        of_columns.into_iter().filter(|(table, _, _)| view.listing.tables.contains_key(*table));
+    let row = |(table, column, role): (&str, &str, &str)| {
+        row! {
+            "grantor" => view.server.owner.clone(), "grantee" => grantee(role),
+            "table_catalog" => database, "table_schema" => PUBLIC, "table_name" => table,
+            "column_name" => column, "privilege_type" => Verb::Select.name(), "is_grantable" => "NO",
+        }
+    };
+    there.map(row).collect()
 }
 
 fn of_table(database: &str, table: &ListedTable) -> Row {

@@ -18,7 +18,10 @@ pub(in crate::catalog) fn rows_of(
     let of_session = ["pg_settings", "pg_stat_activity"];
     match of_session.contains(&table.name.as_str()) {
         true => make(),
-        false => view.listing.made(&format!("{}.{}", table.schema, table.name), make),
+        false => {
+            let access = view.server.document().number;
+            view.listing.made(access, &format!("{}.{}", table.schema, table.name), make)
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::rows::{Row, Value, row};
 use super::system::{CATALOG, PUBLIC, SCHEMAS, SystemTable};
 use super::view::View;
 use crate::catalog::listing::{ListedTable, Object};
+use crate::catalog::rights;
 use crate::catalog::state::OWNER;
 use crate::catalog::types::{self, ColumnType, PgType, TYPES, column_type};
 use crate::catalog::words::index_definition;
@@ -52,10 +53,13 @@ fn row_count(table: &ListedTable) -> Value {
 
 fn classes(view: &View<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
+    let document = view.server.document();
     for table in view.listing.tables.values() {
         let oid = view.listing.oid(&Object::Table(table.name.clone()));
+        let has_policy = document.access.policies.iter().any(|policy| policy.table == table.name);
         rows.push(row! {
-            "oid" => oid, "relname" => table.name.clone(), "relnamespace" => PUBLIC_OID,
+            "relacl" => rights::acl(view.server, &document.access, &table.name).map(Value::Texts),
+            "relrowsecurity" => has_policy, "oid" => oid, "relname" => table.name.clone(), "relnamespace" => PUBLIC_OID,
             "relowner" => OWNER, "relam" => HEAP, "relfilenode" => oid, "relpages" => pages(table.bytes),
             "reltuples" => row_count(table), "relhasindex" => !table.indexes.is_empty(),
             "relpersistence" => "p", "relkind" => "r", "relnatts" => number(table.columns.len()),
@@ -231,7 +235,7 @@ fn tables_row(view: &View<'_>, table: &ListedTable) -> Row {
     row! {
         "schemaname" => PUBLIC, "tablename" => table.name.clone(), "tableowner" => view.server.owner.clone(),
         "hasindexes" => !table.indexes.is_empty(), "hasrules" => false, "hastriggers" => false,
-        "rowsecurity" => false,
+        "rowsecurity" => view.server.document().access.policies.iter().any(|policy| policy.table == table.name),
     }
 }
 

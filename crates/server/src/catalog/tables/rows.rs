@@ -26,8 +26,9 @@ pub(super) enum Value {
     Text(String),
     /// Microseconds since 1970.
     Time(i64),
-    /// A list, of any type: no catalog here has texts in one.
+    /// A list of any type but texts.
     Numbers(Vec<i64>),
+    Texts(Vec<String>),
 }
 
 impl From<bool> for Value {
@@ -222,7 +223,22 @@ fn array<'a>(data_type: &DataType, values: impl Iterator<Item = &'a Value>) -> A
             list!(Int64Builder, Some)
         }
         DataType::List(_) => {
-            list!(StringBuilder, |item: i64| Some(item.to_string()))
+            let mut builder = ListBuilder::new(StringBuilder::new());
+            for value in values {
+                match value {
+                    Value::Texts(items) => {
+                        items.iter().for_each(|item| builder.values().append_value(item));
+                    }
+                    Value::Numbers(items) => {
+                        items
+                            .iter()
+                            .for_each(|item| builder.values().append_value(item.to_string()));
+                    }
+                    _ => {}
+                }
+                builder.append(matches!(value, Value::Texts(_) | Value::Numbers(_)));
+            }
+            Arc::new(builder.finish())
         }
         _ => plain!(StringBuilder, text),
     }

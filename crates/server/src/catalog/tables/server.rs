@@ -1,9 +1,11 @@
 //! Rows about the server: databases, schemas, roles, functions, connections.
 
-use super::rows::{Row, row};
+use super::rows::{Row, Value, row};
 use super::system::SCHEMAS;
 use super::view::View;
-use crate::catalog::state::{Connection, FIRST_FUNCTION, OWNER};
+use crate::catalog::listing::Object;
+use crate::catalog::rights::{self, ListedPolicy};
+use crate::catalog::state::{Connection, FIRST_FUNCTION, ListedRole, OWNER};
 
 /// The lake as a database, and where it lies.
 const DATABASE: i64 = 5;
@@ -32,6 +34,8 @@ pub(super) fn rows(view: &View<'_>, table: &str) -> Option<Vec<Row>> {
             "collprovider" => "d", "collisdeterministic" => true, "collencoding" => -1_i64,
         }],
         "pg_roles" => roles(view),
+        "pg_auth_members" => members(view),
+        "pg_policy" => policies(view),
         "pg_user" => users(view),
         "pg_proc" => functions(view),
         "pg_stat_activity" => activity(view),
@@ -43,28 +47,52 @@ pub(super) fn rows(view: &View<'_>, table: &str) -> Option<Vec<Row>> {
 }
 
 fn roles(view: &View<'_>) -> Vec<Row> {
-    let row = |(name, oid): (&str, i64)| {
-        let role = view.server.roles.iter().find(|role| role.name == name);
-        let is_admin = role.is_none_or(|role| role.is_admin);
+    let row = |role: ListedRole| {
         row! {
-            "rolname" => name, "rolsuper" => is_admin, "rolinherit" => true, "rolcreaterole" => is_admin,
-            "rolcreatedb" => false, "rolcanlogin" => role.is_none_or(|role| role.may_log_in),
-            "rolreplication" => false, "rolconnlimit" => -1_i64, "rolpassword" => "********",
-            "rolbypassrls" => is_admin, "oid" => oid,
+            "rolname" => role.name, "rolsuper" => role.is_admin, "rolinherit" => true,
+            "rolcreaterole" => role.is_admin, "rolcreatedb" => false, "rolcanlogin" => role.may_log_in,
+            "rolreplication" => false, "rolconnlimit" => role.connection_limit,
+            "rolpassword" => "********", "rolvaliduntil" => role.until_micros.map(Value::Time),
+            "rolbypassrls" => role.is_admin, "oid" => role.oid,
         }
     };
-    view.server.role_oids().map(row).collect()
+    view.server.roles().into_iter().map(row).collect()
+}
+
+fn members(view: &View<'_>) -> Vec<Row> {
+    let roles = view.server.roles();
+    let oid = |name: &str| roles.iter().find(|role| role.name == name).map(|role| role.oid);
+    let each = roles.iter().flat_map(|role| {
+        role.member_of.iter().filter_map(move |of| {
+            Some(row! {
+                "roleid" => oid(of)?, "member" => role.oid, "grantor" => OWNER, "admin_option" => false,
+            })
+        })
+    });
+    each.collect()
+}
+
+fn policies(view: &View<'_>) -> Vec<Row> {
+    let document = view.server.document();
+    let row = |policy: ListedPolicy| {
+        let table = view.listing.oid(&Object::Table(policy.table));
+        row! {
+            "oid" => policy.oid, "polname" => policy.name, "polrelid" => table, "polcmd" => "r",
+            "polpermissive" => true, "polqual" => policy.condition,
+            "polroles" => Value::Numbers(rights::role_oids(view.server, &policy.roles)),
+        }
+    };
+    rights::policies(&document.access).into_iter().map(row).collect()
 }
 
 fn users(view: &View<'_>) -> Vec<Row> {
-    let roles = view.server.role_oids();
-    roles
-        .map(|(name, oid)| {
-            let role = view.server.roles.iter().find(|role| role.name == name);
+    let users = view.server.roles().into_iter().filter(|role| role.may_log_in);
+    users
+        .map(|role| {
             row! {
-                "usename" => name, "usesysid" => oid, "usecreatedb" => false,
-                "usesuper" => role.is_none_or(|role| role.is_admin), "userepl" => false,
-                "usebypassrls" => false, "passwd" => "********",
+                "usename" => role.name, "usesysid" => role.oid, "usecreatedb" => false,
+                "usesuper" => role.is_admin, "userepl" => false, "usebypassrls" => role.is_admin,
+                "passwd" => "********", "valuntil" => role.until_micros.map(Value::Time),
             }
         })
         .collect()
@@ -90,7 +118,7 @@ fn activity(view: &View<'_>) -> Vec<Row> {
             "pid" => i64::from(connection.pid), "usename" => connection.user,
             "application_name" => connection.application, "client_addr" => connection.address,
             "state" => connection.state, "query" => connection.query,
-            "backend_start" => super::rows::Value::Time(connection.since_micros),
+            "backend_start" => Value::Time(connection.since_micros),
             "backend_type" => "client backend",
         }
     };
