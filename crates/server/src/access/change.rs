@@ -148,57 +148,6 @@ impl Access {
         Ok(())
     }
 
-    /// Gives a policy to another role as well.
-    ///
-    /// # Errors
-    /// [`AccessError::NoSuch`] for the policy and the role.
-    pub fn share_policy(&mut self, table: &str, name: &str, role: &str) -> Result<()> {
-        self.known_role(role)?;
-        let policy = self.policies_named(table, name)?.swap_remove(0);
-        self.policies.insert(RowPolicy { role: role.to_owned(), ..policy });
-        Ok(())
-    }
-
-    /// Gives a policy other roles, or another condition, which is new from `now` on.
-    ///
-    /// # Errors
-    /// [`AccessError::NoSuch`] for the policy and its roles.
-    pub fn alter_policy(
-        &mut self,
-        (table, name): (&str, &str),
-        roles: Option<&[String]>,
-        condition: Option<&str>,
-        now: i64,
-    ) -> Result<()> {
-        let mut before = self.policies_named(table, name)?;
-        let roles = match roles {
-            Some(roles) => roles.to_vec(),
-            None => before.iter().map(|policy| policy.role.clone()).collect(),
-        };
-        roles.iter().try_for_each(|role| self.known_role(role))?;
-        self.drop_policy(table, name)?;
-        // They differ in their roles alone.
-        let mut policy = before.swap_remove(0);
-        if let Some(condition) = condition {
-            condition.clone_into(&mut policy.condition);
-        }
-        // Versions from before have rows that it may not know of.
-        policy.made_at = now;
-        let each = roles.into_iter().map(|role| RowPolicy { role, ..policy.clone() });
-        self.policies.extend(each);
-        Ok(())
-    }
-
-    /// One for each of its roles.
-    fn policies_named(&self, table: &str, name: &str) -> Result<Vec<RowPolicy>> {
-        let is_it = |policy: &&RowPolicy| policy.table == table && policy.name == name;
-        let found: Vec<RowPolicy> = self.policies.iter().filter(is_it).cloned().collect();
-        match found.is_empty() {
-            true => Err(AccessError::NoSuch { what: "policy", name: name.to_owned() }),
-            false => Ok(found),
-        }
-    }
-
     /// # Errors
     /// [`AccessError::NoSuch`].
     pub fn drop_policy(&mut self, table: &str, name: &str) -> Result<()> {
@@ -303,7 +252,7 @@ impl Access {
         Ok(())
     }
 
-    fn known_role(&self, name: &str) -> Result<()> {
+    pub(super) fn known_role(&self, name: &str) -> Result<()> {
         if self.has_role(name) {
             return Ok(());
         }
@@ -475,6 +424,21 @@ mod tests {
         access.drop_role("ann").unwrap();
         access.drop_tenant("growth").unwrap();
         assert_eq!(code(access.drop_tenant("growth")), "42704");
+    }
+
+    #[test]
+    fn roles_and_tenants_change_to_what_can_be() {
+        let mut access = with(&["ann"]);
+        access.alter_role("ann", |role| role.login = false).unwrap();
+        assert!(!access.roles["ann"].login);
+        let nowhere = |role: &mut Role| role.tenant = Some("nowhere".into());
+        assert_eq!(code(access.alter_role("ann", nowhere)), "42704");
+        assert_eq!(code(access.alter_role("admin", |_| {})), "42939");
+        access.add_tenant("growth", Tenant::default()).unwrap();
+        access.alter_tenant("growth", |tenant| tenant.weight = 7).unwrap();
+        assert_eq!(access.tenants["growth"].weight, 7);
+        assert_eq!(code(access.alter_tenant("growth", |tenant| tenant.weight = 0)), "22023");
+        assert_eq!(code(access.alter_tenant("nowhere", |_| {})), "42704");
     }
 
     #[test]

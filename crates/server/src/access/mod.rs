@@ -26,6 +26,7 @@ mod error;
 mod model;
 mod names;
 mod passwords;
+mod policies;
 mod store;
 mod tokens;
 
