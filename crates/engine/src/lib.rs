@@ -55,7 +55,7 @@ pub use engine::additions::{
 };
 pub use engine::admission::{Class, Listed, Queue, Tenant};
 pub use engine::preload::Preload;
-pub use engine::privileges::{Guard, Privilege};
+pub use engine::privileges::{Guard, Privilege, Readable};
 pub use engine::repair::Repair;
 pub use engine::run::{RunOptions, Usage};
 pub use engine::session::{Engine, Session, SessionOptions};

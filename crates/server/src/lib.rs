@@ -18,6 +18,7 @@ mod logins;
 mod metrics;
 mod pg;
 mod random;
+mod readable;
 mod serve;
 mod server;
 mod spool;

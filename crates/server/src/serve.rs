@@ -92,6 +92,8 @@ impl Server {
         state.database.clone_from(&options.database);
         state.started_micros = (options.clock)().saturating_mul(1000);
         let catalog = Catalog::new(state);
+        let users = Arc::clone(&directory);
+        catalog.hide(move |role| users.current().access.of(role).all_hidden().clone());
         catalog.refresh(&lake).await?;
         let memory = SharedMemory::new(session.memory_bytes);
         let compute = tokio::runtime::Handle::current();

@@ -11,10 +11,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring::digest::{SHA256, digest};
-use uplake_engine::{EngineError, Guard, Privilege, Session, SqlState};
+use uplake_engine::{EngineError, Guard, Privilege, Readable, Session, SqlState};
 
-use crate::access::{ADMIN, Directory, Object, Rights, RowFilter, Verb, check_plain};
+use crate::access::{ADMIN, Denied, Directory, Object, Rights, SCHEMA, Verb, check_plain};
 use crate::failure::Failure;
+use crate::readable::{readable, sees_a_part};
 use crate::server::Shared;
 
 /// Passwords that were right, so that a client that gives its password each time is not slow each time.
@@ -83,13 +84,14 @@ impl Shared {
 
     /// A session for a role.
     pub fn session(&self, role: &str) -> Session {
-        let session = self.engine.session();
-        session.set_fact(crate::catalog::USER, Some(role));
-        if !self.directory.has_users() {
-            return session;
+        let mut session = self.engine.session();
+        if self.directory.has_users() {
+            let (directory, role) = (Arc::clone(&self.directory), role.to_owned());
+            let guard = RoleGuard { directory, role, kept: Mutex::default() };
+            session = session.guarded(Arc::new(guard));
         }
-        let (directory, role) = (Arc::clone(&self.directory), role.to_owned());
-        session.guarded(Arc::new(RoleGuard { directory, role, kept: Mutex::default() }))
+        session.set_fact(crate::catalog::USER, Some(role));
+        session
     }
 
     /// Whose share of the time its statements get.
@@ -109,7 +111,7 @@ impl Shared {
         self.directory.current().access.of(if self.directory.has_users() { role } else { ADMIN })
     }
 
-    /// May a role add rows to a table, which is made if it is not there?
+    /// May a role add rows to a table of exactly this name, which is made if it is not there?
     ///
     /// # Errors
     /// 42501, and those of a lake that cannot be read.
@@ -121,9 +123,8 @@ impl Shared {
         let is_there = session.lake().has_table(table).await.map_err(EngineError::from)?;
         let verb = if is_there { Verb::Insert } else { Verb::Create };
         let object = Object::Table(table.to_owned());
-        let denied =
-            |denied: crate::access::Denied| Failure::new(denied.code(), denied.to_string());
-        self.rights(role).may(verb, &object).map_err(denied)
+        may_change(&self.rights(role), verb, &object)
+            .map_err(|denied| Failure::new(denied.code(), denied.to_string()))
     }
 }
 
@@ -144,6 +145,22 @@ fn without_users(name: Option<&str>, peer: Option<SocketAddr>) -> Result<String,
         }
         _ => Ok(ADMIN.to_owned()),
     }
+}
+
+/// May a role change a table, of which it must see all?
+fn may_change(rights: &Rights, verb: Verb, object: &Object) -> Result<(), Denied> {
+    rights.may(verb, object)?;
+    match object {
+        Object::Table(table) if sees_a_part(rights, table) => {
+            Err(Denied { verb, object: object.clone(), columns: Vec::new() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refusal(denied: &Denied) -> EngineError {
+    EngineError::statement(SqlState::InsufficientPrivilege, denied.to_string())
+        .with_hint("who may grant it is an admin: docs/access.md")
 }
 
 /// Asks what a role may when a statement comes.
@@ -173,37 +190,34 @@ impl RoleGuard {
 impl Guard for RoleGuard {
     fn check(&self, privilege: Privilege, name: &str) -> uplake_engine::Result<()> {
         let table = || Object::Table(name.to_owned());
-        let (verb, object) = match privilege {
-            Privilege::Select => (Verb::Select, table()),
-            Privilege::Insert => (Verb::Insert, table()),
-            Privilege::Delete => (Verb::Delete, table()),
-            Privilege::Create => (Verb::Create, table()),
-            Privilege::ReadFiles => (Verb::ReadFiles, Object::Lake),
-            Privilege::WriteFiles => (Verb::WriteFiles, Object::Lake),
-        };
-        let denied = |what: String| {
-            Err(EngineError::statement(SqlState::InsufficientPrivilege, what)
-                .with_hint("who may grant it is an admin: docs/access.md"))
-        };
         let rights = self.rights();
-        if let Err(missing) = rights.may(verb, &object) {
-            return denied(missing.to_string());
-        }
-        // Conditions of rows and hidden columns do not get into plans yet: nothing is better than all.
-        let is_whole = rights.hidden(name).is_none() && rights.rows(name) == RowFilter::All;
-        if matches!(privilege, Privilege::Select | Privilege::Delete) && !is_whole {
-            return denied(format!(
-                "permission denied: {name} has rows or columns that this role does not see"
-            ));
-        }
-        Ok(())
+        let may = match privilege {
+            Privilege::Insert => may_change(&rights, Verb::Insert, &table()),
+            Privilege::Delete => may_change(&rights, Verb::Delete, &table()),
+            Privilege::Create => may_change(&rights, Verb::Create, &table()),
+            Privilege::ReadFiles => rights.may(Verb::ReadFiles, &Object::Lake),
+            Privilege::WriteFiles => rights.may(Verb::WriteFiles, &Object::Lake),
+            Privilege::AskDomain => rights.may(Verb::Usage, &Object::IdDomain(name.to_owned())),
+            // Nobody knows of which rows it was made.
+            Privilege::UseIdSet if rights.is_restricted() => {
+                let what = format!("permission denied: id set `{name}`");
+                return Err(EngineError::statement(SqlState::InsufficientPrivilege, what)
+                    .with_hint("it may be of rows that this role does not see: docs/access.md"));
+            }
+            Privilege::UseIdSet => rights.may(Verb::Select, &Object::Schema(SCHEMA.to_owned())),
+        };
+        may.map_err(|denied| refusal(&denied))
+    }
+
+    fn readable(&self, table: &str) -> uplake_engine::Result<Readable> {
+        readable(&self.rights(), table).map_err(|denied| refusal(&denied))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::{Access, Document, Grant, Role};
+    use crate::access::{Access, Document, Grant, HiddenColumns, Role, RowPolicy};
 
     #[test]
     fn without_users_only_admin_comes_in_and_only_from_here() {
@@ -215,10 +229,131 @@ mod tests {
         }
     }
 
+    /// Rows as texts, sorted, or the code of what was refused.
+    async fn asked(session: &Session, sql: &str) -> Vec<String> {
+        let batches = match session.query(sql).await {
+            Ok(batches) => batches,
+            Err(error) => return vec![error.code().as_str().to_owned()],
+        };
+        let mut rows = Vec::new();
+        for batch in &batches {
+            let value = |column: &arrow::array::ArrayRef, row: usize| {
+                arrow::util::display::array_value_to_string(column, row).unwrap()
+            };
+            for row in 0..batch.num_rows() {
+                let values = batch.columns().iter().map(|column| value(column, row));
+                rows.push(values.collect::<Vec<_>>().join("|"));
+            }
+        }
+        rows.sort_unstable();
+        rows
+    }
+
+    /// A lake with a policy and a hidden column on `t`, and sessions of an admin, of a role with the policy and of
+    /// one without, in one engine.
+    async fn sessions(folder: &std::path::Path) -> [Session; 3] {
+        let options = uplake_engine::SessionOptions {
+            memory_bytes: 256 << 20,
+            threads: 2,
+            as_of: uplake_table::AsOf::Latest,
+            spill_folder: None,
+            use_indexes: true,
+            at_once: None,
+            timeout: None,
+            clock: Arc::new(|| 1_793_491_200_000),
+        };
+        let lake = uplake_table::Lake::open(folder.to_str().unwrap()).unwrap();
+        let engine = uplake_engine::Engine::new(lake, &options).unwrap();
+        let admin = engine.session();
+        let made = "CREATE TABLE t (user_id TEXT, country TEXT, n BIGINT, mail TEXT)
+              CLUSTERED BY (user_id) ID DOMAINS (user_id users);
+            INSERT INTO t SELECT concat('u', CAST(v % 90 AS TEXT)),
+                CASE WHEN v % 3 = 0 THEN 'DE' ELSE 'FR' END, v, 'm' FROM generate_series(1, 900) AS s(v);
+            CREATE ID SET some AS SELECT user_id FROM t WHERE n < 10";
+        admin.query(made).await.unwrap();
+        let mut access = Access::default();
+        for name in ["de", "none"] {
+            access.add_role(name, Role { login: true, ..Role::default() }).unwrap();
+            access.grant_role("reader", name).unwrap();
+        }
+        let condition = "country = 'DE' AND n IN (SELECT n FROM t)".to_owned();
+        let (table, name, role) = ("t".to_owned(), "p".to_owned(), "de".to_owned());
+        access.policies.insert(RowPolicy { table, name, role, condition, made_at: 0 });
+        let (table, role) = ("T".to_owned(), "de".to_owned());
+        access.hidden.insert(HiddenColumns { table, role, columns: ["Mail".to_owned()].into() });
+        let document = Document { number: 1, at: 0, by: "test".into(), access };
+        let directory = Arc::new(Directory::from(document));
+        let of = |role: &str| {
+            let (directory, role) = (Arc::clone(&directory), role.to_owned());
+            let guard = RoleGuard { directory, role, kept: Mutex::default() };
+            engine.session().guarded(Arc::new(guard))
+        };
+        [of("de"), of("none"), admin]
+    }
+
+    /// The same texts of roles with other rights, in every order: plans, sides of joins, ids and sets that are kept
+    /// for one are not another's.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_kept_does_not_cross_rights() {
+        let folder = tempfile::tempdir().unwrap();
+        let [de, none, admin] = sessions(folder.path()).await;
+        let text = |rows: &[&str]| rows.iter().map(|row| (*row).to_owned()).collect::<Vec<_>>();
+        for (sql, of_de, of_none, of_admin) in [
+            ("SELECT count(*) FROM t", "300", "0", "900"),
+            ("SELECT count(*), max(n) FROM t WHERE n < 10", "3|9", "0|", "9|9"),
+            ("SELECT count(*) FROM t WHERE user_id = 'u1'", "0", "0", "10"),
+            ("SELECT count(*) FROM t WHERE user_id IN ('u3', 'u4')", "10", "0", "20"),
+            ("SELECT count(DISTINCT user_id) FROM t", "30", "0", "90"),
+            (
+                "SELECT count(*) FROM t JOIN (SELECT user_id, min(n) AS first FROM t GROUP BY user_id) f                  ON t.user_id = f.user_id WHERE t.n > f.first",
+                "270",
+                "0",
+                "810",
+            ),
+            ("SELECT max(mail) FROM t", "42703", "", "m"),
+            ("SELECT count(*) FROM t WHERE user_id IN ID SET some", "42501", "42501", "90"),
+            ("SELECT key_of('users', 0) IS NULL", "42501", "42501", "false"),
+            ("SELECT id_of('users', 'u1') IS NULL", "42501", "42501", "false"),
+            ("EXPLAIN SELECT n FROM t", "42501", "42501", ""),
+            ("DELETE FROM t WHERE n = 1", "42501", "42501", ""),
+            ("INSERT INTO t (n) VALUES (1)", "42501", "42501", ""),
+        ] {
+            let roles = [(&de, of_de), (&none, of_none), (&admin, of_admin)];
+            for order in [[2, 0, 1], [0, 2, 1], [1, 0, 2], [2, 1, 0]] {
+                for (session, expected) in order.map(|at| roles[at]) {
+                    let is_change =
+                        ["EXPLAIN", "DELETE", "INSERT"].iter().any(|w| sql.starts_with(w));
+                    if is_change && expected.is_empty() {
+                        continue;
+                    }
+                    assert_eq!(asked(session, sql).await, text(&[expected]), "{sql}");
+                }
+            }
+        }
+        let all = asked(&admin, "SELECT * FROM t WHERE n = 3").await;
+        assert_eq!(all, text(&["u3|DE|3|m"]));
+        assert_eq!(asked(&de, "SELECT * FROM t WHERE n = 3").await, text(&["u3|DE|3"]));
+        assert_eq!(asked(&de, "DESCRIBE t").await.len(), 3);
+        assert_eq!(asked(&de, "SELECT count(*) FROM t VERSION AS OF 1").await, text(&["300"]));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_prepared_statement_goes_by_what_counts_when_it_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let [de, _, admin] = sessions(folder.path()).await;
+        for session in [&de, &admin] {
+            asked(session, "PREPARE p AS SELECT count(*) FROM t WHERE n < $1").await;
+        }
+        assert_eq!(asked(&de, "EXECUTE p(10)").await, ["3"]);
+        assert_eq!(asked(&admin, "EXECUTE p(10)").await, ["9"]);
+        asked(&admin, "DELETE FROM t WHERE n = 3").await;
+        assert_eq!(asked(&de, "EXECUTE p(10)").await, ["2"]);
+    }
+
     /// Verbs by roles: what is not granted is refused.
     #[test]
     fn a_role_may_what_it_is_granted() {
-        use Privilege::{Create, Delete, Insert, ReadFiles, Select, WriteFiles};
+        use Privilege::{AskDomain, Create, Delete, Insert, ReadFiles, UseIdSet, WriteFiles};
 
         let mut access = Access::default();
         for name in ["boss", "looks", "loads", "one", "nobody"] {
@@ -236,14 +371,14 @@ mod tests {
                 columns: Default::default(),
             })
             .unwrap();
-        let all = [Select, Insert, Delete, Create, ReadFiles, WriteFiles];
+        let all = [Insert, Delete, Create, ReadFiles, WriteFiles, AskDomain, UseIdSet];
         let directory =
             Arc::new(Directory::from(Document { number: 1, at: 0, by: "test".into(), access }));
         for (role, table, expected) in [
-            ("boss", "t", "select insert delete create readfiles writefiles"),
-            ("looks", "t", "select"),
-            ("loads", "t", "select insert delete create"),
-            ("one", "t", "select"),
+            ("boss", "t", "read insert delete create readfiles writefiles askdomain useidset"),
+            ("looks", "t", "read askdomain useidset"),
+            ("loads", "t", "read insert delete create askdomain useidset"),
+            ("one", "t", "read"),
             ("one", "u", ""),
             ("nobody", "t", ""),
             ("never", "t", ""),
@@ -254,7 +389,9 @@ mod tests {
                 kept: Mutex::default(),
             };
             let may = all.iter().filter(|privilege| guard.check(**privilege, table).is_ok());
-            let may: Vec<String> = may.map(|p| format!("{p:?}").to_lowercase()).collect();
+            let may = may.map(|p| format!("{p:?}").to_lowercase());
+            let reads = guard.readable(table).ok().map(|_| "read".to_owned());
+            let may: Vec<String> = reads.into_iter().chain(may).collect();
             assert_eq!(may.join(" "), expected, "{role} on {table}");
         }
     }

@@ -28,6 +28,7 @@ use crate::base::error::{EngineError, Result, refuse};
 use crate::base::settings::no_setting;
 use crate::base::sql_state::SqlState;
 use crate::engine::catalog::{CATALOG, SCHEMA};
+use crate::engine::seen;
 use crate::engine::session::Session;
 use crate::scan::lake_table::{LakeTable, unqualified, write_stream};
 use crate::sql::statement::Statement;
@@ -388,7 +389,9 @@ impl Session {
         }
         let table = self.catalog.load(&name).await?;
         let snapshot = table.snapshot();
-        let fields = snapshot.schema().fields();
+        let fields = snapshot.schema().fields().iter();
+        let fields: Vec<&Arc<Field>> =
+            fields.filter(|field| !seen::is_hidden(&table, field.name())).collect();
         let role = |column: &String| {
             let mut roles = Vec::new();
             if snapshot.partition_columns().contains(column) {

@@ -3,45 +3,66 @@
 //! # Invariants
 //! - A statement that a guard refuses has read no table and no file, whether its plan is kept or not.
 //! - What a bare word names is a table of the lake or nothing: files are named by a path or an ending.
+//! - The guard is asked by the names that tables have in the lake, however a statement spells them.
 //!
 //! # Not here
-//! Roles and what is granted to them: a server has those.
+//! Roles and what is granted to them: a server has those. What becomes of a part of a table: `seen`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
 use datafusion::common::TableReference;
+use datafusion::datasource::provider_as_source;
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::{CopyToSource, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast;
 
 use crate::base::error::{EngineError, Result};
 use crate::base::sql_state::SqlState;
-use crate::engine::privileges::{Guard, Privilege};
+use crate::engine::catalog::with_table;
+use crate::engine::privileges::{Guard, Privilege, Readable};
+use crate::engine::seen::{Seen, Sight, TablePart};
 use crate::engine::session::Session;
-use crate::sql::statement::{IdSetStatement, Statement};
+use crate::scan::lake_table::LakeTable;
+use crate::sql::statement::{self, IdSetStatement, Statement};
 use crate::sql::words::split_version;
 
+/// What names mean, as far as a statement has been looked at.
+type Names = HashMap<String, Sight>;
+
 impl Session {
-    /// This session, whose statements `guard` is asked about. Reports are refused: their expressions are no
-    /// statements.
+    /// This session, which was just made and has no settings yet, with a guard that is asked about its statements.
+    /// Reports and batches are refused: their expressions are no statements.
     #[must_use]
-    pub fn guarded(mut self, guard: std::sync::Arc<dyn Guard>) -> Self {
+    pub fn guarded(mut self, guard: Arc<dyn Guard>) -> Self {
         self.guard = Some(guard);
+        self.context = OnceLock::new();
         self
     }
 
-    /// Asks the guard, if there is one.
-    pub(crate) async fn check_rights(&self, statement: &Statement) -> Result<()> {
-        let Some(guard) = &self.guard else { return Ok(()) };
+    /// Asks the guard, if there is one, and says what the statement sees of its tables.
+    pub(crate) async fn check_rights(&self, statement: &Statement) -> Result<Seen> {
+        let mut names = Names::new();
+        let Some(guard) = &self.guard else { return Ok(names.into()) };
         if statement.added.is_some() {
             // Who answers it asks.
-            return Ok(());
+            return Ok(names.into());
         }
         match &statement.id_set {
             Some(IdSetStatement::Create { name, .. }) => guard.check(Privilege::Create, name)?,
-            Some(IdSetStatement::Drop { name, .. }) => return guard.check(Privilege::Create, name),
-            Some(IdSetStatement::Show) => return Ok(()),
+            Some(IdSetStatement::Drop { name, .. }) => {
+                guard.check(Privilege::Create, name)?;
+                return Ok(names.into());
+            }
+            Some(IdSetStatement::Show) => return Ok(names.into()),
             None => {}
         }
-        Box::pin(self.check_parsed(guard.as_ref(), &statement.parsed)).await
+        Box::pin(self.check_parsed(guard.as_ref(), &statement.parsed, &mut names)).await?;
+        if statement.warm.is_some() {
+            must_be_whole(&names, "WARM UP")?;
+        }
+        Ok(names.into())
     }
 
     /// The same of what is made of expressions, and names its tables in them.
@@ -55,21 +76,28 @@ impl Session {
         }
     }
 
-    async fn check_parsed(&self, guard: &dyn Guard, parsed: &DfStatement) -> Result<()> {
+    async fn check_parsed(
+        &self,
+        guard: &dyn Guard,
+        parsed: &DfStatement,
+        names: &mut Names,
+    ) -> Result<()> {
         let inner = match parsed {
             DfStatement::Statement(inner) => inner.as_ref(),
             DfStatement::Explain(explain) => {
-                return Box::pin(self.check_parsed(guard, &explain.statement)).await;
+                Box::pin(self.check_parsed(guard, &explain.statement, names)).await?;
+                return must_be_whole(names, "EXPLAIN");
             }
             DfStatement::CopyTo(copy) => {
                 guard.check(Privilege::WriteFiles, &copy.target)?;
                 return match &copy.source {
                     CopyToSource::Relation(name) => {
                         let query = format!("SELECT * FROM {name}");
-                        let query = crate::sql::statement::parse(&query)?;
-                        self.check_reads(guard, query.first().map(|query| &query.parsed)).await
+                        let query = statement::parse(&query)?;
+                        self.check_reads(guard, query.first().map(|query| &query.parsed), names)
+                            .await
                     }
-                    CopyToSource::Query(query) => self.check_query(guard, Some(query)).await,
+                    CopyToSource::Query(query) => self.check_query(guard, Some(query), names).await,
                 };
             }
             // They are refused anyway, but by what they name.
@@ -80,59 +108,143 @@ impl Session {
         };
         match inner {
             ast::Statement::Insert(insert) => {
-                guard.check(Privilege::Insert, &own_name(&insert.table.to_string()))?;
-                self.check_query(guard, insert.source.as_deref()).await
+                let table = own_name(&insert.table.to_string());
+                guard.check(Privilege::Insert, &self.catalog.exact_name(&table).await?)?;
+                self.check_query(guard, insert.source.as_deref(), names).await?;
+                names.entry(table).or_insert(Sight::Whole);
+                Ok(())
             }
             ast::Statement::Delete(_) => {
                 for reference in self.references(parsed)? {
-                    guard.check(Privilege::Delete, split_version(reference.table()).0)?;
+                    let name = split_version(reference.table()).0;
+                    guard.check(Privilege::Delete, &self.catalog.exact_name(name).await?)?;
                 }
                 // What is removed is found by what is read.
-                self.check_reads(guard, Some(parsed)).await
+                self.check_reads(guard, Some(parsed), names).await?;
+                must_be_whole(names, "DELETE")
             }
             ast::Statement::CreateTable(create) => {
-                guard.check(Privilege::Create, &own_name(&create.name.to_string()))?;
-                self.check_query(guard, create.query.as_deref()).await
+                let table = own_name(&create.name.to_string());
+                guard.check(Privilege::Create, &self.catalog.exact_name(&table).await?)?;
+                self.check_query(guard, create.query.as_deref(), names).await?;
+                names.entry(table).or_insert(Sight::Whole);
+                Ok(())
             }
-            ast::Statement::Drop { names, .. } => names
-                .iter()
-                .try_for_each(|name| guard.check(Privilege::Create, &own_name(&name.to_string()))),
-            ast::Statement::ExplainTable { table_name, .. } => {
-                guard.check(Privilege::Select, &own_name(&table_name.to_string()))
+            ast::Statement::Drop { names: dropped, .. } => {
+                for name in dropped {
+                    let table = own_name(&name.to_string());
+                    guard.check(Privilege::Create, &self.catalog.exact_name(&table).await?)?;
+                    names.insert(table, Sight::Whole);
+                }
+                Ok(())
             }
-            _ => self.check_reads(guard, Some(parsed)).await,
+            ast::Statement::Explain { .. } => {
+                self.check_reads(guard, Some(parsed), names).await?;
+                must_be_whole(names, "EXPLAIN")
+            }
+            _ => self.check_reads(guard, Some(parsed), names).await,
         }
     }
 
-    async fn check_query(&self, guard: &dyn Guard, query: Option<&ast::Query>) -> Result<()> {
+    async fn check_query(
+        &self,
+        guard: &dyn Guard,
+        query: Option<&ast::Query>,
+        names: &mut Names,
+    ) -> Result<()> {
         let Some(query) = query else { return Ok(()) };
         let query = ast::Statement::Query(Box::new(query.clone()));
-        self.check_reads(guard, Some(&DfStatement::Statement(Box::new(query)))).await
+        self.check_reads(guard, Some(&DfStatement::Statement(Box::new(query))), names).await
     }
 
-    async fn check_reads(&self, guard: &dyn Guard, parsed: Option<&DfStatement>) -> Result<()> {
+    async fn check_reads(
+        &self,
+        guard: &dyn Guard,
+        parsed: Option<&DfStatement>,
+        names: &mut Names,
+    ) -> Result<()> {
         let Some(parsed) = parsed else { return Ok(()) };
         for reference in self.references(parsed)? {
-            self.check_read(guard, &reference).await?;
+            if !names.contains_key(reference.table())
+                && let Some(sight) = self.sight(guard, &reference).await?
+            {
+                names.insert(reference.table().to_owned(), sight);
+            }
         }
         Ok(())
     }
 
-    async fn check_read(&self, guard: &dyn Guard, reference: &TableReference) -> Result<()> {
+    /// What is seen of what a statement reads; `None` if it is no table of the lake.
+    async fn sight(&self, guard: &dyn Guard, reference: &TableReference) -> Result<Option<Sight>> {
         let is_information = reference.schema() == Some(INFORMATION_SCHEMA);
         if is_information || self.catalog.additions.names(reference) {
-            return Ok(());
+            return Ok(None);
         }
         let name = split_version(reference.table()).0;
-        // One that cannot be read is there all the same.
-        if !matches!(self.catalog.find(reference.table()).await, Ok(None)) {
-            return guard.check(Privilege::Select, name);
+        match self.catalog.find(reference.table()).await {
+            Ok(Some(table)) => {
+                let readable = guard.readable(table.snapshot().table())?;
+                if readable.is_whole() {
+                    return Ok(Some(Sight::Whole));
+                }
+                let part = Box::pin(self.part_of(table, readable)).await?;
+                Ok(Some(Sight::Part(Arc::new(part))))
+            }
+            Ok(None) if name.contains(['/', '.', ':']) => {
+                guard.check(Privilege::ReadFiles, name)?;
+                Ok(None)
+            }
+            Ok(None) => {
+                let what = format!("there is no table `{name}`");
+                Err(EngineError::statement(SqlState::UndefinedTable, what))
+            }
+            // It is there all the same: only who may read it hears why it cannot be.
+            Err(error) => {
+                guard.readable(&self.catalog.exact_name(name).await?)?;
+                Err(error.into())
+            }
         }
-        if name.contains(['/', '.', ':']) {
-            return guard.check(Privilege::ReadFiles, name);
-        }
-        Err(EngineError::statement(SqlState::UndefinedTable, format!("there is no table `{name}`")))
     }
+
+    async fn part_of(&self, table: Arc<LakeTable>, readable: Readable) -> Result<TablePart> {
+        let name = table.snapshot().table().to_owned();
+        let rows = match &readable.condition {
+            Some(condition) => self.rows_where(condition, &table).await.map_err(|_| {
+                // What is wrong would tell of columns that may be hidden.
+                let what = format!("permission denied: a row policy of `{name}` cannot be applied");
+                EngineError::statement(SqlState::InsufficientPrivilege, what).with_hint(
+                    "an admin sees why with its condition as WHERE of a query on the table",
+                )
+            })?,
+            None => {
+                let source = provider_as_source(Arc::clone(&table) as _);
+                LogicalPlanBuilder::scan(name.as_str(), source, None)?.build()?
+            }
+        };
+        Ok(TablePart::new(table, rows, readable)?)
+    }
+
+    /// All columns of the rows for which a condition is true. It is planned as a query of somebody who may read all,
+    /// without this session's settings; only what it asks about the user is the session's.
+    async fn rows_where(&self, condition: &str, table: &Arc<LakeTable>) -> Result<LogicalPlan> {
+        let name = table.snapshot().table();
+        let quoted = name.replace('"', "\"\"");
+        let text = format!("SELECT * FROM \"{quoted}\" WHERE ({condition}\n)");
+        let mut parsed = statement::parse(&text)?;
+        let query = parsed.pop().filter(|query| parsed.is_empty() && query.only_asks());
+        let query = query.ok_or_else(|| EngineError::unsupported("a policy is one condition"))?;
+        let all = self.engine.session();
+        with_table(name, Arc::clone(table), Box::pin(all.plan(&query))).await
+    }
+}
+
+/// Refuses what would tell of rows and columns that a statement does not see.
+fn must_be_whole(names: &Names, what: &str) -> Result<()> {
+    if names.values().all(|sight| matches!(sight, Sight::Whole)) {
+        return Ok(());
+    }
+    let message = format!("permission denied: {what} on a table that this role sees a part of");
+    Err(EngineError::statement(SqlState::InsufficientPrivilege, message))
 }
 
 /// The table's own name: without schemas and quotes.
@@ -146,23 +258,32 @@ fn own_name(written: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use super::*;
     use crate::engine::session::for_tests;
-    use crate::sql::statement;
+
+    /// What was asked: a privilege, or none for what is read.
+    type Asked = Vec<(Option<Privilege>, String)>;
 
     /// Lets those through whose right it has, and writes down what it was asked.
     #[derive(Debug)]
-    struct Only(&'static [Privilege], Mutex<Vec<(Privilege, String)>>);
+    struct Only(&'static [Privilege], Option<Readable>, Mutex<Asked>);
+
+    impl Only {
+        fn answer<T>(&self, what: Option<Privilege>, name: &str, may: Option<T>) -> Result<T> {
+            self.2.lock().unwrap().push((what, name.to_owned()));
+            may.ok_or_else(|| EngineError::statement(SqlState::InsufficientPrivilege, "no"))
+        }
+    }
 
     impl Guard for Only {
         fn check(&self, privilege: Privilege, name: &str) -> Result<()> {
-            self.1.lock().unwrap().push((privilege, name.to_owned()));
-            match self.0.contains(&privilege) {
-                true => Ok(()),
-                false => Err(EngineError::statement(SqlState::InsufficientPrivilege, "no")),
-            }
+            self.answer(Some(privilege), name, self.0.contains(&privilege).then_some(()))
+        }
+
+        fn readable(&self, table: &str) -> Result<Readable> {
+            self.answer(None, table, self.1.clone())
         }
     }
 
@@ -172,14 +293,14 @@ mod tests {
 
     #[test]
     fn every_statement_is_asked_about_by_what_it_does() {
-        use Privilege::{Create, Delete, Insert, ReadFiles, Select, WriteFiles};
+        use Privilege::{Create, Delete, Insert, ReadFiles, WriteFiles};
 
         let folder = tempfile::tempdir().unwrap();
         let admin = for_tests(folder.path(), true);
         block_on(admin.query("CREATE TABLE t AS SELECT 1 AS k; CREATE TABLE u AS SELECT 2 AS k"))
             .unwrap();
-        let all: &'static [Privilege] = &[Select, Insert, Delete, Create, ReadFiles, WriteFiles];
-        let table = |name: &str| (Select, name.to_owned());
+        let all: &'static [Privilege] = &[Insert, Delete, Create, ReadFiles, WriteFiles];
+        let table = |name: &str| (None, name.to_owned());
         for (sql, expected) in [
             ("SELECT * FROM t JOIN u ON t.k = u.k", vec![table("t"), table("u")]),
             ("EXPLAIN SELECT * FROM t", vec![table("t")]),
@@ -188,30 +309,30 @@ mod tests {
             ("SELECT (SELECT max(k) FROM u) FROM t", vec![table("t"), table("u")]),
             ("SELECT * FROM t VERSION AS OF 1", vec![table("t")]),
             ("DESCRIBE t", vec![table("t")]),
-            ("INSERT INTO t SELECT * FROM u", vec![(Insert, "t".into()), table("u")]),
-            ("INSERT INTO t VALUES (7)", vec![(Insert, "t".into())]),
-            ("DELETE FROM t WHERE k = 7", vec![(Delete, "t".into()), table("t")]),
-            ("CREATE TABLE v AS SELECT * FROM u", vec![(Create, "v".into()), table("u")]),
-            ("DROP TABLE v", vec![(Create, "v".into())]),
+            ("INSERT INTO t SELECT * FROM u", vec![(Some(Insert), "t".into()), table("u")]),
+            ("INSERT INTO t VALUES (7)", vec![(Some(Insert), "t".into())]),
+            ("DELETE FROM t WHERE k = 7", vec![(Some(Delete), "t".into()), table("t")]),
+            ("CREATE TABLE v AS SELECT * FROM u", vec![(Some(Create), "v".into()), table("u")]),
+            ("DROP TABLE v", vec![(Some(Create), "v".into())]),
             ("PREPARE p AS SELECT * FROM t", vec![table("t")]),
-            ("COPY t TO '/tmp/x.csv'", vec![(WriteFiles, "/tmp/x.csv".into()), table("t")]),
-            ("SELECT * FROM '/etc/x.csv'", vec![(ReadFiles, "/etc/x.csv".into())]),
+            ("COPY t TO '/tmp/x.csv'", vec![(Some(WriteFiles), "/tmp/x.csv".into()), table("t")]),
+            ("SELECT * FROM '/etc/x.csv'", vec![(Some(ReadFiles), "/etc/x.csv".into())]),
         ] {
             let parsed = statement::parse(sql).unwrap().pop().unwrap();
-            let told = Arc::new(Only(all, Mutex::default()));
+            let told = Arc::new(Only(all, Some(Readable::default()), Mutex::default()));
             let session = admin.engine().session().guarded(Arc::clone(&told) as _);
             block_on(session.check_rights(&parsed)).unwrap();
-            let mut asked = told.1.lock().unwrap().clone();
-            asked.sort_by_key(|(privilege, name)| (*privilege == Select, name.clone()));
+            let mut asked = told.2.lock().unwrap().clone();
+            asked.sort_by_key(|(privilege, name)| (privilege.is_none(), name.clone()));
             assert_eq!(asked, expected, "{sql}");
             // Without the right nothing is done, and a plan that is kept makes no difference.
             let _ = block_on(admin.query(sql));
-            let nobody = Arc::new(Only(&[], Mutex::default()));
+            let nobody = Arc::new(Only(&[], None, Mutex::default()));
             let session = admin.engine().session().guarded(nobody as _);
             let error = block_on(session.query(sql)).unwrap_err();
             assert_eq!(error.code(), SqlState::InsufficientPrivilege, "{sql}");
         }
-        let nobody = Arc::new(Only(&[], Mutex::default()));
+        let nobody = Arc::new(Only(&[], None, Mutex::default()));
         let session = admin.engine().session().guarded(nobody as _);
         assert!(block_on(session.query("SELECT 1; SHOW TABLES")).is_ok());
         let error = block_on(session.query("SELECT * FROM nothing")).unwrap_err();

@@ -13,6 +13,7 @@ use futures::TryStreamExt;
 use crate::base::answer::{Answer, done, rows_answer};
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
+use crate::engine::privileges::Privilege;
 use crate::engine::session::Session;
 use crate::sql::id_set::{IdSet, SetName, resolve, stored_names};
 use crate::sql::statement::{IdSetStatement, Statement};
@@ -32,6 +33,9 @@ impl Session {
         }
         let mut stored = HashMap::new();
         for name in names {
+            if let Some(guard) = &self.guard {
+                guard.check(Privilege::UseIdSet, &name)?;
+            }
             let set = self.stored_set(&name).await?;
             stored.insert(name, set);
         }

@@ -18,5 +18,6 @@ pub(crate) mod privileges;
 pub(crate) mod registry;
 pub(crate) mod repair;
 pub(crate) mod run;
+pub(crate) mod seen;
 pub(crate) mod session;
 pub(crate) mod warm;

@@ -12,6 +12,7 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::OptimizerRule;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
 use futures::future::join_all;
 use uplake_table::Domain;
@@ -22,6 +23,8 @@ use crate::base::foreign_errors::{self, missing_table};
 use crate::base::sql_state::SqlState;
 use crate::engine::catalog::{CATALOG, SCHEMA};
 use crate::engine::plan_cache::{self, CachedPlan};
+use crate::engine::privileges::Privilege;
+use crate::engine::seen;
 use crate::engine::session::Session;
 use crate::functions::domain_functions;
 use crate::mends::{self};
@@ -43,7 +46,24 @@ impl Session {
         // On the heap: a thread of 2 MiB may poll this.
         let bound = Box::pin(self.executed(statement)).await?;
         let statement = bound.as_ref().unwrap_or(statement);
-        self.check_rights(statement).await?;
+        let seen = self.check_rights(statement).await?;
+        let has_parts = seen.has_parts();
+        let answer = Box::pin(seen.during(self.run_seeing(statement))).await;
+        if !has_parts {
+            return answer;
+        }
+        Ok(match answer.map_err(seen::without_values)? {
+            Answer::Rows { schema, stream } => {
+                let rows = stream.map_err(|error| seen::without_values(error.into()).into());
+                let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), rows);
+                Answer::Rows { schema, stream: Box::pin(stream) }
+            }
+            done @ Answer::Done { .. } => done,
+        })
+    }
+
+    /// The same, once it is known what the statement sees.
+    async fn run_seeing(&self, statement: &Statement) -> Result<Answer> {
         if let Some(answer) = Box::pin(self.run_own(statement)).await? {
             return Ok(answer);
         }
@@ -62,7 +82,7 @@ impl Session {
 
     async fn answer(&self, statement: &Statement) -> Result<Answer> {
         let mut tables = None;
-        let answer = if plan_cache::may_be_kept(statement) {
+        let answer = if plan_cache::may_be_kept(statement) && !seen::sees_parts() {
             let named = tables.insert(self.tables_of(&statement.parsed).await?);
             Box::pin(self.ask(statement, named)).await?
         } else {
@@ -211,6 +231,9 @@ impl Session {
         if names.is_empty() {
             return Ok(plan);
         }
+        if let Some(guard) = &self.guard {
+            names.iter().try_for_each(|name| guard.check(Privilege::AskDomain, name))?;
+        }
         let mut domains = HashMap::new();
         for name in names {
             let domain = self.engine.lake.domain(&name).await?;
@@ -323,6 +346,9 @@ impl Session {
         }
         let whole = domains.len() == wanted;
         let optimized = optimize(state.clone(), before.clone()).await?;
+        if self.guard.is_some() {
+            seen::check_granted(&optimized)?;
+        }
         Ok(CachedPlan { optimized, before, whole })
     }
 
@@ -387,9 +413,11 @@ async fn optimize(state: SessionState, plan: LogicalPlan) -> Result<LogicalPlan>
 
 /// Columns of tables whose names are not lower case, by lower-case name.
 fn mixed_case_columns(tables: &Tables) -> HashMap<String, String> {
-    let fields = tables.iter().flat_map(|(_, table)| table.snapshot().schema().fields());
     let is_mixed = |field: &&Arc<Field>| field.name().chars().any(|c| c.to_lowercase().ne([c]));
-    let mixed = fields.filter(is_mixed);
+    let mixed = tables.iter().flat_map(|(_, table)| {
+        let fields = table.snapshot().schema().fields().iter().filter(is_mixed);
+        fields.filter(|field| !seen::is_hidden(table, field.name()))
+    });
     mixed.map(|field| (field.name().to_lowercase(), field.name().clone())).collect()
 }
 

@@ -53,8 +53,18 @@ impl Session {
         typed: &[Option<DataType>],
     ) -> Result<Prepared> {
         statement.prepare = None;
+        let seen = self.check_rights(&statement).await?;
+        Box::pin(seen.during(self.prepared_seeing(statement, declared, typed))).await
+    }
+
+    /// The same, once it is known what the statement sees.
+    async fn prepared_seeing(
+        &self,
+        statement: Statement,
+        declared: &[String],
+        typed: &[Option<DataType>],
+    ) -> Result<Prepared> {
         let writes = statement.writes_rows();
-        self.check_rights(&statement).await?;
         if !statement.only_asks() && !writes {
             return Err(EngineError::unsupported("only queries can be prepared")
                 .with_hint("and INSERT and DELETE"));

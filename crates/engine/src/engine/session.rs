@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList};
+use datafusion::catalog::{
+    CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList, SchemaProvider,
+};
 use datafusion::common::config::ExtensionOptions;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -38,6 +40,7 @@ use crate::engine::catalog::{CATALOG, LakeCatalog, SCHEMA};
 use crate::engine::plan_cache::PlanCache;
 use crate::engine::privileges::Guard;
 use crate::engine::registry;
+use crate::engine::seen::SeenTables;
 use crate::mends::{self, Microseconds};
 use crate::operators::build_side_cache::{BuildSideCache, Planner};
 use crate::optimizer::pipeline::{self, Physical};
@@ -101,8 +104,9 @@ pub struct Engine {
     pub(crate) spilling_rules: Arc<[Physical]>,
     pub(crate) plans: PlanCache,
     pub(crate) sides: BuildSideCache,
-    /// What sessions begin with.
+    /// What sessions begin with, and those that have a guard.
     context: SessionContext,
+    guarded: SessionContext,
 }
 
 /// Answers statements about one lake: an engine, and what one user has set.
@@ -116,7 +120,7 @@ pub struct Session {
     pub(crate) shelf: Option<Arc<Shelf>>,
     /// Who is asked whether a statement may be run.
     pub(crate) guard: Option<Arc<dyn Guard>>,
-    context: OnceLock<SessionContext>,
+    pub(crate) context: OnceLock<SessionContext>,
     /// What `SET` has changed, by name.
     changed: Mutex<BTreeMap<String, String>>,
     /// By their names.
@@ -230,8 +234,13 @@ impl Engine {
             .with_optimizer_rules(pipeline::logical())
             .with_physical_optimizer_rules(pipeline::physical())
             .with_query_planner(Arc::new(Planner(columns)));
+        let state = state.build();
+        let own = SessionStateBuilder::new_from_existing(state.clone())
+            .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
+            .build();
         Ok(Arc::new(Self {
-            context: context(state.build(), &catalog)?,
+            context: context(state, &catalog, false)?,
+            guarded: context(own, &catalog, true)?,
             lake,
             catalog,
             budget,
@@ -284,7 +293,11 @@ impl Session {
     }
 
     pub(crate) fn context(&self) -> &SessionContext {
-        self.context.get_or_init(|| SessionContext::new_with_state(self.engine.context.state()))
+        let first = match self.guard {
+            None => &self.engine.context,
+            Some(_) => &self.engine.guarded,
+        };
+        self.context.get_or_init(|| SessionContext::new_with_state(first.state()))
     }
 
     /// Tells functions and tables that were added to the engine who uses this session: see [`SessionFacts`].
@@ -439,7 +452,7 @@ impl Session {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(Self {
             engine: Arc::clone(&self.engine),
-            context: OnceLock::from(context(state, &catalog)?),
+            context: OnceLock::from(context(state, &catalog, self.guard.is_some())?),
             catalog,
             shelf: self.shelf.clone(),
             guard: self.guard.clone(),
@@ -449,10 +462,18 @@ impl Session {
     }
 }
 
-/// A context whose names are the lake's tables, or files.
-fn context(state: SessionState, catalog: &Arc<LakeCatalog>) -> Result<SessionContext> {
+/// A context whose names are the lake's tables, as far as a statement sees them if it is guarded, or files.
+fn context(
+    state: SessionState,
+    catalog: &Arc<LakeCatalog>,
+    is_guarded: bool,
+) -> Result<SessionContext> {
     let schemas = MemoryCatalogProvider::new();
-    schemas.register_schema(SCHEMA, Arc::clone(catalog) as _)?;
+    let tables: Arc<dyn SchemaProvider> = match is_guarded {
+        true => Arc::new(SeenTables(Arc::clone(catalog))),
+        false => Arc::clone(catalog) as _,
+    };
+    schemas.register_schema(SCHEMA, tables)?;
     let context = SessionContext::new_with_state(state);
     let schemas = Arc::new(schemas);
     context.register_catalog(CATALOG, Arc::clone(&schemas) as _);

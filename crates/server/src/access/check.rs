@@ -62,8 +62,6 @@ pub enum RowFilter<'a> {
 pub struct Rights {
     role: String,
     seen: Seen,
-    /// The newest policy of each table, milliseconds since 1970, UTC.
-    policy_since: BTreeMap<String, i64>,
     fingerprint: u64,
 }
 
@@ -86,7 +84,6 @@ impl Access {
     pub fn of(&self, role: &str) -> Rights {
         let roles = self.memberships(role);
         let mut seen = Seen { is_admin: roles.contains(ADMIN), ..Seen::default() };
-        let mut policy_since = BTreeMap::new();
         if !seen.is_admin {
             let granted: Vec<&Grant> =
                 self.grants.iter().filter(|grant| roles.contains(grant.role.as_str())).collect();
@@ -99,8 +96,6 @@ impl Access {
                 if roles.contains(policy.role.as_str()) {
                     conditions.insert(policy.condition.clone());
                 }
-                let since = policy_since.entry(policy.table.clone()).or_insert(policy.made_at);
-                *since = policy.made_at.max(*since);
             }
             for hidden in self.hidden.iter().filter(|hidden| roles.contains(hidden.role.as_str())) {
                 let columns = seen.hidden.entry(hidden.table.clone()).or_default();
@@ -111,7 +106,7 @@ impl Access {
             }
         }
         let fingerprint = number_of(&seen);
-        Rights { role: role.to_owned(), seen, policy_since, fingerprint }
+        Rights { role: role.to_owned(), seen, fingerprint }
     }
 }
 
@@ -218,6 +213,11 @@ impl Rights {
         Err(Denied { verb: Verb::Select, object, columns: denied })
     }
 
+    /// Columns of a table that it may read, if these are not all of them.
+    pub fn granted(&self, table: &str) -> Option<&BTreeSet<String>> {
+        self.granted_columns(&Object::Table(table.to_owned()))
+    }
+
     fn granted_columns(&self, table: &Object) -> Option<&BTreeSet<String>> {
         let mut grants = self.seen.grants.iter();
         let found = grants.find(|(verb, on, columns)| {
@@ -239,6 +239,11 @@ impl Rights {
         self.seen.hidden.get(table)
     }
 
+    /// Columns that do not exist for it, by table.
+    pub fn all_hidden(&self) -> &BTreeMap<String, BTreeSet<String>> {
+        &self.seen.hidden
+    }
+
     /// Rows of a table that it may read.
     pub fn rows(&self, table: &str) -> RowFilter<'_> {
         match self.seen.conditions.get(table) {
@@ -252,12 +257,6 @@ impl Rights {
     /// others made, and no keys of id domains without a grant of its own.
     pub fn is_restricted(&self) -> bool {
         !self.seen.conditions.is_empty() || !self.seen.hidden.is_empty()
-    }
-
-    /// When a table got its newest policy, milliseconds since 1970, UTC: it does not read versions from before,
-    /// which have rows that the policy may not know of. `None` for a table without policies, and for admins.
-    pub fn policy_since(&self, table: &str) -> Option<i64> {
-        self.policy_since.get(table).copied()
     }
 }
 
@@ -397,10 +396,8 @@ mod tests {
         let ann = access.of("ann");
         assert_eq!(ann.rows("t"), RowFilter::AnyOf(&both));
         assert_eq!(ann.rows("u"), RowFilter::All);
-        assert_eq!((ann.policy_since("t"), ann.policy_since("u")), (Some(50), None));
         assert_eq!(access.of("bob").rows("t"), RowFilter::Nothing);
         assert_eq!(access.of("admin").rows("t"), RowFilter::All);
-        assert_eq!(access.of("admin").policy_since("t"), None);
         access.policies.insert(policy("t", "r", "public", "true"));
         assert_eq!(access.of("bob").rows("t"), RowFilter::AnyOf(&set(&["true"])));
     }

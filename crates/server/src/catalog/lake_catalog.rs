@@ -15,7 +15,7 @@ use uplake_engine::{
 };
 use uplake_table::{Lake, TableError};
 
-use super::listing::{Known, Listing};
+use super::listing::{HiddenColumns, Known, Listing};
 use super::shared::Shared;
 use super::state::{ServerState, Stops};
 use super::tables::{CATALOG, INFORMATION, SystemTables, View, rows_of};
@@ -46,11 +46,18 @@ impl Catalog {
             server: RwLock::default(),
             transactions: AtomicI64::new(1),
             stops: OnceLock::new(),
+            hidden: OnceLock::new(),
         });
         let functions = functions::all(&shared);
         let catalog = Self { shared, functions, known: tokio::sync::Mutex::default() };
         catalog.set_server(server);
         catalog
+    }
+
+    /// Leaves out, of what a session is told, the columns that `hidden` says do not exist for its user's role. The
+    /// first call counts.
+    pub fn hide(&self, hidden: impl Fn(&str) -> HiddenColumns + Send + Sync + 'static) {
+        self.shared.hidden.get_or_init(|| Box::new(hidden));
     }
 
     /// What the catalog says of the server from now on.
@@ -158,7 +165,7 @@ impl AddedSchema for Schema {
 
     fn rows(&self, table: &str, facts: &SessionFacts) -> Result<RecordBatch> {
         let unmade = |what: String| EngineError::execution(SqlState::InternalError, what);
-        let (listing, server) = (self.shared.listing(), self.shared.server());
+        let (listing, server) = (self.shared.listing_for(facts), self.shared.server());
         let found = self.shared.tables.get(self.name, table);
         let found = found.ok_or_else(|| unmade(format!("there is no {}.{table}", self.name)))?;
         let view = View { tables: &self.shared.tables, listing: &listing, server: &server, facts };

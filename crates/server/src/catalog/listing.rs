@@ -7,7 +7,7 @@
 //! # Not here
 //! When a listing is made: whoever has a clock calls `Catalog::refresh`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -19,6 +19,12 @@ use super::oids::oids;
 
 /// Tables that are looked at at once; in a bucket each is a round trip or two.
 const AT_ONCE: usize = 16;
+
+/// Listings without hidden columns that are kept of one listing: one for each set of columns.
+const KEPT_PARTS: usize = 64;
+
+/// Names of columns by the table's.
+pub(crate) type HiddenColumns = BTreeMap<String, BTreeSet<String>>;
 
 /// A table.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +83,18 @@ impl ListedTable {
         }
     }
 
+    /// The table without columns, and what is made of them.
+    fn without(&self, hidden: &BTreeSet<String>) -> Self {
+        let is_seen = |column: &String| !hidden.contains(&column.to_lowercase());
+        let mut table = self.clone();
+        table.columns.retain(|column| is_seen(&column.name));
+        table.indexes.retain(|index| index.columns.iter().all(is_seen));
+        if !table.key.iter().all(is_seen) {
+            table.key.clear();
+        }
+        table
+    }
+
     /// The number of a column, from 1.
     pub fn number_of(&self, column: &str) -> Option<i64> {
         let place = self.columns.iter().position(|known| known.name == column)?;
@@ -96,6 +114,8 @@ pub(super) struct Listing {
     /// Rows of catalog tables that are the same for all sessions, once somebody has asked for them, as of an access
     /// document.
     made: Mutex<(u32, HashMap<String, RecordBatch>)>,
+    /// This listing without columns that some do not see.
+    parts: Mutex<HashMap<HiddenColumns, Arc<Listing>>>,
 }
 
 /// What has a number.
@@ -134,7 +154,35 @@ impl Listing {
         let oids = oids(all.iter().map(|object| object.key(&tables)));
         let objects =
             all.into_iter().filter_map(|object| Some((*oids.get(&object.key(&tables))?, object)));
-        Self { objects: objects.collect(), tables, oids, made: Mutex::default() }
+        let objects = objects.collect();
+        Self { objects, tables, oids, made: Mutex::default(), parts: Mutex::default() }
+    }
+
+    /// The listing without these columns, whatever the case of their tables' names.
+    pub fn without(self: Arc<Self>, hidden: HiddenColumns) -> Arc<Self> {
+        if hidden.is_empty() {
+            return self;
+        }
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = parts.get(&hidden) {
+            return Arc::clone(known);
+        }
+        let mut of_table: HashMap<String, BTreeSet<String>> = HashMap::new();
+        for (table, columns) in &hidden {
+            let all = of_table.entry(table.to_lowercase()).or_default();
+            all.extend(columns.iter().map(|column| column.to_lowercase()));
+        }
+        let seen =
+            self.tables.values().map(|table| match of_table.get(&table.name.to_lowercase()) {
+                Some(hidden) => table.without(hidden),
+                None => table.clone(),
+            });
+        let part = Arc::new(Self::new(seen));
+        if parts.len() >= KEPT_PARTS {
+            parts.clear();
+        }
+        parts.insert(hidden, Arc::clone(&part));
+        part
     }
 
     /// The number of an object; 0 if there is no such one.
@@ -269,6 +317,26 @@ pub(super) mod tests {
             table("events", vec![column("price", DataType::Decimal128(10, 2), true)]),
             table("Mixed", vec![column("Day", DataType::Date32, true)]),
         ])
+    }
+
+    #[test]
+    fn hidden_columns_are_gone_with_what_is_made_of_them() {
+        let listing = Arc::new(example());
+        let hidden = |table: &str, column: &str| {
+            HiddenColumns::from([(table.to_owned(), BTreeSet::from([column.to_owned()]))])
+        };
+        let part = Arc::clone(&listing).without(hidden("users", "id"));
+        let users = part.tables.get("users").unwrap();
+        assert_eq!(users.columns.len(), 1);
+        assert!(users.key.is_empty() && users.indexes.is_empty());
+        assert_eq!(part.table_oid("users"), listing.table_oid("users"));
+        assert!(
+            part.table_oid("users_pkey").is_none() && listing.table_oid("users_pkey").is_some()
+        );
+        assert!(Arc::ptr_eq(&part, &Arc::clone(&listing).without(hidden("users", "id"))));
+        let mixed = Arc::clone(&listing).without(hidden("mixed", "day"));
+        assert!(mixed.tables.get("Mixed").unwrap().columns.is_empty());
+        assert!(Arc::ptr_eq(&listing, &Arc::clone(&listing).without(HiddenColumns::new())));
     }
 
     #[test]

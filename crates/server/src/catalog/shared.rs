@@ -3,9 +3,14 @@
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use super::listing::Listing;
-use super::state::{ServerState, Stops};
+use uplake_engine::SessionFacts;
+
+use super::listing::{HiddenColumns, Listing};
+use super::state::{ServerState, Stops, USER};
 use super::tables::SystemTables;
+
+/// Columns that do not exist for a role, by table.
+pub(super) type HiddenFrom = dyn Fn(&str) -> HiddenColumns + Send + Sync;
 
 /// What functions and tables share.
 pub(super) struct Shared {
@@ -15,11 +20,22 @@ pub(super) struct Shared {
     pub transactions: AtomicI64,
     /// Whom `pg_cancel_backend` asks, once there are connections.
     pub stops: OnceLock<Box<Stops>>,
+    /// Nothing is hidden without.
+    pub hidden: OnceLock<Box<HiddenFrom>>,
 }
 
 impl Shared {
     pub fn listing(&self) -> Arc<Listing> {
         Arc::clone(&self.listing.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The listing as the user of a session sees it.
+    pub fn listing_for(&self, facts: &SessionFacts) -> Arc<Listing> {
+        let listing = self.listing();
+        match (self.hidden.get(), facts.get(USER)) {
+            (Some(hidden), Some(role)) => listing.without(hidden(role)),
+            _ => listing,
+        }
     }
 
     pub fn server(&self) -> Arc<ServerState> {

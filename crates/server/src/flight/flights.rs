@@ -154,6 +154,15 @@ impl Flight {
         rows: impl Future<Output = Result<RecordBatch, Failure>> + Send + 'static,
     ) -> Result<Response<DoGet>, Status> {
         let caller = self.caller(request)?;
+        self.told(&caller, rows).await
+    }
+
+    /// The same for a caller that is known.
+    pub(super) async fn told(
+        &self,
+        caller: &Caller,
+        rows: impl Future<Output = Result<RecordBatch, Failure>> + Send + 'static,
+    ) -> Result<Response<DoGet>, Status> {
         let batch = self.shared.statements.compute(rows).await;
         let batch = batch.map_err(|failure| status(&failure))?;
         Ok(caller.told(Response::new(given(batch.schema(), batch))))

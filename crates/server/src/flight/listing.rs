@@ -13,7 +13,9 @@ use uplake_engine::EngineError;
 use uplake_table::{AsOf, Lake, TableError};
 
 use super::rows::sent_schema;
+use crate::access::Rights;
 use crate::failure::Failure;
+use crate::readable::hidden;
 
 /// The schema that holds the lake's tables.
 pub(super) const SCHEMA: &str = "public";
@@ -49,6 +51,7 @@ pub(super) async fn tables(
     lake: &Lake,
     asked: CommandGetTables,
     catalog: &str,
+    rights: &Rights,
 ) -> Result<RecordBatch, Failure> {
     let names = lake.table_names().await.map_err(of_table)?;
     let without = CommandGetTables { include_schema: false, ..asked.clone() };
@@ -64,7 +67,13 @@ pub(super) async fn tables(
     let names = names.iter().flatten().map(str::to_owned).collect::<Vec<_>>();
     let look = |name: String| async move {
         match lake.snapshot(&name, &AsOf::Latest).await {
-            Ok(snapshot) => Ok(Some((name, sent_schema(snapshot.schema(), false)))),
+            Ok(snapshot) => {
+                let hidden = hidden(rights, &name);
+                let fields = snapshot.schema().fields().iter();
+                let seen = fields.filter(|field| !hidden.contains(&field.name().to_lowercase()));
+                let seen = Arc::new(Schema::new(seen.cloned().collect::<Vec<_>>()));
+                Ok(Some((name, sent_schema(&seen, false))))
+            }
             // It was dropped meanwhile.
             Err(TableError::NoSuchTable { .. }) => Ok(None),
             Err(error) => Err(of_table(error)),
@@ -99,6 +108,7 @@ pub(super) async fn primary_keys(
     lake: &Lake,
     asked: &CommandGetPrimaryKeys,
     catalog: &str,
+    rights: &Rights,
 ) -> Result<RecordBatch, Failure> {
     let here = asked.catalog.as_deref().is_none_or(|name| name == catalog)
         && asked.db_schema.as_deref().is_none_or(|name| name == SCHEMA);
@@ -106,6 +116,10 @@ pub(super) async fn primary_keys(
     if here {
         let snapshot = lake.snapshot(&asked.table, &AsOf::Latest).await.map_err(of_table)?;
         key = snapshot.primary_key().to_vec();
+        let hidden = hidden(rights, &asked.table);
+        if key.iter().any(|column| hidden.contains(&column.to_lowercase())) {
+            key.clear();
+        }
     }
     let all = |text: &str| Arc::new(StringArray::from(vec![text; key.len()])) as Arc<dyn Array>;
     let columns: Vec<Arc<dyn Array>> = vec![

@@ -192,12 +192,13 @@ impl FlightSqlService for Flight {
         asked: CommandGetTables,
         request: Request<Ticket>,
     ) -> Result<Response<DoGet>, Status> {
-        let shared = Arc::clone(&self.shared);
+        let (shared, caller) = (Arc::clone(&self.shared), self.caller(&request)?);
+        let rights = shared.rights(&caller.client.role);
         let rows = async move {
             let session = shared.engine.session();
-            listing::tables(session.lake(), asked, &shared.options.database).await
+            listing::tables(session.lake(), asked, &shared.options.database, &rights).await
         };
-        self.known(&request, rows).await
+        self.told(&caller, rows).await
     }
 
     async fn do_get_table_types(
@@ -240,12 +241,13 @@ impl FlightSqlService for Flight {
         asked: CommandGetPrimaryKeys,
         request: Request<Ticket>,
     ) -> Result<Response<DoGet>, Status> {
-        let shared = Arc::clone(&self.shared);
+        let (shared, caller) = (Arc::clone(&self.shared), self.caller(&request)?);
+        let rights = shared.rights(&caller.client.role);
         let rows = async move {
             let session = shared.engine.session();
-            listing::primary_keys(session.lake(), &asked, &shared.options.database).await
+            listing::primary_keys(session.lake(), &asked, &shared.options.database, &rights).await
         };
-        self.known(&request, rows).await
+        self.told(&caller, rows).await
     }
 
     async fn do_put_statement_update(

@@ -72,9 +72,9 @@ impl Connection {
             return Err(Failure::new("42601", "write COPY table FROM STDIN").into());
         };
         let (table, columns) = (name.clone(), columns.clone());
-        self.shared.may_load(&self.client.role, &table).await?;
         let lake = self.session.lake().clone();
         let (table, columns) = self.plan(text, into(lake.clone(), table, columns)).await?;
+        self.shared.may_load(&self.client.role, &table).await?;
         let lines = Lines::new(&copy, &columns)?;
         let running = self.shared.statements.begin(self.client.clone(), text);
         let _marked = self.cancellable.mark(running.id());

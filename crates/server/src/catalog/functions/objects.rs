@@ -64,7 +64,7 @@ fn of_names<T>(
 ) -> impl Fn(&Arguments<'_>) -> Result<Option<T>> + Send + Sync + 'static {
     let shared = Arc::clone(shared);
     move |arguments| {
-        let listing = shared.listing();
+        let listing = shared.listing_for(arguments.facts());
         ask(&Names { listing: &listing, tables: &shared.tables }, arguments)
     }
 }
