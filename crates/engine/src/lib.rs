@@ -48,7 +48,7 @@ pub use base::held::{count_held_by, held_bytes};
 pub use base::progress::{ProgressCounts, QueryProgress};
 pub use base::sql_state::{ErrorKind, SqlState};
 pub use batch::{Batch, BatchOptions, BatchSummary};
-pub use cache::memory::SharedMemory;
+pub use cache::memory::{HeldMemory, MemoryShare, SharedMemory};
 pub use datafusion::common::ScalarValue;
 pub use engine::additions::{
     AddedAnswer, AddedFunction, AddedSchema, AddedStatements, Additions, Call, SessionFacts, Takes,

@@ -10,11 +10,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricValue};
+use uplake_table::Store;
 
 /// What DataFusion calls its counters of a scan.
 const FILES_DONE: &str = "files_processed";
@@ -30,6 +32,16 @@ tokio::task_local! {
 pub struct QueryProgress {
     scans: Mutex<Vec<Scan>>,
     rows_answered: AtomicU64,
+    slot: Mutex<Slot>,
+    /// Handles that count what was asked of the store.
+    stores: Mutex<Vec<Arc<Store>>>,
+}
+
+/// How long it had a slot, and since when it has one.
+#[derive(Debug, Default)]
+struct Slot {
+    before: Duration,
+    since: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -39,7 +51,7 @@ struct Scan {
 }
 
 /// How far a statement is, as of now. All of it is 0 before it is planned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ProgressCounts {
     /// Files that the scans planned so far have to read, those that bounds rule out aside. A file that is read in
@@ -54,6 +66,10 @@ pub struct ProgressCounts {
     pub bytes_read: u64,
     /// Rows of the answer that were handed out.
     pub rows_answered: u64,
+    /// Seconds that it had a slot.
+    pub slot_seconds: f64,
+    /// Estimated US dollars of what was asked of the store.
+    pub request_dollars: f64,
 }
 
 impl QueryProgress {
@@ -66,6 +82,8 @@ impl QueryProgress {
     pub fn counts(&self) -> ProgressCounts {
         let mut counts = ProgressCounts {
             rows_answered: self.rows_answered.load(Ordering::Relaxed),
+            slot_seconds: self.slot_seconds(),
+            request_dollars: self.request_dollars(),
             ..ProgressCounts::default()
         };
         for scan in self.scans.lock().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -87,6 +105,26 @@ impl QueryProgress {
             counts.files_done += done.min(scan.files);
         }
         counts
+    }
+
+    fn slot_seconds(&self) -> f64 {
+        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = slot.since.map_or(Duration::ZERO, |since| since.elapsed());
+        (slot.before + now).as_secs_f64()
+    }
+
+    fn request_dollars(&self) -> f64 {
+        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.iter().map(|store| store.dollars()).sum()
+    }
+
+    /// It gets a slot, or gives it back.
+    pub(crate) fn has_slot(&self, has: bool) {
+        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(since) = slot.since.take() {
+            slot.before += since.elapsed();
+        }
+        slot.since = has.then(Instant::now);
     }
 
     /// So many more rows of the answer were handed out.
@@ -113,6 +151,14 @@ pub(crate) async fn watched<F: Future>(watcher: Option<Arc<QueryProgress>>, work
         Some(watcher) => WATCHER.scope(watcher, work).await,
         None => work.await,
     }
+}
+
+/// The statement of this task asks the store by this handle.
+pub(crate) fn asks(store: &Arc<Store>) {
+    let _ = WATCHER.try_with(|watcher| {
+        let mut stores = watcher.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.push(Arc::clone(store));
+    });
 }
 
 /// A plan of this task is about to run.

@@ -146,6 +146,8 @@ codes! {
     DiskFull "53100" Limit,
     /// The memory budget is not enough.
     OutOfMemory "53200" Limit,
+    /// Somebody has had as much as was set for them: other statements are not to blame.
+    ConfigurationLimitExceeded "53400" Limit,
     /// A text, a list, a value or a count is larger than it may be.
     ProgramLimitExceeded "54000" Limit,
     /// The statement is nested too deep.

@@ -10,8 +10,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryPool, MemoryReservation, TrackConsumersPool,
+};
 
+use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
 use crate::cache::columns::KeptColumns;
 use crate::cache::pool::{ClassPool, SharedPool};
 
@@ -74,6 +78,60 @@ impl SharedMemory {
     }
 }
 
+/// A part of an engine's memory that the statements of several sessions take from together, so that others find the
+/// rest free. Copies are the same part.
+#[derive(Clone, Debug)]
+pub struct MemoryShare(Arc<ClassPool>);
+
+impl MemoryShare {
+    pub(crate) fn new(pool: Arc<dyn MemoryPool>, bytes: usize) -> Self {
+        Self(Arc::new(ClassPool::new(pool, bytes)))
+    }
+
+    /// It has so many bytes from now on; those that are taken already stay.
+    pub fn set_bytes(&self, bytes: usize) {
+        self.0.set_limit(bytes);
+    }
+
+    pub(crate) fn pool(&self) -> Arc<dyn MemoryPool> {
+        Arc::clone(&self.0) as _
+    }
+
+    /// How often somebody was refused because the part is taken, whatever is free beside it.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.0.refusals()
+    }
+}
+
+/// Memory that is taken, until it is dropped: see [`Session::hold_memory`](crate::Session::hold_memory).
+#[derive(Debug)]
+pub struct HeldMemory(MemoryReservation);
+
+impl HeldMemory {
+    pub(crate) fn take(
+        pool: &Arc<dyn MemoryPool>,
+        what: &str,
+        most: usize,
+        least: usize,
+    ) -> Result<Self> {
+        let reservation = MemoryConsumer::new(what).register(pool);
+        let mut bytes = most;
+        while bytes >= least.max(1) {
+            if reservation.try_grow(bytes).is_ok() {
+                return Ok(Self(reservation));
+            }
+            bytes /= 2;
+        }
+        let what = format!("{what} needs {} MiB, and statements have taken them", least >> 20);
+        Err(EngineError::limit(SqlState::OutOfMemory, &what))
+    }
+
+    /// How much it is.
+    pub fn bytes(&self) -> usize {
+        self.0.size()
+    }
+}
+
 /// What one engine may take.
 pub(crate) struct EngineMemory {
     shared: SharedMemory,
@@ -119,9 +177,24 @@ impl Drop for EngineMemory {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::execution::memory_pool::MemoryConsumer;
-
     use super::*;
+
+    #[test]
+    fn memory_is_held_as_far_as_there_is_some_and_a_share_is_a_share() {
+        let memory = SharedMemory::new(64 << 20);
+        let engine = memory.join(64 << 20);
+        let share = MemoryShare::new(engine.pool(), 32 << 20);
+        let held = HeldMemory::take(&share.pool(), "a load", 16 << 20, 4 << 20).unwrap();
+        let half = HeldMemory::take(&share.pool(), "a load", 32 << 20, 4 << 20).unwrap();
+        assert_eq!((held.bytes(), half.bytes()), (16 << 20, 16 << 20));
+        let refused = HeldMemory::take(&share.pool(), "a load", 16 << 20, 8 << 20).unwrap_err();
+        assert_eq!(refused.code().as_str(), "53200");
+        assert!(share.refusals() > 0 && refused.message().contains("8 MiB"), "{refused}");
+        share.set_bytes(64 << 20);
+        assert!(HeldMemory::take(&share.pool(), "a load", 16 << 20, 8 << 20).is_ok());
+        drop((held, half));
+        assert_eq!(memory.taken_bytes(), 0);
+    }
 
     #[test]
     fn engines_take_from_one_limit_and_none_more_than_its_part() {

@@ -18,6 +18,7 @@
 //! under 14 GB), and without shares the first takes all and the merge at the end of a sort fails.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::{DataFusionError, Result};
@@ -217,13 +218,28 @@ impl MemoryPool for SharedPool {
 #[derive(Debug)]
 pub(crate) struct ClassPool {
     pool: Arc<dyn MemoryPool>,
-    limit: usize,
+    limit: AtomicUsize,
     taken: Mutex<usize>,
+    /// Times that this part was too small, whatever the pool had.
+    refusals: AtomicU64,
 }
 
 impl ClassPool {
     pub fn new(pool: Arc<dyn MemoryPool>, limit: usize) -> Self {
-        Self { pool, limit, taken: Mutex::default() }
+        let limit = AtomicUsize::new(limit);
+        Self { pool, limit, taken: Mutex::default(), refusals: AtomicU64::new(0) }
+    }
+
+    fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    pub fn set_limit(&self, bytes: usize) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
     }
 
     fn taken(&self) -> MutexGuard<'_, usize> {
@@ -232,7 +248,7 @@ impl ClassPool {
 
     /// Is more than half of it free?
     pub fn has_room(&self) -> bool {
-        *self.taken() <= self.limit / 2
+        *self.taken() <= self.limit() / 2
     }
 
     fn counts(reservation: &MemoryReservation) -> bool {
@@ -242,15 +258,16 @@ impl ClassPool {
     /// May one that holds `held` take `more` when so much is taken? As in [`SharedPool`], what holds
     /// nothing has nothing to spill, and a few rows more do not make a join fail.
     fn fits(&self, taken: usize, held: usize, more: usize) -> bool {
-        let overdraft = held == 0 || more <= self.limit / 64;
-        let limit = if overdraft { self.limit + self.limit / 10 } else { self.limit };
+        let limit = self.limit();
+        let overdraft = held == 0 || more <= limit / 64;
+        let limit = if overdraft { limit + limit / 10 } else { limit };
         taken.saturating_add(more) <= limit
     }
 }
 
 impl fmt::Display for ClassPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "class({} of {})", human_readable_size(self.limit), self.pool)
+        write!(f, "class({} of {})", human_readable_size(self.limit()), self.pool)
     }
 }
 
@@ -288,13 +305,14 @@ impl MemoryPool for ClassPool {
         }
         let mut taken = self.taken();
         if !self.fits(*taken, reservation.size(), additional) {
+            self.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(DataFusionError::ResourcesExhausted(format!(
                 "{} asked for {} on top of {}, with {} of {} taken by statements of its part",
                 reservation.consumer().name(),
                 human_readable_size(additional),
                 human_readable_size(reservation.size()),
                 human_readable_size(*taken),
-                human_readable_size(self.limit),
+                human_readable_size(self.limit()),
             )));
         }
         self.pool.try_grow(reservation, additional)?;
@@ -307,7 +325,7 @@ impl MemoryPool for ClassPool {
     }
 
     fn memory_limit(&self) -> MemoryLimit {
-        MemoryLimit::Finite(self.limit)
+        MemoryLimit::Finite(self.limit())
     }
 }
 

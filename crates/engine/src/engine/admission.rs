@@ -12,6 +12,9 @@
 //! - While those that compute hold more than half of the memory, no further one is begun.
 //! - A statement that ran out of memory beside others waits until it has the memory for itself, and
 //!   runs again; nobody overtakes it.
+//! - A tenant of which nothing computes gets a slot beside those that there are, so that others' long statements do
+//!   not keep it waiting.
+//! - So many wait, of each tenant and in all; one more is refused.
 //! - Dropping a [`Ticket`] leaves the queue, or gives the slot back.
 //!
 //! # Not here
@@ -25,8 +28,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::base::alarm::until;
-use crate::base::error::{EngineError, Result};
+use crate::base::error::{EngineError, Problem, Result};
+use crate::base::progress::QueryProgress;
+use crate::base::sql_state::SqlState;
 
+/// Statements that wait, of all tenants.
+const QUEUE: usize = 5000;
+/// Slots beside the others, for tenants of which nothing computes, as a part of those.
+const GUESTS: usize = 2;
 /// Characters of a statement that the queue shows.
 const SHOWN_CHARACTERS: usize = 200;
 
@@ -41,12 +50,14 @@ pub struct Tenant {
     pub weight: u32,
     /// Statements of it that compute at once; `None` is as many as there are.
     pub slots: Option<usize>,
+    /// Statements of it that wait; `None` is as many as may in all.
+    pub queue: Option<usize>,
 }
 
 impl Default for Tenant {
     /// Everybody who is nobody's.
     fn default() -> Self {
-        Self { name: "".into(), weight: 1, slots: None }
+        Self { name: "".into(), weight: 1, slots: None, queue: None }
     }
 }
 
@@ -187,6 +198,10 @@ pub(crate) struct Ticket {
     came: Instant,
     timeout: Option<Duration>,
     queued: Duration,
+    /// Too many wait.
+    refused: Option<EngineError>,
+    /// Who is told how long it has the slot.
+    progress: Option<Arc<QueryProgress>>,
     /// `begun` when this one was, if no other computed then.
     begun_alone: Option<u64>,
 }
@@ -224,7 +239,7 @@ impl Admission {
         let number = state.came;
         let (tell, granted) = oneshot::channel();
         state.meet(tenant);
-        let tenant = Arc::clone(&tenant.name);
+        let (tenant, queue) = (Arc::clone(&tenant.name), tenant.queue);
         let listed = Listed {
             number,
             text: Arc::clone(&text),
@@ -234,6 +249,10 @@ impl Admission {
         };
         state.waiting.push_back(Waiter { listed, alone: false, tell });
         self.grant(&mut state);
+        let refused = refused(&state, number, &tenant, queue);
+        if refused.is_some() {
+            state.waiting.pop_back();
+        }
         drop(state);
         Ticket {
             admission: Arc::clone(self),
@@ -245,6 +264,8 @@ impl Admission {
             came,
             timeout,
             queued: Duration::ZERO,
+            refused,
+            progress: None,
             begun_alone: None,
         }
     }
@@ -268,8 +289,8 @@ impl Admission {
         if first.alone {
             return (running == 0).then_some(0);
         }
-        if state.alone && running > 0 || running >= self.slots || running > 0 && !(self.has_room)()
-        {
+        let most = self.slots + self.slots.div_ceil(GUESTS);
+        if state.alone && running > 0 || running >= most || running > 0 && !(self.has_room)() {
             return None;
         }
         let batch = state.running.iter().filter(|l| l.class == Class::Batch).count();
@@ -286,8 +307,10 @@ impl Admission {
     fn next_of(&self, state: &State, class: Class) -> Option<usize> {
         let of_class = |waiter: &Waiter| waiter.listed.class == class;
         let first = state.waiting.iter().position(of_class)?;
-        if state.shares.len() == 1 && state.spent(&state.waiting[first].listed.tenant).1 {
-            return Some(first);
+        let is_full = state.running.len() >= self.slots;
+        if state.shares.len() == 1 {
+            let may = state.spent(&state.waiting[first].listed.tenant).1;
+            return (may && !is_full).then_some(first);
         }
         let mut seen: Vec<&str> = Vec::new();
         let mut best: Option<(f64, usize)> = None;
@@ -298,6 +321,7 @@ impl Admission {
             }
             seen.push(tenant);
             let (spent, may) = state.spent(tenant);
+            let may = may && (!is_full || state.running_of(tenant).next().is_none());
             if may && best.is_none_or(|(least, _)| spent < least) {
                 best = Some((spent, at));
             }
@@ -321,12 +345,36 @@ impl Admission {
     }
 }
 
+/// Why a statement that has just come may not wait; `None` if it may, or need not.
+fn refused(state: &State, number: u64, tenant: &str, queue: Option<usize>) -> Option<EngineError> {
+    state.waiting.back().filter(|waiter| waiter.listed.number == number)?;
+    let before = state.waiting.len() - 1;
+    let of_tenant = || state.waiting.iter().filter(|w| &*w.listed.tenant == tenant).count() - 1;
+    let message = match queue {
+        _ if before >= QUEUE => format!("{before} statements wait already, which is the most"),
+        Some(most) if of_tenant() >= most => {
+            format!("{} of {most} statements of tenant `{tenant}` wait already", of_tenant())
+        }
+        _ => return None,
+    };
+    let problem = Problem::new(SqlState::ConfigurationLimitExceeded, message);
+    Some(EngineError::Limit(problem).with_hint("ask again when some of them are done"))
+}
+
 impl Ticket {
+    /// Tells `progress` how long it has a slot, from now on.
+    pub fn tell(&mut self, progress: Option<Arc<QueryProgress>>) {
+        self.progress = progress;
+    }
+
     /// Waits for the slot. Dropping the future keeps the place, dropping the ticket does not.
     ///
     /// # Errors
-    /// [`EngineError::TimedOut`] with the place in the queue.
+    /// [`EngineError::TimedOut`] with the place in the queue; [`EngineError::Limit`] if too many wait.
     pub async fn granted(&mut self) -> Result<()> {
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
+        }
         let (deadline, since) = (self.deadline(), Instant::now());
         let Some(granted) = &mut self.granted else { return Ok(()) };
         if granted.try_recv().is_err() {
@@ -340,6 +388,9 @@ impl Ticket {
             }
         }
         self.granted = None;
+        if let Some(progress) = &self.progress {
+            progress.has_slot(true);
+        }
         let state = self.admission.lock();
         self.begun_alone = (state.running.len() == 1).then_some(state.begun);
         Ok(())
@@ -350,6 +401,7 @@ impl Ticket {
     /// # Errors
     /// As [`Self::granted`].
     pub async fn granted_alone(&mut self) -> Result<()> {
+        self.rests();
         let (tell, granted) = oneshot::channel();
         {
             let mut state = self.admission.lock();
@@ -363,6 +415,12 @@ impl Ticket {
         }
         self.granted = Some(granted);
         self.granted().await
+    }
+
+    fn rests(&self) {
+        if let Some(progress) = &self.progress {
+            progress.has_slot(false);
+        }
     }
 
     /// Has it had the memory for itself since it began?
@@ -402,6 +460,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        self.rests();
         self.admission.leave(self.number);
     }
 }
@@ -510,7 +569,7 @@ mod tests {
     }
 
     fn tenant(name: &str, weight: u32, slots: Option<usize>) -> Tenant {
-        Tenant { name: name.into(), weight, slots }
+        Tenant { name: name.into(), weight, slots, queue: None }
     }
 
     /// Tenants of statements in the order in which they are begun, one at a time.
@@ -571,6 +630,43 @@ mod tests {
         // Whoever comes when nobody is there begins from nothing.
         let _ticket = join(&narrow);
         assert_eq!(admission.lock().shares.len(), 1);
+    }
+
+    #[test]
+    fn a_tenant_of_which_nothing_computes_does_not_wait_for_others() {
+        let admission = admission(2);
+        let (flood, small) = (tenant("flood", 1, None), tenant("small", 1, None));
+        let join = |tenant: &Tenant| admission.join("SELECT 1", Class::Interactive, tenant, None);
+        let mut flooding: Vec<Ticket> = (0..4).map(|_| join(&flood)).collect();
+        check(&admission, &[1, 2], &[3, 4]);
+        let (first, second) = (join(&small), join(&small));
+        check(&admission, &[1, 2, 5], &[3, 4, 6]);
+        // The slot beside the others is not for those that have one.
+        drop(first);
+        check(&admission, &[1, 2, 6], &[3, 4]);
+        drop(flooding.remove(0));
+        check(&admission, &[2, 6], &[3, 4]);
+        drop(second);
+        check(&admission, &[2, 3], &[4]);
+    }
+
+    #[test]
+    fn more_than_a_tenants_queue_are_refused() {
+        let admission = admission(1);
+        let (narrow, other) =
+            (Tenant { queue: Some(1), ..tenant("t", 1, Some(1)) }, tenant("o", 1, None));
+        let join = |tenant: &Tenant| admission.join("SELECT 1", Class::Interactive, tenant, None);
+        let (mut first, mut second, mut third) = (join(&narrow), join(&narrow), join(&narrow));
+        assert!(first.granted().now_or_never().unwrap().is_ok());
+        assert!(second.granted().now_or_never().is_none());
+        let refused = third.granted().now_or_never().unwrap().unwrap_err();
+        assert_eq!(refused.code().as_str(), "53400");
+        assert!(refused.message().contains("1 of 1"), "{refused}");
+        drop(third);
+        let mut others = [join(&other), join(&other)];
+        assert!(others[1].granted().now_or_never().is_none(), "theirs is another queue");
+        drop((first, others));
+        check(&admission, &[2], &[]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::base::answer::Answer;
 use crate::base::error::{EngineError, Result};
 use crate::base::progress::{QueryProgress, watched};
 use crate::base::settings::Settings;
+use crate::cache::memory::MemoryShare;
 use crate::engine::admission::{Class, Queue, Tenant, Ticket};
 use crate::engine::session::Session;
 use crate::sql::statement::{IdSetStatement, Statement};
@@ -152,10 +153,13 @@ impl Session {
     ) -> Result<(T, Ticket)> {
         let timeout = options.timeout.or_else(|| self.timeout());
         let mut ticket = self.engine.admission.join(text, options.class, &options.tenant, timeout);
+        ticket.tell(options.progress);
         ticket.granted().await?;
+        let refusals = || self.share.as_ref().map_or(0, MemoryShare::refusals);
+        let before = refusals();
         let done = ticket.within(work()).await?;
-        // Engines that share memory do not know what the others do.
-        let alone = ticket.is_alone() && !self.engine.memory.is_shared();
+        // Engines that share memory do not know what the others do, and a share is not larger for one that is alone.
+        let alone = ticket.is_alone() && !self.engine.memory.is_shared() || refusals() > before;
         if !short(&done) || alone {
             return Ok((done, ticket));
         }

@@ -27,10 +27,11 @@ use uplake_table::{AsOf, IndexCache, Lake};
 
 use crate::base::budget::Budget;
 use crate::base::error::{EngineError, Result};
+use crate::base::progress;
 use crate::base::settings::Settings;
 use crate::base::warnings::Warnings;
 use crate::cache::columns::ColumnCache;
-use crate::cache::memory::{EngineMemory, SharedMemory};
+use crate::cache::memory::{EngineMemory, HeldMemory, MemoryShare, SharedMemory};
 use crate::cache::pool::ClassPool;
 use crate::cache::shelf::Shelf;
 use crate::cache::stored_sets::StoredSets;
@@ -66,6 +67,8 @@ const ARRAY_DENSITY: f64 = 1.0 / 16.0;
 /// Statements that compute at once, for each thread: when one waits for a file or has a step on one
 /// thread, another uses the core. More of them take longer, all together (docs/BENCHMARKS.md).
 const STATEMENTS_PER_THREAD: usize = 2;
+/// Of the memory budget, what work beside statements takes at most, as one part of so many.
+const HELD_SHARE: usize = 4;
 /// Of the memory budget, footers and page indexes kept: a 20-column file's are about 100 KiB.
 const METADATA_CACHE_SHARE: usize = 32;
 
@@ -120,6 +123,8 @@ pub struct Session {
     pub(crate) shelf: Option<Arc<Shelf>>,
     /// Who is asked whether a statement may be run.
     pub(crate) guard: Option<Arc<dyn Guard>>,
+    /// The part of the memory that it takes from with others, if that is not all.
+    pub(crate) share: Option<MemoryShare>,
     pub(crate) context: OnceLock<SessionContext>,
     /// What `SET` has changed, by name.
     changed: Mutex<BTreeMap<String, String>>,
@@ -264,6 +269,11 @@ impl Engine {
         entry.value
     }
 
+    /// A part of the engine's memory, for the statements of several sessions together: see [`Session::sharing`].
+    pub fn memory_share(&self, bytes: usize) -> MemoryShare {
+        MemoryShare::new(self.memory.pool(), bytes)
+    }
+
     /// A session with the engine's settings.
     pub fn session(self: &Arc<Self>) -> Session {
         Session {
@@ -271,6 +281,7 @@ impl Engine {
             catalog: Arc::clone(&self.catalog),
             shelf: None,
             guard: None,
+            share: None,
             context: OnceLock::new(),
             changed: Mutex::default(),
             prepared: Mutex::default(),
@@ -293,11 +304,40 @@ impl Session {
     }
 
     pub(crate) fn context(&self) -> &SessionContext {
-        let first = match self.guard {
-            None => &self.engine.context,
-            Some(_) => &self.engine.guarded,
-        };
-        self.context.get_or_init(|| SessionContext::new_with_state(first.state()))
+        self.context.get_or_init(|| {
+            let first = match self.guard {
+                None => &self.engine.context,
+                Some(_) => &self.engine.guarded,
+            };
+            let state = first.state();
+            SessionContext::new_with_state(match &self.share {
+                None => state,
+                Some(share) => {
+                    let env = state.runtime_env();
+                    let runtime = RuntimeEnv { memory_pool: share.pool(), ..env.as_ref().clone() };
+                    let state = SessionStateBuilder::new_from_existing(state);
+                    state.with_runtime_env(Arc::new(runtime)).build()
+                }
+            })
+        })
+    }
+
+    /// This session, before its first statement, whose statements take memory from a share alone.
+    #[must_use]
+    pub fn sharing(self, share: MemoryShare) -> Self {
+        Self { share: Some(share), context: OnceLock::new(), ..self }
+    }
+
+    /// Takes memory for work that is no statement, such as a load, of what statements may take: `most` bytes, or half
+    /// as much and so on down to `least`, and no more than a quarter of the engine's. It is given back when what is
+    /// returned is dropped.
+    ///
+    /// # Errors
+    /// [`EngineError::Limit`](crate::EngineError::Limit) if there is not that much now.
+    pub fn hold_memory(&self, what: &str, most: usize, least: usize) -> Result<HeldMemory> {
+        let pool = &self.context().runtime_env().memory_pool;
+        let most = most.min(self.engine.budget.memory_bytes / HELD_SHARE);
+        HeldMemory::take(pool, what, most, least)
     }
 
     /// Tells functions and tables that were added to the engine who uses this session: see [`SessionFacts`].
@@ -370,6 +410,7 @@ impl Session {
         let mut state = self.context().state();
         let store = QueryStore::new(&self.engine.lake);
         state.config_mut().set_extension(Arc::new(store.clone()));
+        progress::asks(&store.0);
         (pipeline::enabled(state), store)
     }
 
@@ -456,6 +497,7 @@ impl Session {
             catalog,
             shelf: self.shelf.clone(),
             guard: self.guard.clone(),
+            share: self.share.clone(),
             changed: Mutex::new(changed),
             prepared: Mutex::default(),
         })

@@ -23,7 +23,7 @@ const SIGNS: [&str; 3] = ["pg_", "current_schemas", "search_path"];
 /// The client, the version it was seen in and what for; the pattern; what takes its place.
 type Known = (&'static str, &'static str, &'static str);
 
-const KNOWN: [Known; 31] = [
+const KNOWN: [Known; 30] = [
     (
         "psql 15: \\d name, publications: a series of each row's elements",
         "select pubname , null , null from pg_publication p $1",

@@ -12,7 +12,7 @@ use crate::catalog::words::{literal, parts, quoted};
 use crate::catalog::{shared::Shared, types};
 
 /// What a lake has none of: definitions and comments.
-const NOTHING: [(&str, &[&str]); 17] = [
+const NOTHING: [(&str, &[&str]); 18] = [
     ("pg_get_expr", &["tn", "tnb"]),
     ("pg_get_viewdef", &["o", "ob", "on"]),
     ("pg_get_partkeydef", &["n"]),
