@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 const WAITING: usize = 10_000;
 /// Statements are planned here, by functions that call themselves for each level of an expression. Only what is
 /// touched becomes memory.
-const STACK_BYTES: usize = 256 << 20;
+pub(crate) const STACK_BYTES: usize = 256 << 20;
 /// There are at least so many threads, so that one that plans does not keep all.
 const LEAST: usize = 2;
 

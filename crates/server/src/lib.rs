@@ -13,7 +13,10 @@ mod drivers;
 mod failure;
 mod flight;
 pub mod formats;
+mod gate;
 mod http;
+mod lanes;
+mod limits;
 mod logins;
 mod metrics;
 mod pg;
@@ -21,6 +24,7 @@ mod random;
 mod readable;
 mod serve;
 mod server;
+mod sockets;
 mod spool;
 mod stage;
 mod statements;
@@ -35,6 +39,7 @@ pub use access::{
     newest,
 };
 pub use access_sql::owner_session;
+pub use limits::Limits;
 pub use random::system_random;
 pub use serve::{ServeError, Server};
 pub use server::ServerOptions;

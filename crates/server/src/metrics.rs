@@ -42,6 +42,7 @@ pub(crate) struct Metrics {
     rows_sent: Counter,
     bytes_sent: Family<Labels<1>, Counter>,
     cancelled: Family<Labels<1>, Counter>,
+    refused: Family<Labels<1>, Counter>,
     spool_bytes: Gauge,
     memory_bytes: Family<Labels<1>, Gauge>,
     spill_files: Gauge,
@@ -96,6 +97,12 @@ impl Metrics {
         all.register("uplake_bytes_sent", "Bytes of answers", Family::clone(&bytes_sent));
         let cancelled = Family::default();
         all.register("uplake_cancelled", "Statements stopped", Family::clone(&cancelled));
+        let refused = Family::default();
+        all.register(
+            "uplake_refused",
+            "Clients and statements over a limit",
+            Family::clone(&refused),
+        );
         let spool_bytes = Gauge::default();
         all.register(
             "uplake_spool_bytes",
@@ -139,6 +146,7 @@ impl Metrics {
             rows_sent,
             bytes_sent,
             cancelled,
+            refused,
             spool_bytes,
             memory_bytes,
             spill_files,
@@ -175,6 +183,11 @@ impl Metrics {
         if let Some(expires) = expires {
             self.certificate_expires.get_or_create(&[]).set(expires);
         }
+    }
+
+    /// Somebody was refused because of a limit, or stopped.
+    pub fn refused(&self, limit: &'static str) {
+        self.refused.get_or_create(&[("limit", limit)]).inc();
     }
 
     fn over(&self, protocol: Protocol, result: &'static str, took: Duration) {
@@ -280,6 +293,7 @@ mod tests {
         };
         assert!(!metrics.text(now).contains("uplake_tls_certificate_current 1"));
         metrics.certificate(Some(1_800_000_550), true);
+        metrics.refused("login");
         let text = metrics.text(now);
         for line in [
             "uplake_connections{protocol=\"http\"} 1\n",
@@ -289,6 +303,7 @@ mod tests {
             "uplake_rows_sent_total 3\n",
             "uplake_bytes_sent_total{protocol=\"http\"} 40\n",
             "uplake_cancelled_total{by=\"socket\"} 1\n",
+            "uplake_refused_total{limit=\"login\"} 1\n",
             "uplake_spool_bytes 7\n",
             "uplake_memory_bytes{kind=\"queries\"} 0\n",
             "uplake_build_info{version=",

@@ -20,16 +20,21 @@ use crate::access::{AccessError, Directory};
 use crate::access_sql::AccessStatements;
 use crate::catalog::{Catalog, REFRESH_SECONDS, ServerState};
 use crate::drivers::AbortOnDrop;
+use crate::limits::{Quotas, kept};
 use crate::server::{ServerOptions, Shared};
 use crate::statements::{Cause, Clock, Statements};
 use crate::system::System;
 use crate::tls::{Certificate, TlsError};
-use crate::{http, pg};
+use crate::{http, pg, sockets};
 
 /// How often it is looked whether users have changed.
 const USERS_EVERY: Duration = Duration::from_secs(5);
 /// How often the certificate's files are read, who replaced them may have said so or not.
 const CERTIFICATE_EVERY: Duration = Duration::from_secs(60);
+/// How often what statements use is counted: a disk of 2.5 GB/s gives 256 MiB meanwhile.
+const COUNTED_EVERY: Duration = Duration::from_millis(100);
+/// How often what tenants have used is kept.
+const KEPT_EVERY: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What statements that were stopped have to end.
 const STOP_TIME: Duration = Duration::from_secs(1);
@@ -97,7 +102,12 @@ impl Server {
         catalog.refresh(&lake).await?;
         let memory = SharedMemory::new(session.memory_bytes);
         let compute = tokio::runtime::Handle::current();
-        let statements = Statements::new(&compute, Clock(Arc::clone(&options.clock)));
+        let price = options.dollars_per_core_hour;
+        let quotas = Quotas::new(Arc::clone(&directory), Arc::clone(&options.clock), price);
+        if let Some(text) = lake.local_folder().and_then(|folder| kept(&folder)) {
+            quotas.go_on(&text);
+        }
+        let statements = Statements::new(&compute, Clock(Arc::clone(&options.clock)), quotas);
         let mut additions = catalog.additions();
         let system = System::new(Arc::clone(&statements), Arc::clone(&directory));
         additions.schemas.push(Arc::new(system));
@@ -141,7 +151,10 @@ impl Server {
         if let Some(certificate) = &certificate {
             shared.metrics.certificate(certificate.expires(), true);
         }
-        let looks = shared.statements.spawn(look(Arc::clone(&shared), certificate.clone()));
+        let (looks, counts) = (look(Arc::clone(&shared), certificate.clone()), count(Arc::clone(&shared)));
+        let looks = shared.statements.spawn(async move {
+            tokio::join!(looks, counts);
+        });
         Ok(Self { shared, pg, http, certificate, drain, network, _looks: looks })
     }
 
@@ -178,10 +191,12 @@ impl Server {
     pub async fn stop(&self, patience: Duration) -> usize {
         self.drain.send_replace(true);
         if self.is_over_within(patience).await {
+            self.shared.keep_used();
             return 0;
         }
         let stopped = self.shared.statements.close(Cause::Shutdown);
         self.is_over_within(STOP_TIME).await;
+        self.shared.keep_used();
         stopped
     }
 
@@ -202,8 +217,7 @@ fn listen(
 ) -> Result<Option<(std::net::TcpListener, SocketAddr)>, ServeError> {
     let Some(address) = address else { return Ok(None) };
     let failed = |source| ServeError::Listen { address, source };
-    let listener = std::net::TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = sockets::listen(address).map_err(failed)?;
     let found = listener.local_addr().map_err(failed)?;
     Ok(Some((listener, found)))
 }
@@ -231,6 +245,17 @@ async fn look(shared: Arc<Shared>, certificate: Option<Arc<Certificate>>) {
             // The metrics say so.
             let _ = reload(&shared, certificate);
         }
+        if round.is_multiple_of(KEPT_EVERY.as_secs() / USERS_EVERY.as_secs()) {
+            shared.keep_used();
+        }
+    }
+}
+
+/// Counts what statements use.
+async fn count(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(COUNTED_EVERY).await;
+        shared.count_use();
     }
 }
 

@@ -10,6 +10,7 @@ use uplake_engine::Engine;
 
 use crate::access::{Directory, Strangers};
 use crate::catalog::Catalog;
+use crate::limits::{Connections, FailedLogins, LOADS_AT_ONCE, Limits, MemoryShares, Quotas, Rate};
 use crate::logins::Logins;
 use crate::metrics::Metrics;
 use crate::spool::{SLOW_READER, SpoolRoom};
@@ -29,6 +30,8 @@ pub struct ServerOptions {
     pub database: String,
     /// Connections at once, of all protocols.
     pub connections: usize,
+    /// What each address and role may do.
+    pub limits: Limits,
     /// Where rows wait for slow clients, and how many bytes of them.
     pub spool_folder: PathBuf,
     pub spool_bytes: u64,
@@ -36,6 +39,9 @@ pub struct ServerOptions {
     pub clock: Arc<dyn Fn() -> i64 + Send + Sync>,
     /// Fills with random bytes that nobody can guess.
     pub random: Arc<Random>,
+    /// US dollars for an hour of a statement in its slot, which keeps about a core busy: what tenants are charged beside
+    /// requests, which have the store's prices.
+    pub dollars_per_core_hour: f64,
 }
 
 /// What all connections share.
@@ -45,8 +51,16 @@ pub(crate) struct Shared {
     pub statements: Arc<Statements>,
     pub spools: Arc<SpoolRoom>,
     pub metrics: Arc<Metrics>,
-    /// Room for connections of all protocols.
-    pub connections: Arc<Semaphore>,
+    /// Connections of all protocols.
+    pub connections: Arc<Connections>,
+    pub login_rate: Rate,
+    pub statement_rate: Rate,
+    pub failed_logins: FailedLogins,
+    /// What tenants use.
+    pub quotas: Arc<Quotas>,
+    pub memory_shares: MemoryShares,
+    /// Loads take turns.
+    pub loads: Arc<Semaphore>,
     /// Who there is, and who may what.
     pub directory: Arc<Directory>,
     pub logins: Logins,
@@ -70,8 +84,10 @@ impl Shared {
         let catalog = Catalog::new(crate::catalog::ServerState::default());
         let compute = tokio::runtime::Handle::current();
         let clock = crate::statements::Clock(Arc::clone(&options.clock));
-        let statements = Statements::new(&compute, clock);
         let directory = Arc::new(Directory::from(document));
+        let price = options.dollars_per_core_hour;
+        let quotas = Quotas::new(Arc::clone(&directory), Arc::clone(&options.clock), price);
+        let statements = Statements::new(&compute, clock, quotas);
         Self::new(engine, options, statements, directory, catalog, None)
     }
 
@@ -86,7 +102,9 @@ impl Shared {
     ) -> Arc<Self> {
         let spools = SpoolRoom::new(options.spool_folder.clone(), options.spool_bytes, SLOW_READER);
         let metrics = Metrics::new((options.clock)());
-        let connections = Arc::new(Semaphore::new(options.connections));
+        let limits = options.limits;
+        let connections = Connections::new(options.connections, limits.connections_of_address);
+        let quotas = Arc::clone(statements.quotas());
         let mut secret = [0; 32];
         (options.random)(&mut secret);
         let strangers = Strangers::new(&secret);
@@ -97,6 +115,12 @@ impl Shared {
             spools,
             metrics,
             connections,
+            login_rate: Rate::new(limits.logins_per_second),
+            statement_rate: Rate::new(limits.statements_per_second),
+            failed_logins: FailedLogins::default(),
+            quotas,
+            memory_shares: MemoryShares::default(),
+            loads: Arc::new(Semaphore::new(LOADS_AT_ONCE)),
             directory,
             logins: Logins::default(),
             strangers,

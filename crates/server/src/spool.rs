@@ -6,11 +6,11 @@
 //!
 //! # Invariants
 //! - Chunks come out in the order in which they went in, all of them before the end or the error.
-//! - All spools together hold at most [`SpoolRoom`]'s bytes in files; a statement that would need more waits for its
+//! - All spools together hold at most [`SpoolRoom`]'s bytes in files, and those of a tenant its [`Share`]; a statement that would need more waits for its
 //!   client, with its slot, and is stopped if that takes nothing for as long as the room says.
 //! - What a spool holds is given back when its reader is dropped.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -45,13 +45,23 @@ pub(crate) struct SpoolRoom {
     limit: u64,
     slow_reader: Duration,
     used: AtomicU64,
+    /// Of tenants that have a limit.
+    tenants: Mutex<HashMap<Arc<str>, u64>>,
+}
+
+/// Whose rows a spool keeps, and how many bytes of files all of them may have together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Share {
+    pub tenant: Option<Arc<str>>,
+    pub limit: u64,
 }
 
 impl SpoolRoom {
     /// At most `limit` bytes of files in `folder`; who takes nothing for `slow_reader` while there is no more room
     /// is stopped.
     pub fn new(folder: PathBuf, limit: u64, slow_reader: Duration) -> Arc<Self> {
-        Arc::new(Self { folder, limit, slow_reader, used: AtomicU64::new(0) })
+        let (used, tenants) = (AtomicU64::new(0), Mutex::default());
+        Arc::new(Self { folder, limit, slow_reader, used, tenants })
     }
 
     /// Bytes in files, as of now.
@@ -59,16 +69,39 @@ impl SpoolRoom {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: u64) -> bool {
+    fn take(&self, share: &Share, bytes: u64) -> bool {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let own =
+            share.tenant.as_ref().map(|tenant| (tenant, tenants.get(tenant).unwrap_or(&0) + bytes));
+        if own.is_some_and(|(_, own)| own > share.limit) {
+            return false;
+        }
         let taken = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
+        let fits = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok();
+        if let Some((tenant, own)) = own.filter(|_| fits) {
+            tenants.insert(Arc::clone(tenant), own);
+        }
+        fits
+    }
+
+    fn give_back(&self, share: &Share, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        let Some(tenant) = &share.tenant else { return };
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = tenants.get_mut(tenant) {
+            *own = own.saturating_sub(bytes);
+            if *own == 0 {
+                tenants.remove(tenant);
+            }
+        }
     }
 }
 
 /// Both ends of a new spool.
-pub(crate) fn spool(room: &Arc<SpoolRoom>) -> (SpoolWriter, SpoolReader) {
+pub(crate) fn spool(room: &Arc<SpoolRoom>, share: Share) -> (SpoolWriter, SpoolReader) {
     let shared = Arc::new(Shared {
         room: Arc::clone(room),
+        share,
         state: Mutex::default(),
         written: Notify::new(),
         taken: Notify::new(),
@@ -79,6 +112,7 @@ pub(crate) fn spool(room: &Arc<SpoolRoom>) -> (SpoolWriter, SpoolReader) {
 #[derive(Debug)]
 struct Shared {
     room: Arc<SpoolRoom>,
+    share: Share,
     state: Mutex<State>,
     written: Notify,
     taken: Notify,
@@ -131,12 +165,12 @@ impl Shared {
             return Ok(Put::Full(chunk));
         }
         let (at, length) = (state.file.as_ref().map_or(0, |file| file.written), chunk.len() as u64);
-        if at + length > FILE_BYTES || !self.room.take(length) {
+        if at + length > FILE_BYTES || !self.room.take(&self.share, length) {
             return Ok(Put::Full(chunk));
         }
         let written = self.write(&mut state, at, &chunk);
         if written.is_err() {
-            self.room.used.fetch_sub(length, Ordering::Relaxed);
+            self.room.give_back(&self.share, length);
         }
         written.map_err(|error| {
             Failure::new("53100", format!("rows could not be kept for a slow reader: {error}"))
@@ -275,7 +309,7 @@ impl SpoolReader {
         if let Some(spilled) = &mut state.file {
             spilled.read += length as u64;
             if spilled.read == spilled.written {
-                self.0.room.used.fetch_sub(spilled.written, Ordering::Relaxed);
+                self.0.room.give_back(&self.0.share, spilled.written);
                 state.file = None;
             }
         }
@@ -294,7 +328,7 @@ impl Drop for SpoolReader {
         state.reader_gone = true;
         state.queue.clear();
         if let Some(spilled) = state.file.take() {
-            self.0.room.used.fetch_sub(spilled.written, Ordering::Relaxed);
+            self.0.room.give_back(&self.0.share, spilled.written);
         }
         drop(state);
         self.0.taken.notify_one();
@@ -333,7 +367,7 @@ mod tests {
     async fn chunks_come_out_in_order_from_memory_and_file() {
         for waits in [false, true] {
             let (_folder, room) = room(1 << 30);
-            let (writer, reader) = spool(&room);
+            let (writer, reader) = spool(&room, Share::default());
             let chunks: Vec<Bytes> = (0..40).map(|number| chunk(number, 256 << 10)).collect();
             let expected = chunks.concat();
             let write = async move {
@@ -359,7 +393,7 @@ mod tests {
     async fn a_failure_comes_after_the_rows_and_a_lost_writer_is_one() {
         let (_folder, room) = room(1 << 30);
         for finishes in [true, false] {
-            let (writer, reader) = spool(&room);
+            let (writer, reader) = spool(&room, Share::default());
             writer.push(chunk(1, 8)).await.unwrap();
             match finishes {
                 true => writer.finish(Err(Failure::new("22012", "division by zero"))),
@@ -374,7 +408,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_spool_waits_then_stops_and_everything_is_given_back() {
         let (_folder, room) = room(1 << 20);
-        let (writer, reader) = spool(&room);
+        let (writer, reader) = spool(&room, Share::default());
         let failure = async {
             for number in 0.. {
                 if let Err(failure) = writer.push(chunk(number, 256 << 10)).await {
@@ -389,5 +423,45 @@ mod tests {
         assert_eq!(room.used(), 0);
         // Nobody reads any more.
         assert_eq!(writer.push(chunk(0, 8)).await.unwrap_err().code, "57014");
+    }
+
+    async fn until_full(writer: &SpoolWriter) -> Failure {
+        for number in 0.. {
+            if let Err(failure) = writer.push(chunk(number, 256 << 10)).await {
+                return failure;
+            }
+        }
+        unreachable!()
+    }
+
+    #[tokio::test]
+    async fn a_tenant_has_its_part_and_leaves_the_rest_to_others() {
+        let (_folder, room) = room(4 << 20);
+        let share = Share { tenant: Some("growth".into()), limit: 1 << 20 };
+        let (writer, reader) = spool(&room, share.clone());
+        assert_eq!(until_full(&writer).await.code, "57014");
+        assert_eq!(room.used(), 1 << 20);
+        let (other, other_reader) = spool(&room, Share::default());
+        assert_eq!(until_full(&other).await.code, "57014");
+        assert_eq!(room.used(), 4 << 20, "the tenant's limit is not theirs");
+        drop((reader, other_reader));
+        assert_eq!(room.used(), 0);
+        assert!(room.tenants.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_takes_nothing_fails_one_statement_alone() {
+        let (folder, room) = room(1 << 30);
+        let (kept, kept_reader) = spool(&room, Share::default());
+        for number in 0..40 {
+            kept.push(chunk(number, 256 << 10)).await.unwrap();
+        }
+        kept.finish(Ok(()));
+        drop(folder);
+        let (writer, _reader) = spool(&room, Share::default());
+        assert_eq!(until_full(&writer).await.code, "53100");
+        let (found, failure) = all(kept_reader).await;
+        assert!(found.len() == 40 * (256 << 10) && failure.is_none());
+        assert_eq!(room.used(), 0);
     }
 }

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -23,6 +23,8 @@ use uplake_engine::{ProgressCounts, QueryProgress};
 use crate::access_sql::without_secrets;
 use crate::drivers::{AbortOnDrop, Drivers};
 use crate::failure::Failure;
+use crate::lanes::{Lane, Lanes};
+use crate::limits::{Quotas, Used};
 use crate::stage::Stage;
 
 /// Characters of a statement that are listed and kept; passwords are not.
@@ -75,6 +77,8 @@ pub(crate) enum Cause {
     SlowReader,
     /// The process held more memory than it may.
     Memory,
+    /// Its tenant has used up a quota.
+    Quota,
     /// The server goes down.
     Shutdown,
 }
@@ -89,6 +93,7 @@ impl Cause {
             Self::Socket => "socket",
             Self::SlowReader => "slow_reader",
             Self::Memory => "memory",
+            Self::Quota => "quota",
             Self::Shutdown => "shutdown",
         }
     }
@@ -108,6 +113,7 @@ impl Cause {
                 .with_hint(
                     "ask for less (shorter texts, fewer groups, a LIMIT), or ask again later",
                 ),
+            Self::Quota => Failure::new("53400", "a quota of the tenant is used up"),
             Self::Shutdown => {
                 Failure::new("57P01", "the server is shutting down").with_hint("connect again")
             }
@@ -126,6 +132,12 @@ struct Entry {
     stage: AtomicU8,
     progress: Arc<QueryProgress>,
     stop: watch::Sender<Option<Cause>>,
+    /// Where it computes.
+    lane: Arc<Lane>,
+    /// What was counted of it so far.
+    charged: Mutex<Used>,
+    /// What its client hears if it is stopped for a quota.
+    over_quota: OnceLock<Failure>,
     rows_sent: AtomicU64,
     bytes_sent: AtomicU64,
     /// SQLSTATE and message of its end, if it failed.
@@ -152,8 +164,9 @@ pub(crate) struct Listed {
 /// All that run, and the last that did.
 #[derive(Debug)]
 pub(crate) struct Statements {
-    drivers: Drivers,
+    lanes: Lanes,
     clock: Clock,
+    quotas: Arc<Quotas>,
     next: AtomicU64,
     state: Mutex<State>,
 }
@@ -178,10 +191,11 @@ struct State {
 
 impl Statements {
     /// None yet. What computes runs on `compute`.
-    pub fn new(compute: &Handle, clock: Clock) -> Arc<Self> {
+    pub fn new(compute: &Handle, clock: Clock, quotas: Arc<Quotas>) -> Arc<Self> {
         Arc::new(Self {
-            drivers: Drivers::new(compute),
+            lanes: Lanes::new(compute),
             clock,
+            quotas,
             next: AtomicU64::new(1),
             state: Mutex::default(),
         })
@@ -203,7 +217,9 @@ impl Statements {
 
     fn begin_at(self: &Arc<Self>, stage: Stage, client: Client, text: &str) -> Running {
         let kept: String = text.trim().chars().take(KEPT_CHARACTERS).collect();
+        let tenant = self.quotas.tenant_name(&client.role);
         let entry = Arc::new(Entry {
+            lane: self.lanes.of(tenant.as_deref()),
             id: self.next.fetch_add(1, Ordering::Relaxed),
             client,
             text: without_secrets(&kept).into(),
@@ -212,6 +228,8 @@ impl Statements {
             stage: AtomicU8::new(stage as u8),
             progress: QueryProgress::new(),
             stop: watch::Sender::new(None),
+            charged: Mutex::default(),
+            over_quota: OnceLock::new(),
             rows_sent: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
             failed: Mutex::default(),
@@ -249,6 +267,27 @@ impl Statements {
         newest.is_some_and(|id| self.stop(id, cause))
     }
 
+    /// What those that run have used since the last time is counted, and those of tenants that have used up a quota are
+    /// stopped; how many.
+    pub fn charge(&self) -> usize {
+        let entries: Vec<Arc<Entry>> = self.lock().running.values().cloned().collect();
+        let mut stopped = 0;
+        for entry in entries {
+            entry.charge(&self.quotas);
+            if let Err(failure) = self.quotas.check(&entry.client.role)
+                && entry.over_quota.set(failure).is_ok()
+            {
+                stopped += usize::from(self.stop(entry.id, Cause::Quota));
+            }
+        }
+        stopped
+    }
+
+    /// What they are counted by.
+    pub fn quotas(&self) -> &Arc<Quotas> {
+        &self.quotas
+    }
+
     /// Those that run, the oldest first.
     pub fn running(&self) -> Vec<Listed> {
         let entries: Vec<Arc<Entry>> = self.lock().running.values().cloned().collect();
@@ -273,22 +312,38 @@ impl Statements {
         &self,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
-        let (tell, told) = oneshot::channel();
-        let _guard = self.drivers.spawn(async move {
-            // Who asked may be gone.
-            let _ = tell.send(work.await);
-        });
-        told.await
-            .unwrap_or_else(|_| Err(Failure::bug("the statement could not be computed: a panic")))
+        driven(self.lanes.common().drivers(), work).await
     }
 
     /// Work on the compute runtime that ends with what is given back, if not before.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
-        self.drivers.spawn(work)
+        self.lanes.common().drivers().spawn(work)
     }
 }
 
+async fn driven<T: Send + 'static>(
+    drivers: &Drivers,
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    let (tell, told) = oneshot::channel();
+    let _guard = drivers.spawn(async move {
+        // Who asked may be gone.
+        let _ = tell.send(work.await);
+    });
+    told.await.unwrap_or_else(|_| Err(Failure::bug("the statement could not be computed: a panic")))
+}
+
 impl Entry {
+    fn charge(&self, quotas: &Quotas) {
+        let counts = self.progress.counts();
+        let used = quotas.use_of(counts.bytes_read, counts.slot_seconds, counts.request_dollars);
+        let before = std::mem::replace(
+            &mut *self.charged.lock().unwrap_or_else(PoisonError::into_inner),
+            used,
+        );
+        quotas.used(&self.client.role, used.since(before));
+    }
+
     fn listed(&self) -> Listed {
         Listed {
             id: self.id,
@@ -336,7 +391,7 @@ impl Running {
         &self,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
-        self.unless_stopped(self.statements.compute(work)).await
+        self.unless_stopped(driven(self.entry.lane.drivers(), work)).await
     }
 
     /// `work`, dropped when the statement is stopped.
@@ -357,7 +412,10 @@ impl Running {
         };
         let done = tokio::select! {
             biased;
-            cause = stopped => Err(cause.failure()),
+            cause = stopped => Err(match self.entry.over_quota.get() {
+                Some(failure) if cause == Cause::Quota => failure.clone(),
+                _ => cause.failure(),
+            }),
             done = work => done,
         };
         done.inspect_err(|failure| self.failed(failure))
@@ -368,10 +426,15 @@ impl Running {
         self.entry.stage.store(Stage::Sending as u8, Ordering::Relaxed);
     }
 
+    /// Work of it on the compute runtime, which ends with what is given back, if not before.
+    pub fn drive(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
+        self.entry.lane.drivers().spawn(work)
+    }
+
     /// A task of the compute runtime that makes its rows.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
         self.sends();
-        self.statements.spawn(work)
+        self.drive(work)
     }
 
     /// Its end, for who looks at it later; the first counts.
@@ -389,6 +452,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.entry.charge(&self.statements.quotas);
         let over = self.entry.listed();
         let mut state = self.statements.lock();
         state.running.remove(&self.entry.id);
@@ -408,8 +472,9 @@ mod tests {
 
     fn statements() -> (tokio::runtime::Runtime, Arc<Statements>) {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let clock = Clock(Arc::new(|| 7));
-        let statements = Statements::new(runtime.handle(), clock);
+        let clock: Arc<dyn Fn() -> i64 + Send + Sync> = Arc::new(|| 7);
+        let quotas = Quotas::new(Arc::default(), Arc::clone(&clock), 0.0);
+        let statements = Statements::new(runtime.handle(), Clock(clock), quotas);
         (runtime, statements)
     }
 

@@ -198,8 +198,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_role_sees_its_own_statements_and_monitors_all() {
-        let clock = Clock(Arc::new(|| 1_793_491_200_000));
-        let statements = Statements::new(&tokio::runtime::Handle::current(), clock);
+        let clock: Arc<dyn Fn() -> i64 + Send + Sync> = Arc::new(|| 1_793_491_200_000);
+        let quotas = crate::limits::Quotas::new(Arc::default(), Arc::clone(&clock), 0.0);
+        let compute = tokio::runtime::Handle::current();
+        let statements = Statements::new(&compute, Clock(clock), quotas);
         let client = |role: &str| Client {
             role: role.into(),
             protocol: Protocol::Http,

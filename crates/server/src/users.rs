@@ -7,8 +7,9 @@
 //! # Not here
 //! What roles there are and what is granted to them: `access`.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use ring::digest::{SHA256, digest};
 use uplake_engine::{EngineError, Guard, Privilege, Readable, Session, SqlState};
@@ -25,39 +26,51 @@ impl Shared {
     /// The role of who gives a name and a password, or neither.
     ///
     /// # Errors
-    /// 28000 and 28P01 for who is not let in.
-    pub fn by_password(
+    /// 28000 and 28P01 for who is not let in, 53400 for who tries too often.
+    pub async fn by_password(
         &self,
-        given: Option<(&str, &str)>,
+        given: Option<(String, String)>,
         peer: Option<SocketAddr>,
     ) -> Result<String, Failure> {
         if !self.directory.has_users() {
             self.check_access_is_read()?;
-            return without_users(given.map(|(name, _)| name), peer);
+            return without_users(given.as_ref().map(|(name, _)| name.as_str()), peer);
         }
         let Some((name, password)) = given else {
             return Err(Failure::new("28000", "who is it? A name and a password are needed"));
         };
         let document = self.directory.current();
-        let known = document.access.verifier_of(name, (self.options.clock)());
+        let now = (self.options.clock)();
+        let is_known = document.access.verifier_of(&name, now).is_some();
         let text = format!("{}\0{name}\0{password}", document.number);
         let mut key = [0; 32];
         key.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
-        let mut logins = self.logins.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.is_some() && logins.contains(&key) {
-            return Ok(name.to_owned());
+        let right = || self.logins.right.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_known && right().contains(&key) {
+            return Ok(name);
         }
-        drop(logins);
         self.check_access_is_read()?;
-        if !check_plain(name, password, known, &self.strangers) {
+        // Who comes from nowhere comes from here.
+        let address = peer.map_or(Ipv4Addr::LOCALHOST.into(), |peer| peer.ip());
+        self.pace_login(address).await?;
+        let _turn = self.logins.turn.acquire().await;
+        self.may_guess(&name, address)?;
+        let (strangers, asked) = (self.strangers.clone(), name.clone());
+        let check = self.statements.compute(async move {
+            let known = document.access.verifier_of(&asked, now);
+            Ok(check_plain(&asked, &password, known, &strangers))
+        });
+        if !check.await? {
+            self.failed_logins.add(&name, address, Instant::now());
             return Err(wrong_password());
         }
-        logins = self.logins.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if logins.len() >= KNOWN_LOGINS {
-            logins.clear();
+        self.failed_logins.forget(&name, address);
+        let mut right = right();
+        if right.len() >= KNOWN_LOGINS {
+            right.clear();
         }
-        logins.insert(key);
-        Ok(name.to_owned())
+        right.insert(key);
+        Ok(name)
     }
 
     /// The role of a token.
@@ -84,7 +97,7 @@ impl Shared {
 
     /// A session for a role.
     pub fn session(&self, role: &str) -> Session {
-        let mut session = self.engine.session();
+        let mut session = self.within_tenant(role, self.engine.session());
         if self.directory.has_users() {
             let (directory, role) = (Arc::clone(&self.directory), role.to_owned());
             let guard = RoleGuard { directory, role, kept: Mutex::default() };
@@ -103,6 +116,7 @@ impl Shared {
             name: name.as_str().into(),
             weight: tenant.weight,
             slots: tenant.slots.map(|slots| slots as usize),
+            queue: tenant.queue.map(|queue| queue as usize),
         })
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use uplake_server::{Server, ServerOptions, system_random};
+use uplake_server::{Limits as Rules, Server, ServerOptions, system_random};
 use uplake_table::AsOf;
 
 use crate::LakeArgs;
@@ -20,6 +20,9 @@ use crate::{memory, spill};
 
 /// What statements get back after one was stopped for memory, before another is.
 const RELIEF_TIME: Duration = Duration::from_millis(200);
+
+/// Half an m7i.large of Amazon's in us-east-1, on demand.
+const DOLLARS_PER_CORE_HOUR: f64 = 0.0504;
 
 /// Arguments of `uplake serve`.
 #[derive(Args, Debug)]
@@ -47,6 +50,21 @@ pub struct ServeArgs {
     /// Connections at once
     #[arg(long, value_name = "N", default_value_t = 2000)]
     connections: usize,
+    /// Connections at once of a role that has no limit of its own
+    #[arg(long, value_name = "N", default_value_t = Rules::default().connections_of_role)]
+    connections_of_role: usize,
+    /// Connections at once from an address, other than this machine's
+    #[arg(long, value_name = "N", default_value_t = Rules::default().connections_of_address)]
+    connections_of_address: usize,
+    /// Logins a second from an address, other than this machine's; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = Rules::default().logins_per_second)]
+    logins_per_second: u32,
+    /// Statements a second from an address, other than this machine's; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = Rules::default().statements_per_second)]
+    statements_per_second: u32,
+    /// US dollars for an hour of one core, for tenants with so many dollars a day
+    #[arg(long, value_name = "DOLLARS", value_parser = parse_price, default_value_t = DOLLARS_PER_CORE_HOUR)]
+    dollars_per_core_hour: f64,
     /// Statements that compute at once; default: twice the threads
     #[arg(long, value_name = "N")]
     at_once: Option<usize>,
@@ -56,6 +74,14 @@ pub struct ServeArgs {
     /// What statements may still take when the server is told to end
     #[arg(long, value_parser = parse_timeout, default_value = "30s")]
     drain: Duration,
+}
+
+/// A price in dollars.
+fn parse_price(text: &str) -> std::result::Result<f64, String> {
+    match text.parse() {
+        Ok(dollars) if (0.0..=1e6).contains(&dollars) => Ok(dollars),
+        _ => Err(format!("`{text}` is no price in dollars, such as 0.1")),
+    }
 }
 
 /// Runs the command until a signal ends it.
@@ -68,6 +94,13 @@ pub async fn run(args: ServeArgs) -> Result<()> {
         http: Some(args.http),
         database: args.database.clone(),
         connections: args.connections,
+        limits: Rules {
+            connections_of_role: args.connections_of_role,
+            connections_of_address: args.connections_of_address,
+            logins_per_second: args.logins_per_second,
+            statements_per_second: args.statements_per_second,
+        },
+        dollars_per_core_hour: args.dollars_per_core_hour,
         spool_bytes: args.spool as u64,
         spool_folder,
         clock: Arc::new(now_millis),

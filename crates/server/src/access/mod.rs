@@ -44,7 +44,7 @@ pub use store::{Change, Document, change, newest};
 pub use tokens::{TOKEN_BYTES, TOKEN_PREFIX, Token, TokenHash, token_text};
 
 /// What a server goes by: the newest document that it could read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Directory {
     current: RwLock<Arc<Document>>,
     /// False since a document was found that cannot be understood, or lost.

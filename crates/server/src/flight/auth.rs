@@ -20,6 +20,7 @@ use uplake_engine::Session;
 
 use super::tickets::Id;
 use crate::failure::Failure;
+use crate::limits::Arrival;
 use crate::server::Shared;
 use crate::statements::{Client, Protocol};
 
@@ -34,9 +35,9 @@ const APPLICATION: usize = 128;
 
 /// How a client says who it is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Credentials<'a> {
+pub(super) enum Credentials {
     Password { name: String, password: String },
-    Token(&'a str),
+    Token(String),
 }
 
 /// Who calls.
@@ -66,19 +67,27 @@ impl Caller {
 }
 
 /// The role of who says so.
-fn admit(
+async fn admit(
     shared: &Shared,
-    credentials: Option<&Credentials<'_>>,
+    credentials: Option<Credentials>,
     address: Option<SocketAddr>,
 ) -> Result<String, Failure> {
     match credentials {
         // Without users a token of old is as good as none.
-        Some(Credentials::Token(token)) if shared.directory.has_users() => shared.by_token(token),
+        Some(Credentials::Token(token)) if shared.directory.has_users() => shared.by_token(&token),
         Some(Credentials::Password { name, password }) if shared.directory.has_users() => {
-            shared.by_password(Some((name, password)), address)
+            shared.by_password(Some((name, password)), address).await
         }
-        _ => shared.by_password(None, address),
+        _ => shared.by_password(None, address).await,
     }
+}
+
+/// What a call says of who makes it.
+struct Said {
+    given: Option<Credentials>,
+    application: String,
+    address: Option<SocketAddr>,
+    arrival: Option<Arrival>,
 }
 
 struct Open {
@@ -105,31 +114,47 @@ impl Sessions {
     /// Who makes this call.
     ///
     /// # Errors
-    /// 28000 and 28P01 if it may not.
-    pub fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Failure> {
-        let address = peer(request);
-        let metadata = request.metadata();
+    /// 28000 and 28P01 if it may not; 53300 and 53400 if there are too many.
+    pub fn caller<'a, T>(
+        &'a self,
+        request: &Request<T>,
+    ) -> impl Future<Output = Result<Caller, Failure>> + Send + use<'a, T> {
+        let application = request.metadata().get("user-agent").and_then(|name| name.to_str().ok());
+        let application = application.unwrap_or_default().chars().take(APPLICATION).collect();
+        let (address, arrival) = (peer(request), request.extensions().get::<Arrival>().cloned());
+        let said = credentials(request.metadata()).map(|given| Said {
+            given,
+            application,
+            address,
+            arrival,
+        });
+        async move { self.caller_of(said?).await }
+    }
+
+    async fn caller_of(&self, said: Said) -> Result<Caller, Failure> {
+        let Said { given, application, address, arrival } = said;
         let now = (self.shared.options.clock)();
-        let given = credentials(metadata)?;
-        if let Some(Credentials::Token(token)) = given
+        if let Some(Credentials::Token(token)) = &given
             && token.starts_with(PREFIX)
         {
             let id = self.id_of(token).ok_or_else(lost_session)?;
             let mut all = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             let open = all.get_mut(&id).filter(|open| now.saturating_sub(open.used) <= IDLE_MILLIS);
             let open = open.ok_or_else(lost_session)?;
+            self.shared.let_in(arrival.as_ref(), &open.role)?;
             open.used = now;
-            let client = client(open.role.clone(), metadata, address);
+            let client = client(open.role.clone(), application, address);
             let owner = format!("session {}", URL_SAFE_NO_PAD.encode(id));
             return Ok(Caller { client, session: Arc::clone(&open.session), owner, token: None });
         }
-        let role = admit(&self.shared, given.as_ref(), address)?;
+        let has_password = matches!(given, Some(Credentials::Password { .. }));
+        let role = admit(&self.shared, given, address).await?;
+        self.shared.let_in(arrival.as_ref(), &role)?;
         let session = Arc::new(self.shared.session(&role));
         let ip = address.map_or_else(String::new, |address| address.ip().to_string());
         let owner = format!("role {role} {ip}");
-        let client = client(role, metadata, address);
-        let token = matches!(given, Some(Credentials::Password { .. }))
-            .then(|| self.begin(client.role.clone(), &session, now));
+        let client = client(role, application, address);
+        let token = has_password.then(|| self.begin(client.role.clone(), &session, now));
         Ok(Caller { client, session, owner, token })
     }
 
@@ -162,7 +187,7 @@ impl Sessions {
     /// Ends the session of this token, if there is one.
     pub fn end(&self, metadata: &MetadataMap) {
         if let Ok(Some(Credentials::Token(token))) = credentials(metadata)
-            && let Some(id) = self.id_of(token)
+            && let Some(id) = self.id_of(&token)
         {
             self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         }
@@ -174,7 +199,7 @@ fn lost_session() -> Failure {
 }
 
 /// What `authorization` says.
-fn credentials(metadata: &MetadataMap) -> Result<Option<Credentials<'_>>, Failure> {
+fn credentials(metadata: &MetadataMap) -> Result<Option<Credentials>, Failure> {
     let Some(value) = metadata.get("authorization") else { return Ok(None) };
     let wrong = || {
         Failure::new("28000", "`authorization` cannot be read")
@@ -184,7 +209,7 @@ fn credentials(metadata: &MetadataMap) -> Result<Option<Credentials<'_>>, Failur
         value.to_str().ok().and_then(|value| value.split_once(' ')).ok_or_else(wrong)?;
     let rest = rest.trim();
     if scheme.eq_ignore_ascii_case("bearer") {
-        return Ok(Some(Credentials::Token(rest)));
+        return Ok(Some(Credentials::Token(rest.to_owned())));
     }
     if !scheme.eq_ignore_ascii_case("basic") {
         return Err(wrong());
@@ -201,12 +226,11 @@ fn peer<T>(request: &Request<T>) -> Option<SocketAddr> {
     request.remote_addr().or_else(|| axum.map(|info| info.0))
 }
 
-fn client(role: String, metadata: &MetadataMap, address: Option<SocketAddr>) -> Client {
-    let application = metadata.get("user-agent").and_then(|agent| agent.to_str().ok());
+fn client(role: String, application: String, address: Option<SocketAddr>) -> Client {
     Client {
         role,
         protocol: Protocol::Flight,
-        application: application.unwrap_or_default().chars().take(APPLICATION).collect(),
+        application,
         address: address.map_or_else(String::new, |address| address.to_string()),
     }
 }
@@ -224,7 +248,7 @@ mod tests {
     #[test]
     fn credentials_are_read() {
         assert_eq!(credentials(&MetadataMap::new()), Ok(None));
-        assert_eq!(credentials(&of("bearer  x ")), Ok(Some(Credentials::Token("x"))));
+        assert_eq!(credentials(&of("bearer  x ")), Ok(Some(Credentials::Token("x".into()))));
         let (name, password) = ("ann".to_owned(), "a:b".to_owned());
         let expected = Credentials::Password { name, password };
         assert_eq!(credentials(&of("Basic YW5uOmE6Yg==")), Ok(Some(expected)));

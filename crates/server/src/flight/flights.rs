@@ -15,14 +15,13 @@ use arrow_flight::{
     CancelStatus, FlightDescriptor, FlightEndpoint, FlightInfo, IpcMessage, SchemaAsIpc, Ticket,
 };
 use bytes::Bytes;
-use futures::{Stream, StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, stream};
 use prost::Message;
-use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 use uplake_engine::{Answer, Prepared, ScalarValue, Session, Statement, parse};
 
 use super::auth::{Caller, Sessions};
-use super::ingest::{self, Room, Target};
+use super::ingest::{self, Target};
 use super::prepared::{Handles, Held, values};
 use super::rows::{self, DoGet, Fetched, failure_of, given, sent_schema};
 use super::status::status;
@@ -39,7 +38,6 @@ pub(crate) struct Flight {
     pub(super) tickets: Tickets,
     pub(super) handles: Handles,
     fetched: Arc<Fetched>,
-    ingests: Arc<Semaphore>,
 }
 
 /// The one statement of a text.
@@ -100,7 +98,6 @@ impl Flight {
             tickets: Tickets::new(&key()),
             handles: Handles::default(),
             fetched: Arc::default(),
-            ingests: Arc::new(Semaphore::new(ingest::AT_ONCE)),
             shared,
         }
     }
@@ -115,7 +112,10 @@ impl Flight {
         id
     }
 
-    pub(super) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+    pub(super) fn caller<'a, T>(
+        &'a self,
+        request: &Request<T>,
+    ) -> impl Future<Output = Result<Caller, Status>> + Send + use<'a, T> {
         self.sessions.caller(request).map_err(|failure| status(&failure))
     }
 
@@ -136,13 +136,13 @@ impl Flight {
     }
 
     /// A flight whose ticket is what was asked.
-    pub(super) fn named<C: ProstMessageExt>(
+    pub(super) async fn named<C: ProstMessageExt + Sync>(
         &self,
         command: &C,
         schema: &Schema,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let ticket = command.as_any().encode_to_vec().into();
         self.flight(&caller, ticket, schema, request.into_inner())
     }
@@ -153,7 +153,7 @@ impl Flight {
         request: &Request<Ticket>,
         rows: impl Future<Output = Result<RecordBatch, Failure>> + Send + 'static,
     ) -> Result<Response<DoGet>, Status> {
-        let caller = self.caller(request)?;
+        let caller = self.caller(request).await?;
         self.told(&caller, rows).await
     }
 
@@ -223,7 +223,7 @@ impl Flight {
         statement: Statement,
         views: bool,
     ) -> Result<DoGet, Failure> {
-        let running = self.shared.statements.begin(caller.client.clone(), &statement.text);
+        let running = self.shared.admit(caller.client.clone(), &statement.text).await?;
         let listed = self.fetched.add(id, running.id());
         let session = Arc::clone(&caller.session);
         rows::run(&self.shared, running, listed, session, statement, views).await
@@ -242,7 +242,7 @@ impl Flight {
                 return Err(Failure::new("0A000", "CREATE TOKEN answers with the token")
                     .with_hint("send it as a query"));
             }
-            let running = self.shared.statements.begin(caller.client.clone(), &statement.text);
+                        let running = self.shared.admit(caller.client.clone(), &statement.text).await?;
             let session = Arc::clone(&caller.session);
             rows = rows
                 .saturating_add(rows::update(&self.shared, &running, session, statement).await?);
@@ -278,19 +278,14 @@ impl Flight {
         data: PeekableFlightDataStream,
     ) -> Result<i64, Failure> {
         let target = Target::new(command, &self.shared.options.database)?;
-        let running = self.shared.statements.begin(caller.client.clone(), &target.text());
+        let running = self.shared.admit(caller.client.clone(), &target.text()).await?;
         let (shared, now) = (Arc::clone(&self.shared), self.now());
-        let ingests = Arc::clone(&self.ingests);
         let session = Arc::clone(&caller.session);
         let role = caller.client.role.clone();
         let done = running.compute(async move {
             shared.may_load(&role, &target.table).await?;
-            let turn = ingests.acquire().await;
-            let _turn = turn.map_err(|_| Failure::bug("nobody may ingest"))?;
-            let options = &shared.options;
-            let room = Room { folder: &options.spool_folder, bytes: options.spool_bytes };
             let batches = Box::pin(batches(data));
-            Box::pin(ingest::ingest(session.lake(), target, batches, room, now)).await
+            Box::pin(ingest::ingest(&shared, &session, &role, target, batches, now)).await
         });
         Ok(i64::try_from(done.await?).unwrap_or(i64::MAX))
     }

@@ -4,7 +4,6 @@
 //! - All rows of a call appear in one commit, or none do: a stream that breaks off commits nothing.
 //! - With a label they appear once, however often they are sent.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -15,7 +14,7 @@ use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use tempfile::NamedTempFile;
-use uplake_engine::EngineError;
+use uplake_engine::{EngineError, Session};
 use uplake_table::{
     InputFile, Lake, LoadOptions, OnConflict, OnError, Progress, TableError, TextOptions,
     check_table_name, load,
@@ -23,11 +22,8 @@ use uplake_table::{
 
 use super::listing::SCHEMA;
 use crate::failure::Failure;
+use crate::server::Shared;
 
-/// Loads that run at once; others wait.
-pub(super) const AT_ONCE: usize = 2;
-/// What a load takes.
-const MEMORY_BYTES: usize = 512 << 20;
 const THREADS: usize = 4;
 /// Rows of a row group in the file in between: what is held before it is written.
 const GROUP_ROWS: usize = 128 << 10;
@@ -125,25 +121,22 @@ fn of_table(error: TableError) -> Failure {
     EngineError::from(error).into()
 }
 
-/// Where the rows wait, and how many bytes of them at most.
-pub(super) struct Room<'a> {
-    pub folder: &'a Path,
-    pub bytes: u64,
-}
-
 /// Loads the rows; how many they were. Those of a label that is there are not counted.
 ///
 /// # Errors
 /// What the target and the table refuse; 53100 if there is no room.
 pub(super) async fn ingest(
-    lake: &Lake,
+    shared: &Shared,
+    session: &Session,
+    role: &str,
     target: Target,
     batches: impl Stream<Item = Result<RecordBatch, Failure>> + Unpin,
-    room: Room<'_>,
     now_millis: i64,
 ) -> Result<u64, Failure> {
+    let lake = session.lake();
     target.check(lake).await?;
-    let file = write(batches, room).await?;
+    let file = write(batches, shared, role).await?;
+    let room = shared.load_room(session).await?;
     let options = LoadOptions {
         schema: None,
         partition_by: target.partition_by,
@@ -156,7 +149,7 @@ pub(super) async fn ingest(
         label: target.label,
         on_error: OnError::Abort,
         text: TextOptions::default(),
-        memory_bytes: MEMORY_BYTES,
+        memory_bytes: room.bytes(),
         threads: THREADS,
         now_millis,
     };
@@ -169,10 +162,12 @@ pub(super) async fn ingest(
 
 async fn write(
     mut batches: impl Stream<Item = Result<RecordBatch, Failure>> + Unpin,
-    room: Room<'_>,
+    shared: &Shared,
+    role: &str,
 ) -> Result<NamedTempFile, Failure> {
     let full = |error: String| Failure::new("53100", format!("rows could not be kept: {error}"));
-    let file = tempfile::Builder::new().suffix(".parquet").tempfile_in(room.folder);
+    let (folder, most) = (&shared.options.spool_folder, shared.options.spool_bytes);
+    let file = tempfile::Builder::new().suffix(".parquet").tempfile_in(folder);
     let file = file.map_err(|error| full(error.to_string()))?;
     let Some(first) = batches.next().await.transpose()? else {
         return Err(Failure::new("22000", "no rows and no columns came"));
@@ -190,9 +185,10 @@ async fn write(
     };
     let mut writer = ArrowWriter::try_new(handle, schema, Some(properties)).map_err(wrong)?;
     while let Some(batch) = next {
+        shared.pace_load(role, batch.get_array_memory_size()).await;
         writer.write(&batch).map_err(wrong)?;
-        if writer.bytes_written() as u64 > room.bytes {
-            return Err(full(format!("more than {} bytes came", room.bytes)));
+        if writer.bytes_written() as u64 > most {
+            return Err(full(format!("more than {most} bytes came")));
         }
         next = batches.next().await.transpose()?;
     }

@@ -19,7 +19,7 @@ use arrow_flight::error::FlightError;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use tonic::Status;
-use uplake_engine::{Answer, EngineError, RunOptions, Session, Statement};
+use uplake_engine::{Answer, EngineError, Session, Statement};
 
 use super::status::status;
 use super::tickets::Id;
@@ -137,11 +137,7 @@ pub(super) async fn run(
     statement: Statement,
     views: bool,
 ) -> Result<DoGet, Failure> {
-    let options = RunOptions {
-        tenant: shared.tenant(running.role()),
-        progress: Some(running.progress()),
-        ..RunOptions::default()
-    };
+    let options = shared.run_options(&running);
     let begun = running
         .compute(async move { session.run_with(&statement, options).await.map_err(Failure::from) });
     let (schema, rows) = match begun.await? {
@@ -163,7 +159,7 @@ pub(super) async fn run(
         .with_schema(schema)
         .with_max_flight_data_size(usize::MAX)
         .build(rows);
-    let (writer, reader) = spool(&shared.spools);
+    let (writer, reader) = spool(&shared.spools, shared.spool_share(running.role()));
     let task = running.spawn(async move {
         let end = write(encoded, &writer).await;
         writer.finish(end);
@@ -194,11 +190,7 @@ pub(super) async fn update(
     session: Arc<Session>,
     statement: Statement,
 ) -> Result<i64, Failure> {
-    let options = RunOptions {
-        tenant: shared.tenant(running.role()),
-        progress: Some(running.progress()),
-        ..RunOptions::default()
-    };
+    let options = shared.run_options(running);
     let done = running.compute(async move {
         let mut stream = match session.run_with(&statement, options).await? {
             Answer::Done { rows, .. } => return Ok(rows.unwrap_or(0)),

@@ -48,7 +48,7 @@ impl FlightSqlService for Flight {
         &self,
         request: Request<Streaming<HandshakeRequest>>,
     ) -> Result<Response<<Self as FlightService>::HandshakeStream>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let payload = Bytes::from(caller.token().unwrap_or_default().to_owned());
         let answer = Ok(HandshakeResponse { protocol_version: 0, payload });
         let answer: <Self as FlightService>::HandshakeStream = Box::pin(stream::iter([answer]));
@@ -60,7 +60,7 @@ impl FlightSqlService for Flight {
         query: CommandStatementQuery,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let views = wants_views(request.metadata());
         let asked = async {
             let statement = one(&query.query)?;
@@ -81,7 +81,7 @@ impl FlightSqlService for Flight {
         query: CommandPreparedStatementQuery,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let handle = &query.prepared_statement_handle;
         let held = self.handles.get(handle, &caller.client.role, self.now());
         let (_, held) = held.map_err(|failure| status(&failure))?;
@@ -94,7 +94,7 @@ impl FlightSqlService for Flight {
         asked: CommandGetCatalogs,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        self.named(&asked, &asked.into_builder().schema(), request)
+        self.named(&asked, &asked.into_builder().schema(), request).await
     }
 
     async fn get_flight_info_schemas(
@@ -102,7 +102,7 @@ impl FlightSqlService for Flight {
         asked: CommandGetDbSchemas,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        self.named(&asked, &asked.clone().into_builder().schema(), request)
+        self.named(&asked, &asked.clone().into_builder().schema(), request).await
     }
 
     async fn get_flight_info_tables(
@@ -110,7 +110,7 @@ impl FlightSqlService for Flight {
         asked: CommandGetTables,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        self.named(&asked, &asked.clone().into_builder().schema(), request)
+        self.named(&asked, &asked.clone().into_builder().schema(), request).await
     }
 
     async fn get_flight_info_table_types(
@@ -118,7 +118,7 @@ impl FlightSqlService for Flight {
         asked: CommandGetTableTypes,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        self.named(&asked, &asked.into_builder().schema(), request)
+        self.named(&asked, &asked.into_builder().schema(), request).await
     }
 
     async fn get_flight_info_sql_info(
@@ -127,7 +127,7 @@ impl FlightSqlService for Flight {
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
         let known = info::sql_info().map_err(bug).map_err(|failure| status(&failure))?;
-        self.named(&asked, &known.schema(), request)
+        self.named(&asked, &known.schema(), request).await
     }
 
     async fn get_flight_info_xdbc_type_info(
@@ -136,7 +136,7 @@ impl FlightSqlService for Flight {
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
         let known = info::types().map_err(bug).map_err(|failure| status(&failure))?;
-        self.named(&asked, &known.schema(), request)
+        self.named(&asked, &known.schema(), request).await
     }
 
     async fn get_flight_info_primary_keys(
@@ -144,7 +144,7 @@ impl FlightSqlService for Flight {
         asked: CommandGetPrimaryKeys,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        self.named(&asked, &listing::primary_key_schema(), request)
+        self.named(&asked, &listing::primary_key_schema(), request).await
     }
 
     async fn do_get_statement(
@@ -152,7 +152,7 @@ impl FlightSqlService for Flight {
         ticket: TicketStatementQuery,
         request: Request<Ticket>,
     ) -> Result<Response<DoGet>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let views = wants_views(request.metadata());
         let rows = self.statement_rows(&caller, &ticket.statement_handle, views).await;
         Ok(caller.told(Response::new(rows.map_err(|failure| status(&failure))?)))
@@ -163,7 +163,7 @@ impl FlightSqlService for Flight {
         query: CommandPreparedStatementQuery,
         request: Request<Ticket>,
     ) -> Result<Response<DoGet>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let views = wants_views(request.metadata());
         let rows = self.prepared_rows(&caller, &query.prepared_statement_handle, views).await;
         Ok(caller.told(Response::new(rows.map_err(|failure| status(&failure))?)))
@@ -255,7 +255,7 @@ impl FlightSqlService for Flight {
         update: CommandStatementUpdate,
         request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let done = async {
             let statement = one(&update.query)?;
             no_transaction(update.transaction_id.as_ref(), &statement)?;
@@ -269,7 +269,7 @@ impl FlightSqlService for Flight {
         command: CommandStatementIngest,
         request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let done = self.ingest(&caller, command, request.into_inner()).await;
         done.map_err(|failure| status(&failure))
     }
@@ -279,7 +279,7 @@ impl FlightSqlService for Flight {
         query: CommandPreparedStatementQuery,
         request: Request<PeekableFlightDataStream>,
     ) -> Result<DoPutPreparedStatementResult, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let handle = query.prepared_statement_handle;
         let rows = self.values(request.into_inner()).await;
         let bound = rows.and_then(|rows| self.handles.bind(&handle, &caller.client.role, rows));
@@ -292,7 +292,7 @@ impl FlightSqlService for Flight {
         query: CommandPreparedStatementUpdate,
         request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let handle = query.prepared_statement_handle;
         let done = async {
             // Values may come with the call, or have come before it.
@@ -311,7 +311,7 @@ impl FlightSqlService for Flight {
         asked: ActionCreatePreparedStatementRequest,
         request: Request<Action>,
     ) -> Result<ActionCreatePreparedStatementResult, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let views = wants_views(request.metadata());
         let made = self.prepare(&caller, &asked.query, views).await;
         made.map_err(|failure| status(&failure))
@@ -322,7 +322,7 @@ impl FlightSqlService for Flight {
         asked: ActionClosePreparedStatementRequest,
         request: Request<Action>,
     ) -> Result<(), Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         self.handles.close(&asked.prepared_statement_handle, &caller.client.role);
         Ok(())
     }
@@ -332,7 +332,7 @@ impl FlightSqlService for Flight {
         _asked: ActionBeginTransactionRequest,
         request: Request<Action>,
     ) -> Result<ActionBeginTransactionResult, Status> {
-        self.caller(&request)?;
+        self.caller(&request).await?;
         Ok(ActionBeginTransactionResult { transaction_id: self.id().to_vec().into() })
     }
 
@@ -341,7 +341,7 @@ impl FlightSqlService for Flight {
         _asked: ActionEndTransactionRequest,
         request: Request<Action>,
     ) -> Result<(), Status> {
-        self.caller(&request).map(|_| ())
+        self.caller(&request).await.map(|_| ())
     }
 
     async fn do_action_cancel_query(
@@ -349,7 +349,7 @@ impl FlightSqlService for Flight {
         asked: ActionCancelQueryRequest,
         request: Request<Action>,
     ) -> Result<ActionCancelQueryResult, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let info = FlightInfo::decode(&*asked.info);
         let info = info.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let found = self.cancel(&caller, &info).map_err(|failure| status(&failure))?;
@@ -361,7 +361,7 @@ impl FlightSqlService for Flight {
         &self,
         request: Request<Action>,
     ) -> Result<Response<<Self as FlightService>::DoActionStream>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).await?;
         let body = match request.get_ref().r#type.as_str() {
             CANCEL_FLIGHT_INFO => {
                 let asked = CancelFlightInfoRequest::decode(&*request.get_ref().body);

@@ -68,6 +68,8 @@ async fn served() -> Served {
         http: None,
         database: "lake".into(),
         connections: 10,
+        limits: crate::limits::Limits::default(),
+        dollars_per_core_hour: 0.0,
         spool_folder: folders.1.path().to_owned(),
         spool_bytes: 1 << 30,
         clock,

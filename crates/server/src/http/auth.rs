@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::failure::Failure;
+use crate::limits::Arrival;
 use crate::server::Shared;
 use crate::statements::{Client, Protocol};
 
@@ -33,36 +34,37 @@ enum Credentials {
 ///
 /// # Errors
 /// 28000 or 28P01 for who may not, 42501 for a page of another host.
-pub(super) fn client<B>(shared: &Shared, request: &Request<B>) -> Result<Client, Failure> {
+pub(super) fn client<'a, B>(
+    shared: &'a Shared,
+    request: &Request<B>,
+) -> impl Future<Output = Result<Client, Failure>> + Send + use<'a, B> {
     let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
-    let peer = peer.ok_or_else(|| Failure::bug("a request from nowhere"))?;
-    let role = role(shared, &credentials(request.headers())?, request, peer)?;
+    let arrival = request.extensions().get::<Arrival>().cloned();
+    let may = if shared.directory.has_users() { Ok(()) } else { own_page(shared, request) };
+    let given = may.and_then(|()| credentials(request.headers()));
     let application = text(request.headers(), header::USER_AGENT);
     let application = application.chars().filter(|c| !c.is_control());
-    Ok(Client {
-        role,
-        protocol: Protocol::Http,
-        application: application.take(APPLICATION_CHARACTERS).collect(),
-        address: peer.to_string(),
-    })
+    let application = application.take(APPLICATION_CHARACTERS).collect();
+    async move {
+        let peer = peer.ok_or_else(|| Failure::bug("a request from nowhere"))?;
+        let role = role(shared, given?, peer).await?;
+        shared.let_in(arrival.as_ref(), &role)?;
+        Ok(Client { role, protocol: Protocol::Http, application, address: peer.to_string() })
+    }
 }
 
-/// The role of who gives these credentials. The one place that knows whether there are users.
-fn role<B>(
+/// The role of who gives these credentials.
+async fn role(
     shared: &Shared,
-    credentials: &Credentials,
-    request: &Request<B>,
+    credentials: Credentials,
     peer: SocketAddr,
 ) -> Result<String, Failure> {
-    if !shared.directory.has_users() {
-        own_page(shared, request)?;
-    }
     match credentials {
-        Credentials::None => shared.by_password(None, Some(peer)),
+        Credentials::None => shared.by_password(None, Some(peer)).await,
         Credentials::Basic { name, password } => {
-            shared.by_password(Some((name, password)), Some(peer))
+            shared.by_password(Some((name, password)), Some(peer)).await
         }
-        Credentials::Bearer(token) => shared.by_token(token),
+        Credentials::Bearer(token) => shared.by_token(&token),
     }
 }
 

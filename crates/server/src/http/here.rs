@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex, watch};
 
 use crate::server::Shared;
 
@@ -13,8 +13,6 @@ pub(super) struct Here {
     pub shared: Arc<Shared>,
     /// True once the server goes down.
     pub drain: watch::Receiver<bool>,
-    /// Loads that may be under way.
-    pub loads: Arc<Semaphore>,
     /// When the lake answered last.
     pub answered: Arc<Mutex<Option<Instant>>>,
 }

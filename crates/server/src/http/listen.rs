@@ -13,17 +13,21 @@ use axum::http::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tower::Service;
 
 use super::auth::Peer;
+use super::refusal;
 use super::route::router;
+use crate::failure::Failure;
+use crate::limits::Arrival;
 use crate::server::Shared;
+use crate::sockets;
 use crate::statements::Protocol;
 
 /// Bytes of a request's head.
@@ -38,11 +42,10 @@ const FIRST_REQUEST_TIME: Duration = Duration::from_secs(10);
 /// A peer of HTTP/2 that is gone without a word is found in the sum of both.
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PING_TIME: Duration = Duration::from_secs(20);
+/// What one connection too many may take to hear so.
+const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 /// After an accept that failed, as for want of file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
-/// What one connection too many hears.
-const TOO_MANY: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// Serves HTTP until `drain` is true and what is under way then is done. To be called on the network's runtime;
 /// dropping the future ends all connections.
@@ -53,7 +56,6 @@ pub(crate) async fn serve(
     mut drain: watch::Receiver<bool>,
 ) {
     let router = router(Arc::clone(&shared), drain.clone());
-    let room = Arc::new(Semaphore::new(shared.options.connections));
     let tls = tls.map(TlsAcceptor::from);
     let mut connections = JoinSet::new();
     loop {
@@ -68,16 +70,29 @@ pub(crate) async fn serve(
             tokio::time::sleep(ACCEPT_AGAIN).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            // As much as its buffer takes.
-            let _ = stream.try_write(TOO_MANY);
+        let Some(door) = shared.connections.door() else {
+            shared.metrics.refused("in_login");
             continue;
         };
+        let seat = match shared.seat(peer) {
+            Ok(seat) => seat,
+            Err(failure) => {
+                if tls.is_none() {
+                    connections.spawn(async move {
+                        let _door = door;
+                        turn_away(stream, &failure).await;
+                    });
+                }
+                continue;
+            }
+        };
+        sockets::accepted(&stream);
         let (router, tls) = (router.clone(), tls.clone());
         let connected = shared.metrics.connected(Protocol::Http);
         let drain = drain.clone();
         connections.spawn(async move {
-            let _held = (permit, connected);
+            let _held = connected;
+            let peer = Origin { peer, arrival: Arrival::new(seat, door) };
             encrypted(stream, peer, tls, router, drain).await;
         });
     }
@@ -85,15 +100,34 @@ pub(crate) async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
+/// Tells a client that there is no place for it. What it sends is read for a moment: an answer is lost if its socket is
+/// closed over a request.
+async fn turn_away(mut stream: TcpStream, failure: &Failure) {
+    let told = async {
+        stream.write_all(&refusal::whole(failure)).await?;
+        stream.shutdown().await?;
+        let mut rest = [0; 4096];
+        while stream.read(&mut rest).await? > 0 {}
+        Ok::<_, std::io::Error>(())
+    };
+    // It may not want to hear.
+    let _ = tokio::time::timeout(TURN_AWAY_TIME, told).await;
+}
+
+/// Where a connection comes from, and its place.
+#[derive(Clone)]
+struct Origin {
+    peer: SocketAddr,
+    arrival: Arrival,
+}
+
 async fn encrypted(
     stream: TcpStream,
-    peer: SocketAddr,
+    peer: Origin,
     tls: Option<TlsAcceptor>,
     router: Router,
     mut drain: watch::Receiver<bool>,
 ) {
-    // Answers are written whole.
-    let _ = stream.set_nodelay(true);
     let Some(tls) = tls else { return connection(stream, peer, router, drain).await };
     let accepted = tokio::select! {
         accepted = tokio::time::timeout(TLS_TIME, tls.accept(stream)) => accepted,
@@ -107,7 +141,7 @@ async fn encrypted(
 /// Answers the requests of one connection. Its errors are its client's.
 async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
-    peer: SocketAddr,
+    from: Origin,
     router: Router,
     mut drain: watch::Receiver<bool>,
 ) {
@@ -125,7 +159,8 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIME);
     let asked = Arc::new(AtomicBool::new(false));
-    let service = OfPeer { router, peer, asked: Arc::clone(&asked) };
+    let arrival = from.arrival.clone();
+    let service = OfPeer { router, from, asked: Arc::clone(&asked) };
     let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut served = pin!(served);
     let mut first = pin!(tokio::time::sleep(FIRST_REQUEST_TIME));
@@ -141,6 +176,10 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                 if !asked.load(Ordering::Relaxed) {
                     return;
                 }
+                if !arrival.is_let_in() {
+                    // Nobody knows who it is: it has its answers, and its place is another's.
+                    served.as_mut().graceful_shutdown();
+                }
                 waits = false;
             }
         }
@@ -151,7 +190,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 #[derive(Clone)]
 struct OfPeer {
     router: Router,
-    peer: SocketAddr,
+    from: Origin,
     asked: Arc<AtomicBool>,
 }
 
@@ -169,8 +208,9 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         self.asked.store(true, Ordering::Relaxed);
-        request.extensions_mut().insert(Peer(self.peer));
-        request.extensions_mut().insert(ConnectInfo(self.peer));
+        request.extensions_mut().insert(Peer(self.from.peer));
+        request.extensions_mut().insert(ConnectInfo(self.from.peer));
+        request.extensions_mut().insert(self.from.arrival.clone());
         self.router.call(request)
     }
 }

@@ -28,10 +28,6 @@ use super::refusal::{Refusal, invalid};
 use crate::failure::Failure;
 use crate::statements::{Client, Protocol};
 
-/// Loads that are under way at once; others wait with their files on the disk.
-pub(super) const LOADS_AT_ONCE: usize = 2;
-/// Memory of one of them.
-const LOAD_BYTES: usize = 512 << 20;
 /// A body may take as long as it likes, but not so long without a byte.
 const QUIET_TIME: Duration = Duration::from_secs(600);
 /// Of the bad rows, what is told.
@@ -80,24 +76,24 @@ pub(super) async fn post(
         }
         Some(_) => return Err(invalid("on_error is abort or skip")),
     };
-    let load_options = load_options(&here, &options, rejects.as_ref())?;
+    let mut load_options = load_options(&here, &options, rejects.as_ref())?;
     let text = format!("LOAD {table}");
-    let running = here.shared.statements.begin(client, &text);
+    let running = here.shared.admit(client, &text).await?;
     let meter = here.shared.metrics.query(Protocol::Http);
     let suffix = if is_parquet { ".parquet" } else { "" };
     let file = tempfile::Builder::new().prefix("load-").suffix(suffix).tempfile_in(folder);
     let file = file.map_err(|error| disk(&error))?;
     let loaded = running.unless_stopped(async {
-        receive(body, &file).await?;
+        receive(&here, running.role(), body, &file).await?;
         let name = format!("the body for {table}");
         let input = InputFile { name, path: Some(file.path().to_owned()) };
-        // It is never closed.
-        let _turn = here.loads.acquire().await;
         let (shared, progress) = (Arc::clone(&here.shared), Arc::new(Progress::default()));
         let role = running.role().to_owned();
         let work = async move {
             shared.may_load(&role, &table).await?;
-            let session = shared.engine.session();
+            let session = shared.session(&role);
+            let room = shared.load_room(&session).await?;
+            load_options.memory_bytes = room.bytes();
             let files = [input];
             let loaded = load(session.lake(), &table, &files, &load_options, &progress).await;
             loaded.map_err(|error| Failure::from(EngineError::from(error)))
@@ -131,7 +127,7 @@ fn told(summary: &LoadSummary, rejects: Option<&NamedTempFile>) -> Value {
 }
 
 /// The body as a file.
-async fn receive(body: Body, file: &NamedTempFile) -> Result<(), Failure> {
+async fn receive(here: &Here, role: &str, body: Body, file: &NamedTempFile) -> Result<(), Failure> {
     let handle = file.reopen().map_err(|error| disk(&error))?;
     let mut handle = tokio::fs::File::from_std(handle);
     let mut parts = body.into_data_stream();
@@ -142,6 +138,7 @@ async fn receive(body: Body, file: &NamedTempFile) -> Result<(), Failure> {
         let part = part.map_err(|error| {
             Failure::new("57014", format!("the body ended before its end: {error}"))
         })?;
+        here.shared.pace_load(role, part.len()).await;
         handle.write_all(&part).await.map_err(|error| disk(&error))?;
     }
     handle.flush().await.map_err(|error| disk(&error))
@@ -195,7 +192,8 @@ fn load_options(
             header: options.header.unwrap_or(true),
             null: options.null.clone(),
         },
-        memory_bytes: LOAD_BYTES,
+        // As much as there is when the rows are here.
+        memory_bytes: 0,
         threads: std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
         now_millis: (here.shared.options.clock)(),
     })

@@ -46,6 +46,17 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// A whole answer, for a connection that nobody reads requests of.
+pub(super) fn whole(failure: &Failure) -> Vec<u8> {
+    let body = json!({ "error": as_json(failure) }).to_string();
+    let head = format!(
+        "HTTP/1.1 {}\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        status_of(&failure.code),
+        body.len()
+    );
+    [head, body].concat().into_bytes()
+}
+
 /// `{code, kind, message, hint, line, column}`.
 pub(super) fn as_json(failure: &Failure) -> serde_json::Value {
     json!({

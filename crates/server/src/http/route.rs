@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::here::Here;
 use super::refusal::Refusal;
@@ -22,8 +22,7 @@ const FLIGHT: &str = "/arrow.flight.protocol.FlightService/{*call}";
 /// All routes of HTTP, and Flight SQL.
 pub(crate) fn router(shared: Arc<Shared>, drain: watch::Receiver<bool>) -> Router {
     let flight_too = Arc::clone(&shared);
-    let loads = Arc::new(Semaphore::new(load::LOADS_AT_ONCE));
-    let here = Here { shared, drain, loads, answered: Arc::default() };
+    let here = Here { shared, drain, answered: Arc::default() };
     let guarded = Router::new()
         .route("/sql", post(sql::post).get(sql::get))
         .route("/queries", get(queries::list))
@@ -42,7 +41,8 @@ pub(crate) fn router(shared: Arc<Shared>, drain: watch::Receiver<bool>) -> Route
 
 /// Lets those through who may ask, and tells handlers who it is.
 async fn known(State(here): State<Here>, mut request: Request, next: Next) -> Response {
-    match auth::client(&here.shared, &request) {
+    let client = auth::client(&here.shared, &request);
+    match client.await {
         Ok(client) => {
             request.extensions_mut().insert(client);
             next.run(request).await

@@ -140,7 +140,6 @@ async fn answer(
             Some("batch") => Class::Batch,
             Some(_) => return Err(invalid("class is interactive or batch")),
         },
-        tenant: here.shared.tenant(&client.role),
         ..RunOptions::default()
     };
     let mut ask = ask;
@@ -150,10 +149,11 @@ async fn answer(
             ask.settings.insert("uplake.timeout".into(), "0".into());
         }
     }
-    let running = here.shared.statements.begin(client, &ask.sql);
+    let running = here.shared.admit(client, &ask.sql).await?;
     let meter = here.shared.metrics.query(Protocol::Http);
     let id = HeaderValue::from(running.id());
-    run.progress = Some(running.progress());
+    run =
+        RunOptions { timeout: run.timeout, class: run.class, ..here.shared.run_options(&running) };
     let answered = rows(here, running, meter, ask, run, how, read_only).await;
     let mut response = answered.unwrap_or_else(|failure| Refusal(failure).into_response());
     response.headers_mut().insert(QUERY_ID, id);
@@ -174,7 +174,8 @@ async fn rows(
     let answer = answer.inspect_err(|failure| meter.failed(failure))?;
     match answer {
         Answer::Rows { schema, stream } => {
-            let (writer, reader) = spool(&here.shared.spools);
+            let (writer, reader) =
+                spool(&here.shared.spools, here.shared.spool_share(running.role()));
             let count = Arc::new(AtomicU64::new(0));
             let task = running.spawn(encode(stream, schema, how, writer, Arc::clone(&count)));
             let sending = Sending { running, meter, reader, count, told: 0, _task: task };

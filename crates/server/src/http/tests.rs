@@ -60,6 +60,8 @@ async fn server() -> Server {
         http: Some(address),
         database: "lake".into(),
         connections: 100,
+        limits: crate::limits::Limits::default(),
+        dollars_per_core_hour: 0.0,
         spool_folder: folder.path().to_owned(),
         spool_bytes: 1 << 30,
         clock: Arc::new(|| 1_793_491_200_000),

@@ -13,11 +13,11 @@ use pgwire::messages::response::{
     CommandComplete, ErrorResponse, NoticeResponse, ReadyForQuery, TransactionStatus,
 };
 use pgwire::messages::startup::ParameterStatus;
-use tokio::sync::OwnedSemaphorePermit;
-use uplake_engine::{Class, Position, Prepared, RunOptions, Session};
+use uplake_engine::{Position, Prepared, RunOptions, Session};
 
 use crate::catalog;
 use crate::failure::Failure;
+use crate::limits::Seat;
 use crate::pg::cancel::{Cancellable, Marked};
 use crate::pg::commands::Command;
 use crate::pg::rows::{self, Ask, Begun, Form, Rows};
@@ -27,7 +27,7 @@ use crate::pg::transaction::{Transaction, WRITES_AT_ONCE};
 use crate::pg::types;
 use crate::pg::wire::{Step, Wire};
 use crate::server::Shared;
-use crate::statements::Client;
+use crate::statements::{Client, Running};
 
 /// Prepared statements of a connection.
 pub(crate) const MOST_STATEMENTS: usize = 1000;
@@ -52,7 +52,7 @@ pub(crate) struct Connection {
     pub portals: HashMap<String, Portal>,
     pub cancellable: Cancellable,
     pub client: Client,
-    pub _room: OwnedSemaphorePermit,
+    pub _seat: Seat,
 }
 
 /// A statement that has been parsed.
@@ -251,14 +251,10 @@ impl Connection {
     /// Its own; [`Stop::Gone`] if the client goes meanwhile.
     pub async fn begin(&mut self, text: &str, ask: Ask, form: Form) -> Step<Begun> {
         let session = self.session_of(text)?;
-        let running = self.shared.statements.begin(self.client.clone(), text);
+        let running = self.admit(text).await?;
         let _marked = self.cancellable.mark(running.id());
-        let options = RunOptions {
-            timeout: self.settings.timeout(),
-            class: Class::default(),
-            tenant: self.shared.tenant(&self.client.role),
-            progress: Some(running.progress()),
-        };
+        let options =
+            RunOptions { timeout: self.settings.timeout(), ..self.shared.run_options(&running) };
         let encoding = self.settings.encoding();
         let begun = rows::begin(&self.shared, session, running, ask, options, form, encoding);
         let begun = self.wire.unless_gone(begun).await?;
@@ -266,6 +262,15 @@ impl Connection {
             self.done(command);
         }
         Ok(begun)
+    }
+
+    /// A statement of this client, once it may have it.
+    ///
+    /// # Errors
+    /// 53400; [`Stop::Gone`] if the client goes meanwhile.
+    pub async fn admit(&mut self, text: &str) -> Step<Running> {
+        let shared = Arc::clone(&self.shared);
+        self.wire.unless_gone(shared.admit(self.client.clone(), text)).await
     }
 
     /// A statement without rows is done.

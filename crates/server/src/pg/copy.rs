@@ -13,7 +13,7 @@ use bytes::Bytes;
 use pgwire::messages::copy::{CopyDone, CopyInResponse, CopyOutResponse};
 use tempfile::NamedTempFile;
 use tokio::sync::{mpsc, oneshot};
-use uplake_engine::EngineError;
+use uplake_engine::{EngineError, Session};
 use uplake_table::{
     AsOf, InputFile, Lake, LoadOptions, OnConflict, OnError, Progress, TextOptions, load,
 };
@@ -27,11 +27,10 @@ use crate::pg::frames::Frontend;
 use crate::pg::rows::{Ask, Begun, Form};
 use crate::pg::transaction::WRITES_AT_ONCE;
 use crate::pg::wire::{Step, Stop};
+use crate::server::Shared;
 
 /// Pieces between the socket and the file.
 const PIECES: usize = 4;
-/// What a load may take of memory.
-const LOAD_BYTES: usize = 256 << 20;
 
 /// What the client sends.
 enum Piece {
@@ -76,7 +75,7 @@ impl Connection {
         let (table, columns) = self.plan(text, into(lake.clone(), table, columns)).await?;
         self.shared.may_load(&self.client.role, &table).await?;
         let lines = Lines::new(&copy, &columns)?;
-        let running = self.shared.statements.begin(self.client.clone(), text);
+        let running = self.admit(text).await?;
         let _marked = self.cancellable.mark(running.id());
         let (pieces, come) = mpsc::channel(PIECES);
         let (tell, mut told) = oneshot::channel();
@@ -101,12 +100,14 @@ impl Connection {
                     .clone()
                     .filter(|null| copy.format == CopyFormat::Csv && !null.is_empty()),
             },
-            memory_bytes: LOAD_BYTES,
+            // As much as there is when the rows are here.
+            memory_bytes: 0,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             now_millis: (self.shared.options.clock)(),
         };
-        let work = Work { lake, table, options, lines, folder };
-        let _task = self.shared.statements.spawn(Box::pin(async move {
+        let (shared, session) = (Arc::clone(&self.shared), Arc::clone(&self.session));
+        let work = Work { shared, session, table, options, lines, folder };
+        let _task = running.drive(Box::pin(async move {
             let _ = tell.send(work.run(come).await);
         }));
         let count = columns.len();
@@ -118,6 +119,12 @@ impl Connection {
             let (_, message) = running.unless_stopped(next).await??;
             match message? {
                 Frontend::CopyData(data) => {
+                    let (shared, role) = (&self.shared, &self.client.role);
+                    let paced = async {
+                        shared.pace_load(role, data.len()).await;
+                        Ok(())
+                    };
+                    self.wire.unless_gone(running.unless_stopped(paced)).await?;
                     let sent = running.unless_stopped(async {
                         Ok::<_, Failure>(pieces.send(Piece::Data(data)).await.is_ok())
                     });
@@ -182,7 +189,8 @@ async fn into(
 
 /// What the task of a COPY needs.
 struct Work {
-    lake: Lake,
+    shared: Arc<Shared>,
+    session: Arc<Session>,
     table: String,
     options: LoadOptions,
     lines: Lines,
@@ -217,7 +225,10 @@ impl Work {
         let path = Some(file.path().to_owned());
         let files = [InputFile { name: "COPY from stdin".into(), path }];
         let progress = Arc::new(Progress::default());
-        let loaded = load(&self.lake, &self.table, &files, &self.options, &progress).await;
+        let room = self.shared.load_room(&self.session).await?;
+        self.options.memory_bytes = room.bytes();
+        let lake = self.session.lake();
+        let loaded = load(lake, &self.table, &files, &self.options, &progress).await;
         Ok(loaded.map_err(EngineError::from)?.rows)
     }
 }

@@ -4,16 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::pg::cancel::Cancels;
 use crate::pg::conversation::{converse, drained};
 use crate::pg::startup::{self, LOGIN_TIME};
 use crate::server::Shared;
+use crate::sockets;
 
-/// Clients that are not logged in yet, at once.
-const IN_LOGIN: usize = 200;
 /// After a socket could not be accepted, as when there are no more file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -29,18 +28,17 @@ pub(crate) async fn serve(
         Some(shared) => of_connections.stop(&shared, asks, process, what),
         None => Ok(false),
     }));
-    let logins = Arc::new(Semaphore::new(IN_LOGIN));
     let mut clients = JoinSet::new();
     let for_clients = drain.clone();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((tcp, peer)) => {
-                    let Ok(login) = Arc::clone(&logins).try_acquire_owned() else {
-                        // Not even told: what it costs to tell is what there is too much of.
-                        drop(tcp);
+                    let Some(login) = shared.connections.door() else {
+                        shared.metrics.refused("in_login");
                         continue;
                     };
+                    sockets::accepted(&tcp);
                     let (shared, cancels) = (Arc::clone(&shared), Arc::clone(&cancels));
                     let mut drain = for_clients.clone();
                     clients.spawn(async move {

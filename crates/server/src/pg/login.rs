@@ -3,6 +3,7 @@
 //! While there are no users, whoever is on this machine is `admin`, without a password.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use pgwire::messages::startup::Authentication;
 
@@ -31,10 +32,14 @@ pub(crate) async fn authenticate(
     peer: SocketAddr,
 ) -> Step<Role> {
     if !shared.directory.has_users() {
-        let name = shared.by_password(Some((user, "")), Some(peer)).map_err(Stop::Fatal)?;
+        let name = shared.by_password(Some((user.to_owned(), String::new())), Some(peer)).await;
+        let name = name.map_err(Stop::Fatal)?;
         return Ok(Role { name, is_admin: true });
     }
     shared.check_access_is_read().map_err(Stop::Fatal)?;
+    let address = peer.ip();
+    shared.pace_login(address).await.map_err(Stop::Fatal)?;
+    shared.may_guess(user, address).map_err(Stop::Fatal)?;
     let document = shared.directory.current();
     let known = document.access.verifier_of(user, (shared.options.clock)());
     let refused = |error: LoginError| match error {
@@ -42,7 +47,17 @@ pub(crate) async fn authenticate(
         LoginError::Malformed => Failure::new(error.code(), error.to_string()),
     };
     let begin = |first: &[u8]| Login::begin(user, known, &shared.strangers, first).map_err(refused);
-    let finish = |login: Login, last: &[u8]| login.finish(last).map_err(refused);
+    let finish = |login: Login, last: &[u8]| {
+        // Others may have guessed meanwhile.
+        shared.may_guess(user, address)?;
+        let finished = login.finish(last);
+        match &finished {
+            Ok(_) => shared.failed_logins.forget(user, address),
+            Err(LoginError::Wrong) => shared.failed_logins.add(user, address, Instant::now()),
+            Err(LoginError::Malformed) => {}
+        }
+        finished.map_err(refused)
+    };
     scram(wire, begin, finish).await?;
     let is_admin = document.access.of(user).is_admin();
     Ok(Role { name: user.to_owned(), is_admin })

@@ -22,7 +22,7 @@ use crate::pg::encode::copy::CopyEncoder;
 use crate::pg::encode::{EncodeError, Options, RowEncoder};
 use crate::pg::types;
 use crate::server::Shared;
-use crate::spool::{SpoolReader, spool};
+use crate::spool::{Share, SpoolReader, spool};
 use crate::statements::Running;
 
 /// Bytes after which a chunk goes to the client.
@@ -147,6 +147,7 @@ struct Work {
     encoding: Options,
     counts: Arc<Counts>,
     shared: Arc<Shared>,
+    share: Share,
 }
 
 /// Begins a statement; its first rows, or its end, are there when this returns. Dropping the future stops it.
@@ -166,10 +167,17 @@ pub(crate) async fn begin(
     let (tell, told) = oneshot::channel();
     let is_copy = matches!(form, Form::Copy(_));
     let shared_too = Arc::clone(shared);
-    let work =
-        Work { session, options, form, encoding, counts: Arc::clone(&counts), shared: shared_too };
+    let work = Work {
+        session,
+        options,
+        form,
+        encoding,
+        counts: Arc::clone(&counts),
+        shared: shared_too,
+        share: shared.spool_share(running.role()),
+    };
     // On the heap: a statement's future is large.
-    let task = shared.statements.spawn(Box::pin(work.run(ask, tell)));
+    let task = running.drive(Box::pin(work.run(ask, tell)));
     let head = async {
         let lost = |_| Err(Failure::bug("the statement could not be computed: a panic"));
         told.await.unwrap_or_else(lost)
@@ -255,7 +263,7 @@ impl Work {
                     let chunk = Bytes::from(std::mem::replace(&mut out, next));
                     match &writer {
                         None => {
-                            let (into, reader) = spool(&self.shared.spools);
+                            let (into, reader) = spool(&self.shared.spools, self.share.clone());
                             writer = Some(into);
                             tell_head(HeadAnswer::Rows {
                                 schema: Arc::clone(&schema),

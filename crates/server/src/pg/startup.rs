@@ -12,10 +12,10 @@ use pgwire::messages::startup::{
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 
 use crate::failure::Failure;
+use crate::limits::Seat;
 use crate::pg::cancel::{Cancellable, Cancels};
 use crate::pg::connection::{Connection, fields, session_for};
 use crate::pg::frames::{self, First};
@@ -59,7 +59,6 @@ pub(crate) async fn begin(
     tcp: TcpStream,
     peer: SocketAddr,
 ) -> Step<Option<Connection>> {
-    let _ = tcp.set_nodelay(true);
     let mut first = [0];
     if tcp.peek(&mut first).await? == 0 {
         return Err(Stop::Gone);
@@ -114,15 +113,6 @@ async fn refuse(mut wire: Wire, stop: Stop) -> Step<Option<Connection>> {
         wire.close().await;
     }
     Err(Stop::Gone)
-}
-
-/// Room for one more client: who comes to cancel needs none.
-fn room(shared: &Shared) -> Step<OwnedSemaphorePermit> {
-    Arc::clone(&shared.connections).try_acquire_owned().map_err(|_| {
-        let most = shared.options.connections;
-        let hint = format!("at most {most} connections are served at once");
-        Stop::Fatal(Failure::new("53300", "too many clients already").with_hint(hint))
-    })
 }
 
 fn hello(minor: u16, parameters: Vec<(String, String)>) -> Hello {
@@ -181,7 +171,7 @@ struct Welcome {
     settings: Settings,
     engine_settings: Vec<(String, String)>,
     cancellable: Cancellable,
-    room: OwnedSemaphorePermit,
+    seat: Seat,
     peer: SocketAddr,
 }
 
@@ -192,12 +182,14 @@ async fn log_in(
     hello: Hello,
     peer: SocketAddr,
 ) -> Step<Welcome> {
-    let room = room(shared)?;
+    // Who comes to cancel needs none.
+    let seat = shared.seat(peer).map_err(Stop::Fatal)?;
     if hello.minor > NEWEST_MINOR || !hello.options.is_empty() {
         let newest = 3 << 16 | i32::from(hello.minor.min(NEWEST_MINOR));
         wire.put(&NegotiateProtocolVersion::new(newest, hello.options.clone()));
     }
     let role = login::authenticate(shared, wire, &hello.user, peer).await?;
+    shared.sit(&seat, &role.name).map_err(Stop::Fatal)?;
     let database = match hello.database.as_str() {
         "" => &hello.user,
         database => database,
@@ -223,7 +215,7 @@ async fn log_in(
     let key = Bytes::from(key);
     let cancellable = cancels.join(&role.name, key.clone());
     wire.put(&Authentication::Ok);
-    let welcome = Welcome { role, settings, engine_settings, cancellable, room, peer };
+    let welcome = Welcome { role, settings, engine_settings, cancellable, seat, peer };
     welcome.put_key(wire, key);
     Ok(welcome)
 }
@@ -262,7 +254,7 @@ impl Welcome {
             portals: HashMap::new(),
             cancellable: self.cancellable,
             client,
-            _room: self.room,
+            _seat: self.seat,
         };
         for (name, value) in self.engine_settings {
             if let Err(stop) = connection.set_engine(&name, &value).await {

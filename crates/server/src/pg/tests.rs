@@ -58,6 +58,8 @@ impl Server {
             http: None,
             database: "lake".into(),
             connections: 50,
+            limits: crate::limits::Limits::default(),
+            dollars_per_core_hour: 0.0,
             spool_folder: folder.path().to_owned(),
             spool_bytes: 64 << 20,
             clock: Arc::new(clock),
