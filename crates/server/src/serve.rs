@@ -151,7 +151,8 @@ impl Server {
         if let Some(certificate) = &certificate {
             shared.metrics.certificate(certificate.expires(), true);
         }
-        let (looks, counts) = (look(Arc::clone(&shared), certificate.clone()), count(Arc::clone(&shared)));
+        let (looks, counts) =
+            (look(Arc::clone(&shared), certificate.clone()), count(Arc::clone(&shared)));
         let looks = shared.statements.spawn(async move {
             tokio::join!(looks, counts);
         });

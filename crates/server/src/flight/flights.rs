@@ -242,7 +242,7 @@ impl Flight {
                 return Err(Failure::new("0A000", "CREATE TOKEN answers with the token")
                     .with_hint("send it as a query"));
             }
-                        let running = self.shared.admit(caller.client.clone(), &statement.text).await?;
+            let running = self.shared.admit(caller.client.clone(), &statement.text).await?;
             let session = Arc::clone(&caller.session);
             rows = rows
                 .saturating_add(rows::update(&self.shared, &running, session, statement).await?);
