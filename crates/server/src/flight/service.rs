@@ -192,7 +192,7 @@ impl FlightSqlService for Flight {
         asked: CommandGetTables,
         request: Request<Ticket>,
     ) -> Result<Response<DoGet>, Status> {
-        let (shared, caller) = (Arc::clone(&self.shared), self.caller(&request)?);
+        let (shared, caller) = (Arc::clone(&self.shared), self.caller(&request).await?);
         let rights = shared.rights(&caller.client.role);
         let rows = async move {
             let session = shared.engine.session();
@@ -241,7 +241,7 @@ impl FlightSqlService for Flight {
         asked: CommandGetPrimaryKeys,
         request: Request<Ticket>,
     ) -> Result<Response<DoGet>, Status> {
-        let (shared, caller) = (Arc::clone(&self.shared), self.caller(&request)?);
+        let (shared, caller) = (Arc::clone(&self.shared), self.caller(&request).await?);
         let rights = shared.rights(&caller.client.role);
         let rows = async move {
             let session = shared.engine.session();

@@ -63,7 +63,7 @@ impl Connection {
                 planned.map_err(|stop| stop.map(|failure| located(failure, &text, at)))?
             }
             Command::Declare { name, query, query_at } => {
-                let planned = self.plan(query, &oids).await;
+                let planned = self.prepare(&query, &oids).await;
                 let place = |failure| located(failure, &text, at + query_at);
                 match planned.map_err(|stop| stop.map(place))? {
                     Kind::Prepared(query) if query.statement().command() == "SELECT" => {
