@@ -193,7 +193,8 @@ def over_http_also_several_at_once(server, bob):
 
 def over_flight_sql(server, bob):
     flight = pytest.importorskip("adbc_driver_flightsql.dbapi", reason="MISSING: adbc-driver-flightsql")
-    words = {"username": "ann", "password": "ann-secret"}
+    basic = base64.b64encode(b"ann:ann-secret").decode()
+    words = {"adbc.flight.sql.authorization_header": f"Basic {basic}"}
     uri = f"grpc://{server.http[0]}:{server.http[1]}"
     with flight.connect(uri, db_kwargs=words, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_sql_query("GRANT SELECT ON people TO bob")
@@ -221,12 +222,12 @@ def catalogs_list_who_may_what(ann, bob):
     ann.execute("GRANT SELECT (id, digit), INSERT ON numbers TO bob")
     ann.execute("CREATE TENANT growth WITH (weight 3, slots 8, memory '8GB')")
     ann.execute("ALTER USER bob TENANT growth VALID UNTIL '2100-01-01'")
-    assert _rows(ann, "SELECT rolcanlogin, rolsuper, rolconnlimit FROM pg_roles WHERE rolname = 'team'") == [
+    assert _rows(ann, "SELECT rolcanlogin, rolsuper, rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = 'team'") == [
         (False, False, 3)
     ]
     members = (
-        "SELECT m.rolname, r.rolname FROM pg_auth_members a JOIN pg_roles r ON r.oid = a.roleid"
-        " JOIN pg_roles m ON m.oid = a.member ORDER BY 1"
+        "SELECT m.rolname, r.rolname FROM pg_catalog.pg_auth_members a JOIN pg_catalog.pg_roles r ON r.oid = a.roleid"
+        " JOIN pg_catalog.pg_roles m ON m.oid = a.member ORDER BY 1"
     )
     assert _rows(ann, members) == [("ann", "admin"), ("bob", "team")]
     for ask, who, expected in (

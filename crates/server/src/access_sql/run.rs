@@ -108,8 +108,13 @@ fn permitted(access: &Access, role: &str, is_own_password: bool) -> Result<(), A
 impl AddedStatements for AccessStatements {
     async fn run(&self, text: &str, facts: SessionFacts) -> Result<AddedAnswer> {
         let statement = parse(text)?;
-        // A session that was told of nobody is the process's own.
-        let role = facts.get(USER).unwrap_or(ADMIN);
+        let role = match (facts.get(USER), &self.directory) {
+            (Some(role), _) => role,
+            // Whoever opens the lake itself is an admin anyway.
+            (None, None) => ADMIN,
+            // A server's sessions are told whose they are.
+            (None, Some(_)) => return Err(refused(AccessError::NotAdmin)),
+        };
         let asker = Asker { role, now: (self.clock)(), text };
         let is_own_password = match &statement {
             AccessStatement::AlterRole { role: of, options } => {
