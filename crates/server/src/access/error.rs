@@ -2,8 +2,6 @@
 
 use uplake_table::TableError;
 
-use super::model::ADMIN;
-
 /// Why access was not read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -44,7 +42,7 @@ pub enum AccessError {
     #[error("{place}: access format {found} is newer than {supported}; upgrade uplake")]
     TooNew { place: String, found: u32, supported: u32 },
     /// Who asks is no admin.
-    #[error("permission denied: only members of `{ADMIN}` change who may what")]
+    #[error("permission denied: only members of `admin` change who may what")]
     NotAdmin,
     /// Others were faster each time.
     #[error("others changed access at the same time, {tries} times; run it again")]
