@@ -95,12 +95,12 @@ def within(seconds, holds, what):
 class Server:
     """`uplake serve` of a lake, on free ports of loopback."""
 
-    def __init__(self, folder, lake, *options, env=None):
+    def __init__(self, folder, lake, *options, env=None, pg="127.0.0.1:0"):
         self.folder = pathlib.Path(folder)
         self.scratch = self.folder / "scratch"
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.errors = open(self.folder / "server.err", "ab")
-        command = [binary(), "serve", "--lake", str(lake), "--pg", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        command = [binary(), "serve", "--lake", str(lake), "--pg", pg, "--http", "127.0.0.1:0"]
         self.process = subprocess.Popen(
             [*command, *options], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=self.errors,

@@ -289,7 +289,7 @@ impl Admission {
         if first.alone {
             return (running == 0).then_some(0);
         }
-        let most = self.slots + self.slots.div_ceil(GUESTS);
+        let most = self.slots + self.slots / GUESTS;
         if state.alone && running > 0 || running >= most || running > 0 && !(self.has_room)() {
             return None;
         }
