@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use ring::hmac;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response};
@@ -214,7 +214,9 @@ fn credentials(metadata: &MetadataMap) -> Result<Option<Credentials>, Failure> {
     if !scheme.eq_ignore_ascii_case("basic") {
         return Err(wrong());
     }
-    let text = STANDARD.decode(rest).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    // With padding or without: the driver of Go leaves it out.
+    let bytes = STANDARD_NO_PAD.decode(rest.trim_end_matches('=')).ok();
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
     let text = text.ok_or_else(wrong)?;
     let (name, password) = text.split_once(':').ok_or_else(wrong)?;
     Ok(Some(Credentials::Password { name: name.to_owned(), password: password.to_owned() }))
@@ -252,7 +254,7 @@ mod tests {
         let (name, password) = ("ann".to_owned(), "a:b".to_owned());
         let expected = Credentials::Password { name, password };
         assert_eq!(credentials(&of("Basic YW5uOmE6Yg==")), Ok(Some(expected)));
-        for wrong in ["Basic", "Basic !", "Basic YW5u", "Digest x"] {
+        for wrong in ["Basic", "Basic !", "Basic YW5u", "Basic YW5", "Digest x"] {
             assert_eq!(credentials(&of(wrong)).unwrap_err().code, "28000", "{wrong}");
         }
     }
