@@ -100,14 +100,10 @@ class Server:
         self.scratch = self.folder / "scratch"
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.errors = open(self.folder / "server.err", "ab")
-<<<<<<< Updated upstream
-        command = [binary(), "serve", "--lake", str(lake), "--pg", pg, "--http", "127.0.0.1:0"]
-=======
         # Tests ask faster than anybody may.
-        usual = {"--pg": "127.0.0.1:0", "--http": "127.0.0.1:0", "--logins-per-second": "0", "--statements-per-second": "0"}
+        usual = {"--pg": pg, "--http": "127.0.0.1:0", "--logins-per-second": "0", "--statements-per-second": "0"}
         command = [binary(), "serve", "--lake", str(lake)]
         command += [word for name, value in usual.items() if name not in options for word in (name, value)]
->>>>>>> Stashed changes
         self.process = subprocess.Popen(
             [*command, *options], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=self.errors,
