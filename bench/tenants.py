@@ -50,14 +50,16 @@ def connect(address, user):
     return psycopg.connect(**words, autocommit=True, connect_timeout=60)
 
 
-def flood(address, count, done, stop):
+def flood(address, count, done, ready, stop):
     """Long scans over so many connections, until told to stop."""
 
     def ask(wire):
         while not stop.is_set():
             try:
                 wire.execute(LONG)
-            except psycopg.Error:
+            except psycopg.Error as error:
+                if not stop.is_set():
+                    print(f"a long scan failed: {error}", file=sys.stderr)
                 return
             with done.get_lock():
                 done.value += 1
@@ -66,6 +68,7 @@ def flood(address, count, done, stop):
     threads = [threading.Thread(target=ask, args=[wire], daemon=True) for wire in wires]
     for thread in threads:
         thread.start()
+    ready.set()
     stop.wait()
     for wire in wires:
         with contextlib.suppress(psycopg.Error):
@@ -105,10 +108,11 @@ def main():
         with connect(server.pg, "bob") as wire:
             short(wire, args.seconds / 5)
             found["alone"] = short(wire, args.seconds)
-            done, stop = multiprocessing.Value("q", 0), multiprocessing.Event()
-            process = multiprocessing.Process(target=flood, args=[server.pg, args.flood, done, stop])
+            done, ready, stop = multiprocessing.Value("q", 0), multiprocessing.Event(), multiprocessing.Event()
+            process = multiprocessing.Process(target=flood, args=[server.pg, args.flood, done, ready, stop])
             process.start()
-            time.sleep(max(2, args.seconds / 5))
+            assert ready.wait(120), "the flood does not begin"
+            short(wire, args.seconds / 5)
             found["flooded"] = short(wire, args.seconds)
             found["long_scans_done"] = done.value
             stop.set()
