@@ -160,6 +160,7 @@ ERRORS = {
     "no such column": ("select naïve, ☃ from people".replace("naïve, ☃", "name, nope"), "42703", 14),
     "position counts characters": ("select '☃😀', nope from people", "42703", 14),
     "syntax": ("select 1 fromm people", "42601", 16),
+    "a text that ends too early": ("select (1", "42601", 10),
     "no such function": ("select nope(1)", "42883", 8),
     "division by zero": ("select id / (id - id) from people", "22012", None),
     "text that is no number": ("select name::bigint from people where id = 1", "22P02", None),
