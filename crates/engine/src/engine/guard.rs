@@ -190,13 +190,11 @@ impl Session {
                 let part = Box::pin(self.part_of(table, readable)).await?;
                 Ok(Some(Sight::Part(Arc::new(part))))
             }
+            Ok(None) if self.is_no_table(name) => Ok(None),
             Ok(None) if name.contains(['/', '.', ':']) => {
                 guard.check(Privilege::ReadFiles, name)?;
                 Ok(None)
             }
-            // A table that was added, by its bare name, or a function: they read no table of the lake.
-            Ok(None) if self.catalog.additions.searched(name).is_some() => Ok(None),
-            Ok(None) if self.has_table_function(name) => Ok(None),
             Ok(None) => {
                 let what = format!("there is no table `{name}`");
                 Err(EngineError::statement(SqlState::UndefinedTable, what))
@@ -209,8 +207,10 @@ impl Session {
         }
     }
 
-    fn has_table_function(&self, name: &str) -> bool {
-        self.context().state_ref().read().table_functions().contains_key(name)
+    /// Is it a table of a catalog, which is there for everybody, or a function that makes rows of its arguments?
+    fn is_no_table(&self, name: &str) -> bool {
+        self.catalog.additions.searched(name).is_some()
+            || self.context().state_ref().read().table_functions().contains_key(name)
     }
 
     async fn part_of(&self, table: Arc<LakeTable>, readable: Readable) -> Result<TablePart> {
@@ -315,7 +315,6 @@ mod tests {
             ("WITH c AS (SELECT * FROM u) SELECT * FROM c", vec![table("u")]),
             ("SELECT (SELECT max(k) FROM u) FROM t", vec![table("t"), table("u")]),
             ("SELECT * FROM t VERSION AS OF 1", vec![table("t")]),
-            ("SELECT * FROM generate_series(1, 3)", vec![]),
             ("DESCRIBE t", vec![table("t")]),
             ("INSERT INTO t SELECT * FROM u", vec![(Some(Insert), "t".into()), table("u")]),
             ("INSERT INTO t VALUES (7)", vec![(Some(Insert), "t".into())]),

@@ -214,9 +214,11 @@ fn credentials(metadata: &MetadataMap) -> Result<Option<Credentials>, Failure> {
     if !scheme.eq_ignore_ascii_case("basic") {
         return Err(wrong());
     }
-    // With padding or without: the driver of Go leaves it out.
-    let bytes = STANDARD_NO_PAD.decode(rest.trim_end_matches('=')).ok();
-    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    // ADBC's driver, which is written in Go, leaves the padding out.
+    let text = STANDARD_NO_PAD
+        .decode(rest.trim_end_matches('='))
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok());
     let text = text.ok_or_else(wrong)?;
     let (name, password) = text.split_once(':').ok_or_else(wrong)?;
     Ok(Some(Credentials::Password { name: name.to_owned(), password: password.to_owned() }))
