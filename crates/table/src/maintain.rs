@@ -18,6 +18,7 @@ use uplake_objectio::Store;
 use crate::columns::fit;
 use crate::commit::{self, Change, CommitError, check_removable, remove_action};
 use crate::data_file::DataFile;
+use crate::encodings::{ROW_GROUP_ROWS, sort_order};
 use crate::error::{Result, TableError};
 use crate::id_domain::{IdColumns, IdDomainSpec, LostIds};
 use crate::int96::reader_metadata;
@@ -29,7 +30,7 @@ use crate::snapshot::Snapshot;
 use crate::store_file::StoreFile;
 use crate::thread::on_thread;
 use crate::unpanicked::{reason, unpanicked};
-use crate::write::{ENCODE_ROWS, ROW_GROUP_ROWS, TableWriter, sort_order};
+use crate::write::{ENCODE_ROWS, TableWriter};
 
 /// A file below this is worth merging with others.
 const SMALL_FILE_BYTES: u64 = 128 << 20;

@@ -10,6 +10,7 @@ use super::bad_row::BadRow;
 use super::fit::Fit;
 use super::parquet_file::{self, ParquetInput};
 use super::progress::Progress;
+use super::records;
 use super::source::{self, Format, InputFile, Opened};
 use super::text::{self, Decoded, TextInput, TextOptions};
 use crate::error::{Result, TableError};
@@ -34,7 +35,7 @@ enum Reader {
 
 /// A piece of an input that one thread decodes.
 pub(crate) enum Unit {
-    Text(text::Chunk),
+    Text(records::Chunk),
     RowGroup(usize),
 }
 

@@ -16,6 +16,7 @@ mod infer;
 mod input;
 mod parquet_file;
 mod progress;
+mod records;
 mod source;
 mod strict;
 mod text;
