@@ -178,7 +178,7 @@ impl Session {
             (Some(plan), _) | (None, Ok(plan)) => plan,
             (None, Err(error)) => return Err(self.explain(error, statement).await),
         };
-        let mut plan = crate::sql::using_joins::without_marks(plan)?;
+        let mut plan = crate::sql::merged_joins::without_marks(plan)?;
         if !statement.values.is_empty() {
             plan = plan.with_param_values(statement.values.clone())?;
         }

@@ -45,7 +45,7 @@ use crate::engine::seen::SeenTables;
 use crate::mends::{self, Microseconds};
 use crate::operators::build_side_cache::{BuildSideCache, Planner};
 use crate::optimizer::pipeline::{self, Physical};
-use crate::scan::indexed::IndexUse;
+use crate::scan::indexed_source::IndexUse;
 use crate::scan::repairs::Repairs;
 use crate::scan::storage::{self, QueryStore};
 use crate::sql::prepared::Prepared;

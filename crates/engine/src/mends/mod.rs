@@ -130,7 +130,7 @@ type PhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// What plans parts of FROM before DataFusion does.
 pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
-    vec![Arc::new(crate::sql::using_joins::MergedColumns)]
+    vec![Arc::new(crate::sql::merged_joins::MergedColumns)]
 }
 
 /// What plans operators: ours before DataFusion's.

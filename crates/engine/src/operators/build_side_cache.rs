@@ -509,7 +509,7 @@ mod tests {
 
     use super::*;
     use crate::engine::session::{Session, for_tests};
-    use crate::scan::indexed::IndexUse;
+    use crate::scan::indexed_source::IndexUse;
 
     /// Rows are taken from memory when they are asked for again, by other statements, too; not when the
     /// table has changed.

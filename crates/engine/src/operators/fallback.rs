@@ -40,7 +40,8 @@ use futures::{FutureExt, Stream};
 use tokio::sync::oneshot;
 
 use crate::base::refusal::{Refusal, refusal};
-use crate::operators::array_aggregate::exec::{ArrayAggregateExec, Otherwise};
+use crate::operators::array_aggregate::aggregate::Otherwise;
+use crate::operators::array_aggregate::exec::ArrayAggregateExec;
 use crate::operators::spilling::{can_spill, spilling};
 use crate::operators::stoppable::stoppable;
 

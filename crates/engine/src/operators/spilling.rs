@@ -27,7 +27,8 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
-use crate::operators::array_aggregate::exec::{ArrayAggregateExec, Otherwise};
+use crate::operators::array_aggregate::aggregate::Otherwise;
+use crate::operators::array_aggregate::exec::ArrayAggregateExec;
 
 /// Has this node another form of the same rows, but for groups in arrays? What is below it can be computed again
 /// then, with the same rows.

@@ -31,7 +31,8 @@ use uplake_functions::EventBits;
 
 use crate::base::id_column::IdColumn;
 use crate::cache::computed_rows;
-use crate::operators::array_aggregate::exec::{ArrayAggregate, ArrayAggregateExec, Group};
+use crate::operators::array_aggregate::aggregate::{ArrayAggregate, Group};
+use crate::operators::array_aggregate::exec::ArrayAggregateExec;
 use crate::operators::array_aggregate::expressions::compares;
 use crate::operators::array_aggregate::group_join::{GroupJoin, Wanted};
 use crate::operators::array_aggregate::keys::Keys;

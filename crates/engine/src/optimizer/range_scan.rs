@@ -15,7 +15,8 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
 
-use crate::operators::array_aggregate::exec::{ArrayAggregateExec, Group, Otherwise, Ranges};
+use crate::operators::array_aggregate::aggregate::{Group, Otherwise, Ranges};
+use crate::operators::array_aggregate::exec::ArrayAggregateExec;
 use crate::optimizer::array_aggregate::rewritten;
 use crate::scan::id_ranges::{ByRanges, by_ranges};
 

@@ -16,6 +16,7 @@
 //!   the same bytes whatever the number of threads.
 //! - With SQL, what is held in memory outside DataFusion's operators is cells, and one user or cluster.
 
+mod cells;
 mod collect;
 mod complete;
 mod decode;
@@ -48,7 +49,8 @@ use crate::base::sql_state::SqlState;
 use crate::engine::session::Session;
 use crate::sql::statement::{self, Statement};
 use crate::sql::words::split_version;
-use collect::{Collect, Layout};
+use cells::Layout;
+use collect::Collect;
 use one_scan::{KeyKind, ScanQuery};
 use sql::Sql;
 use time::Times;

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array,
 };
@@ -17,22 +16,18 @@ use datafusion::object_store::ObjectStore;
 use datafusion::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, RowSelection,
 };
-use datafusion::parquet::arrow::async_reader::AsyncFileReader;
 use datafusion::parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
-use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
-use datafusion::parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::metrics::Count;
-use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt, TryStreamExt};
-use uplake_table::Selection;
-
+use futures::{StreamExt, TryStreamExt};
 use uplake_functions::holds as true_only;
+use uplake_table::Selection;
 
 use crate::base::refusal::Unfit;
 use crate::cache::columns::{Chunk, ColumnCache};
@@ -40,11 +35,8 @@ use crate::cache::dictionary::{compact, picked, piece};
 use crate::cache::dictionary_filter::DictionaryFilter;
 use crate::cache::predicates::{PredicateKey, PredicateRows};
 use crate::scan::id_range::IdRange;
-use crate::scan::prefetch::{external, read_ranges};
 use crate::scan::row_filter::{AppliedFilters, RowFilter, select};
-
-/// Text of more bytes a row is long: it is not kept as numbers.
-const LONG_TEXT_BYTES: usize = 12;
+use crate::scan::row_groups::{StoreReader, decoded_rows, groups_of, kept_bytes, wanted_rows};
 
 /// What a scan wants of files, and how to get it from decoded columns.
 pub(crate) struct Gather {
@@ -629,139 +621,6 @@ fn question(
 fn chunk_of(file: &PartitionedFile, row_group: usize, field: &FieldRef) -> Chunk {
     let (file, column) = (file.object_meta.location.clone(), field.name().clone());
     Chunk { file, row_group, column }
-}
-
-/// About the bytes that a column of a row group takes when it is kept, and whether it is long text.
-fn kept_bytes(metadata: &ParquetMetaData, row_group: usize, field: &FieldRef) -> (usize, bool) {
-    let group = metadata.row_group(row_group);
-    let rows = usize::try_from(group.num_rows()).unwrap_or_default();
-    if let Some(width) = field.data_type().primitive_width() {
-        return (rows * width, false);
-    }
-    let column = group.columns().iter().find(|c| c.column_path().string() == *field.name());
-    let bytes = column.map_or(0, |c| usize::try_from(c.uncompressed_size()).unwrap_or_default());
-    (bytes.max(2 * rows), bytes > LONG_TEXT_BYTES * rows)
-}
-
-/// A file of the store whose footer is known.
-struct StoreReader {
-    store: Arc<dyn ObjectStore>,
-    file: PartitionedFile,
-    metadata: Arc<ParquetMetaData>,
-}
-
-impl AsyncFileReader for StoreReader {
-    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
-        async move {
-            let ranges = [range];
-            let read = read_ranges(&self.store, &self.file, &ranges, false).await;
-            let bytes = read.map_err(external)?.into_iter().next();
-            bytes.ok_or_else(|| ParquetError::EOF("a range without bytes".into()))
-        }
-        .boxed()
-    }
-
-    fn get_byte_ranges(
-        &mut self,
-        ranges: Vec<Range<u64>>,
-    ) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
-        async move {
-            let read = read_ranges(&self.store, &self.file, &ranges, true).await;
-            read.map_err(external)
-        }
-        .boxed()
-    }
-
-    fn get_metadata<'a>(
-        &'a mut self,
-        _options: Option<&'a ArrowReaderOptions>,
-    ) -> BoxFuture<'a, ParquetResult<Arc<ParquetMetaData>>> {
-        let metadata = Arc::clone(&self.metadata);
-        async move { Ok(metadata) }.boxed()
-    }
-}
-
-/// The rows to read, by row group, as ranges: those groups whose start lies in the file's range, which
-/// is how the Parquet scan shares a file out.
-pub(crate) fn group_rows(
-    file: &PartitionedFile,
-    metadata: &ParquetMetaData,
-    rows: &Selection,
-) -> Vec<(usize, Vec<Range<usize>>)> {
-    let mut wanted = Vec::new();
-    let mut first = 0u64;
-    let mut runs = rows.runs();
-    for (number, group) in metadata.row_groups().iter().enumerate() {
-        let end = first + u64::try_from(group.num_rows()).unwrap_or_default();
-        let start = first;
-        first = end;
-        if !is_in_range(file, group) {
-            continue;
-        }
-        runs.skip_to(u32::try_from(start).unwrap_or(u32::MAX));
-        let mut here = Vec::new();
-        for run in runs.clone() {
-            let (low, high) = (u64::from(run.start).max(start), u64::from(run.end).min(end));
-            if low >= end {
-                break;
-            }
-            here.push((low - start) as usize..(high - start) as usize);
-        }
-        if !here.is_empty() {
-            wanted.push((number, here));
-        }
-    }
-    wanted
-}
-
-/// Does the row group start in the file's range?
-fn is_in_range(file: &PartitionedFile, group: &RowGroupMetaData) -> bool {
-    let column = group.column(0);
-    let offset = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
-    file.range.as_ref().is_none_or(|range| range.contains(offset))
-}
-
-/// The row groups that start in the file's range.
-fn groups_of<'m>(
-    file: &'m PartitionedFile,
-    metadata: &'m ParquetMetaData,
-) -> impl Iterator<Item = usize> + 'm {
-    let groups = metadata.row_groups().iter().enumerate();
-    groups.filter(|(_, group)| is_in_range(file, group)).map(|(number, _)| number)
-}
-
-/// [`group_rows`] one by one.
-fn wanted_rows(
-    file: &PartitionedFile,
-    metadata: &ParquetMetaData,
-    rows: &Selection,
-) -> Vec<(usize, Vec<u32>)> {
-    let rows_of = |ranges: Vec<Range<usize>>| ranges.into_iter().flatten().map(|row| row as u32);
-    let wanted = group_rows(file, metadata, rows).into_iter();
-    wanted.map(|(group, ranges)| (group, rows_of(ranges).collect())).collect()
-}
-
-/// The rows of the pages of a column that hold any of `rows`; `None` without a page index.
-fn decoded_rows(
-    metadata: &ParquetMetaData,
-    row_group: usize,
-    column: &str,
-    rows: &[u32],
-) -> Option<u64> {
-    let group = metadata.row_group(row_group);
-    let at = group.columns().iter().position(|c| c.column_path().string() == column)?;
-    let pages = metadata.offset_index()?.get(row_group)?.get(at)?.page_locations();
-    let mut decoded = 0;
-    let mut rest = rows;
-    for (number, page) in pages.iter().enumerate() {
-        let end = pages.get(number + 1).map_or(group.num_rows(), |next| next.first_row_index);
-        let here = rest.partition_point(|row| i64::from(*row) < end);
-        if here > 0 {
-            decoded += end - page.first_row_index;
-        }
-        rest = &rest[here..];
-    }
-    u64::try_from(decoded).ok()
 }
 
 impl Picked {

@@ -29,7 +29,7 @@ use datafusion::datasource::source::DataSource;
 use datafusion::physical_plan::Partitioning;
 
 use crate::scan::id_range::IdRange;
-use crate::scan::indexed::IndexedSource;
+use crate::scan::indexed_source::IndexedSource;
 
 /// Rows of a range at least: with fewer, files are opened too often.
 const ROWS_MIN: usize = 1 << 18;

@@ -8,14 +8,13 @@
 //!   except those on partition columns alone, which all rows of a file answer alike.
 //! - The row count of a scan without a predicate is exact (it comes from the log).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array,
-    new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array,
 };
 use datafusion::arrow::compute::{BatchCoalescer, CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{
@@ -24,12 +23,9 @@ use datafusion::arrow::datatypes::{
 use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::cast::{as_boolean_array, as_int32_array};
-use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{
-    Column, ColumnStatistics, DFSchema, DataFusionError, Result, ScalarValue, SchemaExt, Statistics,
-};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, SchemaExt, Statistics};
 use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::transform_schema_to_view;
@@ -60,8 +56,9 @@ use crate::base::budget::Budget;
 use crate::base::error::EngineError;
 use crate::base::settings::Settings;
 use crate::base::sql_state::SqlState;
+use crate::scan::file_bounds::{FileBounds, partition_scalar};
 use crate::scan::id_facts::{AsFilesHave, with_ids_said};
-use crate::scan::indexed::{IndexUse, IndexedSource, Indexes};
+use crate::scan::indexed_source::{IndexUse, IndexedSource, Indexes};
 use crate::scan::prefetch::AheadReaders;
 use crate::scan::storage::{QueryStore, store_url};
 use crate::sql::id_set::InIdSet;
@@ -600,152 +597,6 @@ fn group_files(mut files: Vec<PartitionedFile>, partitions: usize) -> Vec<FileGr
         }
     }
     groups.into_iter().map(|(_, files)| FileGroup::new(files)).collect()
-}
-
-fn partition_scalar(file: &DataFile, column: &str, data_type: &DataType) -> Result<ScalarValue> {
-    // An empty text is NULL, says the protocol.
-    let value = file.partition_values.get(column).cloned().flatten();
-    match value.filter(|text| !text.is_empty()) {
-        Some(text) => ScalarValue::try_from_string(text, data_type),
-        None => ScalarValue::try_from(data_type),
-    }
-}
-
-/// The latest time that a bound stands for: others' logs cut times to milliseconds.
-fn up_to(last: ScalarValue) -> ScalarValue {
-    match last {
-        ScalarValue::TimestampMicrosecond(Some(last), zone) => {
-            ScalarValue::TimestampMicrosecond(Some(last.saturating_add(999)), zone)
-        }
-        other => other,
-    }
-}
-
-/// The log's bounds of every file as one array per column and kind.
-#[derive(Debug)]
-struct FileBounds {
-    files: usize,
-    min: HashMap<String, ArrayRef>,
-    max: HashMap<String, ArrayRef>,
-    nulls: HashMap<String, UInt64Array>,
-    rows: UInt64Array,
-}
-
-impl FileBounds {
-    /// `exact`: the columns of `schema` as they are stored.
-    fn new(schema: &Schema, exact: &Schema, snapshot: &Snapshot, files: &[DataFile]) -> Self {
-        let per_file: Vec<_> = files.iter().map(DataFile::column_bounds).collect();
-        let (mut min, mut max, mut nulls) = (HashMap::new(), HashMap::new(), HashMap::new());
-        for (exact, field) in exact.fields().iter().zip(schema.fields()) {
-            let (exact, name) = (exact.name(), field.name());
-            let data_type = field.data_type();
-            if snapshot.partition_columns().contains(exact) {
-                let values: Vec<ScalarValue> = files
-                    .iter()
-                    .map(|f| partition_scalar(f, exact, data_type))
-                    .collect::<Result<_>>()
-                    .unwrap_or_default();
-                if let Ok(array) = ScalarValue::iter_to_array(values) {
-                    min.insert(name.clone(), Arc::clone(&array));
-                    max.insert(name.clone(), array);
-                }
-                let count = |f: &DataFile| match f.partition_values.get(exact) {
-                    Some(Some(text)) if !text.is_empty() => Some(0),
-                    _ => f.rows,
-                };
-                nulls.insert(name.clone(), files.iter().map(count).collect());
-                continue;
-            }
-            // NaN has no place in Parquet's bounds, so float bounds do not hold for every value; those of
-            // decimals come through floats.
-            let bounded = !data_type.is_floating() && !data_type.is_decimal();
-            let scalar = |text: Option<&String>| {
-                text.filter(|_| bounded)
-                    .and_then(|t| ScalarValue::try_from_string(t.clone(), data_type).ok())
-                    .or_else(|| ScalarValue::try_from(data_type).ok())
-            };
-            let lows: Option<Vec<ScalarValue>> = per_file
-                .iter()
-                .map(|b| scalar(b.get(exact).and_then(|c| c.min.as_ref())))
-                .collect();
-            let highs: Option<Vec<ScalarValue>> = per_file
-                .iter()
-                .zip(files)
-                .map(|(b, file)| {
-                    let last = scalar(b.get(exact).and_then(|c| c.max.as_ref()))?;
-                    // Ours have a checksum.
-                    Some(if file.crc32.is_some() { last } else { up_to(last) })
-                })
-                .collect();
-            for (bounds, values) in [(&mut min, lows), (&mut max, highs)] {
-                if let Some(Ok(array)) = values.map(ScalarValue::iter_to_array) {
-                    bounds.insert(name.clone(), array);
-                }
-            }
-            nulls.insert(
-                name.clone(),
-                per_file.iter().map(|b| b.get(exact).and_then(|c| c.nulls)).collect(),
-            );
-        }
-        let rows = files.iter().map(|f| f.rows).collect();
-        Self { files: files.len(), min, max, nulls, rows }
-    }
-
-    /// The bounds of a column over several files; unknown if one of them has none.
-    fn over_files(&self, column: &str, files: &[usize]) -> ColumnStatistics {
-        let mut parts = files.iter().map(|file| self.column_statistics(column, *file));
-        let Some(mut whole) = parts.next() else { return ColumnStatistics::new_unknown() };
-        for part in parts {
-            whole.min_value = whole.min_value.min(&part.min_value);
-            whole.max_value = whole.max_value.max(&part.max_value);
-            whole.null_count = whole.null_count.add(&part.null_count);
-        }
-        whole
-    }
-
-    fn column_statistics(&self, column: &str, file: usize) -> ColumnStatistics {
-        let bound = |arrays: &HashMap<String, ArrayRef>| {
-            arrays
-                .get(column)
-                .and_then(|array| ScalarValue::try_from_array(array, file).ok())
-                .filter(|value| !value.is_null())
-                .map_or(Precision::Absent, Precision::Inexact)
-        };
-        let nulls = self.nulls.get(column).filter(|n| n.is_valid(file));
-        ColumnStatistics {
-            null_count: nulls
-                .map_or(Precision::Absent, |n| Precision::Inexact(n.value(file) as usize)),
-            min_value: bound(&self.min),
-            max_value: bound(&self.max),
-            ..ColumnStatistics::new_unknown()
-        }
-    }
-}
-
-impl PruningStatistics for FileBounds {
-    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.min.get(&column.name).cloned()
-    }
-
-    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.max.get(&column.name).cloned()
-    }
-
-    fn num_containers(&self) -> usize {
-        self.files
-    }
-
-    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
-        self.nulls.get(&column.name).map(|n| Arc::new(n.clone()) as ArrayRef)
-    }
-
-    fn row_counts(&self) -> Option<ArrayRef> {
-        Some(Arc::new(self.rows.clone()))
-    }
-
-    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
-        None
-    }
 }
 
 /// INSERT INTO: one commit when all rows are written.

@@ -30,9 +30,9 @@ use crate::sql::id_set::{IdSet, MARK};
 use crate::sql::plain_forms::join_digits;
 use crate::sql::prepare_statement::{PrepareStatement, take_prepare};
 use crate::sql::question_marks::number_parameters;
-use crate::sql::rewrite::{
-    bracket_grouping_keys, name_operators, name_words, rewrite, select_before_from,
-    separate_not_exists,
+use crate::sql::rewrite::rewrite;
+use crate::sql::token_rewrite::{
+    bracket_grouping_keys, name_operators, name_words, select_before_from, separate_not_exists,
 };
 use crate::sql::warm_statement::{WarmStatement, take_warm};
 use crate::sql::words::{VERSION_MARK, column_name, is_space, is_word, keyword};

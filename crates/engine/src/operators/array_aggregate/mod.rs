@@ -9,9 +9,11 @@
 //! - What does not fit is refused before a row is given out; the same aggregate in hash tables, which spill, goes
 //!   on in its place ([`fallback`](crate::operators::fallback)).
 
+pub(crate) mod aggregate;
 pub(crate) mod exec;
 pub(crate) mod expressions;
 pub(crate) mod group_join;
+mod groups;
 pub(crate) mod keys;
 pub(crate) mod rows;
 pub(crate) mod sums;

@@ -7,7 +7,7 @@ use datafusion::common::HashMap;
 
 use super::keys::NO_MATCH_GROUP;
 use crate::base::error::{EngineError, Result};
-use crate::report::collect::Layout;
+use crate::report::cells::Layout;
 use crate::report::decode::as_type;
 
 pub(super) const NOWHERE: usize = usize::MAX;

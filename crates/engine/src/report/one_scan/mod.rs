@@ -42,7 +42,8 @@ use tokio::task::JoinSet;
 use uplake_experiment::definition::Unit;
 use uplake_experiment::query::{MomentsQuery, MomentsTable};
 
-use super::collect::{Collect, Layout};
+use super::cells::Layout;
+use super::collect::Collect;
 use super::sql::{Source, Sql};
 use super::time::Times;
 use crate::base::error::{EngineError, Result};
@@ -51,6 +52,7 @@ use crate::engine::session::Session;
 use crate::optimizer::id_rewrite::key_ids::with_ids;
 use aside::Aside;
 use exposed::{Exposed, Members};
+
 pub(super) use keys::KeyKind;
 use keys::Keys;
 use passes::{Pass, passes};

@@ -11,7 +11,8 @@ use super::runs::{Found, Item};
 use crate::base::error::Result;
 use crate::functions::exact_sum::Sum;
 use crate::functions::local_day::LocalDays;
-use crate::report::collect::{Collect, Layout, Who};
+use crate::report::cells::{Layout, Who};
+use crate::report::collect::Collect;
 use crate::report::user_row::{Change, UserRow, without_rows};
 
 /// Ids that are touched together; what is read of them fits into a second-level cache.
