@@ -1,4 +1,5 @@
-//! What every room needs: errors, settings, warnings, progress, what the process holds, which columns are ids.
+//! What every room needs: errors, settings, warnings, progress, what the process holds, which columns are ids, what
+//! operators and rules share.
 
 pub(crate) mod alarm;
 pub(crate) mod answer;
@@ -8,6 +9,7 @@ pub(crate) mod error;
 pub(crate) mod foreign_errors;
 pub(crate) mod held;
 pub(crate) mod id_column;
+pub(crate) mod one_input;
 pub(crate) mod progress;
 pub(crate) mod refusal;
 pub(crate) mod settings;

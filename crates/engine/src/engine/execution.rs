@@ -17,6 +17,8 @@ use crate::engine::session::Session;
 use crate::operators::fallback::{Ways, with_fallbacks};
 use crate::operators::stoppable::{Stop, stoppable, stopping};
 use crate::optimizer::changes::row_of_rules;
+#[cfg(test)]
+use crate::sql::statement::Statement;
 
 impl Session {
     /// The answer of a query, a stream per thread.
@@ -70,6 +72,18 @@ impl Session {
         let schema = stream.schema();
         let rows = futures::stream::iter([Ok(first)]).chain(stream).chain(rules);
         Ok(stopping(Box::pin(RecordBatchStreamAdapter::new(schema, rows)), stop))
+    }
+
+    /// A query's operators as they are run.
+    #[cfg(test)]
+    pub(crate) async fn physical_plan(
+        &self,
+        statement: &Statement,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let (state, _) = self.query_state();
+        let plan = self.plan(statement).await?;
+        let plan = self.optimized(&state, plan).await?;
+        Ok(self.physical(&plan, &state).await?.0)
     }
 
     /// The operators of a plan, which stop when the second is dropped, and go on in another way where they are

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DataFusionError, JoinType, Result, Statistics};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{JoinType, Result};
 use datafusion::datasource::physical_plan::FileSink;
 use datafusion::datasource::physical_plan::parquet::ParquetSink;
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
@@ -33,17 +33,16 @@ use datafusion::physical_expr::{
 };
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::execution_plan::{
-    CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
-use datafusion::physical_plan::metrics::MetricsSet;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
+
+use crate::base::one_input::{OneInput, OneInputExec};
 
 /// The rule. It comes before orders and partitions are chosen.
 #[derive(Debug)]
@@ -65,24 +64,24 @@ impl PhysicalOptimizerRule for NoFalseConstants {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let plain = plan.transform_up(|node| {
             if (node.is::<FilterExec>() || node.is::<DataSourceExec>()) && has_circle(&node) {
-                return Ok(Transformed::yes(Arc::new(PlainExec::new(node, false)) as _));
+                return Ok(Transformed::yes(plain(node, false)));
             }
             let fills_up = matches!(
                 join_type(node.as_ref()),
                 Some(JoinType::Left | JoinType::Right | JoinType::Full)
             );
             if fills_up && !node.equivalence_properties().constants().is_empty() {
-                return Ok(Transformed::yes(Arc::new(PlainExec::new(node, true)) as _));
+                return Ok(Transformed::yes(plain(node, true)));
             }
             if (node.is::<UnionExec>() || node.is::<InterleaveExec>()) && has_other_constants(&node)
             {
-                return Ok(Transformed::yes(Arc::new(PlainExec::new(node, true)) as _));
+                return Ok(Transformed::yes(plain(node, true)));
             }
             let has_sets = |groups: &AggregateExec| !groups.group_expr().is_single();
             if node.downcast_ref::<AggregateExec>().is_some_and(has_sets)
                 && !node.equivalence_properties().eq_group().is_empty()
             {
-                return Ok(Transformed::yes(Arc::new(PlainExec::new(node, false)) as _));
+                return Ok(Transformed::yes(plain(node, false)));
             }
             Ok(Transformed::no(node))
         })?;
@@ -92,6 +91,10 @@ impl PhysicalOptimizerRule for NoFalseConstants {
             Ok(plain.data)
         }
     }
+}
+
+fn plain(input: Arc<dyn ExecutionPlan>, keeps_equal: bool) -> Arc<dyn ExecutionPlan> {
+    Arc::new(PlainExec::over(Plain { keeps_equal }, input))
 }
 
 /// A sink that asks for the whole order which its input has now that less is believed.
@@ -174,21 +177,27 @@ fn contains(expr: &Arc<dyn PhysicalExpr>, wanted: &dyn Fn(&Arc<dyn PhysicalExpr>
 
 /// Rows of which less is said: that no column is constant, and not in which order they come. It stays in
 /// the plan, because operators above look again when their inputs are replaced.
-#[derive(Debug)]
-struct PlainExec {
-    input: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
+pub(crate) type PlainExec = OneInputExec<Plain>;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plain {
     /// Are columns that are equal still equal?
     keeps_equal: bool,
 }
 
-impl PlainExec {
-    fn new(input: Arc<dyn ExecutionPlan>, keeps_equal: bool) -> Self {
+impl OneInput for Plain {
+    const NAME: &'static str = "PlainExec";
+    /// Or else sorting would be done below, where the constant is one.
+    const KEEPS_ORDER: bool = false;
+    const KEEPS_STATISTICS: bool = true;
+    const CARDINALITY: CardinalityEffect = CardinalityEffect::Equal;
+
+    fn properties(&self, input: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
         let known = input.equivalence_properties();
         let mut still = EquivalenceProperties::new(input.schema());
         // Two columns of one side are equal in rows that are filled up, too: both are NULL there. Of other
         // expressions nobody knows.
-        for class in known.eq_group().iter().filter(|_| keeps_equal) {
+        for class in known.eq_group().iter().filter(|_| self.keeps_equal) {
             let mut columns = class.iter().filter(|expr| expr.is::<Column>());
             let Some(first) = columns.next() else { continue };
             for other in columns {
@@ -198,94 +207,25 @@ impl PlainExec {
                 }
             }
         }
-        let properties = PlanProperties::new(
+        Arc::new(PlanProperties::new(
             still,
             input.output_partitioning().clone(),
             input.pipeline_behavior(),
             input.boundedness(),
-        );
-        Self { input, properties: Arc::new(properties), keeps_equal }
-    }
-}
-
-impl DisplayAs for PlainExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PlainExec")
-    }
-}
-
-impl ExecutionPlan for PlainExec {
-    fn name(&self) -> &'static str {
-        "PlainExec"
+        ))
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
+    fn again(&self) -> Self {
+        self.clone()
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    /// Or else sorting would be done below, where the constant is one.
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn apply_expressions(
+    fn rows(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(children.pop().ok_or_else(no_input)?, self.keeps_equal)))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(
-            children,
-            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-        )
-    }
-
-    fn execute(
-        &self,
+        input: &Arc<dyn ExecutionPlan>,
+        _: &ExecutionPlanMetricsSet,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        self.input.execute(partition, context)
+        input.execute(partition, context)
     }
-
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        CardinalityEffect::Equal
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        _: &StatisticsArgs,
-    ) -> Result<Arc<Statistics>> {
-        inputs.first().cloned().ok_or_else(no_input)
-    }
-}
-
-fn no_input() -> DataFusionError {
-    DataFusionError::Internal("plain rows have one input".into())
 }

@@ -13,22 +13,19 @@
 //! - A plan that this rule hands out holds no [`UniqueNamesExec`].
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-use datafusion::physical_plan::filter_pushdown::{
-    ChildFilterDescription, ChildPushdownResult, FilterDescription, FilterPushdownPhase,
-    FilterPushdownPropagation,
-};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+
+use crate::base::one_input::{OneInput, OneInputExec};
 
 /// One of DataFusion's two rules of filter pushdown, under its name.
 #[derive(Debug)]
@@ -48,7 +45,7 @@ impl PhysicalOptimizerRule for FilterPushdown {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let guarded = plan.transform_up(|node| match UniqueNamesExec::above(&node) {
+        let guarded = plan.transform_up(|node| match UniqueNames::above(&node) {
             Some(guarded) => Ok(Transformed::yes(Arc::new(guarded) as _)),
             None => Ok(Transformed::no(node)),
         })?;
@@ -77,94 +74,46 @@ fn without_bounds(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Ex
 }
 
 /// Hands filters on to its input if their columns have names of their own.
-#[derive(Debug)]
-struct UniqueNamesExec {
-    input: Arc<dyn ExecutionPlan>,
+type UniqueNamesExec = OneInputExec<UniqueNames>;
+
+#[derive(Clone, Debug)]
+struct UniqueNames {
     /// Those columns.
     unique: HashSet<usize>,
 }
 
-impl UniqueNamesExec {
+impl UniqueNames {
     /// `None` if all columns have names of their own.
-    fn above(input: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+    fn above(input: &Arc<dyn ExecutionPlan>) -> Option<UniqueNamesExec> {
         let schema = input.schema();
         let fields = schema.fields();
         let mut count: HashMap<&str, usize> = HashMap::new();
         fields.iter().for_each(|field| *count.entry(field.name()).or_default() += 1);
         let unique = (0..fields.len()).filter(|at| count[fields[*at].name().as_str()] == 1);
         let unique: HashSet<usize> = unique.collect();
-        (unique.len() < fields.len()).then(|| Self { input: Arc::clone(input), unique })
+        (unique.len() < fields.len())
+            .then(|| OneInputExec::over(Self { unique }, Arc::clone(input)))
     }
 }
 
-impl DisplayAs for UniqueNamesExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UniqueNamesExec")
-    }
-}
+impl OneInput for UniqueNames {
+    const NAME: &'static str = "UniqueNamesExec";
 
-impl ExecutionPlan for UniqueNamesExec {
-    fn name(&self) -> &'static str {
-        "UniqueNamesExec"
+    fn asked_below(&self) -> Option<HashSet<usize>> {
+        Some(self.unique.clone())
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
+    fn again(&self) -> Self {
+        self.clone()
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn gather_filters_for_pushdown(
+    fn rows(
         &self,
-        _: FilterPushdownPhase,
-        filters: Vec<Arc<dyn PhysicalExpr>>,
-        _: &ConfigOptions,
-    ) -> Result<FilterDescription> {
-        let unique = self.unique.clone();
-        let passed =
-            ChildFilterDescription::from_child_with_allowed_indices(&filters, unique, &self.input)?;
-        Ok(FilterDescription::new().with_child(passed))
-    }
-
-    fn handle_child_pushdown_result(
-        &self,
-        _: FilterPushdownPhase,
-        result: ChildPushdownResult,
-        _: &ConfigOptions,
-    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        Ok(FilterPushdownPropagation::if_all(result))
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let no_input = || DataFusionError::Internal("there is no input".into());
-        let input = children.pop().ok_or_else(no_input)?;
-        Ok(Arc::new(Self { input, unique: self.unique.clone() }))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(
-            children,
-            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-        )
-    }
-
-    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        _: &Arc<dyn ExecutionPlan>,
+        _: &ExecutionPlanMetricsSet,
+        _: usize,
+        _: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         internal_err!("a UniqueNamesExec is only there while filters are pushed down")
     }
 }

@@ -10,37 +10,17 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_expr::LexOrdering;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use crate::base::one_input::EachNode;
+
 /// The rule.
-#[derive(Debug)]
-pub(super) struct MissingSorts;
+pub(super) const MISSING_SORTS: EachNode = EachNode { name: "missing_sorts", other: sorted };
 
-impl PhysicalOptimizerRule for MissingSorts {
-    fn name(&self) -> &'static str {
-        "missing_sorts"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(sorted).data()
-    }
-}
-
-fn sorted(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+fn sorted(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let mut found = false;
     let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
     for (input, needed) in node.children().into_iter().zip(node.required_input_ordering()) {
@@ -59,8 +39,8 @@ fn sorted(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionP
         inputs.push(Arc::new(sort.with_preserve_partitioning(several)));
     }
     if !found {
-        return Ok(Transformed::no(node));
+        return Ok(None);
     }
     let changed = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-    Ok(Transformed::yes(node.replace_children(inputs, changed)?))
+    Arc::clone(node).replace_children(inputs, changed).map(Some)
 }

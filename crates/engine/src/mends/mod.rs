@@ -118,6 +118,7 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+pub(crate) use equivalences::PlainExec;
 pub(crate) use group_keys::name_decided_columns;
 pub(crate) use grouping_sets::GROUP_KEY;
 pub(crate) use nan_sign::is_one_number;
@@ -211,8 +212,8 @@ pub(crate) fn physical_rules() -> Vec<PhysicalRule> {
     }
     rules.extend([
         Arc::new(equivalences::NoFalseConstants) as PhysicalRule,
-        Arc::new(sorts_with_limit::LimitsBesideSorts),
-        Arc::new(missing_sorts::MissingSorts),
+        Arc::new(sorts_with_limit::LIMITS_BESIDE_SORTS),
+        Arc::new(missing_sorts::MISSING_SORTS),
     ]);
     rules
 }

@@ -9,45 +9,27 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
+use crate::base::one_input::EachNode;
+
 /// The rule, which comes before sorts are placed.
-#[derive(Debug)]
-pub(super) struct LimitsBesideSorts;
+pub(super) const LIMITS_BESIDE_SORTS: EachNode =
+    EachNode { name: "limits_beside_sorts", other: apart };
 
-impl PhysicalOptimizerRule for LimitsBesideSorts {
-    fn name(&self) -> &'static str {
-        "limits_beside_sorts"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(apart).data()
-    }
-}
-
-fn apart(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-    let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
+fn apart(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(None) };
     let Some(fetch) = sort.fetch().filter(|_| !sort.preserve_partitioning()) else {
-        return Ok(Transformed::no(node));
+        return Ok(None);
     };
     if !needs_order(sort.input())? {
-        return Ok(Transformed::no(node));
+        return Ok(None);
     }
     let whole = Arc::new(sort.with_fetch(None));
-    Ok(Transformed::yes(Arc::new(GlobalLimitExec::new(whole, 0, Some(fetch)))))
+    Ok(Some(Arc::new(GlobalLimitExec::new(whole, 0, Some(fetch)))))
 }
 
 /// Does the plan hold an operator that needs its input in order?

@@ -26,7 +26,7 @@ use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::catalog::Session as PlanningSession;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchemaRef, DataFusionError, Result, Statistics};
+use datafusion::common::{DFSchemaRef, DataFusionError, Result};
 use datafusion::datasource::source_as_provider;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -34,23 +34,21 @@ use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext
 use datafusion::logical_expr::{
     Aggregate, Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
 };
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::{
-    ChildrenPropertiesMode, ReplaceChildrenOptions, replace_children_if_necessary,
-};
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
+    ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use futures::{StreamExt, stream};
 
 use crate::base::id_column::IdColumn;
+use crate::base::one_input::{OneInput, OneInputExec};
 use crate::cache::columns::{Chunk, ColumnCache};
 use crate::scan::lake_table::LakeTable;
 
@@ -255,7 +253,8 @@ impl ExtensionPlanner for SidePlanner {
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(side) = node.as_any().downcast_ref::<CachedSubplan>() else { return Ok(None) };
         let input = Arc::clone(inputs.first().ok_or_else(no_input)?);
-        Ok(Some(Arc::new(CachedSubplanExec::new(side.number, Arc::clone(&self.0), input))))
+        let rows = CachedRows::new(side.number, Arc::clone(&self.0));
+        Ok(Some(Arc::new(CachedSubplanExec::over(rows, input))))
     }
 }
 
@@ -296,12 +295,12 @@ fn left_sides(plan: Arc<dyn ExecutionPlan>, is_left: bool) -> Result<Arc<dyn Exe
 
 /// Rows of its input, from memory if they are known. Another plan of the same may have had them in other
 /// partitions and in another order.
+pub(crate) type CachedSubplanExec = OneInputExec<CachedRows>;
+
 #[derive(Debug)]
-pub(crate) struct CachedSubplanExec {
+pub(crate) struct CachedRows {
     number: u64,
     cache: Arc<ColumnCache>,
-    input: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
     run: Arc<Mutex<Run>>,
 }
 
@@ -314,32 +313,26 @@ struct Run {
     bytes: usize,
 }
 
-impl CachedSubplanExec {
-    fn new(number: u64, cache: Arc<ColumnCache>, input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(input.schema()),
-            Partitioning::UnknownPartitioning(input.output_partitioning().partition_count()),
-            input.pipeline_behavior(),
-            input.boundedness(),
-        );
-        Self { number, cache, input, properties: Arc::new(properties), run: Arc::default() }
-    }
-
-    fn partitions(&self) -> usize {
-        self.input.output_partitioning().partition_count()
+impl CachedRows {
+    fn new(number: u64, cache: Arc<ColumnCache>) -> Self {
+        Self { number, cache, run: Arc::default() }
     }
 
     /// What was known when this began: one list of rows for each partition.
-    fn known(&self) -> Option<ListArray> {
+    fn known(&self, input: &Arc<dyn ExecutionPlan>) -> Option<ListArray> {
         let mut run = lock(&self.run);
         let known = run.known.get_or_insert_with(|| {
-            let rows = self.cache.get(&Chunk::of_side(self.number, self.partitions()))?;
+            let rows = self.cache.get(&Chunk::of_side(self.number, partitions(input)))?;
             let rows = rows.as_list_opt::<i32>()?;
-            let is_same = rows.value_type() == DataType::Struct(self.schema().fields().clone());
+            let is_same = rows.value_type() == DataType::Struct(input.schema().fields().clone());
             is_same.then(|| rows.clone())
         });
         known.clone()
     }
+}
+
+fn partitions(input: &Arc<dyn ExecutionPlan>) -> usize {
+    input.output_partitioning().partition_count()
 }
 
 fn lock(run: &Mutex<Run>) -> MutexGuard<'_, Run> {
@@ -394,66 +387,33 @@ impl Collector {
     }
 }
 
-impl DisplayAs for CachedSubplanExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CachedSubplanExec")
-    }
-}
+impl OneInput for CachedRows {
+    const NAME: &'static str = "CachedSubplanExec";
+    const KEEPS_ORDER: bool = false;
+    const KEEPS_STATISTICS: bool = true;
 
-impl ExecutionPlan for CachedSubplanExec {
-    fn name(&self) -> &'static str {
-        "CachedSubplanExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
+    fn properties(&self, input: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
+        Arc::new(PlanProperties::new(
+            EquivalenceProperties::new(input.schema()),
+            Partitioning::UnknownPartitioning(partitions(input)),
+            input.pipeline_behavior(),
+            input.boundedness(),
+        ))
     }
 
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![false]
+    fn again(&self) -> Self {
+        Self::new(self.number, Arc::clone(&self.cache))
     }
 
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn apply_expressions(
+    fn rows(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = children.pop().ok_or_else(no_input)?;
-        Ok(Arc::new(Self::new(self.number, Arc::clone(&self.cache), input)))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(
-            children,
-            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-        )
-    }
-
-    fn execute(
-        &self,
+        input: &Arc<dyn ExecutionPlan>,
+        _: &ExecutionPlanMetricsSet,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let schema = self.schema();
-        if let Some(known) = self.known() {
+        let schema = input.schema();
+        if let Some(known) = self.known(input) {
             let columns = known.value(partition).as_struct().columns().to_vec();
             let rows = RecordBatch::try_new(Arc::clone(&schema), columns)?;
             let (many, count) = (context.session_config().batch_size().max(1), rows.num_rows());
@@ -464,13 +424,13 @@ impl ExecutionPlan for CachedSubplanExec {
         let collector = Collector {
             number: self.number,
             partition,
-            partitions: self.partitions(),
-            schema: self.schema(),
+            partitions: partitions(input),
+            schema: Arc::clone(&schema),
             cache: Arc::clone(&self.cache),
             run: Arc::clone(&self.run),
             rows: Vec::new(),
         };
-        let input = self.input.execute(partition, context)?;
+        let input = input.execute(partition, context)?;
         let rows = stream::try_unfold((input, Some(collector)), async |(mut input, collector)| {
             let Some(batch) = input.next().await.transpose()? else {
                 if let Some(collector) = collector {
@@ -487,18 +447,6 @@ impl ExecutionPlan for CachedSubplanExec {
             Ok(Some((batch, (input, collector))))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        _: &StatisticsArgs,
-    ) -> Result<Arc<Statistics>> {
-        inputs.first().cloned().ok_or_else(no_input)
     }
 }
 

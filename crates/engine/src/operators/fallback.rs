@@ -25,20 +25,17 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-use datafusion::physical_plan::metrics::{
-    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
-};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::future::Shared;
 use futures::{FutureExt, Stream};
 use tokio::sync::oneshot;
 
+use crate::base::one_input::{OneInput, OneInputExec};
 use crate::base::refusal::{Refusal, refusal};
 use crate::operators::array_aggregate::aggregate::Otherwise;
 use crate::operators::array_aggregate::exec::ArrayAggregateExec;
@@ -81,7 +78,7 @@ pub(crate) fn with_fallbacks(
             false => below(child),
         })?;
         let fallback: Arc<dyn ExecutionPlan> =
-            Arc::new(FallbackExec::new(input.data, ways.clone()));
+            Arc::new(FallbackExec::over(Fallback::new(ways.clone()), input.data));
         Ok(Transformed::new(fallback, true, TreeNodeRecursion::Jump))
     })?;
     Ok(changed.data)
@@ -98,18 +95,17 @@ fn without_fallbacks(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionP
 }
 
 /// Rows of its input, or of another form of it.
+pub(crate) type FallbackExec = OneInputExec<Fallback>;
+
 #[derive(Debug)]
-pub(crate) struct FallbackExec {
-    input: Arc<dyn ExecutionPlan>,
+pub(crate) struct Fallback {
     ways: Ways,
-    metrics: ExecutionPlanMetricsSet,
     decision: Arc<Decision>,
 }
 
-impl FallbackExec {
-    fn new(input: Arc<dyn ExecutionPlan>, ways: Ways) -> Self {
-        let decision = Arc::new(Decision::new());
-        Self { input, ways, metrics: ExecutionPlanMetricsSet::new(), decision }
+impl Fallback {
+    fn new(ways: Ways) -> Self {
+        Self { ways, decision: Arc::new(Decision::new()) }
     }
 }
 
@@ -260,80 +256,32 @@ impl RecordBatchStream for FallbackStream {
     }
 }
 
-impl DisplayAs for FallbackExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FallbackExec")
-    }
-}
+impl OneInput for Fallback {
+    const NAME: &'static str = "FallbackExec";
 
-impl ExecutionPlan for FallbackExec {
-    fn name(&self) -> &'static str {
-        "FallbackExec"
+    fn again(&self) -> Self {
+        Self::new(self.ways.clone())
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn apply_expressions(
+    fn rows(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let missing = || DataFusionError::Internal("a fallback has one input".into());
-        Ok(Arc::new(Self::new(children.pop().ok_or_else(missing)?, self.ways.clone())))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(
-            children,
-            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-        )
-    }
-
-    fn execute(
-        &self,
+        input: &Arc<dyn ExecutionPlan>,
+        metrics: &ExecutionPlanMetricsSet,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let stream = self.input.execute(partition, Arc::clone(&context))?;
+        let stream = input.execute(partition, Arc::clone(&context))?;
         let open = Partition {
-            input: Arc::clone(&self.input),
+            input: Arc::clone(input),
             ways: self.ways.clone(),
             decision: Arc::clone(&self.decision),
             number: partition,
             context,
-            fallbacks: MetricBuilder::new(&self.metrics).counter("fallbacks", partition),
+            fallbacks: MetricBuilder::new(metrics).counter("fallbacks", partition),
         };
         let refused = self.decision.refused.clone();
         let open = Some((open, refused));
-        Ok(Box::pin(FallbackStream { schema: self.schema(), stream: Some(stream), open }))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
+        Ok(Box::pin(FallbackStream { schema: input.schema(), stream: Some(stream), open }))
     }
 }
 

@@ -2,57 +2,24 @@
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 
 use crate::base::id_column::IdColumn;
+use crate::base::one_input::EachNode;
 use crate::operators::array_aggregate::exec::ArrayAggregateExec;
 use crate::operators::array_aggregate::keys::Keys;
 use crate::operators::array_aggregate::sums::SumPlan;
 
 /// The rule that puts [`ArrayAggregateExec`] in place of aggregates it can do. It must come before
 /// partitions are chosen.
-#[derive(Debug, Default)]
-pub(crate) struct ArrayAggregates;
-
-impl PhysicalOptimizerRule for ArrayAggregates {
-    fn name(&self) -> &'static str {
-        "array_aggregates"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        rewritten(plan, |node| Ok(dense(node)))
-    }
-}
-
-/// The plan with an aggregate in place of every node for which there is one, from below.
-pub(crate) fn rewritten(
-    plan: Arc<dyn ExecutionPlan>,
-    aggregate: impl Fn(&Arc<dyn ExecutionPlan>) -> Result<Option<ArrayAggregateExec>>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let replaced = plan.transform_up(|node| {
-        Ok(match aggregate(&node)? {
-            Some(aggregate) => Transformed::yes(Arc::new(aggregate) as _),
-            None => Transformed::no(node),
-        })
-    })?;
-    Ok(replaced.data)
-}
+pub(crate) const ARRAY_AGGREGATES: EachNode = EachNode {
+    name: "array_aggregates",
+    other: |node| Ok(in_arrays(node).map(|aggregate| Arc::new(aggregate) as _)),
+};
 
 /// The same aggregate with groups in arrays.
-fn dense(node: &Arc<dyn ExecutionPlan>) -> Option<ArrayAggregateExec> {
+fn in_arrays(node: &Arc<dyn ExecutionPlan>) -> Option<ArrayAggregateExec> {
     let last = node.downcast_ref::<AggregateExec>()?;
     let first = match last.mode() {
         AggregateMode::Single | AggregateMode::SinglePartitioned => last,

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema};
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinSide, JoinType, NullEquality, Result};
 use datafusion::logical_expr::Operator;
@@ -19,54 +18,33 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion_datasource::source::DataSourceExec;
 use uplake_functions::EventBits;
 
 use crate::base::id_column::IdColumn;
+use crate::base::one_input::EachNode;
 use crate::cache::computed_rows;
 use crate::operators::array_aggregate::aggregate::{ArrayAggregate, Group};
 use crate::operators::array_aggregate::exec::ArrayAggregateExec;
 use crate::operators::array_aggregate::expressions::compares;
 use crate::operators::array_aggregate::group_join::{GroupJoin, Wanted};
 use crate::operators::array_aggregate::keys::Keys;
-use crate::operators::build_side_cache::CachedSubplanExec;
-use crate::optimizer::array_aggregate::rewritten;
+use crate::optimizer::shapes::{Layer, layer};
 
 /// Parts of expressions, once those of projections are written where they are used; with more a join
 /// stays where it is.
 const MANY_PARTS: usize = 1000;
 
 /// The rule that does joins in the aggregates above them. It must come after what tells scans about joins.
-#[derive(Debug, Default)]
-pub(crate) struct GroupJoins;
-
-impl PhysicalOptimizerRule for GroupJoins {
-    fn name(&self) -> &'static str {
-        "group_joins"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        rewritten(plan, |node| match node.downcast_ref::<ArrayAggregateExec>() {
-            Some(aggregate) => joined(aggregate),
-            None => Ok(None),
-        })
-    }
-}
+pub(crate) const GROUP_JOINS: EachNode = EachNode {
+    name: "group_joins",
+    other: |node| match node.downcast_ref::<ArrayAggregateExec>() {
+        Some(aggregate) => Ok(joined(aggregate)?.map(|joined| Arc::new(joined) as _)),
+        None => Ok(None),
+    },
+};
 
 /// Expressions of an aggregate, over what is further and further down.
 struct Expressions {
@@ -119,32 +97,28 @@ fn joined(aggregate: &ArrayAggregateExec) -> Result<Option<ArrayAggregateExec>> 
     }
     let mut found = Expressions { what: aggregate.what.clone(), conditions: Vec::new() };
     let mut node = &aggregate.input;
-    let join = loop {
-        if let Some(join) = node.downcast_ref::<HashJoinExec>() {
-            break join;
-        } else if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-            let below = projection.expr();
-            found.map(|column| Ok(Arc::clone(&below[column.index()].expr)))?;
-            node = projection.input();
-        } else if let Some(filter) =
-            node.downcast_ref::<FilterExec>().filter(|f| f.fetch().is_none())
-        {
-            if let Some(columns) = filter.projection() {
-                let schema = filter.input().schema();
-                found.map(|column| Ok(plain(&schema, columns[column.index()])))?;
+    while let Some((layer, below)) = layer(node) {
+        match layer {
+            Layer::Same => {}
+            Layer::Projection(projection) => {
+                let below = projection.expr();
+                found.map(|column| Ok(Arc::clone(&below[column.index()].expr)))?;
             }
-            found.conditions.push(Arc::clone(filter.predicate()));
-            node = filter.input();
-        } else if let Some(cooperative) = node.downcast_ref::<CooperativeExec>() {
-            node = cooperative.input();
-        } else {
-            return Ok(None);
+            Layer::Filter(filter) => {
+                if let Some(columns) = filter.projection() {
+                    let schema = below.schema();
+                    found.map(|column| Ok(plain(&schema, columns[column.index()])))?;
+                }
+                found.conditions.push(Arc::clone(filter.predicate()));
+            }
+            Layer::Dealt => return Ok(None),
         }
         if found.parts() > MANY_PARTS {
             return Ok(None);
         }
-    };
-    lookup(found, join)
+        node = below;
+    }
+    node.downcast_ref::<HashJoinExec>().map_or(Ok(None), |join| lookup(found, join))
 }
 
 fn plain(schema: &Schema, column: usize) -> Arc<dyn PhysicalExpr> {
@@ -272,21 +246,12 @@ fn has_one_row_each(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
     if let Some(aggregate) = plan.downcast_ref::<ArrayAggregateExec>() {
         return aggregate.is_by_id() && column == 0;
     }
-    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-        let below = projection.expr()[column].expr.downcast_ref::<Column>();
-        return below.is_some_and(|below| has_one_row_each(projection.input(), below.index()));
-    }
-    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-        let below = filter.projection().as_ref().map_or(column, |columns| columns[column]);
-        return has_one_row_each(filter.input(), below);
-    }
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
         return computed_rows::has_one_row_each(scan, column);
     }
-    let same = plan.is::<CoalescePartitionsExec>()
-        || plan.is::<CooperativeExec>()
-        || plan.is::<CachedSubplanExec>();
-    same && plan.children().iter().all(|child| has_one_row_each(child, column))
+    layer(plan).is_some_and(|(layer, below)| {
+        layer.column(column).is_some_and(|column| has_one_row_each(below, column))
+    })
 }
 
 /// Can this be computed of any row, also of one that a join would drop?

@@ -16,18 +16,19 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::optimizer::{AnalyzerRule, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
+use crate::base::one_input::EachNode;
 use crate::base::settings::Settings;
 use crate::mends;
 use crate::operators::build_side_cache::CacheBuildSides;
-use crate::optimizer::array_aggregate::ArrayAggregates;
-use crate::optimizer::group_join::GroupJoins;
+use crate::optimizer::array_aggregate::ARRAY_AGGREGATES;
+use crate::optimizer::group_join::GROUP_JOINS;
 use crate::optimizer::id_rewrite::join_ids::JoinIds;
-use crate::optimizer::range_scan::IdRanges;
+use crate::optimizer::range_scan::ID_RANGES;
 use crate::optimizer::split_distinct::SplitDistinct;
-use crate::optimizer::text_tests::TextTests;
-use crate::optimizer::top_candidates::TopCandidates;
+use crate::optimizer::text_tests::TEXT_TESTS;
+use crate::optimizer::top_candidates::TOP_CANDIDATES;
 use crate::optimizer::verified::Verified;
-use crate::optimizer::window_candidates::WindowCandidates;
+use crate::optimizer::window_candidates::WINDOW_CANDIDATES;
 
 type Analysis = Arc<dyn AnalyzerRule + Send + Sync>;
 type Logical = Arc<dyn OptimizerRule + Send + Sync>;
@@ -144,6 +145,10 @@ const PHYSICAL: &[Place] = &[
     ("SanityCheckPlan", ""),
 ];
 
+/// Those of physical plans that look at one node after the other.
+const OVER_NODES: [EachNode; 6] =
+    [ARRAY_AGGREGATES, GROUP_JOINS, TEXT_TESTS, ID_RANGES, TOP_CANDIDATES, WINDOW_CANDIDATES];
+
 /// Rules that change only how fast an answer comes.
 pub(crate) const SPEED: [&str; 14] = [
     "count_ids",
@@ -206,12 +211,7 @@ pub(crate) fn physical_spilling() -> Arc<[Physical]> {
 pub(crate) fn physical() -> Vec<Physical> {
     let mut rules = mends::physical_rules();
     rules.push(Arc::new(CacheBuildSides));
-    rules.push(Arc::new(ArrayAggregates));
-    rules.push(Arc::new(GroupJoins));
-    rules.push(Arc::new(TextTests));
-    rules.push(Arc::new(IdRanges));
-    rules.push(Arc::new(TopCandidates));
-    rules.push(Arc::new(WindowCandidates));
+    rules.extend(OVER_NODES.map(|rule| Arc::new(rule) as Physical));
     verified(ordered(rules, PHYSICAL, |rule| rule.name()))
 }
 
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(rules.len(), mends::logical_rules().len() + 2);
         let rules = physical();
         assert_eq!(rules.iter().map(|rule| rule.name()).collect::<Vec<_>>(), names(PHYSICAL));
-        assert_eq!(rules.len(), mends::physical_rules().len() + 7);
+        assert_eq!(rules.len(), mends::physical_rules().len() + 1 + OVER_NODES.len());
         let in_order = |table: &[Place], theirs: Vec<String>| {
             let mut places = table.iter();
             for rule in theirs {

@@ -4,43 +4,24 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::config::ConfigOptions;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-use datafusion::physical_plan::filter::FilterExec;
 
+use crate::base::one_input::EachNode;
 use crate::operators::array_aggregate::aggregate::{Group, Otherwise, Ranges};
 use crate::operators::array_aggregate::exec::ArrayAggregateExec;
-use crate::optimizer::array_aggregate::rewritten;
+use crate::optimizer::shapes::{Layer, layer};
 use crate::scan::id_ranges::{ByRanges, by_ranges};
 
 /// The rule. It comes after all that changes scans.
-#[derive(Debug, Default)]
-pub(crate) struct IdRanges;
-
-impl PhysicalOptimizerRule for IdRanges {
-    fn name(&self) -> &'static str {
-        "id_ranges"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        rewritten(plan, over_ranges)
-    }
-}
+pub(crate) const ID_RANGES: EachNode = EachNode {
+    name: "id_ranges",
+    other: |node| Ok(over_ranges(node)?.map(|aggregate| Arc::new(aggregate) as _)),
+};
 
 /// The aggregate over a scan by ranges.
 fn over_ranges(node: &Arc<dyn ExecutionPlan>) -> Result<Option<ArrayAggregateExec>> {
@@ -87,20 +68,11 @@ fn with_ranges(
             (scan, found)
         }));
     }
-    let below = |column: usize, filter: &FilterExec| match filter.projection() {
-        Some(columns) => columns[column],
-        None => column,
+    let Some((layer @ (Layer::Same | Layer::Filter(_)), below)) = layer(node) else {
+        return Ok(None);
     };
-    let found = if let Some(filter) =
-        node.downcast_ref::<FilterExec>().filter(|filter| filter.fetch().is_none())
-    {
-        with_ranges(filter.input(), below(id, filter), below(time, filter), threads)?
-    } else if let Some(cooperative) = node.downcast_ref::<CooperativeExec>() {
-        with_ranges(cooperative.input(), id, time, threads)?
-    } else {
-        None
-    };
-    let Some((input, by_ranges)) = found else { return Ok(None) };
+    let (Some(id), Some(time)) = (layer.column(id), layer.column(time)) else { return Ok(None) };
+    let Some((input, by_ranges)) = with_ranges(below, id, time, threads)? else { return Ok(None) };
     let changed = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
     Ok(Some((Arc::clone(node).replace_children(vec![input], changed)?, by_ranges)))
 }

@@ -18,74 +18,53 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, RecordBatch, new_null_array};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Result;
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::filter::FilterExecBuilder;
 use uplake_functions::EventBits;
 
+use crate::base::one_input::EachNode;
 use crate::operators::array_aggregate::exec::{ArrayAggregateExec, SIDE_COLUMNS};
 use crate::operators::array_aggregate::expressions::{asks, with_columns};
-use crate::optimizer::array_aggregate::rewritten;
+use crate::optimizer::shapes::{Layer, layer};
 use crate::scan::indexed::lent;
 
 /// The rule. It comes after all that moves columns.
-#[derive(Debug, Default)]
-pub(crate) struct TextTests;
-
-impl PhysicalOptimizerRule for TextTests {
-    fn name(&self) -> &'static str {
-        "text_tests"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        rewritten(plan, |node| match node.downcast_ref::<ArrayAggregateExec>() {
-            Some(aggregate) => asked_below(aggregate),
-            None => Ok(None),
-        })
-    }
-}
+pub(crate) const TEXT_TESTS: EachNode = EachNode {
+    name: "text_tests",
+    other: |node| match node.downcast_ref::<ArrayAggregateExec>() {
+        Some(aggregate) => Ok(asked_below(aggregate)?.map(|asked| Arc::new(asked) as _)),
+        None => Ok(None),
+    },
+};
 
 /// The aggregate over a scan that asks its text for it.
 fn asked_below(aggregate: &ArrayAggregateExec) -> Result<Option<ArrayAggregateExec>> {
     let mut expressions = aggregate.input_expressions()?;
     let mut conditions: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
     let mut node = &aggregate.input;
-    let scan = loop {
-        if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
-            break scan;
-        } else if let Some(filter) =
-            node.downcast_ref::<FilterExec>().filter(|f| f.fetch().is_none())
-        {
-            if let Some(columns) = filter.projection() {
-                let schema = filter.input().schema();
-                for expr in expressions.iter_mut().chain(&mut conditions) {
-                    *expr = moved(expr, &schema, |column| columns[column])?;
+    while let Some((layer, below)) = layer(node) {
+        match layer {
+            Layer::Same => {}
+            Layer::Filter(filter) => {
+                if let Some(columns) = filter.projection() {
+                    let schema = below.schema();
+                    for expr in expressions.iter_mut().chain(&mut conditions) {
+                        *expr = moved(expr, &schema, |column| columns[column])?;
+                    }
                 }
+                conditions.insert(0, Arc::clone(filter.predicate()));
             }
-            conditions.insert(0, Arc::clone(filter.predicate()));
-            node = filter.input();
-        } else if let Some(cooperative) = node.downcast_ref::<CooperativeExec>() {
-            node = cooperative.input();
-        } else {
-            return Ok(None);
+            Layer::Projection(_) | Layer::Dealt => return Ok(None),
         }
-    };
+        node = below;
+    }
+    let Some(scan) = node.downcast_ref::<DataSourceExec>() else { return Ok(None) };
     let schema = scan.schema();
     let mut tests: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
     let asks_bits = !aggregate.is_outer();

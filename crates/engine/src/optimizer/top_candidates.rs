@@ -17,26 +17,23 @@ use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, Scala
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::kernels::cmp::{gt_eq, lt_eq};
 use datafusion::arrow::compute::{SortOptions, concat, filter, filter_record_batch, sort_limit};
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::Result;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::{
-    ChildrenPropertiesMode, ReplaceChildrenOptions, replace_children_if_necessary,
-};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, TryStreamExt};
 
 use uplake_functions::holds as true_only;
 
+use crate::base::one_input::{EachNode, OneInput, OneInputExec};
 use crate::mends::is_one_number;
 use crate::optimizer::id_rewrite::id_keys::looks_up_keys;
 
@@ -44,32 +41,8 @@ use crate::optimizer::id_rewrite::id_keys::looks_up_keys;
 const MANY: usize = 1024;
 
 /// The rule that puts [`TopCandidatesExec`] below keys of ids that are sorted by something else first.
-#[derive(Debug, Default)]
-pub(crate) struct TopCandidates;
-
-impl PhysicalOptimizerRule for TopCandidates {
-    fn name(&self) -> &'static str {
-        "top_candidates"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let replaced = plan.transform_up(|node| {
-            Ok(match with_candidates(&node)? {
-                Some(sort) => Transformed::yes(sort),
-                None => Transformed::no(node),
-            })
-        })?;
-        Ok(replaced.data)
-    }
-}
+pub(crate) const TOP_CANDIDATES: EachNode =
+    EachNode { name: "top_candidates", other: with_candidates };
 
 fn with_candidates(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(None) };
@@ -102,87 +75,45 @@ fn with_candidates(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execu
         return Ok(None);
     }
     let first = PhysicalSortExpr { expr: Arc::clone(first), options: *options };
-    let candidates = Arc::new(TopCandidatesExec::new(Arc::clone(input), first, fetch));
-    let keys = replace_children_if_necessary(Arc::clone(sort.input()), vec![candidates])?;
+    let candidates = TopCandidatesExec::over(Candidates { first, fetch }, Arc::clone(input));
+    let keys = replace_children_if_necessary(Arc::clone(sort.input()), vec![Arc::new(candidates)])?;
     Ok(Some(replace_children_if_necessary(Arc::clone(node), vec![keys])?))
 }
 
 /// The rows of its input that can be among the first `fetch` of their partition, and some others.
-#[derive(Debug)]
-struct TopCandidatesExec {
-    input: Arc<dyn ExecutionPlan>,
+type TopCandidatesExec = OneInputExec<Candidates>;
+
+#[derive(Clone, Debug)]
+struct Candidates {
     first: PhysicalSortExpr,
     fetch: usize,
-    metrics: ExecutionPlanMetricsSet,
 }
 
-impl TopCandidatesExec {
-    fn new(input: Arc<dyn ExecutionPlan>, first: PhysicalSortExpr, fetch: usize) -> Self {
-        Self { input, first, fetch, metrics: ExecutionPlanMetricsSet::new() }
-    }
-}
+impl OneInput for Candidates {
+    const NAME: &'static str = "TopCandidatesExec";
 
-impl DisplayAs for TopCandidatesExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TopCandidatesExec: {}, fetch={}", self.first, self.fetch)
-    }
-}
-
-impl ExecutionPlan for TopCandidatesExec {
-    fn name(&self) -> &'static str {
-        "TopCandidatesExec"
+    fn details(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ": {}, fetch={}", self.first, self.fetch)
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
+    fn expressions(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.first.expr]
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
+    fn again(&self) -> Self {
+        self.clone()
     }
 
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn apply_expressions(
+    fn rows(
         &self,
-        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        visit(&self.first.expr)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let missing = || DataFusionError::Internal("candidates come from one input".into());
-        let input = children.pop().ok_or_else(missing)?;
-        Ok(Arc::new(Self::new(input, self.first.clone(), self.fetch)))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(
-            children,
-            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-        )
-    }
-
-    fn execute(
-        &self,
+        input: &Arc<dyn ExecutionPlan>,
+        metrics: &ExecutionPlanMetricsSet,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let input = self.input.execute(partition, context)?;
-        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let schema = input.schema();
+        let input = input.execute(partition, context)?;
+        let baseline = BaselineMetrics::new(metrics, partition);
         let mut first = First { by: self.first.clone(), fetch: self.fetch, found: None };
         let rows = input.map(move |batch| {
             let _timer = baseline.elapsed_compute().timer();
@@ -191,11 +122,7 @@ impl ExecutionPlan for TopCandidatesExec {
             Ok(candidates)
         });
         let rows = rows.try_filter(|batch| futures::future::ready(batch.num_rows() > 0));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.input.schema(), rows)))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 }
 

@@ -27,8 +27,6 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBat
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::{BatchCoalescer, SortOptions, cast, filter_record_batch};
 use datafusion::arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, UInt64Type};
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -38,21 +36,20 @@ use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
-use datafusion::physical_plan::execution_plan::{
-    ChildrenPropertiesMode, ReplaceChildrenOptions, replace_children_if_necessary,
-};
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
+
+use crate::base::one_input::{EachNode, OneInput, OneInputExec};
+use crate::optimizer::shapes::{Layer, layer};
 
 /// More rows of a group than these are not looked for: each group keeps as many numbers.
 const MANY: usize = 64;
@@ -69,32 +66,8 @@ const NEW_GROUPS: usize = 16;
 const HELD_ROWS: usize = 1 << 20;
 
 /// The rule that puts [`WindowCandidatesExec`] below windows of which the first rows are wanted.
-#[derive(Debug, Default)]
-pub(crate) struct WindowCandidates;
-
-impl PhysicalOptimizerRule for WindowCandidates {
-    fn name(&self) -> &'static str {
-        "window_candidates"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let replaced = plan.transform_up(|node| {
-            Ok(match with_candidates(&node)? {
-                Some(filter) => Transformed::yes(filter),
-                None => Transformed::no(node),
-            })
-        })?;
-        Ok(replaced.data)
-    }
-}
+pub(crate) const WINDOW_CANDIDATES: EachNode =
+    EachNode { name: "window_candidates", other: with_candidates };
 
 fn with_candidates(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(filter) = node.downcast_ref::<FilterExec>() else { return Ok(None) };
@@ -136,10 +109,9 @@ fn limited(
     column: usize,
     fetch: usize,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-        let below = projection.expr()[column].expr.downcast_ref::<Column>();
-        let Some(below) = below.map(Column::index) else { return Ok(None) };
-        let input = limited(projection.input(), below, fetch)?;
+    if let Some((layer @ (Layer::Same | Layer::Projection(_)), below)) = layer(node) {
+        let Some(column) = layer.column(column) else { return Ok(None) };
+        let input = limited(below, column, fetch)?;
         return input
             .map(|input| replace_children_if_necessary(Arc::clone(node), vec![input]))
             .transpose();
@@ -170,8 +142,8 @@ fn limited(
         return Ok(None);
     }
     let over = |input: &Arc<dyn ExecutionPlan>| {
-        let first = first.clone();
-        Arc::new(WindowCandidatesExec::new(Arc::clone(input), groups.to_vec(), first, fetch))
+        let candidates = Candidates { groups: groups.to_vec(), first: first.clone(), fetch };
+        Arc::new(WindowCandidatesExec::over(candidates, Arc::clone(input)))
     };
     let below = sort.input();
     let rows = match below.downcast_ref::<RepartitionExec>() {
@@ -247,98 +219,45 @@ fn order_keys(
 }
 
 /// The rows of its input that can be among the first `fetch` of their group, and some others.
-#[derive(Debug)]
-struct WindowCandidatesExec {
-    input: Arc<dyn ExecutionPlan>,
+type WindowCandidatesExec = OneInputExec<Candidates>;
+
+#[derive(Clone, Debug)]
+struct Candidates {
     groups: Vec<Arc<dyn PhysicalExpr>>,
     first: PhysicalSortExpr,
     fetch: usize,
-    metrics: ExecutionPlanMetricsSet,
 }
 
-impl WindowCandidatesExec {
-    fn new(
-        input: Arc<dyn ExecutionPlan>,
-        groups: Vec<Arc<dyn PhysicalExpr>>,
-        first: PhysicalSortExpr,
-        fetch: usize,
-    ) -> Self {
-        Self { input, groups, first, fetch, metrics: ExecutionPlanMetricsSet::new() }
-    }
-}
+impl OneInput for Candidates {
+    const NAME: &'static str = "WindowCandidatesExec";
 
-impl DisplayAs for WindowCandidatesExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn details(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let groups: Vec<String> = self.groups.iter().map(ToString::to_string).collect();
         let groups = groups.join(", ");
-        write!(f, "WindowCandidatesExec: by=[{groups}], {}, fetch={}", self.first, self.fetch)
-    }
-}
-
-impl ExecutionPlan for WindowCandidatesExec {
-    fn name(&self) -> &'static str {
-        "WindowCandidatesExec"
+        write!(f, ": by=[{groups}], {}, fetch={}", self.first, self.fetch)
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
+    fn expressions(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        self.groups.iter().chain([&self.first.expr]).collect()
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
+    fn again(&self) -> Self {
+        self.clone()
     }
 
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn apply_expressions(
+    fn rows(
         &self,
-        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        for group in &self.groups {
-            if visit(group)? == TreeNodeRecursion::Stop {
-                return Ok(TreeNodeRecursion::Stop);
-            }
-        }
-        visit(&self.first.expr)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let missing = || DataFusionError::Internal("candidates come from one input".into());
-        let input = children.pop().ok_or_else(missing)?;
-        Ok(Arc::new(Self::new(input, self.groups.clone(), self.first.clone(), self.fetch)))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(
-            children,
-            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-        )
-    }
-
-    fn execute(
-        &self,
+        input: &Arc<dyn ExecutionPlan>,
+        metrics: &ExecutionPlanMetricsSet,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let name = format!("WindowCandidates[{partition}]");
         let memory = MemoryConsumer::new(name).register(context.memory_pool());
-        let schema = self.input.schema();
+        let schema = input.schema();
         let batch_rows = context.session_config().batch_size();
-        let input = self.input.execute(partition, context)?;
-        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let input = input.execute(partition, context)?;
+        let baseline = BaselineMetrics::new(metrics, partition);
         let mut firsts = Some(Firsts::new(
             self.groups.clone(),
             self.first.clone(),
@@ -366,10 +285,6 @@ impl ExecutionPlan for WindowCandidatesExec {
         });
         let rows = rows.try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
     }
 }
 
