@@ -29,6 +29,6 @@ pub fn no_distinct(args: &AccumulatorArgs, name: &str) -> Result<()> {
 }
 
 /// Whether the FILTER of an aggregate lets a row through.
-pub(crate) fn passes(filter: Option<&BooleanArray>, row: usize) -> bool {
+pub fn passes(filter: Option<&BooleanArray>, row: usize) -> bool {
     filter.is_none_or(|f| f.is_valid(row) && f.value(row))
 }

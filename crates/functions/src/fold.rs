@@ -24,16 +24,19 @@ use crate::arguments::{no_distinct, passes};
 use crate::single::Single;
 
 /// A function: its name, its types, and how to fold.
-pub(crate) trait Function: Debug + Clone + Eq + Hash + Send + Sync + 'static {
+pub trait Function: Debug + Clone + Eq + Hash + Send + Sync + 'static {
     type Fold: Fold;
 
+    /// As SQL calls it.
     fn name(&self) -> &'static str;
 
     /// The types arguments are cast to; an error says what the function takes.
     fn coerce(&self, given: &[DataType]) -> Result<Vec<DataType>>;
 
+    /// The answer's type.
     fn output(&self, arguments: &[DataType]) -> Result<DataType>;
 
+    /// How to fold the arguments of one call.
     fn fold(&self, args: &AccumulatorArgs) -> Result<Self::Fold>;
 
     /// The answer without rows, where it is not NULL.
@@ -49,20 +52,25 @@ pub(crate) trait Function: Debug + Clone + Eq + Hash + Send + Sync + 'static {
 }
 
 /// How rows become the value of a group.
-pub(crate) trait Fold: Debug + Clone + Send + Sync + 'static {
+pub trait Fold: Debug + Clone + Send + Sync + 'static {
+    /// Of a group; without rows the default.
     type State: Default + Debug + Send + Sync;
     /// The arguments of a batch, ready to be read row by row.
     type Columns;
 
+    /// Those of a batch.
     fn columns(&self, values: &[ArrayRef]) -> Result<Self::Columns>;
 
+    /// Adds a row of them.
     fn add(&self, state: &mut Self::State, columns: &Self::Columns, row: usize) -> Result<()>;
 
+    /// Writes the state behind what is there.
     fn save(&self, state: &Self::State, bytes: &mut Vec<u8>);
 
     /// Adds what `save` wrote.
     fn merge(&self, state: &mut Self::State, bytes: &[u8]) -> Result<()>;
 
+    /// The answers of groups.
     fn finish(&self, states: Vec<Self::State>) -> Result<ArrayRef>;
 
     /// Bytes of a state outside itself; asked for each row, so it must be cheap.

@@ -44,11 +44,12 @@ mod window_funnel;
 
 use datafusion_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
-pub use arguments::no_distinct;
+pub use arguments::{no_distinct, passes};
 pub use error::FunctionError;
 pub use event_function::{EventBits, absorb, expect_order, time_of, update_runs};
 pub use event_log::RowRun;
 pub use events::{NotInOrder, holds};
+pub use fold::{Fold, Function};
 pub use single::Single;
 
 /// All aggregate functions.

@@ -15,9 +15,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
-use uplake_functions::Single;
-
-use crate::functions::exact_sum::passes;
+use uplake_functions::{Single, passes};
 
 /// Ids of a chunk, as a power of two: 8 KiB of bits.
 const CHUNK_SHIFT: u32 = 16;

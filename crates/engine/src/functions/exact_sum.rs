@@ -18,7 +18,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
-use uplake_functions::{Single, no_distinct};
+use uplake_functions::{Single, no_distinct, passes};
 
 /// The function, to be registered with a session.
 pub(crate) fn exact_sum() -> AggregateUDF {
@@ -174,10 +174,6 @@ impl GroupsAccumulator for Groups {
     fn size(&self) -> usize {
         self.0.capacity() * size_of::<Sum>()
     }
-}
-
-pub(crate) fn passes(filter: Option<&BooleanArray>, row: usize) -> bool {
-    filter.is_none_or(|f| f.is_valid(row) && f.value(row))
 }
 
 #[cfg(test)]

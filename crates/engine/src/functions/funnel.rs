@@ -14,20 +14,16 @@ use std::mem::size_of;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int64Array, ListArray, TimestampMicrosecondArray,
+    Array, ArrayRef, AsArray, Int64Array, ListArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::datatypes::{
-    DataType, Field, FieldRef, Int64Type, TimeUnit, TimestampMicrosecondType,
+    DataType, Field, Int64Type, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::common::{Result, plan_err};
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
-};
-use uplake_functions::{Single, no_distinct};
-
-use crate::functions::exact_sum::passes;
+use datafusion::logical_expr::AggregateUDF;
+use datafusion::logical_expr::function::AccumulatorArgs;
+use uplake_functions::{Fold, Function};
 
 /// Steps of a funnel: a bit each of a positive bigint.
 pub(crate) const STEPS_MAX: usize = 62;
@@ -38,24 +34,20 @@ const TIME: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
 /// The function, to be registered with a session.
 pub(crate) fn funnel() -> AggregateUDF {
-    AggregateUDF::from(Funnel { signature: Signature::user_defined(Volatility::Immutable) })
+    Funnel.aggregate()
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Funnel {
-    signature: Signature,
-}
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Funnel;
 
-impl AggregateUDFImpl for Funnel {
+impl Function for Funnel {
+    type Fold = Self;
+
     fn name(&self) -> &'static str {
         "funnel"
     }
 
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
+    fn coerce(&self, given: &[DataType]) -> Result<Vec<DataType>> {
         match given {
             [DataType::Timestamp(_, _) | DataType::Date32 | DataType::Null, steps]
                 if steps.is_integer() || steps.is_null() =>
@@ -66,30 +58,12 @@ impl AggregateUDFImpl for Funnel {
         }
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+    fn output(&self, _: &[DataType]) -> Result<DataType> {
         Ok(DataType::List(Arc::new(Field::new_list_field(TIME, false))))
     }
 
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        no_distinct(&args, self.name())?;
-        Ok(Box::<Single<Groups>>::default())
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        let list = DataType::List(Arc::new(Field::new_list_field(DataType::Int64, false)));
-        Ok(vec![Arc::new(Field::new(format!("{}[rows]", args.name), list, true))])
-    }
-
-    fn groups_accumulator_supported(&self, _: AccumulatorArgs) -> bool {
-        true
-    }
-
-    fn create_groups_accumulator(
-        &self,
-        args: AccumulatorArgs,
-    ) -> Result<Box<dyn GroupsAccumulator>> {
-        no_distinct(&args, self.name())?;
-        Ok(Box::<Groups>::default())
+    fn fold(&self, _: &AccumulatorArgs) -> Result<Self> {
+        Ok(self.clone())
     }
 }
 
@@ -171,100 +145,47 @@ impl FunnelRows {
     }
 }
 
-#[derive(Debug, Default)]
-struct Groups {
-    groups: Vec<FunnelRows>,
-    /// Of the inner vectors.
-    bytes: usize,
-}
+impl Fold for Funnel {
+    type State = FunnelRows;
+    type Columns = (TimestampMicrosecondArray, Int64Array);
 
-impl Groups {
-    fn add(&mut self, group: usize, row: Row) {
-        let rows = &mut self.groups[group];
-        let before = rows.rows.capacity();
-        rows.add(row);
-        self.bytes += (rows.rows.capacity() - before) * size_of::<Row>();
+    fn columns(&self, values: &[ArrayRef]) -> Result<Self::Columns> {
+        let times = values[0].as_primitive::<TimestampMicrosecondType>().clone();
+        Ok((times, values[1].as_primitive::<Int64Type>().clone()))
     }
 
-    fn take(&mut self, emit_to: EmitTo) -> Vec<FunnelRows> {
-        let taken = emit_to.take_needed(&mut self.groups);
-        self.bytes -=
-            taken.iter().map(|rows| rows.rows.capacity()).sum::<usize>() * size_of::<Row>();
-        taken
-    }
-}
-
-impl GroupsAccumulator for Groups {
-    fn update_batch(
-        &mut self,
-        values: &[ArrayRef],
-        group_indices: &[usize],
-        filter: Option<&BooleanArray>,
-        total_num_groups: usize,
-    ) -> Result<()> {
-        self.groups.resize(total_num_groups, FunnelRows::default());
-        let times = values[0].as_primitive::<TimestampMicrosecondType>();
-        let steps = values[1].as_primitive::<Int64Type>();
-        for (row, group) in group_indices.iter().enumerate() {
-            if times.is_valid(row) && steps.is_valid(row) && passes(filter, row) {
-                self.add(*group, Row { time: times.value(row), steps: steps.value(row) });
-            }
+    fn add(&self, state: &mut FunnelRows, columns: &Self::Columns, row: usize) -> Result<()> {
+        let (times, steps) = columns;
+        if times.is_valid(row) && steps.is_valid(row) {
+            state.add(Row { time: times.value(row), steps: steps.value(row) });
         }
         Ok(())
     }
 
-    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        let lists: Vec<Vec<i64>> =
-            self.take(emit_to).iter_mut().map(|rows| passed(&mut rows.rows)).collect();
+    fn save(&self, state: &FunnelRows, bytes: &mut Vec<u8>) {
+        for row in &state.rows {
+            bytes.extend(row.time.to_le_bytes());
+            bytes.extend(row.steps.to_le_bytes());
+        }
+    }
+
+    fn merge(&self, state: &mut FunnelRows, bytes: &[u8]) -> Result<()> {
+        for [time, steps] in bytes.as_chunks::<8>().0.as_chunks::<2>().0 {
+            state.add(Row { time: i64::from_le_bytes(*time), steps: i64::from_le_bytes(*steps) });
+        }
+        Ok(())
+    }
+
+    fn finish(&self, mut states: Vec<FunnelRows>) -> Result<ArrayRef> {
+        let lists: Vec<Vec<i64>> = states.iter_mut().map(|rows| passed(&mut rows.rows)).collect();
         let offsets = OffsetBuffer::from_lengths(lists.iter().map(Vec::len));
         let times = TimestampMicrosecondArray::from(lists.concat());
         let field = Arc::new(Field::new_list_field(TIME, false));
         Ok(Arc::new(ListArray::try_new(field, offsets, Arc::new(times), None)?))
     }
 
-    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        let groups = self.take(emit_to);
-        let offsets = OffsetBuffer::from_lengths(groups.iter().map(|rows| 2 * rows.rows.len()));
-        let flat = groups.iter().flat_map(|rows| &rows.rows).flat_map(|r| [r.time, r.steps]);
-        let values = Int64Array::from_iter_values(flat);
-        let field = Arc::new(Field::new_list_field(DataType::Int64, false));
-        Ok(vec![Arc::new(ListArray::try_new(field, offsets, Arc::new(values), None)?)])
-    }
-
-    fn merge_batch(
-        &mut self,
-        values: &[ArrayRef],
-        group_indices: &[usize],
-        total_num_groups: usize,
-    ) -> Result<()> {
-        self.groups.resize(total_num_groups, FunnelRows::default());
-        let Some(states) = values.first() else { return Ok(()) };
-        let lists = states.as_list::<i32>();
-        for (row, group) in group_indices.iter().enumerate() {
-            if lists.is_null(row) {
-                continue;
-            }
-            let flat = lists.value(row);
-            for pair in flat.as_primitive::<Int64Type>().values().chunks_exact(2) {
-                self.add(*group, Row { time: pair[0], steps: pair[1] });
-            }
-        }
-        Ok(())
-    }
-
-    fn convert_to_state(
-        &self,
-        values: &[ArrayRef],
-        filter: Option<&BooleanArray>,
-    ) -> Result<Vec<ArrayRef>> {
-        let rows = values[0].len();
-        let mut each = Self::default();
-        each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
-        each.state(EmitTo::All)
-    }
-
-    fn size(&self) -> usize {
-        self.groups.capacity() * size_of::<FunnelRows>() + self.bytes
+    fn heap_bytes(state: &FunnelRows) -> usize {
+        state.rows.capacity() * size_of::<Row>()
     }
 }
 

@@ -26,10 +26,10 @@ use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimpl
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, EmitTo, Expr, GroupsAccumulator,
 };
+use uplake_functions::passes;
 
 use super::as_before::aggregate_as_before;
 use super::min_max;
-use crate::functions::exact_sum::passes;
 
 /// DataFusion's `percentile_cont`, with every digit.
 pub(super) fn with_every_digit(function: Arc<AggregateUDF>) -> AggregateUDF {
