@@ -117,7 +117,8 @@ impl FileSource for IndexedSource {
             // Done for each partition; they share what was asked.
             Ok(source) => {
                 let (asked, ahead) = (Arc::clone(&self.asked), Arc::clone(&self.ahead));
-                Arc::new(Self { asked, ahead, batch_rows: batch_size, ..source })
+                let pruner = Arc::clone(&self.pruner);
+                Arc::new(Self { asked, ahead, pruner, batch_rows: batch_size, ..source })
             }
             Err(_) => inner,
         }

@@ -22,6 +22,7 @@ use crate::base::warnings::Warnings;
 use crate::cache::columns::{Chunk, ColumnCache};
 use crate::scan::index_predicate::question;
 use crate::scan::prefetch::Ahead;
+use crate::scan::pruned::Pruner;
 use crate::scan::repairs::Repairs;
 
 /// DataFusion's; every scan is told its own before it runs.
@@ -63,6 +64,8 @@ pub(crate) struct IndexedSource {
     pub(super) batch_rows: usize,
     /// The rows of files asked so far in this scan.
     pub(super) asked: Arc<FileAnswers>,
+    /// What its condition says of bounds.
+    pub(super) pruner: Arc<Pruner>,
     /// What is fetched ahead, from when the scan begins.
     pub(super) ahead: Arc<OnceLock<Ahead>>,
     /// Are conditions applied by the scan, and by nobody else?
@@ -75,8 +78,17 @@ type FileAnswers = Mutex<HashMap<Path, Arc<tokio::sync::OnceCell<Arc<FileAnswer>
 
 impl IndexedSource {
     pub fn new(inner: ParquetSource, indexes: Arc<Indexes>, store: Arc<dyn ObjectStore>) -> Self {
-        let (batch_rows, asked, ahead) = (DEFAULT_BATCH_ROWS, Arc::default(), Arc::default());
-        Self { inner, indexes, store, batch_rows, asked, ahead, applies: false, lends: false }
+        Self {
+            inner,
+            indexes,
+            store,
+            batch_rows: DEFAULT_BATCH_ROWS,
+            asked: Arc::default(),
+            pruner: Arc::default(),
+            ahead: Arc::default(),
+            applies: false,
+            lends: false,
+        }
     }
 
     /// Are neither its indexes asked nor few ids wanted, as far as is known before it runs?

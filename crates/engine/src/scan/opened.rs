@@ -34,7 +34,6 @@ use crate::scan::id_range::IdRange;
 use crate::scan::index_predicate::join_question;
 use crate::scan::indexed_source::{FileAnswer, IndexedSource};
 use crate::scan::prefetch::{PrefetchPlan, Wanted, read_footer};
-use crate::scan::pruned::pruned;
 use crate::scan::row_filter::RowFilter;
 use crate::scan::row_groups::group_rows;
 
@@ -304,13 +303,14 @@ impl Scan {
         if !gather.reads_columns() || !has_types(&metadata, inner.table_schema(), &read) {
             return Ok(None);
         }
-        let wanted = pruned(file, &metadata, inner.table_schema(), predicate.as_ref())?;
+        let (table, pruner) = (inner.table_schema(), &self.source.pruner);
+        let wanted = pruner.rows(file, &metadata, table, predicate.as_ref())?;
         let few = self.conditions.iter().any(|c| self.source.names_ids(c));
         let mut picked = gather.scan(file, &metadata, wanted, few).await?;
         if picked.is_none() && !ids.is_empty() {
             // Not what other conditions rule out: others may ask for the rest.
             let predicate = conjunction(ids.iter().cloned());
-            let wanted = || pruned(file, &metadata, inner.table_schema(), Some(&predicate));
+            let wanted = || pruner.rows(file, &metadata, table, Some(&predicate));
             picked = gather.name(file, &metadata, &ids, wanted).await?;
         }
         if picked.is_some() {
@@ -484,7 +484,10 @@ impl PrefetchPlan for Scan {
             let (inner, source) = (&self.source.inner, &self.source);
             let groups = match &answer.rows {
                 Some(rows) => group_rows(file, footer, rows),
-                None => pruned(file, footer, inner.table_schema(), inner.filter().as_ref())?,
+                None => {
+                    let filter = inner.filter();
+                    source.pruner.rows(file, footer, inner.table_schema(), filter.as_ref())?
+                }
             };
             let columns = Arc::new(self.columns_by_turn(&answer));
             let chunk = |row_group: usize, column: &String| {
