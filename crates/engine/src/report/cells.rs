@@ -203,7 +203,7 @@ impl Cells {
 
 /// A unit's numbers, group by group.
 #[derive(Debug, Default)]
-struct Grouped {
+pub(super) struct Grouped {
     pub(super) numbers: Vec<f64>,
     /// Per group where its numbers are, an empty range if all are 0; `None` if it leaves the unit out.
     pub(super) places: Vec<Option<Range<usize>>>,
