@@ -169,6 +169,9 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         tokio::select! {
             _ = served.as_mut() => return,
             _ = drain.wait_for(|drain| *drain), if !drains => {
+                if !asked.load(Ordering::Relaxed) {
+                    return;
+                }
                 drains = true;
                 served.as_mut().graceful_shutdown();
             }
