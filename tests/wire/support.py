@@ -32,7 +32,7 @@ FREE_S = float(os.environ.get("UPLAKE_WIRE_FREE_S", "1"))
 # What /metrics must tell to be 0 when nothing runs.
 HELD = (
     "uplake_queries_running", "uplake_queries_waiting", 'uplake_memory_bytes{kind="queries"}',
-    "uplake_spill_files", "uplake_storage_reads", "uplake_spool_bytes",
+    "uplake_spill_files", "uplake_storage_reads", "uplake_spool_bytes", "uplake_statements",
 )
 # Runs for hours wherever it runs, and holds next to nothing.
 LONG = "select count(*) from generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y) where x + y = -1"
