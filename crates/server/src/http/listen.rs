@@ -70,6 +70,8 @@ pub(crate) async fn serve(
             tokio::time::sleep(ACCEPT_AGAIN).await;
             continue;
         };
+        // Those that are served go first, however many come.
+        tokio::task::yield_now().await;
         let Some(door) = shared.connections.door() else {
             shared.metrics.refused("in_login");
             continue;

@@ -34,6 +34,8 @@ pub(crate) async fn serve(
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((tcp, peer)) => {
+                    // Those that are served go first, however many come.
+                    tokio::task::yield_now().await;
                     let Some(login) = shared.connections.door() else {
                         shared.metrics.refused("in_login");
                         continue;
