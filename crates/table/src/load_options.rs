@@ -53,6 +53,30 @@ pub struct LoadOptions {
     pub now_millis: i64,
 }
 
+impl LoadOptions {
+    /// Rows are added as their files and the table say: no row is skipped, and no column comes.
+    ///
+    /// `memory_bytes` for all of it, on so many `threads`; `now_millis` is milliseconds since 1970, UTC.
+    pub fn new(memory_bytes: usize, threads: usize, now_millis: i64) -> Self {
+        Self {
+            schema: None,
+            partition_by: Vec::new(),
+            cluster_by: Vec::new(),
+            indexes: Vec::new(),
+            id_domains: Vec::new(),
+            primary_key: Vec::new(),
+            on_conflict: OnConflict::Replace,
+            allow_new_columns: false,
+            label: None,
+            on_error: OnError::Abort,
+            text: TextOptions::default(),
+            memory_bytes,
+            threads,
+            now_millis,
+        }
+    }
+}
+
 /// What a load did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadSummary {

@@ -12,8 +12,8 @@ use object_store::aws::AmazonS3Builder;
 use uplake_faulty_s3::{Faults, Server};
 use uplake_objectio::Clock;
 use uplake_table::{
-    AsOf, InputFile, Lake, LoadOptions, LoadSummary, OnConflict, OnError, Progress, Result,
-    StorageOptions, Store, TableError, TextOptions, expand_inputs, load,
+    AsOf, InputFile, Lake, LoadOptions, LoadSummary, Progress, Result, StorageOptions, Store,
+    TableError, expand_inputs, load,
 };
 
 /// Time runs so many times faster: a commit is given up after a minute.
@@ -64,22 +64,8 @@ fn input(folder: &Path, name: &str, rows: std::ops::Range<u32>) -> Vec<InputFile
 }
 
 async fn load_once(lake: &Lake, files: &[InputFile], label: &str) -> Result<LoadSummary> {
-    let options = LoadOptions {
-        schema: None,
-        partition_by: Vec::new(),
-        cluster_by: Vec::new(),
-        indexes: Vec::new(),
-        id_domains: Vec::new(),
-        primary_key: Vec::new(),
-        on_conflict: OnConflict::Replace,
-        allow_new_columns: false,
-        label: Some(label.to_owned()),
-        on_error: OnError::Abort,
-        text: TextOptions::default(),
-        memory_bytes: 256 << 20,
-        threads: 2,
-        now_millis: 1_790_000_000_000,
-    };
+    let label = Some(label.to_owned());
+    let options = LoadOptions { label, ..LoadOptions::new(256 << 20, 2, 1_790_000_000_000) };
     load(lake, "t", files, &options, &Arc::new(Progress::default())).await
 }
 

@@ -9,9 +9,7 @@ use chrono::DateTime;
 use clap::Args;
 use uplake_engine::{Answer, Definitions, Session, parse};
 use uplake_experiment::Report;
-use uplake_table::{
-    AsOf, InputFile, Lake, LoadOptions, OnConflict, OnError, Progress, TextOptions, load,
-};
+use uplake_table::{AsOf, InputFile, Lake, LoadOptions, Progress, load};
 use uplake_testkit::shop::{Planted, ShopOptions};
 
 use crate::LakeArgs;
@@ -113,20 +111,10 @@ async fn load_table(lake: &Lake, args: &LakeArgs, out: &Path, table: &str) -> Re
     let path = out.join(format!("files/{table}.parquet"));
     println!("   uplake load {table} {} --partition-by dt --cluster-by user_id,ts", path.display());
     let options = LoadOptions {
-        schema: None,
         partition_by: vec!["dt".into()],
         cluster_by: vec!["user_id".into(), "ts".into()],
-        indexes: Vec::new(),
-        id_domains: Vec::new(),
-        primary_key: Vec::new(),
-        on_conflict: OnConflict::Replace,
-        allow_new_columns: false,
         label: Some("demo".into()),
-        on_error: OnError::Abort,
-        text: TextOptions::default(),
-        memory_bytes: memory_bytes(args),
-        threads: threads(args),
-        now_millis: now_millis(),
+        ..LoadOptions::new(memory_bytes(args), threads(args), now_millis())
     };
     let file = InputFile { name: path.display().to_string(), path: Some(path) };
     let started = Instant::now();

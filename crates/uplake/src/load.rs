@@ -134,9 +134,11 @@ pub async fn run(args: LoadArgs) -> Result<()> {
         label: args.label,
         on_error,
         text: TextOptions { delimiter: args.delimiter, header: !args.no_header, null: args.null },
-        memory_bytes: memory_bytes(&args.lake).min(LOAD_MEMORY_MAX),
-        threads: threads(&args.lake),
-        now_millis: now_millis(),
+        ..LoadOptions::new(
+            memory_bytes(&args.lake).min(LOAD_MEMORY_MAX),
+            threads(&args.lake),
+            now_millis(),
+        )
     };
     let lake = environment::lake(&args.lake)?;
     let progress = Arc::new(Progress::default());

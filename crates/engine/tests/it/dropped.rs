@@ -18,10 +18,7 @@ use futures::future::join_all;
 use uplake_engine::{Answer, EngineError, RunOptions, Session, SessionOptions, Usage, parse};
 use uplake_experiment::query::MomentsQuery;
 use uplake_experiment::{Experiment, plan};
-use uplake_table::{
-    AsOf, InputFile, Lake, LoadOptions, OnConflict, OnError, Progress, TableError, TextOptions,
-    expand_inputs, load,
-};
+use uplake_table::{AsOf, InputFile, Lake, LoadOptions, Progress, TableError, expand_inputs, load};
 
 /// So little that sorts spill and groups in arrays give up.
 const MEMORY_BYTES: usize = 40 << 20;
@@ -342,22 +339,7 @@ impl Ground {
     }
 
     async fn load(&self) -> Result<(), EngineError> {
-        let options = LoadOptions {
-            schema: None,
-            partition_by: Vec::new(),
-            cluster_by: Vec::new(),
-            indexes: Vec::new(),
-            id_domains: Vec::new(),
-            primary_key: Vec::new(),
-            on_conflict: OnConflict::Replace,
-            allow_new_columns: false,
-            label: None,
-            on_error: OnError::Abort,
-            text: TextOptions { delimiter: None, header: true, null: None },
-            memory_bytes: 16 << 20,
-            threads: 2,
-            now_millis: 1_793_577_600_000,
-        };
+        let options = LoadOptions::new(16 << 20, 2, 1_793_577_600_000);
         let progress = Arc::new(Progress::default());
         load(self.session.lake(), "sink", &self.rows, &options, &progress).await?;
         Ok(())

@@ -15,10 +15,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use tempfile::NamedTempFile;
 use uplake_engine::{EngineError, Session};
-use uplake_table::{
-    InputFile, Lake, LoadOptions, OnConflict, OnError, Progress, TableError, TextOptions,
-    check_table_name, load,
-};
+use uplake_table::{InputFile, Lake, LoadOptions, Progress, TableError, check_table_name, load};
 
 use super::listing::SCHEMA;
 use crate::failure::Failure;
@@ -138,20 +135,11 @@ pub(super) async fn ingest(
     let file = write(batches, shared, role).await?;
     let room = shared.load_room(session).await?;
     let options = LoadOptions {
-        schema: None,
         partition_by: target.partition_by,
         cluster_by: target.cluster_by,
-        indexes: Vec::new(),
-        id_domains: Vec::new(),
         primary_key: target.primary_key,
-        on_conflict: OnConflict::Replace,
-        allow_new_columns: false,
         label: target.label,
-        on_error: OnError::Abort,
-        text: TextOptions::default(),
-        memory_bytes: room.bytes(),
-        threads: THREADS,
-        now_millis,
+        ..LoadOptions::new(room.bytes(), THREADS, now_millis)
     };
     let input =
         InputFile { name: "the rows that were sent".into(), path: Some(file.path().to_owned()) };

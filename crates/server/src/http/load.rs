@@ -192,9 +192,11 @@ fn load_options(
             header: options.header.unwrap_or(true),
             null: options.null.clone(),
         },
-        // As much as there is when the rows are here.
-        memory_bytes: 0,
-        threads: std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
-        now_millis: (here.shared.options.clock)(),
+        // As much memory as there is when the rows are here.
+        ..LoadOptions::new(
+            0,
+            std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
+            (here.shared.options.clock)(),
+        )
     })
 }
