@@ -54,9 +54,11 @@ pub use engine::additions::{
     AddedAnswer, AddedFunction, AddedSchema, AddedStatements, Additions, Call, SessionFacts, Takes,
 };
 pub use engine::admission::{Class, Listed, Queue, Tenant};
+pub use engine::pending::Savepoint;
 pub use engine::preload::Preload;
 pub use engine::privileges::{Guard, Privilege, Readable};
 pub use engine::repair::Repair;
+pub use engine::row_writer::RowWriter;
 pub use engine::run::{RunOptions, Usage};
 pub use engine::session::{Engine, Session, SessionOptions};
 pub use experiments::catalogue::{MetricCatalogue, MetricSet};

@@ -56,6 +56,7 @@ mod remembered;
 mod schema;
 mod sealed;
 mod snapshot;
+mod staged;
 mod stats;
 mod store_file;
 mod stored_zones;
@@ -93,6 +94,7 @@ pub use names::check_table_name;
 pub use reindex::{ReindexOptions, ReindexSummary, reindex, repair_index};
 pub use schema::{first_cut, may_be_cut, parse_schema, parse_type, stored_type, type_name};
 pub use snapshot::{Commit, Snapshot};
+pub use staged::{StagedChanges, StagedWrite};
 pub use unpanicked::{panic_text, reason, unpanicked};
 pub use uplake_domain::{
     CheckReport as DomainCheck, Description as DomainDescription, Domain, DomainError,

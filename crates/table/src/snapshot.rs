@@ -18,7 +18,6 @@ use object_store::path::Path;
 use uplake_domain::Mark;
 
 use crate::as_of::AsOf;
-use crate::checksums::{Checksums, TAIL_TAG};
 use crate::commit_stamp::CommitStamp;
 use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
@@ -26,10 +25,8 @@ use crate::id_domain::{self, DomainMark, IdDomainSpec, id_column, stored_schema}
 use crate::index::{self, IndexSpec, parse_property};
 use crate::lake::Lake;
 use crate::log_reader::LogReader;
-use crate::names::{commit_path, store_path};
-use crate::properties::{
-    CLUSTER_BY, CRC32_TAG, ID_DOMAINS, ID_MARKS_TAG, IDS_TAG, INDEXES, PRIMARY_KEY, label_app_id,
-};
+use crate::names::commit_path;
+use crate::properties::{CLUSTER_BY, ID_DOMAINS, INDEXES, PRIMARY_KEY, label_app_id};
 use crate::sealed::{DamagedCommit, SealedLog};
 
 /// Reader features this version reads correctly. Anything else is refused.
@@ -271,6 +268,12 @@ impl Snapshot {
         stored_schema(&self.schema, &self.id_domains)
     }
 
+    /// The same with other files: what it would hold once a change that is not committed is.
+    pub(crate) fn with_files(&self, mut files: Vec<DataFile>) -> Self {
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Self { files: Arc::new(files), ..self.clone() }
+    }
+
     /// The data files.
     pub fn files(&self) -> &[DataFile] {
         &self.files
@@ -412,28 +415,11 @@ async fn data_files(
                 feature: "deletionVectors".to_owned(),
             });
         }
-        let path = view.path().into_owned();
         #[expect(deprecated, reason = "the only public way to an Add's tags in deltalake-core 1.1")]
-        let add = view.add_action();
-        let mut tags = add.tags.unwrap_or_default();
-        let mut tag = |name: &str| tags.remove(name).flatten();
-        let size = u64::try_from(view.size()).unwrap_or_default();
-        files.push(DataFile {
-            store_path: store_path(table, prefix, &path)?,
-            index_path: crate::index::index_path(table, prefix, &path)?,
-            path,
-            size,
-            modified_millis: view.modification_time(),
-            rows: view.num_records().map(|n| n as u64),
-            partition_values: add.partition_values,
-            stats: add.stats,
-            crc32: tag(CRC32_TAG).and_then(|hex| u32::from_str_radix(&hex, 16).ok()),
-            checksums: tag(TAIL_TAG).and_then(|tag| Checksums::from_tag(&tag, size)),
-            ids: tag(IDS_TAG).map(|text| id_domain::parse_tag(&text)).unwrap_or_default(),
-            id_marks: tag(ID_MARKS_TAG)
-                .map(|text| id_domain::parse_marks(&text))
-                .unwrap_or_default(),
-        });
+        let mut add = view.add_action();
+        add.path = view.path().into_owned();
+        let rows = view.num_records().map(|n| n as u64);
+        files.push(DataFile::of(table, prefix, add, rows)?);
     }
     // The log replays newest first; a fixed order makes plans and reports repeatable.
     files.sort_by(|a, b| a.path.cmp(&b.path));

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
+use deltalake_core::kernel::Add;
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -22,8 +23,9 @@ use crate::lake::Lake;
 use crate::layout::{Layout, OnConflict};
 use crate::lock::TableLock;
 use crate::names::check_table_name;
-use crate::primary_key::{self};
+use crate::primary_key;
 use crate::snapshot::Snapshot;
+use crate::staged::StagedWrite;
 use crate::write::{Sequence, TableWriter};
 
 /// Tries of a commit that others keep coming before.
@@ -236,11 +238,11 @@ impl StreamWriter {
         let written = self.writer.take_files_as_written();
         let (lake, table) = (&self.lake, &self.table);
         let (adds, _) = primary_key::among_new(lake, layout, written, self.now_millis).await?;
-        let mut base = match &self.target {
+        match &self.target {
             Target::New(definition) => {
                 let added = adds.clone();
                 let created = commit::create(lake, table, definition, added, None, self.now_millis);
-                return match created.await {
+                match created.await {
                     Ok(()) => Ok(0),
                     Err(error) => {
                         commit::discard(lake, table, &adds).await;
@@ -249,30 +251,39 @@ impl StreamWriter {
                             _ => TableError::TableExists { name: table.clone() },
                         })
                     }
-                };
-            }
-            Target::Existing(base) => base.as_ref().clone(),
-        };
-        let mut reason = String::new();
-        for _ in 0..KEYED_ATTEMPTS {
-            let change = change(&base, WriteKind::Append, Vec::new(), self.now_millis);
-            match primary_key::commit(lake, layout, &base, &adds, change).await {
-                Ok((version, _)) => return Ok(version),
-                Err(CommitError::Failed(error)) => {
-                    commit::discard(lake, table, &adds).await;
-                    return Err(error);
                 }
-                Err(CommitError::LabelTaken) => {}
-                Err(CommitError::Conflict(why)) => reason = why,
             }
-            let newer = lake.snapshot(table, &AsOf::Latest).await?;
-            if newer.schema() != base.schema() || newer.primary_key() != base.primary_key() {
-                break;
+            Target::Existing(base) => {
+                commit_keyed(lake, layout, base.as_ref().clone(), &adds, self.now_millis).await
             }
-            base = newer;
         }
-        commit::discard(lake, table, &adds).await;
-        Err(TableError::Conflict { table: table.clone(), reason })
+    }
+
+    /// Ends the writer: its files are written, and are `staged`'s from now on. `replaced` are those in whose place they
+    /// are, and by which condition.
+    ///
+    /// # Errors
+    /// What stopped the encoders; nothing is left then.
+    pub async fn stage(
+        mut self,
+        staged: &mut StagedWrite,
+        replaced: Option<(Vec<DataFile>, String)>,
+    ) -> Result<()> {
+        let drained = self.drain().await;
+        let files = self.writer.take_files_as_written();
+        let lock = self.lock.take();
+        let done = match drained {
+            Ok(()) => staged.take(files, replaced),
+            Err(error) => {
+                commit::discard(&self.lake, &self.table, &files).await;
+                Err(error)
+            }
+        };
+        // The staged write has a lock of its own.
+        if let Some(lock) = lock {
+            lock.release().await;
+        }
+        done
     }
 
     /// Stops and deletes what was written.
@@ -339,12 +350,38 @@ fn encode(
     result
 }
 
-fn change(
-    base: &Snapshot,
-    kind: WriteKind,
-    add: Vec<deltalake_core::kernel::Add>,
+/// Commits files with one row of each key, whatever others commit meanwhile; on an error they are gone.
+pub(crate) async fn commit_keyed(
+    lake: &Lake,
+    layout: &Layout,
+    mut base: Snapshot,
+    adds: &[Add],
     now_millis: i64,
-) -> Change {
+) -> Result<u64> {
+    let table = &layout.table;
+    let mut reason = String::new();
+    for _ in 0..KEYED_ATTEMPTS {
+        let change = change(&base, WriteKind::Append, Vec::new(), now_millis);
+        match primary_key::commit(lake, layout, &base, adds, change).await {
+            Ok((version, _)) => return Ok(version),
+            Err(CommitError::Failed(error)) => {
+                commit::discard(lake, table, adds).await;
+                return Err(error);
+            }
+            Err(CommitError::LabelTaken) => {}
+            Err(CommitError::Conflict(why)) => reason = why,
+        }
+        let newer = lake.snapshot(table, &AsOf::Latest).await?;
+        if newer.schema() != base.schema() || newer.primary_key() != base.primary_key() {
+            break;
+        }
+        base = newer;
+    }
+    commit::discard(lake, table, adds).await;
+    Err(TableError::Conflict { table: table.clone(), reason })
+}
+
+pub(crate) fn change(base: &Snapshot, kind: WriteKind, add: Vec<Add>, now_millis: i64) -> Change {
     let partition_by =
         (!base.partition_columns().is_empty()).then(|| base.partition_columns().to_vec());
     let (remove, operation) = match kind {

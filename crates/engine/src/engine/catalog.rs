@@ -15,6 +15,7 @@ use uplake_table::{AsOf, Lake, LostIds, Snapshot, TableError};
 
 use crate::base::warnings::Warnings;
 use crate::engine::additions::Additions;
+use crate::engine::pending::PendingWrites;
 use crate::scan::lake_table::LakeTable;
 use crate::sql::words::split_version;
 
@@ -49,6 +50,8 @@ pub(crate) struct LakeCatalog {
     parent: Option<Arc<LakeCatalog>>,
     /// Tables as a transaction first read them, by the names that it has for them.
     first_read: Mutex<HashMap<String, Arc<LakeTable>>>,
+    /// What the transaction has written, if this is its catalog.
+    pub pending: Option<PendingWrites>,
     /// The tables there were when a statement last asked for all of them.
     names: Mutex<Vec<String>>,
     /// Statements begun so far.
@@ -118,6 +121,7 @@ impl LakeCatalog {
             pinned: HashMap::new(),
             parent: None,
             first_read: Mutex::default(),
+            pending: None,
             names: Mutex::default(),
             statements: AtomicU64::new(1),
             listener: Mutex::default(),
@@ -147,6 +151,7 @@ impl LakeCatalog {
         let additions = Arc::clone(&parent.additions);
         Self {
             parent: Some(Arc::clone(&parent)),
+            pending: Some(PendingWrites::default()),
             ..Self::new(lake, parent.as_of.clone(), warnings, additions)
         }
     }
@@ -158,6 +163,17 @@ impl LakeCatalog {
     /// Tables of a transaction are looked up again.
     pub fn forget_versions(&self) {
         self.first_read().clear();
+    }
+
+    /// The transaction reads a table as this from now on.
+    pub fn read_as(&self, snapshot: Snapshot) {
+        let table = Arc::new(LakeTable::new(self.lake.clone(), snapshot));
+        let name = table.snapshot().table().to_owned();
+        let mut first = self.first_read();
+        for known in first.values_mut().filter(|known| known.snapshot().table() == name) {
+            *known = Arc::clone(&table);
+        }
+        first.insert(name, table);
     }
 
     /// [`Self::find`] in a transaction.

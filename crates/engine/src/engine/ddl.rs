@@ -121,6 +121,7 @@ impl Session {
                     return Ok(done(format!("there is no table {name}"), None));
                 }
                 self.engine.lake.drop_table(&name).await?;
+                self.catalog.forget(&name);
                 Ok(done(format!("dropped table {name}"), None))
             }
             LogicalPlan::Ddl(other) => {
@@ -129,7 +130,9 @@ impl Session {
             LogicalPlan::Dml(dml) if dml.op == WriteOp::Delete => {
                 let name = self.own_table(&dml.table_name).await?;
                 let deleted = self.delete(&name, &dml.input).await;
-                self.catalog.forget(&name);
+                if self.catalog.pending.is_none() {
+                    self.catalog.forget(&name);
+                }
                 deleted
             }
             LogicalPlan::Dml(dml) => {
@@ -137,11 +140,16 @@ impl Session {
                 if dml.op != WriteOp::Insert(InsertOp::Append) {
                     return Err(EngineError::unsupported(format!("{} is not supported", dml.op)));
                 }
-                let insert = LogicalPlan::Dml(without_cutting(dml)?);
-                let stream = self.run_query(insert).await?;
-                let written = stream.try_collect::<Vec<_>>().await;
-                self.catalog.forget(&name);
-                let rows = first_count(&written?);
+                let insert = without_cutting(dml)?;
+                let rows = match self.catalog.pending {
+                    Some(_) => self.insert_later(insert).await?,
+                    None => {
+                        let stream = self.run_query(LogicalPlan::Dml(insert)).await?;
+                        let written = stream.try_collect::<Vec<_>>().await;
+                        self.catalog.forget(&name);
+                        first_count(&written?)
+                    }
+                };
                 Ok(done(format!("inserted {rows} rows into {name}"), Some(rows)))
             }
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) if is_fixed(&set.variable) => {
@@ -337,8 +345,14 @@ impl Session {
                 return Err(error);
             }
         };
-        let kind = WriteKind::Delete { replaced, predicate: predicate.to_string() };
-        write_stream(writer, stream, table.snapshot().schema(), kind).await?;
+        let predicate = predicate.to_string();
+        match self.catalog.pending {
+            Some(_) => self.replace_later(&table, writer, stream, (replaced, predicate)).await?,
+            None => {
+                let kind = WriteKind::Delete { replaced, predicate };
+                write_stream(writer, stream, table.snapshot().schema(), kind).await?;
+            }
+        }
         Ok(done(format!("deleted {deleted} rows from {name}"), Some(deleted)))
     }
 

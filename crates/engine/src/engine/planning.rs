@@ -64,6 +64,7 @@ impl Session {
 
     /// The same, once it is known what the statement sees.
     async fn run_seeing(&self, statement: &Statement) -> Result<Answer> {
+        Box::pin(self.settle(statement)).await?;
         if let Some(answer) = Box::pin(self.run_own(statement)).await? {
             return Ok(answer);
         }

@@ -129,7 +129,7 @@ pub struct Session {
     /// What `SET` has changed, by name.
     changed: Mutex<BTreeMap<String, String>>,
     /// By their names.
-    pub(crate) prepared: Mutex<HashMap<String, Prepared>>,
+    pub(crate) prepared: Arc<Mutex<HashMap<String, Prepared>>>,
 }
 
 impl Engine {
@@ -284,7 +284,7 @@ impl Engine {
             share: None,
             context: OnceLock::new(),
             changed: Mutex::default(),
-            prepared: Mutex::default(),
+            prepared: Arc::default(),
         }
     }
 }
@@ -431,24 +431,6 @@ impl Session {
         Ok((pinned, versions))
     }
 
-    /// This session with every table kept at the version that it has when a statement of it first reads it; what such a
-    /// statement writes is seen by those after it. Settings and prepared statements are its own from now on.
-    ///
-    /// # Errors
-    /// [`EngineError::Execution`](crate::EngineError::Execution) if it cannot be made.
-    pub fn transaction(&self) -> Result<Self> {
-        let catalog = Arc::new(LakeCatalog::of_transaction(Arc::clone(&self.catalog)));
-        let state = SessionStateBuilder::new_from_existing(self.context().state())
-            .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
-            .build();
-        self.over(state, catalog)
-    }
-
-    /// Another transaction begins: tables of a [`Self::transaction`] are looked at again.
-    pub fn forget_versions(&self) {
-        self.catalog.forget_versions();
-    }
-
     /// [`Self::pinned`] for the tables that can be read, and why the others cannot.
     ///
     /// # Errors
@@ -489,7 +471,7 @@ impl Session {
     }
 
     /// A session of the same engine and settings.
-    fn over(&self, state: SessionState, catalog: Arc<LakeCatalog>) -> Result<Self> {
+    pub(crate) fn over(&self, state: SessionState, catalog: Arc<LakeCatalog>) -> Result<Self> {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(Self {
             engine: Arc::clone(&self.engine),
@@ -499,7 +481,7 @@ impl Session {
             guard: self.guard.clone(),
             share: self.share.clone(),
             changed: Mutex::new(changed),
-            prepared: Mutex::default(),
+            prepared: Arc::default(),
         })
     }
 }
@@ -567,37 +549,4 @@ pub(crate) fn for_tests(folder: &std::path::Path, use_indexes: bool) -> Session 
         clock: Arc::new(|| 1_793_491_200_000),
     };
     Session::new(Lake::open(folder.to_str().unwrap()).unwrap(), &options).unwrap()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_transaction_reads_a_table_as_it_first_was() {
-        let folder = tempfile::tempdir().unwrap();
-        let session = for_tests(folder.path(), true);
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let rows = |session: &Session, table: &str| {
-            let text = format!("SELECT * FROM {table}");
-            let batches = runtime.block_on(session.query(&text)).unwrap();
-            batches.iter().map(|batch| batch.num_rows()).sum::<usize>()
-        };
-        let run = |session: &Session, text: &str| {
-            runtime.block_on(session.query(text)).unwrap();
-        };
-        run(&session, "CREATE TABLE a AS SELECT 1 AS n; CREATE TABLE b AS SELECT 1 AS n");
-        let transaction = session.transaction().unwrap();
-        assert_eq!(rows(&transaction, "a"), 1);
-        run(&session, "INSERT INTO a VALUES (2); INSERT INTO b VALUES (2)");
-        assert_eq!((rows(&transaction, "a"), rows(&transaction, "b")), (1, 2));
-        assert_eq!(rows(&session, "a"), 2);
-        // Its own writes are seen, with those before them.
-        run(&transaction, "INSERT INTO a VALUES (3)");
-        assert_eq!(rows(&transaction, "a"), 3);
-        run(&session, "INSERT INTO b VALUES (4)");
-        assert_eq!(rows(&transaction, "b"), 2);
-        transaction.forget_versions();
-        assert_eq!(rows(&transaction, "b"), 3);
-    }
 }

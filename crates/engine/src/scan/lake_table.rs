@@ -210,6 +210,10 @@ impl LakeTable {
         &self.snapshot
     }
 
+    pub fn on_conflict(&self) -> OnConflict {
+        self.on_conflict
+    }
+
     pub fn files(&self) -> &[DataFile] {
         &self.files
     }
@@ -646,9 +650,27 @@ const WRITTEN_ROWS: usize = 8192;
 /// Writes a stream to its end and commits it; on an error nothing is committed.
 pub(crate) async fn write_stream(
     mut writer: StreamWriter,
-    mut data: SendableRecordBatchStream,
+    data: SendableRecordBatchStream,
     schema: &SchemaRef,
     kind: WriteKind,
+) -> Result<u64> {
+    match write_rows(&mut writer, data, schema).await {
+        Ok(rows) => {
+            writer.commit(kind).await.map_err(external)?;
+            Ok(rows)
+        }
+        Err(error) => {
+            writer.abort().await;
+            Err(error)
+        }
+    }
+}
+
+/// Writes a stream to its end; how many rows these were.
+pub(crate) async fn write_rows(
+    writer: &mut StreamWriter,
+    mut data: SendableRecordBatchStream,
+    schema: &SchemaRef,
 ) -> Result<u64> {
     let mut rows = 0;
     let mut small = BatchCoalescer::new(Arc::clone(schema), WRITTEN_ROWS)
@@ -656,34 +678,25 @@ pub(crate) async fn write_stream(
     loop {
         let batch = data.next().await;
         let is_last = batch.is_none();
-        let written = async {
-            match batch {
-                Some(batch) => {
-                    let batch = stored_batch(&batch?, schema)?;
-                    rows += batch.num_rows() as u64;
-                    small.push_batch(batch)?;
-                }
-                None => small.finish_buffered_batch()?,
+        match batch {
+            Some(batch) => {
+                let batch = stored_batch(&batch?, schema)?;
+                rows += batch.num_rows() as u64;
+                small.push_batch(batch)?;
             }
-            while let Some(batch) = small.next_completed_batch() {
-                writer.write(batch).await.map_err(external)?;
-            }
-            Ok(())
-        };
-        if let Err(error) = written.await {
-            writer.abort().await;
-            return Err(error);
+            None => small.finish_buffered_batch()?,
+        }
+        while let Some(batch) = small.next_completed_batch() {
+            writer.write(batch).await.map_err(external)?;
         }
         if is_last {
-            break;
+            return Ok(rows);
         }
     }
-    writer.commit(kind).await.map_err(external)?;
-    Ok(rows)
 }
 
 /// A query's batch as the table stores it: same names and order, stored types.
-fn stored_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+pub(crate) fn stored_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     // A value that does not fit is an error, not NULL.
     let exactly = CastOptions { safe: false, ..Default::default() };
     let columns = batch

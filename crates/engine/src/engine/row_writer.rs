@@ -1,0 +1,150 @@
+//! Rows from elsewhere into a table: in one commit when all are there, or with their transaction's.
+//!
+//! # Invariants
+//! - All rows of a writer are committed together, or none are: one that is dropped leaves nothing.
+//! - What it holds of memory is bounded, however many rows come.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use uplake_table::{OnConflict, Snapshot, StreamWriter, WriteKind};
+
+use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::SqlState;
+use crate::engine::catalog::LakeCatalog;
+use crate::engine::pending::{HELD_BYTES, Pending, writer};
+use crate::engine::privileges::Privilege;
+use crate::engine::session::{Engine, Session};
+use crate::scan::lake_table::stored_batch;
+
+/// Writes batches into one table.
+pub struct RowWriter {
+    engine: Arc<Engine>,
+    catalog: Arc<LakeCatalog>,
+    table: Snapshot,
+    on_conflict: OnConflict,
+    /// Rows until there are so many that they need a writer.
+    held: Vec<RecordBatch>,
+    held_bytes: usize,
+    writer: Option<StreamWriter>,
+    rows: u64,
+}
+
+impl Session {
+    /// A writer into a table of the lake. In a [`Self::transaction`] its rows are committed with the transaction.
+    ///
+    /// # Errors
+    /// [`EngineError::Statement`] if there is no such table, or the guard or the transaction refuses.
+    pub async fn row_writer(&self, table: &str) -> Result<RowWriter> {
+        self.catalog.begin_statement();
+        self.must_be_latest()?;
+        let Some(found) = self.catalog.find(table).await? else {
+            let message = format!("there is no table `{table}`");
+            return Err(EngineError::statement(SqlState::UndefinedTable, message)
+                .with_hint("CREATE TABLE first"));
+        };
+        if let Some(guard) = &self.guard {
+            guard.check(Privilege::Insert, found.snapshot().table())?;
+        }
+        self.row_writer_into(found.snapshot().clone(), OnConflict::Replace).await
+    }
+
+    pub(crate) async fn row_writer_into(
+        &self,
+        table: Snapshot,
+        on_conflict: OnConflict,
+    ) -> Result<RowWriter> {
+        if let Some(pending) = &self.catalog.pending {
+            Pending::check(pending.lock().await.as_ref(), &table, on_conflict)?;
+        }
+        Ok(RowWriter {
+            engine: Arc::clone(&self.engine),
+            catalog: Arc::clone(&self.catalog),
+            table,
+            on_conflict,
+            held: Vec::new(),
+            held_bytes: 0,
+            writer: None,
+            rows: 0,
+        })
+    }
+}
+
+impl RowWriter {
+    /// The table's own name.
+    pub fn table(&self) -> &str {
+        self.table.table()
+    }
+
+    /// The table's columns, which batches have, too, in the same order.
+    pub fn schema(&self) -> &SchemaRef {
+        self.table.schema()
+    }
+
+    /// Takes rows. Dropping the future loses the batch: drop the writer then.
+    ///
+    /// # Errors
+    /// NULL where the table has none, and what stops a writer, such as a full disk.
+    pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let batch = stored_batch(batch, self.table.schema())?;
+        self.rows += batch.num_rows() as u64;
+        self.held_bytes += batch.get_array_memory_size();
+        self.held.push(batch);
+        if self.held_bytes > HELD_BYTES { self.hand_over().await } else { Ok(()) }
+    }
+
+    /// What is held goes to a writer.
+    async fn hand_over(&mut self) -> Result<()> {
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => {
+                let threads = self.engine.budget.threads;
+                let made = writer(&self.engine, &self.table, self.on_conflict, threads).await?;
+                self.writer.insert(made)
+            }
+        };
+        for batch in std::mem::take(&mut self.held) {
+            writer.write(batch).await?;
+        }
+        self.held_bytes = 0;
+        Ok(())
+    }
+
+    /// All rows are there: how many they were.
+    ///
+    /// # Errors
+    /// As [`Self::write`]; nothing is committed then.
+    pub async fn finish(mut self) -> Result<u64> {
+        if self.rows == 0 {
+            return Ok(0);
+        }
+        let catalog = Arc::clone(&self.catalog);
+        let Some(pending) = &catalog.pending else {
+            self.hand_over().await?;
+            if let Some(writer) = self.writer.take() {
+                writer.commit(WriteKind::Append).await?;
+            }
+            catalog.forget(self.table.table());
+            return Ok(self.rows);
+        };
+        let mut pending = pending.lock().await;
+        let pending =
+            Pending::of(&mut pending, &self.engine, &self.table, self.on_conflict).await?;
+        if self.writer.is_some() {
+            self.hand_over().await?;
+        }
+        match self.writer.take() {
+            None => pending.hold(&self.engine, self.held).await?,
+            Some(writer) => {
+                // In the order of statements: of two rows of a key the later one counts.
+                pending.stage(&self.engine).await?;
+                pending.take(writer, None).await?;
+            }
+        }
+        if !pending.holds() {
+            self.catalog.read_as(pending.staged.snapshot()?);
+        }
+        Ok(self.rows)
+    }
+}
