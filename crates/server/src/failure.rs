@@ -15,17 +15,31 @@ pub(crate) struct Failure {
     pub hint: Option<String>,
     /// In the text of the statements that came together.
     pub position: Option<Position>,
+    /// Where in what was being read.
+    pub context: Option<String>,
 }
 
 impl Failure {
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), hint: None, position: None }
+        Self {
+            code: code.into(),
+            message: message.into(),
+            hint: None,
+            position: None,
+            context: None,
+        }
     }
 
     /// The same with what to do about it.
     #[must_use]
     pub fn with_hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// The same with where in what was being read.
+    #[must_use]
+    pub fn with_context(self, context: impl Into<String>) -> Self {
+        Self { context: Some(context.into()), ..self }
     }
 
     /// A fault of this program.
@@ -41,6 +55,7 @@ impl From<EngineError> for Failure {
             message: error.message(),
             hint: error.hint().map(Cow::into_owned),
             position: error.position(),
+            context: None,
         }
     }
 }

@@ -16,8 +16,8 @@ pub(crate) enum Command {
     Commit,
     Rollback,
     Savepoint(String),
-    Release,
-    RollbackTo,
+    Release(String),
+    RollbackTo(String),
     /// `None` is the setting's own value.
     Set {
         name: String,
@@ -118,10 +118,17 @@ impl Command {
             "commit" | "end" => Self::Commit,
             "abort" => Self::Rollback,
             "rollback" if is(1, "prepared") => return Err(two_phases()),
-            "rollback" if is(skip(1), "to") => Self::RollbackTo,
+            "rollback" if is(skip(1), "to") => {
+                let at = skip(1) + 1;
+                let at = if is(at, "savepoint") && words.len() > at + 1 { at + 1 } else { at };
+                Self::RollbackTo(name(at, "ROLLBACK TO SAVEPOINT name")?)
+            }
             "rollback" => Self::Rollback,
             "savepoint" => Self::Savepoint(name(1, "SAVEPOINT name")?),
-            "release" => Self::Release,
+            "release" => {
+                let at = if is(1, "savepoint") && words.len() > 2 { 2 } else { 1 };
+                Self::Release(name(at, "RELEASE SAVEPOINT name")?)
+            }
             "prepare" if is(1, "transaction") => return Err(two_phases()),
             "set" => set(&words)?,
             "show" => show(&words),
@@ -360,7 +367,10 @@ mod tests {
             ("start transaction read only", Command::Begin),
             ("END", Command::Commit),
             ("ROLLBACK WORK", Command::Rollback),
-            ("ROLLBACK TO SAVEPOINT a", Command::RollbackTo),
+            ("ROLLBACK TO SAVEPOINT a", Command::RollbackTo("a".into())),
+            ("ROLLBACK WORK TO \"A\"", Command::RollbackTo("A".into())),
+            ("RELEASE savepoint", Command::Release("savepoint".into())),
+            ("RELEASE SAVEPOINT b", Command::Release("b".into())),
             ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", Command::SetTransaction),
             ("set extra_float_digits = 3", set_to("extra_float_digits", Some("3"))),
             ("SET TIME ZONE 'Europe/Berlin'", set_to("timezone", Some("Europe/Berlin"))),

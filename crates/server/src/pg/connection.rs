@@ -21,11 +21,12 @@ use crate::limits::Seat;
 use crate::pg::cancel::{Cancellable, Marked};
 use crate::pg::commands::Command;
 use crate::pg::rows::{self, Ask, Begun, Form, Rows};
-use crate::pg::session::{Changed, Settings};
-use crate::pg::tags::writes;
-use crate::pg::transaction::{Transaction, WRITES_AT_ONCE};
+use crate::pg::session::{Settings, Told};
+use crate::pg::tags::changes_tables;
+use crate::pg::transaction::{AT_ONCE, State, Transaction};
 use crate::pg::types;
 use crate::pg::wire::{Step, Wire};
+use crate::pg::words::Words;
 use crate::server::Shared;
 use crate::statements::{Client, Running};
 
@@ -127,6 +128,7 @@ pub(crate) fn fields(severity: &str, failure: &Failure) -> Vec<(u8, String)> {
         (b'M', shown(&failure.message, MESSAGE_CHARACTERS)),
     ];
     fields.extend(failure.hint.as_ref().map(|hint| (b'H', shown(hint, HINT_CHARACTERS))));
+    fields.extend(failure.context.as_ref().map(|context| (b'W', shown(context, HINT_CHARACTERS))));
     fields.extend(failure.position.map(|position| (b'P', position.column.to_string())));
     fields
 }
@@ -230,14 +232,22 @@ impl Connection {
         self.cancellable.mark(rows.running.id())
     }
 
-    /// The session of a statement: that of the transaction, if it reads or writes rows in one.
+    /// The session of a statement: that of the transaction, if it is in one.
     ///
     /// # Errors
     /// Those of the engine.
     pub fn session_of(&mut self, text: &str) -> Result<Arc<Session>, Failure> {
-        if !self.transaction.is_open() || !is_about_rows(text) {
-            return Ok(Arc::clone(&self.session));
+        match self.transaction.is_open() && !is_of_connection(text) {
+            true => self.transaction_session(),
+            false => Ok(Arc::clone(&self.session)),
         }
+    }
+
+    /// The session of the transaction.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn transaction_session(&mut self) -> Result<Arc<Session>, Failure> {
         if let Some(reading) = &self.reading {
             return Ok(Arc::clone(reading));
         }
@@ -259,7 +269,7 @@ impl Connection {
         let begun = rows::begin(&self.shared, session, running, ask, options, form, encoding);
         let begun = self.wire.unless_gone(begun).await?;
         if let Begun::Done { command, .. } = &begun {
-            self.done(command);
+            self.done(command)?;
         }
         Ok(begun)
     }
@@ -274,15 +284,17 @@ impl Connection {
     }
 
     /// A statement without rows is done.
-    fn done(&mut self, command: &str) {
-        if self.transaction.is_open() && writes(command) {
-            self.transaction.write();
-            self.notice("NOTICE", "01000", WRITES_AT_ONCE);
+    fn done(&mut self, command: &str) -> Result<(), Failure> {
+        if self.transaction.is_open() && changes_tables(command) {
+            self.notice("NOTICE", "01000", AT_ONCE);
         }
-        if !matches!(command, "INSERT" | "DELETE") {
-            // It may have changed settings, or which tables there are.
-            self.reading = None;
+        if !matches!(command, "INSERT" | "DELETE")
+            && let Some(reading) = &self.reading
+        {
+            // It may have changed settings.
+            self.reading = Some(Arc::new(self.session.in_transaction_of(reading)?));
         }
+        Ok(())
     }
 
     /// Sends up to `most` rows; how many these were, and are there no more?
@@ -334,12 +346,9 @@ impl Connection {
         self.wire.unless_gone(running.compute(work)).await
     }
 
-    /// The transaction ends, and with it what lives in it.
-    pub fn end_transaction(&mut self) -> Transaction {
+    /// The transaction ends, and with it what lives in it, but for what it has written.
+    pub fn end_transaction(&mut self) -> State {
         self.portals.clear();
-        if let Some(reading) = &self.reading {
-            reading.forget_versions();
-        }
         let told = self.settings.end_transaction();
         self.tell(told);
         self.transaction.end()
@@ -356,13 +365,10 @@ impl Connection {
     }
 }
 
-/// Does it read tables, or write rows? By its first word alone.
-fn is_about_rows(text: &str) -> bool {
-    let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '(');
-    let word: String = text.chars().take_while(char::is_ascii_alphabetic).take(10).collect();
-    let rows = ["select", "with", "values", "table", "insert", "delete", "copy", "explain"];
-    // A comment in front, as GrowthBook has it: a statement that begins so is a query.
-    word.is_empty() || rows.contains(&word.to_lowercase().as_str())
+/// Is it about the connection, whatever transaction there is? By its first word alone.
+fn is_of_connection(text: &str) -> bool {
+    let first = Words::of(text).next();
+    first.is_some_and(|(_, word, _)| word.is("set") || word.is("reset"))
 }
 
 #[cfg(test)]
@@ -390,15 +396,5 @@ mod tests {
         assert!(fields.contains(&(b'M', "a\u{fffd}[31m\u{fffd}b\nc".into())));
         assert!(fields.contains(&(b'H', "h".into())));
         assert!(fields.iter().all(|(kind, _)| *kind != b'P'));
-    }
-
-    #[test]
-    fn what_reads_or_writes_rows_belongs_to_the_transaction() {
-        for text in ["SELECT 1", " (select 1)", "-- x\nSELECT 1", "INSERT INTO t VALUES (1)"] {
-            assert!(is_about_rows(text), "{text}");
-        }
-        for text in ["SET uplake.timeout = 1", "CREATE TABLE t (a INT)", "DROP TABLE t"] {
-            assert!(!is_about_rows(text), "{text}");
-        }
     }
 }

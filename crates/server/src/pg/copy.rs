@@ -1,36 +1,36 @@
-//! COPY to the client, and from it into a table with one commit at its end.
+//! COPY to the client, and from it into a table with one commit: at its end, or at that of its transaction.
 //!
-//! What the client sends goes to a file without a name in the spool's folder, as CSV, which is then loaded.
+//! What the client sends becomes rows as it comes, by a task on the compute runtime.
+//!
+//! # Invariants
+//! - All rows of a COPY are written, or none are.
+//! - What is held of them is bounded: by [`PIECES`] messages, a batch and the writer's files.
 //!
 //! # Not here
-//! The options (`copy_options`), text and binary of values (`encode`).
-
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
-use std::sync::Arc;
+//! The options (`copy_options`), bytes to values (`copy_lines`, `copy_binary`), values to rows (`copy_rows`), rows to bytes
+//! (`encode`).
 
 use bytes::Bytes;
 use pgwire::messages::copy::{CopyDone, CopyInResponse, CopyOutResponse};
-use tempfile::NamedTempFile;
 use tokio::sync::{mpsc, oneshot};
-use uplake_engine::{EngineError, Session};
-use uplake_table::{
-    AsOf, InputFile, Lake, LoadOptions, OnConflict, OnError, Progress, TextOptions, load,
-};
+use uplake_engine::RowWriter;
+use uplake_table::ID_PREFIX;
 
 use crate::failure::Failure;
 use crate::pg::connection::{Connection, located};
+use crate::pg::copy_binary::Binary;
 use crate::pg::copy_lines::Lines;
 use crate::pg::copy_options::{CopyCommand, What};
+use crate::pg::copy_rows::Rows;
 use crate::pg::encode::copy::CopyFormat;
 use crate::pg::frames::Frontend;
 use crate::pg::rows::{Ask, Begun, Form};
-use crate::pg::transaction::WRITES_AT_ONCE;
 use crate::pg::wire::{Step, Stop};
-use crate::server::Shared;
 
-/// Pieces between the socket and the file.
+/// Messages between the socket and the task.
 const PIECES: usize = 4;
+/// Bytes of a message that become rows at once: a row of one letter and its end takes many times its bytes.
+const PART_BYTES: usize = 64 << 10;
 
 /// What the client sends.
 enum Piece {
@@ -70,48 +70,32 @@ impl Connection {
         let What::Table { name, columns, .. } = &copy.what else {
             return Err(Failure::new("42601", "write COPY table FROM STDIN").into());
         };
-        let (table, columns) = (name.clone(), columns.clone());
-        let lake = self.session.lake().clone();
-        let (table, columns) = self.plan(text, into(lake.clone(), table, columns)).await?;
-        self.shared.may_load(&self.client.role, &table).await?;
-        let lines = Lines::new(&copy, &columns)?;
+        let (table, mut columns) = (name.clone(), columns.clone());
+        let session = self.session_of(text)?;
+        let writer = async move { Ok(session.row_writer(&table).await?) };
+        let writer = self.plan(text, writer).await?;
+        self.shared.may_load(&self.client.role, writer.table()).await?;
+        if columns.is_empty() {
+            let names = writer.schema().fields().iter().map(|field| field.name().clone());
+            columns = names.filter(|name| !name.starts_with(ID_PREFIX)).collect();
+        }
+        let zone = self.settings.zone_name();
+        let rows = Rows::new(writer.table(), writer.schema(), &columns, &zone)?;
+        let is_binary = copy.format == CopyFormat::Binary;
+        let reader = match is_binary {
+            true => Reader::Binary(Binary::new(writer.table(), columns.len())),
+            false => Reader::Lines(Box::new(Lines::new(&copy, writer.table(), &columns))),
+        };
         let running = self.admit(text).await?;
         let _marked = self.cancellable.mark(running.id());
         let (pieces, come) = mpsc::channel(PIECES);
         let (tell, mut told) = oneshot::channel();
-        let folder = self.shared.options.spool_folder.clone();
-        let delimiter = copy.delimiter.filter(|_| copy.format == CopyFormat::Csv);
-        let options = LoadOptions {
-            schema: None,
-            partition_by: Vec::new(),
-            cluster_by: Vec::new(),
-            indexes: Vec::new(),
-            id_domains: Vec::new(),
-            primary_key: Vec::new(),
-            on_conflict: OnConflict::Replace,
-            allow_new_columns: false,
-            label: None,
-            on_error: OnError::Abort,
-            text: TextOptions {
-                delimiter: Some(delimiter.unwrap_or(b',')),
-                header: true,
-                null: copy
-                    .null
-                    .clone()
-                    .filter(|null| copy.format == CopyFormat::Csv && !null.is_empty()),
-            },
-            // As much as there is when the rows are here.
-            memory_bytes: 0,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            now_millis: (self.shared.options.clock)(),
-        };
-        let (shared, session) = (Arc::clone(&self.shared), Arc::clone(&self.session));
-        let work = Work { shared, session, table, options, lines, folder };
+        let work = Work { writer, reader, rows };
         let _task = running.drive(Box::pin(async move {
             let _ = tell.send(work.run(come).await);
         }));
-        let count = columns.len();
-        self.wire.put(&CopyInResponse::new(0, count as i16, vec![0; count]));
+        let (format, count) = (i16::from(is_binary), columns.len());
+        self.wire.put(&CopyInResponse::new(format as i8, count as i16, vec![format; count]));
         self.wire.flush().await?;
         loop {
             let wire = &mut self.wire;
@@ -154,81 +138,54 @@ impl Connection {
         let lost = |_| Err(Failure::bug("the rows could not be loaded: a panic"));
         let loaded = async { (&mut told).await.unwrap_or_else(lost) };
         let rows = self.wire.unless_gone(running.unless_stopped(loaded)).await?;
-        if self.transaction.is_open() {
-            self.transaction.write();
-            self.notice("NOTICE", "01000", WRITES_AT_ONCE);
-            self.reading = None;
-        }
         Ok(format!("COPY {rows}"))
     }
 }
 
-/// The table's own name, and the columns that are written to.
-async fn into(
-    lake: Lake,
-    name: String,
-    mut columns: Vec<String>,
-) -> Result<(String, Vec<String>), Failure> {
-    let missing = || {
-        Failure::new("42P01", format!("there is no table `{name}`")).with_hint("CREATE TABLE first")
-    };
-    let mut table = name.clone();
-    if !lake.has_table(&table).await.map_err(EngineError::from)? {
-        let known = lake.table_names().await.map_err(EngineError::from)?;
-        let same = known.into_iter().find(|known| known.to_lowercase() == name.to_lowercase());
-        table = same.ok_or_else(missing)?;
+/// What the client sends, as it is written.
+enum Reader {
+    Lines(Box<Lines>),
+    Binary(Binary),
+}
+
+impl Reader {
+    fn take(&mut self, data: &[u8], is_last: bool, rows: &mut Rows) -> Result<(), Failure> {
+        match self {
+            Self::Lines(lines) => lines.take(data, is_last, rows),
+            Self::Binary(binary) => binary.take(data, is_last, rows),
+        }
     }
-    let snapshot = lake.snapshot(&table, &AsOf::Latest).await.map_err(EngineError::from)?;
-    if columns.is_empty() {
-        let fields = snapshot.schema().fields().iter();
-        let own = fields.filter(|field| !field.name().starts_with(uplake_table::ID_PREFIX));
-        columns = own.map(|field| field.name().clone()).collect();
-    }
-    Ok((table, columns))
 }
 
 /// What the task of a COPY needs.
 struct Work {
-    shared: Arc<Shared>,
-    session: Arc<Session>,
-    table: String,
-    options: LoadOptions,
-    lines: Lines,
-    folder: PathBuf,
+    writer: RowWriter,
+    reader: Reader,
+    rows: Rows,
 }
 
 impl Work {
-    async fn run(mut self, mut come: mpsc::Receiver<Piece>) -> Result<u64, Failure> {
-        let full = |error: std::io::Error| {
-            Failure::new("53100", format!("the rows could not be kept: {error}"))
-        };
-        let file = NamedTempFile::new_in(&self.folder).map_err(full)?;
-        let mut out = BufWriter::new(file);
-        let mut csv = Vec::new();
-        self.lines.begin(&mut csv);
+    async fn run(self, mut come: mpsc::Receiver<Piece>) -> Result<u64, Failure> {
+        let Self { mut writer, mut reader, mut rows } = self;
         loop {
             match come.recv().await {
-                Some(Piece::Data(data)) => self.lines.take(&data, &mut csv)?,
+                Some(Piece::Data(data)) => {
+                    for part in data.chunks(PART_BYTES) {
+                        reader.take(part, false, &mut rows)?;
+                        if rows.are_many() {
+                            writer.write(&rows.batch()?).await?;
+                        }
+                    }
+                }
                 Some(Piece::Done) => break,
                 // The client is gone, or has given up.
                 None => return Err(Failure::new("57014", "the rows did not come to their end")),
             }
-            out.write_all(&csv).map_err(full)?;
-            csv.clear();
         }
-        self.lines.end(&mut csv)?;
-        out.write_all(&csv).map_err(full)?;
-        let file = out.into_inner().map_err(|error| full(error.into_error()))?;
-        if self.lines.are_none() {
-            return Ok(0);
+        reader.take(&[], true, &mut rows)?;
+        if !rows.are_none() {
+            writer.write(&rows.batch()?).await?;
         }
-        let path = Some(file.path().to_owned());
-        let files = [InputFile { name: "COPY from stdin".into(), path }];
-        let progress = Arc::new(Progress::default());
-        let room = self.shared.load_room(&self.session).await?;
-        self.options.memory_bytes = room.bytes();
-        let lake = self.session.lake();
-        let loaded = load(lake, &self.table, &files, &self.options, &progress).await;
-        Ok(loaded.map_err(EngineError::from)?.rows)
+        Ok(writer.finish().await?)
     }
 }

@@ -13,10 +13,22 @@ pub(crate) struct CopyCommand {
     pub format: CopyFormat,
     pub delimiter: Option<u8>,
     pub null: Option<String>,
-    pub header: bool,
+    pub header: Header,
     pub quote: Option<u8>,
     pub escape: Option<u8>,
+    /// Columns, or `*` for all.
     pub force_quote: Vec<String>,
+    pub force_null: Vec<String>,
+    pub force_not_null: Vec<String>,
+}
+
+/// Is the first line one of names?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Header {
+    No,
+    Yes,
+    /// And they are those of the columns.
+    Match,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,12 +109,15 @@ pub(crate) fn copy_command(text: &str) -> Result<Option<CopyCommand>, Failure> {
         format: CopyFormat::Text,
         delimiter: None,
         null: None,
-        header: false,
+        header: Header::No,
         quote: None,
         escape: None,
         force_quote: Vec::new(),
+        force_null: Vec::new(),
+        force_not_null: Vec::new(),
     };
     options(&mut command, &rest)?;
+    command.check()?;
     Ok(Some(command))
 }
 
@@ -145,10 +160,11 @@ fn options(command: &mut CopyCommand, words: &[Word]) -> Result<(), Failure> {
             "header" => {
                 let value = value.as_deref().filter(|_| in_brackets).map(str::to_lowercase);
                 command.header = match value.as_deref() {
-                    Some("true" | "on" | "1" | "match") => true,
-                    Some("false" | "off" | "0") => false,
+                    Some("true" | "on" | "1") => Header::Yes,
+                    Some("match") => Header::Match,
+                    Some("false" | "off" | "0") => Header::No,
                     _ => {
-                        command.header = true;
+                        command.header = Header::Yes;
                         continue;
                     }
                 };
@@ -165,20 +181,40 @@ fn options(command: &mut CopyCommand, words: &[Word]) -> Result<(), Failure> {
                 }
             }
             "freeze" => at += usize::from(in_brackets && value.is_some()),
-            "force_quote" | "force" => {
-                if name == "force" {
-                    at += 1; // QUOTE
+            "on_error" => {
+                if !given("ON_ERROR")?.eq_ignore_ascii_case("stop") {
+                    return Err(Failure::new("0A000", "COPY ends at the first row that is wrong")
+                        .with_hint("ON_ERROR stop; /load over HTTP has on_error=skip"));
                 }
+            }
+            "force_quote" | "force_null" | "force_not_null" | "force" => {
+                let forced = match name.as_str() {
+                    "force_quote" => &mut command.force_quote,
+                    "force_null" => &mut command.force_null,
+                    "force_not_null" => &mut command.force_not_null,
+                    _ => {
+                        let (quote, not) = (is(at, "quote"), is(at, "not"));
+                        at += if not { 2 } else { 1 };
+                        match (quote, not) {
+                            (true, _) => &mut command.force_quote,
+                            (_, true) => &mut command.force_not_null,
+                            _ => &mut command.force_null,
+                        }
+                    }
+                };
                 let bracket = words.get(at) == Some(&Word::Sign('('));
                 at += usize::from(bracket);
                 while let Some(word) = words.get(at) {
-                    match word {
-                        Word::Sign('*') => command.force_quote.push("*".into()),
-                        Word::Sign(',') if bracket || !in_brackets => {}
-                        word if word.name().is_some() => {
-                            command.force_quote.extend(word.name().map(str::to_owned));
-                        }
+                    match (word, word.name()) {
+                        (Word::Sign('*'), _) => forced.push("*".into()),
+                        (_, Some(name)) => forced.push(name.to_owned()),
                         _ => break,
+                    }
+                    at += 1;
+                    // Between brackets of options a comma ends the list, unless it has its own.
+                    let goes_on = bracket || !in_brackets;
+                    if !goes_on || words.get(at) != Some(&Word::Sign(',')) {
+                        break;
                     }
                     at += 1;
                 }
@@ -202,12 +238,36 @@ fn one(text: &str) -> Result<u8, Failure> {
 }
 
 impl CopyCommand {
+    /// Do the options go together, and with the way?
+    fn check(&self) -> Result<(), Failure> {
+        let refuse = |what: &str| Err(Failure::new("0A000", what));
+        let is_csv = self.format == CopyFormat::Csv;
+        let forces = !self.force_null.is_empty() || !self.force_not_null.is_empty();
+        if !self.from {
+            if forces {
+                return refuse("FORCE NULL and FORCE NOT NULL are for COPY FROM");
+            }
+            if self.header == Header::Match {
+                return refuse("HEADER MATCH is for COPY FROM");
+            }
+            return Ok(());
+        }
+        if !self.force_quote.is_empty() {
+            return refuse("FORCE QUOTE is for COPY TO");
+        }
+        if !is_csv && (forces || self.quote.is_some() || self.escape.is_some()) {
+            return refuse("QUOTE, ESCAPE, FORCE NULL and FORCE NOT NULL are for CSV");
+        }
+        let checked = self.writer(&[]).check();
+        checked.map_err(|error| Failure::new(error.code(), error.to_string()))
+    }
+
     /// How rows of these columns are written.
     pub fn writer(&self, names: &[String]) -> CopyOptions {
         let mut options = CopyOptions::new(self.format);
         options.delimiter = self.delimiter.unwrap_or(options.delimiter);
         options.null = self.null.clone().unwrap_or(options.null);
-        options.header = self.header;
+        options.header = self.header != Header::No;
         options.quote = self.quote.unwrap_or(options.quote);
         options.escape = self.escape.or(self.quote).unwrap_or(options.escape);
         if self.force_quote.iter().any(|name| name == "*") {
@@ -255,7 +315,7 @@ mod tests {
             assert_eq!(copy.query(), ("SELECT ')' FROM (SELECT 1)".into(), 6), "{text}");
             assert_eq!(
                 (copy.format, copy.header, copy.delimiter),
-                (CopyFormat::Csv, true, Some(b';'))
+                (CopyFormat::Csv, Header::Yes, Some(b';'))
             );
             assert_eq!(copy.null.as_deref(), Some("x"));
         }
@@ -265,12 +325,29 @@ mod tests {
         let What::Table { name, .. } = copy.what else { panic!() };
         assert_eq!(name, "T");
         let copy = of("COPY t TO STDOUT (FORMAT csv, HEADER, FORCE_QUOTE (b, c), QUOTE '|')");
-        assert!(copy.header);
+        assert_eq!(copy.header, Header::Yes);
         let options = copy.writer(&["a".into(), "b".into()]);
         assert_eq!(options.force_quote, ForceQuote::Columns(vec![1]));
         assert_eq!((options.quote, options.escape), (b'|', b'|'));
         assert_eq!(copy_command("COPY t TO '/tmp/x'").unwrap(), None);
         assert_eq!(copy_command("COPY t FROM STDIN (ON_ERROR ignore)").unwrap_err().code, "0A000");
+        for text in [
+            "COPY t FROM STDIN (FORMAT csv, FORCE_NULL (a, b), FORCE_NOT_NULL *, HEADER match)",
+            "COPY t FROM STDIN CSV FORCE NULL a, b FORCE NOT NULL *",
+        ] {
+            let copy = of(text);
+            let forced = (copy.force_null.as_slice(), copy.force_not_null.as_slice());
+            assert_eq!(forced, (&["a".to_owned(), "b".to_owned()][..], &["*".to_owned()][..]));
+        }
+        for text in [
+            "COPY t FROM STDIN (FORCE_NULL (a))",
+            "COPY t FROM STDIN (FORMAT csv, FORCE_QUOTE (a))",
+            "COPY t TO STDOUT (FORMAT csv, HEADER match)",
+        ] {
+            assert_eq!(copy_command(text).unwrap_err().code, "0A000", "{text}");
+        }
+        let both = "COPY t FROM STDIN (DELIMITER ',', NULL 'a,b')";
+        assert_eq!(copy_command(both).unwrap_err().code, "22023");
         assert_eq!(copy_command("COPY t").unwrap_err().code, "42601");
     }
 }

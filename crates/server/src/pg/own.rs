@@ -10,8 +10,10 @@ use crate::pg::commands::Command;
 use crate::pg::connection::{Connection, Kind, Portal, Table, located, session_for};
 use crate::pg::rows::{Ask, Begun, Form, description, named};
 use crate::pg::session::Settings;
-use crate::pg::transaction::Transaction;
+use crate::pg::transaction::State;
 use crate::pg::wire::Step;
+
+const NO_TRANSACTION: &str = "there is no transaction in progress";
 
 /// What came of it.
 pub(crate) enum Own {
@@ -50,7 +52,7 @@ impl Connection {
     /// 25P02 in a transaction that failed, unless it ends it.
     pub fn check(&self, command: &Command) -> Result<(), Failure> {
         match command {
-            Command::Empty | Command::Commit | Command::Rollback | Command::RollbackTo => Ok(()),
+            Command::Empty | Command::Commit | Command::Rollback | Command::RollbackTo(_) => Ok(()),
             _ => self.transaction.check(),
         }
     }
@@ -68,30 +70,31 @@ impl Connection {
                 }
                 tag("BEGIN")
             }
-            Command::Commit => Ok(Own::Tag(self.commit().to_owned())),
+            Command::Commit => Ok(Own::Tag(self.commit().await?.to_owned())),
             Command::Rollback => {
-                match self.end_transaction() {
-                    Transaction::None => {
-                        self.notice("WARNING", "25P01", "there is no transaction in progress");
-                    }
-                    Transaction::Open { wrote: true } | Transaction::Failed { wrote: true } => {
-                        let what = "what the transaction wrote took effect at once, and stays";
-                        self.notice("WARNING", "01000", what);
-                    }
-                    _ => {}
+                if self.end_transaction() == State::None {
+                    self.notice("WARNING", "25P01", NO_TRANSACTION);
+                } else {
+                    self.give_up().await?;
                 }
                 tag("ROLLBACK")
             }
-            Command::Savepoint(_) => {
-                self.transaction.savepoint("SAVEPOINT")?;
+            Command::Savepoint(name) => {
+                self.transaction.check_savepoint()?;
+                let session = self.transaction_session()?;
+                let work = async move { Ok(session.savepoint().await?) };
+                let savepoint = self.compute(work).await?;
+                self.transaction.save(name, savepoint);
                 tag("SAVEPOINT")
             }
-            Command::Release => {
-                self.transaction.savepoint("RELEASE SAVEPOINT")?;
+            Command::Release(name) => {
+                self.transaction.release(&name)?;
                 tag("RELEASE")
             }
-            Command::RollbackTo => {
-                self.transaction.savepoint("ROLLBACK TO SAVEPOINT")?;
+            Command::RollbackTo(name) => {
+                let savepoint = self.transaction.go_back(&name)?;
+                let session = self.transaction_session()?;
+                self.compute(async move { Ok(session.rollback_to(&savepoint).await?) }).await?;
                 tag("ROLLBACK")
             }
             Command::SetTransaction => tag("SET"),
@@ -189,14 +192,32 @@ impl Connection {
         }
     }
 
-    fn commit(&mut self) -> &'static str {
+    async fn commit(&mut self) -> Step<&'static str> {
         match self.end_transaction() {
-            Transaction::None => {
-                self.notice("WARNING", "25P01", "there is no transaction in progress");
-                "COMMIT"
+            State::None => {
+                self.notice("WARNING", "25P01", NO_TRANSACTION);
+                Ok("COMMIT")
             }
-            Transaction::Failed { .. } => "ROLLBACK",
-            Transaction::Open { .. } => "COMMIT",
+            State::Failed => {
+                self.give_up().await?;
+                Ok("ROLLBACK")
+            }
+            State::Open => {
+                if let Some(session) = self.reading.clone() {
+                    // It is listed, and a server that goes down waits for it.
+                    let _running = self.shared.statements.begin(self.client.clone(), "COMMIT");
+                    self.compute(async move { Ok(session.commit().await?) }).await?;
+                }
+                Ok("COMMIT")
+            }
+        }
+    }
+
+    /// What the transaction has written goes.
+    async fn give_up(&mut self) -> Step {
+        match self.reading.clone() {
+            None => Ok(()),
+            Some(session) => self.compute(async move { Ok(session.rollback().await?) }).await,
         }
     }
 

@@ -313,6 +313,12 @@ impl Settings {
         Options { time_zone: self.zone }
     }
 
+    /// The zone of moments that name none, as ISO has it.
+    pub fn zone_name(&self) -> String {
+        let set = self.get("timezone").unwrap_or_default();
+        zone_name(&set).unwrap_or_else(|| "UTC".to_owned())
+    }
+
     /// What the client calls itself.
     pub fn application(&self) -> String {
         self.get("application_name").unwrap_or_default()
@@ -339,17 +345,20 @@ fn duration(text: &str) -> Result<Option<Duration>, ()> {
     Ok((!duration.is_zero()).then_some(duration))
 }
 
-/// `+02` and the like are those of POSIX, west of Greenwich; `+02:00` and names are as everywhere.
 fn zone(text: &str) -> Option<Zone> {
-    if let Ok(zone) = Zone::parse(text) {
-        let is_posix = text.starts_with(['+', '-']) && !text.contains(':');
-        if !is_posix {
-            return Some(zone);
-        }
+    Zone::parse(&zone_name(text)?).ok()
+}
+
+/// The zone as ISO has it. `+02` and the like are those of POSIX, west of Greenwich; `+02:00` and names are as
+/// everywhere.
+fn zone_name(text: &str) -> Option<String> {
+    let is_posix = text.starts_with(['+', '-']) && !text.contains(':');
+    if !is_posix && Zone::parse(text).is_ok() {
+        return Some(text.to_owned());
     }
     let hours: i32 = text.parse().ok().filter(|hours: &i32| hours.abs() <= 15)?;
     let sign = if hours < 0 { '-' } else { '+' };
-    Zone::parse(&format!("{sign}{:02}:00", hours.abs())).ok()
+    Some(format!("{sign}{:02}:00", hours.abs()))
 }
 
 #[cfg(test)]

@@ -249,7 +249,7 @@ impl Welcome {
             reading: None,
             settings: self.settings,
             engine_settings: BTreeSet::new(),
-            transaction: Transaction::None,
+            transaction: Transaction::default(),
             statements: HashMap::new(),
             portals: HashMap::new(),
             cancellable: self.cancellable,

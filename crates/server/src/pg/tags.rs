@@ -14,13 +14,11 @@ pub(crate) fn tag(command: &str, rows: Option<u64>) -> String {
     }
 }
 
-/// Does a statement of this command change the lake?
-pub(crate) fn writes(command: &str) -> bool {
+/// Does a statement of this command take effect at once in a transaction, too?
+pub(crate) fn changes_tables(command: &str) -> bool {
     matches!(
         command,
-        "INSERT"
-            | "DELETE"
-            | "CREATE TABLE"
+        "CREATE TABLE"
             | "DROP TABLE"
             | "CREATE ID SET"
             | "DROP ID SET"

@@ -343,6 +343,33 @@ fn after_an_error_a_transaction_only_ends() {
 }
 
 #[test]
+fn what_a_transaction_writes_is_seen_after_its_commit() {
+    let server = Server::start();
+    server.run(async {
+        let mut client = server.client().await;
+        let mut other = server.client().await;
+        client.query("CREATE TABLE t (n BIGINT)").await;
+        let written = "BEGIN; INSERT INTO t VALUES (1); SAVEPOINT a; INSERT INTO t VALUES (2)";
+        client.query(written).await;
+        client.query("ROLLBACK TO a; INSERT INTO t VALUES (3)").await;
+        assert_eq!(
+            texts(&client.query("SELECT n FROM t ORDER BY n").await),
+            ["1", "3", "SELECT 2"]
+        );
+        assert_eq!(texts(&other.query("SELECT n FROM t").await), ["SELECT 0"]);
+        assert_eq!(status(&client.query("/* x */ SET uplake.timeout = '1h'").await), 'T');
+        assert_eq!(texts(&client.query("COMMIT").await), ["COMMIT"]);
+        assert_eq!(texts(&other.query("SELECT n FROM t ORDER BY n").await), ["1", "3", "SELECT 2"]);
+        // One that has failed is given up by COMMIT, too.
+        client.query("BEGIN; INSERT INTO t VALUES (4); SELECT no_such").await;
+        assert_eq!(texts(&client.query("COMMIT").await), ["ROLLBACK"]);
+        client.query("PREPARE p AS INSERT INTO t VALUES ($1); BEGIN; EXECUTE p(5); ROLLBACK").await;
+        assert_eq!(texts(&other.query("SELECT count(*) FROM t").await)[0], "2");
+        server.until_nothing_runs().await;
+    });
+}
+
+#[test]
 fn cursors_give_rows_piece_by_piece() {
     let server = Server::start();
     server.run(async {
@@ -443,9 +470,18 @@ fn rows_are_copied_both_ways() {
         client.send(&data.concat()).await;
         assert_eq!(texts(&client.until_ready().await), ["COPY 3"]);
         let answer = client.query("COPY (SELECT * FROM t ORDER BY n) TO STDOUT").await;
-        assert_eq!(kinds(&answer), "HdcCZ");
-        assert_eq!(answer[1].1, b"1\ta\\tb\n2\t\\N\n3\tx\n");
+        assert_eq!(kinds(&answer), "HdddcCZ");
+        let rows: Vec<u8> = answer[1..4].iter().flat_map(|(_, row)| row.clone()).collect();
+        assert_eq!(rows, b"1\ta\\tb\n2\t\\N\n3\tx\n");
         assert_eq!(texts(&answer), ["COPY 3"]);
+        // What is wrong is said, and what the client has sent since is passed over.
+        client.send(&frame(b'Q', b"COPY t FROM STDIN\0")).await;
+        assert_eq!(client.next().await.0, b'G');
+        let data = [frame(b'd', b"7\ta\n"), frame(b'd', b"x\tb\n"), frame(b'd', b"8\tc\n")];
+        client.send(&[data.concat(), frame(b'c', b"")].concat()).await;
+        let answer = client.until_ready().await;
+        assert_eq!(field(&answer, b'E', b'C').unwrap(), "22P02");
+        assert_eq!(field(&answer, b'E', b'W').unwrap(), "COPY t, line 2, column n: \"x\"");
         client.send(&frame(b'Q', b"COPY t (n) FROM STDIN CSV\0")).await;
         assert_eq!(client.next().await.0, b'G');
         client.send(&[frame(b'd', b"9\n"), frame(b'f', b"no\0")].concat()).await;

@@ -1,6 +1,7 @@
-//! COPY TO in text, CSV and binary: the same columns as CopyData messages of about 64 KiB.
+//! COPY TO in text, CSV and binary: the same columns as CopyData messages.
 //!
-//! A message is whole rows. CopyOutResponse and CopyDone are the caller's.
+//! A message is one row, as Postgres has it: what drivers take for a row is a message. In binary the head comes with the
+//! first row, and the end alone. CopyOutResponse and CopyDone are the caller's.
 //!
 //! # Not here
 //! COPY FROM.
@@ -15,11 +16,8 @@ use super::state::{MOST_ROW_BYTES, State};
 use super::{Cell, EncodeError, MOST_COLUMNS, Options, Target, cells, part, patch, quote};
 use crate::pg::types;
 
-/// Bytes after which a message ends: what a client reads at once.
-pub(crate) const FRAME_BYTES: usize = 64 << 10;
-
 /// What binary files begin with: signature, no flags, no extension.
-const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+pub(crate) const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyFormat {
@@ -42,8 +40,6 @@ pub(crate) struct CopyOptions {
     /// CSV alone.
     pub escape: u8,
     pub force_quote: ForceQuote,
-    /// Bytes after which a message ends; 0 for a message for each row, as Postgres sends them.
-    pub frame_bytes: usize,
 }
 
 /// Which columns of CSV are always in quotes, unless NULL.
@@ -66,12 +62,14 @@ impl CopyOptions {
             quote: b'"',
             escape: b'"',
             force_quote: ForceQuote::None,
-            frame_bytes: FRAME_BYTES,
         }
     }
 
     /// That the file can be read back, by Postgres' rules.
-    fn check(&self) -> Result<(), EncodeError> {
+    ///
+    /// # Errors
+    /// [`EncodeError::CopyOption`]
+    pub(crate) fn check(&self) -> Result<(), EncodeError> {
         let refuse = |message: &str| Err(EncodeError::CopyOption { message: message.into() });
         let ends_lines = |byte| matches!(byte, b'\n' | b'\r');
         if self.format == CopyFormat::Binary {
@@ -123,6 +121,8 @@ pub(crate) struct CopyEncoder {
     names: Vec<String>,
     columns: Vec<Target>,
     state: State,
+    /// The head of binary files has not been written.
+    lacks_head: bool,
     told_of_cut: bool,
 }
 
@@ -143,6 +143,7 @@ impl CopyEncoder {
         let columns = schema.fields().iter();
         let columns = columns.map(|field| Target { oid: types::of(field.data_type()).oid, binary });
         Ok(Self {
+            lacks_head: binary,
             options: copy,
             names: schema.fields().iter().map(|field| field.name().clone()).collect(),
             columns: columns.collect(),
@@ -151,11 +152,9 @@ impl CopyEncoder {
         })
     }
 
-    /// Appends what is in front of the rows: the header, or the signature of binary files. It may be nothing.
+    /// Appends what is in front of the rows: the header. It may be nothing.
     pub(crate) fn begin(&mut self, out: &mut Vec<u8>) {
-        if self.options.format == CopyFormat::Binary {
-            frame(out, |out| out.put_slice(SIGNATURE));
-        } else if self.options.header {
+        if self.options.header {
             let (options, scratch) = (&self.options, &mut self.state.scratch);
             frame(out, |out| {
                 for (at, name) in self.names.iter().enumerate() {
@@ -184,28 +183,16 @@ impl CopyEncoder {
     ) -> Result<(), EncodeError> {
         let batch = part(batch, rows)?;
         let cells = cells(&batch, &self.columns, &mut self.state)?;
-        let mut row = 0;
-        while row < batch.num_rows() {
+        for row in 0..batch.num_rows() {
             let start = out.len();
             out.put_slice(b"d\0\0\0\0");
-            let mut done = Ok(());
-            let mut end = out.len();
-            while row < batch.num_rows() && done.is_ok() {
-                done = self.row(&cells, row, out);
-                if done.is_ok() {
-                    end = out.len();
-                    row += 1;
-                }
-                if out.len() - start >= self.options.frame_bytes {
-                    break;
-                }
+            let done = self.row(&cells, row, out);
+            if done.is_err() {
+                out.truncate(start);
+                return done;
             }
-            // A row that failed goes, and with it its message if it is the only one there.
-            out.truncate(if end == start + 5 { start } else { end });
-            if out.len() > start {
-                patch(out, start + 1, out.len() - start - 1);
-            }
-            done?;
+            patch(out, start + 1, out.len() - start - 1);
+            self.lacks_head = false;
         }
         Ok(())
     }
@@ -213,7 +200,11 @@ impl CopyEncoder {
     /// Appends what is behind the rows, which only binary files have.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         if self.options.format == CopyFormat::Binary {
-            frame(out, |out| out.put_i16(-1));
+            let head = if self.lacks_head { SIGNATURE } else { &[] };
+            frame(out, |out| {
+                out.put_slice(head);
+                out.put_i16(-1);
+            });
         }
     }
 
@@ -233,6 +224,9 @@ impl CopyEncoder {
         let start = out.len();
         let options = &self.options;
         if options.format == CopyFormat::Binary {
+            if self.lacks_head {
+                out.put_slice(SIGNATURE);
+            }
             out.put_i16(cells.len() as i16);
         }
         for (at, cell) in cells.iter().enumerate() {

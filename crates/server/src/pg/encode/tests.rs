@@ -418,14 +418,16 @@ fn copies_are_the_files_of_postgres_15() {
 }
 
 #[test]
-fn messages_of_a_copy_are_whole_rows() {
+fn a_message_of_a_copy_is_a_row() {
     let texts: Vec<String> = (0..5000).map(|at| format!("{at:0>99}")).collect();
     let batch = batch(vec![Arc::new(StringArray::from(texts))]);
-    let mut options = CopyOptions::new(CopyFormat::Text);
-    let (file, frames) = copied(&batch, options.clone());
-    assert_eq!((file.len(), frames), (500_000, 8));
-    options.frame_bytes = 0;
-    assert_eq!(copied(&batch, options), (file, 5000));
+    let (file, frames) = copied(&batch, CopyOptions::new(CopyFormat::Text));
+    assert_eq!((file.len(), frames), (500_000, 5000));
+    // The head is with the first row, or the end.
+    let (_, frames) = copied(&batch, CopyOptions::new(CopyFormat::Binary));
+    assert_eq!(frames, 5001);
+    let (file, frames) = copied(&batch.slice(0, 0), CopyOptions::new(CopyFormat::Binary));
+    assert_eq!((file.as_slice(), frames), (&b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\xff\xff"[..], 1));
     let end: ArrayRef = Arc::new(StringArray::from(vec!["\\."]));
     let end = RecordBatch::try_from_iter([("x", end)]).unwrap();
     assert_eq!(copied(&end, CopyOptions::new(CopyFormat::Csv)).0, b"\"\\.\"\n");
