@@ -1,9 +1,12 @@
 """What goes wrong between a client and the server: after each, no slot is held and others are served."""
 
 import concurrent.futures
+import http.client
+import json
 import random
 import socket
 import struct
+import subprocess
 import time
 
 import frames
@@ -236,3 +239,89 @@ def copy_in_that_is_cut_writes_nothing(server):
         server.free(5)
         assert wire.rows("select count(*) from cut_copy") == [["0"]]
         wire.rows("drop table cut_copy")
+
+
+ROWS = 300_000
+
+
+def _count(server, table):
+    return server.sql(f"select count(*) as n from {table}")[0]["n"]
+
+
+def _killed(server, seconds):
+    """Kills the server after so long, whatever it is at."""
+    time.sleep(seconds)
+    server.process.kill()
+    server.process.wait()
+
+
+def _files(lake, table):
+    return sum(1 for _ in (lake / table).rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("how", ["copy", "copy in a transaction", "load"])
+def a_server_killed_while_rows_come_has_all_of_them_or_none(fresh, tmp_path, how):
+    """And what it left is garbage that a vacuum removes."""
+    support.only_uplake("it is about what is left on the disk")
+    source = random.Random(20261126)
+    rows = "".join(f"{n}\t{source.random()}\n" for n in range(ROWS)).encode()
+    csv = b"id,x\n" + rows.replace(b"\t", b",")
+    server = fresh()
+    server.ask("POST", "/sql", b"create table killed (id bigint, x double precision)")
+    ends = {0: 0, ROWS: 0}
+    # Before the rows, among them, and about when they are committed.
+    for attempt, seconds in enumerate([0.0, 0.02, 0.1, 0.2, 0.3, 0.5, 0.8, 1.5, 3.0]):
+        before = _count(server, "killed")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            killed = pool.submit(_killed, server, seconds)
+            try:
+                if how == "load":
+                    server.ask("POST", f"/load/killed?label=l{attempt}", csv)
+                else:
+                    with server.raw() as wire:
+                        if how != "copy":
+                            wire.rows("begin")
+                        wire.send(query("copy killed from stdin"))
+                        wire.next()
+                        for at in range(0, len(rows), 1 << 20):
+                            wire.send(frames.frame(b"d", rows[at : at + (1 << 20)]))
+                        wire.send(frames.frame(b"c"))
+                        wire.until_ready()
+                        if how != "copy":
+                            wire.rows("commit")
+            except (OSError, http.client.HTTPException, frames.Closed):
+                pass
+            killed.result()
+        server = fresh()
+        came = _count(server, "killed") - before
+        ends[came] += 1
+        if how == "load":
+            # Who sends it again has it once.
+            again = json.loads(server.ask("POST", f"/load/killed?label=l{attempt}", csv)[2])
+            assert again["already_loaded"] is (came == ROWS)
+            assert _count(server, "killed") - before == ROWS
+    print(f"none of the rows, and all: {ends}")
+    total = _count(server, "killed")
+    lake = tmp_path / "lake"
+    command = [support.binary(), "table", "vacuum", "killed", "--lake", lake, "--retain", "0m"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert _count(server, "killed") == total
+    files = {found["table_name"]: found["files"] for found in server.sql("show tables")}
+    assert _files(lake, "killed") == files["killed"]
+
+
+def a_transaction_that_is_lost_leaves_no_files(server):
+    support.only_uplake("it is about what is left on the disk")
+    lake = server.folder / "lake"
+    with server.raw() as wire:
+        wire.rows("create table lost_files (id bigint)")
+        other = server.raw()
+        other.rows("begin")
+        other.rows("insert into lost_files select x from generate_series(1, 100000) g(x)")
+        assert other.rows("select count(*) from lost_files") == [["100000"]]
+        assert _files(lake, "lost_files") > 0
+        other.close()
+        support.within(10, lambda: _files(lake, "lost_files") == 0, "its files are gone")
+        assert wire.rows("select count(*) from lost_files") == [["0"]]
+        wire.rows("drop table lost_files")

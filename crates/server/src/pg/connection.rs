@@ -21,7 +21,7 @@ use crate::limits::Seat;
 use crate::pg::cancel::{Cancellable, Marked};
 use crate::pg::commands::Command;
 use crate::pg::rows::{self, Ask, Begun, Form, Rows};
-use crate::pg::session::{Settings, Told};
+use crate::pg::session::{Changed, Settings};
 use crate::pg::tags::changes_tables;
 use crate::pg::transaction::{AT_ONCE, State, Transaction};
 use crate::pg::types;
