@@ -162,7 +162,7 @@ mod tests {
     fn file(batch: &RecordBatch) -> Vec<u8> {
         let options = CopyOptions::new(CopyFormat::Binary);
         let mut encoder = CopyEncoder::new(&batch.schema(), options, Options::default()).unwrap();
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         encoder.encode(batch, 0..batch.num_rows(), &mut out).unwrap();
         encoder.finish(&mut out);
         let (mut rest, mut file) = (&out[..], Vec::new());
