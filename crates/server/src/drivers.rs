@@ -4,13 +4,17 @@
 //! its deadline and hears that its client is gone one of the same threads', it would not be polled either, and
 //! nobody could stop the statement. A command has its main thread for that; a server has these.
 //!
+//! Planning is done in one poll, which takes seconds for a statement of a thousand parts and goes on if its client is
+//! gone. So there are more of these threads than the runtime has, and what comes goes to one that is not at it.
+//!
 //! # Invariants
 //! - What a driven future spawns runs on the runtime that the drivers were made with.
 //! - A panic ends one future.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, future};
@@ -22,29 +26,38 @@ const WAITING: usize = 10_000;
 /// Statements are planned here, by functions that call themselves for each level of an expression. Only what is
 /// touched becomes memory.
 pub(crate) const STACK_BYTES: usize = 256 << 20;
-/// There are at least so many threads, so that one that plans does not keep all.
-const LEAST: usize = 2;
+/// There are at least so many threads, and so many for each of the runtime's, so that those that plan do not keep all.
+const LEAST: usize = 8;
+const FOR_EACH: usize = 2;
 
 type Driven = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The threads.
 #[derive(Debug)]
 pub(crate) struct Drivers {
-    threads: Vec<mpsc::Sender<Driven>>,
+    threads: Vec<Thread>,
     next: AtomicUsize,
 }
 
+#[derive(Debug)]
+struct Thread {
+    come: mpsc::Sender<Driven>,
+    /// It polls something now.
+    polls: Arc<AtomicBool>,
+}
+
 impl Drivers {
-    /// As many threads as the runtime has. They end when this is dropped and what they drive is done.
+    /// Threads for a runtime. They end when this is dropped and what they drive is done.
     pub fn new(runtime: &Handle) -> Self {
-        let count = runtime.metrics().num_workers().max(LEAST);
+        let count = (FOR_EACH * runtime.metrics().num_workers()).max(LEAST);
         let threads = (0..count).filter_map(|_| {
             let (sender, come) = mpsc::channel(WAITING);
             let runtime = runtime.clone();
             let thread = std::thread::Builder::new().name("driver".to_owned());
-            let spawned =
-                thread.stack_size(STACK_BYTES).spawn(move || runtime.block_on(drive(come)));
-            spawned.is_ok().then_some(sender)
+            let polls = Arc::<AtomicBool>::default();
+            let work = drive(come, Arc::clone(&polls));
+            let spawned = thread.stack_size(STACK_BYTES).spawn(move || runtime.block_on(work));
+            spawned.is_ok().then_some(Thread { come: sender, polls })
         });
         Self { threads: threads.collect(), next: AtomicUsize::new(0) }
     }
@@ -54,8 +67,12 @@ impl Drivers {
         let (work, abort) = future::abortable(AssertUnwindSafe(work).catch_unwind());
         let mut work: Driven = Box::pin(work.map(drop));
         let first = self.next.fetch_add(1, Ordering::Relaxed);
-        for at in 0..self.threads.len() {
-            match self.threads[(first + at) % self.threads.len()].try_send(work) {
+        let (before, after) = self.threads.split_at(first % self.threads.len().max(1));
+        let in_turn = after.iter().chain(before);
+        let (free, busy): (Vec<_>, Vec<_>) =
+            in_turn.partition(|thread| !thread.polls.load(Ordering::Relaxed));
+        for thread in free.into_iter().chain(busy) {
+            match thread.come.try_send(work) {
                 Ok(()) => break,
                 Err(full) => work = full.into_inner(),
             }
@@ -64,15 +81,25 @@ impl Drivers {
     }
 }
 
+/// The work, which says so while it is polled.
+fn marked(mut work: Driven, polls: Arc<AtomicBool>) -> impl Future<Output = ()> + Send {
+    future::poll_fn(move |context| {
+        polls.store(true, Ordering::Relaxed);
+        let polled = work.as_mut().poll(context);
+        polls.store(false, Ordering::Relaxed);
+        polled
+    })
+}
+
 /// Polls what comes until nothing more can.
-async fn drive(mut come: mpsc::Receiver<Driven>) {
+async fn drive(mut come: mpsc::Receiver<Driven>, polls: Arc<AtomicBool>) {
     let mut all = FuturesUnordered::new();
     let mut is_open = true;
     while is_open || !all.is_empty() {
         tokio::select! {
             biased;
             next = come.recv(), if is_open => match next {
-                Some(work) => all.push(work),
+                Some(work) => all.push(marked(work, Arc::clone(&polls))),
                 None => is_open = false,
             },
             Some(()) = all.next() => {}
@@ -118,6 +145,31 @@ mod tests {
         // Its sender is gone with the future.
         assert!(futures::executor::block_on(told).is_err());
         assert!(runtime.block_on(async { tokio::spawn(async { 7 }).await.unwrap() }) == 7);
+    }
+
+    #[test]
+    fn what_comes_goes_to_a_thread_that_is_free() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let drivers = Drivers::new(runtime.handle());
+        let (stop, stopped) = std::sync::mpsc::sync_channel::<()>(0);
+        let stopped = Arc::new(std::sync::Mutex::new(stopped));
+        // All but one.
+        let plans: Vec<_> = (1..drivers.threads.len())
+            .map(|_| {
+                let stopped = Arc::clone(&stopped);
+                let plan = drivers.spawn(async move { drop(stopped.lock().unwrap().recv()) });
+                std::thread::sleep(Duration::from_millis(20));
+                plan
+            })
+            .collect();
+        for _ in 0..20 {
+            let (tell, told) = oneshot::channel();
+            let _works = drivers.spawn(async move { tell.send(7).unwrap() });
+            assert_eq!(futures::executor::block_on(told), Ok(7));
+            // It marks its thread as free after its answer.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        drop((stop, plans));
     }
 
     #[test]

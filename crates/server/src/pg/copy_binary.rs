@@ -142,7 +142,6 @@ mod tests {
 
     use arrow::array::{Float64Array, Int64Array, RecordBatch, StringArray};
     use arrow::datatypes::SchemaRef;
-    use bytes::BytesMut;
 
     use super::*;
     use crate::pg::encode::Options;
