@@ -157,7 +157,9 @@ mod tests {
         let plans: Vec<_> = (1..drivers.threads.len())
             .map(|_| {
                 let stopped = Arc::clone(&stopped);
-                let plan = drivers.spawn(async move { drop(stopped.lock().unwrap().recv()) });
+                let plan = drivers.spawn(async move {
+                    let _ = stopped.lock().unwrap().recv();
+                });
                 std::thread::sleep(Duration::from_millis(20));
                 plan
             })
