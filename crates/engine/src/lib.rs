@@ -45,13 +45,15 @@ pub use base::answer::Answer;
 pub use base::durations::parse_timeout;
 pub use base::error::{EngineError, Position, Problem, Result};
 pub use base::held::{count_held_by, held_bytes};
+pub use base::labels::parse_labels;
 pub use base::progress::{ProgressCounts, QueryProgress};
 pub use base::sql_state::{ErrorKind, SqlState};
 pub use batch::{Batch, BatchOptions, BatchSummary};
 pub use cache::memory::{HeldMemory, MemoryShare, SharedMemory};
 pub use datafusion::common::ScalarValue;
 pub use engine::additions::{
-    AddedAnswer, AddedFunction, AddedSchema, AddedStatements, Additions, Call, SessionFacts, Takes,
+    AddedAnswer, AddedFunction, AddedSchema, AddedStatements, Additions, Call, Rows, SessionFacts,
+    Summary, Takes,
 };
 pub use engine::admission::{Class, Listed, Queue, Tenant};
 pub use engine::pending::Savepoint;
@@ -61,6 +63,7 @@ pub use engine::repair::Repair;
 pub use engine::row_writer::RowWriter;
 pub use engine::run::{RunOptions, Usage};
 pub use engine::session::{Engine, Session, SessionOptions};
+pub use engine::stored_rows::{NotAfter, StoredRows};
 pub use experiments::catalogue::{MetricCatalogue, MetricSet};
 pub use experiments::definitions::{Definition, Definitions};
 pub use experiments::list::{ExperimentList, ListedExperiment, list_experiments};

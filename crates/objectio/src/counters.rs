@@ -3,9 +3,13 @@
 //! A [`Scope`] is a list of [`Counters`] that count the same events: a query's own and the store's
 //! total. It travels with the work as a task-local, so that the HTTP connection at the bottom and
 //! the cache in the middle count for the query that asked, and no layer passes it on by hand.
+//! A [`Payer`] travels the same way above all handles: what is asked while it is there counts for it,
+//! whichever handle is asked.
 //!
 //! # Invariants
 //! - Counters only grow. A number is exact once the work it counts has ended.
+//! - What is asked counts for one payer at most: the one there is when the store is asked, or else the
+//!   one there was when the handle was made.
 
 use std::fmt;
 use std::future::Future;
@@ -13,7 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::Stream;
 use futures::stream::BoxStream;
@@ -142,31 +146,48 @@ impl Busy {
 
 /// Whose work is being done.
 #[derive(Debug, Clone)]
-pub(crate) struct Scope(Arc<[Arc<Counters>]>);
+pub(crate) struct Scope {
+    counters: Arc<[Arc<Counters>]>,
+    payer: Option<Arc<Payer>>,
+}
 
 tokio::task_local! {
     static SCOPE: Scope;
+    static PAYER: Arc<Payer>;
 }
 
 impl Scope {
     /// Counts into all of `counters`.
     pub(crate) fn new(counters: &[Arc<Counters>]) -> Self {
-        Self(counters.into())
+        Self { counters: counters.into(), payer: None }
     }
 
     /// The first counters: the scope's own.
     pub(crate) fn own(&self) -> &Arc<Counters> {
-        &self.0[0]
+        &self.counters[0]
     }
 
     /// A scope below this one, with counters of its own.
     pub(crate) fn child(&self) -> Self {
-        Self(std::iter::once(Arc::default()).chain(self.0.iter().cloned()).collect())
+        let counters = std::iter::once(Arc::default()).chain(self.counters.iter().cloned());
+        Self { counters: counters.collect(), payer: self.charged().payer }
+    }
+
+    /// The same for whoever pays now.
+    fn charged(&self) -> Self {
+        let payer = Payer::current().or_else(|| self.payer.clone());
+        Self { counters: Arc::clone(&self.counters), payer }
+    }
+
+    /// All that count.
+    fn all(&self) -> impl Iterator<Item = &Counters> {
+        let payer = self.payer.as_ref().map(|payer| &payer.counters);
+        self.counters.iter().map(Arc::as_ref).chain(payer)
     }
 
     /// Runs `work` for this scope.
     pub(crate) fn run<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
-        SCOPE.scope(self.clone(), work)
+        SCOPE.scope(self.charged(), work)
     }
 
     /// Polls `stream` for this scope.
@@ -174,11 +195,11 @@ impl Scope {
         &self,
         stream: BoxStream<'static, T>,
     ) -> BoxStream<'static, T> {
-        Box::pin(Scoped { scope: self.clone(), stream })
+        Box::pin(Scoped { scope: self.charged(), stream })
     }
 
     pub(crate) fn count(&self, field: fn(&Counters) -> &AtomicU64, n: u64) {
-        for counters in self.0.iter() {
+        for counters in self.all() {
             field(counters).fetch_add(n, Ordering::Relaxed);
         }
     }
@@ -186,7 +207,8 @@ impl Scope {
     /// A read began; drop the guard when it ends.
     pub(crate) fn reading(&self, clock: &Arc<dyn crate::Clock>) -> Reading {
         let now = clock.now();
-        for counters in self.0.iter() {
+        let scope = self.charged();
+        for counters in scope.all() {
             let mut busy = counters.busy.lock();
             if busy.under_way == 0 {
                 busy.since = now;
@@ -194,8 +216,80 @@ impl Scope {
             }
             busy.under_way += 1;
         }
-        Reading { scope: self.clone(), clock: Arc::clone(clock) }
+        Reading { scope, clock: Arc::clone(clock) }
     }
+}
+
+/// Whoever work is done for: what it asked of stores, and how long threads were at it.
+///
+/// It is there for what [`Payer::pays_for`] and [`Payer::run`] do, and for no task or thread that these
+/// begin, unless whoever begins it hands [`Payer::current`] on.
+#[derive(Debug, Default)]
+pub struct Payer {
+    counters: Counters,
+    busy_nanos: AtomicU64,
+}
+
+impl Payer {
+    /// Whoever pays for what is done here.
+    #[must_use]
+    pub fn current() -> Option<Arc<Self>> {
+        PAYER.try_with(Arc::clone).ok()
+    }
+
+    /// What was asked of stores.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counters.counts()
+    }
+
+    /// How long threads were at it, all of them together: the time of polls, in which a thread may also
+    /// have waited for a core, and the CPU time of threads of its own where the system tells it.
+    #[must_use]
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.busy_nanos.load(Ordering::Relaxed))
+    }
+
+    /// Does `work`, and pays for it.
+    pub fn run<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+        if self.is_current() {
+            return work();
+        }
+        let began = Instant::now();
+        let done = PAYER.sync_scope(Arc::clone(self), work);
+        self.add(began.elapsed());
+        done
+    }
+
+    /// The same of all that a thread does, which may wait a long time.
+    pub fn run_thread<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+        let (began, before) = (Instant::now(), thread_time());
+        let done = PAYER.sync_scope(Arc::clone(self), work);
+        let used = before.zip(thread_time()).map(|(before, after)| after.saturating_sub(before));
+        self.add(used.unwrap_or_else(|| began.elapsed()));
+        done
+    }
+
+    /// Pays for a future whenever it is polled.
+    pub async fn pays_for<F: Future>(self: Arc<Self>, work: F) -> F::Output {
+        let mut work = std::pin::pin!(work);
+        std::future::poll_fn(|context| self.run(|| work.as_mut().poll(context))).await
+    }
+
+    fn is_current(self: &Arc<Self>) -> bool {
+        PAYER.try_with(|payer| Arc::ptr_eq(payer, self)).unwrap_or(false)
+    }
+
+    fn add(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.busy_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+}
+
+/// What this thread has had of cores, where the system tells it.
+fn thread_time() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
 }
 
 /// A read under way.
@@ -207,7 +301,7 @@ pub(crate) struct Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         let now = self.clock.now();
-        for counters in self.scope.0.iter() {
+        for counters in self.scope.all() {
             let mut busy = counters.busy.lock();
             busy.under_way -= 1;
             if busy.under_way == 0 {
@@ -319,6 +413,38 @@ mod tests {
         count(|c| &c.gets, 100); // nobody's
         let gets = |scope: &Scope| scope.own().counts().gets;
         assert_eq!((gets(&a), gets(&b), gets(&total)), (2, 3, 5));
+    }
+
+    #[test]
+    fn a_payer_pays_for_what_is_asked_while_it_is_there() {
+        let total = Scope::new(&[Arc::default()]);
+        let (ann, bob): (Arc<Payer>, Arc<Payer>) = Default::default();
+        let asks = |scope: &Scope, n| block_on(scope.run(async move { count(|c| &c.gets, n) }));
+        ann.run(|| asks(&total, 1));
+        // A handle made for one counts for it where nobody pays, and for whoever does.
+        let of_ann = ann.run(|| total.child());
+        asks(&of_ann, 2);
+        bob.run(|| asks(&of_ann, 4));
+        asks(&total, 8); // nobody's
+        assert_eq!((ann.counts().gets, bob.counts().gets), (3, 4));
+        assert_eq!((total.own().counts().gets, of_ann.own().counts().gets), (15, 6));
+    }
+
+    #[test]
+    fn time_counts_once() {
+        let payer = Arc::new(Payer::default());
+        let nap = || std::thread::sleep(Duration::from_millis(20));
+        let began = Instant::now();
+        payer.run(|| payer.run(nap));
+        assert!(payer.busy() >= Duration::from_millis(20) && payer.busy() <= began.elapsed());
+        block_on(Arc::clone(&payer).pays_for(async { assert!(Payer::current().is_some()) }));
+        assert!(Payer::current().is_none());
+        // A thread that sleeps has nothing of the cores.
+        let before = payer.busy();
+        payer.run_thread(nap);
+        if thread_time().is_some() {
+            assert!(payer.busy() - before < Duration::from_millis(10));
+        }
     }
 
     #[test]

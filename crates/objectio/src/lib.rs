@@ -69,7 +69,7 @@ mod version;
 mod warm;
 
 pub use clock::{Clock, RealClock};
-pub use counters::{Counters, Counts, Prices};
+pub use counters::{Counters, Counts, Payer, Prices};
 pub use error::{StoreError, missing_credentials};
 pub use options::{ByteSize, StorageOptions};
 pub use store::{CacheUsage, Store};

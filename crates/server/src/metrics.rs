@@ -6,7 +6,7 @@
 //! # Invariants
 //! - Counters and histograms never get less; gauges are as of the look.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use uplake_engine::Usage;
+use uplake_table::{CacheUsage, Counts};
 
+use crate::cost::Prices;
 use crate::failure::Failure;
-use crate::statements::{Cause, Protocol};
+use crate::process;
+use crate::statements::{Cause, Listed, Protocol};
 
 /// Seconds from 1 ms to 10 min, each about 2.5 times the one before.
 const BUCKETS: [f64; 15] =
@@ -48,23 +51,85 @@ pub(crate) struct Metrics {
     spill_files: Gauge,
     storage_reads: Gauge,
     statements: Gauge,
-    open_files: Gauge,
     access_is_read: Gauge,
     certificate_expires: Family<Labels<0>, Gauge>,
     certificate_is_read: Family<Labels<0>, Gauge>,
+    logins: Family<Labels<1>, Counter>,
+    storage: Storage,
+    cache_bytes: Family<Labels<1>, Counter>,
+    cached_bytes: Family<Labels<1>, Gauge>,
+    tenant_compute: Family<Vec<(&'static str, String)>, Seconds>,
+    tenant_dollars: Family<Vec<(&'static str, String)>, Seconds>,
+    unkept: Gauge,
+    process_cpu: Seconds,
+    process_memory: Gauge,
+    process_files: Gauge,
+}
+
+/// A sum of fractions.
+type Seconds = Counter<f64, AtomicU64>;
+
+/// What was asked of the store: by statements, and by the server for itself.
+#[derive(Debug, Default)]
+struct Storage {
+    requests: Family<Labels<2>, Counter>,
+    bytes: Family<Labels<2>, Counter>,
+    retries: Counter,
+    hedges: Counter,
 }
 
 /// What is asked for when somebody looks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
     pub usage: Usage,
     pub spool_bytes: u64,
     /// Statements that are listed.
     pub statements: usize,
-    /// Files and sockets that the process has open.
-    pub open_files: usize,
     /// Can the users of the lake be read?
     pub access_is_read: bool,
+    /// All that was asked of the store.
+    pub storage: Counts,
+    /// And of it, what the server asked for itself.
+    pub own: Counts,
+    pub cache: Option<CacheUsage>,
+}
+
+impl Storage {
+    fn register(&self, all: &mut Registry) {
+        all.register(
+            "uplake_storage_requests",
+            "Requests to the store, for statements and for the server itself",
+            self.requests.clone(),
+        );
+        all.register("uplake_storage_bytes", "Bytes from and to the store", self.bytes.clone());
+        all.register("uplake_storage_retries", "Requests made again", self.retries.clone());
+        all.register("uplake_storage_hedges", "Second requests for slow ones", self.hedges.clone());
+    }
+
+    fn set(&self, all: &Counts, own: &Counts) {
+        let of_statements = all.since(own);
+        for (whose, counts) in [("statements", &of_statements), ("server", own)] {
+            let whose = ("for", whose);
+            for (kind, count) in [
+                ("get", counts.gets),
+                ("put", counts.puts),
+                ("list", counts.lists),
+                ("delete", counts.deletes),
+            ] {
+                put(&self.requests.get_or_create(&[("kind", kind), whose]), count);
+            }
+            for (kind, count) in [("read", counts.bytes_read), ("written", counts.bytes_written)] {
+                put(&self.bytes.get_or_create(&[("kind", kind), whose]), count);
+            }
+        }
+        put(&self.retries, all.retries);
+        put(&self.hedges, all.hedges);
+    }
+}
+
+/// What others count.
+fn put(counter: &Counter, count: u64) {
+    counter.inner().store(count, Ordering::Relaxed);
 }
 
 impl Metrics {
@@ -118,8 +183,6 @@ impl Metrics {
         let statements = Gauge::default();
         let listed = "Statements that wait, compute, send or are suspended";
         all.register("uplake_statements", listed, statements.clone());
-        let open_files = Gauge::default();
-        all.register("process_open_fds", "Files and sockets that are open", open_files.clone());
         let access_is_read = Gauge::default();
         let of_access = "0: who may connect cannot be read, and nobody new is let in";
         all.register("uplake_access_readable", of_access, access_is_read.clone());
@@ -131,6 +194,32 @@ impl Metrics {
         let of_read = "0: the certificate's files cannot be used, and the old one stays";
         let into = Family::clone(&certificate_is_read);
         all.register("uplake_tls_certificate_current", of_read, into);
+        let logins = Family::default();
+        all.register("uplake_logins", "Who came, and was let in or not", Family::clone(&logins));
+        let storage = Storage::default();
+        storage.register(all);
+        let cache_bytes = Family::default();
+        all.register(
+            "uplake_cache_bytes",
+            "Bytes asked for, by where they were",
+            Family::clone(&cache_bytes),
+        );
+        let cached_bytes = Family::default();
+        all.register("uplake_cached_bytes", "Bytes that caches hold", Family::clone(&cached_bytes));
+        let (tenant_compute, tenant_dollars) = (Family::default(), Family::default());
+        all.register(
+            "uplake_tenant_compute_seconds",
+            "How long threads were at statements that are over",
+            Family::clone(&tenant_compute),
+        );
+        all.register("uplake_tenant_dollars", "What they cost", Family::clone(&tenant_dollars));
+        let unkept = Gauge::default();
+        all.register("uplake_history_rows_lost", "Rows that the lake did not take", unkept.clone());
+        let (process_cpu, process_memory) = (Seconds::default(), Gauge::default());
+        let process_files = Gauge::default();
+        all.register("process_cpu_seconds", "What it has had of cores", process_cpu.clone());
+        all.register("process_resident_memory_bytes", "Its memory", process_memory.clone());
+        all.register("process_open_fds", "Its open files", process_files.clone());
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         all.register("uplake_build", "The program", version);
         let start = Gauge::<f64, AtomicU64>::default();
@@ -152,10 +241,19 @@ impl Metrics {
             spill_files,
             storage_reads,
             statements,
-            open_files,
             access_is_read,
             certificate_expires,
             certificate_is_read,
+            logins,
+            storage,
+            cache_bytes,
+            cached_bytes,
+            tenant_compute,
+            tenant_dollars,
+            unkept,
+            process_cpu,
+            process_memory,
+            process_files,
         })
     }
 
@@ -190,6 +288,34 @@ impl Metrics {
         self.refused.get_or_create(&[("limit", limit)]).inc();
     }
 
+    /// Somebody came, and was let in or not.
+    pub fn login(&self, is_in: bool) {
+        let result = if is_in { "ok" } else { "refused" };
+        self.logins.get_or_create(&[("result", result)]).inc();
+    }
+
+    /// Rows of `system` tables that the lake did not take.
+    pub fn unkept(&self, rows: u64) {
+        self.unkept.set(as_gauge(rows));
+    }
+
+    /// A statement is over.
+    pub fn ended(&self, listed: &Listed, prices: &Prices) {
+        let Listed { client, cost, failed, .. } = listed;
+        let tenant = vec![("tenant", client.tenant.clone())];
+        self.tenant_compute.get_or_create(&tenant).inc_by(cost.compute_seconds());
+        self.tenant_dollars.get_or_create(&tenant).inc_by(cost.dollars(prices));
+        // HTTP has a meter, which knows whether the client has had all.
+        if client.protocol == Protocol::Http {
+            return;
+        }
+        let result = failed.as_ref().map_or("ok", result_of);
+        self.rows_sent.inc_by(cost.rows_out);
+        let protocol = ("protocol", client.protocol.name());
+        self.bytes_sent.get_or_create(&[protocol]).inc_by(cost.bytes_out);
+        self.over(client.protocol, result, cost.total);
+    }
+
     fn over(&self, protocol: Protocol, result: &'static str, took: Duration) {
         let protocol = ("protocol", protocol.name());
         self.queries.get_or_create(&[protocol, ("result", result)]).inc();
@@ -197,22 +323,42 @@ impl Metrics {
     }
 
     /// All of it, of [`CONTENT_TYPE`].
-    pub fn text(&self, now: Now) -> String {
+    pub fn text(&self, now: &Now) -> String {
         self.queries_running.set(as_gauge(now.usage.running as u64));
         self.queries_waiting.set(as_gauge(now.usage.waiting as u64));
         self.spool_bytes.set(as_gauge(now.spool_bytes));
         self.spill_files.set(as_gauge(now.usage.spill_files as u64));
         self.storage_reads.set(as_gauge(now.usage.reads as u64));
         self.statements.set(as_gauge(now.statements as u64));
-        self.open_files.set(as_gauge(now.open_files as u64));
         self.access_is_read.set(i64::from(now.access_is_read));
         let memory = self.memory_bytes.get_or_create(&[("kind", "queries")]).clone();
         memory.set(as_gauge(now.usage.memory_bytes as u64));
+        self.storage.set(&now.storage, &now.own);
+        for (tier, bytes) in [
+            ("memory", now.storage.bytes_from_memory),
+            ("disk", now.storage.bytes_from_disk),
+            ("missed", now.storage.bytes_missed),
+        ] {
+            put(&self.cache_bytes.get_or_create(&[("tier", tier)]), bytes);
+        }
+        if let Some(cache) = &now.cache {
+            for (tier, bytes) in [("memory", cache.memory_bytes), ("disk", cache.disk_bytes)] {
+                self.cached_bytes.get_or_create(&[("tier", tier)]).set(as_gauge(bytes));
+            }
+        }
+        let process = process::now();
+        self.process_cpu.inner().store(process.cpu_seconds.to_bits(), Ordering::Relaxed);
+        self.process_memory.set(as_gauge(process.resident_bytes));
+        self.process_files.set(as_gauge(process.open_files));
         let mut text = String::new();
         // A String takes all that is written.
         let _ = encode(&mut text, &self.registry);
         text
     }
+}
+
+fn result_of(failure: &Failure) -> &'static str {
+    if failure.code == "57014" { "cancelled" } else { "error" }
 }
 
 fn as_gauge(number: u64) -> i64 {
@@ -252,7 +398,7 @@ impl QueryMeter {
 
     /// It failed, or was stopped.
     pub fn failed(&self, failure: &Failure) {
-        self.set(if failure.code == "57014" { "cancelled" } else { "error" });
+        self.set(result_of(failure));
     }
 
     /// The first counts.
@@ -284,17 +430,12 @@ mod tests {
         query.done();
         drop(query);
         drop(metrics.query(Protocol::Postgres));
-        let now = Now {
-            usage: Usage::default(),
-            spool_bytes: 7,
-            statements: 2,
-            open_files: 9,
-            access_is_read: false,
-        };
-        assert!(!metrics.text(now).contains("uplake_tls_certificate_current{}"));
+        let now = Now { spool_bytes: 7, statements: 2, ..Now::default() };
+        assert!(!metrics.text(&now).contains("uplake_tls_certificate_current{}"));
         metrics.certificate(Some(1_800_000_550), true);
         metrics.refused("login");
-        let text = metrics.text(now);
+        metrics.login(false);
+        let text = metrics.text(&now);
         for line in [
             "uplake_connections{protocol=\"http\"} 1\n",
             "uplake_queries_total{protocol=\"http\",result=\"ok\"} 1\n",
@@ -306,9 +447,10 @@ mod tests {
             "uplake_refused_total{limit=\"login\"} 1\n",
             "uplake_spool_bytes 7\n",
             "uplake_memory_bytes{kind=\"queries\"} 0\n",
+            "uplake_logins_total{result=\"refused\"} 1\n",
+            "uplake_storage_requests_total{kind=\"get\",for=\"statements\"} 0\n",
             "uplake_build_info{version=",
             "uplake_statements 2\n",
-            "process_open_fds 9\n",
             "uplake_access_readable 0\n",
             "uplake_tls_certificate_current{} 1\n",
             "uplake_tls_certificate_expires{} 1800000550\n",
@@ -317,6 +459,6 @@ mod tests {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
         drop(connection);
-        assert!(metrics.text(now).contains("uplake_connections{protocol=\"http\"} 0\n"));
+        assert!(metrics.text(&now).contains("uplake_connections{protocol=\"http\"} 0\n"));
     }
 }

@@ -6,11 +6,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use uplake_engine::{Engine, EngineError, Session, SessionOptions, SharedMemory};
@@ -18,12 +19,15 @@ use uplake_table::{Lake, TableError};
 
 use crate::access::{AccessError, Directory};
 use crate::access_sql::AccessStatements;
+use crate::audit::{Action, Note};
 use crate::catalog::{Catalog, REFRESH_SECONDS, ServerState};
 use crate::drivers::AbortOnDrop;
+use crate::failure::Failure;
 use crate::limits::{Quotas, kept};
+use crate::roll::Roll;
 use crate::server::{ServerOptions, Shared};
 use crate::statements::{Cause, Clock, Statements};
-use crate::system::System;
+use crate::system::{Sources, System};
 use crate::tls::{Certificate, TlsError};
 use crate::{http, pg, sockets};
 
@@ -35,6 +39,14 @@ const CERTIFICATE_EVERY: Duration = Duration::from_secs(60);
 const COUNTED_EVERY: Duration = Duration::from_millis(100);
 /// How often what tenants have used is kept.
 const KEPT_EVERY: Duration = Duration::from_secs(60);
+/// How often rows of `system` tables are written to the lake, and after how many times they are put in order.
+const KEEP_EVERY: Duration = Duration::from_secs(60);
+const TIDY_ROUNDS: u64 = 60;
+/// What that may take when the server ends.
+const KEEP_TIME: Duration = Duration::from_secs(10);
+/// Said when they cannot be written.
+const UNKEPT: &str =
+    "warning: what is told of statements is not kept in the lake (--no-history says so)";
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What statements that were stopped have to end.
 const STOP_TIME: Duration = Duration::from_secs(1);
@@ -52,6 +64,9 @@ pub enum ServeError {
     /// It would be open to everybody.
     #[error("{address} can be reached from other machines: {missing}")]
     Open { address: SocketAddr, missing: &'static str },
+    /// The audit log cannot be written.
+    #[error("the audit log {}: {source}", path.display())]
+    Audit { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// Users cannot be read: without, everybody would be let in.
@@ -71,8 +86,9 @@ pub struct Server {
     certificate: Option<Arc<Certificate>>,
     drain: watch::Sender<bool>,
     network: JoinHandle<()>,
-    /// At users and tables, now and then.
-    _looks: AbortOnDrop,
+    system: Arc<System>,
+    /// Looks at users and tables, counts what is used, and keeps what is told of statements.
+    _own: [AbortOnDrop; 3],
 }
 
 impl Server {
@@ -102,21 +118,37 @@ impl Server {
         catalog.refresh(&lake).await?;
         let memory = SharedMemory::new(session.memory_bytes);
         let compute = tokio::runtime::Handle::current();
-        let price = options.dollars_per_core_hour;
-        let quotas = Quotas::new(Arc::clone(&directory), Arc::clone(&options.clock), price);
+        let prices = options.prices(&lake);
+        let quotas = Quotas::new(Arc::clone(&directory), Arc::clone(&options.clock), prices);
         if let Some(text) = lake.local_folder().and_then(|folder| kept(&folder)) {
             quotas.go_on(&text);
         }
         let statements = Statements::new(&compute, Clock(Arc::clone(&options.clock)), quotas);
+        if let Some(path) = &options.audit {
+            let failed = |source| ServeError::Audit { path: path.clone(), source };
+            statements.audit.write_to(path).map_err(failed)?;
+        }
         let mut additions = catalog.additions();
-        let system = System::new(Arc::clone(&statements), Arc::clone(&directory));
-        additions.schemas.push(Arc::new(system));
-        let about_access = Arc::new(AccessStatements::new(
+        let roll = Arc::new(Roll::default());
+        let system = System::new(Sources {
+            lake: lake.clone(),
+            statements: Arc::clone(&statements),
+            directory: Arc::clone(&directory),
+            roll: Arc::clone(&roll),
+            prices,
+            settings: told(&options, session),
+            node: node(&options),
+            history: options.history,
+        })?;
+        let system = Arc::new(system);
+        additions.schemas.push(Arc::<System>::clone(&system));
+        let about_access = AccessStatements::new(
             lake.clone(),
             Some(Arc::clone(&directory)),
             Arc::clone(&options.clock),
             Arc::clone(&options.random),
-        ));
+        );
+        let about_access = Arc::new(about_access.audited(Arc::clone(&statements.audit)));
         additions.statements = Some(Arc::clone(&about_access) as _);
         let engine = Engine::with_additions(lake, session, &memory, additions)?;
         about_access.set_engine(&engine);
@@ -124,7 +156,7 @@ impl Server {
         let (http_listener, http) = listen(options.http)?.unzip();
         let pg_tls = certificate.as_ref().map(Certificate::for_postgres).transpose()?;
         let http_tls = certificate.as_ref().map(Certificate::for_http).transpose()?;
-        let shared = Shared::new(engine, options, statements, directory, catalog, pg_tls);
+        let shared = Shared::new(engine, options, statements, directory, catalog, pg_tls, roll);
         let drain = watch::Sender::new(false);
         let (for_network, drains) = (Arc::clone(&shared), drain.subscribe());
         let network = tokio::runtime::Builder::new_current_thread()
@@ -151,12 +183,17 @@ impl Server {
         if let Some(certificate) = &certificate {
             shared.metrics.certificate(certificate.expires(), true);
         }
-        let (looks, counts) =
-            (look(Arc::clone(&shared), certificate.clone()), count(Arc::clone(&shared)));
-        let looks = shared.statements.spawn(async move {
-            tokio::join!(looks, counts);
-        });
-        Ok(Self { shared, pg, http, certificate, drain, network, _looks: looks })
+        let looks = look(Arc::clone(&shared), certificate.clone()).boxed();
+        let counts = count(Arc::clone(&shared)).boxed();
+        let keeps = keep(Arc::clone(&shared), Arc::clone(&system)).boxed();
+        let own = [looks, counts, keeps]
+            .map(|work| shared.statements.spawn(shared.own.clone().during(work)));
+        Ok(Self { shared, system, pg, http, certificate, drain, network, _own: own })
+    }
+
+    /// Does `work` that is no statement's, and whose tasks are not either.
+    pub fn own<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.shared.own.run(work)
     }
 
     /// A session that may do everything, for the process itself.
@@ -191,13 +228,22 @@ impl Server {
     /// Dropping the future leaves the server without new connections.
     pub async fn stop(&self, patience: Duration) -> usize {
         self.drain.send_replace(true);
-        if self.is_over_within(patience).await {
-            self.shared.keep_used();
-            return 0;
+        let is_over = self.is_over_within(patience).await;
+        let stopped = if is_over { 0 } else { self.shared.statements.close(Cause::Shutdown) };
+        if !is_over {
+            self.is_over_within(STOP_TIME).await;
         }
-        let stopped = self.shared.statements.close(Cause::Shutdown);
-        self.is_over_within(STOP_TIME).await;
         self.shared.keep_used();
+        let system = Arc::clone(&self.system);
+        let kept = self.shared.statements.compute(async move {
+            system.keep().await.map_err(|error| Failure::from(EngineError::from(error)))
+        });
+        match tokio::time::timeout(KEEP_TIME, kept).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => eprintln!("{UNKEPT}: {failure}"),
+            Err(_) => eprintln!("{UNKEPT}: the lake did not answer within {KEEP_TIME:?}"),
+        }
+        self.shared.statements.audit.sync();
         stopped
     }
 
@@ -236,7 +282,20 @@ async fn look(shared: Arc<Shared>, certificate: Option<Arc<Certificate>>) {
     let lake = session.lake();
     for round in 1_u64.. {
         tokio::time::sleep(USERS_EVERY).await;
+        let before = shared.directory.current().number;
         let _ = shared.directory.refresh(lake).await;
+        let document = shared.directory.current();
+        if document.number != before {
+            shared.statements.audit.note(Note {
+                at: shared.statements.now(),
+                action: Action::Access,
+                role: document.by.clone(),
+                address: String::new(),
+                protocol: String::new(),
+                what: format!("users and rights are those of document {}", document.number),
+                sqlstate: None,
+            });
+        }
         if round.is_multiple_of(REFRESH_SECONDS / USERS_EVERY.as_secs()) {
             let _ = shared.catalog.refresh(lake).await;
         }
@@ -258,6 +317,52 @@ async fn count(shared: Arc<Shared>) {
         tokio::time::sleep(COUNTED_EVERY).await;
         shared.count_use();
     }
+}
+
+/// Writes rows of `system` tables to the lake each minute, and puts them in order each hour. What cannot be written
+/// stays in memory as long as there is room, and is tried again.
+async fn keep(shared: Arc<Shared>, system: Arc<System>) {
+    let mut is_told = false;
+    for round in 1_u64.. {
+        tokio::time::sleep(KEEP_EVERY).await;
+        let kept = match system.keep().await {
+            Ok(()) if round.is_multiple_of(TIDY_ROUNDS) => system.tidy().await,
+            kept => kept,
+        };
+        shared.metrics.unkept(system.lost());
+        if let Err(error) = &kept
+            && !is_told
+        {
+            eprintln!("{UNKEPT}: {error}");
+        }
+        is_told = kept.is_err();
+    }
+}
+
+/// What the server was told, for `system.settings`.
+fn told(options: &ServerOptions, session: &SessionOptions) -> Vec<(&'static str, String)> {
+    let address = |address: Option<SocketAddr>| address.map_or_else(String::new, |a| a.to_string());
+    let timeout = session.timeout.map_or_else(|| "0".to_owned(), |timeout| format!("{timeout:?}"));
+    vec![
+        ("pg", address(options.pg)),
+        ("http", address(options.http)),
+        ("database", options.database.clone()),
+        ("connections", options.connections.to_string()),
+        ("spool_bytes", options.spool_bytes.to_string()),
+        ("memory_bytes", session.memory_bytes.to_string()),
+        ("threads", session.threads.to_string()),
+        ("timeout", timeout),
+        ("dollars_per_core_hour", options.dollars_per_core_hour.to_string()),
+        ("history", options.history.to_string()),
+        ("audit", options.audit.as_ref().map_or_else(String::new, |p| p.display().to_string())),
+    ]
+}
+
+/// A name for this process that no other has.
+fn node(options: &ServerOptions) -> String {
+    let mut bytes = [0; 8];
+    (options.random)(&mut bytes);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Other machines need users, and users need TLS.

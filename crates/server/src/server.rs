@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tokio_rustls::rustls::ServerConfig;
-use uplake_engine::Engine;
+use uplake_engine::{Engine, QueryProgress};
+use uplake_table::Lake;
 
 use crate::access::{Directory, Strangers};
 use crate::catalog::Catalog;
+use crate::cost::Prices;
 use crate::limits::{Connections, FailedLogins, LOADS_AT_ONCE, Limits, MemoryShares, Quotas, Rate};
 use crate::logins::Logins;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Now};
+use crate::roll::Roll;
 use crate::spool::{SLOW_READER, SpoolRoom};
 use crate::statements::Statements;
 
@@ -39,9 +42,21 @@ pub struct ServerOptions {
     pub clock: Arc<dyn Fn() -> i64 + Send + Sync>,
     /// Fills with random bytes that nobody can guess.
     pub random: Arc<Random>,
-    /// US dollars for an hour of a statement in its slot, which keeps about a core busy: what tenants are charged beside
-    /// requests, which have the store's prices.
+    /// US dollars for an hour of one core: what statements are told to have cost, and tenants are charged. Requests have
+    /// the store's prices.
     pub dollars_per_core_hour: f64,
+    /// Are rows of `system` tables kept in the lake, in `_uplake/system`?
+    pub history: bool,
+    /// The audit log on this machine.
+    pub audit: Option<PathBuf>,
+}
+
+impl ServerOptions {
+    /// What is charged for statements on this lake.
+    pub(crate) fn prices(&self, lake: &Lake) -> Prices {
+        let storage = lake.is_remote().then(|| lake.storage().options().prices);
+        Prices { storage, core_hour: self.dollars_per_core_hour }
+    }
 }
 
 /// What all connections share.
@@ -69,9 +84,28 @@ pub(crate) struct Shared {
     pub catalog: Catalog,
     /// What the Postgres wire is encrypted with.
     pub pg_tls: Option<Arc<ServerConfig>>,
+    /// Who is connected.
+    pub roll: Arc<Roll>,
+    /// What the server does for itself, such as a look at the lake: it pays.
+    pub own: Arc<QueryProgress>,
 }
 
 impl Shared {
+    /// What metrics are told of when somebody looks.
+    pub fn now(&self) -> Now {
+        let session = self.engine.session();
+        let storage = session.lake().storage();
+        Now {
+            usage: session.usage(),
+            spool_bytes: self.spools.used(),
+            storage: storage.total(),
+            own: self.own.counts().storage,
+            cache: storage.cache_usage(),
+            statements: self.statements.count(),
+            access_is_read: self.directory.is_read(),
+        }
+    }
+
     /// Without users, and with a catalog that knows no table.
     #[cfg(test)]
     pub fn for_tests(engine: Arc<Engine>, options: ServerOptions) -> Arc<Self> {
@@ -85,10 +119,10 @@ impl Shared {
         let compute = tokio::runtime::Handle::current();
         let clock = crate::statements::Clock(Arc::clone(&options.clock));
         let directory = Arc::new(Directory::from(document));
-        let price = options.dollars_per_core_hour;
-        let quotas = Quotas::new(Arc::clone(&directory), Arc::clone(&options.clock), price);
+        let prices = options.prices(engine.session().lake());
+        let quotas = Quotas::new(Arc::clone(&directory), Arc::clone(&options.clock), prices);
         let statements = Statements::new(&compute, clock, quotas);
-        Self::new(engine, options, statements, directory, catalog, None)
+        Self::new(engine, options, statements, directory, catalog, None, Arc::default())
     }
 
     /// Of an engine that was made with the catalog's additions.
@@ -99,9 +133,12 @@ impl Shared {
         directory: Arc<Directory>,
         catalog: Catalog,
         pg_tls: Option<Arc<ServerConfig>>,
+        roll: Arc<Roll>,
     ) -> Arc<Self> {
         let spools = SpoolRoom::new(options.spool_folder.clone(), options.spool_bytes, SLOW_READER);
         let metrics = Metrics::new((options.clock)());
+        let (counted, prices) = (Arc::clone(&metrics), options.prices(engine.session().lake()));
+        statements.at_end(move |listed| counted.ended(listed, &prices));
         let limits = options.limits;
         let connections = Connections::new(options.connections, limits.connections_of_address);
         let quotas = Arc::clone(statements.quotas());
@@ -126,6 +163,8 @@ impl Shared {
             strangers,
             catalog,
             pg_tls,
+            roll,
+            own: QueryProgress::new(),
         })
     }
 }

@@ -97,11 +97,16 @@ impl SpoolRoom {
     }
 }
 
-/// Both ends of a new spool.
-pub(crate) fn spool(room: &Arc<SpoolRoom>, share: Share) -> (SpoolWriter, SpoolReader) {
+/// Both ends of a new spool; bytes that go to a file are added to `spooled`.
+pub(crate) fn spool(
+    room: &Arc<SpoolRoom>,
+    share: Share,
+    spooled: Arc<AtomicU64>,
+) -> (SpoolWriter, SpoolReader) {
     let shared = Arc::new(Shared {
         room: Arc::clone(room),
         share,
+        spooled,
         state: Mutex::default(),
         written: Notify::new(),
         taken: Notify::new(),
@@ -113,6 +118,7 @@ pub(crate) fn spool(room: &Arc<SpoolRoom>, share: Share) -> (SpoolWriter, SpoolR
 struct Shared {
     room: Arc<SpoolRoom>,
     share: Share,
+    spooled: Arc<AtomicU64>,
     state: Mutex<State>,
     written: Notify,
     taken: Notify,
@@ -188,6 +194,7 @@ impl Shared {
         };
         file.file.write_all_at(chunk, at)?;
         file.written += chunk.len() as u64;
+        self.spooled.fetch_add(chunk.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -367,7 +374,7 @@ mod tests {
     async fn chunks_come_out_in_order_from_memory_and_file() {
         for waits in [false, true] {
             let (_folder, room) = room(1 << 30);
-            let (writer, reader) = spool(&room, Share::default());
+            let (writer, reader) = spool(&room, Share::default(), Arc::default());
             let chunks: Vec<Bytes> = (0..40).map(|number| chunk(number, 256 << 10)).collect();
             let expected = chunks.concat();
             let write = async move {
@@ -393,7 +400,7 @@ mod tests {
     async fn a_failure_comes_after_the_rows_and_a_lost_writer_is_one() {
         let (_folder, room) = room(1 << 30);
         for finishes in [true, false] {
-            let (writer, reader) = spool(&room, Share::default());
+            let (writer, reader) = spool(&room, Share::default(), Arc::default());
             writer.push(chunk(1, 8)).await.unwrap();
             match finishes {
                 true => writer.finish(Err(Failure::new("22012", "division by zero"))),
@@ -408,7 +415,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_spool_waits_then_stops_and_everything_is_given_back() {
         let (_folder, room) = room(1 << 20);
-        let (writer, reader) = spool(&room, Share::default());
+        let (writer, reader) = spool(&room, Share::default(), Arc::default());
         let failure = async {
             for number in 0.. {
                 if let Err(failure) = writer.push(chunk(number, 256 << 10)).await {
@@ -438,10 +445,10 @@ mod tests {
     async fn a_tenant_has_its_part_and_leaves_the_rest_to_others() {
         let (_folder, room) = room(4 << 20);
         let share = Share { tenant: Some("growth".into()), limit: 1 << 20 };
-        let (writer, reader) = spool(&room, share.clone());
+        let (writer, reader) = spool(&room, share.clone(), Arc::default());
         assert_eq!(until_full(&writer).await.code, "57014");
         assert_eq!(room.used(), 1 << 20);
-        let (other, other_reader) = spool(&room, Share::default());
+        let (other, other_reader) = spool(&room, Share::default(), Arc::default());
         assert_eq!(until_full(&other).await.code, "57014");
         assert_eq!(room.used(), 4 << 20, "the tenant's limit is not theirs");
         drop((reader, other_reader));
@@ -452,13 +459,13 @@ mod tests {
     #[tokio::test]
     async fn a_disk_that_takes_nothing_fails_one_statement_alone() {
         let (folder, room) = room(1 << 30);
-        let (kept, kept_reader) = spool(&room, Share::default());
+        let (kept, kept_reader) = spool(&room, Share::default(), Arc::default());
         for number in 0..40 {
             kept.push(chunk(number, 256 << 10)).await.unwrap();
         }
         kept.finish(Ok(()));
         drop(folder);
-        let (writer, _reader) = spool(&room, Share::default());
+        let (writer, _reader) = spool(&room, Share::default(), Arc::default());
         assert_eq!(until_full(&writer).await.code, "53100");
         let (found, failure) = all(kept_reader).await;
         assert!(found.len() == 40 * (256 << 10) && failure.is_none());

@@ -1,4 +1,5 @@
-//! Statements that run for connections: all of them are known here, by number, and any can be stopped.
+//! Statements that run for connections: all of them are known here, by number and with what they cost, and any can
+//! be stopped.
 //!
 //! Connections live on the network's runtime. Planning, rows and their encoding are driven by threads of their own
 //! (`drivers`), and what computes runs on the compute runtime: a look at a socket never waits for rows.
@@ -11,115 +12,33 @@
 //! # Not here
 //! Whose turn it is (the engine's admission); how far an answer may run ahead of its reader (`spool`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
-use uplake_engine::{ProgressCounts, QueryProgress};
+use uplake_engine::QueryProgress;
 
 use crate::access_sql::without_secrets;
+use crate::audit::{Action, Audit, Note, action_of};
+pub(crate) use crate::cause::Cause;
+pub(crate) use crate::client::{Before, Client, Protocol};
+use crate::cost::Cost;
 use crate::drivers::{AbortOnDrop, Drivers};
 use crate::failure::Failure;
+use crate::labels::{Labels, of_statement};
 use crate::lanes::{Lane, Lanes};
 use crate::limits::{Quotas, Used};
+use crate::loads::{self, Load, Loaded};
+use crate::log::Log;
 use crate::stage::Stage;
 
 /// Characters of a statement that are listed and kept; passwords are not.
-const KEPT_CHARACTERS: usize = 4096;
+pub(crate) const KEPT_CHARACTERS: usize = 4096;
 /// Statements that are over and still told of.
 const KEPT_STATEMENTS: usize = 10_000;
-
-/// How a client speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Postgres,
-    Http,
-    Flight,
-}
-
-impl Protocol {
-    /// Its name in lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Postgres => "postgres",
-            Self::Http => "http",
-            Self::Flight => "flight",
-        }
-    }
-}
-
-/// Who asks.
-#[derive(Clone, Debug)]
-pub(crate) struct Client {
-    pub role: String,
-    pub protocol: Protocol,
-    /// What it calls itself.
-    pub application: String,
-    /// Where it comes from.
-    pub address: String,
-}
-
-/// Who stopped a statement, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// Its client asked for it.
-    Client,
-    /// Somebody else did who may.
-    Admin,
-    /// Somebody who may has ended the connection.
-    Ended,
-    /// The connection is gone.
-    Socket,
-    /// The client does not take the rows.
-    SlowReader,
-    /// The process held more memory than it may.
-    Memory,
-    /// Its tenant has used up a quota.
-    Quota,
-    /// The server goes down.
-    Shutdown,
-}
-
-impl Cause {
-    /// Its name in lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Admin => "admin",
-            Self::Ended => "ended",
-            Self::Socket => "socket",
-            Self::SlowReader => "slow_reader",
-            Self::Memory => "memory",
-            Self::Quota => "quota",
-            Self::Shutdown => "shutdown",
-        }
-    }
-
-    /// What the client hears.
-    pub fn failure(self) -> Failure {
-        match self {
-            Self::Client => Failure::new("57014", "canceling statement due to user request"),
-            Self::Admin => Failure::new("57014", "the statement was cancelled by another user"),
-            Self::Ended => {
-                Failure::new("57P01", "terminating connection due to administrator command")
-            }
-            Self::Socket => Failure::new("57014", "the connection is closed"),
-            Self::SlowReader => Failure::new("57014", "the rows were not taken in time")
-                .with_hint("read them as they come"),
-            Self::Memory => Failure::new("53200", "the server holds more memory than it may")
-                .with_hint(
-                    "ask for less (shorter texts, fewer groups, a LIMIT), or ask again later",
-                ),
-            Self::Quota => Failure::new("53400", "a quota of the tenant is used up"),
-            Self::Shutdown => {
-                Failure::new("57P01", "the server is shutting down").with_hint("connect again")
-            }
-        }
-    }
-}
 
 /// A statement that runs.
 #[derive(Debug)]
@@ -127,6 +46,7 @@ struct Entry {
     id: u64,
     client: Client,
     text: Arc<str>,
+    labels: Labels,
     began: Instant,
     began_millis: i64,
     stage: AtomicU8,
@@ -140,6 +60,7 @@ struct Entry {
     over_quota: OnceLock<Failure>,
     rows_sent: AtomicU64,
     bytes_sent: AtomicU64,
+    spooled: Arc<AtomicU64>,
     /// SQLSTATE and message of its end, if it failed.
     failed: Mutex<Option<Failure>>,
 }
@@ -150,13 +71,11 @@ pub(crate) struct Listed {
     pub id: u64,
     pub client: Client,
     pub text: Arc<str>,
+    pub labels: Labels,
     /// Milliseconds since 1970, UTC.
     pub began_millis: i64,
-    pub runs: Duration,
     pub stage: Stage,
-    pub counts: ProgressCounts,
-    pub rows_sent: u64,
-    pub bytes_sent: u64,
+    pub cost: Cost,
     /// Why it failed, if it is over and did.
     pub failed: Option<Failure>,
 }
@@ -169,6 +88,20 @@ pub(crate) struct Statements {
     quotas: Arc<Quotas>,
     next: AtomicU64,
     state: Mutex<State>,
+    pub over: Arc<Mutex<Log<Listed>>>,
+    pub loads: Arc<Mutex<Log<Load>>>,
+    pub audit: Arc<Audit>,
+    /// What is to be told of each that is over.
+    at_end: OnceLock<AtEnd>,
+}
+
+/// What hears of statements that are over.
+struct AtEnd(Box<dyn Fn(&Listed) + Send + Sync>);
+
+impl std::fmt::Debug for AtEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AtEnd")
+    }
 }
 
 /// Milliseconds since 1970, UTC.
@@ -181,12 +114,12 @@ impl std::fmt::Debug for Clock {
     }
 }
 
+/// Those that run.
 #[derive(Debug, Default)]
 struct State {
     /// Why none may run any more.
     closed: Option<Cause>,
     running: BTreeMap<u64, Arc<Entry>>,
-    over: VecDeque<Listed>,
 }
 
 impl Statements {
@@ -198,6 +131,10 @@ impl Statements {
             quotas,
             next: AtomicU64::new(1),
             state: Mutex::default(),
+            over: Arc::new(Mutex::new(Log::new(KEPT_STATEMENTS))),
+            loads: Arc::new(Mutex::new(Log::new(loads::KEPT))),
+            audit: Arc::default(),
+            at_end: OnceLock::new(),
         })
     }
 
@@ -205,33 +142,55 @@ impl Statements {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From now on `hear` is told of each that is over. The first who asks for it is who is told.
+    pub fn at_end(&self, hear: impl Fn(&Listed) + Send + Sync + 'static) {
+        // Nobody asks twice.
+        let _ = self.at_end.set(AtEnd(Box::new(hear)));
+    }
+
+    /// Milliseconds since 1970, UTC.
+    pub fn now(&self) -> i64 {
+        (self.clock.0)()
+    }
+
     /// A statement comes.
     pub fn begin(self: &Arc<Self>, client: Client, text: &str) -> Running {
-        self.begin_at(Stage::Computing, client, text)
+        let progress = client.before.take();
+        self.list(Stage::Computing, client, text, progress)
     }
 
-    /// A statement is only planned: it is listed meanwhile, and told of later if it fails.
+    /// A statement is only planned: it is listed meanwhile, and told of later if it fails. If it does not, the client's
+    /// next statement pays for it.
     pub fn begin_plan(self: &Arc<Self>, client: Client, text: &str) -> Running {
-        self.begin_at(Stage::Planning, client, text)
+        let progress = client.before.progress();
+        self.list(Stage::Planning, client, text, progress)
     }
 
-    fn begin_at(self: &Arc<Self>, stage: Stage, client: Client, text: &str) -> Running {
+    fn list(
+        self: &Arc<Self>,
+        stage: Stage,
+        client: Client,
+        text: &str,
+        progress: Arc<QueryProgress>,
+    ) -> Running {
         let kept: String = text.trim().chars().take(KEPT_CHARACTERS).collect();
         let tenant = self.quotas.tenant_name(&client.role);
         let entry = Arc::new(Entry {
             lane: self.lanes.of(tenant.as_deref()),
             id: self.next.fetch_add(1, Ordering::Relaxed),
+            labels: of_statement(&client.labels, &kept),
+            progress,
             client,
             text: without_secrets(&kept).into(),
             began: Instant::now(),
             began_millis: (self.clock.0)(),
             stage: AtomicU8::new(stage as u8),
-            progress: QueryProgress::new(),
             stop: watch::Sender::new(None),
             charged: Mutex::default(),
             over_quota: OnceLock::new(),
             rows_sent: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
+            spooled: Arc::default(),
             failed: Mutex::default(),
         });
         let mut state = self.lock();
@@ -239,6 +198,19 @@ impl Statements {
         entry.stop.send_replace(state.closed);
         drop(state);
         Running { statements: Arc::clone(self), entry }
+    }
+
+    /// Somebody has done something that is told of later, or tried to.
+    pub fn note(&self, action: Action, client: &Client, what: &str, failed: Option<&Failure>) {
+        self.audit.note(Note {
+            at: self.now(),
+            action,
+            role: client.role.clone(),
+            address: client.address.clone(),
+            protocol: client.protocol.name().to_owned(),
+            what: what.to_owned(),
+            sqlstate: failed.map(|failure| failure.code.to_string()),
+        });
     }
 
     /// Stops a statement that runs. False if there is none of this number.
@@ -273,7 +245,10 @@ impl Statements {
         let entries: Vec<Arc<Entry>> = self.lock().running.values().cloned().collect();
         let mut stopped = 0;
         for entry in entries {
-            entry.charge(&self.quotas);
+            // What is only planned is charged with what it is planned for.
+            if entry.stage() != Stage::Planning {
+                entry.charge(&self.quotas, &entry.cost());
+            }
             if let Err(failure) = self.quotas.check(&entry.client.role)
                 && entry.over_quota.set(failure).is_ok()
             {
@@ -301,7 +276,7 @@ impl Statements {
 
     /// Those that are over, the oldest first; at most 10,000.
     pub fn over(&self) -> Vec<Listed> {
-        self.lock().over.iter().cloned().collect()
+        self.over.lock().unwrap_or_else(PoisonError::into_inner).all().cloned().collect()
     }
 
     /// Does `work` on the compute runtime, which is stopped if this future is dropped.
@@ -334,9 +309,23 @@ async fn driven<T: Send + 'static>(
 }
 
 impl Entry {
-    fn charge(&self, quotas: &Quotas) {
-        let counts = self.progress.counts();
-        let used = quotas.use_of(counts.bytes_read, counts.slot_seconds, counts.request_dollars);
+    fn cost(&self) -> Cost {
+        Cost {
+            counts: self.progress.counts(),
+            rows_out: self.rows_sent.load(Ordering::Relaxed),
+            bytes_out: self.bytes_sent.load(Ordering::Relaxed),
+            spooled: self.spooled.load(Ordering::Relaxed),
+            total: self.began.elapsed(),
+        }
+    }
+
+    fn stage(&self) -> Stage {
+        Stage::of(self.stage.load(Ordering::Relaxed))
+    }
+
+    /// What it has used since the last time is its tenant's.
+    fn charge(&self, quotas: &Quotas, cost: &Cost) {
+        let used = quotas.use_of(cost);
         let before = std::mem::replace(
             &mut *self.charged.lock().unwrap_or_else(PoisonError::into_inner),
             used,
@@ -349,12 +338,10 @@ impl Entry {
             id: self.id,
             client: self.client.clone(),
             text: Arc::clone(&self.text),
+            labels: self.labels.clone(),
             began_millis: self.began_millis,
-            runs: self.began.elapsed(),
-            stage: Stage::of(self.stage.load(Ordering::Relaxed)),
-            counts: self.progress.counts(),
-            rows_sent: self.rows_sent.load(Ordering::Relaxed),
-            bytes_sent: self.bytes_sent.load(Ordering::Relaxed),
+            cost: self.cost(),
+            stage: self.stage(),
             failed: self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
@@ -373,9 +360,39 @@ impl Running {
         self.entry.id
     }
 
+    /// Who asks for it.
+    pub fn client(&self) -> &Client {
+        &self.entry.client
+    }
+
     /// Whose it is.
     pub fn role(&self) -> &str {
         &self.entry.client.role
+    }
+
+    /// What counts bytes of its rows that wait on the disk for its client.
+    pub fn spooled(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.entry.spooled)
+    }
+
+    /// It has loaded rows.
+    pub fn loaded(&self, loaded: &Loaded<'_>) {
+        let Loaded { table, label, summary } = *loaded;
+        let load = Load {
+            statement: self.id(),
+            at: self.statements.now(),
+            role: self.role().to_owned(),
+            table: table.to_owned(),
+            label: label.map(str::to_owned),
+            version: summary.version,
+            rows: summary.rows,
+            bad_rows: summary.bad_rows,
+            replaced_rows: summary.replaced_rows,
+            files: summary.files as u64,
+            bytes: summary.bytes,
+            seconds: self.entry.began.elapsed().as_secs_f64(),
+        };
+        self.statements.loads.lock().unwrap_or_else(PoisonError::into_inner).push(load);
     }
 
     /// What is to be given to the engine.
@@ -391,6 +408,7 @@ impl Running {
         &self,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
+        let work = self.progress().during(work);
         self.unless_stopped(driven(self.entry.lane.drivers(), work)).await
     }
 
@@ -428,7 +446,7 @@ impl Running {
 
     /// Work of it on the compute runtime, which ends with what is given back, if not before.
     pub fn drive(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
-        self.entry.lane.drivers().spawn(work)
+        self.entry.lane.drivers().spawn(self.progress().during(work))
     }
 
     /// A task of the compute runtime that makes its rows.
@@ -452,28 +470,39 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.entry.charge(&self.statements.quotas);
         let over = self.entry.listed();
-        let mut state = self.statements.lock();
-        state.running.remove(&self.entry.id);
-        if over.stage == Stage::Planning && over.failed.is_none() {
-            return;
+        if over.stage == Stage::Planning {
+            if over.failed.is_none() {
+                self.statements.lock().running.remove(&self.entry.id);
+                return;
+            }
+            // It has paid for itself.
+            self.entry.client.before.take();
         }
-        if state.over.len() >= KEPT_STATEMENTS {
-            state.over.pop_front();
+        self.entry.charge(&self.statements.quotas, &over.cost);
+        if let Some(AtEnd(hear)) = self.statements.at_end.get() {
+            hear(&over);
         }
-        state.over.push_back(over);
+        if let Some(action) = action_of(&over.text, over.cost.rows_out) {
+            self.statements.note(action, &over.client, &over.text, over.failed.as_ref());
+        }
+        // It is seen in one of the two at any moment, and for a moment in both.
+        self.statements.over.lock().unwrap_or_else(PoisonError::into_inner).push(over);
+        self.statements.lock().running.remove(&self.entry.id);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::cost::Prices;
 
     fn statements() -> (tokio::runtime::Runtime, Arc<Statements>) {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let clock: Arc<dyn Fn() -> i64 + Send + Sync> = Arc::new(|| 7);
-        let quotas = Quotas::new(Arc::default(), Arc::clone(&clock), 0.0);
+        let quotas = Quotas::new(Arc::default(), Arc::clone(&clock), Prices::default());
         let statements = Statements::new(runtime.handle(), Clock(clock), quotas);
         (runtime, statements)
     }
@@ -481,9 +510,12 @@ mod tests {
     fn client() -> Client {
         Client {
             role: "admin".into(),
+            tenant: String::new(),
             protocol: Protocol::Postgres,
             application: "test".into(),
             address: "127.0.0.1:1".into(),
+            labels: Labels::new(),
+            before: Before::default(),
         }
     }
 

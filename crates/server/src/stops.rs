@@ -7,8 +7,9 @@
 //! Cancels of the wire, which have a key and ask for nobody (`pg::cancel`).
 
 use crate::access::{Object, Verb};
+use crate::audit::Action;
 use crate::server::Shared;
-use crate::statements::Cause;
+use crate::statements::{Cause, Client};
 
 impl Shared {
     /// May `asks` stop what `role` runs, and what that is called then? `None` if not.
@@ -19,16 +20,21 @@ impl Shared {
         self.rights(asks).may(Verb::Administer, &Object::Lake).is_ok().then_some(Cause::Admin)
     }
 
-    /// Stops a statement for a role. False if there is none of this number that it may stop.
-    pub fn stop_statement(&self, asks: &str, id: u64) -> bool {
+    /// Stops a statement for a client. False if there is none of this number that it may stop.
+    pub fn stop_statement(&self, asks: &Client, id: u64) -> bool {
         let running = self.statements.running();
         let listed = running.iter().find(|listed| listed.id == id);
-        let Some(cause) = listed.and_then(|listed| self.may_stop(asks, &listed.client.role)) else {
+        let Some(cause) = listed.and_then(|listed| self.may_stop(&asks.role, &listed.client.role))
+        else {
             return false;
         };
         let stops = self.statements.stop(id, cause);
         if stops {
             self.metrics.cancelled(cause);
+        }
+        if let (true, Cause::Admin, Some(listed)) = (stops, cause, listed) {
+            let what = format!("statement {id} of {}", listed.client.role);
+            self.statements.note(Action::Cancel, asks, &what, None);
         }
         stops
     }

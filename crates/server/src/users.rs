@@ -15,14 +15,59 @@ use ring::digest::{SHA256, digest};
 use uplake_engine::{EngineError, Guard, Privilege, Readable, Session, SqlState};
 
 use crate::access::{ADMIN, Denied, Directory, Object, Rights, SCHEMA, Verb, check_plain};
+use crate::audit::{Action, Note, PEER, PROTOCOL};
 use crate::failure::Failure;
 use crate::readable::{readable, sees_a_part};
 use crate::server::Shared;
+use crate::statements::Protocol;
 
 /// Passwords that were right, so that a client that gives its password each time is not slow each time.
 const KNOWN_LOGINS: usize = 1000;
 
 impl Shared {
+    /// Somebody came, and was let in or not: for the audit log and the counters.
+    pub fn came(&self, name: &str, address: &str, protocol: Protocol, failed: Option<&Failure>) {
+        self.metrics.login(failed.is_none());
+        self.statements.audit.note(Note {
+            at: self.statements.now(),
+            action: Action::Login,
+            role: name.to_owned(),
+            address: address.to_owned(),
+            protocol: protocol.name().to_owned(),
+            what: String::new(),
+            sqlstate: failed.map(|failure| failure.code.to_string()),
+        });
+    }
+
+    /// The role of who gives a name and a password, or neither, with a request. Each that is refused is noted, and of
+    /// those that are let in the first with this password.
+    ///
+    /// # Errors
+    /// As [`Self::by_password`].
+    pub async fn by_request(
+        &self,
+        given: Option<(String, String)>,
+        peer: Option<SocketAddr>,
+        protocol: Protocol,
+    ) -> Result<String, Failure> {
+        let name = given.as_ref().map_or_else(String::new, |(name, _)| name.clone());
+        let is_new = self.directory.has_users()
+            && given.as_ref().is_some_and(|(name, password)| !self.is_known(name, password));
+        let role = self.by_password(given, peer).await;
+        match &role {
+            Err(failure) => self.came(&name, &shown(peer), protocol, Some(failure)),
+            Ok(role) if is_new => self.came(role, &shown(peer), protocol, None),
+            Ok(_) => {}
+        }
+        role
+    }
+
+    /// Has this password been right before?
+    fn is_known(&self, name: &str, password: &str) -> bool {
+        let key = login_key(self.directory.current().number, name, password);
+        self.logins.right.lock().unwrap_or_else(PoisonError::into_inner).contains(&key)
+    }
+
     /// The role of who gives a name and a password, or neither.
     ///
     /// # Errors
@@ -42,9 +87,7 @@ impl Shared {
         let document = self.directory.current();
         let now = (self.options.clock)();
         let is_known = document.access.verifier_of(&name, now).is_some();
-        let text = format!("{}\0{name}\0{password}", document.number);
-        let mut key = [0; 32];
-        key.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+        let key = login_key(document.number, &name, &password);
         let right = || self.logins.right.lock().unwrap_or_else(PoisonError::into_inner);
         if is_known && right().contains(&key) {
             return Ok(name);
@@ -77,7 +120,20 @@ impl Shared {
     ///
     /// # Errors
     /// 28P01 if there is no such token now.
-    pub fn by_token(&self, token: &str) -> Result<String, Failure> {
+    pub fn by_token(
+        &self,
+        token: &str,
+        peer: Option<SocketAddr>,
+        protocol: Protocol,
+    ) -> Result<String, Failure> {
+        let role = self.role_of(token);
+        if let Err(failure) = &role {
+            self.came("", &shown(peer), protocol, Some(failure));
+        }
+        role
+    }
+
+    fn role_of(&self, token: &str) -> Result<String, Failure> {
         self.check_access_is_read()?;
         let document = self.directory.current();
         let role = document.access.role_of_token(token, (self.options.clock)());
@@ -95,8 +151,8 @@ impl Shared {
             .with_hint("whoever looks after the lake restores its newest file of _uplake/access"))
     }
 
-    /// A session for a role.
-    pub fn session(&self, role: &str) -> Session {
+    /// A session for a role that comes from here and speaks this.
+    pub fn session(&self, role: &str, address: &str, protocol: Protocol) -> Session {
         let mut session = self.within_tenant(role, self.engine.session());
         if self.directory.has_users() {
             let (directory, role) = (Arc::clone(&self.directory), role.to_owned());
@@ -104,6 +160,8 @@ impl Shared {
             session = session.guarded(Arc::new(guard));
         }
         session.set_fact(crate::catalog::USER, Some(role));
+        session.set_fact(PEER, Some(address));
+        session.set_fact(PROTOCOL, Some(protocol.name()));
         session
     }
 
@@ -140,6 +198,18 @@ impl Shared {
         may_change(&self.rights(role), verb, &object)
             .map_err(|denied| Failure::new(denied.code(), denied.to_string()))
     }
+}
+
+/// A name and a password, as they are known to a document, as a digest.
+fn login_key(document: u32, name: &str, password: &str) -> [u8; 32] {
+    let text = format!("{document}\0{name}\0{password}");
+    let mut key = [0; 32];
+    key.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+    key
+}
+
+fn shown(peer: Option<SocketAddr>) -> String {
+    peer.map_or_else(String::new, |peer| peer.to_string())
 }
 
 /// What somebody hears whose password, or name, is not known: which of both is not said.

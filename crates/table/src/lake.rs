@@ -136,6 +136,19 @@ impl Lake {
         Self { domains: Arc::new(OpenDomains::new(folder, report)), ..self }
     }
 
+    /// A lake within this one, below `relative`: tables that are not among its own, in the same store.
+    ///
+    /// # Errors
+    /// [`TableError::Invalid`] for a path that cannot be.
+    pub fn within(&self, relative: &str) -> Result<Self> {
+        let root = self.path_of(relative)?;
+        let place = match &self.place {
+            Place::Folder(folder) => Place::Folder(folder.join(relative)),
+            Place::Url(_) => Place::Url(self.table_url(relative)?),
+        };
+        Ok(Self::of(place, root, Arc::clone(&self.storage)))
+    }
+
     pub(crate) fn domains(&self) -> &OpenDomains {
         &self.domains
     }

@@ -101,7 +101,10 @@ pub use uplake_domain::{
     Progress as ReadProgress,
 };
 pub use uplake_index::{Selection, WordMatcher, key_of_f64, key_of_i64};
-pub use uplake_objectio::{StorageOptions, Store, StoreError, WarmOptions, Warmed, conformance};
+pub use uplake_objectio::{
+    CacheUsage, Counts, Payer, Prices, StorageOptions, Store, StoreError, WarmOptions, Warmed,
+    conformance,
+};
 pub use vacuum::{VacuumSummary, vacuum};
 pub use versioned::{Versioned, check_experiment_name};
 pub use warm::{footer_range, preload, warm};

@@ -13,6 +13,7 @@ use deltalake_core::kernel::Add;
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use uplake_objectio::Payer;
 
 use crate::as_of::AsOf;
 use crate::commit::{self, Change, CommitError, check_removable, remove_action};
@@ -26,6 +27,7 @@ use crate::names::check_table_name;
 use crate::primary_key;
 use crate::snapshot::Snapshot;
 use crate::staged::StagedWrite;
+use crate::thread::paid;
 use crate::write::{Sequence, TableWriter};
 
 /// Tries of a commit that others keep coming before.
@@ -130,11 +132,12 @@ impl StreamWriter {
             let (lake, runtime) = (lake.clone(), Handle::current());
             let (writer, batches) = (Arc::clone(&writer), Arc::clone(&batches));
             let at_work = Arc::clone(&at_work);
+            let payer = Payer::current();
             at_work.fetch_add(1, Ordering::AcqRel);
             std::thread::Builder::new()
                 .name("uplake-write".into())
                 .spawn(move || {
-                    let result = encode(&writer, &batches);
+                    let result = paid(payer, || encode(&writer, &batches));
                     if at_work.fetch_sub(1, Ordering::AcqRel) == 1 && writer.is_stopped() {
                         let (table, files) = (&writer.layout().table, writer.take_files());
                         runtime.block_on(commit::discard(&lake, table, &files));

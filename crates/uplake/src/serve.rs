@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use uplake_server::{Limits as Rules, Server, ServerOptions, system_random};
-use uplake_table::AsOf;
+use uplake_table::{AsOf, Lake};
 
 use crate::LakeArgs;
 use crate::environment::{
@@ -62,7 +62,7 @@ pub struct ServeArgs {
     /// Statements a second from an address, other than this machine's; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = Rules::default().statements_per_second)]
     statements_per_second: u32,
-    /// US dollars for an hour of one core, for tenants with so many dollars a day
+    /// US dollars for an hour of one core, for what statements are told to have cost and tenants have a day
     #[arg(long, value_name = "DOLLARS", value_parser = parse_price, default_value_t = DOLLARS_PER_CORE_HOUR)]
     dollars_per_core_hour: f64,
     /// Statements that compute at once; default: twice the threads
@@ -71,6 +71,12 @@ pub struct ServeArgs {
     /// What a statement may take, waiting included: 30s, 500ms, 2m; 0 is no limit
     #[arg(long, env = "UPLAKE_TIMEOUT", value_parser = parse_timeout, default_value = "30m")]
     timeout: Duration,
+    /// Keep nothing of statements in the lake: `system` tables then tell of this process alone
+    #[arg(long)]
+    no_history: bool,
+    /// The audit log [default: audit.jsonl in this machine's folder for the lake]
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
     /// What statements may still take when the server is told to end
     #[arg(long, value_parser = parse_timeout, default_value = "30s")]
     drain: Duration,
@@ -100,17 +106,19 @@ pub async fn run(args: ServeArgs) -> Result<()> {
             logins_per_second: args.logins_per_second,
             statements_per_second: args.statements_per_second,
         },
-        dollars_per_core_hour: args.dollars_per_core_hour,
         spool_bytes: args.spool as u64,
         spool_folder,
         clock: Arc::new(now_millis),
         random: Arc::new(system_random),
+        dollars_per_core_hour: args.dollars_per_core_hour,
+        history: !args.no_history,
+        audit: args.audit_log.clone().or_else(|| audit_log(&lake)),
     };
     let tls = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
     let server = Server::start(lake, &of_sessions, options, tls).await?;
     let session = server.session();
     // End with the server.
-    let (_preload, _repair) = (session.preload(), session.repair_indexes());
+    let (_preload, _repair) = server.own(|| (session.preload(), session.repair_indexes()));
     let (say, ended) = tokio::sync::oneshot::channel();
     let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
     let greeting = greeting(&server, &session, &args);
@@ -134,6 +142,20 @@ pub async fn run(args: ServeArgs) -> Result<()> {
         crate::output::tell(&format!("{stopped} statements were stopped"));
     }
     Ok(())
+}
+
+/// Where the audit log is if nobody says: nowhere on a machine that keeps nothing, or cannot.
+fn audit_log(lake: &Lake) -> Option<PathBuf> {
+    let folder = lake.local_folder()?;
+    let path = folder.join("audit.jsonl");
+    let made = std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::OpenOptions::new().create(true).append(true).open(&path));
+    if let Err(error) = made {
+        let path = path.display();
+        crate::output::tell(&format!("warning: no audit log on this machine: {path}: {error}"));
+        return None;
+    }
+    Some(path)
 }
 
 /// Watches over the server until a signal ends it; how many statements were stopped then.

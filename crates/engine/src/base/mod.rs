@@ -9,6 +9,7 @@ pub(crate) mod error;
 pub(crate) mod foreign_errors;
 pub(crate) mod held;
 pub(crate) mod id_column;
+pub(crate) mod labels;
 pub(crate) mod one_input;
 pub(crate) mod progress;
 pub(crate) mod refusal;

@@ -1,22 +1,28 @@
-//! How far a statement is, for whoever asks while it runs.
+//! How far a statement is and what it has cost, for whoever asks while it runs.
 //!
 //! Scans count rows, bytes and files anyway (EXPLAIN ANALYZE shows them). A [`QueryProgress`] knows where those
-//! counters are and adds them up when it is asked: a scan does nothing for it.
+//! counters are and adds them up when it is asked: a scan does nothing for it. What is asked of the store and the
+//! time of threads are its [`Payer`]'s. Both are known to a statement's task, and [`follow_tasks`] hands them to each
+//! task that DataFusion begins for it.
 //!
 //! # Invariants
-//! - No count ever gets less: a statement that runs again adds its scans to those it had, and rows that are read
-//!   again count again.
+//! - No count ever gets less, the memory that is held aside: a statement that runs again adds its scans to those it
+//!   had, and rows that are read again count again.
 //! - Counters alone are held, never a plan, its memory or its files.
+//! - Work that nobody began for a statement (indexes that are mended, the first look at a lake) is no statement's.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricValue};
-use uplake_table::Store;
+use futures::future::BoxFuture;
+use uplake_table::{Counts, Payer};
 
 /// What DataFusion calls its counters of a scan.
 const FILES_DONE: &str = "files_processed";
@@ -32,16 +38,26 @@ tokio::task_local! {
 pub struct QueryProgress {
     scans: Mutex<Vec<Scan>>,
     rows_answered: AtomicU64,
-    slot: Mutex<Slot>,
-    /// Handles that count what was asked of the store.
-    stores: Mutex<Vec<Arc<Store>>>,
+    files_skipped: AtomicU64,
+    payer: Arc<Payer>,
+    memory: AtomicU64,
+    memory_peak: AtomicU64,
+    spilled_bytes: AtomicU64,
+    sides_kept: AtomicU64,
+    times: Mutex<Times>,
 }
 
-/// How long it had a slot, and since when it has one.
+/// Where the time went.
 #[derive(Debug, Default)]
-struct Slot {
-    before: Duration,
-    since: Option<Instant>,
+struct Times {
+    queued: Duration,
+    planned: Duration,
+    /// In slots that were given back.
+    computed: Duration,
+    /// Since when it has a slot.
+    slot: Option<Instant>,
+    /// Since when it is planned.
+    planning: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -66,10 +82,26 @@ pub struct ProgressCounts {
     pub bytes_read: u64,
     /// Rows of the answer that were handed out.
     pub rows_answered: u64,
-    /// Seconds that it had a slot.
-    pub slot_seconds: f64,
-    /// Estimated US dollars of what was asked of the store.
-    pub request_dollars: f64,
+    /// Files that partitions, bounds and ids ruled out.
+    pub files_skipped: u64,
+    /// What was asked of the store.
+    pub storage: Counts,
+    /// How long threads were at it: see [`Payer::busy`].
+    pub busy: Duration,
+    /// Bytes that its operators hold.
+    pub memory_bytes: u64,
+    /// The most that they held.
+    pub memory_peak_bytes: u64,
+    /// Bytes that operators wrote to disk for want of memory, once they are done.
+    pub spilled_bytes: u64,
+    /// Sides of joins that were there from a statement before.
+    pub sides_kept: u64,
+    /// In the queue.
+    pub queued: Duration,
+    /// From a slot to a plan.
+    pub planned: Duration,
+    /// In a slot, planning included.
+    pub in_slot: Duration,
 }
 
 impl QueryProgress {
@@ -80,12 +112,23 @@ impl QueryProgress {
 
     /// How far the statement is.
     pub fn counts(&self) -> ProgressCounts {
+        let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut counts = ProgressCounts {
-            rows_answered: self.rows_answered.load(Ordering::Relaxed),
-            slot_seconds: self.slot_seconds(),
-            request_dollars: self.request_dollars(),
+            rows_answered: now(&self.rows_answered),
+            files_skipped: now(&self.files_skipped),
+            storage: self.payer.counts(),
+            busy: self.payer.busy(),
+            memory_bytes: now(&self.memory),
+            memory_peak_bytes: now(&self.memory_peak),
+            spilled_bytes: now(&self.spilled_bytes),
+            sides_kept: now(&self.sides_kept),
             ..ProgressCounts::default()
         };
+        {
+            let times = self.times();
+            (counts.queued, counts.planned) = (times.queued, times.planned);
+            counts.in_slot = times.computed + times.slot.map(|at| at.elapsed()).unwrap_or_default();
+        }
         for scan in self.scans.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let mut done = 0;
             for metric in scan.counters.clone_inner().iter() {
@@ -107,24 +150,54 @@ impl QueryProgress {
         counts
     }
 
-    fn slot_seconds(&self) -> f64 {
-        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = slot.since.map_or(Duration::ZERO, |since| since.elapsed());
-        (slot.before + now).as_secs_f64()
+    fn times(&self) -> std::sync::MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn request_dollars(&self) -> f64 {
-        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        stores.iter().map(|store| store.dollars()).sum()
-    }
-
-    /// It gets a slot, or gives it back.
-    pub(crate) fn has_slot(&self, has: bool) {
-        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(since) = slot.since.take() {
-            slot.before += since.elapsed();
+    /// Does `work` for the statement: it pays, and what is begun counts for it.
+    pub fn run<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+        if WATCHER.try_with(|watcher| Arc::ptr_eq(watcher, self)).unwrap_or(false) {
+            return work();
         }
-        slot.since = has.then(Instant::now);
+        WATCHER.sync_scope(Arc::clone(self), || self.payer.run(work))
+    }
+
+    /// The same whenever a future is polled.
+    pub async fn during<F: Future>(self: Arc<Self>, work: F) -> F::Output {
+        let mut work = std::pin::pin!(work);
+        std::future::poll_fn(|context| self.run(|| work.as_mut().poll(context))).await
+    }
+
+    /// It has waited so long for a slot, and has one.
+    pub(crate) fn begins(&self, queued: Duration) {
+        let mut times = self.times();
+        times.queued += queued;
+        let now = Instant::now();
+        (times.slot, times.planning) = (Some(now), Some(now));
+    }
+
+    /// Its slot is given back.
+    pub(crate) fn ends(&self) {
+        let mut times = self.times();
+        let computed = times.slot.take().map(|at| at.elapsed()).unwrap_or_default();
+        times.computed += computed;
+        times.planning = None;
+    }
+
+    /// Operators hold so much more.
+    pub(crate) fn took(&self, bytes: usize) {
+        let held = self.memory.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        self.memory_peak.fetch_max(held, Ordering::Relaxed);
+    }
+
+    /// And so much less.
+    pub(crate) fn gave(&self, bytes: usize) {
+        self.memory.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Operators wrote so much to disk.
+    pub(crate) fn spilled(&self, bytes: usize) {
+        self.spilled_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// So many more rows of the answer were handed out.
@@ -148,21 +221,72 @@ impl QueryProgress {
 /// Does `work`, whose plans `watcher` is to know of.
 pub(crate) async fn watched<F: Future>(watcher: Option<Arc<QueryProgress>>, work: F) -> F::Output {
     match watcher {
-        Some(watcher) => WATCHER.scope(watcher, work).await,
+        Some(watcher) => watcher.during(work).await,
         None => work.await,
     }
 }
 
-/// The statement of this task asks the store by this handle.
-pub(crate) fn asks(store: &Arc<Store>) {
-    let _ = WATCHER.try_with(|watcher| {
-        let mut stores = watcher.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        stores.push(Arc::clone(store));
-    });
+/// Whoever wants to know of the statement of this task. Mostly nobody does.
+pub(crate) fn watcher() -> Option<Arc<QueryProgress>> {
+    WATCHER.try_with(Arc::clone).ok()
 }
 
 /// A plan of this task is about to run.
 pub(crate) fn runs(plan: &dyn ExecutionPlan) {
-    // Mostly nobody wants to know.
     let _ = WATCHER.try_with(|watcher| watcher.add(plan));
+    is_planned();
+}
+
+/// The plan of this task's statement is there.
+pub(crate) fn is_planned() {
+    let _ = WATCHER.try_with(|watcher| {
+        let mut times = watcher.times();
+        let planned = times.planning.take().map(|at| at.elapsed()).unwrap_or_default();
+        times.planned += planned;
+    });
+}
+
+/// A scan of this task need not read so many files of its table.
+pub(crate) fn skips(files: usize) {
+    let skipped = |watcher: &Arc<QueryProgress>| {
+        watcher.files_skipped.fetch_add(files as u64, Ordering::Relaxed);
+    };
+    let _ = WATCHER.try_with(skipped);
+}
+
+/// The side of a join was there.
+pub(crate) fn finds_side() {
+    let found = |watcher: &Arc<QueryProgress>| {
+        watcher.sides_kept.fetch_add(1, Ordering::Relaxed);
+    };
+    let _ = WATCHER.try_with(found);
+}
+
+/// From now on each task that DataFusion begins is that of whoever begins it. A program that has set a tracer of its
+/// own has its statements' tasks counted for nobody.
+pub(crate) fn follow_tasks() {
+    let _ = set_join_set_tracer(&Follows);
+}
+
+struct Follows;
+
+type Made = Box<dyn Any + Send>;
+
+impl JoinSetTracer for Follows {
+    fn trace_future(&self, work: BoxFuture<'static, Made>) -> BoxFuture<'static, Made> {
+        match watcher() {
+            Some(watcher) => Box::pin(watcher.during(work)),
+            None => work,
+        }
+    }
+
+    fn trace_block(
+        &self,
+        work: Box<dyn FnOnce() -> Made + Send>,
+    ) -> Box<dyn FnOnce() -> Made + Send> {
+        match watcher() {
+            Some(watcher) => Box::new(move || watcher.run(work)),
+            None => work,
+        }
+    }
 }

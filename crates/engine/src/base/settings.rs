@@ -8,6 +8,7 @@ use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, Ex
 
 use crate::base::durations::{duration_text, parse_timeout};
 use crate::base::error::EngineError;
+use crate::base::labels::parse_labels;
 use crate::base::sql_state::SqlState;
 
 /// Settings of a session, carried in DataFusion's options.
@@ -17,6 +18,8 @@ pub(crate) struct Settings {
     pub timeout: Option<Duration>,
     /// Rules of speed that are left out (see `optimizer::pipeline`).
     pub disabled_rules: Vec<String>,
+    /// What the cost of statements is told of by (see `labels`).
+    pub labels: String,
     /// Those that there are.
     pub rules: &'static [&'static str],
     /// Names of several.
@@ -49,6 +52,10 @@ impl ExtensionOptions for Settings {
         match key {
             "timeout" => self.timeout = parse_timeout(value).map_err(wrong)?,
             "disabled_rules" => self.disabled_rules = self.parse_rules(value)?,
+            "labels" => {
+                parse_labels(value).map_err(wrong)?;
+                self.labels = value.to_owned();
+            }
             _ => return Err(no_setting(&format!("uplake.{key}")).into()),
         }
         Ok(())
@@ -65,6 +72,11 @@ impl ExtensionOptions for Settings {
                 key: "uplake.disabled_rules".into(),
                 value: Some(self.disabled_rules.join(",")),
                 description: "Rules of the optimizer that are left out; they change no answer",
+            },
+            ConfigEntry {
+                key: "uplake.labels".into(),
+                value: Some(self.labels.clone()),
+                description: "What the cost of statements is told of by: experiment=x,metric=y",
             },
         ]
     }
@@ -107,5 +119,5 @@ impl Settings {
 /// The error of a name that begins like ours.
 pub(crate) fn no_setting(name: &str) -> EngineError {
     EngineError::statement(SqlState::UndefinedObject, format!("there is no setting {name}"))
-        .with_hint("there are uplake.timeout and uplake.disabled_rules")
+        .with_hint("there are uplake.timeout, uplake.disabled_rules and uplake.labels")
 }

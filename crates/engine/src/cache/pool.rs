@@ -17,6 +17,7 @@
 //! queries have 150 spilling operators while memory is free (measured: an aggregation of 118 MB failed
 //! under 14 GB), and without shares the first takes all and the merge at the end of a sort fails.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,7 @@ use datafusion::execution::memory_pool::{
 };
 
 use crate::base::held;
+use crate::base::progress::{self, QueryProgress};
 use crate::cache::columns::KeptColumns;
 
 /// What DataFusion calls the merges of a sort, before their partition: `ExternalSorterMerge[1]`.
@@ -51,6 +53,8 @@ struct State {
     /// By all but merges.
     taken: usize,
     merging: usize,
+    /// Whose statement a consumer is of, by its number, if somebody wants to know.
+    owners: HashMap<usize, Arc<QueryProgress>>,
 }
 
 /// What a consumer can do when it is refused.
@@ -142,6 +146,14 @@ impl SharedPool {
             _ => &mut state.taken,
         }
     }
+
+    /// A consumer takes more.
+    fn add(state: &mut State, consumer: &MemoryConsumer, bytes: usize) {
+        *Self::account(state, consumer) += bytes;
+        if let Some(owner) = state.owners.get(&consumer.id()) {
+            owner.took(bytes);
+        }
+    }
 }
 
 impl fmt::Display for SharedPool {
@@ -156,21 +168,26 @@ impl MemoryPool for SharedPool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
+        let mut state = self.lock();
         if Kind::of(consumer) == Kind::Spilling {
-            self.lock().spilling_consumers += 1;
+            state.spilling_consumers += 1;
+        }
+        if let Some(owner) = progress::watcher() {
+            state.owners.insert(consumer.id(), owner);
         }
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
+        let mut state = self.lock();
         if Kind::of(consumer) == Kind::Spilling {
-            let mut state = self.lock();
             state.spilling_consumers = state.spilling_consumers.saturating_sub(1);
         }
+        state.owners.remove(&consumer.id());
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         let mut state = self.lock();
-        *Self::account(&mut state, reservation.consumer()) += additional;
+        Self::add(&mut state, reservation.consumer(), additional);
         let taken = state.taken + state.merging;
         drop(state);
         self.displace_columns(taken);
@@ -180,6 +197,9 @@ impl MemoryPool for SharedPool {
         let mut state = self.lock();
         let account = Self::account(&mut state, reservation.consumer());
         *account = account.saturating_sub(shrink);
+        if let Some(owner) = state.owners.get(&reservation.consumer().id()) {
+            owner.gave(shrink);
+        }
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
@@ -195,7 +215,7 @@ impl MemoryPool for SharedPool {
                 human_readable_size(self.limit),
             )));
         }
-        *Self::account(&mut state, reservation.consumer()) += additional;
+        Self::add(&mut state, reservation.consumer(), additional);
         let taken = state.taken + state.merging;
         drop(state);
         self.displace_columns(taken);
@@ -336,7 +356,8 @@ mod tests {
     #[test]
     fn free_memory_is_given_and_shares_and_the_last_fifth_are_kept() {
         let pool = SharedPool::new(1000, KeptColumns::new(0));
-        let state = |spilling_consumers, taken| State { spilling_consumers, taken, merging: 0 };
+        let state =
+            |spilling_consumers, taken| State { spilling_consumers, taken, ..State::default() };
         // Free memory goes to whoever asks, even beyond an even share.
         assert!(pool.fits(&state(10, 0), Kind::Spilling, 0, 700));
         // Past four fifths only up to the share of 80.
@@ -350,7 +371,8 @@ mod tests {
         assert!(!pool.fits(&state(10, 950), Kind::Spilling, 0, 80));
         assert!(!pool.fits(&state(10, 900), Kind::Fixed, 0, 200));
         // What a merge asks for is mostly counted already, and takes nothing from others beyond the last fifth.
-        let merging = |taken, merging| State { spilling_consumers: 2, taken, merging };
+        let merging =
+            |taken, merging| State { spilling_consumers: 2, taken, merging, ..State::default() };
         assert!(pool.fits(&merging(800, 0), Kind::Merge, 0, 900));
         assert!(!pool.fits(&merging(800, 0), Kind::Merge, 0, 902));
         assert!(pool.fits(&merging(800, 900), Kind::Fixed, 0, 0));

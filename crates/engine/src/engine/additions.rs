@@ -23,16 +23,21 @@ use datafusion::catalog::{CatalogProviderList, SchemaProvider, Session, TablePro
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::{Result as DfResult, TableReference, plan_err};
 use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::{ViewTable, provider_as_source};
+use datafusion::functions_aggregate::expr_fn::{count, sum};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TableType,
-    Volatility,
+    ColumnarValue, Expr, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, TableProviderFilterPushDown, TableType, Volatility, col, lit,
 };
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::union::UnionExec;
 
 use crate::base::error::{EngineError, Result};
 use crate::base::sql_state::SqlState;
+use crate::engine::stored_rows::StoredRows;
 
-/// Tables that are made when they are asked for, without asking anybody.
+/// Tables that are made when they are asked for.
+#[async_trait]
 pub trait AddedSchema: fmt::Debug + Send + Sync {
     /// Its name, in lower case.
     fn name(&self) -> &str;
@@ -50,7 +55,48 @@ pub trait AddedSchema: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Whatever the statement shall fail with.
-    fn rows(&self, table: &str, facts: &SessionFacts) -> Result<RecordBatch>;
+    async fn rows(&self, table: &str, facts: &SessionFacts) -> Result<Rows>;
+
+    /// What another table of the schema adds up to, if the table is that.
+    fn summary(&self, _table: &str) -> Option<Summary> {
+        None
+    }
+}
+
+/// Rows of an added table.
+pub struct Rows {
+    pub made: RecordBatch,
+    /// Further ones.
+    pub stored: Option<StoredRows>,
+}
+
+/// A table that is another one's rows, added up.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The other.
+    pub of: &'static str,
+    /// Names and the columns whose values each group has one of.
+    pub groups: &'static [(&'static str, &'static str)],
+    /// The column with the number of rows.
+    pub count: &'static str,
+    /// Names and the columns that are added up.
+    pub sums: &'static [(&'static str, &'static str)],
+}
+
+impl Summary {
+    /// What it is of the rows of `table`.
+    fn plan(&self, table: Arc<dyn TableProvider>) -> DfResult<LogicalPlan> {
+        let groups: Vec<Expr> = self.groups.iter().map(|(_, column)| col(*column)).collect();
+        let sums = self.sums.iter().map(|(name, column)| sum(col(*column)).alias(*name));
+        let sums: Vec<Expr> = [count(lit(1)).alias(self.count)].into_iter().chain(sums).collect();
+        let names = self.groups.iter().map(|(name, column)| col(*column).alias(*name));
+        let sum_names = self.sums.iter().map(|(name, _)| *name);
+        let columns = names.chain([self.count].into_iter().chain(sum_names).map(col));
+        LogicalPlanBuilder::scan(self.of, provider_as_source(table), None)?
+            .aggregate(groups, sums)?
+            .project(columns.collect::<Vec<_>>())?
+            .build()
+    }
 }
 
 /// What a session is told about who uses it, by name: functions and tables that are added see it.
@@ -235,6 +281,11 @@ impl SchemaProvider for Provider {
     }
 
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>> {
+        if let Some(summary) = self.schema.summary(name)
+            && let Some(table) = Table::of(&self.schema, summary.of)
+        {
+            return Ok(Some(Arc::new(ViewTable::new(summary.plan(table)?, None))));
+        }
         if let Some(table) = Table::of(&self.schema, name) {
             return Ok(Some(table));
         }
@@ -275,13 +326,25 @@ impl TableProvider for Table {
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _: &[Expr],
+        filters: &[Expr],
         _: Option<usize>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
         let facts = SessionFacts::of(state.config_options());
-        let rows = self.schema.rows(&self.name, &facts)?;
+        let rows = self.schema.rows(&self.name, &facts).await?;
         let columns = Arc::clone(&self.columns);
-        Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], columns, projection.cloned())?)
+        let made: Arc<dyn ExecutionPlan> =
+            MemorySourceConfig::try_new_exec(&[vec![rows.made]], columns, projection.cloned())?;
+        let Some(stored) = rows.stored else { return Ok(made) };
+        let stored = stored.scan(state, &made.schema(), filters).await?;
+        UnionExec::try_new(vec![made, stored])
+    }
+
+    /// Files can be left out by them.
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> DfResult<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
 }
 

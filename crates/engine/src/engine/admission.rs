@@ -29,7 +29,6 @@ use tokio::sync::oneshot;
 
 use crate::base::alarm::until;
 use crate::base::error::{EngineError, Problem, Result};
-use crate::base::progress::QueryProgress;
 use crate::base::sql_state::SqlState;
 
 /// Statements that wait, of all tenants.
@@ -200,8 +199,6 @@ pub(crate) struct Ticket {
     queued: Duration,
     /// Too many wait.
     refused: Option<EngineError>,
-    /// Who is told how long it has the slot.
-    progress: Option<Arc<QueryProgress>>,
     /// `begun` when this one was, if no other computed then.
     begun_alone: Option<u64>,
 }
@@ -265,7 +262,6 @@ impl Admission {
             timeout,
             queued: Duration::ZERO,
             refused,
-            progress: None,
             begun_alone: None,
         }
     }
@@ -362,11 +358,6 @@ fn refused(state: &State, number: u64, tenant: &str, queue: Option<usize>) -> Op
 }
 
 impl Ticket {
-    /// Tells `progress` how long it has a slot, from now on.
-    pub fn tell(&mut self, progress: Option<Arc<QueryProgress>>) {
-        self.progress = progress;
-    }
-
     /// Waits for the slot. Dropping the future keeps the place, dropping the ticket does not.
     ///
     /// # Errors
@@ -388,9 +379,6 @@ impl Ticket {
             }
         }
         self.granted = None;
-        if let Some(progress) = &self.progress {
-            progress.has_slot(true);
-        }
         let state = self.admission.lock();
         self.begun_alone = (state.running.len() == 1).then_some(state.begun);
         Ok(())
@@ -401,7 +389,6 @@ impl Ticket {
     /// # Errors
     /// As [`Self::granted`].
     pub async fn granted_alone(&mut self) -> Result<()> {
-        self.rests();
         let (tell, granted) = oneshot::channel();
         {
             let mut state = self.admission.lock();
@@ -415,12 +402,6 @@ impl Ticket {
         }
         self.granted = Some(granted);
         self.granted().await
-    }
-
-    fn rests(&self) {
-        if let Some(progress) = &self.progress {
-            progress.has_slot(false);
-        }
     }
 
     /// Has it had the memory for itself since it began?
@@ -460,7 +441,6 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.rests();
         self.admission.leave(self.number);
     }
 }

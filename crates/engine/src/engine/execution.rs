@@ -12,10 +12,10 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream, execute_stream_pa
 use futures::StreamExt;
 
 use crate::base::error::Result;
-use crate::base::progress;
+use crate::base::progress::{self, QueryProgress};
 use crate::engine::session::Session;
-use crate::operators::fallback::{Ways, with_fallbacks};
-use crate::operators::stoppable::{Stop, stoppable, stopping};
+use crate::operators::fallback::{Ways, spilled_bytes, with_fallbacks};
+use crate::operators::stoppable::{Stop, holding, stoppable};
 use crate::optimizer::changes::row_of_rules;
 #[cfg(test)]
 use crate::sql::statement::Statement;
@@ -37,9 +37,10 @@ impl Session {
         plan: &LogicalPlan,
         state: &SessionState,
     ) -> Result<Vec<SendableRecordBatchStream>> {
-        let (physical, stop) = self.physical(plan, state).await?;
+        let (physical, end) = self.physical(plan, state).await?;
+        let end = Arc::new(end);
         let streams = execute_stream_partitioned(physical, self.context().task_ctx())?;
-        Ok(streams.into_iter().map(|stream| stopping(stream, Arc::clone(&stop))).collect())
+        Ok(streams.into_iter().map(|stream| holding(stream, Arc::clone(&end))).collect())
     }
 
     /// The rows of a query; some of them, or its end, are there when this returns.
@@ -59,19 +60,20 @@ impl Session {
         state: &SessionState,
     ) -> Result<SendableRecordBatchStream> {
         if let Some(row) = constant_row(plan) {
+            progress::is_planned();
             let schema = row.schema();
             let rows = futures::stream::iter([Ok(row)]);
             return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)));
         }
-        let (physical, stop) = self.physical(plan, state).await?;
+        let (physical, end) = self.physical(plan, state).await?;
         let rules = futures::stream::iter(row_of_rules(&physical).map(Ok));
         let mut stream = execute_stream(physical, self.context().task_ctx())?;
         let Some(first) = stream.next().await.transpose()? else {
-            return Ok(stopping(stream, stop));
+            return Ok(holding(stream, end));
         };
         let schema = stream.schema();
         let rows = futures::stream::iter([Ok(first)]).chain(stream).chain(rules);
-        Ok(stopping(Box::pin(RecordBatchStreamAdapter::new(schema, rows)), stop))
+        Ok(holding(Box::pin(RecordBatchStreamAdapter::new(schema, rows)), end))
     }
 
     /// A query's operators as they are run.
@@ -86,20 +88,37 @@ impl Session {
         Ok(self.physical(&plan, &state).await?.0)
     }
 
-    /// The operators of a plan, which stop when the second is dropped, and go on in another way where they are
-    /// refused memory.
+    /// The operators of a plan, which stop when the second is dropped, after their streams, and go on in another way
+    /// where they are refused memory.
     async fn physical(
         &self,
         plan: &LogicalPlan,
         state: &SessionState,
-    ) -> Result<(Arc<dyn ExecutionPlan>, Arc<Stop>)> {
+    ) -> Result<(Arc<dyn ExecutionPlan>, End)> {
         let physical = state.query_planner().create_physical_plan(plan, state).await?;
         progress::runs(physical.as_ref());
-        let stop = Arc::new(Stop::default());
+        let stop = Stop::default();
         let physical = stoppable(physical, stop.flag())?;
         let rules = Arc::clone(&self.engine.spilling_rules);
         let ways = Ways { rules, stopped: Arc::clone(stop.flag()) };
-        Ok((with_fallbacks(physical, &ways)?, stop))
+        let physical = with_fallbacks(physical, &ways)?;
+        let end = End { _stop: stop, plan: Arc::clone(&physical), watcher: progress::watcher() };
+        Ok((physical, end))
+    }
+}
+
+/// What becomes of a plan when nobody wants its rows any more.
+struct End {
+    _stop: Stop,
+    plan: Arc<dyn ExecutionPlan>,
+    watcher: Option<Arc<QueryProgress>>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(watcher) = &self.watcher {
+            watcher.spilled(spilled_bytes(&self.plan));
+        }
     }
 }
 

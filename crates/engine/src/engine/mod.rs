@@ -22,5 +22,6 @@ pub(crate) mod row_writer;
 pub(crate) mod run;
 pub(crate) mod seen;
 pub(crate) mod session;
+pub(crate) mod stored_rows;
 pub(crate) mod transaction;
 pub(crate) mod warm;

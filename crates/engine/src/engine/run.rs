@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -82,10 +82,10 @@ impl Session {
         let short = |answer: &Result<Answer>| matches!(answer, Err(EngineError::Limit { .. }));
         let progress = options.progress.clone();
         let work = || watched(progress.clone(), caught(Box::pin(self.run_now(statement))));
-        let (answer, ticket) = self.admitted(&statement.text, options, work, short).await?;
+        let (answer, held) = self.admitted(&statement.text, options, work, short).await?;
         Ok(match answer? {
             Answer::Rows { schema, stream } => {
-                let stream = Box::pin(Guarded::new(stream, ticket, progress));
+                let stream = Box::pin(Guarded::new(stream, held, progress));
                 Answer::Rows { schema, stream }
             }
             done @ Answer::Done { .. } => done,
@@ -150,21 +150,26 @@ impl Session {
         options: RunOptions,
         work: impl Fn() -> F,
         short: impl Fn(&T) -> bool,
-    ) -> Result<(T, Ticket)> {
+    ) -> Result<(T, (Ticket, SlotTime))> {
         let timeout = options.timeout.or_else(|| self.timeout());
         let mut ticket = self.engine.admission.join(text, options.class, &options.tenant, timeout);
-        ticket.tell(options.progress);
+        let slot = SlotTime(options.progress);
+        let came = Instant::now();
         ticket.granted().await?;
+        slot.begins(came.elapsed());
         let refusals = || self.share.as_ref().map_or(0, MemoryShare::refusals);
         let before = refusals();
         let done = ticket.within(work()).await?;
         // Engines that share memory do not know what the others do, and a share is not larger for one that is alone.
         let alone = ticket.is_alone() && !self.engine.memory.is_shared() || refusals() > before;
         if !short(&done) || alone {
-            return Ok((done, ticket));
+            return Ok((done, (ticket, slot)));
         }
         drop(done);
+        slot.ends();
+        let again = Instant::now();
         ticket.granted_alone().await?;
+        slot.begins(again.elapsed());
         let pool = &self.context().runtime_env().memory_pool;
         for _ in 0..OTHERS_END.div_duration_f64(LOOK_EVERY) as usize {
             if pool.reserved() == 0 {
@@ -173,7 +178,7 @@ impl Session {
             tokio::time::sleep(LOOK_EVERY).await;
         }
         let done = ticket.within(work()).await?;
-        Ok((done, ticket))
+        Ok((done, (ticket, slot)))
     }
 
     /// A slot for work that sees to its memory itself.
@@ -228,11 +233,34 @@ fn computes(statement: &Statement) -> bool {
     }
 }
 
+/// Tells whoever wants to know how long a statement has its slot, until it is dropped.
+struct SlotTime(Option<Arc<QueryProgress>>);
+
+impl SlotTime {
+    fn begins(&self, queued: Duration) {
+        if let Some(progress) = &self.0 {
+            progress.begins(queued);
+        }
+    }
+
+    fn ends(&self) {
+        if let Some(progress) = &self.0 {
+            progress.ends();
+        }
+    }
+}
+
+impl Drop for SlotTime {
+    fn drop(&mut self) {
+        self.ends();
+    }
+}
+
 /// Rows until the deadline; the slot is given back with the last of them.
 struct Guarded {
     schema: SchemaRef,
     /// Stopped before its slot is given back.
-    running: Option<(SendableRecordBatchStream, Ticket)>,
+    running: Option<(SendableRecordBatchStream, Ticket, SlotTime)>,
     deadline: Option<Alarm>,
     progress: Option<Arc<QueryProgress>>,
 }
@@ -240,11 +268,11 @@ struct Guarded {
 impl Guarded {
     fn new(
         stream: SendableRecordBatchStream,
-        ticket: Ticket,
+        (ticket, slot): (Ticket, SlotTime),
         progress: Option<Arc<QueryProgress>>,
     ) -> Self {
         let deadline = ticket.deadline().map(Alarm::at);
-        Self { schema: stream.schema(), running: Some((stream, ticket)), deadline, progress }
+        Self { schema: stream.schema(), running: Some((stream, ticket, slot)), deadline, progress }
     }
 }
 
@@ -253,7 +281,7 @@ impl Stream for Guarded {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        let Some((stream, ticket)) = &mut this.running else { return Poll::Ready(None) };
+        let Some((stream, ticket, _)) = &mut this.running else { return Poll::Ready(None) };
         if let Some(deadline) = &mut this.deadline
             && Pin::new(deadline).poll(context).is_ready()
         {
@@ -261,7 +289,11 @@ impl Stream for Guarded {
             (this.running, this.deadline) = (None, None);
             return Poll::Ready(Some(Err(error)));
         }
-        let next = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(context)));
+        let mut poll = || stream.as_mut().poll_next(context);
+        let next = catch_unwind(AssertUnwindSafe(|| match &this.progress {
+            Some(progress) => progress.run(poll),
+            None => poll(),
+        }));
         let next = next.unwrap_or_else(|panic| {
             Poll::Ready(Some(Err(DataFusionError::External(Box::new(bug(panic.as_ref()))))))
         });

@@ -167,6 +167,7 @@ impl Engine {
         memory: &SharedMemory,
         additions: Additions,
     ) -> Result<Arc<Self>> {
+        progress::follow_tasks();
         let additions = Arc::new(additions);
         let memory = Arc::new(memory.join(options.memory_bytes));
         let columns = Arc::new(ColumnCache::new(memory.columns()));
@@ -199,6 +200,7 @@ impl Engine {
         let repairs = Arc::new(Repairs::default());
         let settings = Settings {
             timeout: options.timeout,
+            labels: String::new(),
             rules: &pipeline::SPEED,
             presets: &pipeline::PRESETS,
             disabled_rules: match options.use_indexes {
@@ -351,6 +353,14 @@ impl Session {
         }
     }
 
+    /// `SET uplake.labels`, as it is now: see [`parse_labels`](crate::parse_labels).
+    pub fn labels(&self) -> String {
+        let state = self.context().state_ref();
+        let state = state.read();
+        let settings = state.config_options().extensions.get::<Settings>();
+        settings.map(|settings| settings.labels.clone()).unwrap_or_default()
+    }
+
     /// `SET name = value`, or its end, has been done.
     pub(crate) fn note_change(&self, name: &str, value: Option<String>) {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -363,7 +373,8 @@ impl Session {
     /// What plans of this session depend on beside texts and tables: empty if nothing was set.
     pub(crate) fn settings(&self) -> String {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = changed.iter().filter(|(name, _)| *name != "uplake.timeout");
+        let changes_plans = |name: &str| !matches!(name, "uplake.timeout" | "uplake.labels");
+        let others = changed.iter().filter(|(name, _)| changes_plans(name));
         others.map(|(name, value)| format!("{name}={value:?};")).collect()
     }
 
@@ -410,7 +421,6 @@ impl Session {
         let mut state = self.context().state();
         let store = QueryStore::new(&self.engine.lake);
         state.config_mut().set_extension(Arc::new(store.clone()));
-        progress::asks(&store.0);
         (pipeline::enabled(state), store)
     }
 

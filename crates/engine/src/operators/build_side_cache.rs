@@ -49,6 +49,7 @@ use futures::{StreamExt, stream};
 
 use crate::base::id_column::IdColumn;
 use crate::base::one_input::{OneInput, OneInputExec};
+use crate::base::progress;
 use crate::cache::columns::{Chunk, ColumnCache};
 use crate::scan::lake_table::LakeTable;
 
@@ -325,7 +326,10 @@ impl CachedRows {
             let rows = self.cache.get(&Chunk::of_side(self.number, partitions(input)))?;
             let rows = rows.as_list_opt::<i32>()?;
             let is_same = rows.value_type() == DataType::Struct(input.schema().fields().clone());
-            is_same.then(|| rows.clone())
+            is_same.then(|| {
+                progress::finds_side();
+                rows.clone()
+            })
         });
         known.clone()
     }

@@ -94,6 +94,14 @@ fn without_fallbacks(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionP
     Ok(changed.data)
 }
 
+/// Bytes that operators of a plan have written to disk for want of memory.
+pub(crate) fn spilled_bytes(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    let own = plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or_default();
+    let other = plan.downcast_ref::<FallbackExec>().and_then(|fallback| fallback.operator.other());
+    let below = plan.children().into_iter().chain(&other).map(spilled_bytes);
+    own + below.sum::<usize>()
+}
+
 /// Rows of its input, or of another form of it.
 pub(crate) type FallbackExec = OneInputExec<Fallback>;
 
@@ -106,6 +114,14 @@ pub(crate) struct Fallback {
 impl Fallback {
     fn new(ways: Ways) -> Self {
         Self { ways, decision: Arc::new(Decision::new()) }
+    }
+
+    /// The other form, once it is used.
+    fn other(&self) -> Option<Arc<dyn ExecutionPlan>> {
+        match &*self.decision.lock() {
+            State::Other(_, Some(Ok(other))) => Some(Arc::clone(other)),
+            _ => None,
+        }
     }
 }
 

@@ -92,20 +92,20 @@ pub(crate) fn stoppable(
     Ok(plan.data)
 }
 
-/// The stream, which stops what belongs to it when it is dropped.
-pub(crate) fn stopping(
+/// The stream, which lets go of what belongs to it when it is dropped.
+pub(crate) fn holding<H: Send + Unpin + 'static>(
     stream: SendableRecordBatchStream,
-    stop: Arc<Stop>,
+    held: H,
 ) -> SendableRecordBatchStream {
-    Box::pin(Stopping { stream, _stop: stop })
+    Box::pin(Holding { stream, _held: held })
 }
 
-struct Stopping {
+struct Holding<H> {
     stream: SendableRecordBatchStream,
-    _stop: Arc<Stop>,
+    _held: H,
 }
 
-impl Stream for Stopping {
+impl<H: Unpin> Stream for Holding<H> {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -113,7 +113,7 @@ impl Stream for Stopping {
     }
 }
 
-impl RecordBatchStream for Stopping {
+impl<H: Unpin> RecordBatchStream for Holding<H> {
     fn schema(&self) -> SchemaRef {
         self.stream.schema()
     }

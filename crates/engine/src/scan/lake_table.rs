@@ -54,6 +54,7 @@ use uplake_table::{DataFile, Lake, OnConflict, Snapshot, StreamWriter, WriteKind
 
 use crate::base::budget::Budget;
 use crate::base::error::EngineError;
+use crate::base::progress;
 use crate::base::settings::Settings;
 use crate::base::sql_state::SqlState;
 use crate::scan::file_bounds::{FileBounds, partition_scalar};
@@ -500,6 +501,7 @@ impl TableProvider for LakeTable {
             None => self.scan_positions.clone(),
         };
         let candidates = self.candidate_files(state, filters)?;
+        progress::skips(self.files.len() - candidates.len());
         let wanted = match projection {
             Some(columns) => Arc::new(self.schema.project(columns)?),
             None => Arc::clone(&self.schema),

@@ -13,6 +13,7 @@ use uplake_table::Lake;
 
 use super::cursor::{Cursor, refused};
 use super::parser::parse;
+use super::secrets::without_secrets;
 use super::statement::{
     AccessStatement, Condition, Granting, Named, On, Password, PolicyChange, RoleName, RoleOptions,
     Verbs,
@@ -21,7 +22,9 @@ use crate::access::{
     ADMIN, Access, AccessError, Change, Directory, Grant, HiddenColumns, Object, Role, RowPolicy,
     SALT_BYTES, SCHEMA, TOKEN_BYTES, Tenant, Token, TokenHash, Verb, Verifier, change, token_text,
 };
+use crate::audit::{Action, Audit, Note, PEER, PROTOCOL};
 use crate::catalog::USER;
+use crate::statements::KEPT_CHARACTERS;
 
 type Clock = dyn Fn() -> i64 + Send + Sync;
 type Random = dyn Fn(&mut [u8]) + Send + Sync;
@@ -37,6 +40,8 @@ pub(crate) struct AccessStatements {
     clock: Arc<Clock>,
     /// Fills with random bytes that nobody can guess.
     random: Arc<Random>,
+    /// Told of each statement, in a server.
+    audit: Option<Arc<Audit>>,
     /// What conditions are checked by; it has this.
     pub(super) engine: OnceLock<Weak<Engine>>,
 }
@@ -107,6 +112,25 @@ fn permitted(access: &Access, role: &str, is_own_password: bool) -> Result<(), A
 #[async_trait]
 impl AddedStatements for AccessStatements {
     async fn run(&self, text: &str, facts: SessionFacts) -> Result<AddedAnswer> {
+        let answered = self.answer(text, &facts).await;
+        if let Some(audit) = &self.audit {
+            let fact = |name: &str| facts.get(name).unwrap_or_default().to_owned();
+            audit.note(Note {
+                at: (self.clock)(),
+                action: Action::Access,
+                role: fact(USER),
+                address: fact(PEER),
+                protocol: fact(PROTOCOL),
+                what: without_secrets(text).trim().chars().take(KEPT_CHARACTERS).collect(),
+                sqlstate: answered.as_ref().err().map(|error| error.code().as_str().to_owned()),
+            });
+        }
+        answered
+    }
+}
+
+impl AccessStatements {
+    async fn answer(&self, text: &str, facts: &SessionFacts) -> Result<AddedAnswer> {
         let statement = parse(text)?;
         let role = match (facts.get(USER), &self.directory) {
             (Some(role), _) => role,
@@ -141,16 +165,20 @@ impl AddedStatements for AccessStatements {
         }
         Ok(answer)
     }
-}
 
-impl AccessStatements {
     pub fn new(
         lake: Lake,
         directory: Option<Arc<Directory>>,
         clock: Arc<Clock>,
         random: Arc<Random>,
     ) -> Self {
-        Self { lake, directory, clock, random, engine: OnceLock::new() }
+        Self { lake, directory, clock, random, audit: None, engine: OnceLock::new() }
+    }
+
+    /// Tells this of each statement.
+    #[must_use]
+    pub fn audited(self, audit: Arc<Audit>) -> Self {
+        Self { audit: Some(audit), ..self }
     }
 
     /// Says which engine has it; the first that is said counts.

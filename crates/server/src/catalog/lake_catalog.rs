@@ -8,10 +8,10 @@ use std::fmt;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
 use uplake_engine::{
-    AddedFunction, AddedSchema, Additions, EngineError, Result, SessionFacts, SqlState,
+    AddedFunction, AddedSchema, Additions, EngineError, Result, Rows, SessionFacts, SqlState,
 };
 use uplake_table::{Lake, TableError};
 
@@ -145,6 +145,7 @@ impl fmt::Debug for Schema {
     }
 }
 
+#[async_trait]
 impl AddedSchema for Schema {
     fn name(&self) -> &str {
         self.name
@@ -163,12 +164,14 @@ impl AddedSchema for Schema {
         Some(Arc::clone(&self.shared.tables.get(self.name, table)?.columns.schema))
     }
 
-    fn rows(&self, table: &str, facts: &SessionFacts) -> Result<RecordBatch> {
+    async fn rows(&self, table: &str, facts: &SessionFacts) -> Result<Rows> {
         let unmade = |what: String| EngineError::execution(SqlState::InternalError, what);
         let (listing, server) = (self.shared.listing_for(facts), self.shared.server());
         let found = self.shared.tables.get(self.name, table);
         let found = found.ok_or_else(|| unmade(format!("there is no {}.{table}", self.name)))?;
         let view = View { tables: &self.shared.tables, listing: &listing, server: &server, facts };
-        rows_of(&view, found).map_err(|error| unmade(format!("{}.{table}: {error}", self.name)))
+        let made = rows_of(&view, found);
+        let made = made.map_err(|error| unmade(format!("{}.{table}: {error}", self.name)))?;
+        Ok(Rows { made, stored: None })
     }
 }

@@ -16,13 +16,13 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use ring::hmac;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response};
-use uplake_engine::Session;
+use uplake_engine::{Session, parse_labels};
 
 use super::tickets::Id;
 use crate::failure::Failure;
 use crate::limits::Arrival;
 use crate::server::Shared;
-use crate::statements::{Client, Protocol};
+use crate::statements::{Before, Client, Protocol};
 
 /// How long a session lives without a call.
 pub(super) const IDLE_MILLIS: i64 = 15 * 60_000;
@@ -66,6 +66,9 @@ impl Caller {
     }
 }
 
+/// What the cost of a call's statements is told of by, beside what its session has set: see `labels`.
+const LABELS: &str = "x-uplake-labels";
+
 /// The role of who says so.
 async fn admit(
     shared: &Shared,
@@ -74,11 +77,13 @@ async fn admit(
 ) -> Result<String, Failure> {
     match credentials {
         // Without users a token of old is as good as none.
-        Some(Credentials::Token(token)) if shared.directory.has_users() => shared.by_token(&token),
-        Some(Credentials::Password { name, password }) if shared.directory.has_users() => {
-            shared.by_password(Some((name, password)), address).await
+        Some(Credentials::Token(token)) if shared.directory.has_users() => {
+            shared.by_token(&token, address, Protocol::Flight)
         }
-        _ => shared.by_password(None, address).await,
+        Some(Credentials::Password { name, password }) if shared.directory.has_users() => {
+            shared.by_request(Some((name, password)), address, Protocol::Flight).await
+        }
+        _ => shared.by_request(None, address, Protocol::Flight).await,
     }
 }
 
@@ -86,6 +91,7 @@ async fn admit(
 struct Said {
     given: Option<Credentials>,
     application: String,
+    labels: String,
     address: Option<SocketAddr>,
     arrival: Option<Arrival>,
 }
@@ -119,20 +125,22 @@ impl Sessions {
         &'a self,
         request: &Request<T>,
     ) -> impl Future<Output = Result<Caller, Failure>> + Send + use<'a, T> {
-        let application = request.metadata().get("user-agent").and_then(|name| name.to_str().ok());
-        let application = application.unwrap_or_default().chars().take(APPLICATION).collect();
+        let text = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
+        let application = text("user-agent").unwrap_or_default().chars().take(APPLICATION).collect();
+        let labels = text(LABELS).unwrap_or_default().to_owned();
         let (address, arrival) = (peer(request), request.extensions().get::<Arrival>().cloned());
         let said = credentials(request.metadata()).map(|given| Said {
             given,
             application,
+            labels,
             address,
             arrival,
         });
         async move { self.caller_of(said?).await }
     }
 
-    async fn caller_of(&self, said: Said) -> Result<Caller, Failure> {
-        let Said { given, application, address, arrival } = said;
+    async fn caller_of(&self, mut said: Said) -> Result<Caller, Failure> {
+        let given = said.given.take();
         let now = (self.shared.options.clock)();
         if let Some(Credentials::Token(token)) = &given
             && token.starts_with(PREFIX)
@@ -141,21 +149,42 @@ impl Sessions {
             let mut all = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             let open = all.get_mut(&id).filter(|open| now.saturating_sub(open.used) <= IDLE_MILLIS);
             let open = open.ok_or_else(lost_session)?;
-            self.shared.let_in(arrival.as_ref(), &open.role)?;
+            self.let_in(&open.role, &said)?;
             open.used = now;
-            let client = client(open.role.clone(), application, address);
+            let client = self.client(open.role.clone(), &open.session, &said)?;
             let owner = format!("session {}", URL_SAFE_NO_PAD.encode(id));
             return Ok(Caller { client, session: Arc::clone(&open.session), owner, token: None });
         }
         let has_password = matches!(given, Some(Credentials::Password { .. }));
-        let role = admit(&self.shared, given, address).await?;
-        self.shared.let_in(arrival.as_ref(), &role)?;
-        let session = Arc::new(self.shared.session(&role));
-        let ip = address.map_or_else(String::new, |address| address.ip().to_string());
+        let role = admit(&self.shared, given, said.address).await?;
+        self.let_in(&role, &said)?;
+        let session = Arc::new(self.shared.session(&role, &shown(said.address), Protocol::Flight));
+        let ip = said.address.map_or_else(String::new, |address| address.ip().to_string());
         let owner = format!("role {role} {ip}");
-        let client = client(role, application, address);
+        let client = self.client(role, &session, &said)?;
         let token = has_password.then(|| self.begin(client.role.clone(), &session, now));
         Ok(Caller { client, session, owner, token })
+    }
+
+    fn let_in(&self, role: &str, said: &Said) -> Result<(), Failure> {
+        self.shared.let_in(said.arrival.as_ref(), role).inspect_err(|failure| {
+            self.shared.came(role, &shown(said.address), Protocol::Flight, Some(failure));
+        })
+    }
+
+    fn client(&self, role: String, session: &Session, said: &Said) -> Result<Client, Failure> {
+        let labels = |text: &str| parse_labels(text).map_err(|wrong| Failure::new("22023", wrong));
+        let mut all = labels(&session.labels())?;
+        all.extend(labels(&said.labels)?);
+        Ok(Client {
+            tenant: self.shared.tenant(&role).name.to_string(),
+            role,
+            protocol: Protocol::Flight,
+            application: said.application.clone(),
+            address: shown(said.address),
+            labels: all,
+            before: Before::default(),
+        })
     }
 
     /// Begins a session; its token.
@@ -230,13 +259,8 @@ fn peer<T>(request: &Request<T>) -> Option<SocketAddr> {
     request.remote_addr().or_else(|| axum.map(|info| info.0))
 }
 
-fn client(role: String, application: String, address: Option<SocketAddr>) -> Client {
-    Client {
-        role,
-        protocol: Protocol::Flight,
-        application,
-        address: address.map_or_else(String::new, |address| address.to_string()),
-    }
+fn shown(address: Option<SocketAddr>) -> String {
+    address.map_or_else(String::new, |address| address.to_string())
 }
 
 #[cfg(test)]

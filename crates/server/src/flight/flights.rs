@@ -28,6 +28,7 @@ use super::status::status;
 use super::tickets::{Id, Tickets};
 use crate::access_sql::token_columns;
 use crate::failure::Failure;
+use crate::loads::Loaded;
 use crate::server::Shared;
 use crate::statements::Cause;
 
@@ -163,7 +164,7 @@ impl Flight {
         caller: &Caller,
         rows: impl Future<Output = Result<RecordBatch, Failure>> + Send + 'static,
     ) -> Result<Response<DoGet>, Status> {
-        let batch = self.shared.statements.compute(rows).await;
+        let batch = self.shared.statements.compute(self.shared.own.clone().during(rows)).await;
         let batch = batch.map_err(|failure| status(&failure))?;
         Ok(caller.told(Response::new(given(batch.schema(), batch))))
     }
@@ -175,7 +176,7 @@ impl Flight {
     ) -> Result<(SchemaRef, Option<Prepared>), Failure> {
         let session = Arc::clone(&caller.session);
         let work = async move { planned(&session, &statement).await };
-        self.shared.statements.compute(work).await
+        self.shared.statements.compute(self.shared.own.clone().during(work)).await
     }
 
     pub(super) async fn statement_rows(
@@ -282,12 +283,15 @@ impl Flight {
         let (shared, now) = (Arc::clone(&self.shared), self.now());
         let session = Arc::clone(&caller.session);
         let role = caller.client.role.clone();
+        let (table, label) = (target.table.clone(), target.label.clone());
         let done = running.compute(async move {
             shared.may_load(&role, &target.table).await?;
             let batches = Box::pin(batches(data));
             Box::pin(ingest::ingest(&shared, &session, &role, target, batches, now)).await
         });
-        Ok(i64::try_from(done.await?).unwrap_or(i64::MAX))
+        let summary = done.await?;
+        running.loaded(&Loaded { table: &table, label: label.as_deref(), summary: &summary });
+        Ok(i64::try_from(summary.rows).unwrap_or(i64::MAX))
     }
 
     /// The rows of values that come with a call.

@@ -15,7 +15,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use tempfile::NamedTempFile;
 use uplake_engine::{EngineError, Session};
-use uplake_table::{InputFile, Lake, LoadOptions, Progress, TableError, check_table_name, load};
+use uplake_table::{InputFile, Lake, LoadOptions, LoadSummary, Progress, TableError, check_table_name, load};
 
 use super::listing::SCHEMA;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ const OF_DRIVERS: &str = "adbc.";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub table: String,
-    label: Option<String>,
+    pub label: Option<String>,
     partition_by: Vec<String>,
     cluster_by: Vec<String>,
     primary_key: Vec<String>,
@@ -129,7 +129,7 @@ pub(super) async fn ingest(
     target: Target,
     batches: impl Stream<Item = Result<RecordBatch, Failure>> + Unpin,
     now_millis: i64,
-) -> Result<u64, Failure> {
+) -> Result<LoadSummary, Failure> {
     let lake = session.lake();
     target.check(lake).await?;
     let file = write(batches, shared, role).await?;
@@ -145,7 +145,7 @@ pub(super) async fn ingest(
         InputFile { name: "the rows that were sent".into(), path: Some(file.path().to_owned()) };
     let progress = Arc::new(Progress::default());
     let loaded = load(lake, &target.table, &[input], &options, &progress).await;
-    Ok(loaded.map_err(of_table)?.rows)
+    loaded.map_err(of_table)
 }
 
 async fn write(

@@ -159,7 +159,8 @@ pub(super) async fn run(
         .with_schema(schema)
         .with_max_flight_data_size(usize::MAX)
         .build(rows);
-    let (writer, reader) = spool(&shared.spools, shared.spool_share(running.role()));
+    let share = shared.spool_share(running.role());
+    let (writer, reader) = spool(&shared.spools, share, running.spooled());
     let task = running.spawn(async move {
         let end = write(encoded, &writer).await;
         writer.finish(end);

@@ -69,11 +69,13 @@ async fn served() -> Served {
         database: "lake".into(),
         connections: 10,
         limits: crate::limits::Limits::default(),
-        dollars_per_core_hour: 0.0,
         spool_folder: folders.1.path().to_owned(),
         spool_bytes: 1 << 30,
         clock,
         random: Arc::new(random),
+        dollars_per_core_hour: 0.0,
+        history: false,
+        audit: None,
     };
     let shared = Shared::for_tests(engine, options);
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -138,7 +140,7 @@ async fn statements_have_columns_then_rows() {
     now.fetch_add(super::tickets::LIFE_MILLIS + 1, Ordering::Relaxed);
     assert_eq!(refused(fetch(&mut client, info).await).1, "26000");
     assert!(is_still(&shared).await);
-    assert!(shared.statements.over()[0].rows_sent == 100);
+    assert!(shared.statements.over()[0].cost.rows_out == 100);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]

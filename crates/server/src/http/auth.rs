@@ -9,14 +9,18 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::{HeaderMap, Request, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use uplake_engine::parse_labels;
 
 use crate::failure::Failure;
 use crate::limits::Arrival;
 use crate::server::Shared;
-use crate::statements::{Client, Protocol};
+use crate::statements::{Before, Client, Protocol};
 
 /// Characters of what a client calls itself.
 const APPLICATION_CHARACTERS: usize = 128;
+
+/// What the cost of a request's statements is told of by: see `labels`.
+const LABELS: &str = "x-uplake-labels";
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +49,23 @@ pub(super) fn client<'a, B>(
     let application = text(request.headers(), header::USER_AGENT);
     let application = application.chars().filter(|c| !c.is_control());
     let application = application.take(APPLICATION_CHARACTERS).collect();
+    let labels = text(request.headers(), header::HeaderName::from_static(LABELS));
+    let labels = parse_labels(labels).map_err(|wrong| Failure::new("22023", wrong));
     async move {
         let peer = peer.ok_or_else(|| Failure::bug("a request from nowhere"))?;
         let role = role(shared, given?, peer).await?;
-        shared.let_in(arrival.as_ref(), &role)?;
-        Ok(Client { role, protocol: Protocol::Http, application, address: peer.to_string() })
+        shared.let_in(arrival.as_ref(), &role).inspect_err(|failure| {
+            shared.came(&role, &peer.to_string(), Protocol::Http, Some(failure));
+        })?;
+        Ok(Client {
+            tenant: shared.tenant(&role).name.to_string(),
+            role,
+            protocol: Protocol::Http,
+            application,
+            address: peer.to_string(),
+            labels: labels?,
+            before: Before::default(),
+        })
     }
 }
 
@@ -60,11 +76,11 @@ async fn role(
     peer: SocketAddr,
 ) -> Result<String, Failure> {
     match credentials {
-        Credentials::None => shared.by_password(None, Some(peer)).await,
+        Credentials::None => shared.by_request(None, Some(peer), Protocol::Http).await,
         Credentials::Basic { name, password } => {
-            shared.by_password(Some((name, password)), Some(peer)).await
+            shared.by_request(Some((name, password)), Some(peer), Protocol::Http).await
         }
-        Credentials::Bearer(token) => shared.by_token(&token),
+        Credentials::Bearer(token) => shared.by_token(&token, Some(peer), Protocol::Http),
     }
 }
 

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::here::Here;
 use crate::failure::Failure;
-use crate::metrics::{CONTENT_TYPE, Now};
+use crate::metrics::CONTENT_TYPE;
 
 /// The lake is not asked again before this.
 const FRESH: Duration = Duration::from_secs(5);
@@ -30,11 +30,12 @@ pub(super) async fn ready(State(here): State<Here>) -> Response {
     let mut answered = here.answered.lock().await;
     if answered.is_none_or(|at| at.elapsed() > FRESH) {
         let engine = here.shared.engine.clone();
-        let look = here.shared.statements.compute(async move {
+        let own = here.shared.own.clone();
+        let look = here.shared.statements.compute(own.during(async move {
             let session = engine.session();
             let names = session.lake().table_names().await;
             names.map(drop).map_err(|error| Failure::new("58030", error.to_string()))
-        });
+        }));
         if matches!(tokio::time::timeout(LOOK, look).await, Ok(Ok(()))) {
             *answered = Some(Instant::now());
         }
@@ -46,14 +47,6 @@ pub(super) async fn ready(State(here): State<Here>) -> Response {
 }
 
 pub(super) async fn metrics(State(here): State<Here>) -> Response {
-    let shared = &here.shared;
-    let now = Now {
-        usage: shared.engine.session().usage(),
-        spool_bytes: shared.spools.used(),
-        statements: shared.statements.count(),
-        // The kernel's list of them, where it has one.
-        open_files: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count),
-        access_is_read: shared.directory.is_read(),
-    };
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], shared.metrics.text(now)).into_response()
+    let text = here.shared.metrics.text(&here.shared.now());
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }

@@ -26,6 +26,7 @@ use super::refusal;
 use super::route::router;
 use crate::failure::Failure;
 use crate::limits::Arrival;
+use crate::roll::Member;
 use crate::server::Shared;
 use crate::sockets;
 use crate::statements::Protocol;
@@ -91,9 +92,17 @@ pub(crate) async fn serve(
         sockets::accepted(&stream);
         let (router, tls) = (router.clone(), tls.clone());
         let connected = shared.metrics.connected(Protocol::Http);
+        let member = shared.roll.join(Member {
+            id: 0,
+            protocol: Protocol::Http.name(),
+            role: String::new(),
+            address: peer.to_string(),
+            application: String::new(),
+            since: (shared.options.clock)(),
+        });
         let drain = drain.clone();
         connections.spawn(async move {
-            let _held = connected;
+            let _held = (connected, member);
             let peer = Origin { peer, arrival: Arrival::new(seat, door) };
             encrypted(stream, peer, tls, router, drain).await;
         });

@@ -26,6 +26,7 @@ use uplake_table::{
 use super::here::Here;
 use super::refusal::{Refusal, invalid};
 use crate::failure::Failure;
+use crate::loads::Loaded;
 use crate::statements::{Client, Protocol};
 
 /// A body may take as long as it likes, but not so long without a byte.
@@ -76,6 +77,8 @@ pub(super) async fn post(
         }
         Some(_) => return Err(invalid("on_error is abort or skip")),
     };
+    let label = options.label.clone();
+    let into = table.clone();
     let mut load_options = load_options(&here, &options, rejects.as_ref())?;
     let text = format!("LOAD {table}");
     let running = here.shared.admit(client, &text).await?;
@@ -88,10 +91,10 @@ pub(super) async fn post(
         let name = format!("the body for {table}");
         let input = InputFile { name, path: Some(file.path().to_owned()) };
         let (shared, progress) = (Arc::clone(&here.shared), Arc::new(Progress::default()));
-        let role = running.role().to_owned();
+        let client = running.client().clone();
         let work = async move {
-            shared.may_load(&role, &table).await?;
-            let session = shared.session(&role);
+            shared.may_load(&client.role, &table).await?;
+            let session = shared.session(&client.role, &client.address, client.protocol);
             let room = shared.load_room(&session).await?;
             load_options.memory_bytes = room.bytes();
             let files = [input];
@@ -102,6 +105,7 @@ pub(super) async fn post(
     });
     let summary = loaded.await.inspect_err(|failure| meter.failed(failure))?;
     meter.done();
+    running.loaded(&Loaded { table: &into, label: label.as_deref(), summary: &summary });
     Ok(Json(told(&summary, rejects.as_ref())))
 }
 

@@ -64,7 +64,7 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     let id = number(&id)?;
-    match here.shared.stop_statement(&client.role, id) {
+    match here.shared.stop_statement(&client, id) {
         true => Ok(Json(json!({ "id": id, "cancelled": true }))),
         false => Err(none(id)),
     }
@@ -85,6 +85,7 @@ fn may_with(here: &Here, client: &Client, verb: Verb) -> bool {
 
 fn shown(listed: &Listed, runs: bool) -> Value {
     let state = if runs { listed.stage.name() } else { "over" };
+    let cost = &listed.cost;
     json!({
         "id": listed.id,
         "state": state,
@@ -94,13 +95,13 @@ fn shown(listed: &Listed, runs: bool) -> Value {
         "address": listed.client.address,
         "text": &*listed.text,
         "began_millis": listed.began_millis,
-        "seconds": listed.runs.as_secs_f64(),
-        "files_planned": listed.counts.files_planned,
-        "files_done": listed.counts.files_done,
-        "rows_read": listed.counts.rows_read,
-        "bytes_read": listed.counts.bytes_read,
-        "rows_sent": listed.rows_sent,
-        "bytes_sent": listed.bytes_sent,
+        "seconds": cost.total.as_secs_f64(),
+        "files_planned": cost.counts.files_planned,
+        "files_done": cost.counts.files_done,
+        "rows_read": cost.counts.rows_read,
+        "bytes_read": cost.counts.bytes_read,
+        "rows_sent": cost.rows_out,
+        "bytes_sent": cost.bytes_out,
         "error": listed.failed.as_ref().map(as_json),
     })
 }

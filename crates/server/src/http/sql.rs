@@ -14,7 +14,8 @@ use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::Value;
 use uplake_engine::{
-    Answer, Class, EngineError, RunOptions, ScalarValue, Session, parse, parse_timeout,
+    Answer, Class, EngineError, RunOptions, ScalarValue, Session, parse, parse_labels,
+    parse_timeout,
 };
 
 use super::here::Here;
@@ -126,7 +127,7 @@ async fn whole(body: Body) -> Result<Vec<u8>, Failure> {
 
 async fn answer(
     here: &Here,
-    client: Client,
+    mut client: Client,
     ask: Ask,
     options: &Options,
     headers: &HeaderMap,
@@ -149,6 +150,10 @@ async fn answer(
             ask.settings.insert("uplake.timeout".into(), "0".into());
         }
     }
+    if let Some(Value::String(set)) = ask.settings.get("uplake.labels") {
+        let set = parse_labels(set).map_err(|wrong| Failure::new("22023", wrong))?;
+        client.labels.extend(set);
+    }
     let running = here.shared.admit(client, &ask.sql).await?;
     let meter = here.shared.metrics.query(Protocol::Http);
     let id = HeaderValue::from(running.id());
@@ -169,13 +174,14 @@ async fn rows(
     how: How,
     read_only: bool,
 ) -> Result<Response, Failure> {
-    let session = here.shared.session(running.role());
+    let client = running.client();
+    let session = here.shared.session(&client.role, &client.address, client.protocol);
     let answer = running.compute(run_all(session, ask, run, read_only)).await;
     let answer = answer.inspect_err(|failure| meter.failed(failure))?;
     match answer {
         Answer::Rows { schema, stream } => {
-            let (writer, reader) =
-                spool(&here.shared.spools, here.shared.spool_share(running.role()));
+            let share = here.shared.spool_share(running.role());
+            let (writer, reader) = spool(&here.shared.spools, share, running.spooled());
             let count = Arc::new(AtomicU64::new(0));
             let task = running.spawn(encode(stream, schema, how, writer, Arc::clone(&count)));
             let sending = Sending { running, meter, reader, count, told: 0, _task: task };

@@ -61,11 +61,13 @@ async fn server() -> Server {
         database: "lake".into(),
         connections: 100,
         limits: crate::limits::Limits::default(),
-        dollars_per_core_hour: 0.0,
         spool_folder: folder.path().to_owned(),
         spool_bytes: 1 << 30,
         clock: Arc::new(|| 1_793_491_200_000),
         random: Arc::new(|bytes| bytes.fill(7)),
+        dollars_per_core_hour: 0.0,
+        history: false,
+        audit: None,
     };
     let shared = Shared::for_tests(engine, options);
     let (drain, drains) = watch::channel(false);

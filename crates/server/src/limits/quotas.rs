@@ -15,6 +15,7 @@ use arrow::temporal_conversions::timestamp_ms_to_datetime;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Directory, Tenant};
+use crate::cost::{Cost, Prices};
 use crate::failure::Failure;
 
 const DAY_MILLIS: i64 = 86_400_000;
@@ -28,6 +29,7 @@ const INGEST_BURST: Duration = Duration::from_secs(1);
 pub(crate) struct Used {
     /// Of data files.
     pub bytes: u64,
+    /// In slots.
     pub compute_seconds: f64,
     pub dollars: f64,
 }
@@ -98,7 +100,7 @@ impl Tally {
 pub(crate) struct Quotas {
     directory: Arc<Directory>,
     clock: Arc<dyn Fn() -> i64 + Send + Sync>,
-    dollars_per_core_hour: f64,
+    prices: Prices,
     tallies: Mutex<BTreeMap<String, Tally>>,
 }
 
@@ -113,20 +115,23 @@ impl Quotas {
     pub fn new(
         directory: Arc<Directory>,
         clock: Arc<dyn Fn() -> i64 + Send + Sync>,
-        dollars_per_core_hour: f64,
+        prices: Prices,
     ) -> Arc<Self> {
         let tallies = Mutex::default();
-        Arc::new(Self { directory, clock, dollars_per_core_hour, tallies })
+        Arc::new(Self { directory, clock, prices, tallies })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Tally>> {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A statement's use, of so many bytes, seconds in its slot and dollars for requests.
-    pub fn use_of(&self, bytes: u64, compute_seconds: f64, request_dollars: f64) -> Used {
-        let dollars = request_dollars + compute_seconds / 3600.0 * self.dollars_per_core_hour;
-        Used { bytes, compute_seconds, dollars }
+    /// What of a statement's cost counts for its tenant.
+    pub fn use_of(&self, cost: &Cost) -> Used {
+        Used {
+            bytes: cost.counts.bytes_read,
+            compute_seconds: cost.counts.in_slot.as_secs_f64(),
+            dollars: cost.dollars(&self.prices),
+        }
     }
 
     /// The tenant that a role's statements are counted for.
@@ -206,6 +211,8 @@ mod tests {
     use super::*;
     use crate::access::{Access, Document, Role};
 
+    const PRICES: Prices = Prices { storage: None, core_hour: 3.6 };
+
     /// 2026-11-26 23:30 UTC.
     const EVENING: i64 = 1_795_735_800_000;
 
@@ -219,7 +226,7 @@ mod tests {
         let now = Arc::new(AtomicI64::new(EVENING));
         let told = Arc::clone(&now);
         let clock = Arc::new(move || told.load(Ordering::Relaxed));
-        (Quotas::new(Arc::new(Directory::from(document)), clock, 3.6), now)
+        (Quotas::new(Arc::new(Directory::from(document)), clock, PRICES), now)
     }
 
     #[test]
@@ -251,7 +258,10 @@ mod tests {
             ..Tenant::default()
         };
         let (quotas, now) = quotas(tenant);
-        let used = quotas.use_of(0, 61.0, 0.5);
+        let mut cost = Cost::default();
+        cost.counts.in_slot = Duration::from_secs(61);
+        cost.counts.busy = Duration::from_secs(561);
+        let used = quotas.use_of(&cost);
         assert!((used.dollars - 0.561).abs() < 1e-9, "{used:?}");
         quotas.used("ann", used);
         let message = quotas.check("ann").unwrap_err().message;
@@ -259,7 +269,7 @@ mod tests {
         assert!(message.ends_with("until 2026-11-27 00:00:00 UTC"), "{message}");
         now.store(EVENING + HOUR_MILLIS, Ordering::Relaxed);
         assert!(quotas.check("ann").is_ok());
-        quotas.used("ann", quotas.use_of(0, 0.0, 1.5));
+        quotas.used("ann", Used { dollars: 1.5, ..Used::default() });
         let message = quotas.check("ann").unwrap_err().message;
         assert!(message.contains("dollars_per_day: 1.5000 of 1 dollars"), "{message}");
         assert!(message.ends_with("until 2026-11-28 00:00:00 UTC"), "{message}");

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use uplake_engine::{EngineError, Result, SessionFacts, SqlState};
 
 use crate::access::ADMIN;
+use crate::audit::{Action, Note, PEER, PROTOCOL};
 use crate::catalog::{Stop, USER};
 use crate::server::Shared;
 use crate::statements::Cause;
@@ -96,7 +97,8 @@ impl Cancels {
         let state = self.lock();
         let Some(entry) = state.connections.get(&process) else { return Ok(false) };
         // A session that was told of nobody is the process's own.
-        let Some(cause) = shared.may_stop(asks.get(USER).unwrap_or(ADMIN), &entry.role) else {
+        let role = asks.get(USER).unwrap_or(ADMIN);
+        let Some(cause) = shared.may_stop(role, &entry.role) else {
             let message = format!("permission denied to stop what `{}` runs", entry.role);
             return Err(EngineError::execution(SqlState::InsufficientPrivilege, message)
                 .with_hint("one's own statements can be stopped, and by admins all"));
@@ -108,6 +110,22 @@ impl Cancels {
                 Cause::Ended
             }
         };
+        if role != entry.role {
+            let of = match what {
+                Stop::Statement => "the statement of connection",
+                Stop::Connection => "connection",
+            };
+            let fact = |name: &str| asks.get(name).unwrap_or_default().to_owned();
+            shared.statements.audit.note(Note {
+                at: shared.statements.now(),
+                action: Action::Cancel,
+                role: role.to_owned(),
+                address: fact(PEER),
+                protocol: fact(PROTOCOL),
+                what: format!("{of} {process} of {}", entry.role),
+                sqlstate: None,
+            });
+        }
         if let Some(statement) = entry.runs()
             && shared.statements.stop(statement, cause)
         {

@@ -13,11 +13,12 @@ use pgwire::messages::response::{
     CommandComplete, ErrorResponse, NoticeResponse, ReadyForQuery, TransactionStatus,
 };
 use pgwire::messages::startup::ParameterStatus;
-use uplake_engine::{Position, Prepared, RunOptions, Session};
+use uplake_engine::{Position, Prepared, RunOptions, Session, parse_labels};
 
 use crate::catalog;
 use crate::failure::Failure;
 use crate::limits::Seat;
+use crate::metrics::Connected;
 use crate::pg::cancel::{Cancellable, Marked};
 use crate::pg::commands::Command;
 use crate::pg::rows::{self, Ask, Begun, Form, Rows};
@@ -27,6 +28,7 @@ use crate::pg::transaction::{AT_ONCE, State, Transaction};
 use crate::pg::types;
 use crate::pg::wire::{Step, Wire};
 use crate::pg::words::Words;
+use crate::roll::Membership;
 use crate::server::Shared;
 use crate::statements::{Client, Running};
 
@@ -53,6 +55,8 @@ pub(crate) struct Connection {
     pub portals: HashMap<String, Portal>,
     pub cancellable: Cancellable,
     pub client: Client,
+    pub membership: Membership,
+    pub _connected: Connected,
     pub _seat: Seat,
 }
 
@@ -157,7 +161,7 @@ pub(crate) fn session_for(
     process: i32,
     settings: &Settings,
 ) -> Session {
-    let session = shared.session(&client.role);
+    let session = shared.session(&client.role, &client.address, client.protocol);
     for (name, value) in settings.of_login() {
         session.set_fact(&format!("{}{name}", catalog::SETTING), Some(value));
     }
@@ -195,6 +199,7 @@ impl Connection {
             }
         }
         self.client.application = self.settings.application();
+        self.membership.rename(&self.client.application);
     }
 
     pub fn complete(&mut self, tag: impl Into<String>) {
@@ -279,6 +284,7 @@ impl Connection {
     /// # Errors
     /// 53400; [`Stop::Gone`] if the client goes meanwhile.
     pub async fn admit(&mut self, text: &str) -> Step<Running> {
+        self.client.labels = parse_labels(&self.session.labels()).unwrap_or_default();
         let shared = Arc::clone(&self.shared);
         self.wire.unless_gone(shared.admit(self.client.clone(), text)).await
     }

@@ -62,6 +62,7 @@ impl Connection {
         let formats = vec![format; columns];
         self.wire.put(&CopyOutResponse::new(format as i8, columns as i16, formats));
         self.send_all(&mut rows).await?;
+        rows.running.sent(rows.computed(), 0);
         self.wire.put(&CopyDone::new());
         Ok(format!("COPY {}", rows.computed()))
     }

@@ -172,7 +172,7 @@ impl Connection {
                 None => Ok(Own::Engine),
             },
             Command::Unlisten => tag("UNLISTEN"),
-            Command::Kill(id) => match self.shared.stop_statement(&self.client.role, id) {
+            Command::Kill(id) => match self.shared.stop_statement(&self.client, id) {
                 true => tag("KILL"),
                 false => {
                     let message = format!("there is no statement {id} that you may stop");

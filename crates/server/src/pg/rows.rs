@@ -146,6 +146,7 @@ struct Work {
     form: Form,
     encoding: Options,
     counts: Arc<Counts>,
+    spooled: Arc<AtomicU64>,
     shared: Arc<Shared>,
     share: Share,
 }
@@ -173,6 +174,7 @@ pub(crate) async fn begin(
         form,
         encoding,
         counts: Arc::clone(&counts),
+        spooled: running.spooled(),
         shared: shared_too,
         share: shared.spool_share(running.role()),
     };
@@ -263,7 +265,11 @@ impl Work {
                     let chunk = Bytes::from(std::mem::replace(&mut out, next));
                     match &writer {
                         None => {
-                            let (into, reader) = spool(&self.shared.spools, self.share.clone());
+                            let (into, reader) = spool(
+                                &self.shared.spools,
+                                self.share.clone(),
+                                Arc::clone(&self.spooled),
+                            );
                             writer = Some(into);
                             tell_head(HeadAnswer::Rows {
                                 schema: Arc::clone(&schema),

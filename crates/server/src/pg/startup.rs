@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::failure::Failure;
+use crate::labels::Labels;
 use crate::limits::Seat;
 use crate::pg::cancel::{Cancellable, Cancels};
 use crate::pg::connection::{Connection, fields, session_for};
@@ -23,8 +24,9 @@ use crate::pg::login::{self, Role};
 use crate::pg::session::Settings;
 use crate::pg::transaction::Transaction;
 use crate::pg::wire::{Socket, Step, Stop, Wire};
+use crate::roll::Member;
 use crate::server::Shared;
-use crate::statements::{Cause, Client, Protocol};
+use crate::statements::{Before, Cause, Client, Protocol};
 
 /// TLS must be there after it.
 const TLS_TIME: Duration = Duration::from_secs(5);
@@ -83,8 +85,10 @@ pub(crate) async fn begin(
             },
             Ok(First::Gss) => wire.answer(b"N").await?,
             Ok(First::Cancel { process, key }) => {
-                if let Some(statement) = cancels.statement(process, &key) {
-                    shared.statements.stop(statement, Cause::Client);
+                if let Some(statement) = cancels.statement(process, &key)
+                    && shared.statements.stop(statement, Cause::Client)
+                {
+                    shared.metrics.cancelled(Cause::Client);
                 }
                 return Ok(None);
             }
@@ -188,8 +192,16 @@ async fn log_in(
         let newest = 3 << 16 | i32::from(hello.minor.min(NEWEST_MINOR));
         wire.put(&NegotiateProtocolVersion::new(newest, hello.options.clone()));
     }
-    let role = login::authenticate(shared, wire, &hello.user, peer).await?;
-    shared.sit(&seat, &role.name).map_err(Stop::Fatal)?;
+    let role = login::authenticate(shared, wire, &hello.user, peer).await;
+    let role = role.and_then(|role| {
+        shared.sit(&seat, &role.name).map_err(Stop::Fatal)?;
+        Ok(role)
+    });
+    if let Err(Stop::Fatal(failure) | Stop::Failed(failure)) = &role {
+        shared.came(&hello.user, &peer.to_string(), Protocol::Postgres, Some(failure));
+    }
+    let role = role?;
+    shared.came(&role.name, &peer.to_string(), Protocol::Postgres, None);
     let database = match hello.database.as_str() {
         "" => &hello.user,
         database => database,
@@ -235,10 +247,13 @@ impl Welcome {
 
     async fn connection(self, shared: &Arc<Shared>, wire: Wire) -> Step<Connection> {
         let client = Client {
+            tenant: shared.tenant(&self.role.name).name.to_string(),
             role: self.role.name,
             protocol: Protocol::Postgres,
             application: self.settings.application(),
             address: self.peer.to_string(),
+            labels: Labels::new(),
+            before: Before::default(),
         };
         let process = self.cancellable.process;
         let session = session_for(shared, &client, process, &self.settings);
@@ -253,7 +268,16 @@ impl Welcome {
             statements: HashMap::new(),
             portals: HashMap::new(),
             cancellable: self.cancellable,
+            membership: shared.roll.join(Member {
+                id: 0,
+                protocol: client.protocol.name(),
+                role: client.role.clone(),
+                address: client.address.clone(),
+                application: client.application.clone(),
+                since: (shared.options.clock)(),
+            }),
             client,
+            _connected: shared.metrics.connected(Protocol::Postgres),
             _seat: self.seat,
         };
         for (name, value) in self.engine_settings {

@@ -59,11 +59,13 @@ impl Server {
             database: "lake".into(),
             connections: 50,
             limits: crate::limits::Limits::default(),
-            dollars_per_core_hour: 0.0,
             spool_folder: folder.path().to_owned(),
             spool_bytes: 64 << 20,
             clock: Arc::new(clock),
             random: Arc::new(|bytes| bytes.fill(7)),
+            dollars_per_core_hour: 0.0,
+            history: false,
+            audit: None,
         };
         let shared = compute.block_on(async { Shared::for_tests(engine, options) });
         let network =

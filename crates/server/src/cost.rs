@@ -1,0 +1,83 @@
+//! What a statement has cost, and in dollars.
+//!
+//! # Not here
+//! Who counts: the engine's progress (store, threads, memory) and `statements` (what was sent).
+
+use std::time::Duration;
+
+use uplake_engine::ProgressCounts;
+
+/// What a statement has cost so far; at its end, in all. Whoever keeps to a limit reads this.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cost {
+    /// What the engine has counted.
+    pub counts: ProgressCounts,
+    pub rows_out: u64,
+    pub bytes_out: u64,
+    /// Bytes of rows that waited on the disk for a slow client.
+    pub spooled: u64,
+    /// From its text to now, or to its end.
+    pub total: Duration,
+}
+
+/// What is charged for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Prices {
+    /// Of the store, if it is one that costs anything: a folder does not.
+    pub storage: Option<uplake_table::Prices>,
+    /// US dollars for an hour of one core.
+    pub core_hour: f64,
+}
+
+impl Cost {
+    /// How long threads were at it.
+    pub fn compute_seconds(&self) -> f64 {
+        self.counts.busy.as_secs_f64()
+    }
+
+    /// Computing, without its plan; a statement that needs no slot has nothing else.
+    pub fn ran(&self) -> Duration {
+        if self.counts.in_slot.is_zero() {
+            return self.total.saturating_sub(self.counts.queued);
+        }
+        self.counts.in_slot.saturating_sub(self.counts.planned)
+    }
+
+    /// Since its rows were computed.
+    pub fn sent(&self) -> Duration {
+        let before = self.counts.queued + self.counts.planned + self.ran();
+        self.total.saturating_sub(before)
+    }
+
+    /// US dollars: cores and requests.
+    pub fn dollars(&self, prices: &Prices) -> f64 {
+        let storage = prices.storage.map_or(0.0, |prices| self.counts.storage.dollars(&prices));
+        storage + self.compute_seconds() / 3600.0 * prices.core_hour
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_add_up_to_the_whole() {
+        let mut cost = Cost { total: Duration::from_secs(10), ..Cost::default() };
+        assert_eq!((cost.ran(), cost.sent()), (Duration::from_secs(10), Duration::ZERO));
+        cost.counts.queued = Duration::from_secs(1);
+        cost.counts.planned = Duration::from_secs(2);
+        cost.counts.in_slot = Duration::from_secs(5);
+        assert_eq!((cost.ran(), cost.sent()), (Duration::from_secs(3), Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn cores_cost_and_folders_do_not() {
+        let mut cost = Cost::default();
+        cost.counts.busy = Duration::from_secs(1800);
+        cost.counts.storage.gets = 1000;
+        let mut prices = Prices { storage: None, core_hour: 0.05 };
+        assert!((cost.dollars(&prices) - 0.025).abs() < 1e-12);
+        prices.storage = Some(uplake_table::Prices::default());
+        assert!((cost.dollars(&prices) - 0.0254).abs() < 1e-12);
+    }
+}
