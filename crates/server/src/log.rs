@@ -62,6 +62,11 @@ impl<R> Log<R> {
         self.numbered().filter(|(number, _)| *number > self.stored)
     }
 
+    /// Is more than half of the room taken by rows that are not in the lake?
+    pub fn is_pressing(&self) -> bool {
+        self.next - 1 - self.stored > self.most as u64 / 2
+    }
+
     /// All up to this number are in the lake.
     pub fn store(&mut self, number: u64) {
         self.stored = self.stored.max(number);
@@ -86,7 +91,9 @@ mod tests {
             log.push(row);
         }
         assert_eq!((of(&log), log.before()), (vec![1, 2, 3], 0));
+        assert!(log.is_pressing());
         log.store(2);
+        assert!(!log.is_pressing());
         assert_eq!(of(&log), [3]);
         log.push(4);
         log.push(5);

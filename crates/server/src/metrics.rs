@@ -40,6 +40,7 @@ pub(crate) struct Metrics {
     connections: Family<Labels<1>, Gauge>,
     queries: Family<Labels<2>, Counter>,
     query_seconds: Family<Labels<1>, Histogram>,
+    queue_seconds: Histogram,
     queries_running: Gauge,
     queries_waiting: Gauge,
     rows_sent: Counter,
@@ -153,6 +154,13 @@ impl Metrics {
             Unit::Seconds,
             query_seconds.clone(),
         );
+        let queue_seconds = of_query();
+        all.register_with_unit(
+            "uplake_query_queue",
+            "Waiting for a slot",
+            Unit::Seconds,
+            queue_seconds.clone(),
+        );
         let (queries_running, queries_waiting) = (Gauge::default(), Gauge::default());
         all.register("uplake_queries_running", "Statements in a slot", queries_running.clone());
         all.register("uplake_queries_waiting", "Statements in the queue", queries_waiting.clone());
@@ -230,6 +238,7 @@ impl Metrics {
             connections,
             queries,
             query_seconds,
+            queue_seconds,
             queries_running,
             queries_waiting,
             rows_sent,
@@ -305,6 +314,7 @@ impl Metrics {
         let tenant = vec![("tenant", client.tenant.clone())];
         self.tenant_compute.get_or_create(&tenant).inc_by(cost.compute_seconds());
         self.tenant_dollars.get_or_create(&tenant).inc_by(cost.dollars(prices));
+        self.queue_seconds.observe(cost.counts.queued.as_secs_f64());
         // HTTP has a meter, which knows whether the client has had all.
         if client.protocol == Protocol::Http {
             return;

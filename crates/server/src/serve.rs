@@ -39,7 +39,8 @@ const CERTIFICATE_EVERY: Duration = Duration::from_secs(60);
 const COUNTED_EVERY: Duration = Duration::from_millis(100);
 /// How often what tenants have used is kept.
 const KEPT_EVERY: Duration = Duration::from_secs(60);
-/// How often rows of `system` tables are written to the lake, and after how many times they are put in order.
+/// How often rows of `system` tables are written to the lake, if not before for want of room, and after how many
+/// times they are put in order.
 const KEEP_EVERY: Duration = Duration::from_secs(60);
 const TIDY_ROUNDS: u64 = 60;
 /// What that may take when the server ends.
@@ -324,7 +325,12 @@ async fn count(shared: Arc<Shared>) {
 async fn keep(shared: Arc<Shared>, system: Arc<System>) {
     let mut is_told = false;
     for round in 1_u64.. {
-        tokio::time::sleep(KEEP_EVERY).await;
+        for _ in 0..KEEP_EVERY.as_secs() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if system.is_pressing() && !is_told {
+                break;
+            }
+        }
         let kept = match system.keep().await {
             Ok(()) if round.is_multiple_of(TIDY_ROUNDS) => system.tidy().await,
             kept => kept,

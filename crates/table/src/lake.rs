@@ -232,7 +232,7 @@ impl Lake {
     ///
     /// # Errors
     /// [`TableError::Store`] if the store cannot be asked.
-    pub(crate) async fn is_there(&self) -> Result<bool> {
+    pub async fn is_there(&self) -> Result<bool> {
         match &self.place {
             Place::Folder(folder) => Ok(folder.join(LAKE_FILE).exists()),
             Place::Url(_) => self.is_marked().await,

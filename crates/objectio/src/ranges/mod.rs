@@ -29,6 +29,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
+use crate::counters::Payer;
 use crate::error::{StoreError, is_out_of_range};
 use crate::options::StorageOptions;
 use crate::version::is_same_version;
@@ -268,7 +269,11 @@ fn beside<T: Send + 'static>(
     let (Some(runtime), Some(scope)) = (threads, crate::counters::current()) else {
         return work.boxed();
     };
-    let task = StopOnDrop(runtime.spawn(scope.run(work)));
+    let work = scope.run(work);
+    let task = StopOnDrop(match Payer::current() {
+        Some(payer) => runtime.spawn(payer.pays_for(work)),
+        None => runtime.spawn(work),
+    });
     async move {
         let mut task = task;
         (&mut task.0).await?

@@ -331,7 +331,9 @@ impl Rows {
             }
         }
         if self.is_copy {
-            return Ok(Some((std::mem::take(&mut self.left), 0)));
+            let chunk = std::mem::take(&mut self.left);
+            self.running.sent(0, chunk.len() as u64);
+            return Ok(Some((chunk, 0)));
         }
         let (bytes, rows) = cut(&self.left, most);
         if bytes == 0 {

@@ -34,6 +34,9 @@ pub(super) trait Kept: Send + Sync {
     /// Rows up to this number are in the lake.
     fn store(&self, number: u64);
 
+    /// Will rows be let go soon before they are?
+    fn is_pressing(&self) -> bool;
+
     /// Rows that were let go before they were.
     fn lost(&self) -> u64;
 }
@@ -80,6 +83,10 @@ impl<R: Send, S> Kept for KeptLog<R, S> {
 
     fn store(&self, number: u64) {
         self.with_log(|log| log.store(number));
+    }
+
+    fn is_pressing(&self) -> bool {
+        self.with_log(|log| log.is_pressing())
     }
 
     fn lost(&self) -> u64 {

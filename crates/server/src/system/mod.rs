@@ -186,6 +186,10 @@ impl System {
     /// Those of a lake that cannot be written; the rows stay in memory.
     pub async fn keep(&self) -> std::result::Result<(), TableError> {
         let Some(history) = &self.history else { return Ok(()) };
+        // A lake is made by whoever puts a table into it.
+        if !self.from.lake.is_there().await? {
+            return Ok(());
+        }
         let _writes = self.writes.lock().await;
         for (name, kept) in &self.kept {
             let unstored = kept.unstored();
@@ -215,6 +219,11 @@ impl System {
             history.tidy(name, self.from.statements.now()).await?;
         }
         Ok(())
+    }
+
+    /// Will rows be let go soon if they are not written to the lake?
+    pub fn is_pressing(&self) -> bool {
+        self.history.is_some() && self.kept.values().any(|kept| kept.is_pressing())
     }
 
     /// Rows that were let go before they were in the lake.

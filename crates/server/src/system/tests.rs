@@ -74,6 +74,11 @@ impl Server {
         Self { statements, system, engine }
     }
 
+    /// Makes the lake, which nobody else does.
+    async fn begin(&self) {
+        self.session("admin").query("CREATE TABLE here AS SELECT 1 AS n").await.unwrap();
+    }
+
     fn session(&self, role: &str) -> Session {
         let session = self.engine.session();
         session.set_fact(USER, Some(role));
@@ -128,6 +133,7 @@ fn users() -> Access {
 async fn a_role_sees_its_own_rows_and_monitors_all() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::new(folder.path(), users(), "n", true);
+    server.begin().await;
     let failed = server.statements.begin(client("ann"), "SELECT 1/0");
     failed.failed(&Failure::new("22012", "division by zero"));
     drop(failed);
@@ -159,7 +165,11 @@ async fn a_role_sees_its_own_rows_and_monitors_all() {
 async fn each_row_is_there_once_wherever_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::new(folder.path(), Access::default(), "one", true);
-    let mut expected = 0;
+    drop(server.statements.begin(client("ann"), "-- before there is a lake"));
+    server.system.keep().await.unwrap();
+    assert!(!folder.path().join("_uplake").exists());
+    server.begin().await;
+    let mut expected = 1;
     for round in 0..3 {
         for number in 0..5 {
             drop(server.statements.begin(client("ann"), &format!("-- {round} {number}")));
@@ -182,7 +192,7 @@ async fn each_row_is_there_once_wherever_it_is() {
     let mine = "SELECT count(*) FROM system.queries WHERE text LIKE '%next%'";
     assert_eq!(next.number("admin", mine).await, 1);
     // The lake's own tables are what they were.
-    assert!(next.engine.session().lake().table_names().await.unwrap().is_empty());
+    assert_eq!(next.engine.session().lake().table_names().await.unwrap(), ["here"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,6 +202,9 @@ async fn rows_of_long_ago_go() {
     let count = "SELECT count(*) FROM system.queries";
     for (node, now) in [("a", NOW), ("b", NOW + 20 * day)] {
         let server = Server::at(folder.path(), Access::default(), node, true, now);
+        if node == "a" {
+            server.begin().await;
+        }
         for text in ["SELECT 1", "SELECT 2"] {
             drop(server.statements.begin(client("ann"), text));
             server.system.keep().await.unwrap();
@@ -207,10 +220,11 @@ async fn rows_of_long_ago_go() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lake_that_cannot_be_written_is_served() {
     let folder = tempfile::tempdir().unwrap();
+    let server = Server::new(folder.path(), Access::default(), "n", true);
+    server.begin().await;
     // Where the table's folder should be is a file.
     std::fs::create_dir_all(folder.path().join("_uplake/system")).unwrap();
     std::fs::write(folder.path().join("_uplake/system/queries"), "").unwrap();
-    let server = Server::new(folder.path(), Access::default(), "n", true);
     drop(server.statements.begin(client("ann"), "SELECT 1"));
     assert!(server.system.keep().await.is_err());
     assert_eq!(server.number("admin", "SELECT count(*) FROM system.queries").await, 1);
@@ -248,7 +262,10 @@ async fn what_statements_cost_adds_up_to_what_was_counted() {
         counted.lists,
         counted.bytes_asked,
     ];
-    assert_eq!([of(0), of(1), of(2), of(3), of(4), of(5)], expected);
+    for (at, expected) in expected.into_iter().enumerate() {
+        // What was under way when a LIMIT was reached may end a moment later.
+        assert!(of(at).abs_diff(expected) * 100 <= expected, "{at}: {} of {expected}", of(at));
+    }
     assert!(counted.bytes_read > 100_000 && counted.gets > 10, "{counted}");
     assert!(of(6) > 1_000_000 && of(7) > 0);
     let costs = "SELECT statements, compute_s, dollars, bytes FROM system.costs \
