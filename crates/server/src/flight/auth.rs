@@ -126,7 +126,8 @@ impl Sessions {
         request: &Request<T>,
     ) -> impl Future<Output = Result<Caller, Failure>> + Send + use<'a, T> {
         let text = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
-        let application = text("user-agent").unwrap_or_default().chars().take(APPLICATION).collect();
+        let application =
+            text("user-agent").unwrap_or_default().chars().take(APPLICATION).collect();
         let labels = text(LABELS).unwrap_or_default().to_owned();
         let (address, arrival) = (peer(request), request.extensions().get::<Arrival>().cloned());
         let said = credentials(request.metadata()).map(|given| Said {

@@ -15,7 +15,9 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use tempfile::NamedTempFile;
 use uplake_engine::{EngineError, Session};
-use uplake_table::{InputFile, Lake, LoadOptions, LoadSummary, Progress, TableError, check_table_name, load};
+use uplake_table::{
+    InputFile, Lake, LoadOptions, LoadSummary, Progress, TableError, check_table_name, load,
+};
 
 use super::listing::SCHEMA;
 use crate::failure::Failure;
