@@ -168,7 +168,7 @@ class Run:
             self.lake = f"s3://{buckets.BUCKET}/{uuid.uuid4().hex}"
         self.options = ["--no-index"] if way == "no-index" else []
         self.substitute = False
-        self.server = wire.server(folder) if way == "wire" else None
+        self.server = None  # of the wire, once there is something to ask
 
     def end(self):
         if self.server:
@@ -204,6 +204,7 @@ class Run:
         return self.index(created[1]) if created and self.way != "plain" else None
 
     def check_over_the_wire(self, record):
+        self.server = self.server or wire.server(self.folder)
         oids, rows, count, message = wire.ask(self.server, self.sql(record))
         if record.mode == "error":
             if message is None:

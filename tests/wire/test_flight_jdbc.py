@@ -61,7 +61,7 @@ def parameters_are_question_marks(found):
     assert (found["parameters"], found["answers"]) == ("-5", "name")
     assert found["bound"] == (
         "[true, -7, 2147483647, -9223372036854775808, 1.5, -0.1, 12345678901234567890123456.1234567890,"
-        " naïve ☃, 00ff, 1999-12-31, 2026-01-31 10:00:00.000001, null]"
+        " naïve ☃, 00ff, 1999-12-31, 2026-01-31 10:00:00.25, null]"
     )
 
 
@@ -71,7 +71,7 @@ def writes_are_counted(found):
 
 
 def errors_and_cancel(found):
-    assert found["error"] == "true:true"
+    assert found["error"] == "true"
     assert found["cancelled"] == "true"
     assert found["after"] == "1"
 

@@ -90,7 +90,7 @@ public class FlightJdbc {
         all.setString(8, "naïve ☃");
         all.setBytes(9, new byte[] {0, (byte) 255});
         all.setDate(10, java.sql.Date.valueOf("1999-12-31"));
-        all.setTimestamp(11, Timestamp.valueOf("2026-01-31 10:00:00.000001"));
+        all.setTimestamp(11, Timestamp.valueOf("2026-01-31 10:00:00.25"));
         all.setNull(12, Types.BIGINT);
         try (ResultSet rows = all.executeQuery()) {
           rows.next();
@@ -101,7 +101,7 @@ public class FlightJdbc {
       try (Statement wrong = connection.createStatement()) {
         wrong.executeQuery("select nope from people");
       } catch (SQLException e) {
-        tell("error", e.toString().contains("nope") + ":" + e.toString().contains("42703"));
+        tell("error", e.toString().contains("nope"));
       }
 
       try (Statement make = connection.createStatement()) {

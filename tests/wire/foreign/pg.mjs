@@ -13,7 +13,7 @@ const one = async (text, values) => Object.values((await client.query(text, valu
 
 found.simple = (await client.query('select id, name, score from people order by id')).rows
 found.fields = (await client.query('select id, name, score, born from people')).fields.map(f => [f.name, f.dataTypeID])
-found.array = (await client.query({ text: 'select 1 as a, 1 as a', rowMode: 'array' })).rows
+found.array = (await client.query({ text: 'select 1::integer as a, 1::integer as a', rowMode: 'array' })).rows
 found.parameters = [
   await one('select name from people where id = $1', [1]),
   await one('select $1::text as v', ['naïve ☃']),
@@ -30,13 +30,13 @@ for (let n = 1; n <= 10; n++) {
   const query = { name: 'by-id', text: 'select name from numbers where id = $1', values: [n] }
   found.named.push((await client.query(query)).rows[0].name)
 }
-found.several = (await client.query('select 1 as a; select 2 as a')).map(r => r.rows[0].a)
+found.several = (await client.query('select 1::integer as a; select 2::integer as a')).map(r => r.rows[0].a)
 try {
   await client.query('select nope from people')
 } catch (e) {
   found.error = { code: e.code, position: e.position, severity: e.severity }
 }
-found.after = await one('select 1 as v')
+found.after = await one('select 1::integer as v')
 
 await client.query('set statement_timeout = 200')
 found.timeout = await client.query(long).catch(e => e.code)

@@ -89,9 +89,12 @@ impl Session {
         }
         types.resize(types.len().max(typed.len()), None);
         for (data_type, typed) in types.iter_mut().zip(typed) {
-            // Of decimals the statement knows the digits better.
-            let is_decimal = |of: &Option<DataType>| of.as_ref().is_some_and(DataType::is_decimal);
-            let stays = writes || is_decimal(data_type) && is_decimal(typed);
+            // Of decimals the statement knows the digits better, and of lists what is in them.
+            let both = |is: fn(&DataType) -> bool| {
+                [&*data_type, typed].iter().all(|of| of.as_ref().is_some_and(is))
+            };
+            let is_list = |of: &DataType| matches!(of, DataType::List(_));
+            let stays = writes || both(DataType::is_decimal) || both(is_list);
             if typed.is_some() && (data_type.is_none() || !stays) {
                 data_type.clone_from(typed);
             }
@@ -333,6 +336,9 @@ mod tests {
         ));
         let typed = typed.unwrap();
         assert_eq!(typed.types(), [DataType::Float64, DataType::Int64].map(Some));
+        let text = "SELECT TIMESTAMP '2026-01-01 00:00:00' + $1";
+        let added = block_on(session.prepare(&parsed(text))).unwrap();
+        assert!(matches!(added.types(), [Some(DataType::Interval(_))]), "{:?}", added.types());
     }
 
     #[test]

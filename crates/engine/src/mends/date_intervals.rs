@@ -2,9 +2,11 @@
 //!
 //! DataFusion's stays a date and loses the hours: `DATE '2026-01-01' + INTERVAL '5 hours'` was the same day.
 //! Literals of whole days and months still give dates, as all such intervals do there, so that conditions on
-//! columns of dates stay conditions on dates.
+//! columns of dates stay conditions on dates. Of `at + $1` the parameter is an interval.
 
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, cast};
@@ -27,6 +29,10 @@ impl ExprPlanner for TimesOfDays {
             BinaryOperator::Minus => Operator::Minus,
             _ => return Ok(PlannerResult::Original(expr)),
         };
+        if op == Operator::Plus {
+            name_interval(&mut expr.right, &expr.left, schema);
+            name_interval(&mut expr.left, &expr.right, schema);
+        }
         // The right side first: the left one of a chain is as long as the chain.
         let date_is_left = match expr.right.get_type(schema) {
             Ok(DataType::Interval(_)) => true,
@@ -46,6 +52,17 @@ impl ExprPlanner for TimesOfDays {
         *date = cast(date.clone(), DataType::Timestamp(TimeUnit::Microsecond, None));
         let (left, right) = (Box::new(expr.left), Box::new(expr.right));
         Ok(PlannerResult::Planned(Expr::BinaryExpr(BinaryExpr::new(left, op, right))))
+    }
+}
+
+/// A parameter that is added to a timestamp is an interval; DataFusion would take it for another timestamp.
+fn name_interval(added: &mut Expr, to: &Expr, schema: &DFSchema) {
+    if let Expr::Placeholder(parameter) = added
+        && parameter.field.is_none()
+        && let Ok(DataType::Timestamp(..)) = to.get_type(schema)
+    {
+        let interval = DataType::Interval(IntervalUnit::MonthDayNano);
+        parameter.field = Some(Arc::new(Field::new("", interval, true)));
     }
 }
 

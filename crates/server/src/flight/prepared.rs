@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use futures::{Stream, StreamExt};
 use uplake_engine::{EngineError, Prepared, ScalarValue, Statement};
 
@@ -55,7 +55,11 @@ impl Held {
     pub fn parameters(&self) -> Schema {
         let types = self.query.as_ref().map_or(&[][..], Prepared::types);
         let fields = types.iter().enumerate().map(|(at, data_type)| {
-            let data_type = data_type.as_ref().map_or(DataType::Utf8, plain_type);
+            let data_type = match data_type.as_ref().map_or(DataType::Utf8, plain_type) {
+                // Arrow's JDBC driver (18.3) writes milliseconds, whatever unit it is told. Others send their own.
+                DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Millisecond, zone),
+                other => other,
+            };
             Field::new(format!("${}", at + 1), data_type, true)
         });
         Schema::new(fields.collect::<Vec<_>>())

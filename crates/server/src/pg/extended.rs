@@ -361,12 +361,18 @@ impl Connection {
     }
 }
 
-/// The type of a parameter's value: what the client said, but a decimal as the statement has it.
+/// The type of a parameter's value: what the client said, but decimals and lists as the statement has them.
 fn type_of(prepared: &Prepared, oids: &[u32], at: usize) -> DataType {
     let inferred = prepared.types().get(at).cloned().flatten();
     let oid = oids[at];
     match inferred {
         Some(inferred) if types::of(&inferred).oid == oid => inferred,
+        // Elements are read as the client said, and fitted.
+        Some(inferred)
+            if types::element(&inferred).is_some() && types::element_oid(oid).is_some() =>
+        {
+            inferred
+        }
         _ => types::arrow_type(oid).unwrap_or(DataType::Null),
     }
 }

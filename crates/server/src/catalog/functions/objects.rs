@@ -234,6 +234,7 @@ fn visibility(shared: &Arc<Shared>) -> Vec<AddedFunction> {
         "pg_collation_is_visible",
         "pg_operator_is_visible",
         "pg_opclass_is_visible",
+        "pg_opfamily_is_visible",
         "pg_conversion_is_visible",
         "pg_statistics_obj_is_visible",
         "pg_ts_config_is_visible",
