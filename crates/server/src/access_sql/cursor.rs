@@ -220,8 +220,8 @@ impl<'a> Cursor<'a> {
 
 /// A literal of text without its quotes.
 fn unquoted(literal: &str) -> Option<String> {
-    if literal.starts_with('$') {
-        let tag = literal[1..].find('$')? + 2;
+    if let Some(rest) = literal.strip_prefix('$') {
+        let tag = rest.find('$')? + 2;
         return literal.get(tag..literal.len().checked_sub(tag)?).map(str::to_owned);
     }
     let escapes = literal.starts_with(['e', 'E']);

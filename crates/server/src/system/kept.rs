@@ -41,12 +41,15 @@ pub(super) trait Kept: Send + Sync {
     fn lost(&self) -> u64;
 }
 
+/// What the columns see of a row and its number.
+pub(super) type See<R, S> = Box<dyn Fn(&R, u64) -> S + Send + Sync>;
+
 /// A table of the rows of a log. `R` is what the log has, `S` the same as the columns see it.
 pub(super) struct KeptLog<R, S> {
     pub columns: Columns<S>,
     pub log: Arc<Mutex<Log<R>>>,
     pub role: fn(&R) -> &str,
-    pub seen: Box<dyn Fn(&R, u64) -> S + Send + Sync>,
+    pub seen: See<R, S>,
 }
 
 impl<R, S> KeptLog<R, S> {

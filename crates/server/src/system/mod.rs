@@ -37,7 +37,7 @@ use crate::statements::Statements;
 use crate::system_access;
 use columns::Columns;
 use history::History;
-use kept::{Kept, KeptLog, NODE, NUMBER, ROLE};
+use kept::{Kept, KeptLog, NODE, NUMBER, ROLE, See};
 use live::{CacheUse, File, Setting};
 use noted::Numbered;
 use statements::Charged;
@@ -281,7 +281,7 @@ impl System {
 }
 
 /// A row with its number and the process.
-fn numbered<R: Clone>(node: &str) -> Box<dyn Fn(&R, u64) -> Numbered<R> + Send + Sync> {
+fn numbered<R: Clone>(node: &str) -> See<R, Numbered<R>> {
     let node = node.to_owned();
     Box::new(move |row, number| Numbered { row: row.clone(), node: node.clone(), number })
 }

@@ -191,7 +191,8 @@ impl CopyEncoder {
                 out.truncate(start);
                 return done;
             }
-            patch(out, start + 1, out.len() - start - 1);
+            let length = out.len() - start - 1;
+            patch(out, start + 1, length);
             self.lacks_head = false;
         }
         Ok(())
@@ -266,7 +267,8 @@ fn frame(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put_slice(b"d\0\0\0\0");
     write(out);
-    patch(out, start + 1, out.len() - start - 1);
+    let length = out.len() - start - 1;
+    patch(out, start + 1, length);
 }
 
 /// Escapes or quotes the field behind `start`, if it needs it.

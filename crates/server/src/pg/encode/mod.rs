@@ -153,12 +153,13 @@ fn encode_row(
         }
     }
     // The length is its own four bytes too, but not the `D`.
-    patch(out, start + 1, out.len() - start - 1);
+    let length = out.len() - start - 1;
+    patch(out, start + 1, length);
     Ok(())
 }
 
 #[inline]
-fn patch(out: &mut Vec<u8>, at: usize, length: usize) {
+fn patch(out: &mut [u8], at: usize, length: usize) {
     out[at..at + 4].copy_from_slice(&(length as u32).to_be_bytes());
 }
 
@@ -267,6 +268,7 @@ fn put_value(
     } else {
         column.text(row, out, state)?;
     }
-    patch(out, start, out.len() - start - 4);
+    let length = out.len() - start - 4;
+    patch(out, start, length);
     Ok(())
 }
