@@ -52,8 +52,8 @@ pub use batch::{Batch, BatchOptions, BatchSummary};
 pub use cache::memory::{HeldMemory, MemoryShare, SharedMemory};
 pub use datafusion::common::ScalarValue;
 pub use engine::additions::{
-    AddedAnswer, AddedFunction, AddedSchema, AddedStatements, Additions, Call, Rows, SessionFacts,
-    Summary, Takes,
+    AddedAnswer, AddedFunction, AddedRows, AddedSchema, AddedStatements, Additions, Call,
+    SessionFacts, Summary, Takes,
 };
 pub use engine::admission::{Class, Listed, Queue, Tenant};
 pub use engine::pending::Savepoint;

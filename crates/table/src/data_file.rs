@@ -3,15 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use deltalake_core::kernel::Add;
 use object_store::path::Path;
 use uplake_domain::Mark;
 
-use crate::checksums::{Checksums, TAIL_TAG};
-use crate::error::Result;
-use crate::id_domain;
-use crate::names::store_path;
-use crate::properties::{CRC32_TAG, ID_MARKS_TAG, IDS_TAG};
+use crate::checksums::Checksums;
 
 /// One Parquet file of a snapshot.
 #[derive(Clone, Debug)]
@@ -54,29 +49,6 @@ pub struct ColumnBounds {
 }
 
 impl DataFile {
-    /// The file of an action of the log, whose path is decoded.
-    pub(crate) fn of(table: &str, prefix: &Path, add: Add, rows: Option<u64>) -> Result<Self> {
-        let mut tags = add.tags.unwrap_or_default();
-        let mut tag = |name: &str| tags.remove(name).flatten();
-        let size = u64::try_from(add.size).unwrap_or_default();
-        Ok(Self {
-            store_path: store_path(table, prefix, &add.path)?,
-            index_path: crate::index::index_path(table, prefix, &add.path)?,
-            path: add.path,
-            size,
-            modified_millis: add.modification_time,
-            rows,
-            partition_values: add.partition_values,
-            stats: add.stats,
-            crc32: tag(CRC32_TAG).and_then(|hex| u32::from_str_radix(&hex, 16).ok()),
-            checksums: tag(TAIL_TAG).and_then(|tag| Checksums::from_tag(&tag, size)),
-            ids: tag(IDS_TAG).map(|text| id_domain::parse_tag(&text)).unwrap_or_default(),
-            id_marks: tag(ID_MARKS_TAG)
-                .map(|text| id_domain::parse_marks(&text))
-                .unwrap_or_default(),
-        })
-    }
-
     /// Bounds by column name, from the log's statistics; partition columns are not among them.
     pub fn column_bounds(&self) -> HashMap<String, ColumnBounds> {
         let parsed = self.stats.as_deref().map(serde_json::from_str::<serde_json::Value>);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use chrono::DateTime;
-use deltalake_core::kernel::EagerSnapshot;
+use deltalake_core::kernel::{Add, EagerSnapshot};
 use deltalake_core::logstore::LogStoreRef;
 use deltalake_core::{DeltaTable, DeltaTableBuilder, DeltaTableError};
 use futures::TryStreamExt;
@@ -18,6 +18,7 @@ use object_store::path::Path;
 use uplake_domain::Mark;
 
 use crate::as_of::AsOf;
+use crate::checksums::{Checksums, TAIL_TAG};
 use crate::commit_stamp::CommitStamp;
 use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
@@ -25,8 +26,10 @@ use crate::id_domain::{self, DomainMark, IdDomainSpec, id_column, stored_schema}
 use crate::index::{self, IndexSpec, parse_property};
 use crate::lake::Lake;
 use crate::log_reader::LogReader;
-use crate::names::commit_path;
-use crate::properties::{CLUSTER_BY, ID_DOMAINS, INDEXES, PRIMARY_KEY, label_app_id};
+use crate::names::{commit_path, store_path};
+use crate::properties::{
+    CLUSTER_BY, CRC32_TAG, ID_DOMAINS, ID_MARKS_TAG, IDS_TAG, INDEXES, PRIMARY_KEY, label_app_id,
+};
 use crate::sealed::{DamagedCommit, SealedLog};
 
 /// Reader features this version reads correctly. Anything else is refused.
@@ -268,10 +271,18 @@ impl Snapshot {
         stored_schema(&self.schema, &self.id_domains)
     }
 
-    /// The same with other files: what it would hold once a change that is not committed is.
-    pub(crate) fn with_files(&self, mut files: Vec<DataFile>) -> Self {
+    /// The same without files that a change would remove, and with those that it would add.
+    ///
+    /// # Errors
+    /// [`TableError::Invalid`] for a path that is not the table's.
+    pub(crate) fn changed(&self, remove: &[DataFile], add: &[Add]) -> Result<Self> {
+        let is_left = |file: &&DataFile| !remove.iter().any(|gone| gone.path == file.path);
+        let mut files: Vec<DataFile> = self.files.iter().filter(is_left).cloned().collect();
+        for add in add {
+            files.push(data_file(&self.table, &self.prefix, add.clone(), rows_of(add))?);
+        }
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Self { files: Arc::new(files), ..self.clone() }
+        Ok(Self { files: Arc::new(files), ..self.clone() })
     }
 
     /// The data files.
@@ -419,9 +430,36 @@ async fn data_files(
         let mut add = view.add_action();
         add.path = view.path().into_owned();
         let rows = view.num_records().map(|n| n as u64);
-        files.push(DataFile::of(table, prefix, add, rows)?);
+        files.push(data_file(table, prefix, add, rows)?);
     }
     // The log replays newest first; a fixed order makes plans and reports repeatable.
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
+}
+
+/// The file of an action of the log, whose path is decoded.
+fn data_file(table: &str, prefix: &Path, add: Add, rows: Option<u64>) -> Result<DataFile> {
+    let mut tags = add.tags.unwrap_or_default();
+    let mut tag = |name: &str| tags.remove(name).flatten();
+    let size = u64::try_from(add.size).unwrap_or_default();
+    Ok(DataFile {
+        store_path: store_path(table, prefix, &add.path)?,
+        index_path: index::index_path(table, prefix, &add.path)?,
+        path: add.path,
+        size,
+        modified_millis: add.modification_time,
+        rows,
+        partition_values: add.partition_values,
+        stats: add.stats,
+        crc32: tag(CRC32_TAG).and_then(|hex| u32::from_str_radix(&hex, 16).ok()),
+        checksums: tag(TAIL_TAG).and_then(|tag| Checksums::from_tag(&tag, size)),
+        ids: tag(IDS_TAG).map(|text| id_domain::parse_tag(&text)).unwrap_or_default(),
+        id_marks: tag(ID_MARKS_TAG).map(|text| id_domain::parse_marks(&text)).unwrap_or_default(),
+    })
+}
+
+/// Rows of a file of ours, as its statistics say.
+fn rows_of(add: &Add) -> Option<u64> {
+    let stats: serde_json::Value = serde_json::from_str(add.stats.as_deref()?).ok()?;
+    stats.get("numRecords")?.as_u64()
 }

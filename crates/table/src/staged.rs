@@ -17,7 +17,7 @@ use crate::layout::{Layout, OnConflict};
 use crate::lock::TableLock;
 use crate::primary_key;
 use crate::snapshot::Snapshot;
-use crate::write_stream::{WriteKind, change, commit_keyed};
+use crate::write_stream::{StreamWriter, WriteKind, change, commit_keyed};
 
 /// What a transaction writes into one table, on top of one snapshot of it.
 pub struct StagedWrite {
@@ -82,12 +82,17 @@ impl StagedWrite {
         !self.changes.remove.is_empty()
     }
 
-    /// Files that are written, in the place of some of the table or of these.
-    pub(crate) fn take(
+    /// Ends a writer, whose files are this write's from now on. `replaced` are those in whose place they are, of the
+    /// table or of these, and by which condition.
+    ///
+    /// # Errors
+    /// What stopped the writer; nothing is left of it then.
+    pub async fn take(
         &mut self,
-        files: Vec<Add>,
+        writer: StreamWriter,
         replaced: Option<(Vec<DataFile>, String)>,
     ) -> Result<()> {
+        let files = writer.into_files().await?;
         self.written.extend(files.iter().cloned());
         if let Some((replaced, predicate)) = replaced {
             let changes = &mut self.changes;
@@ -108,13 +113,7 @@ impl StagedWrite {
     /// # Errors
     /// [`TableError::Invalid`] for a path that cannot be read back.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let is_left = |file: &&DataFile| !self.changes.remove.iter().any(|r| r.path == file.path);
-        let mut files: Vec<DataFile> = self.base.files().iter().filter(is_left).cloned().collect();
-        for add in &self.changes.add {
-            let rows = rows_of(add);
-            files.push(DataFile::of(self.base.table(), self.base.prefix(), add.clone(), rows)?);
-        }
-        Ok(self.base.with_files(files))
+        self.base.changed(&self.changes.remove, &self.changes.add)
     }
 
     /// What it would change now.
@@ -202,10 +201,4 @@ impl Drop for StagedWrite {
             drop(lock);
         });
     }
-}
-
-/// Rows of a file of ours, as its statistics say.
-fn rows_of(add: &Add) -> Option<u64> {
-    let stats: serde_json::Value = serde_json::from_str(add.stats.as_deref()?).ok()?;
-    stats.get("numRecords")?.as_u64()
 }

@@ -26,7 +26,6 @@ use crate::lock::TableLock;
 use crate::names::check_table_name;
 use crate::primary_key;
 use crate::snapshot::Snapshot;
-use crate::staged::StagedWrite;
 use crate::thread::paid;
 use crate::write::{Sequence, TableWriter};
 
@@ -262,31 +261,20 @@ impl StreamWriter {
         }
     }
 
-    /// Ends the writer: its files are written, and are `staged`'s from now on. `replaced` are those in whose place they
-    /// are, and by which condition.
+    /// Waits for the encoders: the files that are written, in their order, which are the caller's from now on.
     ///
     /// # Errors
     /// What stopped the encoders; nothing is left then.
-    pub async fn stage(
-        mut self,
-        staged: &mut StagedWrite,
-        replaced: Option<(Vec<DataFile>, String)>,
-    ) -> Result<()> {
+    pub(crate) async fn into_files(mut self) -> Result<Vec<Add>> {
         let drained = self.drain().await;
         let files = self.writer.take_files_as_written();
-        let lock = self.lock.take();
-        let done = match drained {
-            Ok(()) => staged.take(files, replaced),
-            Err(error) => {
-                commit::discard(&self.lake, &self.table, &files).await;
-                Err(error)
-            }
-        };
-        // The staged write has a lock of its own.
-        if let Some(lock) = lock {
+        if drained.is_err() {
+            commit::discard(&self.lake, &self.table, &files).await;
+        }
+        if let Some(lock) = self.lock.take() {
             lock.release().await;
         }
-        done
+        drained.map(|()| files)
     }
 
     /// Stops and deletes what was written.

@@ -55,7 +55,7 @@ pub trait AddedSchema: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Whatever the statement shall fail with.
-    async fn rows(&self, table: &str, facts: &SessionFacts) -> Result<Rows>;
+    async fn rows(&self, table: &str, facts: &SessionFacts) -> Result<AddedRows>;
 
     /// What another table of the schema adds up to, if the table is that.
     fn summary(&self, _table: &str) -> Option<Summary> {
@@ -64,7 +64,7 @@ pub trait AddedSchema: fmt::Debug + Send + Sync {
 }
 
 /// Rows of an added table.
-pub struct Rows {
+pub struct AddedRows {
     pub made: RecordBatch,
     /// Further ones.
     pub stored: Option<StoredRows>,

@@ -13,10 +13,12 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::compute::concat_batches;
 use datafusion::common::DataFusionError;
 use tokio::sync::{Mutex, MutexGuard};
-use uplake_table::{DataFile, OnConflict, Snapshot, StagedChanges, StagedWrite, StreamWriter};
+use uplake_table::{
+    DataFile, Lake, OnConflict, Snapshot, StagedChanges, StagedWrite, StreamWriter,
+};
 
+use crate::base::budget::Budget;
 use crate::base::error::{EngineError, Result};
-use crate::engine::session::Engine;
 
 /// Bytes of rows that wait for more before they become a data file.
 pub(crate) const HELD_BYTES: usize = 4 << 20;
@@ -57,7 +59,8 @@ impl Pending {
     /// 0A000 if it has written into another, or in another way.
     pub async fn of<'p>(
         pending: &'p mut Option<Self>,
-        engine: &Engine,
+        lake: &Lake,
+        budget: &Budget,
         table: &Snapshot,
         on_conflict: OnConflict,
     ) -> Result<&'p mut Self> {
@@ -65,9 +68,8 @@ impl Pending {
         Ok(match pending {
             Some(pending) => pending,
             None => {
-                let now = engine.budget.now_millis();
-                let staged =
-                    StagedWrite::new(&engine.lake, table.clone(), on_conflict, now).await?;
+                let now = budget.now_millis();
+                let staged = StagedWrite::new(lake, table.clone(), on_conflict, now).await?;
                 pending.insert(Self { staged, held: Vec::new(), held_bytes: 0 })
             }
         })
@@ -115,10 +117,15 @@ impl Pending {
     }
 
     /// Rows of a statement that is done.
-    pub async fn hold(&mut self, engine: &Engine, rows: Vec<RecordBatch>) -> Result<()> {
+    pub async fn hold(
+        &mut self,
+        lake: &Lake,
+        budget: &Budget,
+        rows: Vec<RecordBatch>,
+    ) -> Result<()> {
         self.held_bytes += rows.iter().map(RecordBatch::get_array_memory_size).sum::<usize>();
         self.held.extend(rows);
-        if self.held_bytes > HELD_BYTES { self.stage(engine).await } else { Ok(()) }
+        if self.held_bytes > HELD_BYTES { self.stage(lake, budget).await } else { Ok(()) }
     }
 
     /// Those of a statement that has a writer, in the place of `replaced` files if it is a DELETE.
@@ -127,19 +134,19 @@ impl Pending {
         writer: StreamWriter,
         replaced: Option<(Vec<DataFile>, String)>,
     ) -> Result<()> {
-        Ok(writer.stage(&mut self.staged, replaced).await?)
+        Ok(self.staged.take(writer, replaced).await?)
     }
 
     /// All rows become files.
-    pub async fn stage(&mut self, engine: &Engine) -> Result<()> {
+    pub async fn stage(&mut self, lake: &Lake, budget: &Budget) -> Result<()> {
         if self.held.is_empty() {
             return Ok(());
         }
         let (base, on_conflict) = (self.staged.base().clone(), self.staged.on_conflict());
         let rows = concat_batches(base.schema(), &self.held).map_err(DataFusionError::from)?;
-        let mut writer = writer(engine, &base, on_conflict, 1).await?;
+        let mut writer = writer(lake, budget, &base, on_conflict, 1).await?;
         writer.write(rows).await?;
-        writer.stage(&mut self.staged, None).await?;
+        self.staged.take(writer, None).await?;
         self.forget_held();
         Ok(())
     }
@@ -157,13 +164,12 @@ impl Pending {
 
 /// A writer of rows that may be one of many.
 pub(crate) async fn writer(
-    engine: &Engine,
+    lake: &Lake,
+    budget: &Budget,
     table: &Snapshot,
     on_conflict: OnConflict,
     threads: usize,
 ) -> Result<StreamWriter> {
-    let budget = &engine.budget;
     let (bytes, now) = (budget.write_bytes().min(WRITER_BYTES), budget.now_millis());
-    let (lake, table) = (&engine.lake, table.clone());
-    Ok(StreamWriter::into_table(lake, table, on_conflict, bytes, threads, now).await?)
+    Ok(StreamWriter::into_table(lake, table.clone(), on_conflict, bytes, threads, now).await?)
 }

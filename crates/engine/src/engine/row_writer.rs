@@ -99,8 +99,9 @@ impl RowWriter {
         let writer = match &mut self.writer {
             Some(writer) => writer,
             None => {
-                let threads = self.engine.budget.threads;
-                let made = writer(&self.engine, &self.table, self.on_conflict, threads).await?;
+                let Engine { lake, budget, .. } = self.engine.as_ref();
+                let (table, threads) = (&self.table, budget.threads);
+                let made = writer(lake, budget, table, self.on_conflict, threads).await?;
                 self.writer.insert(made)
             }
         };
@@ -128,17 +129,19 @@ impl RowWriter {
             catalog.forget(self.table.table());
             return Ok(self.rows);
         };
+        let engine = Arc::clone(&self.engine);
+        let Engine { lake, budget, .. } = engine.as_ref();
         let mut pending = pending.lock().await;
         let pending =
-            Pending::of(&mut pending, &self.engine, &self.table, self.on_conflict).await?;
+            Pending::of(&mut pending, lake, budget, &self.table, self.on_conflict).await?;
         if self.writer.is_some() {
             self.hand_over().await?;
         }
         match self.writer.take() {
-            None => pending.hold(&self.engine, self.held).await?,
+            None => pending.hold(lake, budget, self.held).await?,
             Some(writer) => {
                 // In the order of statements: of two rows of a key the later one counts.
-                pending.stage(&self.engine).await?;
+                pending.stage(lake, budget).await?;
                 pending.take(writer, None).await?;
             }
         }

@@ -20,7 +20,7 @@ use uplake_table::{DataFile, OnConflict, StreamWriter};
 use crate::base::error::{EngineError, Result};
 use crate::engine::catalog::LakeCatalog;
 use crate::engine::pending::{Pending, PendingWrites, Savepoint};
-use crate::engine::session::Session;
+use crate::engine::session::{Engine, Session};
 use crate::scan::lake_table::{LakeTable, write_rows};
 use crate::sql::statement::Statement;
 use crate::sql::words::split_version;
@@ -80,7 +80,7 @@ impl Session {
     }
 
     async fn publish(&self, mut pending: Pending) -> Result<()> {
-        pending.stage(&self.engine).await?;
+        pending.stage(&self.engine.lake, &self.engine.budget).await?;
         pending.staged.commit().await?;
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Session {
 
     async fn stage(&self, pending: &mut Pending) -> Result<()> {
         if pending.holds() {
-            pending.stage(&self.engine).await?;
+            pending.stage(&self.engine.lake, &self.engine.budget).await?;
             self.catalog.read_as(pending.staged.snapshot()?);
         }
         Ok(())
@@ -216,9 +216,10 @@ impl Session {
             writer.abort().await;
             return Err(error.into());
         }
+        let Engine { lake, budget, .. } = self.engine.as_ref();
         let mut pending = self.pending()?.lock().await;
-        let pending =
-            Pending::of(&mut pending, &self.engine, snapshot, OnConflict::Replace).await?;
+        let replace = OnConflict::Replace;
+        let pending = Pending::of(&mut pending, lake, budget, snapshot, replace).await?;
         pending.take(writer, Some(replaced)).await?;
         self.catalog.read_as(pending.staged.snapshot()?);
         Ok(())

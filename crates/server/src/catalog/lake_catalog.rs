@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use uplake_engine::{
-    AddedFunction, AddedSchema, Additions, EngineError, Result, Rows, SessionFacts, SqlState,
+    AddedFunction, AddedRows, AddedSchema, Additions, EngineError, Result, SessionFacts, SqlState,
 };
 use uplake_table::{Lake, TableError};
 
@@ -164,7 +164,7 @@ impl AddedSchema for Schema {
         Some(Arc::clone(&self.shared.tables.get(self.name, table)?.columns.schema))
     }
 
-    async fn rows(&self, table: &str, facts: &SessionFacts) -> Result<Rows> {
+    async fn rows(&self, table: &str, facts: &SessionFacts) -> Result<AddedRows> {
         let unmade = |what: String| EngineError::execution(SqlState::InternalError, what);
         let (listing, server) = (self.shared.listing_for(facts), self.shared.server());
         let found = self.shared.tables.get(self.name, table);
@@ -172,6 +172,6 @@ impl AddedSchema for Schema {
         let view = View { tables: &self.shared.tables, listing: &listing, server: &server, facts };
         let made = rows_of(&view, found);
         let made = made.map_err(|error| unmade(format!("{}.{table}: {error}", self.name)))?;
-        Ok(Rows { made, stored: None })
+        Ok(AddedRows { made, stored: None })
     }
 }

@@ -10,13 +10,11 @@
 
 use crate::failure::Failure;
 use crate::pg::copy_options::{CopyCommand, Header};
-use crate::pg::copy_rows::Rows;
+use crate::pg::copy_rows::{Rows, shown};
 use crate::pg::encode::copy::{CopyFormat, CopyOptions};
 
 /// Bytes of a line.
 pub(crate) const LINE_BYTES: usize = 64 << 20;
-/// Characters of a line that an error repeats, as in Postgres.
-const SHOWN: usize = 100;
 
 /// 22P04: the bytes are not what the format says.
 pub(crate) fn broken(message: impl Into<String>) -> Failure {
@@ -379,14 +377,6 @@ fn escaped(rest: &[u8]) -> Option<(u8, usize)> {
         },
         other => (other, 1),
     })
-}
-
-/// Bytes as an error shows them.
-pub(crate) fn shown(bytes: &[u8]) -> String {
-    let head = &bytes[..bytes.len().min(4 * SHOWN + 4)];
-    let text = String::from_utf8_lossy(head);
-    let shown: String = text.chars().take(SHOWN).collect();
-    if text.chars().nth(SHOWN).is_some() { shown + "..." } else { shown }
 }
 
 #[cfg(test)]

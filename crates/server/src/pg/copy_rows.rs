@@ -12,12 +12,13 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use uplake_engine::ScalarValue;
 
 use crate::failure::Failure;
-use crate::pg::copy_lines::shown;
 use crate::pg::params::decode;
 
 /// Rows, and bytes of values, of a batch.
 const BATCH_ROWS: usize = 8192;
 const BATCH_BYTES: usize = 4 << 20;
+/// Characters of what was sent that an error repeats, as in Postgres.
+const SHOWN: usize = 100;
 
 /// Rows that are made of values, until they are taken.
 pub(crate) struct Rows {
@@ -219,4 +220,12 @@ impl Column {
             }
         })
     }
+}
+
+/// Bytes as an error shows them.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    let head = &bytes[..bytes.len().min(4 * SHOWN + 4)];
+    let text = String::from_utf8_lossy(head);
+    let shown: String = text.chars().take(SHOWN).collect();
+    if text.chars().nth(SHOWN).is_some() { shown + "..." } else { shown }
 }

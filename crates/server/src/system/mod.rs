@@ -24,7 +24,8 @@ use arrow::error::ArrowError;
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 use uplake_engine::{
-    AddedSchema, EngineError, NotAfter, Result, Rows, SessionFacts, SqlState, StoredRows, Summary,
+    AddedRows, AddedSchema, EngineError, NotAfter, Result, SessionFacts, SqlState, StoredRows,
+    Summary,
 };
 use uplake_table::{Lake, Snapshot, TableError};
 
@@ -236,9 +237,9 @@ impl System {
         &self,
         (name, kept): (&'static str, &dyn Kept),
         role: Option<&str>,
-    ) -> Result<Rows> {
+    ) -> Result<AddedRows> {
         let (made, last) = kept.newest(role).map_err(|error| unmade(name, &error))?;
-        let Some(history) = &self.history else { return Ok(Rows { made, stored: None }) };
+        let Some(history) = &self.history else { return Ok(AddedRows { made, stored: None }) };
         let snapshot = history.newest(name).await?;
         let only = role.map(|role| (ROLE, role.to_owned()));
         let stored = snapshot.map(|snapshot| StoredRows {
@@ -252,7 +253,7 @@ impl System {
                 last: i64::try_from(last).unwrap_or(i64::MAX),
             },
         });
-        Ok(Rows { made, stored })
+        Ok(AddedRows { made, stored })
     }
 
     /// Rows about access, of what a role sees or of all; `None` if the table is about something else.
@@ -336,7 +337,7 @@ impl AddedSchema for System {
         (table == COSTS).then_some(OF_COSTS)
     }
 
-    async fn rows(&self, table: &str, facts: &SessionFacts) -> Result<Rows> {
+    async fn rows(&self, table: &str, facts: &SessionFacts) -> Result<AddedRows> {
         // A session that was told of nobody is the process's own.
         let role = facts.get(USER).unwrap_or(ADMIN);
         let only = (!self.sees_all(role)).then_some(role);
@@ -345,7 +346,7 @@ impl AddedSchema for System {
         }
         if let Some(made) = self.access_rows(table, only) {
             let made = made.map_err(|error| unmade(table, &error))?;
-            return Ok(Rows { made, stored: None });
+            return Ok(AddedRows { made, stored: None });
         }
         let is_seen = |of: &str| only.is_none_or(|role| role == of);
         let made = match table {
@@ -379,7 +380,7 @@ impl AddedSchema for System {
             _ => self.settings.batch(&self.from.settings),
         };
         let made: RecordBatch = made.map_err(|error| unmade(table, &error))?;
-        Ok(Rows { made, stored: None })
+        Ok(AddedRows { made, stored: None })
     }
 }
 
