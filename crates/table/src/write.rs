@@ -541,7 +541,9 @@ fn partition_folder(column: &str, value: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use object_store::{PutPayload, PutResult, UploadPart};
+    use std::time::Duration;
+
+    use object_store::{MultipartUpload, PutPayload, PutResult, UploadPart};
 
     use super::*;
 
