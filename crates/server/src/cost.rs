@@ -30,6 +30,12 @@ pub(crate) struct Prices {
 }
 
 impl Cost {
+    /// Seconds that count for a quota: of what threads were at, or in the slot, whichever is more. One poll that does
+    /// not end, as of a cross join, is told only once it is over.
+    pub fn quota_seconds(&self) -> f64 {
+        self.compute_seconds().max(self.counts.in_slot.as_secs_f64())
+    }
+
     /// How long threads were at it.
     pub fn compute_seconds(&self) -> f64 {
         self.counts.busy.as_secs_f64()

@@ -314,7 +314,7 @@ mod tests {
             ("EXPLAIN ANALYZE SELECT * FROM t", vec![table("t")]),
             ("WITH c AS (SELECT * FROM u) SELECT * FROM c", vec![table("u")]),
             ("SELECT (SELECT max(k) FROM u) FROM t", vec![table("t"), table("u")]),
-            ("SELECT * FROM t VERSION AS OF 1", vec![table("t")]),
+            ("SELECT * FROM t VERSION AS OF 0", vec![table("t")]),
             ("DESCRIBE t", vec![table("t")]),
             ("INSERT INTO t SELECT * FROM u", vec![(Some(Insert), "t".into()), table("u")]),
             ("INSERT INTO t VALUES (7)", vec![(Some(Insert), "t".into())]),

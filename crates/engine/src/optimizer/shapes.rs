@@ -102,7 +102,7 @@ mod tests {
         ("GlobalLimitExec", "a limit"),
         ("LocalLimitExec", "a limit"),
         ("FilterExec", "with a limit"),
-        ("SortExec", "with a limit"),
+        ("SortExec(TopK)", "with a limit"),
         ("SortPreservingMergeExec", "with a limit"),
         ("CoalescePartitionsExec", "with a limit"),
         ("TopCandidatesExec", "drops rows that others need not"),

@@ -130,7 +130,8 @@ impl Quotas {
         Used {
             bytes: cost.counts.bytes_read,
             compute_seconds: cost.counts.in_slot.as_secs_f64(),
-            dollars: cost.dollars(&self.prices),
+            dollars: cost.dollars(&self.prices)
+                + (cost.quota_seconds() - cost.compute_seconds()) / 3600.0 * self.prices.core_hour,
         }
     }
 
