@@ -84,10 +84,11 @@ def binary():
 
 
 def within(seconds, holds, what):
-    """Waits until it holds; how long that took."""
+    """Waits until it holds; how long that took. `what` is a text, or makes one."""
     began = time.monotonic()
     while not holds():
-        assert time.monotonic() - began < seconds, f"not within {seconds} s: {what}"
+        late = time.monotonic() - began >= seconds
+        assert not late, f"not within {seconds} s: {what() if callable(what) else what}"
         time.sleep(0.005)
     return time.monotonic() - began
 
@@ -177,7 +178,7 @@ class Server:
     def free(self, seconds=None):
         """Waits until nothing runs and nothing is held; how long that took."""
         took = within(seconds or FREE_S, lambda: not self.running(), "no statement is left")
-        within(seconds or FREE_S, lambda: not self.residue(), "nothing is held")
+        within(seconds or FREE_S, lambda: not self.residue(), lambda: f"nothing is held, but {self.residue()}")
         return took
 
     # Its end.
