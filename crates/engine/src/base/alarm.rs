@@ -20,23 +20,38 @@ static TIMERS: LazyLock<Option<Handle>> = LazyLock::new(|| {
     Some(handle)
 });
 
-/// Ends at an instant. Dropped, it costs nothing any more.
+/// Ends at an instant. Dropped, it costs nothing any more, and nothing before it is polled: most statements are done
+/// before anybody waits for their deadline, and to wake that thread takes longer than a short one.
 #[derive(Debug)]
-pub(crate) struct Alarm(Kind);
+pub(crate) struct Alarm {
+    at: Instant,
+    timer: Option<Timer>,
+}
 
 #[derive(Debug)]
-enum Kind {
+enum Timer {
     Thread(JoinHandle<()>),
     Here(Pin<Box<tokio::time::Sleep>>),
 }
 
 impl Alarm {
-    pub fn at(instant: Instant) -> Self {
-        let sleep = move || tokio::time::sleep_until(instant.into());
-        Self(match TIMERS.as_ref() {
-            Some(timers) => Kind::Thread(timers.spawn(async move { sleep().await })),
-            None => Kind::Here(Box::pin(sleep())),
-        })
+    pub const fn at(instant: Instant) -> Self {
+        Self { at: instant, timer: None }
+    }
+
+    /// Is it past now?
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.at
+    }
+}
+
+impl Timer {
+    fn new(at: Instant) -> Self {
+        let sleep = move || tokio::time::sleep_until(at.into());
+        match TIMERS.as_ref() {
+            Some(timers) => Self::Thread(timers.spawn(async move { sleep().await })),
+            None => Self::Here(Box::pin(sleep())),
+        }
     }
 }
 
@@ -44,16 +59,20 @@ impl Future for Alarm {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        match &mut self.0 {
-            Kind::Thread(task) => Pin::new(task).poll(context).map(drop),
-            Kind::Here(sleep) => sleep.as_mut().poll(context),
+        if self.is_over() {
+            return Poll::Ready(());
+        }
+        let at = self.at;
+        match self.timer.get_or_insert_with(|| Timer::new(at)) {
+            Timer::Thread(task) => Pin::new(task).poll(context).map(drop),
+            Timer::Here(sleep) => sleep.as_mut().poll(context),
         }
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        if let Kind::Thread(task) = &self.0 {
+        if let Some(Timer::Thread(task)) = &self.timer {
             task.abort();
         }
     }

@@ -282,13 +282,6 @@ impl Stream for Guarded {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         let Some((stream, ticket, _)) = &mut this.running else { return Poll::Ready(None) };
-        if let Some(deadline) = &mut this.deadline
-            && Pin::new(deadline).poll(context).is_ready()
-        {
-            let error = DataFusionError::External(Box::new(ticket.timed_out()));
-            (this.running, this.deadline) = (None, None);
-            return Poll::Ready(Some(Err(error)));
-        }
         let mut poll = || stream.as_mut().poll_next(context);
         let next = catch_unwind(AssertUnwindSafe(|| match &this.progress {
             Some(progress) => progress.run(poll),
@@ -297,6 +290,16 @@ impl Stream for Guarded {
         let next = next.unwrap_or_else(|panic| {
             Poll::Ready(Some(Err(DataFusionError::External(Box::new(bug(panic.as_ref()))))))
         });
+        // Rows that come without a wait end at the deadline, too.
+        let is_late = this.deadline.as_mut().is_some_and(|deadline| match next.is_pending() {
+            true => Pin::new(deadline).poll(context).is_ready(),
+            false => deadline.is_over(),
+        });
+        if is_late && !matches!(next, Poll::Ready(None | Some(Err(_)))) {
+            let error = DataFusionError::External(Box::new(ticket.timed_out()));
+            (this.running, this.deadline) = (None, None);
+            return Poll::Ready(Some(Err(error)));
+        }
         match (&next, &this.progress) {
             (Poll::Ready(None | Some(Err(_))), _) => this.running = None,
             (Poll::Ready(Some(Ok(batch))), Some(progress)) => progress.answered(batch.num_rows()),
