@@ -24,6 +24,20 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 /// sends the bounds of its list beside it.
 const LONG_LIST: usize = 20;
 
+/// What is left of a condition to ask bounds of, as it is now: without long lists. `None` if there is none in it.
+pub(super) fn without_long_lists(
+    condition: &Arc<dyn PhysicalExpr>,
+) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    let now = snapshot_physical_expr(Arc::clone(condition))?;
+    let parts = split_conjunction(&now);
+    let short: Vec<_> = parts.iter().filter(|part| !is_long(part)).collect();
+    Ok((short.len() < parts.len()).then(|| conjunction(short.into_iter().copied().cloned())))
+}
+
+fn is_long(condition: &Arc<dyn PhysicalExpr>) -> bool {
+    condition.downcast_ref::<InListExpr>().is_some_and(|list| list.len() > LONG_LIST)
+}
+
 /// What a scan's condition asks of bounds, made once for all files of which it asks the same.
 #[derive(Default)]
 pub(crate) struct Pruner(Mutex<Option<Arc<OfBounds>>>);
@@ -69,12 +83,11 @@ impl Pruner {
         if let Some(predicate) = predicate {
             // The counts of the scan itself are of what it reads.
             let metrics = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
-            let predicate = snapshot_physical_expr(Arc::clone(predicate))?;
-            let is_long = |condition: &Arc<dyn PhysicalExpr>| {
-                condition.downcast_ref::<InListExpr>().is_some_and(|list| list.len() > LONG_LIST)
+            let short = without_long_lists(predicate)?;
+            let predicate = match short {
+                Some(short) => short,
+                None => snapshot_physical_expr(Arc::clone(predicate))?,
             };
-            let short = split_conjunction(&predicate).into_iter().filter(|c| !is_long(c));
-            let predicate = conjunction(short.cloned().collect::<Vec<_>>());
             // A column that is not in the file would be taken for one of NULLs.
             let partition = table.table_partition_cols().iter().map(|field| field.name().as_str());
             let values: HashMap<&str, &ScalarValue> =
