@@ -15,6 +15,7 @@ use crate::cost::Prices;
 use crate::limits::{Connections, FailedLogins, LOADS_AT_ONCE, Limits, MemoryShares, Quotas, Rate};
 use crate::logins::Logins;
 use crate::metrics::{Metrics, Now};
+use crate::pg::Probes;
 use crate::roll::Roll;
 use crate::spool::{SLOW_READER, SpoolRoom};
 use crate::statements::Statements;
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
     /// What makes those up who are not there.
     pub strangers: Strangers,
     pub catalog: Catalog,
+    /// What pools ask again and again.
+    pub probes: Probes,
     /// What the Postgres wire is encrypted with.
     pub pg_tls: Option<Arc<ServerConfig>>,
     /// Who is connected.
@@ -162,6 +165,7 @@ impl Shared {
             logins: Logins::default(),
             strangers,
             catalog,
+            probes: Probes::default(),
             pg_tls,
             roll,
             own: QueryProgress::new(),

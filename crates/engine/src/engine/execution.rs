@@ -1,11 +1,12 @@
 //! Plans that are run.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream, execute_stream_partitioned};
@@ -39,7 +40,7 @@ impl Session {
     ) -> Result<Vec<SendableRecordBatchStream>> {
         let (physical, end) = self.physical(plan, state).await?;
         let end = Arc::new(end);
-        let streams = execute_stream_partitioned(physical, self.context().task_ctx())?;
+        let streams = execute_stream_partitioned(physical, self.task_context())?;
         Ok(streams.into_iter().map(|stream| holding(stream, Arc::clone(&end))).collect())
     }
 
@@ -61,13 +62,11 @@ impl Session {
     ) -> Result<SendableRecordBatchStream> {
         if let Some(row) = constant_row(plan) {
             progress::is_planned();
-            let schema = row.schema();
-            let rows = futures::stream::iter([Ok(row)]);
-            return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)));
+            return Ok(one_batch(row));
         }
         let (physical, end) = self.physical(plan, state).await?;
         let rules = futures::stream::iter(row_of_rules(&physical).map(Ok));
-        let mut stream = execute_stream(physical, self.context().task_ctx())?;
+        let mut stream = execute_stream(physical, self.task_context())?;
         let Some(first) = stream.next().await.transpose()? else {
             return Ok(holding(stream, end));
         };
@@ -105,6 +104,23 @@ impl Session {
         let end = End { _stop: stop, plan: Arc::clone(&physical), watcher: progress::watcher() };
         Ok((physical, end))
     }
+
+    /// What operators run with. Functions by their names are for plans that come as bytes, and there are hundreds to be
+    /// copied.
+    fn task_context(&self) -> Arc<TaskContext> {
+        let state = self.context().state_ref();
+        let state = state.read();
+        Arc::new(TaskContext::new(
+            None,
+            state.session_id().to_owned(),
+            state.config().clone(),
+            HashMap::new(),
+            HashMap::new(),
+            HashMap::new(),
+            HashMap::new(),
+            Arc::clone(state.runtime_env()),
+        ))
+    }
 }
 
 /// What becomes of a plan when nobody wants its rows any more.
@@ -124,7 +140,7 @@ impl Drop for End {
 
 /// The row of a plan that is literals alone, as the probes of connection pools are (`SELECT 1`): operators for it would
 /// take longer than all else.
-fn constant_row(plan: &LogicalPlan) -> Option<RecordBatch> {
+pub(crate) fn constant_row(plan: &LogicalPlan) -> Option<RecordBatch> {
     let LogicalPlan::Projection(projection) = plan else { return None };
     let LogicalPlan::EmptyRelation(nothing) = projection.input.as_ref() else { return None };
     if !nothing.produce_one_row {
@@ -136,6 +152,13 @@ fn constant_row(plan: &LogicalPlan) -> Option<RecordBatch> {
     };
     let values = projection.expr.iter().map(literal).collect::<Option<Vec<_>>>()?;
     RecordBatch::try_new(SchemaRef::clone(projection.schema.inner()), values).ok()
+}
+
+/// A stream of it alone.
+pub(crate) fn one_batch(batch: RecordBatch) -> SendableRecordBatchStream {
+    let schema = batch.schema();
+    let rows = futures::stream::iter([Ok(batch)]);
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
 #[cfg(test)]
@@ -164,7 +187,7 @@ mod tests {
                 // What operators answer.
                 if let Some(row) = row {
                     let (physical, _stop) = session.physical(&plan, &state).await.unwrap();
-                    let context = session.context().task_ctx();
+                    let context = session.task_context();
                     let rows = datafusion::physical_plan::collect(physical, context).await.unwrap();
                     assert_eq!(rows, [row], "{sql}");
                 }

@@ -20,8 +20,10 @@ use uplake_table::Domain;
 use crate::base::answer::{Answer, with_schema};
 use crate::base::error::{EngineError, Result};
 use crate::base::foreign_errors::{self, missing_table};
+use crate::base::progress;
 use crate::base::sql_state::SqlState;
 use crate::engine::catalog::{CATALOG, SCHEMA};
+use crate::engine::execution::{constant_row, one_batch};
 use crate::engine::plan_cache::{self, CachedPlan};
 use crate::engine::privileges::Privilege;
 use crate::engine::seen;
@@ -104,9 +106,18 @@ impl Session {
 
     /// A query's answer, by the plan that it had before if nothing has changed.
     async fn ask(&self, statement: &Statement, tables: &Tables) -> Result<Answer> {
-        let (state, _) = self.query_state();
         let settings = self.settings();
-        let cached = match self.engine.plans.of(&settings, statement, tables) {
+        let known = self.engine.plans.of(&settings, statement, tables);
+        if let Some(cached) = &known
+            && let Some(row) = constant_row(&cached.optimized)
+        {
+            // Its state, which is copied for each plan, would take longer than all else.
+            progress::is_planned();
+            let stream = one_batch(row);
+            return Ok(Answer::Rows { schema: stream.schema(), stream });
+        }
+        let (state, _) = self.query_state();
+        let cached = match known {
             Some(cached) => cached,
             None => {
                 let plan = self.parsed_plan(statement).await?;
@@ -132,6 +143,18 @@ impl Session {
         let plan = self.with_keys(&state, cached).await?;
         let stream = self.run_optimized(&plan, &state).await?;
         Ok(Answer::Rows { schema: stream.schema(), stream })
+    }
+
+    /// The row of a query that is literals alone and was asked before: at once, without a slot. Connection pools ask such
+    /// ones (`SELECT 1`) before each use. `None` of all others.
+    pub fn known_row(&self, statement: &Statement) -> Option<RecordBatch> {
+        if !plan_cache::may_be_kept(statement) || !statement.values.is_empty() {
+            return None;
+        }
+        let known = self.engine.plans.of(&self.settings(), statement, &Tables::new())?;
+        let row = constant_row(&known.optimized)?;
+        let schema = spelled(&row.schema(), &HashMap::new());
+        RecordBatch::try_new(schema, row.columns().to_vec()).ok()
     }
 
     /// Runs a text of statements and returns the rows of the last one.

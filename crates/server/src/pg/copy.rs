@@ -23,8 +23,9 @@ use crate::pg::copy_lines::Lines;
 use crate::pg::copy_options::{CopyCommand, What};
 use crate::pg::copy_rows::Rows;
 use crate::pg::encode::copy::CopyFormat;
+use crate::pg::encoders::Form;
 use crate::pg::frames::Frontend;
-use crate::pg::rows::{Ask, Begun, Form};
+use crate::pg::rows::{Ask, Begun};
 use crate::pg::wire::{Step, Stop};
 
 /// Messages between the socket and the task.

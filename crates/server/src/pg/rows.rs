@@ -1,12 +1,12 @@
 //! A statement that runs for a connection, and its rows as bytes of the wire.
 //!
 //! All of it runs on the compute runtime: parsing, planning, rows, their encoding. What crosses to the network's runtime
-//! is the answer's head with its first chunk, and for an answer of one chunk nothing else: two hops in all.
+//! is the answer's head with its first chunk, and for an answer of one chunk nothing else: two hops in all. Literals that
+//! were asked for before are answered without one (`probes`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
@@ -17,18 +17,12 @@ use uplake_engine::{Answer, EngineError, RunOptions, Session, Statement};
 use crate::catalog::{self, rewrite};
 use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
-use crate::pg::copy_options::CopyCommand;
-use crate::pg::encode::copy::CopyEncoder;
-use crate::pg::encode::{EncodeError, Options, RowEncoder};
+use crate::pg::encode::{EncodeError, Options};
+use crate::pg::encoders::{CHUNK_BYTES, Encoders, Form};
 use crate::pg::types;
 use crate::server::Shared;
 use crate::spool::{Share, SpoolReader, spool};
 use crate::statements::Running;
-
-/// Bytes after which a chunk goes to the client.
-const CHUNK_BYTES: usize = 256 << 10;
-/// Rows that are encoded before their size is known.
-const FIRST_ROWS: usize = 256;
 
 /// What is asked.
 pub(crate) enum Ask {
@@ -36,15 +30,6 @@ pub(crate) enum Ask {
     Text(String),
     /// One with its values.
     Bound(Box<Statement>),
-}
-
-/// How rows are to be written.
-#[derive(Clone, Debug)]
-pub(crate) enum Form {
-    /// DataRow, in these formats.
-    Rows(Vec<i16>),
-    /// CopyData.
-    Copy(CopyCommand),
 }
 
 /// What a statement came to.
@@ -64,7 +49,7 @@ pub(crate) struct Rows {
     /// `None` if all rows are in `left`.
     reader: Option<SpoolReader>,
     is_copy: bool,
-    _task: AbortOnDrop,
+    _task: Option<AbortOnDrop>,
 }
 
 #[derive(Debug, Default)]
@@ -86,56 +71,6 @@ enum HeadAnswer {
 impl From<EncodeError> for Failure {
     fn from(error: EncodeError) -> Self {
         Self::new(error.code(), error.to_string())
-    }
-}
-
-enum Encoder {
-    Rows(Box<RowEncoder>),
-    Copy(Box<CopyEncoder>),
-}
-
-impl Encoder {
-    fn new(
-        schema: &Schema,
-        form: &Form,
-        options: Options,
-        out: &mut Vec<u8>,
-    ) -> Result<Self, Failure> {
-        Ok(match form {
-            Form::Rows(formats) => Self::Rows(Box::new(RowEncoder::new(schema, formats, options)?)),
-            Form::Copy(copy) => {
-                let fields = schema.fields().iter();
-                let names: Vec<String> = fields.map(|field| field.name().clone()).collect();
-                let mut encoder = CopyEncoder::new(schema, copy.writer(&names), options)?;
-                encoder.begin(out);
-                Self::Copy(Box::new(encoder))
-            }
-        })
-    }
-
-    fn encode(
-        &mut self,
-        batch: &RecordBatch,
-        rows: std::ops::Range<usize>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), EncodeError> {
-        match self {
-            Self::Rows(encoder) => encoder.encode(batch, rows, out),
-            Self::Copy(encoder) => encoder.encode(batch, rows, out),
-        }
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) {
-        if let Self::Copy(encoder) = self {
-            encoder.finish(out);
-        }
-    }
-
-    fn cut_nanoseconds(&mut self) -> bool {
-        match self {
-            Self::Rows(encoder) => encoder.cut_nanoseconds(),
-            Self::Copy(encoder) => encoder.cut_nanoseconds(),
-        }
     }
 }
 
@@ -165,6 +100,21 @@ pub(crate) async fn begin(
     encoding: Options,
 ) -> Result<Begun, Failure> {
     let counts = Arc::new(Counts::default());
+    let known = || known(shared, &session, &ask, &form, encoding, &counts);
+    if let Some(known) = running.progress().run(known) {
+        let (schema, left) = running.unless_stopped(std::future::ready(known)).await?;
+        running.sends();
+        return Ok(Begun::Rows(Box::new(Rows {
+            command: "SELECT",
+            schema,
+            running,
+            counts,
+            left,
+            reader: None,
+            is_copy: matches!(form, Form::Copy(_)),
+            _task: None,
+        })));
+    }
     let (tell, told) = oneshot::channel();
     let is_copy = matches!(form, Form::Copy(_));
     let shared_too = Arc::clone(shared);
@@ -197,11 +147,51 @@ pub(crate) async fn begin(
                 left: first,
                 reader,
                 is_copy,
-                _task: task,
+                _task: Some(task),
             };
             Begun::Rows(Box::new(rows))
         }
     })
+}
+
+/// The columns and the bytes of an answer that needs no thread: literals that were asked for before.
+fn known(
+    shared: &Shared,
+    session: &Session,
+    ask: &Ask,
+    form: &Form,
+    encoding: Options,
+    counts: &Counts,
+) -> Option<Result<(SchemaRef, Bytes), Failure>> {
+    let kept;
+    let statement = match ask {
+        Ask::Bound(statement) => statement.as_ref(),
+        Ask::Text(text) => {
+            kept = shared.probes.find(text)?;
+            kept.as_ref()
+        }
+    };
+    let row = session.known_row(statement)?;
+    let schema = named(statement, &row.schema());
+    let encode = || {
+        let mut out = Vec::new();
+        let mut encoders = Encoders::new(&schema, form, encoding, None, &mut out)?;
+        encoders.encode_here(&row, 0, &mut out)?;
+        counts.encoded(&mut encoders, row.num_rows(), &mut out);
+        Ok(out.into())
+    };
+    Some(encode().map(|bytes| (schema, bytes)))
+}
+
+impl Counts {
+    /// All rows are encoded, the last of them now.
+    fn encoded(&self, encoders: &mut Encoders, rows: usize, out: &mut Vec<u8>) {
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        encoders.finish(out);
+        if encoders.cut_nanoseconds() {
+            self.cut_nanoseconds.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Work {
@@ -218,11 +208,14 @@ impl Work {
         ask: Ask,
         tell: &mut Option<oneshot::Sender<Result<Head, Failure>>>,
     ) -> Result<(), Failure> {
-        let statement = match ask {
-            Ask::Bound(statement) => *statement,
-            Ask::Text(text) => uplake_engine::parse(&rewrite(&text))?
-                .pop()
-                .ok_or_else(|| Failure::new("42601", "there is no statement"))?,
+        let (statement, text) = match ask {
+            Ask::Bound(statement) => (*statement, None),
+            Ask::Text(text) => {
+                let parsed = uplake_engine::parse(&rewrite(&text))?.pop();
+                let parsed =
+                    parsed.ok_or_else(|| Failure::new("42601", "there is no statement"))?;
+                (parsed, Some(text))
+            }
         };
         let command = statement.command();
         let mut tell_head = |answer| {
@@ -242,29 +235,25 @@ impl Work {
             }
             Answer::Rows { schema, stream } => (named(&statement, &schema), stream),
         };
+        if let Some(text) = &text
+            && self.session.known_row(&statement).is_some()
+        {
+            self.shared.probes.keep(text, statement);
+        }
         let mut out = Vec::new();
-        let mut encoder = Encoder::new(&schema, &self.form, self.encoding, &mut out)?;
+        let progress = self.options.progress.clone();
+        let mut encoders = Encoders::new(&schema, &self.form, self.encoding, progress, &mut out)?;
         let mut writer = None;
-        let mut piece = FIRST_ROWS;
         while let Some(batch) = stream.next().await {
             let done = async {
                 let batch = batch.map_err(|error| Failure::from(EngineError::from(error)))?;
                 let mut at = 0;
                 while at < batch.num_rows() {
-                    let end = batch.num_rows().min(at + piece);
-                    let before = out.len();
-                    encoder.encode(&batch, at..end, &mut out)?;
-                    self.counts.rows.fetch_add((end - at) as u64, Ordering::Relaxed);
-                    let row_bytes = (out.len() - before) / (end - at);
-                    piece = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, 8192);
-                    at = end;
-                    if out.len() < CHUNK_BYTES {
-                        continue;
-                    }
-                    let next = Vec::with_capacity(out.len() + out.len() / 8);
-                    let chunk = Bytes::from(std::mem::replace(&mut out, next));
-                    match &writer {
-                        None => {
+                    let Some(writer) = &writer else {
+                        let end = encoders.encode_here(&batch, at, &mut out)?;
+                        self.count(end - at);
+                        at = end;
+                        if out.len() >= CHUNK_BYTES {
                             let (into, reader) = spool(
                                 &self.shared.spools,
                                 self.share.clone(),
@@ -273,11 +262,16 @@ impl Work {
                             writer = Some(into);
                             tell_head(HeadAnswer::Rows {
                                 schema: Arc::clone(&schema),
-                                first: chunk,
+                                first: std::mem::take(&mut out).into(),
                                 reader: Some(reader),
                             });
                         }
-                        Some(writer) => writer.push(chunk).await?,
+                        continue;
+                    };
+                    at = encoders.take(&batch, at);
+                    if let Some(chunk) = encoders.next().await? {
+                        self.count(chunk.rows);
+                        writer.push(chunk.bytes.into()).await?;
                     }
                     tokio::task::consume_budget().await;
                 }
@@ -295,19 +289,26 @@ impl Work {
         }
         // The slot and the memory are free before the rest goes out.
         drop(stream);
-        encoder.finish(&mut out);
-        if encoder.cut_nanoseconds() {
-            self.counts.cut_nanoseconds.store(true, Ordering::Relaxed);
-        }
-        let last = Bytes::from(out);
-        match writer {
-            None => tell_head(HeadAnswer::Rows { schema, first: last, reader: None }),
-            Some(writer) => {
-                let pushed = if last.is_empty() { Ok(()) } else { writer.push(last).await };
-                writer.finish(pushed);
-            }
+        if let Some(writer) = writer {
+            let rest = async {
+                while let Some(chunk) = encoders.rest().await? {
+                    self.count(chunk.rows);
+                    writer.push(chunk.bytes.into()).await?;
+                }
+                self.counts.encoded(&mut encoders, 0, &mut out);
+                if out.is_empty() { Ok(()) } else { writer.push(out.into()).await }
+            };
+            let end = rest.await;
+            writer.finish(end);
+        } else {
+            self.counts.encoded(&mut encoders, 0, &mut out);
+            tell_head(HeadAnswer::Rows { schema, first: out.into(), reader: None });
         }
         Ok(())
+    }
+
+    fn count(&self, rows: usize) {
+        self.counts.rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 }
 

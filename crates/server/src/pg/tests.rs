@@ -247,6 +247,45 @@ fn statements_of_a_text_are_answered_one_by_one() {
 }
 
 #[test]
+fn what_pools_ask_again_and_again_is_answered_the_same_and_counted() {
+    let server = Server::start();
+    server.run(async {
+        let mut client = server.client().await;
+        let text = "SELECT 1, 1, 'x' AS s, NULL";
+        let first = client.query(text).await;
+        assert_eq!(texts(&first), ["1", "1", "x", "", "SELECT 1"]);
+        assert!(server.shared.probes.find(text).is_some());
+        for _ in 0..3 {
+            assert_eq!(client.query(text).await, first);
+        }
+        // Binary, by a portal that is looked at first.
+        for _ in 0..3 {
+            let asked = [parse("", text, &[]), bind("", "", 0, &[], 1), execute("", 0), sync()];
+            client.send(&asked.concat()).await;
+            let answer = client.until_ready().await;
+            assert_eq!(kinds(&answer), "12DCZ");
+            assert_eq!(answer[2].1[..10], [0, 4, 0, 0, 0, 8, 0, 0, 0, 0]);
+        }
+        // A failed transaction answers nothing; with other settings there is another plan.
+        client.query("BEGIN; SELECT nothing").await;
+        assert_eq!(kinds(&client.query(text).await), "EZ");
+        client.query("ROLLBACK").await;
+        client.query("SET uplake.disabled_rules = 'plan_cache'").await;
+        assert_eq!(client.query(text).await, first);
+        server.until_nothing_runs().await;
+        let over = server.shared.statements.over();
+        let asked: Vec<_> = over.iter().filter(|listed| &*listed.text == text).collect();
+        assert_eq!(asked.len(), 8);
+        let rows: Vec<u64> = asked.iter().map(|listed| listed.cost.rows_out).collect();
+        assert_eq!(rows, [1; 8]);
+        for text in ["SELECT random()", "SELECT now()"] {
+            client.query(text).await;
+            assert!(server.shared.probes.find(text).is_none());
+        }
+    });
+}
+
+#[test]
 fn an_error_has_a_place_in_the_whole_text_and_ends_it() {
     let server = Server::start();
     server.run(async {

@@ -152,6 +152,18 @@ impl CopyEncoder {
         })
     }
 
+    /// One for rows of the same result that are not its first.
+    pub(crate) fn another(&self) -> Self {
+        Self {
+            options: self.options.clone(),
+            names: Vec::new(),
+            columns: self.columns.clone(),
+            state: State::new(self.state.zone),
+            lacks_head: false,
+            told_of_cut: false,
+        }
+    }
+
     /// Appends what is in front of the rows: the header. It may be nothing.
     pub(crate) fn begin(&mut self, out: &mut Vec<u8>) {
         if self.options.header {

@@ -99,6 +99,12 @@ impl RowEncoder {
         Ok(Self { columns: columns.collect(), state, told_of_cut: false })
     }
 
+    /// One for other rows of the same result.
+    pub(crate) fn another(&self) -> Self {
+        let state = State::new(self.state.zone);
+        Self { columns: self.columns.clone(), state, told_of_cut: false }
+    }
+
     /// The format of each column.
     #[cfg(test)]
     pub(crate) fn formats(&self) -> impl Iterator<Item = i16> {
