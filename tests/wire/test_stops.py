@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -134,6 +135,90 @@ def functions_of_postgres_stop_a_statement_or_its_connection(server):
         assert other.rows(f"select pg_terminate_backend({pid}, 100) as it") == [["t"]]
         assert _codes([third.next()]) == ["57P01"] and third.is_closed()
         third.close()
+
+
+def _copy_data(rows):
+    """Rows in messages, each of whole lines and below a MiB."""
+    lines = rows.splitlines(keepends=True)
+    return b"".join(frames.frame(b"d", b"".join(lines[at : at + 20_000])) for at in range(0, len(lines), 20_000))
+
+
+@pytest.mark.parametrize("sends", ["nothing more", "all the time", "the end at once"])
+@pytest.mark.parametrize("how", ["time-out", "cancel"])
+def a_copy_that_is_stopped_writes_nothing(server, how, sends):
+    """Whether the server waits for the client, for its own work or for the commit."""
+    source = random.Random(f"{how} {sends}")
+    rows = _copy_data(b"".join(b"%d\tname %d\n" % (n, source.getrandbits(64)) for n in range(200_000)))
+    some = _copy_data(b"1\tone\n")
+    whole = 0
+    with server.raw() as wire, server.raw() as other:
+        other.rows("create table stopped_copy (id bigint, name text)")
+        for _ in range(4):
+            seconds = source.uniform(0.01, 0.4)
+            if how == "time-out":
+                wire.rows(f"set statement_timeout = '{int(seconds * 1000)}ms'")
+            began = time.monotonic()
+            wire.send(query("copy stopped_copy from stdin"))
+            assert wire.next()[0] == b"G"
+            wire.send(some if sends == "nothing more" else rows)
+            if sends == "the end at once":
+                wire.send(frames.frame(b"c"))
+            if how == "cancel":
+                time.sleep(seconds)
+                wire.cancel()
+            elif sends == "all the time":
+                while time.monotonic() - began < seconds + 0.1:
+                    wire.send(some * 1000)
+            found = wire.until_ready()
+            took = time.monotonic() - began
+            is_whole = kinds(found) == "CZ"
+            whole += is_whole
+            assert is_whole or _codes(found) == ["57014"], found
+            # Whose end has come may be done before it is stopped.
+            assert not is_whole or sends == "the end at once"
+            assert took < seconds + support.FREE_S + 1, f"{took:.2f} s"
+            # What was sent before the client heard of it is nobody's.
+            wire.send(some, frames.frame(b"c"))
+            wire.rows("reset statement_timeout")
+            assert wire.rows("select count(*) from stopped_copy") == [[str(200_000 * whole)]]
+        other.rows("drop table stopped_copy")
+
+
+def a_copy_that_is_stopped_ends_its_transaction(server):
+    with server.raw() as wire:
+        wire.rows("create table stopped_copy (id bigint)")
+        wire.rows("begin")
+        wire.rows("insert into stopped_copy values (1)")
+        wire.rows("set statement_timeout = '100ms'")
+        wire.send(query("copy stopped_copy from stdin"))
+        assert _codes(wire.until_ready()) == ["57014"]
+        assert _codes(wire.ask(query("select 1"))) == ["25P02"]
+        wire.rows("rollback")
+        wire.rows("reset statement_timeout")
+        # By the extended protocol, too.
+        wire.rows("set statement_timeout = '100ms'")
+        found = wire.ask(parse("copy stopped_copy from stdin"), bind(), execute(), frames.SYNC)
+        assert _codes(found) == ["57014"]
+        wire.rows("reset statement_timeout")
+        assert wire.rows("select count(*) from stopped_copy") == [["0"]]
+        wire.rows("drop table stopped_copy")
+
+
+def a_socket_closed_during_a_copy_takes_it_along(server):
+    source = random.Random(20261126)
+    rows = _copy_data(b"".join(b"%d\n" % n for n in range(500_000)))
+    with server.raw() as other:
+        other.rows("create table closed_copy (id bigint)")
+        for _ in range(4):
+            wire = server.raw()
+            wire.send(query("copy closed_copy from stdin"))
+            assert wire.next()[0] == b"G"
+            wire.send(rows)
+            time.sleep(source.uniform(0, 0.1))
+            wire.close()
+            support.within(support.FREE_S + 1, lambda: not server.running(), "it is listed no more")
+        assert other.rows("select count(*) from closed_copy") == [["0"]]
+        other.rows("drop table closed_copy")
 
 
 def kill_query_stops_a_statement_by_its_number(server):

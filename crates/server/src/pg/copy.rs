@@ -10,10 +10,12 @@
 //! The options (`copy_options`), bytes to values (`copy_lines`, `copy_binary`), values to rows (`copy_rows`), rows to bytes
 //! (`encode`).
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use pgwire::messages::copy::{CopyDone, CopyInResponse, CopyOutResponse};
 use tokio::sync::{mpsc, oneshot};
-use uplake_engine::RowWriter;
+use uplake_engine::{EngineError, RowWriter};
 use uplake_table::ID_PREFIX;
 
 use crate::failure::Failure;
@@ -27,6 +29,7 @@ use crate::pg::encoders::Form;
 use crate::pg::frames::Frontend;
 use crate::pg::rows::{Ask, Begun};
 use crate::pg::wire::{Step, Stop};
+use crate::statements::Running;
 
 /// Messages between the socket and the task.
 const PIECES: usize = 4;
@@ -90,20 +93,37 @@ impl Connection {
         };
         let running = self.admit(text).await?;
         let _marked = self.cancellable.mark(running.id());
+        let (format, count) = (i16::from(is_binary), columns.len());
+        self.wire.put(&CopyInResponse::new(format as i8, count as i16, vec![format; count]));
+        let timeout = self.settings.timeout();
+        let taken = self.take_rows(&running, Work { writer, reader, rows });
+        let Some(timeout) = timeout else { return taken.await };
+        // Whoever does not send, or does not take the answer, waits here and nowhere in the engine. What is dropped
+        // commits nothing.
+        tokio::time::timeout(timeout, taken).await.unwrap_or_else(|_| {
+            let queued = Duration::ZERO;
+            let late = EngineError::TimedOut { timeout, queued, ran: timeout, place: None };
+            let failure = Failure::from(late);
+            running.failed(&failure);
+            Err(failure.into())
+        })
+    }
+
+    /// Does the work with what the client sends: the tag.
+    async fn take_rows(&mut self, running: &Running, work: Work) -> Step<String> {
         let (pieces, come) = mpsc::channel(PIECES);
         let (tell, mut told) = oneshot::channel();
-        let work = Work { writer, reader, rows };
         let _task = running.drive(Box::pin(async move {
             let _ = tell.send(work.run(come).await);
         }));
-        let (format, count) = (i16::from(is_binary), columns.len());
-        self.wire.put(&CopyInResponse::new(format as i8, count as i16, vec![format; count]));
-        self.wire.flush().await?;
+        let wire = &mut self.wire;
+        let flush = async { Ok::<Step, Failure>(wire.flush().await) };
+        running.unless_stopped(flush).await??;
         loop {
             let wire = &mut self.wire;
             let next = async { Ok::<_, Failure>(wire.next().await) };
             let (_, message) = running.unless_stopped(next).await??;
-            match message? {
+            let (piece, is_last) = match message? {
                 Frontend::CopyData(data) => {
                     let (shared, role) = (&self.shared, &self.client.role);
                     let paced = async {
@@ -111,29 +131,26 @@ impl Connection {
                         Ok(())
                     };
                     self.wire.unless_gone(running.unless_stopped(paced)).await?;
-                    let sent = running.unless_stopped(async {
-                        Ok::<_, Failure>(pieces.send(Piece::Data(data)).await.is_ok())
-                    });
-                    if !sent.await? {
-                        // It failed, and says why.
-                        break;
-                    }
+                    (Piece::Data(data), false)
                 }
-                Frontend::CopyDone => {
-                    let _ = pieces.send(Piece::Done).await;
-                    break;
-                }
+                Frontend::CopyDone => (Piece::Done, true),
                 Frontend::CopyFail(why) => {
                     let message = format!("COPY from stdin failed: {why}");
                     return Err(Failure::new("57014", message).into());
                 }
-                Frontend::Sync | Frontend::Flush => {}
+                Frontend::Sync | Frontend::Flush => continue,
                 Frontend::Terminate => return Err(Stop::Gone),
                 other => {
                     let message = format!("unexpected message during COPY from stdin: {other:?}");
                     let message: String = message.chars().take(100).collect();
                     return Err(Stop::Fatal(Failure::new("08P01", message)));
                 }
+            };
+            let sent = async { Ok::<_, Failure>(pieces.send(piece).await.is_ok()) };
+            let is_taken = self.wire.unless_gone(running.unless_stopped(sent)).await?;
+            // One that takes no more has failed, and says why.
+            if is_last || !is_taken {
+                break;
             }
         }
         drop(pieces);
