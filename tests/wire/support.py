@@ -171,6 +171,11 @@ class Server:
         assert len(held) == len(HELD), f"not told of: {set(HELD) - set(held)}"
         return {name: value for name, value in held.items() if value}
 
+    def cpu_seconds(self):
+        """What its threads have had of processors."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def runs(self, seconds=10):
         """Waits until a statement runs."""
         within(seconds, lambda: self.running(), "a statement runs")

@@ -36,6 +36,18 @@ def _codes(messages):
     return [e["C"] for e in errors(messages)]
 
 
+def _rests(server):
+    """Soon the server computes nothing any more, listed or not: over half a second it takes hardly any time of the
+    processor, where planning takes all of it."""
+
+    def rests():
+        before = server.cpu_seconds()
+        time.sleep(0.5)
+        return server.cpu_seconds() - before < 0.1
+
+    support.within(support.FREE_S + 0.5, rests, "it rests")
+
+
 @pytest.mark.parametrize("how", ["simple", "parse", "declare"])
 def a_statement_that_is_planned_is_listed_and_cancelled(server, how):
     with server.raw() as wire:
@@ -52,6 +64,7 @@ def a_statement_that_is_planned_is_listed_and_cancelled(server, how):
         assert _codes(wire.until_ready()) == ["57014"]
         took = time.monotonic() - began
         assert took < support.FREE_S, f"{took:.2f} s"
+        _rests(server)
         wire.rows("rollback")
         assert wire.rows("select 1 as a") == [["1"]]
 
@@ -63,6 +76,18 @@ def a_socket_closed_while_its_statement_is_planned_takes_it_along(server, how):
     server.runs()
     wire.close()
     support.within(support.FREE_S, lambda: not server.running(), "it is listed no more")
+    _rests(server)
+
+
+def a_statement_whose_time_is_over_is_planned_no_further(server):
+    with server.raw() as wire:
+        wire.rows("set statement_timeout = '300ms'")
+        began = time.monotonic()
+        assert _codes(wire.ask(query(SLOW_PLAN))) == ["57014"]
+        took = time.monotonic() - began
+        assert took < 0.3 + support.FREE_S, f"{took:.2f} s"
+        _rests(server)
+        wire.rows("reset statement_timeout")
 
 
 def plans_that_succeed_are_told_of_once(server):

@@ -48,6 +48,7 @@ pub use base::held::{count_held_by, held_bytes};
 pub use base::labels::parse_labels;
 pub use base::progress::{ProgressCounts, QueryProgress};
 pub use base::sql_state::{ErrorKind, SqlState};
+pub use base::stop::Stop;
 pub use batch::{Batch, BatchOptions, BatchSummary};
 pub use cache::memory::{HeldMemory, MemoryShare, SharedMemory};
 pub use datafusion::common::ScalarValue;

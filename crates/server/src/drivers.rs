@@ -4,8 +4,9 @@
 //! its deadline and hears that its client is gone one of the same threads', it would not be polled either, and
 //! nobody could stop the statement. A command has its main thread for that; a server has these.
 //!
-//! Planning is done in one poll, which takes seconds for a statement of a thousand parts and goes on if its client is
-//! gone. So there are more of these threads than the runtime has, and what comes goes to one that is not at it.
+//! Planning is done in one poll, which takes seconds for a statement of a thousand parts. So there are more of these
+//! threads than the runtime has, and what comes goes to one that is not at it; a statement that is stopped, or whose
+//! client is gone, is planned no further than to its next step.
 //!
 //! # Invariants
 //! - What a driven future spawns runs on the runtime that the drivers were made with.
@@ -20,6 +21,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, future};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use uplake_engine::Stop;
 
 /// Futures that wait for a thread to take them; it takes all that there are at once.
 const WAITING: usize = 10_000;
@@ -64,7 +66,9 @@ impl Drivers {
 
     /// Drives a future until it is done, or what is given back is dropped. With no room for it, it is dropped at once.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
-        let (work, abort) = future::abortable(AssertUnwindSafe(work).catch_unwind());
+        let stop = Stop::default();
+        let work = stop.during(AssertUnwindSafe(work).catch_unwind());
+        let (work, abort) = future::abortable(work);
         let mut work: Driven = Box::pin(work.map(drop));
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let (before, after) = self.threads.split_at(first % self.threads.len().max(1));
@@ -77,7 +81,7 @@ impl Drivers {
                 Err(full) => work = full.into_inner(),
             }
         }
-        AbortOnDrop(abort)
+        AbortOnDrop { abort, _stop: stop }
     }
 }
 
@@ -109,11 +113,15 @@ async fn drive(mut come: mpsc::Receiver<Driven>, polls: Arc<AtomicBool>) {
 
 /// A future that is stopped when this is dropped.
 #[derive(Debug)]
-pub(crate) struct AbortOnDrop(future::AbortHandle);
+pub(crate) struct AbortOnDrop {
+    abort: future::AbortHandle,
+    /// In the middle of a poll, too.
+    _stop: Stop,
+}
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        self.0.abort();
+        self.abort.abort();
     }
 }
 

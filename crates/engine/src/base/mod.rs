@@ -1,4 +1,4 @@
-//! What every room needs: errors, settings, warnings, progress, what the process holds, which columns are ids, what
+//! What every room needs: errors, settings, warnings, progress, what the process holds, what ends statements, which columns are ids, what
 //! operators and rules share.
 
 pub(crate) mod alarm;
@@ -15,4 +15,5 @@ pub(crate) mod progress;
 pub(crate) mod refusal;
 pub(crate) mod settings;
 pub(crate) mod sql_state;
+pub(crate) mod stop;
 pub(crate) mod warnings;

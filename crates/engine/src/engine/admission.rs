@@ -30,6 +30,7 @@ use tokio::sync::oneshot;
 use crate::base::alarm::until;
 use crate::base::error::{EngineError, Problem, Result};
 use crate::base::sql_state::SqlState;
+use crate::base::stop::{Deadline, before};
 
 /// Statements that wait, of all tenants.
 const QUEUE: usize = 5000;
@@ -417,7 +418,11 @@ impl Ticket {
     pub async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         match self.deadline() {
             None => Ok(work.await),
-            Some(at) => until(at, work).await.ok_or_else(|| self.timed_out()),
+            Some(at) => {
+                let (timeout, queued) = (self.timeout.unwrap_or_default(), self.queued);
+                let work = before(Deadline { at, timeout, came: self.came, queued }, work);
+                until(at, work).await.ok_or_else(|| self.timed_out())
+            }
         }
     }
 

@@ -14,9 +14,10 @@ use futures::StreamExt;
 
 use crate::base::error::Result;
 use crate::base::progress::{self, QueryProgress};
+use crate::base::stop::{self, Stop};
 use crate::engine::session::Session;
 use crate::operators::fallback::{Ways, spilled_bytes, with_fallbacks};
-use crate::operators::stoppable::{Stop, holding, stoppable};
+use crate::operators::stoppable::{holding, stoppable};
 use crate::optimizer::changes::row_of_rules;
 #[cfg(test)]
 use crate::sql::statement::Statement;
@@ -95,6 +96,8 @@ impl Session {
         state: &SessionState,
     ) -> Result<(Arc<dyn ExecutionPlan>, End)> {
         let physical = state.query_planner().create_physical_plan(plan, state).await?;
+        // EXPLAIN shows the error of a step instead of failing with it.
+        stop::check()?;
         progress::runs(physical.as_ref());
         let stop = Stop::default();
         let physical = stoppable(physical, stop.flag())?;

@@ -22,6 +22,7 @@ use crate::base::error::{EngineError, Result};
 use crate::base::foreign_errors::{self, missing_table};
 use crate::base::progress;
 use crate::base::sql_state::SqlState;
+use crate::base::stop::{self, Stop};
 use crate::engine::catalog::{CATALOG, SCHEMA};
 use crate::engine::execution::{constant_row, one_batch};
 use crate::engine::plan_cache::{self, CachedPlan};
@@ -358,6 +359,7 @@ impl Session {
             true => noted(plan, "count_ids", count_ids)?,
             false => plan,
         };
+        stop::check()?;
         let sources = match is_on("filter_ids") {
             true => filter_ids::wanted_sources(&before)?,
             false => HashSet::new(),
@@ -422,12 +424,17 @@ impl Session {
     }
 }
 
-/// The plan as it is run. It takes seconds of large statements, which nothing stops: who waits for it may go on at
-/// a deadline.
+/// The plan as it is run. It takes seconds of large statements; it ends with its next step once nobody waits for it.
 async fn optimize(state: SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
-    let work = SpawnedTask::spawn(async move { state.optimize(&plan) });
+    let stop = Stop::default();
+    let work = SpawnedTask::spawn(stop.inherited(async move {
+        let optimized = state.optimize(&plan)?;
+        // EXPLAIN shows the error of a step instead of failing with it.
+        stop::check()?;
+        Ok(optimized)
+    }));
     match work.join().await {
-        Ok(optimized) => Ok(optimized?),
+        Ok(optimized) => optimized,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(error) => Err(EngineError::bug(error.to_string())),

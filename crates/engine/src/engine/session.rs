@@ -22,6 +22,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::planner::{ExprPlanner, RelationPlanner};
 use datafusion::prelude::SessionConfig;
 use uplake_table::{AsOf, IndexCache, Lake};
 
@@ -45,6 +46,7 @@ use crate::engine::seen::SeenTables;
 use crate::mends::{self, Microseconds};
 use crate::operators::build_side_cache::{BuildSideCache, Planner};
 use crate::optimizer::pipeline::{self, Physical};
+use crate::optimizer::steps::Steps;
 use crate::scan::indexed_source::IndexUse;
 use crate::scan::repairs::Repairs;
 use crate::scan::storage::{self, QueryStore};
@@ -225,6 +227,10 @@ impl Engine {
             repairs: Arc::clone(&repairs),
         };
         let config = config.with_extension(Arc::new(in_use));
+        let mut expr_planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(Steps)];
+        expr_planners.extend(mends::expr_planners());
+        let mut relation_planners: Vec<Arc<dyn RelationPlanner>> = vec![Arc::new(Steps)];
+        relation_planners.extend(mends::relation_planners());
         let state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(runtime)
@@ -234,9 +240,9 @@ impl Engine {
             .with_window_functions(registry::window_functions())
             .with_table_function_list(mends::table_functions())
             .with_file_formats(mends::file_formats())
-            .with_expr_planners(mends::expr_planners())
+            .with_expr_planners(expr_planners)
             .with_type_planner(Arc::new(Microseconds))
-            .with_relation_planners(mends::relation_planners())
+            .with_relation_planners(relation_planners)
             .with_analyzer_rules(pipeline::analysis())
             .with_optimizer_rules(pipeline::logical())
             .with_physical_optimizer_rules(pipeline::physical())

@@ -40,23 +40,6 @@ thread_local! {
     static COMPUTES: Cell<Option<(tokio::task::Id, Instant)>> = const { Cell::new(None) };
 }
 
-/// Dropped, it stops what was made with it.
-#[derive(Debug, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    /// True once it is dropped.
-    pub fn flag(&self) -> &Arc<AtomicBool> {
-        &self.0
-    }
-}
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The plan, whose joins end once they are `stopped`.
 pub(crate) fn stoppable(
     plan: Arc<dyn ExecutionPlan>,

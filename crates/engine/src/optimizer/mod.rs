@@ -8,6 +8,7 @@ pub(crate) mod pipeline;
 pub(crate) mod range_scan;
 pub(crate) mod shapes;
 pub(crate) mod split_distinct;
+pub(crate) mod steps;
 pub(crate) mod text_tests;
 pub(crate) mod top_candidates;
 pub(crate) mod verified;

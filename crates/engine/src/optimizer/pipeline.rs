@@ -25,6 +25,7 @@ use crate::optimizer::group_join::GROUP_JOINS;
 use crate::optimizer::id_rewrite::join_ids::JoinIds;
 use crate::optimizer::range_scan::ID_RANGES;
 use crate::optimizer::split_distinct::SplitDistinct;
+use crate::optimizer::steps::Step;
 use crate::optimizer::text_tests::TEXT_TESTS;
 use crate::optimizer::top_candidates::TOP_CANDIDATES;
 use crate::optimizer::verified::Verified;
@@ -189,7 +190,8 @@ pub(crate) const PRESETS: [(&str, &[&str]); 1] = [("no_index", &NO_INDEX)];
 
 /// The rules of analysis.
 pub(crate) fn analysis() -> Vec<Analysis> {
-    ordered(mends::analyzer_rules(), ANALYSIS, |rule| rule.name())
+    let rules = ordered(mends::analyzer_rules(), ANALYSIS, |rule| rule.name());
+    rules.into_iter().map(|rule| Arc::new(Step(rule)) as Analysis).collect()
 }
 
 /// The rules of logical plans.
@@ -197,7 +199,8 @@ pub(crate) fn logical() -> Vec<Logical> {
     let mut rules = mends::logical_rules();
     rules.push(Arc::new(SplitDistinct));
     rules.push(Arc::new(JoinIds));
-    ordered(rules, LOGICAL, |rule| rule.name())
+    let rules = ordered(rules, LOGICAL, |rule| rule.name());
+    rules.into_iter().map(|rule| Arc::new(Step(rule)) as Logical).collect()
 }
 
 /// The rules of physical plans without groups in arrays, for what spills.
@@ -212,7 +215,8 @@ pub(crate) fn physical() -> Vec<Physical> {
     let mut rules = mends::physical_rules();
     rules.push(Arc::new(CacheBuildSides));
     rules.extend(OVER_NODES.map(|rule| Arc::new(rule) as Physical));
-    verified(ordered(rules, PHYSICAL, |rule| rule.name()))
+    let rules = verified(ordered(rules, PHYSICAL, |rule| rule.name()));
+    rules.into_iter().map(|rule| Arc::new(Step(rule)) as Physical).collect()
 }
 
 /// The rules, looked at while they work if this is a build with debug assertions.

@@ -57,6 +57,7 @@ use crate::base::error::EngineError;
 use crate::base::progress;
 use crate::base::settings::Settings;
 use crate::base::sql_state::SqlState;
+use crate::base::stop;
 use crate::scan::file_bounds::{FileBounds, partition_scalar};
 use crate::scan::id_facts::{AsFilesHave, with_ids_said};
 use crate::scan::indexed_source::{IndexUse, IndexedSource, Indexes};
@@ -496,6 +497,8 @@ impl TableProvider for LakeTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        // A statement may have thousands of scans.
+        stop::check()?;
         let positions: Vec<usize> = match projection {
             Some(columns) => columns.iter().map(|c| self.scan_positions[*c]).collect(),
             None => self.scan_positions.clone(),

@@ -18,6 +18,7 @@ mod indexes;
 mod kinds;
 mod moments;
 mod overlap;
+mod planning;
 mod plans;
 mod preload;
 mod queue;
