@@ -119,6 +119,79 @@ def codes_are_those_of_access_md(ann):
     ann.execute("DROP TENANT growth")
 
 
+def a_name_is_the_table_that_a_query_means(server, ann, bob):
+    ann.execute('CREATE TABLE "Mixed" (id bigint, note text); INSERT INTO "Mixed" VALUES (1, \'x\'), (2, \'y\')')
+    ann.execute('CREATE TABLE twice (id bigint); CREATE TABLE "Twice" (id bigint)')
+    for name, table in (
+        ("PEOPLE", "people"), ('"PEOPLE"', "people"), ("public.People", "people"), ("lake.public.people", "people"),
+        ("mixed", "Mixed"), ('"mixed"', "Mixed"), ('"Mixed"', "Mixed"), ("MIXED", "Mixed"),
+        ("twice", "twice"), ("TWICE", "twice"), ('"Twice"', "Twice"),
+    ):
+        ask = f"SELECT count(*) FROM {name}"
+        assert _code_of(bob, ask) == "42501", name
+        status, answer = _http(server, f"GRANT SELECT ON {name} TO bob")
+        assert status == 200 and f"SELECT on table `{table}` to bob" in json.dumps(answer), answer
+        bob.execute(ask)
+        granted = _rows(ann, "SELECT object FROM system.grants WHERE role = 'bob'")
+        assert granted == [(table,)], name
+        assert _rows(bob, f"SELECT has_table_privilege('{name}', 'SELECT')") == [(True,)], name
+        ann.execute(f"REVOKE SELECT ON {name} FROM bob")
+        ann.execute(f"CREATE POLICY p ON {name} TO bob USING (id > 1)")
+        assert _rows(ann, "SELECT table_name FROM system.policies") == [(table,)], name
+        ann.execute(f"ALTER POLICY p ON {name} USING (id > 0); DROP POLICY p ON {name}")
+        ann.execute(f"ALTER TABLE {name} HIDE COLUMN id FROM bob")
+        assert _rows(ann, "SELECT table_name FROM system.hidden_columns") == [(table,)], name
+        ann.execute(f"ALTER TABLE {name} SHOW COLUMN id TO bob")
+        assert _rows(ann, "SELECT table_name FROM system.hidden_columns") == [], name
+    for name, hint in (
+        ('"TWICE"', 'it can be "Twice" or "twice": write which, in double quotes'), ("peeple", "the lake has Mixed, Twice"),
+        ("people*", None), ('"people%"', "the lake has Mixed"), ("other.people", None), ("shop.public.people", None),
+    ):
+        for sql in (f"GRANT SELECT ON {name} TO bob", f"CREATE POLICY p ON {name} USING (true)",
+                    f"ALTER TABLE {name} HIDE COLUMN id FROM bob"):
+            with pytest.raises(psycopg.Error) as failed:
+                ann.execute(sql)
+            assert failed.value.sqlstate in ("42601",) if "*" in name else failed.value.sqlstate == "42P01", sql
+            assert hint is None or hint in failed.value.diag.message_hint, (sql, failed.value.diag.message_hint)
+    # What is gone is called as it was.
+    ann.execute("GRANT SELECT ON Mixed TO bob; CREATE POLICY p ON mixed TO bob USING (id > 1); DROP TABLE mixed")
+    ann.execute("REVOKE SELECT ON MIXED FROM bob; DROP POLICY p ON mixed")
+    assert _rows(ann, "SELECT count(*) FROM system.grants") == [(0,)]
+    assert _rows(ann, "SELECT count(*) FROM system.policies") == [(0,)]
+
+
+def tables_that_a_role_may_do_nothing_with_are_listed_to_it_nowhere(server, ann, bob):
+    ann.execute("CREATE POLICY p ON people USING (id > 1)")
+    lists = (
+        "SHOW TABLES", "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 2200",
+        "SELECT tablename FROM pg_tables WHERE schemaname = 'public'",
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'",
+        "SELECT DISTINCT table_name FROM information_schema.columns WHERE table_schema = 'public'",
+        "SELECT relname FROM pg_stat_user_tables",
+    )
+
+    def listed(who):
+        found = {sql: sorted(row[0] for row in _rows(who, sql)) for sql in lists}
+        assert len({tuple(names) for names in found.values()}) == 1, found
+        return found[lists[0]]
+
+    everything = ["every_type", "filled", "numbers", "people"]
+    assert listed(ann) == everything
+    assert listed(bob) == []
+    # Their policies are not either, but that there is such a table is heard by who names it.
+    assert _rows(bob, "SELECT polname FROM pg_policy") == [] and len(_rows(ann, "SELECT polname FROM pg_policy")) == 1
+    assert _code_of(bob, "SELECT count(*) FROM people") == "42501"
+    assert _code_of(bob, "SELECT count(*) FROM peeple") == "42P01"
+    ann.execute("GRANT SELECT (id) ON people TO bob; GRANT INSERT ON numbers TO bob")
+    assert listed(bob) == ["numbers", "people"]
+    assert len(_rows(bob, "SELECT polname FROM pg_policy")) == 1
+    ann.execute("REVOKE ALL ON people, numbers FROM bob; GRANT CREATE ON SCHEMA public TO bob")
+    assert listed(bob) == everything
+    ann.execute("REVOKE CREATE ON SCHEMA public FROM bob; GRANT reader TO bob")
+    assert listed(bob) == everything
+    assert listed(ann) == everything
+
+
 def a_condition_is_checked_when_it_is_made(ann):
     for condition, code, at in (
         ("id >", "42601", None), ("nothing = 1", "42703", "nothing"), ("id", "42804", "id)"),

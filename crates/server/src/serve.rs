@@ -20,7 +20,7 @@ use uplake_table::{Lake, TableError};
 use crate::access::{AccessError, Directory};
 use crate::access_sql::AccessStatements;
 use crate::audit::{Action, Note};
-use crate::catalog::{Catalog, REFRESH_SECONDS, ServerState};
+use crate::catalog::{Catalog, Hidden, REFRESH_SECONDS, ServerState};
 use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::limits::{Quotas, kept};
@@ -115,7 +115,12 @@ impl Server {
         state.started_micros = (options.clock)().saturating_mul(1000);
         let catalog = Catalog::new(state);
         let users = Arc::clone(&directory);
-        catalog.hide(move |role| users.current().access.of(role).all_hidden().clone());
+        catalog.hide(move |role, tables| {
+            let rights = users.current().access.of(role);
+            let unseen = tables.iter().filter(|table| !rights.sees(table));
+            let tables = unseen.map(|table| (*table).to_owned()).collect();
+            Hidden { tables, columns: rights.all_hidden().clone() }
+        });
         catalog.refresh(&lake).await?;
         let memory = SharedMemory::new(session.memory_bytes);
         let compute = tokio::runtime::Handle::current();

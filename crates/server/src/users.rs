@@ -296,6 +296,10 @@ impl Guard for RoleGuard {
     fn readable(&self, table: &str) -> uplake_engine::Result<Readable> {
         readable(&self.rights(), table).map_err(|denied| refusal(&denied))
     }
+
+    fn lists(&self, table: &str) -> bool {
+        self.rights().sees(table)
+    }
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ pub use load::load;
 pub use load_options::{LoadOptions, LoadSummary, OnError};
 pub use lock::writers_at_work;
 pub use maintain::{CheckFinding, CheckReport, CompactOptions, CompactSummary, check, compact};
-pub use names::check_table_name;
+pub use names::{check_table_name, table_called};
 pub use reindex::{ReindexOptions, ReindexSummary, reindex, repair_index};
 pub use schema::{first_cut, may_be_cut, parse_schema, parse_type, stored_type, type_name};
 pub use snapshot::{Commit, Snapshot};

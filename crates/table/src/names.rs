@@ -14,6 +14,22 @@ pub fn check_table_name(name: &str) -> Result<()> {
     check_name("table", name)
 }
 
+/// Which of the tables that there are a statement means by a name: the one of exactly that name, or else the only one
+/// that differs from it in case alone.
+pub fn table_called<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    let mut others = Vec::new();
+    for known in known {
+        if known == name {
+            return Some(known);
+        }
+        if known.to_lowercase() == lower {
+            others.push(known);
+        }
+    }
+    <[&str; 1]>::try_from(others).ok().map(|[only]| only)
+}
+
 /// The same for other things with names.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     let allowed = |c: char| c.is_alphanumeric() || c == '_';
@@ -60,6 +76,21 @@ pub(crate) fn store_path(table: &str, prefix: &Path, path: &str) -> Result<Path>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_is_called_by_its_name_or_by_the_only_other_spelling() {
+        let check = |known: &[&str], name: &str, expected: Option<&str>| {
+            let called = table_called(name, known.iter().copied());
+            assert_eq!(called, expected, "{name} of {known:?}");
+        };
+        check(&["events", "Users"], "events", Some("events"));
+        check(&["events", "Users"], "EVENTS", Some("events"));
+        check(&["events", "Users"], "users", Some("Users"));
+        check(&["Events", "events"], "events", Some("events"));
+        check(&["Events", "events"], "EVENTS", None);
+        check(&["Événements"], "événements", Some("Événements"));
+        check(&["events"], "event", None);
+    }
 
     #[test]
     fn table_names_are_identifiers() {

@@ -11,7 +11,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result as DfResult};
 use futures::future::{Either, join_all, select, try_join, try_join_all};
 use tokio::sync::mpsc::Sender;
-use uplake_table::{AsOf, Lake, LostIds, Snapshot, TableError};
+use uplake_table::{AsOf, Lake, LostIds, Snapshot, TableError, table_called};
 
 use crate::base::warnings::Warnings;
 use crate::engine::additions::Additions;
@@ -335,7 +335,8 @@ impl LakeCatalog {
         let mut checked = self.statements.load(Ordering::Acquire);
         let (table, snapshot) = match self.lake.snapshot(asked, &as_of).await {
             Err(TableError::NoSuchTable { known, .. }) => {
-                let Some(table) = only_of_its_name(asked, known) else { return Ok(None) };
+                let called = table_called(asked, known.iter().map(String::as_str));
+                let Some(table) = called.map(str::to_owned) else { return Ok(None) };
                 if let Some(pinned) = pinned(&table) {
                     return Ok(Some(pinned));
                 }
@@ -394,7 +395,8 @@ impl LakeCatalog {
             return Ok(name.to_owned());
         }
         let known = self.lake.table_names().await?;
-        Ok(only_of_its_name(name, known).unwrap_or_else(|| name.to_owned()))
+        let called = table_called(name, known.iter().map(String::as_str));
+        Ok(called.unwrap_or(name).to_owned())
     }
 
     /// Does the session read old versions?
@@ -435,12 +437,6 @@ impl LakeCatalog {
         };
         Ok(fresh.then_some(hit))
     }
-}
-
-/// The only one of `known` that differs from `name` in case alone.
-fn only_of_its_name(name: &str, mut known: Vec<String>) -> Option<String> {
-    known.retain(|known| known.to_lowercase() == name.to_lowercase());
-    <[String; 1]>::try_from(known).ok().map(|[only]| only)
 }
 
 #[async_trait]

@@ -377,7 +377,7 @@ impl Session {
     }
 
     async fn show_tables(&self) -> Result<Answer> {
-        let names = self.engine.lake.table_names().await?;
+        let names = self.listed_tables().await?;
         let (mut rows, mut files, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for name in &names {
             let table = self.catalog.load(name).await;

@@ -65,7 +65,16 @@ impl Session {
         Ok(names.into())
     }
 
-    /// The same of what is made of expressions, and names its tables in them.
+    /// The lake's tables that are listed to this session.
+    pub(crate) async fn listed_tables(&self) -> Result<Vec<String>> {
+        let mut names = self.engine.lake.table_names().await?;
+        if let Some(guard) = &self.guard {
+            names.retain(|name| guard.lists(name));
+        }
+        Ok(names)
+    }
+
+    /// Refuses what is made of expressions, and names its tables in them, if there is a guard.
     pub(crate) fn must_be_unguarded(&self, what: &str) -> Result<()> {
         match self.guard {
             None => Ok(()),
@@ -291,6 +300,10 @@ mod tests {
 
         fn readable(&self, table: &str) -> Result<Readable> {
             self.answer(None, table, self.1.clone())
+        }
+
+        fn lists(&self, _: &str) -> bool {
+            self.1.is_some()
         }
     }
 

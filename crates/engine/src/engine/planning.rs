@@ -320,7 +320,7 @@ impl Session {
         let Some(name) = missing else { return error };
         let prefix = format!("{CATALOG}.{SCHEMA}.");
         let name = split_version(name.strip_prefix(&prefix).unwrap_or(&name)).0;
-        let known = self.engine.lake.table_names().await.unwrap_or_default();
+        let known = self.listed_tables().await.unwrap_or_default();
         let is_file = name.contains('/')
             || [".parquet", ".csv", ".json", ".gz", ".zst"].iter().any(|e| name.ends_with(e));
         let refused = if is_file {

@@ -63,4 +63,7 @@ pub trait Guard: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`Self::check`] if it is nothing.
     fn readable(&self, table: &str) -> Result<Readable>;
+
+    /// Is a table listed to the user among those that there are?
+    fn lists(&self, table: &str) -> bool;
 }

@@ -49,9 +49,9 @@ fn command(solid: &[&TokenWithSpan]) -> Option<&'static str> {
         return Some(if has_on() { "REVOKE" } else { "REVOKE ROLE" });
     }
     if is(0, "alter") && is(1, "table") {
-        // A name, maybe with its schema.
-        let dot = solid.get(3).is_some_and(|token| token.token == Token::Period);
-        let verb = if dot { 5 } else { 3 };
+        // A name, maybe with its schema and its catalog.
+        let is_dot = |at: usize| solid.get(at).is_some_and(|token| token.token == Token::Period);
+        let verb = 3 + 2 * [3, 5].into_iter().take_while(|at| is_dot(*at)).count();
         let shows = (is(verb, "hide") || is(verb, "show")) && is(verb + 1, "column");
         return shows.then_some("ALTER TABLE");
     }
@@ -77,7 +77,9 @@ mod tests {
             ("GRANT SELECT ON t TO ann", "GRANT"),
             ("GRANT reader TO ann", "GRANT ROLE"),
             ("REVOKE reader FROM ann", "REVOKE ROLE"),
+            ("ALTER TABLE t SHOW COLUMN c TO ann", "ALTER TABLE"),
             ("ALTER TABLE public.t HIDE COLUMN c FROM ann", "ALTER TABLE"),
+            ("ALTER TABLE lake.public.t HIDE COLUMN c FROM ann", "ALTER TABLE"),
         ] {
             let statement = parse(text).unwrap().remove(0);
             assert_eq!(statement.command(), expected, "{text}");

@@ -229,7 +229,7 @@ impl Rights {
     /// Does it see that the table is there? Who may do anything to it does.
     pub fn sees(&self, table: &str) -> bool {
         let object = Object::Table(table.to_owned());
-        let verbs = [Verb::Select, Verb::Insert, Verb::Delete];
+        let verbs = [Verb::Select, Verb::Insert, Verb::Delete, Verb::Create];
         self.granted_columns(&object).is_some()
             || verbs.iter().any(|verb| self.may(*verb, &object).is_ok())
     }
@@ -242,6 +242,11 @@ impl Rights {
     /// Columns that do not exist for it, by table.
     pub fn all_hidden(&self) -> &BTreeMap<String, BTreeSet<String>> {
         &self.seen.hidden
+    }
+
+    /// Tables that have policies, for it or for others; none of an admin.
+    pub fn tables_with_policies(&self) -> impl Iterator<Item = &str> {
+        self.seen.conditions.keys().map(String::as_str)
     }
 
     /// Rows of a table that it may read.

@@ -246,6 +246,17 @@ pub struct Access {
 }
 
 impl Access {
+    /// Names of tables that anything is said of, whether they are there or not.
+    pub fn tables(&self) -> BTreeSet<&str> {
+        let granted = self.grants.iter().filter_map(|grant| match &grant.on {
+            Object::Table(table) => Some(table.as_str()),
+            _ => None,
+        });
+        let policies = self.policies.iter().map(|policy| policy.table.as_str());
+        let hidden = self.hidden.iter().map(|hidden| hidden.table.as_str());
+        granted.chain(policies).chain(hidden).collect()
+    }
+
     /// Is there anybody who could log in?
     pub fn has_users(&self) -> bool {
         self.roles.values().any(|role| role.login)

@@ -9,6 +9,9 @@ use super::statement::{Named, RoleName};
 use crate::access::{AccessError, SCHEMA, folded};
 use crate::catalog::{Kind, Token, tokens};
 
+/// What queries call the lake, before a schema.
+const LAKE: &str = "lake";
+
 /// What is read of a statement, and what is not yet.
 pub(super) struct Cursor<'a> {
     text: &'a str,
@@ -157,17 +160,26 @@ impl<'a> Cursor<'a> {
         self.name(usage).map(RoleName::Named)
     }
 
-    /// The name of a table, maybe with its schema.
+    /// The name of a table, maybe with its schema, and with the catalog that queries call the lake.
     pub fn table(&mut self, usage: &str) -> Result<Named> {
-        let name = self.named(usage)?;
-        if !self.takes_symbol(".") {
-            return Ok(name);
+        let (mut before, mut name) = (Vec::new(), self.named(usage)?);
+        while self.takes_symbol(".") {
+            let next = self.named(usage)?;
+            before.push(std::mem::replace(&mut name, next));
         }
-        if name.name != SCHEMA {
-            let what = format!("tables are in schema {SCHEMA}, not in `{}`", name.name);
-            return Err(self.refusal(name.at, SqlState::UndefinedTable, what));
+        for (part, expected) in before.iter().rev().zip([SCHEMA, LAKE]) {
+            if part.name != expected {
+                let what = format!("tables are in {LAKE}.{SCHEMA}, not in `{}`", part.name);
+                return Err(self.refusal(part.at, SqlState::UndefinedTable, what));
+            }
         }
-        self.named(usage)
+        match before.get(2) {
+            None => Ok(name),
+            Some(part) => {
+                let what = "a table's name has a catalog and a schema before it at most";
+                Err(self.refusal(part.at, SqlState::SyntaxError, what))
+            }
+        }
     }
 
     /// The name of a column, or of a table without its schema.

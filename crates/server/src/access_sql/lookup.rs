@@ -1,14 +1,15 @@
 //! What a statement about access names, looked up: tables, columns, conditions.
 
 use std::collections::BTreeSet;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use uplake_engine::{EngineError, Position, Result, SqlState};
-use uplake_table::AsOf;
+use uplake_table::{AsOf, table_called};
 
-use super::cursor::place;
+use super::cursor::{place, refused};
 use super::run::{AccessStatements, Asker};
 use super::statement::{Condition, Named};
+use crate::access::{Document, newest};
 
 impl Asker<'_> {
     fn refusal(&self, at: usize, code: SqlState, what: String) -> EngineError {
@@ -39,22 +40,45 @@ impl AccessStatements {
         })
     }
 
-    /// The table of that name, as it is spelled. What takes rights away may name one that is gone.
+    /// What counts of access now.
+    async fn document(&self) -> Result<Arc<Document>> {
+        match &self.directory {
+            Some(directory) => Ok(directory.current()),
+            None => newest(&self.lake).await.map(Arc::new).map_err(refused),
+        }
+    }
+
+    /// The table that a query would mean by that name, as it is spelled. What takes rights away may name one that is
+    /// gone, as it was spelled then.
     pub(super) async fn table(
         &self,
         named: &Named,
         asker: &Asker<'_>,
         must_be: bool,
     ) -> Result<String> {
+        let name = named.name.as_str();
         let all = self.lake.table_names().await?;
-        match spelled(named, all.iter().map(String::as_str)) {
-            Some(name) => Ok(name),
-            None if !must_be => Ok(named.name.clone()),
-            None => {
-                let what = format!("there is no table `{}`", named.name);
-                Err(asker.refusal(named.at, SqlState::UndefinedTable, what))
-            }
+        if let Some(table) = table_called(name, all.iter().map(String::as_str)) {
+            return Ok(table.to_owned());
         }
+        if !must_be {
+            let document = self.document().await?;
+            let known = document.access.tables();
+            return Ok(table_called(name, known).unwrap_or(name).to_owned());
+        }
+        let others: Vec<&String> =
+            all.iter().filter(|other| other.to_lowercase() == name.to_lowercase()).collect();
+        let hint = match (others.as_slice(), all.is_empty()) {
+            ([], true) => "the lake is empty: CREATE TABLE first".to_owned(),
+            ([], false) => format!("the lake has {}", all.join(", ")),
+            (others, _) => {
+                let others: Vec<String> =
+                    others.iter().map(|other| format!("\"{other}\"")).collect();
+                format!("it can be {}: write which, in double quotes", others.join(" or "))
+            }
+        };
+        let what = format!("there is no table `{name}`");
+        Err(asker.refusal(named.at, SqlState::UndefinedTable, what).with_hint(hint))
     }
 
     pub(super) async fn columns_of(
@@ -87,7 +111,7 @@ impl AccessStatements {
     }
 }
 
-/// The exact name, or the only one in another case.
+/// The exact name of a column, or the only one in another case.
 fn spelled<'a>(named: &Named, all: impl Iterator<Item = &'a str> + Clone) -> Option<String> {
     if let Some(exact) = all.clone().find(|name| *name == named.name) {
         return Some(exact.to_owned());

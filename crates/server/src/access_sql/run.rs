@@ -35,7 +35,7 @@ type Work = Box<dyn FnMut(&mut Access) -> Result<(), AccessError> + Send>;
 pub(crate) struct AccessStatements {
     pub(super) lake: Lake,
     /// What a server goes by; whoever opens the lake itself has none.
-    directory: Option<Arc<Directory>>,
+    pub(super) directory: Option<Arc<Directory>>,
     /// Milliseconds since 1970, UTC.
     clock: Arc<Clock>,
     /// Fills with random bytes that nobody can guess.
@@ -220,19 +220,22 @@ impl AccessStatements {
             }
             S::Grant(granting) => {
                 let (grants, _) = self.grants(granting, asker, true).await?;
-                done("granted", move |access| {
+                done(format!("granted {} to {}", told(&grants), roles_of(&grants)), move |access| {
                     grants.iter().try_for_each(|grant| access.grant(grant.clone()))
                 })
             }
             S::Revoke(granting) => {
                 let (grants, is_all) = self.grants(granting, asker, false).await?;
-                done("revoked", move |access| {
-                    grants.iter().try_for_each(|grant| match access.revoke(grant) {
-                        // Of ALL some need not be there.
-                        Err(AccessError::NoSuch { what: "grant", .. }) if is_all => Ok(()),
-                        revoked => revoked,
-                    })
-                })
+                done(
+                    format!("revoked {} from {}", told(&grants), roles_of(&grants)),
+                    move |access| {
+                        grants.iter().try_for_each(|grant| match access.revoke(grant) {
+                            // Of ALL some need not be there.
+                            Err(AccessError::NoSuch { what: "grant", .. }) if is_all => Ok(()),
+                            revoked => revoked,
+                        })
+                    },
+                )
             }
             S::CreatePolicy { name, table, roles, condition } => {
                 self.create_policy(name, &table, asker.names(roles), condition, asker).await
@@ -422,8 +425,10 @@ impl AccessStatements {
     ) -> Result<Plan> {
         let table = self.table(table, asker, hides).await?;
         let columns = self.columns_of(&table, columns, asker, hides).await?;
-        let verb = if hides { "hid" } else { "showed" };
-        done(format!("{verb} columns of {table}"), move |access| {
+        let [verb, from] = if hides { ["hid", "from"] } else { ["showed", "to"] };
+        let names = columns.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let message = format!("{verb} columns {names} of {table} {from} {}", roles.join(", "));
+        done(message, move |access| {
             roles.iter().try_for_each(|role| {
                 let is_it = |hidden: &&HiddenColumns| hidden.table == table && hidden.role == *role;
                 let before = access.hidden.iter().find(is_it);
@@ -463,6 +468,36 @@ fn pairs<'a>(
     roles: &'a [String],
 ) -> impl Iterator<Item = (&'a String, &'a String)> {
     of.iter().flat_map(move |of| roles.iter().map(move |role| (of, role)))
+}
+
+/// Each of some texts once, in their order.
+fn each_once(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut all = Vec::new();
+    for text in texts {
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    all
+}
+
+/// Rights, and what they are on by the tables' own names.
+fn told(grants: &[Grant]) -> String {
+    let of_objects =
+        each_once(grants.iter().map(|grant| grant.on.to_string())).into_iter().map(|on| {
+            let verbs = grants.iter().filter(|grant| grant.on.to_string() == on).map(|grant| {
+                let columns =
+                    grant.columns.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let columns = if columns.is_empty() { columns } else { format!(" ({columns})") };
+                format!("{}{columns}", grant.verb)
+            });
+            format!("{} on {on}", each_once(verbs).join(", "))
+        });
+    of_objects.collect::<Vec<_>>().join(" and ")
+}
+
+fn roles_of(grants: &[Grant]) -> String {
+    each_once(grants.iter().map(|grant| grant.role.clone())).join(", ")
 }
 
 fn put<T: Clone>(place: &mut Option<T>, value: &Option<Option<T>>) {

@@ -15,7 +15,7 @@ use uplake_engine::{
 };
 use uplake_table::{Lake, TableError};
 
-use super::listing::{HiddenColumns, Known, Listing};
+use super::listing::{Hidden, Known, Listing};
 use super::shared::Shared;
 use super::state::{ServerState, Stops};
 use super::tables::{CATALOG, INFORMATION, SystemTables, View, rows_of};
@@ -54,9 +54,9 @@ impl Catalog {
         catalog
     }
 
-    /// Leaves out, of what a session is told, the columns that `hidden` says do not exist for its user's role. The
-    /// first call counts.
-    pub fn hide(&self, hidden: impl Fn(&str) -> HiddenColumns + Send + Sync + 'static) {
+    /// Leaves out, of what a session is told, what `hidden` says does not exist of the lake's tables for its user's
+    /// role. The first call counts.
+    pub fn hide(&self, hidden: impl Fn(&str, &[&str]) -> Hidden + Send + Sync + 'static) {
         self.shared.hidden.get_or_init(|| Box::new(hidden));
     }
 

@@ -13,18 +13,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use futures::StreamExt;
-use uplake_table::{AsOf, Lake, Snapshot, TableError};
+use uplake_table::{AsOf, Lake, Snapshot, TableError, table_called};
 
 use super::oids::oids;
 
 /// Tables that are looked at at once; in a bucket each is a round trip or two.
 const AT_ONCE: usize = 16;
 
-/// Listings without hidden columns that are kept of one listing: one for each set of columns.
+/// Listings without what is hidden that are kept of one listing: one for each of these.
 const KEPT_PARTS: usize = 64;
 
-/// Names of columns by the table's.
-pub(crate) type HiddenColumns = BTreeMap<String, BTreeSet<String>>;
+/// What of a listing does not exist for a role.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Hidden {
+    /// Tables that it may do nothing with.
+    pub tables: BTreeSet<String>,
+    /// Names of columns by the table's.
+    pub columns: BTreeMap<String, BTreeSet<String>>,
+}
 
 /// A table.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,8 +120,10 @@ pub(super) struct Listing {
     /// Rows of catalog tables that are the same for all sessions, once somebody has asked for them, as of an access
     /// document.
     made: Mutex<(u32, HashMap<String, RecordBatch>)>,
-    /// This listing without columns that some do not see.
-    parts: Mutex<HashMap<HiddenColumns, Arc<Listing>>>,
+    /// Tables that are not in it because who asks does not see them.
+    unseen: BTreeSet<String>,
+    /// This listing without what some do not see.
+    parts: Mutex<HashMap<Hidden, Arc<Listing>>>,
 }
 
 /// What has a number.
@@ -155,12 +163,12 @@ impl Listing {
         let objects =
             all.into_iter().filter_map(|object| Some((*oids.get(&object.key(&tables))?, object)));
         let objects = objects.collect();
-        Self { objects, tables, oids, made: Mutex::default(), parts: Mutex::default() }
+        Self { objects, tables, oids, ..Self::default() }
     }
 
-    /// The listing without these columns, whatever the case of their tables' names.
-    pub fn without(self: Arc<Self>, hidden: HiddenColumns) -> Arc<Self> {
-        if hidden.is_empty() {
+    /// The listing without these tables and columns; of columns whatever the case of their tables' names.
+    pub fn without(self: Arc<Self>, hidden: Hidden) -> Arc<Self> {
+        if hidden == Hidden::default() {
             return self;
         }
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,21 +176,28 @@ impl Listing {
             return Arc::clone(known);
         }
         let mut of_table: HashMap<String, BTreeSet<String>> = HashMap::new();
-        for (table, columns) in &hidden {
+        for (table, columns) in &hidden.columns {
             let all = of_table.entry(table.to_lowercase()).or_default();
             all.extend(columns.iter().map(|column| column.to_lowercase()));
         }
-        let seen =
-            self.tables.values().map(|table| match of_table.get(&table.name.to_lowercase()) {
-                Some(hidden) => table.without(hidden),
-                None => table.clone(),
-            });
-        let part = Arc::new(Self::new(seen));
+        let seen = self.tables.values().filter(|table| !hidden.tables.contains(&table.name));
+        let seen = seen.map(|table| match of_table.get(&table.name.to_lowercase()) {
+            Some(hidden) => table.without(hidden),
+            None => table.clone(),
+        });
+        let part = Arc::new(Self { unseen: hidden.tables.clone(), ..Self::new(seen) });
         if parts.len() >= KEPT_PARTS {
             parts.clear();
         }
         parts.insert(hidden, Arc::clone(&part));
         part
+    }
+
+    /// Is a table not in it because who asks does not see it? Of whatever case, as policies are for tables.
+    pub fn hides(&self, table: &str) -> bool {
+        let lower = table.to_lowercase();
+        let is_it = |unseen: &String| unseen.to_lowercase() == lower;
+        !self.tables.contains_key(table) && self.unseen.iter().any(is_it)
     }
 
     /// The number of an object; 0 if there is no such one.
@@ -203,13 +218,8 @@ impl Listing {
 
     /// The table, index or key of that name, as SQL names it: the exact one, or the only one in another case.
     pub fn table_oid(&self, name: &str) -> Option<i64> {
-        if self.tables.contains_key(name) {
-            return Some(self.oid(&Object::Table(name.to_owned())));
-        }
-        let lower = name.to_lowercase();
-        let mut others = self.tables.keys().filter(|known| known.to_lowercase() == lower);
-        if let (Some(only), None) = (others.next(), others.next()) {
-            return Some(self.oid(&Object::Table(only.clone())));
+        if let Some(called) = table_called(name, self.tables.keys().map(String::as_str)) {
+            return Some(self.oid(&Object::Table(called.to_owned())));
         }
         let mut indexes = self.tables.values().flat_map(|table| {
             table.indexes.iter().enumerate().map(move |(place, index)| (table, place, index))
@@ -323,7 +333,8 @@ pub(super) mod tests {
     fn hidden_columns_are_gone_with_what_is_made_of_them() {
         let listing = Arc::new(example());
         let hidden = |table: &str, column: &str| {
-            HiddenColumns::from([(table.to_owned(), BTreeSet::from([column.to_owned()]))])
+            let columns = [(table.to_owned(), BTreeSet::from([column.to_owned()]))].into();
+            Hidden { columns, ..Hidden::default() }
         };
         let part = Arc::clone(&listing).without(hidden("users", "id"));
         let users = part.tables.get("users").unwrap();
@@ -336,7 +347,12 @@ pub(super) mod tests {
         assert!(Arc::ptr_eq(&part, &Arc::clone(&listing).without(hidden("users", "id"))));
         let mixed = Arc::clone(&listing).without(hidden("mixed", "day"));
         assert!(mixed.tables.get("Mixed").unwrap().columns.is_empty());
-        assert!(Arc::ptr_eq(&listing, &Arc::clone(&listing).without(HiddenColumns::new())));
+        assert!(Arc::ptr_eq(&listing, &Arc::clone(&listing).without(Hidden::default())));
+        let tables = BTreeSet::from(["users".to_owned()]);
+        let others = Arc::clone(&listing).without(Hidden { tables, ..Hidden::default() });
+        assert_eq!(others.tables.keys().collect::<Vec<_>>(), ["Mixed", "events"]);
+        assert!(others.table_oid("users").is_none() && others.table_oid("users_pkey").is_none());
+        assert!(others.hides("Users") && !others.hides("events") && !others.hides("gone"));
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod words;
 mod tests;
 
 pub(crate) use lake_catalog::{Catalog, REFRESH_SECONDS, rewrite};
+pub(crate) use listing::Hidden;
 pub(crate) use parameters::catalog_parameters;
 pub(crate) use state::{
     ADDRESS, OF_OIDS, ONE_CHARACTER, PID, PORT, SETTING, ServerState, Stop, USER,

@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use uplake_engine::SessionFacts;
 
-use super::listing::{HiddenColumns, Listing};
+use super::listing::{Hidden, Listing};
 use super::state::{ServerState, Stops, USER};
 use super::tables::SystemTables;
 
-/// Columns that do not exist for a role, by table.
-pub(super) type HiddenFrom = dyn Fn(&str) -> HiddenColumns + Send + Sync;
+/// What of these tables does not exist for a role.
+pub(super) type HiddenFrom = dyn Fn(&str, &[&str]) -> Hidden + Send + Sync;
 
 /// What functions and tables share.
 pub(super) struct Shared {
@@ -33,7 +33,11 @@ impl Shared {
     pub fn listing_for(&self, facts: &SessionFacts) -> Arc<Listing> {
         let listing = self.listing();
         match (self.hidden.get(), facts.get(USER)) {
-            (Some(hidden), Some(role)) => listing.without(hidden(role)),
+            (Some(hidden), Some(role)) => {
+                let tables: Vec<&str> = listing.tables.keys().map(String::as_str).collect();
+                let hidden = hidden(role, &tables);
+                listing.without(hidden)
+            }
             _ => listing,
         }
     }

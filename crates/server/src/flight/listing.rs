@@ -53,7 +53,8 @@ pub(super) async fn tables(
     catalog: &str,
     rights: &Rights,
 ) -> Result<RecordBatch, Failure> {
-    let names = lake.table_names().await.map_err(of_table)?;
+    let mut names = lake.table_names().await.map_err(of_table)?;
+    names.retain(|name| rights.sees(name));
     let without = CommandGetTables { include_schema: false, ..asked.clone() };
     let mut builder = without.into_builder();
     for name in &names {
@@ -114,6 +115,11 @@ pub(super) async fn primary_keys(
         && asked.db_schema.as_deref().is_none_or(|name| name == SCHEMA);
     let mut key = Vec::new();
     if here {
+        if !rights.sees(&asked.table) {
+            // What there is instead would be told otherwise.
+            let message = format!("there is no table `{}`", asked.table);
+            return Err(Failure::new("42P01", message));
+        }
         let snapshot = lake.snapshot(&asked.table, &AsOf::Latest).await.map_err(of_table)?;
         key = snapshot.primary_key().to_vec();
         let hidden = hidden(rights, &asked.table);

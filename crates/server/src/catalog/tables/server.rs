@@ -82,7 +82,8 @@ fn policies(view: &View<'_>) -> Vec<Row> {
             "polroles" => Value::Numbers(rights::role_oids(view.server, &policy.roles)),
         }
     };
-    rights::policies(&document.access).into_iter().map(row).collect()
+    let listed = rights::policies(&document.access);
+    listed.into_iter().filter(|policy| !view.listing.hides(&policy.table)).map(row).collect()
 }
 
 fn users(view: &View<'_>) -> Vec<Row> {
