@@ -251,6 +251,32 @@ def tokens_are_shown_once(server, ann):
     assert _http(server, "SELECT 1 AS x", token=token)[0] == 401
 
 
+@pytest.mark.parametrize("role", ["bob", "ann"])
+def who_comes_by_a_token_does_not_change_the_password(server, ann, role):
+    [(token,)] = _rows(ann, f"CREATE TOKEN FOR {role}")
+    words = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
+    uri = f"grpc://{server.http[0]}:{server.http[1]}"
+    for sql in (
+        "ALTER USER CURRENT_USER PASSWORD 'mine'", f"ALTER ROLE {role} PASSWORD 'mine'", f"ALTER ROLE {role} PASSWORD NULL",
+        f"ALTER ROLE {role} PASSWORD 'mine' VALID UNTIL 'infinity'",
+    ):
+        status, answer = _http(server, sql, token=token)
+        assert (status, answer["error"]["code"]) == (403, "42501"), answer
+        assert "by the password" in answer["error"]["hint"] and "mine" not in json.dumps(answer), answer
+        flight = pytest.importorskip("adbc_driver_flightsql.dbapi", reason="MISSING: adbc-driver-flightsql")
+        with flight.connect(uri, db_kwargs=words, autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.adbc_statement.set_sql_query(sql)
+            with pytest.raises(Exception, match="by a token"):
+                cursor.adbc_statement.execute_update()
+    _connect(server, role, f"{role}-secret").close()
+    # By the password one does, and a token is good for all else.
+    assert _http(server, "SELECT 1 AS x", token=token)[0] == 200
+    assert _http(server, "ALTER USER CURRENT_USER PASSWORD 'mine'", user=role)[0] == 200
+    _connect(server, role, "mine").close()
+    status, answer = _http(server, "ALTER USER bob VALID UNTIL 'infinity'", token=token)
+    assert status == (200 if role == "ann" else 403), answer
+
+
 def over_http_also_several_at_once(server, bob):
     sql = "CREATE ROLE team;\n  GRANT SELECT ON people TO team;\n  GRANT team TO bob"
     status, answer = _http(server, sql)

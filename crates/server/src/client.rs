@@ -29,6 +29,8 @@ impl Protocol {
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub role: String,
+    /// It has shown a token of the role, and no password.
+    pub by_token: bool,
     /// Whose limits and share are its role's; empty for nobody's.
     pub tenant: String,
     pub protocol: Protocol,

@@ -510,6 +510,7 @@ mod tests {
     fn client() -> Client {
         Client {
             role: "admin".into(),
+            by_token: false,
             tenant: String::new(),
             protocol: Protocol::Postgres,
             application: "test".into(),

@@ -15,11 +15,12 @@ use ring::digest::{SHA256, digest};
 use uplake_engine::{EngineError, Guard, Privilege, Readable, Session, SqlState};
 
 use crate::access::{ADMIN, Denied, Directory, Object, Rights, SCHEMA, Verb, check_plain};
+use crate::access_sql::BY_TOKEN;
 use crate::audit::{Action, Note, PEER, PROTOCOL};
 use crate::failure::Failure;
 use crate::readable::{readable, sees_a_part};
 use crate::server::Shared;
-use crate::statements::Protocol;
+use crate::statements::{Client, Protocol};
 
 /// Passwords that were right, so that a client that gives its password each time is not slow each time.
 const KNOWN_LOGINS: usize = 1000;
@@ -149,6 +150,13 @@ impl Shared {
         let message = "who may connect cannot be read: nobody new is let in";
         Err(Failure::new("57P03", message)
             .with_hint("whoever looks after the lake restores its newest file of _uplake/access"))
+    }
+
+    /// [`Self::session`] for who has shown who it is.
+    pub fn session_of(&self, client: &Client) -> Session {
+        let session = self.session(&client.role, &client.address, client.protocol);
+        session.set_fact(BY_TOKEN, client.by_token.then_some("true"));
+        session
     }
 
     /// A session for a role that comes from here and speaks this.

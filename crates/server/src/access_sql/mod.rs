@@ -27,6 +27,6 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use run::{AccessStatements, token_columns};
+pub(crate) use run::{AccessStatements, BY_TOKEN, token_columns};
 pub(crate) use secrets::without_secrets;
 pub use session::owner_session;

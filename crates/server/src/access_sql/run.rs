@@ -26,6 +26,9 @@ use crate::audit::{Action, Audit, Note, PEER, PROTOCOL};
 use crate::catalog::USER;
 use crate::statements::KEPT_CHARACTERS;
 
+/// The fact of a session whose client has shown a token, and no password.
+pub(crate) const BY_TOKEN: &str = "by_token";
+
 type Clock = dyn Fn() -> i64 + Send + Sync;
 type Random = dyn Fn(&mut [u8]) + Send + Sync;
 /// What is done to the newest state, again if another writer was faster.
@@ -140,12 +143,20 @@ impl AccessStatements {
             (None, Some(_)) => return Err(refused(AccessError::NotAdmin)),
         };
         let asker = Asker { role, now: (self.clock)(), text };
-        let is_own_password = match &statement {
-            AccessStatement::AlterRole { role: of, options } => {
-                options.is_password_alone() && asker.name(of.clone()) == role
+        let own_options = match &statement {
+            AccessStatement::AlterRole { role: of, options } if asker.name(of.clone()) == role => {
+                Some(options)
             }
-            _ => false,
+            _ => None,
         };
+        let is_own_password = own_options.is_some_and(RoleOptions::is_password_alone);
+        let has_password = own_options.is_some_and(|options| options.password.is_some());
+        if has_password && facts.get(BY_TOKEN).is_some() {
+            let what =
+                "permission denied: who comes by a token does not change its role's password";
+            return Err(EngineError::statement(SqlState::InsufficientPrivilege, what)
+                .with_hint("connect by the password, or ask an admin: docs/access.md"));
+        }
         if let Some(directory) = &self.directory {
             permitted(&directory.current().access, role, is_own_password).map_err(refused)?;
         }

@@ -19,6 +19,7 @@ use tonic::{Request, Response};
 use uplake_engine::{Session, parse_labels};
 
 use super::tickets::Id;
+use crate::access_sql::BY_TOKEN;
 use crate::failure::Failure;
 use crate::limits::Arrival;
 use crate::server::Shared;
@@ -157,12 +158,14 @@ impl Sessions {
             return Ok(Caller { client, session: Arc::clone(&open.session), owner, token: None });
         }
         let has_password = matches!(given, Some(Credentials::Password { .. }));
+        let by_token = matches!(given, Some(Credentials::Token(_)));
         let role = admit(&self.shared, given, said.address).await?;
         self.let_in(&role, &said)?;
         let session = Arc::new(self.shared.session(&role, &shown(said.address), Protocol::Flight));
+        session.set_fact(BY_TOKEN, by_token.then_some("true"));
         let ip = said.address.map_or_else(String::new, |address| address.ip().to_string());
         let owner = format!("role {role} {ip}");
-        let client = self.client(role, &session, &said)?;
+        let client = Client { by_token, ..self.client(role, &session, &said)? };
         let token = has_password.then(|| self.begin(client.role.clone(), &session, now));
         Ok(Caller { client, session, owner, token })
     }
@@ -180,6 +183,8 @@ impl Sessions {
         Ok(Client {
             tenant: self.shared.tenant(&role).name.to_string(),
             role,
+            // Sessions are of those who gave a password.
+            by_token: false,
             protocol: Protocol::Flight,
             application: said.application.clone(),
             address: shown(said.address),

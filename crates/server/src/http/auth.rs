@@ -53,13 +53,16 @@ pub(super) fn client<'a, B>(
     let labels = parse_labels(labels).map_err(|wrong| Failure::new("22023", wrong));
     async move {
         let peer = peer.ok_or_else(|| Failure::bug("a request from nowhere"))?;
-        let role = role(shared, given?, peer).await?;
+        let given = given?;
+        let by_token = matches!(given, Credentials::Bearer(_));
+        let role = role(shared, given, peer).await?;
         shared.let_in(arrival.as_ref(), &role).inspect_err(|failure| {
             shared.came(&role, &peer.to_string(), Protocol::Http, Some(failure));
         })?;
         Ok(Client {
             tenant: shared.tenant(&role).name.to_string(),
             role,
+            by_token,
             protocol: Protocol::Http,
             application,
             address: peer.to_string(),

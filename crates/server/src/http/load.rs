@@ -94,7 +94,7 @@ pub(super) async fn post(
         let client = running.client().clone();
         let work = async move {
             shared.may_load(&client.role, &table).await?;
-            let session = shared.session(&client.role, &client.address, client.protocol);
+            let session = shared.session_of(&client);
             let room = shared.load_room(&session).await?;
             load_options.memory_bytes = room.bytes();
             let files = [input];

@@ -175,7 +175,7 @@ async fn rows(
     read_only: bool,
 ) -> Result<Response, Failure> {
     let client = running.client();
-    let session = here.shared.session(&client.role, &client.address, client.protocol);
+    let session = here.shared.session_of(client);
     let answer = running.compute(run_all(session, ask, run, read_only)).await;
     let answer = answer.inspect_err(|failure| meter.failed(failure))?;
     match answer {

@@ -162,7 +162,7 @@ pub(crate) fn session_for(
     process: i32,
     settings: &Settings,
 ) -> Session {
-    let session = shared.session(&client.role, &client.address, client.protocol);
+    let session = shared.session_of(client);
     for (name, value) in settings.of_login() {
         session.set_fact(&format!("{}{name}", catalog::SETTING), Some(value));
     }

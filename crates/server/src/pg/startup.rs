@@ -247,6 +247,7 @@ impl Welcome {
 
     async fn connection(self, shared: &Arc<Shared>, wire: Wire) -> Step<Connection> {
         let client = Client {
+            by_token: false,
             tenant: shared.tenant(&self.role.name).name.to_string(),
             role: self.role.name,
             protocol: Protocol::Postgres,

@@ -18,6 +18,7 @@ const NOW: i64 = 1_793_491_200_000;
 
 fn client(role: &str) -> Client {
     Client {
+        by_token: false,
         role: role.into(),
         tenant: "team".into(),
         protocol: Protocol::Http,
