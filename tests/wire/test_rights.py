@@ -536,6 +536,63 @@ def files_of_the_servers_disk_need_their_roles(rights, tmp_path):
     assert (tmp_path / "ivy.csv").read_text().split() == ["id", "1", "3", "6"]
 
 
+def the_lakes_own_files_are_for_admins_however_they_are_named(rights, tmp_path):
+    """Else the rows and columns that policies leave out would be read in place."""
+    lake = rights.lake
+    data = next((lake / "sales").rglob("*.parquet"))
+    access = max((lake / "_uplake" / "access").glob("*.json"))
+    links = tmp_path / "links"
+    (links / "under").mkdir(parents=True)
+    (links / "one.parquet").symlink_to(data)
+    (links / "under" / "sales").symlink_to(lake / "sales")
+    (tmp_path / "way").symlink_to(lake)
+    beside = lake.parent / "beside.csv"
+    beside.write_text("k\n7\n")
+    inside = data.relative_to(lake)
+    for path in (
+        data, tmp_path / "way" / inside, f"{tmp_path}/links/../way/{inside}", f"{links}/../../{tmp_path.name}/way/{inside}",
+        f"file://{data}", f"{data.parent}/", f"{data.parent}/*.parquet", access,
+        # Links among what is listed.
+        links / "one.parquet", f"{links}/*.parquet", f"{links}/under/sales/", f"{links}/under/sales/*.parquet",
+    ):
+        for way in (_simple, _extended, _http, _flight):
+            found = _asked(way, rights, "ivy", f"select count(*) from '{path}'")
+            assert found == "42501", (path, way, found)
+        if path != access:
+            [(count,)] = _simple(rights, "boss", f"select count(*) from '{path}'")
+            assert int(count) > 0, path
+    deep = f"select count(*) from '{links}/**/*.parquet'"
+    for role, expected in (("ivy", "42501"), ("boss", "rows")):
+        with contextlib.closing(rights.new(role)) as connection:
+            connection.execute("set datafusion.execution.listing_table_ignore_subdirectory = false")
+            found = _asked(lambda: connection.execute(deep).fetchall())
+            assert found == expected or (expected == "rows" and found[0][0] > 6), (role, found)
+    with pytest.raises(psycopg.Error, match="is in the lake's own folder") as failed:
+        rights.pg("ivy").execute(f"select * from '{data}'")
+    assert "names of tables" in failed.value.diag.message_hint
+    # What lies beside the lake is as any file.
+    for path in (beside, f"{lake.parent}/*.csv", f"{lake}/../beside.csv"):
+        assert _asked(_simple, rights, "ivy", f"select k from '{path}'") == [("7",)], path
+    # Writing.
+    (links / "dangling.csv").symlink_to(lake / "dangling.csv")
+    for path in (
+        lake / "new.csv", tmp_path / "way" / "sales" / "new.csv", f"{links}/under/../../way/new.csv", f"file://{lake}/new.csv",
+        links / "dangling.csv", f"{links}/under/sales/deep/new.csv",
+    ):
+        found = _asked(_http_done, rights, "ivy", f"copy (select id from plain) to '{path}' stored as csv")
+        assert found == "42501", (path, found)
+    assert not [*lake.rglob("new.csv"), *lake.rglob("dangling.csv")]
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.csv").write_text("k\n1\n")
+    for role in ("hal", "ann"):
+        assert _asked(_done, rights, role, f'insert into "{outside}/" values (2)') == "42501", role
+    for role in ("ivy", "hal"):
+        assert _asked(_done, rights, role, f'insert into "{lake}/sales/" values (2)') == "42501", role
+    assert len(list(outside.iterdir())) == 1
+    assert _simple(rights, "boss", "select count(*), sum(id) from sales") == [("6", "21")]
+
+
 def a_right_that_is_taken_back_is_gone_from_what_was_prepared_before(rights):
     pg, other = rights.new("ann"), rights.new("abe")
     text = "select id, amount from sales where amount > 5 order by id"

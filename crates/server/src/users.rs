@@ -289,6 +289,7 @@ impl Guard for RoleGuard {
             Privilege::Create => may_change(&rights, Verb::Create, &table()),
             Privilege::ReadFiles => rights.may(Verb::ReadFiles, &Object::Lake),
             Privilege::WriteFiles => rights.may(Verb::WriteFiles, &Object::Lake),
+            Privilege::OwnFiles => rights.may(Verb::Administer, &Object::Lake),
             Privilege::AskDomain => rights.may(Verb::Usage, &Object::IdDomain(name.to_owned())),
             // Nobody knows of which rows it was made.
             Privilege::UseIdSet if rights.is_restricted() => {

@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::ast;
 use crate::base::error::{EngineError, Result};
 use crate::base::sql_state::SqlState;
 use crate::engine::catalog::with_table;
+use crate::engine::own_files;
 use crate::engine::privileges::{Guard, Privilege, Readable};
 use crate::engine::seen::{Seen, Sight, TablePart};
 use crate::engine::session::Session;
@@ -98,7 +99,7 @@ impl Session {
                 return must_be_whole(names, "EXPLAIN");
             }
             DfStatement::CopyTo(copy) => {
-                guard.check(Privilege::WriteFiles, &copy.target)?;
+                self.check_file(guard, Privilege::WriteFiles, &copy.target)?;
                 return match &copy.source {
                     CopyToSource::Relation(name) => {
                         let query = format!("SELECT * FROM {name}");
@@ -117,6 +118,12 @@ impl Session {
         };
         match inner {
             ast::Statement::Insert(insert) => {
+                if let ast::TableObject::TableName(name) = &insert.table
+                    && let Some(last) = name.0.last().and_then(ast::ObjectNamePart::as_ident)
+                    && last.value.contains(['/', '.', ':'])
+                {
+                    self.check_file(guard, Privilege::WriteFiles, &last.value)?;
+                }
                 let table = own_name(&insert.table.to_string());
                 guard.check(Privilege::Insert, &self.catalog.exact_name(&table).await?)?;
                 self.check_query(guard, insert.source.as_deref(), names).await?;
@@ -153,6 +160,15 @@ impl Session {
             }
             _ => self.check_reads(guard, Some(parsed), names).await,
         }
+    }
+
+    /// May a file be read, or written, that a statement names?
+    fn check_file(&self, guard: &dyn Guard, privilege: Privilege, named: &str) -> Result<()> {
+        guard.check(privilege, named)?;
+        if own_files::are_own(&self.engine.lake, named) {
+            guard.check(Privilege::OwnFiles, named).map_err(|_| own_files::refused(named))?;
+        }
+        Ok(())
     }
 
     async fn check_query(
@@ -201,7 +217,7 @@ impl Session {
             }
             Ok(None) if self.is_no_table(name) => Ok(None),
             Ok(None) if name.contains(['/', '.', ':']) => {
-                guard.check(Privilege::ReadFiles, name)?;
+                self.check_file(guard, Privilege::ReadFiles, name)?;
                 Ok(None)
             }
             Ok(None) => {
@@ -336,6 +352,10 @@ mod tests {
             ("DROP TABLE v", vec![(Some(Create), "v".into())]),
             ("PREPARE p AS SELECT * FROM t", vec![table("t")]),
             ("COPY t TO '/tmp/x.csv'", vec![(Some(WriteFiles), "/tmp/x.csv".into()), table("t")]),
+            (
+                "INSERT INTO \"/tmp/x/\" VALUES (7)",
+                vec![(Some(WriteFiles), "/tmp/x/".into()), (Some(Insert), "/tmp/x/".into())],
+            ),
             ("SELECT * FROM '/etc/x.csv'", vec![(Some(ReadFiles), "/etc/x.csv".into())]),
         ] {
             let parsed = statement::parse(sql).unwrap().pop().unwrap();
@@ -343,6 +363,8 @@ mod tests {
             let session = admin.engine().session().guarded(Arc::clone(&told) as _);
             block_on(session.check_rights(&parsed)).unwrap();
             let mut asked = told.2.lock().unwrap().clone();
+            // Which each session asks when it begins.
+            asked.retain(|(privilege, _)| *privilege != Some(Privilege::OwnFiles));
             asked.sort_by_key(|(privilege, name)| (privilege.is_none(), name.clone()));
             assert_eq!(asked, expected, "{sql}");
             // Without the right nothing is done, and a plan that is kept makes no difference.

@@ -9,6 +9,7 @@ pub(crate) mod ddl;
 pub(crate) mod execution;
 pub(crate) mod guard;
 pub(crate) mod id_sets;
+pub(crate) mod own_files;
 pub(crate) mod parameter_types;
 pub(crate) mod pending;
 pub(crate) mod plan_cache;

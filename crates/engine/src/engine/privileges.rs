@@ -21,6 +21,8 @@ pub enum Privilege {
     ReadFiles,
     /// Write such files.
     WriteFiles,
+    /// Read and write the lake's own files as files, past what there is of tables.
+    OwnFiles,
     /// Ask an id domain for ids and keys.
     AskDomain,
     /// Use a set of ids that is stored, whoever made it of whatever.

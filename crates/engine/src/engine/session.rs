@@ -39,8 +39,9 @@ use crate::cache::stored_sets::StoredSets;
 use crate::engine::additions::{Additions, SessionFacts};
 use crate::engine::admission::Admission;
 use crate::engine::catalog::{CATALOG, LakeCatalog, SCHEMA};
+use crate::engine::own_files;
 use crate::engine::plan_cache::PlanCache;
-use crate::engine::privileges::Guard;
+use crate::engine::privileges::{Guard, Privilege};
 use crate::engine::registry;
 use crate::engine::seen::SeenTables;
 use crate::mends::{self, Microseconds};
@@ -109,9 +110,10 @@ pub struct Engine {
     pub(crate) spilling_rules: Arc<[Physical]>,
     pub(crate) plans: PlanCache,
     pub(crate) sides: BuildSideCache,
-    /// What sessions begin with, and those that have a guard.
+    /// What sessions begin with, those that have a guard, and of these those that see none of the lake's own files.
     context: SessionContext,
     guarded: SessionContext,
+    fenced: SessionContext,
 }
 
 /// Answers statements about one lake: an engine, and what one user has set.
@@ -186,6 +188,7 @@ impl Engine {
             .with_metadata_cache_limit(options.memory_bytes / METADATA_CACHE_SHARE)
             .build_arc()?;
         storage::register(&runtime, &lake);
+        let fenced = own_files::fenced(&runtime, &lake);
         let budget = Budget {
             memory_bytes: options.memory_bytes,
             threads: options.threads,
@@ -248,12 +251,17 @@ impl Engine {
             .with_physical_optimizer_rules(pipeline::physical())
             .with_query_planner(Arc::new(Planner(columns)));
         let state = state.build();
-        let own = SessionStateBuilder::new_from_existing(state.clone())
-            .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
-            .build();
+        let own = |runtime: Arc<RuntimeEnv>| {
+            SessionStateBuilder::new_from_existing(state.clone())
+                .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
+                .with_runtime_env(runtime)
+                .build()
+        };
+        let (guarded, fenced) = (own(Arc::clone(state.runtime_env())), own(fenced));
         Ok(Arc::new(Self {
             context: context(state, &catalog, false)?,
-            guarded: context(own, &catalog, true)?,
+            guarded: context(guarded, &catalog, true)?,
+            fenced: context(fenced, &catalog, true)?,
             lake,
             catalog,
             budget,
@@ -313,9 +321,11 @@ impl Session {
 
     pub(crate) fn context(&self) -> &SessionContext {
         self.context.get_or_init(|| {
-            let first = match self.guard {
+            let may = |guard: &dyn Guard| guard.check(Privilege::OwnFiles, "").is_ok();
+            let first = match self.guard.as_deref() {
                 None => &self.engine.context,
-                Some(_) => &self.engine.guarded,
+                Some(guard) if may(guard) => &self.engine.guarded,
+                Some(_) => &self.engine.fenced,
             };
             let state = first.state();
             SessionContext::new_with_state(match &self.share {
