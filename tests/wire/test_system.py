@@ -68,6 +68,28 @@ def labels_come_from_where_they_are_said(server, door):
     assert _of_statement(server, plain)["experiment"] == "set"
 
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def what_a_statement_is_a_part_of_is_no_label(server):
+    """And nothing of it is refused but what a setting says."""
+    texts = [f"/*traceparent='{TRACE}',metric='m'*/ select 'traced 1'", f"select 'traced 2' /*traceparent='{TRACE}'*/"]
+    for text in texts:
+        for trace in (TRACE, "nonsense"):
+            status, _, body = server.ask("POST", "/sql", text.encode(), {"traceparent": trace})
+            assert status == 200, body
+    with server.raw() as client:
+        client.rows(f"set uplake.traceparent = '{TRACE}'")
+        client.rows("select 'traced 3'")
+        assert client.rows("show uplake.traceparent") == [[TRACE]]
+        with pytest.raises(RuntimeError, match="22023"):
+            client.rows("set uplake.traceparent = 'nonsense'")
+        client.rows("reset uplake.traceparent")
+    assert _of_statement(server, texts[0])["labels"] == "metric=m"
+    assert _of_statement(server, texts[1])["labels"] is None
+    assert _of_statement(server, "select 'traced 3'")["labels"] is None
+
+
 def labels_that_are_none_are_refused(server):
     status, _, body = server.ask("POST", "/sql", b"select 1", {"X-Uplake-Labels": "nothing"})
     assert status == 400 and json.loads(body)["error"]["code"] == "22023"

@@ -41,6 +41,9 @@ mod stops;
 mod system;
 mod system_access;
 mod tls;
+mod traceparent;
+#[cfg(feature = "otel")]
+mod traces;
 mod users;
 
 pub use access::{

@@ -1,7 +1,8 @@
 //! Who is connected.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A connection that is open.
 #[derive(Clone, Debug)]
@@ -18,7 +19,19 @@ pub(crate) struct Member {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(crate) struct Roll(Mutex<State>);
+pub(crate) struct Roll {
+    state: Mutex<State>,
+    at_end: OnceLock<AtEnd>,
+}
+
+/// What hears of connections that are over.
+struct AtEnd(Box<dyn Fn(&Member) + Send + Sync>);
+
+impl fmt::Debug for AtEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AtEnd")
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -35,7 +48,7 @@ pub(crate) struct Membership {
 
 impl Roll {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One more; its number is given to it.
@@ -45,6 +58,13 @@ impl Roll {
         let id = state.last;
         state.members.insert(id, Member { id, ..member });
         Membership { roll: Arc::clone(self), id }
+    }
+
+    /// From now on `hear` is told of each that is over; the first who asks for it is who is told.
+    #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "traces are told of it"))]
+    pub fn at_end(&self, hear: impl Fn(&Member) + Send + Sync + 'static) {
+        // Nobody asks twice.
+        let _ = self.at_end.set(AtEnd(Box::new(hear)));
     }
 
     /// All, the oldest first.
@@ -66,7 +86,10 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.roll.lock().members.remove(&self.id);
+        let member = self.roll.lock().members.remove(&self.id);
+        if let (Some(member), Some(AtEnd(hear))) = (member, self.roll.at_end.get()) {
+            hear(&member);
+        }
     }
 }
 
@@ -87,7 +110,11 @@ mod tests {
         };
         let (ann, bob) = (roll.join(member("ann")), roll.join(member("bob")));
         bob.rename("psql");
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = Arc::clone(&told);
+        roll.at_end(move |member| tell.lock().unwrap().push(member.role.clone()));
         drop(ann);
+        assert_eq!(*told.lock().unwrap(), ["ann"]);
         let left = roll.members();
         assert_eq!((left.len(), left[0].id, left[0].application.as_str()), (1, 2, "psql"));
     }

@@ -29,6 +29,8 @@ use crate::server::{ServerOptions, Shared};
 use crate::statements::{Cause, Clock, Statements};
 use crate::system::{Sources, System};
 use crate::tls::{Certificate, TlsError};
+#[cfg(feature = "otel")]
+use crate::traces::Traces;
 use crate::{http, pg, sockets};
 
 /// How often it is looked whether users have changed.
@@ -68,6 +70,10 @@ pub enum ServeError {
     /// The audit log cannot be written.
     #[error("the audit log {}: {source}", path.display())]
     Audit { path: PathBuf, source: io::Error },
+    /// The environment says where spans are to go, and they cannot.
+    #[cfg(feature = "otel")]
+    #[error("spans cannot be sent as OTEL_EXPORTER_OTLP_… say: {0}")]
+    Traces(String),
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// Users cannot be read: without, everybody would be let in.
@@ -90,6 +96,8 @@ pub struct Server {
     system: Arc<System>,
     /// Looks at users and tables, counts what is used, and keeps what is told of statements.
     _own: [AbortOnDrop; 3],
+    #[cfg(feature = "otel")]
+    traces: Option<Arc<Traces>>,
 }
 
 impl Server {
@@ -163,6 +171,10 @@ impl Server {
         let pg_tls = certificate.as_ref().map(Certificate::for_postgres).transpose()?;
         let http_tls = certificate.as_ref().map(Certificate::for_http).transpose()?;
         let shared = Shared::new(engine, options, statements, directory, catalog, pg_tls, roll);
+        #[cfg(feature = "otel")]
+        let traces = Traces::of_environment().map_err(ServeError::Traces)?.map(Arc::new);
+        #[cfg(feature = "otel")]
+        traces.iter().for_each(|traces| traces.follow(&shared));
         let drain = watch::Sender::new(false);
         let (for_network, drains) = (Arc::clone(&shared), drain.subscribe());
         let network = tokio::runtime::Builder::new_current_thread()
@@ -194,7 +206,18 @@ impl Server {
         let keeps = keep(Arc::clone(&shared), Arc::clone(&system)).boxed();
         let own = [looks, counts, keeps]
             .map(|work| shared.statements.spawn(shared.own.clone().during(work)));
-        Ok(Self { shared, system, pg, http, certificate, drain, network, _own: own })
+        Ok(Self {
+            shared,
+            system,
+            pg,
+            http,
+            certificate,
+            drain,
+            network,
+            _own: own,
+            #[cfg(feature = "otel")]
+            traces,
+        })
     }
 
     /// Does `work` that is no statement's, and whose tasks are not either.
@@ -250,6 +273,8 @@ impl Server {
             Err(_) => eprintln!("{UNKEPT}: the lake did not answer within {KEEP_TIME:?}"),
         }
         self.shared.statements.audit.sync();
+        #[cfg(feature = "otel")]
+        self.traces.iter().for_each(|traces| traces.end());
         stopped
     }
 

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use tokio::runtime::Handle;
@@ -34,6 +34,7 @@ use crate::limits::{Quotas, Used};
 use crate::loads::{self, Load, Loaded};
 use crate::log::Log;
 use crate::stage::Stage;
+use crate::traceparent::TraceParent;
 
 /// Characters of a statement that are listed and kept; passwords are not.
 pub(crate) const KEPT_CHARACTERS: usize = 4096;
@@ -47,6 +48,7 @@ struct Entry {
     client: Client,
     text: Arc<str>,
     labels: Labels,
+    trace: Option<TraceParent>,
     began: Instant,
     began_millis: i64,
     stage: AtomicU8,
@@ -78,6 +80,9 @@ pub(crate) struct Listed {
     pub cost: Cost,
     /// Why it failed, if it is over and did.
     pub failed: Option<Failure>,
+    /// What it is a part of, as its client sees it.
+    #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "traces are told of it"))]
+    pub trace: Option<TraceParent>,
 }
 
 /// All that run, and the last that did.
@@ -92,7 +97,7 @@ pub(crate) struct Statements {
     pub loads: Arc<Mutex<Log<Load>>>,
     pub audit: Arc<Audit>,
     /// What is to be told of each that is over.
-    at_end: OnceLock<AtEnd>,
+    at_end: RwLock<Vec<AtEnd>>,
 }
 
 /// What hears of statements that are over.
@@ -134,7 +139,7 @@ impl Statements {
             over: Arc::new(Mutex::new(Log::new(KEPT_STATEMENTS))),
             loads: Arc::new(Mutex::new(Log::new(loads::KEPT))),
             audit: Arc::default(),
-            at_end: OnceLock::new(),
+            at_end: RwLock::default(),
         })
     }
 
@@ -142,10 +147,10 @@ impl Statements {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on `hear` is told of each that is over. The first who asks for it is who is told.
+    /// From now on `hear` is told of each that is over, too.
     pub fn at_end(&self, hear: impl Fn(&Listed) + Send + Sync + 'static) {
-        // Nobody asks twice.
-        let _ = self.at_end.set(AtEnd(Box::new(hear)));
+        let mut all = self.at_end.write().unwrap_or_else(PoisonError::into_inner);
+        all.push(AtEnd(Box::new(hear)));
     }
 
     /// Milliseconds since 1970, UTC.
@@ -175,10 +180,13 @@ impl Statements {
     ) -> Running {
         let kept: String = text.trim().chars().take(KEPT_CHARACTERS).collect();
         let tenant = self.quotas.tenant_name(&client.role);
+        let mut labels = of_statement(&client.labels, &kept);
+        let trace = TraceParent::take(&mut labels, text);
         let entry = Arc::new(Entry {
             lane: self.lanes.of(tenant.as_deref()),
             id: self.next.fetch_add(1, Ordering::Relaxed),
-            labels: of_statement(&client.labels, &kept),
+            labels,
+            trace,
             progress,
             client,
             text: without_secrets(&kept).into(),
@@ -339,6 +347,7 @@ impl Entry {
             client: self.client.clone(),
             text: Arc::clone(&self.text),
             labels: self.labels.clone(),
+            trace: self.trace,
             began_millis: self.began_millis,
             cost: self.cost(),
             stage: self.stage(),
@@ -480,9 +489,9 @@ impl Drop for Running {
             self.entry.client.before.take();
         }
         self.entry.charge(&self.statements.quotas, &over.cost);
-        if let Some(AtEnd(hear)) = self.statements.at_end.get() {
-            hear(&over);
-        }
+        let hear = self.statements.at_end.read().unwrap_or_else(PoisonError::into_inner);
+        hear.iter().for_each(|AtEnd(hear)| hear(&over));
+        std::mem::drop(hear);
         if let Some(action) = action_of(&over.text, over.cost.rows_out) {
             self.statements.note(action, &over.client, &over.text, over.failed.as_ref());
         }

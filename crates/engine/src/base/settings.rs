@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     pub disabled_rules: Vec<String>,
     /// What the cost of statements is told of by (see `labels`).
     pub labels: String,
+    /// What statements are a part of, for who traces them.
+    pub traceparent: String,
     /// Those that there are.
     pub rules: &'static [&'static str],
     /// Names of several.
@@ -56,6 +58,11 @@ impl ExtensionOptions for Settings {
                 parse_labels(value).map_err(wrong)?;
                 self.labels = value.to_owned();
             }
+            "traceparent" if is_traceparent(value) => self.traceparent = value.to_owned(),
+            "traceparent" => {
+                let what = format!("`{value}` is no traceparent: 00-<trace>-<span>-<flags>");
+                return Err(wrong(what).into());
+            }
             _ => return Err(no_setting(&format!("uplake.{key}")).into()),
         }
         Ok(())
@@ -77,6 +84,11 @@ impl ExtensionOptions for Settings {
                 key: "uplake.labels".into(),
                 value: Some(self.labels.clone()),
                 description: "What the cost of statements is told of by: experiment=x,metric=y",
+            },
+            ConfigEntry {
+                key: "uplake.traceparent".into(),
+                value: Some(self.traceparent.clone()),
+                description: "What statements are a part of, in a trace of the client: W3C's traceparent",
             },
         ]
     }
@@ -116,8 +128,18 @@ impl Settings {
     }
 }
 
+/// Nothing, or what has the form of W3C's header.
+fn is_traceparent(text: &str) -> bool {
+    let lengths = text.split('-').map(str::len);
+    text.is_empty()
+        || lengths.eq([2, 32, 16, 2])
+            && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+}
+
 /// The error of a name that begins like ours.
 pub(crate) fn no_setting(name: &str) -> EngineError {
     EngineError::statement(SqlState::UndefinedObject, format!("there is no setting {name}"))
-        .with_hint("there are uplake.timeout, uplake.disabled_rules and uplake.labels")
+        .with_hint(
+            "there are uplake.timeout, uplake.disabled_rules, uplake.labels and uplake.traceparent",
+        )
 }

@@ -206,6 +206,7 @@ impl Engine {
         let settings = Settings {
             timeout: options.timeout,
             labels: String::new(),
+            traceparent: String::new(),
             rules: &pipeline::SPEED,
             presets: &pipeline::PRESETS,
             disabled_rules: match options.use_indexes {
@@ -377,6 +378,14 @@ impl Session {
         settings.map(|settings| settings.labels.clone()).unwrap_or_default()
     }
 
+    /// `SET uplake.traceparent`, as it is now: what the session's statements are a part of, in W3C's form.
+    pub fn traceparent(&self) -> String {
+        let state = self.context().state_ref();
+        let state = state.read();
+        let settings = state.config_options().extensions.get::<Settings>();
+        settings.map(|settings| settings.traceparent.clone()).unwrap_or_default()
+    }
+
     /// `SET name = value`, or its end, has been done.
     pub(crate) fn note_change(&self, name: &str, value: Option<String>) {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -389,7 +398,8 @@ impl Session {
     /// What plans of this session depend on beside texts and tables: empty if nothing was set.
     pub(crate) fn settings(&self) -> String {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes_plans = |name: &str| !matches!(name, "uplake.timeout" | "uplake.labels");
+        let no_plans = ["uplake.timeout", "uplake.labels", "uplake.traceparent"];
+        let changes_plans = |name: &str| !no_plans.contains(&name);
         let others = changed.iter().filter(|(name, _)| changes_plans(name));
         others.map(|(name, value)| format!("{name}={value:?};")).collect()
     }

@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::limits::Arrival;
 use crate::server::Shared;
 use crate::statements::{Before, Client, Protocol};
+use crate::traceparent::TRACEPARENT;
 
 /// How long a session lives without a call.
 pub(super) const IDLE_MILLIS: i64 = 15 * 60_000;
@@ -93,6 +94,7 @@ struct Said {
     given: Option<Credentials>,
     application: String,
     labels: String,
+    trace: Option<String>,
     address: Option<SocketAddr>,
     arrival: Option<Arrival>,
 }
@@ -130,11 +132,13 @@ impl Sessions {
         let application =
             text("user-agent").unwrap_or_default().chars().take(APPLICATION).collect();
         let labels = text(LABELS).unwrap_or_default().to_owned();
+        let trace = text(TRACEPARENT).map(str::to_owned);
         let (address, arrival) = (peer(request), request.extensions().get::<Arrival>().cloned());
         let said = credentials(request.metadata()).map(|given| Said {
             given,
             application,
             labels,
+            trace,
             address,
             arrival,
         });
@@ -179,7 +183,9 @@ impl Sessions {
     fn client(&self, role: String, session: &Session, said: &Said) -> Result<Client, Failure> {
         let labels = |text: &str| parse_labels(text).map_err(|wrong| Failure::new("22023", wrong));
         let mut all = labels(&session.labels())?;
+        let set = Some(session.traceparent()).filter(|set| !set.is_empty());
         all.extend(labels(&said.labels)?);
+        all.extend(said.trace.clone().or(set).map(|trace| (TRACEPARENT.to_owned(), trace)));
         Ok(Client {
             tenant: self.shared.tenant(&role).name.to_string(),
             role,

@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::limits::Arrival;
 use crate::server::Shared;
 use crate::statements::{Before, Client, Protocol};
+use crate::traceparent::TRACEPARENT;
 
 /// Characters of what a client calls itself.
 const APPLICATION_CHARACTERS: usize = 128;
@@ -50,7 +51,11 @@ pub(super) fn client<'a, B>(
     let application = application.chars().filter(|c| !c.is_control());
     let application = application.take(APPLICATION_CHARACTERS).collect();
     let labels = text(request.headers(), header::HeaderName::from_static(LABELS));
-    let labels = parse_labels(labels).map_err(|wrong| Failure::new("22023", wrong));
+    let mut labels = parse_labels(labels).map_err(|wrong| Failure::new("22023", wrong));
+    let trace = text(request.headers(), header::HeaderName::from_static(TRACEPARENT));
+    if let (Ok(labels), false) = (&mut labels, trace.is_empty()) {
+        labels.insert(TRACEPARENT.to_owned(), trace.to_owned());
+    }
     async move {
         let peer = peer.ok_or_else(|| Failure::bug("a request from nowhere"))?;
         let given = given?;

@@ -26,6 +26,7 @@ use crate::formats::{Document, RowFormat};
 use crate::metrics::QueryMeter;
 use crate::spool::spool;
 use crate::statements::{Client, Protocol, Running};
+use crate::traceparent::TRACEPARENT;
 
 /// Bytes of a body of SQL.
 const SQL_BYTES: usize = 16 << 20;
@@ -153,6 +154,9 @@ async fn answer(
     if let Some(Value::String(set)) = ask.settings.get("uplake.labels") {
         let set = parse_labels(set).map_err(|wrong| Failure::new("22023", wrong))?;
         client.labels.extend(set);
+    }
+    if let Some(Value::String(set)) = ask.settings.get("uplake.traceparent") {
+        client.labels.insert(TRACEPARENT.to_owned(), set.clone());
     }
     let running = here.shared.admit(client, &ask.sql).await?;
     let meter = here.shared.metrics.query(Protocol::Http);

@@ -32,6 +32,7 @@ use crate::pg::words::Words;
 use crate::roll::Membership;
 use crate::server::Shared;
 use crate::statements::{Client, Running};
+use crate::traceparent::TRACEPARENT;
 
 /// Prepared statements of a connection.
 pub(crate) const MOST_STATEMENTS: usize = 1000;
@@ -286,6 +287,10 @@ impl Connection {
     /// 53400; [`Stop::Gone`] if the client goes meanwhile.
     pub async fn admit(&mut self, text: &str) -> Step<Running> {
         self.client.labels = parse_labels(&self.session.labels()).unwrap_or_default();
+        let trace = self.session.traceparent();
+        if !trace.is_empty() {
+            self.client.labels.insert(TRACEPARENT.to_owned(), trace);
+        }
         let shared = Arc::clone(&self.shared);
         self.wire.unless_gone(shared.admit(self.client.clone(), text)).await
     }
