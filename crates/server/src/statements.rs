@@ -491,7 +491,7 @@ impl Drop for Running {
         self.entry.charge(&self.statements.quotas, &over.cost);
         let hear = self.statements.at_end.read().unwrap_or_else(PoisonError::into_inner);
         hear.iter().for_each(|AtEnd(hear)| hear(&over));
-        std::mem::drop(hear);
+        drop(hear);
         if let Some(action) = action_of(&over.text, over.cost.rows_out) {
             self.statements.note(action, &over.client, &over.text, over.failed.as_ref());
         }

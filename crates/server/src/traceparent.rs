@@ -111,14 +111,8 @@ mod tests {
         }
         let long = format!("SELECT '{}' /*traceparent='{TEXT}'*/", "ä".repeat(10_000));
         assert_eq!(take("", &long), Some(expected()));
-        for text in
-            ["/*", "*/", "SELECT 1 */", "/**/", "SELECT 1 /* traceparent */", "/*traceparent='x'*/"]
-        {
-            assert_eq!(
-                take(TEXT, text),
-                Some(expected()).filter(|_| text != "/*traceparent='x'*/"),
-                "{text}"
-            );
+        for text in ["/*", "*/", "SELECT 1 */", "/**/", "SELECT 1 /* traceparent */"] {
+            assert_eq!(take(TEXT, text), Some(expected()), "{text}");
         }
     }
 }

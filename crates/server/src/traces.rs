@@ -56,7 +56,7 @@ impl Traces {
         let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic().build();
         let exporter = exporter.map_err(|error| error.to_string())?;
         let mut resource = Resource::builder();
-        if !is_set(&&*SERVICE_NAME) {
+        if !is_set(&SERVICE_NAME) {
             resource = resource.with_service_name(NAME);
         }
         let provider = SdkTracerProvider::builder()

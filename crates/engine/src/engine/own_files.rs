@@ -131,7 +131,7 @@ impl Outside {
 
 impl fmt::Display for Outside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.files.fmt(f)
+        fmt::Display::fmt(&self.files, f)
     }
 }
 

@@ -431,7 +431,7 @@ async fn optimize(state: SessionState, plan: LogicalPlan) -> Result<LogicalPlan>
         let optimized = state.optimize(&plan)?;
         // EXPLAIN shows the error of a step instead of failing with it.
         stop::check()?;
-        Ok(optimized)
+        Ok::<_, EngineError>(optimized)
     }));
     match work.join().await {
         Ok(optimized) => optimized,

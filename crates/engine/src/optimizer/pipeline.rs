@@ -25,7 +25,7 @@ use crate::optimizer::group_join::GROUP_JOINS;
 use crate::optimizer::id_rewrite::join_ids::JoinIds;
 use crate::optimizer::range_scan::ID_RANGES;
 use crate::optimizer::split_distinct::SplitDistinct;
-use crate::optimizer::steps::Step;
+use crate::optimizer::steps::{Coercion, Step};
 use crate::optimizer::text_tests::TEXT_TESTS;
 use crate::optimizer::top_candidates::TOP_CANDIDATES;
 use crate::optimizer::verified::Verified;
@@ -191,7 +191,11 @@ pub(crate) const PRESETS: [(&str, &[&str]); 1] = [("no_index", &NO_INDEX)];
 /// The rules of analysis.
 pub(crate) fn analysis() -> Vec<Analysis> {
     let rules = ordered(mends::analyzer_rules(), ANALYSIS, |rule| rule.name());
-    rules.into_iter().map(|rule| Arc::new(Step(rule)) as Analysis).collect()
+    let steps = rules.into_iter().map(|rule| match rule.name() {
+        "type_coercion" => Arc::new(Coercion(rule)) as Analysis,
+        _ => Arc::new(Step(rule)),
+    });
+    steps.collect()
 }
 
 /// The rules of logical plans.

@@ -3,21 +3,25 @@
 //! | step | how many there are |
 //! |---|---|
 //! | a table of FROM, an operator of the text | as the statement has; of each kind |
-//! | a rule of analysis, a physical rule | one for the whole plan |
+//! | a rule of analysis, a physical rule | one for the whole plan; of DataFusion's `type_coercion`, which takes time with the square of how deep expressions nest, one for each part of an expression |
 //! | a logical rule | one for each operator of the plan, or for the whole plan if the rule sees to its inputs itself |
 //!
 //! Scans are steps, too: they ask for themselves.
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawBinaryExpr, RelationPlanner, RelationPlannerContext,
     RelationPlanning,
 };
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{DmlStatement, Expr, ExprSchemable, LogicalPlan, WriteOp};
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizerContext;
@@ -85,6 +89,61 @@ impl PhysicalOptimizerRule for Step<dyn PhysicalOptimizerRule + Send + Sync> {
 
     fn schema_check(&self) -> bool {
         self.0.schema_check()
+    }
+}
+
+/// DataFusion's `type_coercion`, in as many steps as expressions have parts.
+#[derive(Debug)]
+pub(crate) struct Coercion(pub Arc<dyn AnalyzerRule + Send + Sync>);
+
+impl AnalyzerRule for Coercion {
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        let merges = |dml: &DmlStatement| matches!(dml.op, WriteOp::MergeInto(_));
+        let is_merge = matches!(&plan, LogicalPlan::Dml(dml) if merges(dml));
+        if config.optimizer.expand_views_at_output || is_merge {
+            return self.0.analyze(plan, config);
+        }
+        Ok(plan.transform_up_with_subqueries(coerced)?.data)
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+/// As DataFusion 55.2 has it for a node whose inputs have their types.
+fn coerced(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    stop::check()?;
+    let mut schema = merge_schema(&plan.inputs());
+    if let LogicalPlan::TableScan(scan) = &plan {
+        let (name, fields) = (scan.table_name.clone(), scan.source.schema());
+        schema.merge(&DFSchema::try_from_qualified_schema(name, &fields)?);
+    }
+    let plan = match plan {
+        LogicalPlan::Filter(mut filter) => {
+            filter.predicate = filter.predicate.cast_to(&DataType::Boolean, &schema)?;
+            LogicalPlan::Filter(filter)
+        }
+        other => other,
+    };
+    let mut coercer = Coercer(TypeCoercionRewriter::new(&schema));
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        Ok(expr.rewrite(&mut coercer)?.update_data(|expr| name.restore(expr)))
+    })?
+    .map_data(|plan| coercer.0.coerce_plan(plan))?
+    .map_data(|plan| plan.recompute_schema())
+}
+
+struct Coercer<'a>(TypeCoercionRewriter<'a>);
+
+impl TreeNodeRewriter for Coercer<'_> {
+    type Node = Expr;
+
+    fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        stop::check()?;
+        self.0.f_up(expr)
     }
 }
 

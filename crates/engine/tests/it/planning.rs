@@ -10,7 +10,7 @@ use crate::dropped::Dice;
 use crate::session;
 
 /// How often each statement is stopped, in each of two ways.
-const MOMENTS: usize = 6;
+const MOMENTS: usize = 3;
 /// How long a step may take on a busy machine, in a build that optimises little.
 const STEP: Duration = Duration::from_secs(1);
 
@@ -39,7 +39,7 @@ fn statements() -> [(&'static str, String); 4] {
         *text += &list(900, " + ", &|m, text| write!(text, "(n * {m})").unwrap());
         write!(text, " AS c{n}").unwrap();
     });
-    let members = list(5000, ", ", &|n, text| write!(text, "length(name) + {n}").unwrap());
+    let members = list(15_000, ", ", &|n, text| write!(text, "length(name) + {n}").unwrap());
     [
         ("scans", union),
         ("rows", values),
@@ -68,7 +68,7 @@ fn a_statement_is_planned_no_longer_than_it_is_wanted() {
     for (what, text) in statements() {
         let statement = Arc::new(parse(&text).unwrap().remove(0));
         for at in 0..2 * MOMENTS {
-            let moment = Duration::from_millis(dice.below(1200));
+            let moment = Duration::from_millis(dice.below(1000));
             let times_out = at % 2 == 0;
             let stop = Stop::default();
             let work = {
