@@ -4,13 +4,15 @@
 //! total. It travels with the work as a task-local, so that the HTTP connection at the bottom and
 //! the cache in the middle count for the query that asked, and no layer passes it on by hand.
 //! A [`Payer`] travels the same way above all handles: what is asked while it is there counts for it,
-//! whichever handle is asked.
+//! whichever handle is asked. What several payers wait for at once is counted aside, as [`Shares`],
+//! and each pays its part once it is there.
 //!
 //! # Invariants
 //! - Counters only grow. A number is exact once the work it counts has ended.
-//! - What is asked counts for one payer at most: the one there is when the store is asked, or else the
-//!   one there was when the handle was made.
+//! - What is asked is paid once: by the payer there is when the store is asked, or else by the one there
+//!   was when the handle was made, or by those who wait for it, whose parts add up to it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -56,6 +58,13 @@ macro_rules! counters {
             pub fn counts(&self) -> Counts {
                 let (waited_micros, rounds) = self.busy.lock().read();
                 Counts { $($name: self.$name.load(Ordering::Relaxed),)* waited_micros, rounds }
+            }
+        }
+
+        impl Counters {
+            /// Moves what was counted to others, to each by its weight.
+            fn share_out(&self, among: &[(&Self, u64)]) {
+                $(share_out(among, |c| &c.$name, self.$name.swap(0, Ordering::Relaxed));)*
             }
         }
 
@@ -144,11 +153,33 @@ impl Busy {
     }
 }
 
+/// Adds `n` to counters, to each by its weight. Parts are cut from the sum of the weights so far, so that together
+/// they are exactly `n`.
+fn share_out(among: &[(&Counters, u64)], field: fn(&Counters) -> &AtomicU64, n: u64) {
+    let whole: u128 = among.iter().map(|(_, weight)| u128::from(*weight)).sum();
+    let (mut weights, mut given) = (0, 0);
+    for (counters, weight) in among {
+        weights += u128::from(*weight);
+        // Weights are not 0, and this is no more than `n`.
+        let upto = (u128::from(n) * weights / whole) as u64;
+        field(counters).fetch_add(upto - given, Ordering::Relaxed);
+        given = upto;
+    }
+}
+
 /// Whose work is being done.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
     counters: Arc<[Arc<Counters>]>,
-    payer: Option<Arc<Payer>>,
+    pays: Pays,
+}
+
+#[derive(Debug, Clone)]
+enum Pays {
+    /// Whoever is there when the store is asked, or else this one.
+    Whoever(Option<Arc<Payer>>),
+    /// Those who wait for it.
+    Together(Arc<Shares>),
 }
 
 tokio::task_local! {
@@ -159,7 +190,7 @@ tokio::task_local! {
 impl Scope {
     /// Counts into all of `counters`.
     pub(crate) fn new(counters: &[Arc<Counters>]) -> Self {
-        Self { counters: counters.into(), payer: None }
+        Self { counters: counters.into(), pays: Pays::Whoever(None) }
     }
 
     /// The first counters: the scope's own.
@@ -170,19 +201,31 @@ impl Scope {
     /// A scope below this one, with counters of its own.
     pub(crate) fn child(&self) -> Self {
         let counters = std::iter::once(Arc::default()).chain(self.counters.iter().cloned());
-        Self { counters: counters.collect(), payer: self.charged().payer }
+        Self { counters: counters.collect(), pays: self.charged().pays }
     }
 
     /// The same for whoever pays now.
-    fn charged(&self) -> Self {
-        let payer = Payer::current().or_else(|| self.payer.clone());
-        Self { counters: Arc::clone(&self.counters), payer }
+    pub(crate) fn charged(&self) -> Self {
+        let pays = match (&self.pays, Payer::current()) {
+            (Pays::Whoever(_), Some(payer)) => Pays::Whoever(Some(payer)),
+            (pays, _) => pays.clone(),
+        };
+        Self { counters: Arc::clone(&self.counters), pays }
+    }
+
+    /// The same for all who wait.
+    pub(crate) fn shared(&self, shares: &Arc<Shares>) -> Self {
+        let pays = Pays::Together(Arc::clone(shares));
+        Self { counters: Arc::clone(&self.counters), pays }
     }
 
     /// All that count.
     fn all(&self) -> impl Iterator<Item = &Counters> {
-        let payer = self.payer.as_ref().map(|payer| &payer.counters);
-        self.counters.iter().map(Arc::as_ref).chain(payer)
+        let pays = match &self.pays {
+            Pays::Whoever(payer) => payer.as_ref().map(|payer| &payer.counters),
+            Pays::Together(shares) => Some(&shares.counters),
+        };
+        self.counters.iter().map(Arc::as_ref).chain(pays)
     }
 
     /// Runs `work` for this scope.
@@ -283,6 +326,79 @@ impl Payer {
     fn add(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.busy_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+}
+
+/// What work costs that several wait for, until they pay: each by its weight, such as the bytes that it asked for.
+///
+/// Who gives up before the end pays nothing, unless it is the last: then it pays for what was done in vain.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    counters: Counters,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// By number, with their weights.
+    payers: BTreeMap<u64, (Arc<Payer>, u64)>,
+    /// The last one, if all have gone.
+    last: Option<Arc<Payer>>,
+    next: u64,
+}
+
+impl Shares {
+    /// Whoever asks here waits until what is given back is dropped.
+    pub(crate) fn join(self: &Arc<Self>, weight: u64) -> Option<Share> {
+        let Pays::Whoever(Some(payer)) = current()?.pays else { return None };
+        let mut waiting = self.waiting.lock();
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.payers.insert(number, (payer, weight.max(1)));
+        Some(Share { shares: Arc::clone(self), number })
+    }
+
+    /// Those who wait pay for what was done by now.
+    pub(crate) fn pay(&self) {
+        self.paid_by(&self.waiting.lock());
+    }
+
+    fn paid_by(&self, waiting: &Waiting) {
+        let all = waiting.payers.values().map(|(payer, weight)| (payer, *weight));
+        // Without anybody there is nobody to tell.
+        let last = waiting.last.iter().filter(|_| waiting.payers.is_empty());
+        let among = all.chain(last.map(|payer| (payer, 1)));
+        let among: Vec<_> = among.map(|(payer, weight)| (&payer.counters, weight)).collect();
+        self.counters.share_out(&among);
+    }
+
+    fn leave(&self, number: u64) {
+        let mut waiting = self.waiting.lock();
+        let left = waiting.payers.remove(&number);
+        if waiting.payers.is_empty() {
+            waiting.last = left.map(|(payer, _)| payer);
+            self.paid_by(&waiting);
+        }
+    }
+}
+
+impl Drop for Shares {
+    /// What a task has counted that was stopped in the middle.
+    fn drop(&mut self) {
+        self.pay();
+    }
+}
+
+/// One who waits.
+#[derive(Debug)]
+pub(crate) struct Share {
+    shares: Arc<Shares>,
+    number: u64,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shares.leave(self.number);
     }
 }
 
@@ -428,6 +544,45 @@ mod tests {
         asks(&total, 8); // nobody's
         assert_eq!((ann.counts().gets, bob.counts().gets), (3, 4));
         assert_eq!((total.own().counts().gets, of_ann.own().counts().gets), (15, 6));
+    }
+
+    #[test]
+    fn what_several_wait_for_is_paid_by_all_of_them_and_once() {
+        let total = Scope::new(&[Arc::default()]);
+        let payers: [Arc<Payer>; 4] = Default::default();
+        let [ann, bob, cem, dan] = &payers;
+        let shares: Arc<Shares> = Arc::default();
+        let join = |payer: &Arc<Payer>, weight| {
+            payer.run(|| block_on(total.run(async { shares.join(weight) })))
+        };
+        let work = total.shared(&shares);
+        // Whoever happens to be at it.
+        let does = |gets, bytes| {
+            ann.run(|| {
+                block_on(work.run(async move {
+                    count(|c| &c.gets, gets);
+                    count(|c| &c.bytes_read, bytes);
+                }));
+            });
+        };
+        assert!(block_on(total.run(async { shares.join(1) })).is_none(), "nobody");
+        let held = [join(ann, 2), join(bob, 1), join(cem, 1)];
+        let gone = join(dan, 9);
+        does(1, 90);
+        drop(gone);
+        does(1, 11);
+        shares.pay();
+        drop(held);
+        let paid = |payer: &Arc<Payer>| (payer.counts().gets, payer.counts().bytes_read);
+        assert_eq!(payers.each_ref().map(paid), [(1, 50), (0, 25), (1, 26), (0, 0)]);
+        // What nobody waits for any more is the last one's.
+        let last = join(dan, 1);
+        does(5, 0);
+        drop(last);
+        does(2, 0);
+        drop((work, shares));
+        assert_eq!(payers.each_ref().map(paid), [(1, 50), (0, 25), (1, 26), (7, 0)]);
+        assert_eq!((total.own().counts().gets, total.own().counts().bytes_read), (9, 101));
     }
 
     #[test]

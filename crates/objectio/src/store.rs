@@ -156,6 +156,17 @@ impl Store {
         Arc::new(Self { layers: Arc::clone(&self.layers), scope: self.scope.child() })
     }
 
+    /// A handle that counts for whoever pays now, in whichever task it is asked: for libraries that begin tasks
+    /// of their own.
+    #[must_use]
+    pub fn charged(&self) -> Arc<Self> {
+        Arc::new(self.of_now())
+    }
+
+    fn of_now(&self) -> Self {
+        Self { layers: Arc::clone(&self.layers), scope: self.scope.charged() }
+    }
+
     /// What was asked through this handle and handles scoped from it.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -398,7 +409,7 @@ impl ObjectStore for Store {
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         let upload = self.scope.run(self.layers.bottom.put_multipart_opts(location, opts)).await?;
-        let store = self.clone();
+        let store = self.of_now();
         Ok(Box::new(Upload { upload, store, location: location.clone(), len: 0 }))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! [`extents`] knows what is where, [`disk`] keeps files, [`segment`] is one, [`record`] its format; this module
 //! reads: what is there from where it is, what is missing from the store, both at once, and what
-//! another reader is fetching already from that reader.
+//! another reader is fetching already from that reader; both pay for it, each by the bytes that it asked for.
 //!
 //! # Invariants
 //! - A read returns the bytes of one version. If the store has another than the cache, the cache
@@ -31,7 +31,7 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-use crate::counters::count;
+use crate::counters::{Share, Shares, count, current};
 use crate::error::again;
 use crate::options::StorageOptions;
 use crate::ranges::{Ranges, Read};
@@ -74,6 +74,7 @@ pub(crate) struct Cache {
 struct Flight {
     ranges: Arc<[Range<u64>]>,
     fetch: WeakFetch,
+    shares: Arc<Shares>,
     /// The object was written meanwhile: what is fetched is not kept.
     is_stale: Arc<AtomicBool>,
 }
@@ -84,6 +85,7 @@ struct Awaited {
     /// Which of the fetch's ranges, and the part within it.
     index: usize,
     within: Range<u64>,
+    _share: Option<Share>,
 }
 
 impl Cache {
@@ -374,12 +376,16 @@ impl Cache {
             if !own.is_empty() {
                 count(|c| &c.bytes_missed, own.iter().map(|gap| gap.end - gap.start).sum());
                 let is_stale: Arc<AtomicBool> = Arc::default();
-                let fetch = self.begin(path, Arc::clone(&own), admit, Arc::clone(&is_stale));
-                if let Some(weak) = fetch.downgrade() {
-                    known.push(Flight { ranges: own, fetch: weak, is_stale });
-                }
+                let shares: Arc<Shares> = Arc::default();
+                let gaps = Arc::clone(&own);
+                let fetch = self.begin(path, gaps, admit, Arc::clone(&is_stale), &shares);
                 for (index, slot) in awaited.iter_mut().filter(|slot| slot.is_none()).enumerate() {
-                    *slot = Some(Awaited { fetch: fetch.clone(), index, within: 0..u64::MAX });
+                    let _share = shares.join(own[index].end - own[index].start);
+                    let (fetch, within) = (fetch.clone(), 0..u64::MAX);
+                    *slot = Some(Awaited { fetch, index, within, _share });
+                }
+                if let Some(weak) = fetch.downgrade() {
+                    known.push(Flight { ranges: own, fetch: weak, shares, is_stale });
                 }
             }
             awaited.into_iter().flatten().collect()
@@ -399,10 +405,12 @@ impl Cache {
         gaps: Arc<[Range<u64>]>,
         admit: Admit,
         is_stale: Arc<AtomicBool>,
+        shares: &Arc<Shares>,
     ) -> Fetch {
-        let (cache, path) = (Arc::clone(self), path.clone());
-        async move {
+        let (cache, path, paid) = (Arc::clone(self), path.clone(), Arc::clone(shares));
+        let fetch = async move {
             let read = cache.ranges.read(&path, &gaps, &GetOptions::default()).await;
+            paid.pay();
             let read = read.map_err(Arc::new)?;
             if let Some(meta) = read.meta.as_ref().filter(|_| !is_stale.load(Ordering::Acquire)) {
                 for (gap, bytes) in gaps.iter().zip(&read.bytes) {
@@ -410,10 +418,12 @@ impl Cache {
                     cache.admit(&path, meta, &range, bytes, admit).await;
                 }
             }
-            Ok(Arc::new(read))
+            Ok::<_, Arc<Error>>(Arc::new(read))
+        };
+        match current() {
+            Some(scope) => scope.shared(shares).run(fetch).boxed().shared(),
+            None => fetch.boxed().shared(),
         }
-        .boxed()
-        .shared()
     }
 
     /// Keeps `bytes`, where the tiers want them.
@@ -468,7 +478,8 @@ impl Flight {
         let index = self.ranges.iter().position(covers)?;
         let start = self.ranges[index].start;
         let within = gap.start - start..gap.end - start;
-        Some(Awaited { fetch: self.fetch.upgrade()?, index, within })
+        let fetch = self.fetch.upgrade()?;
+        Some(Awaited { fetch, index, within, _share: self.shares.join(gap.end - gap.start) })
     }
 }
 

@@ -10,7 +10,7 @@ use futures::future::join_all;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
-use uplake_objectio::{ByteSize, RealClock, StorageOptions, Store, Warm, WarmOptions};
+use uplake_objectio::{ByteSize, Payer, RealClock, StorageOptions, Store, Warm, WarmOptions};
 use uplake_testkit::random::Random;
 
 const KIB: u64 = 1 << 10;
@@ -88,12 +88,26 @@ fn readers_of_the_same_bytes_share_one_request() {
     let store = Store::layered(inner, &memory(64 * MIB), Arc::new(clock.clone())).expect("valid");
     clock.run(faulty.put_content("a.parquet", MIB));
     let path = Path::from("a.parquet");
-    let reads = (0..10).map(|i| store.get_range(&path, i * KIB..100 * KIB));
+    let payers: Vec<Arc<Payer>> = (0..10).map(|_| Arc::default()).collect();
+    let reads = payers
+        .iter()
+        .zip(0..)
+        .map(|(payer, i)| Arc::clone(payer).pays_for(store.get_range(&path, i * KIB..100 * KIB)));
     let all = clock.run(join_all(reads));
     for (i, bytes) in all.into_iter().enumerate() {
         assert!(bytes.expect("a read") == content(i as u64 * KIB..100 * KIB));
     }
     assert_eq!((faulty.requests(), store.counts().reads_shared), (1, 9));
+    // They pay for it together, whoever polled it.
+    let paid: Vec<_> = payers.iter().map(|payer| payer.counts()).collect();
+    let sum = |of: fn(&uplake_objectio::Counts) -> u64| paid.iter().map(of).sum::<u64>();
+    assert_eq!((sum(|c| c.gets), sum(|c| c.bytes_read)), (1, 100 * KIB));
+    for (counts, i) in paid.iter().zip(0..) {
+        assert_eq!(counts.bytes_asked, (100 - i) * KIB);
+        // All asked for 955 KiB.
+        let share = 100 * KIB * (100 - i) / 955;
+        assert!(counts.bytes_read.abs_diff(share) <= 1, "{i}: {counts}");
+    }
     // The first reader goes away; the second is not left alone.
     let first = Box::pin(store.get_range(&path, 500 * KIB..600 * KIB));
     let second = store.get_range(&path, 500 * KIB..600 * KIB);
