@@ -340,7 +340,7 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
 }
 
 fn log_store(lake: &Lake, table: &str) -> Result<LogStoreRef> {
-    let sealed = SealedLog::new(Arc::clone(lake.store()));
+    let sealed = SealedLog::new(lake.storage().charged());
     let sealed = match lake.place() {
         Place::Folder(folder) => sealed.in_folder(folder.join(table).join("_delta_log")),
         Place::Url(_) => sealed,

@@ -20,7 +20,6 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use deltalake_core::kernel::Add;
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
 use tokio::runtime::Handle;
-use uplake_objectio::Payer;
 
 use crate::as_of::AsOf;
 use crate::commit::{self, Change, CommitError};
@@ -35,7 +34,7 @@ use crate::names::check_table_name;
 use crate::primary_key;
 use crate::schema::type_name;
 use crate::snapshot::Snapshot;
-use crate::thread::{on_thread, paid};
+use crate::thread::{on_thread, spawn_paid};
 use crate::write::{Sequence, TableWriter};
 
 /// Commits tried when other writers keep changing the schema in between.
@@ -241,8 +240,7 @@ fn run_threads(
     };
     std::thread::scope(|scope| {
         for _ in 1..options.threads.max(1) {
-            let payer = Payer::current();
-            scope.spawn(|| paid(payer, || shared.work()));
+            spawn_paid(scope, || shared.work());
         }
         shared.work();
     });

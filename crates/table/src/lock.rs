@@ -103,7 +103,8 @@ impl Lake {
             return lock_file(folder.clone(), table.to_owned(), std::fs::File::lock_shared).await;
         }
         let path = self.path_of(&format!("{}/{}", marks_of(table), uuid::Uuid::new_v4()))?;
-        let store = Arc::clone(self.store());
+        // It may be taken away by a task that nobody began for a statement.
+        let store = self.storage().charged();
         let put = store.put(&path, "a writer is at work\n".into()).await;
         put.map_err(|e| TableError::store(format!("writing {path}"), e))?;
         let mark = Mark { store, path, runtime: Handle::current(), at_work: AtWork::begin() };

@@ -28,7 +28,7 @@ use crate::reindex::check_index;
 use crate::sealed::{DamagedCommit, damaged_commits};
 use crate::snapshot::Snapshot;
 use crate::store_file::StoreFile;
-use crate::thread::on_thread;
+use crate::thread::{on_thread, spawn_paid};
 use crate::unpanicked::{reason, unpanicked};
 use crate::write::{ENCODE_ROWS, TableWriter};
 
@@ -259,7 +259,7 @@ impl Merge<'_> {
         };
         std::thread::scope(|scope| {
             for _ in 1..threads.max(1) {
-                scope.spawn(work);
+                spawn_paid(scope, work);
             }
             work();
         });

@@ -27,7 +27,7 @@ use crate::int96::reader_metadata;
 use crate::lake::Lake;
 use crate::snapshot::Snapshot;
 use crate::store_file::StoreFile;
-use crate::thread::on_thread;
+use crate::thread::{on_thread, spawn_paid};
 
 /// Rows read at a time.
 const BATCH_ROWS: usize = 8192;
@@ -225,7 +225,7 @@ impl Work {
         };
         std::thread::scope(|scope| {
             for _ in 1..threads.max(1) {
-                scope.spawn(work);
+                spawn_paid(scope, work);
             }
             work();
         });

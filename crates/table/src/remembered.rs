@@ -31,7 +31,8 @@ impl Lake {
         }
         let log = self.path_of(&format!("{table}/_delta_log")).ok()?;
         let text = std::fs::read_to_string(self.log_file(table)?).ok()?;
-        let log = LogReader::remembered(self.storage(), log.clone(), objects(&log, &text)?);
+        let objects = objects(&log, &text)?;
+        let log = LogReader::remembered(&self.storage().charged(), log, objects);
         Snapshot::load(self, table, &AsOf::Latest, Some(&log)).await.ok()
     }
 

@@ -79,7 +79,8 @@ impl Snapshot {
         let delta = |e| TableError::delta(table, e);
         let store: Arc<dyn ObjectStore> = match log {
             Some(log) => Arc::<LogReader>::clone(log),
-            None => Arc::clone(lake.store()),
+            // What reads the log for us does it in tasks of its own.
+            None => lake.storage().charged(),
         };
         let store = Arc::new(SealedLog::new(store));
         let builder = DeltaTableBuilder::from_url(lake.table_url(table)?)

@@ -15,7 +15,8 @@ impl Lake {
     pub async fn snapshot(&self, name: &str, as_of: &AsOf) -> Result<Snapshot> {
         if self.is_remote() && check_table_name(name).is_ok() {
             // Round trips that need not wait for each other.
-            let log = LogReader::new(self.storage(), self.path_of(&format!("{name}/_delta_log"))?);
+            let log = self.path_of(&format!("{name}/_delta_log"))?;
+            let log = LogReader::new(&self.storage().charged(), log);
             let load = Snapshot::load(self, name, as_of, Some(&log));
             let (has, marked, loaded) = tokio::join!(log.has_commits(), self.is_marked(), load);
             marked?;

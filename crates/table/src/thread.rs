@@ -21,6 +21,15 @@ pub(crate) async fn on_thread<T: Send + 'static>(
     wait.await.unwrap_or_else(|_| Err(TableError::Panicked("loading")))
 }
 
+/// A thread of a scope, at the cost of whoever begins it.
+pub(crate) fn spawn_paid<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    work: impl FnOnce() + Send + 'scope,
+) {
+    let payer = Payer::current();
+    scope.spawn(move || paid(payer, work));
+}
+
 /// Does what a thread is for, at the cost of whoever began it.
 pub(crate) fn paid<T>(payer: Option<std::sync::Arc<Payer>>, work: impl FnOnce() -> T) -> T {
     match payer {

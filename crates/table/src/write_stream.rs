@@ -136,11 +136,14 @@ impl StreamWriter {
             std::thread::Builder::new()
                 .name("uplake-write".into())
                 .spawn(move || {
-                    let result = paid(payer, || encode(&writer, &batches));
-                    if at_work.fetch_sub(1, Ordering::AcqRel) == 1 && writer.is_stopped() {
-                        let (table, files) = (&writer.layout().table, writer.take_files());
-                        runtime.block_on(commit::discard(&lake, table, &files));
-                    }
+                    let result = paid(payer, || {
+                        let result = encode(&writer, &batches);
+                        if at_work.fetch_sub(1, Ordering::AcqRel) == 1 && writer.is_stopped() {
+                            let (table, files) = (&writer.layout().table, writer.take_files());
+                            runtime.block_on(commit::discard(&lake, table, &files));
+                        }
+                        result
+                    });
                     // The receiver is gone only if the statement was dropped.
                     let _ = tell.send(result);
                 })

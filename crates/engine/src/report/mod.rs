@@ -35,10 +35,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::common::TableReference;
+use datafusion::common::runtime::JoinSet;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
 use futures::TryStreamExt;
-use tokio::task::JoinSet;
 use uplake_experiment::definition::{Cap, Unit};
 use uplake_experiment::query::{Cell, MomentsQuery, MomentsTable};
 use uplake_experiment::{OTHERS, visible};

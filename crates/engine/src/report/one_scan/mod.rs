@@ -32,13 +32,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::runtime::{JoinSet, SpawnedTask};
 use datafusion::common::{Column, DataFusionError};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
 use futures::{StreamExt, TryStreamExt};
-use tokio::task::JoinSet;
 use uplake_experiment::definition::Unit;
 use uplake_experiment::query::{MomentsQuery, MomentsTable};
 
