@@ -3,7 +3,7 @@
 //! Scans count rows, bytes and files anyway (EXPLAIN ANALYZE shows them). A [`QueryProgress`] knows where those
 //! counters are and adds them up when it is asked: a scan does nothing for it. What is asked of the store and the
 //! time of threads are its [`Payer`]'s. Both are known to a statement's task, and [`follow_tasks`] hands them to each
-//! task that DataFusion begins for it.
+//! task that DataFusion begins for it, and to those of ours that are begun as its are (`SpawnedTask`, its `JoinSet`).
 //!
 //! # Invariants
 //! - No count ever gets less, the memory that is held aside: a statement that runs again adds its scans to those it
@@ -44,6 +44,7 @@ pub struct QueryProgress {
     memory_peak: AtomicU64,
     spilled_bytes: AtomicU64,
     sides_kept: AtomicU64,
+    saved_nanos: AtomicU64,
     times: Mutex<Times>,
 }
 
@@ -96,6 +97,8 @@ pub struct ProgressCounts {
     pub spilled_bytes: u64,
     /// Sides of joins that were there from a statement before.
     pub sides_kept: u64,
+    /// How long these took when they were computed, from their first row to their last.
+    pub saved: Duration,
     /// In the queue.
     pub queued: Duration,
     /// From a slot to a plan.
@@ -122,6 +125,7 @@ impl QueryProgress {
             memory_peak_bytes: now(&self.memory_peak),
             spilled_bytes: now(&self.spilled_bytes),
             sides_kept: now(&self.sides_kept),
+            saved: Duration::from_nanos(now(&self.saved_nanos)),
             ..ProgressCounts::default()
         };
         {
@@ -148,6 +152,11 @@ impl QueryProgress {
             counts.files_done += done.min(scan.files);
         }
         counts
+    }
+
+    /// Who pays: it goes on to tell what is still under way when the statement is over.
+    pub fn payer(&self) -> Arc<Payer> {
+        Arc::clone(&self.payer)
     }
 
     fn times(&self) -> std::sync::MutexGuard<'_, Times> {
@@ -254,10 +263,11 @@ pub(crate) fn skips(files: usize) {
     let _ = WATCHER.try_with(skipped);
 }
 
-/// The side of a join was there.
-pub(crate) fn finds_side() {
+/// The side of a join was there, which took so long to compute.
+pub(crate) fn finds_side(took_nanos: u64) {
     let found = |watcher: &Arc<QueryProgress>| {
         watcher.sides_kept.fetch_add(1, Ordering::Relaxed);
+        watcher.saved_nanos.fetch_add(took_nanos, Ordering::Relaxed);
     };
     let _ = WATCHER.try_with(found);
 }

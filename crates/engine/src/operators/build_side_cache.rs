@@ -15,8 +15,10 @@
 //! - Nothing above a side has a say in its rows: neither filters nor limits are pushed into it.
 //! - Queries come first: rows are in the [`ColumnCache`], which lets them go.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{Array, AsArray, ListArray, RecordBatch, StructArray};
@@ -57,6 +59,8 @@ use crate::scan::lake_table::LakeTable;
 const KNOWN: usize = 256;
 /// Of what the cache may hold, what one side may.
 const SIDE_SHARE: usize = 8;
+/// Of the rows that are kept, the nanoseconds that they took.
+const TOOK: &str = "uplake.took_nanos";
 
 /// The sides that statements have had, of all sessions with one [`ColumnCache`].
 #[derive(Default)]
@@ -309,6 +313,8 @@ pub(crate) struct CachedRows {
 struct Run {
     /// What was known when the first partition was asked for.
     known: Option<Option<ListArray>>,
+    /// When the first row was asked for.
+    began: Option<Instant>,
     /// Of each partition that has come to its end.
     rows: Vec<Option<Vec<RecordBatch>>>,
     bytes: usize,
@@ -327,12 +333,18 @@ impl CachedRows {
             let rows = rows.as_list_opt::<i32>()?;
             let is_same = rows.value_type() == DataType::Struct(input.schema().fields().clone());
             is_same.then(|| {
-                progress::finds_side();
+                progress::finds_side(took_nanos(rows));
                 rows.clone()
             })
         });
         known.clone()
     }
+}
+
+/// How long rows took that are kept.
+fn took_nanos(rows: &ListArray) -> u64 {
+    let DataType::List(item) = rows.data_type() else { return 0 };
+    item.metadata().get(TOOK).and_then(|took| took.parse().ok()).unwrap_or_default()
 }
 
 fn partitions(input: &Arc<dyn ExecutionPlan>) -> usize {
@@ -375,6 +387,7 @@ impl Collector {
             return Ok(());
         };
         run.rows.clear();
+        let took = run.began.map(|began| began.elapsed().as_nanos()).unwrap_or_default();
         drop(run);
         if rows.iter().all(Vec::is_empty) {
             return Ok(());
@@ -383,7 +396,9 @@ impl Collector {
         let count = |batches: &Vec<RecordBatch>| batches.iter().map(RecordBatch::num_rows).sum();
         let lengths = OffsetBuffer::from_lengths(rows.iter().map(count));
         let all = StructArray::from(concat_batches(schema, rows.iter().flatten())?);
+        let took = HashMap::from([(TOOK.to_owned(), took.to_string())]);
         let item = Field::new("item", DataType::Struct(schema.fields().clone()), false);
+        let item = item.with_metadata(took);
         let rows = ListArray::try_new(Arc::new(item), lengths, Arc::new(all), None)?;
         let bytes = rows.get_array_memory_size();
         self.cache.keep(Chunk::of_side(self.number, self.partitions), Arc::new(rows), bytes);
@@ -436,6 +451,9 @@ impl OneInput for CachedRows {
         };
         let input = input.execute(partition, context)?;
         let rows = stream::try_unfold((input, Some(collector)), async |(mut input, collector)| {
+            if let Some(collector) = &collector {
+                lock(&collector.run).began.get_or_insert_with(Instant::now);
+            }
             let Some(batch) = input.next().await.transpose()? else {
                 if let Some(collector) = collector {
                     collector.finish()?;
@@ -460,6 +478,7 @@ mod tests {
     use datafusion::arrow::util::pretty::pretty_format_batches;
 
     use super::*;
+    use crate::base::progress::QueryProgress;
     use crate::engine::session::{Session, for_tests};
     use crate::scan::indexed_source::IndexUse;
 
@@ -498,7 +517,10 @@ mod tests {
         let expected = run(&plain, &sums);
         assert_eq!(run(&known, &sums), expected);
         let chunk = kept(1).unwrap();
-        assert_eq!(run(&known, &sums), expected);
+        let progress = QueryProgress::new();
+        progress.run(|| assert_eq!(run(&known, &sums), expected));
+        let counts = progress.counts();
+        assert!(counts.sides_kept == 1 && !counts.saved.is_zero(), "{counts:?}");
         // Another statement has the same side; one that asks for other users has another.
         let counts = ask("count(*)", "");
         assert_eq!(run(&known, &counts), run(&plain, &counts));

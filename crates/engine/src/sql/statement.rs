@@ -188,7 +188,8 @@ pub fn parse_each(text: &str) -> Result<Vec<(Position, Result<Statement>)>> {
     Ok(statements)
 }
 
-/// The statements of a text as they are written, each with the byte at which it begins; nothing is parsed.
+/// The statements of a text as they are written, each with the comments before it and the byte at which it begins;
+/// nothing is parsed.
 ///
 /// # Errors
 /// As [`parse_each`].
@@ -196,8 +197,15 @@ pub fn split(text: &str) -> Result<Vec<(usize, &str)>> {
     let (tokens, _) = tokens_and_lists(text)?;
     let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
     let lines: Vec<usize> = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1)).collect();
-    let parts = tokens.split(|t| t.token == Token::SemiColon);
-    let spans = parts.map(|part| span_of(text, &lines, part)).filter(|span| !span.is_empty());
+    let is_blank = |t: &&TokenWithSpan| {
+        use Whitespace::{Newline, Space, Tab};
+        matches!(t.token, Token::Whitespace(Space | Newline | Tab))
+    };
+    let spans = tokens.split(|t| t.token == Token::SemiColon).filter_map(|part| {
+        let span = span_of(text, &lines, part);
+        let first = part.iter().find(|t| !is_blank(t)).filter(|_| !span.is_empty())?;
+        Some(offset_of(text, &lines, first.span.start)..span.end)
+    });
     Ok(spans.filter_map(|span| text.get(span.clone()).map(|part| (span.start, part))).collect())
 }
 
@@ -498,17 +506,20 @@ fn span_of(text: &str, lines: &[usize], tokens: &[TokenWithSpan]) -> Range<usize
     let solid: Vec<&TokenWithSpan> =
         tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect();
     let (Some(first), Some(last)) = (solid.first(), solid.last()) else { return 0..0 };
-    let offset = |line: u64, column: u64| -> usize {
-        let start = usize::try_from(line).ok().and_then(|line| lines.get(line.wrapping_sub(1)));
-        let start = start.copied().unwrap_or(text.len());
-        text[start..]
-            .char_indices()
-            .nth(column.saturating_sub(1) as usize)
-            .map_or(text.len(), |(at, _)| start + at)
-    };
-    let from = offset(first.span.start.line, first.span.start.column);
-    let to = offset(last.span.end.line, last.span.end.column);
+    let from = offset_of(text, lines, first.span.start);
+    let to = offset_of(text, lines, last.span.end);
     from..to.max(from)
+}
+
+/// The byte of a place.
+fn offset_of(text: &str, lines: &[usize], place: Location) -> usize {
+    let Location { line, column } = place;
+    let start = usize::try_from(line).ok().and_then(|line| lines.get(line.wrapping_sub(1)));
+    let start = start.copied().unwrap_or(text.len());
+    text[start..]
+        .char_indices()
+        .nth(column.saturating_sub(1) as usize)
+        .map_or(text.len(), |(at, _)| start + at)
 }
 
 fn starts_with(tokens: &[TokenWithSpan], keywords: &[Keyword]) -> bool {

@@ -109,6 +109,9 @@ mod tests {
         let parts = |text: &'static str| split(text).unwrap();
         assert_eq!(parts(" SELECT 1 ; ; "), [(1, "SELECT 1")]);
         assert_eq!(parts("SELECT ';'; SELECT 2"), [(0, "SELECT ';'"), (12, "SELECT 2")]);
+        // Labels are in comments.
+        let text = "/* a */ SELECT 1; -- b;\nSELECT 2; -- nothing";
+        assert_eq!(parts(text), [(0, "/* a */ SELECT 1"), (18, "-- b;\nSELECT 2")]);
         assert!(parts("").is_empty());
         assert!(parts(" ; ").is_empty());
         assert!(parts("-- ping").is_empty());
