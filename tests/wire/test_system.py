@@ -90,6 +90,13 @@ def what_a_statement_is_a_part_of_is_no_label(server):
     assert _of_statement(server, "select 'traced 3'")["labels"] is None
 
 
+def each_statement_of_a_text_has_its_own_labels(server):
+    with server.raw() as client:
+        client.rows("/*experiment='one'*/ select 'first of two'; -- and;\n/*experiment='two'*/ select 'second of two';")
+    found = server.sql("select experiment from system.queries where text like '% of two''' order by number")
+    assert [row["experiment"] for row in found] == ["one", "two"]
+
+
 def labels_that_are_none_are_refused(server):
     status, _, body = server.ask("POST", "/sql", b"select 1", {"X-Uplake-Labels": "nothing"})
     assert status == 400 and json.loads(body)["error"]["code"] == "22023"
@@ -103,6 +110,12 @@ def what_statements_cost_adds_up_to_what_the_process_counted(fresh):
         client.rows("create table made as select x as k, x % 7 as g, repeat('x', 20) || x as s from generate_series(1, 100000) t(x)")
         client.rows("select g, count(*), min(s) from made group by g")
         client.rows("insert into made select k, g, s from made where g = 1")
+        for end in ("commit", "rollback"):
+            client.rows("begin")
+            client.rows("insert into made select k, g, s from made where g = 2")
+            client.rows(end)
+        # It pays for what the rollback took away.
+        client.rows("select count(*) from made")
     for text in (
         "select a.k from made a join made b on a.k = b.k where a.g = 3 order by a.s limit 10",
         "select count(distinct s) from made", "select * from made", "select sum(score) from people",
@@ -112,12 +125,15 @@ def what_statements_cost_adds_up_to_what_the_process_counted(fresh):
     server.ask("POST", "/load/loaded?label=a", b"a,b\n1,2\n3,4\n")
     server.free(10)
     after = _counted(server)
-    sums = _one(server, "select sum(gets) as gets, sum(puts) as puts, sum(lists) as lists, sum(bytes_store) as read,"
-                       " sum(bytes_written) as written, sum(compute_s) as compute from system.queries")
+    sums = _one(server, "select sum(gets) as gets, sum(puts) as puts, sum(lists) as lists, sum(deletes) as deletes,"
+                       " sum(bytes_asked) as asked, sum(bytes_store) as read, sum(bytes_written) as written,"
+                       " sum(compute_s) as compute from system.queries")
     for name, total in [
         ("gets", 'uplake_storage_requests_total{kind="get",for="statements"}'),
         ("puts", 'uplake_storage_requests_total{kind="put",for="statements"}'),
         ("lists", 'uplake_storage_requests_total{kind="list",for="statements"}'),
+        ("deletes", 'uplake_storage_requests_total{kind="delete",for="statements"}'),
+        ("asked", 'uplake_storage_bytes_total{kind="asked",for="statements"}'),
         ("read", 'uplake_storage_bytes_total{kind="read",for="statements"}'),
         ("written", 'uplake_storage_bytes_total{kind="written",for="statements"}'),
     ]:
@@ -164,12 +180,15 @@ def what_was_done_is_in_the_audit_log(fresh, tmp_path):
     server.ask("POST", "/load/noted", b"a\n2\n")
     server.ask("POST", "/sql", b"drop table nothing_there")
     server.ask("POST", "/sql", b"alter user mallory password 'hunter2'")
+    server.ask("POST", "/sql", b"select 1; insert into noted values (3); drop table not_there; drop table noted")
     noted = server.sql("select action, what, sqlstate from system.audit order by number")
     shown = [(row["action"], row["what"], row["sqlstate"]) for row in noted]
     assert ("ddl", "create table noted (a bigint)", None) in shown
     assert ("write", "insert into noted values (1)", None) in shown
     assert ("load", "LOAD noted", None) in shown
     assert any(action == "ddl" and what == "drop table nothing_there" and code for action, what, code in shown)
+    # Of a text of several each that was begun.
+    assert shown[-2:] == [("write", "insert into noted values (3)", None), ("ddl", "drop table not_there", "42P01")]
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(line["action"], line["what"]) for line in lines] == [row[:2] for row in shown]
     assert "hunter2" not in log.read_text() and "hunter2" not in json.dumps(server.sql("select * from system.queries"))

@@ -102,7 +102,11 @@ impl Storage {
             "Requests to the store, for statements and for the server itself",
             self.requests.clone(),
         );
-        all.register("uplake_storage_bytes", "Bytes from and to the store", self.bytes.clone());
+        all.register(
+            "uplake_storage_bytes",
+            "Bytes asked of the lake, and those from and to the store",
+            self.bytes.clone(),
+        );
         all.register("uplake_storage_retries", "Requests made again", self.retries.clone());
         all.register("uplake_storage_hedges", "Second requests for slow ones", self.hedges.clone());
     }
@@ -119,7 +123,11 @@ impl Storage {
             ] {
                 put(&self.requests.get_or_create(&[("kind", kind), whose]), count);
             }
-            for (kind, count) in [("read", counts.bytes_read), ("written", counts.bytes_written)] {
+            for (kind, count) in [
+                ("asked", counts.bytes_asked),
+                ("read", counts.bytes_read),
+                ("written", counts.bytes_written),
+            ] {
                 put(&self.bytes.get_or_create(&[("kind", kind), whose]), count);
             }
         }

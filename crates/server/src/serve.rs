@@ -264,9 +264,10 @@ impl Server {
         }
         self.shared.keep_used();
         let system = Arc::clone(&self.system);
-        let kept = self.shared.statements.compute(async move {
+        let kept = async move {
             system.keep().await.map_err(|error| Failure::from(EngineError::from(error)))
-        });
+        };
+        let kept = self.shared.statements.compute(self.shared.own.clone().during(kept));
         match tokio::time::timeout(KEEP_TIME, kept).await {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => eprintln!("{UNKEPT}: {failure}"),

@@ -20,6 +20,7 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use uplake_engine::QueryProgress;
+use uplake_table::Payer;
 
 use crate::access_sql::without_secrets;
 use crate::audit::{Action, Audit, Note, action_of};
@@ -65,6 +66,8 @@ struct Entry {
     spooled: Arc<AtomicU64>,
     /// SQLSTATE and message of its end, if it failed.
     failed: Mutex<Option<Failure>>,
+    /// Of a text of several statements the one that runs.
+    part: Mutex<Option<String>>,
 }
 
 /// A statement, as of now.
@@ -83,6 +86,16 @@ pub(crate) struct Listed {
     /// What it is a part of, as its client sees it.
     #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "traces are told of it"))]
     pub trace: Option<TraceParent>,
+    payer: Arc<Payer>,
+}
+
+impl Listed {
+    /// With what was still under way when it ended: tasks that are stopped end a moment later.
+    pub fn settled(mut self) -> Self {
+        self.cost.counts.storage = self.payer.counts();
+        self.cost.counts.busy = self.payer.busy();
+        self
+    }
 }
 
 /// All that run, and the last that did.
@@ -200,6 +213,7 @@ impl Statements {
             bytes_sent: AtomicU64::new(0),
             spooled: Arc::default(),
             failed: Mutex::default(),
+            part: Mutex::default(),
         });
         let mut state = self.lock();
         state.running.insert(entry.id, Arc::clone(&entry));
@@ -219,6 +233,13 @@ impl Statements {
             what: what.to_owned(),
             sqlstate: failed.map(|failure| failure.code.to_string()),
         });
+    }
+
+    /// A statement is over.
+    fn note_end(&self, client: &Client, text: &str, rows_out: u64, failed: Option<&Failure>) {
+        if let Some(action) = action_of(text, rows_out) {
+            self.note(action, client, text, failed);
+        }
     }
 
     /// Stops a statement that runs. False if there is none of this number.
@@ -327,6 +348,10 @@ impl Entry {
         }
     }
 
+    fn lock_part(&self) -> MutexGuard<'_, Option<String>> {
+        self.part.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn stage(&self) -> Stage {
         Stage::of(self.stage.load(Ordering::Relaxed))
     }
@@ -352,6 +377,7 @@ impl Entry {
             cost: self.cost(),
             stage: self.stage(),
             failed: self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            payer: self.progress.payer(),
         }
     }
 }
@@ -402,6 +428,11 @@ impl Running {
             seconds: self.entry.began.elapsed().as_secs_f64(),
         };
         self.statements.loads.lock().unwrap_or_else(PoisonError::into_inner).push(load);
+    }
+
+    /// What hears of its statements, if its text has several.
+    pub fn parts(&self) -> Parts {
+        Parts { statements: Arc::clone(&self.statements), entry: Arc::clone(&self.entry) }
     }
 
     /// What is to be given to the engine.
@@ -477,6 +508,23 @@ impl Running {
     }
 }
 
+/// The statements of a text.
+pub(crate) struct Parts {
+    statements: Arc<Statements>,
+    entry: Arc<Entry>,
+}
+
+impl Parts {
+    /// The next one begins, and the one before is done.
+    pub fn begins(&self, text: &str) {
+        let kept: String = text.chars().take(KEPT_CHARACTERS).collect();
+        let text = without_secrets(&kept).into_owned();
+        if let Some(done) = self.entry.lock_part().replace(text) {
+            self.statements.note_end(&self.entry.client, &done, 0, None);
+        }
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         let over = self.entry.listed();
@@ -492,9 +540,10 @@ impl Drop for Running {
         let hear = self.statements.at_end.read().unwrap_or_else(PoisonError::into_inner);
         hear.iter().for_each(|AtEnd(hear)| hear(&over));
         drop(hear);
-        if let Some(action) = action_of(&over.text, over.cost.rows_out) {
-            self.statements.note(action, &over.client, &over.text, over.failed.as_ref());
-        }
+        let part = self.entry.lock_part().take();
+        let text = part.as_deref().unwrap_or(&over.text);
+        let (rows, failed) = (over.cost.rows_out, over.failed.as_ref());
+        self.statements.note_end(&over.client, text, rows, failed);
         // It is seen in one of the two at any moment, and for a moment in both.
         self.statements.over.lock().unwrap_or_else(PoisonError::into_inner).push(over);
         self.statements.lock().running.remove(&self.entry.id);

@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::formats::{Document, RowFormat};
 use crate::metrics::QueryMeter;
 use crate::spool::spool;
-use crate::statements::{Client, Protocol, Running};
+use crate::statements::{Client, Parts, Protocol, Running};
 use crate::traceparent::TRACEPARENT;
 
 /// Bytes of a body of SQL.
@@ -180,7 +180,7 @@ async fn rows(
 ) -> Result<Response, Failure> {
     let client = running.client();
     let session = here.shared.session_of(client);
-    let answer = running.compute(run_all(session, ask, run, read_only)).await;
+    let answer = running.compute(run_all(session, ask, run, read_only, running.parts())).await;
     let answer = answer.inspect_err(|failure| meter.failed(failure))?;
     match answer {
         Answer::Rows { schema, stream } => {
@@ -216,6 +216,7 @@ async fn run_all(
     ask: Ask,
     run: RunOptions,
     read_only: bool,
+    parts: Parts,
 ) -> Result<Answer, Failure> {
     for (name, value) in &ask.settings {
         set(&session, name, value).await?;
@@ -236,11 +237,15 @@ async fn run_all(
         last = session.prepare(&last).await?.bind(&values)?;
     }
     for statement in &statements {
+        parts.begins(&statement.text);
         if let Answer::Rows { mut stream, .. } = session.run_with(statement, run.clone()).await? {
             while let Some(batch) = stream.next().await {
                 batch.map_err(EngineError::from)?;
             }
         }
+    }
+    if !statements.is_empty() {
+        parts.begins(&last.text);
     }
     Ok(session.run_with(&last, run).await?)
 }

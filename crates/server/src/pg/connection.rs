@@ -344,7 +344,7 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Does `work` that is no statement of its own, on the compute runtime.
+    /// Does `work` that is no statement of its own, on the compute runtime; the client's next statement pays.
     ///
     /// # Errors
     /// Its own; [`Stop::Gone`] if the client goes meanwhile.
@@ -353,6 +353,7 @@ impl Connection {
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Step<T> {
         let shared = Arc::clone(&self.shared);
+        let work = self.client.before.progress().during(work);
         self.wire.unless_gone(shared.statements.compute(work)).await
     }
 

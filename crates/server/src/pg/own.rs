@@ -205,9 +205,12 @@ impl Connection {
             }
             State::Open => {
                 if let Some(session) = self.reading.clone() {
-                    // It is listed, and a server that goes down waits for it.
-                    let _running = self.shared.statements.begin(self.client.clone(), "COMMIT");
-                    self.compute(async move { Ok(session.commit().await?) }).await?;
+                    // It is listed, and a server that goes down waits for it. Nobody stops it.
+                    let running = self.shared.statements.begin(self.client.clone(), "COMMIT");
+                    let work = async move { Ok::<_, Failure>(session.commit().await?) };
+                    let work = self.shared.statements.compute(running.progress().during(work));
+                    let done = async { work.await.inspect_err(|failure| running.failed(failure)) };
+                    self.wire.unless_gone(done).await?;
                 }
                 Ok("COMMIT")
             }

@@ -136,7 +136,7 @@ impl System {
             log: Arc::clone(&from.statements.over),
             role: |listed| &listed.client.role,
             seen: Box::new(move |listed, number| Charged {
-                listed: listed.clone(),
+                listed: listed.clone().settled(),
                 prices,
                 node: node.clone(),
                 number,

@@ -92,6 +92,7 @@ pub(super) fn over() -> Vec<Column<Charged>> {
         ("spilled", Number(|row: &Charged| Some(row.cost().counts.spilled_bytes))),
         ("spooled", Number(|row: &Charged| Some(row.cost().spooled))),
         ("sides_kept", Number(|row: &Charged| Some(row.cost().counts.sides_kept))),
+        ("saved_s", Real(|row: &Charged| Some(row.cost().counts.saved.as_secs_f64()))),
         ("sqlstate", Text(|row: &Charged| row.listed.failed.as_ref().map(|f| f.code.to_string()))),
         ("error", Text(|row: &Charged| row.listed.failed.as_ref().map(|f| f.message.clone()))),
         ("dt", Day(|row: &Charged| row.listed.began_millis)),
