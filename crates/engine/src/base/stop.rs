@@ -136,7 +136,8 @@ mod tests {
     fn another_task_ends_with_the_statement_and_with_its_own_stop() {
         for (own, outer) in [(false, false), (false, true), (true, false)] {
             let [own_stop, outer_stop] = [Stop::default(), Stop::default()];
-            let work = outer_stop.during(async { own_stop.inherited(async { check() }) });
+            let work = futures::future::lazy(|_| own_stop.inherited(async { check() }));
+            let work = outer_stop.during(work);
             // Polled elsewhere, where nothing of the statement is known.
             let work = work.now_or_never().unwrap();
             let _left = [(own, own_stop), (outer, outer_stop)]
