@@ -1,8 +1,10 @@
 """What fails under the server: a full disk, too little memory, a bucket that is gone, a damaged lake, another server."""
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -10,7 +12,7 @@ import time
 import frames
 import pytest
 import support
-from frames import errors, query
+from frames import errors, parse, query
 
 sys.path.append(str(support.ROOT / "tests"))
 import buckets
@@ -87,13 +89,13 @@ def too_little_memory_ends_what_needs_it_and_the_server_lives(fresh):
     server.free(5)
 
 
-def a_bucket_that_is_gone_and_comes_back(tmp_path):
-    """Gone for 35 s: statements are told after their retries, logins and system tables go on, and all comes back."""
+@contextlib.contextmanager
+def _in_a_bucket(tmp_path):
+    """(store, server): a server of a lake in a bucket, and the store's process."""
     gateway = buckets.gateway() or str(support.tools().parent / "bin/versitygw")
     if not os.access(gateway, os.X_OK):
         support.missing("versitygw", "make s3-server")
     store = buckets.Gateway(gateway)
-    words = {"ROOT_ACCESS_KEY": buckets.KEY, "ROOT_SECRET_KEY": buckets.SECRET, "PATH": os.environ["PATH"]}
     try:
         store.client().create_bucket(Bucket=buckets.BUCKET)
         lake, environment = buckets.url(store, "lakes/gone"), buckets.environment(store)
@@ -105,33 +107,121 @@ def a_bucket_that_is_gone_and_comes_back(tmp_path):
         folder = tmp_path / "server"
         folder.mkdir()
         server = support.Server(folder, lake, env=environment)
-        with server.raw(timeout=60) as wire:
-            assert wire.rows("select count(*) from people") == [["4"]]
-            assert server.ask("GET", "/ready")[0] == 200
-            store.process.kill()
-            store.process.wait()
-            gone = time.monotonic()
-            wire.send(query("select count(*) from numbers where digit = 3"))
-            # Who logs in meanwhile, and asks what is not the lake's, is answered.
-            with server.raw() as other:
-                assert other.rows("select 1 as a") == [["1"]]
-                running = other.rows("select text from system.running where text like '%digit = 3%' and text not like '%running%'")
-                assert len(running) == 1
-                assert other.rows("select count(*) from pg_catalog.pg_class where relname = 'people'") == [["1"]]
-            found = wire.until_ready()
-            print(f"told after {time.monotonic() - gone:.1f} s")
-            assert [e["C"] for e in errors(found)] == ["58030"], errors(found)
-            support.within(45, lambda: server.ask("GET", "/ready")[0] == 503, "it says that it is not ready")
-            assert server.ask("GET", "/health")[0] == 200
-            store.process = subprocess.Popen(
-                store.process.args, env=words, cwd=store.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-            support.within(30, lambda: server.ask("GET", "/ready")[0] == 200, "it is ready again")
-            assert wire.rows("select count(*) from numbers where digit = 3") == [["1000"]]
+        yield store, server
         server.free(5)
         server.stop()
     finally:
         store.stop()
+
+
+def a_bucket_that_is_gone_and_comes_back(tmp_path):
+    """Gone for 35 s: statements are told after their retries, logins and system tables go on, and all comes back."""
+    words = {"ROOT_ACCESS_KEY": buckets.KEY, "ROOT_SECRET_KEY": buckets.SECRET, "PATH": os.environ["PATH"]}
+    with _in_a_bucket(tmp_path) as (store, server), server.raw(timeout=60) as wire:
+        assert wire.rows("select count(*) from people") == [["4"]]
+        assert server.ask("GET", "/ready")[0] == 200
+        store.process.kill()
+        store.process.wait()
+        gone = time.monotonic()
+        wire.send(query("select count(*) from numbers where digit = 3"))
+        # Who logs in meanwhile, and asks what is not the lake's, is answered.
+        with server.raw() as other:
+            assert other.rows("select 1 as a") == [["1"]]
+            running = other.rows("select text from system.running where text like '%digit = 3%' and text not like '%running%'")
+            assert len(running) == 1
+            assert other.rows("select count(*) from pg_catalog.pg_class where relname = 'people'") == [["1"]]
+        found = wire.until_ready()
+        print(f"told after {time.monotonic() - gone:.1f} s")
+        assert [e["C"] for e in errors(found)] == ["58030"], errors(found)
+        support.within(45, lambda: server.ask("GET", "/ready")[0] == 503, "it says that it is not ready")
+        assert server.ask("GET", "/health")[0] == 200
+        store.process = subprocess.Popen(
+            store.process.args, env=words, cwd=store.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        support.within(30, lambda: server.ask("GET", "/ready")[0] == 200, "it is ready again")
+        assert wire.rows("select count(*) from numbers where digit = 3") == [["1000"]]
+
+
+# Each asks the store, at another point: a snapshot that is known, one that is not, data files, names, a write.
+HANGING = [
+    "select count(*) from people", "select count(*) from every_type", "select count(*) from numbers where digit = 3",
+    "explain select * from filled", "show tables", "insert into filled values (1, 'a', 1.0)",
+    "create table hung as select 1 as a", "delete from filled where id = 7", "copy people to stdout",
+    "select count(*) from system.statements",
+]
+# What a statement may take beyond its deadline, and beyond a cancel.
+LATE_S = 1
+
+
+def _slots_free(server, seconds=LATE_S):
+    """Whatever the server itself waits for: its looks at the lake hang, too."""
+    held = set(support.HELD) - {"uplake_storage_reads"}
+    support.within(seconds, lambda: not server.running() and not held & set(server.residue()), "nothing is held")
+
+
+def a_bucket_that_takes_connections_and_never_answers(tmp_path):
+    """Its process is stopped: the system goes on taking connections for it."""
+    with _in_a_bucket(tmp_path) as (store, server), server.raw(timeout=60) as wire:
+        assert wire.rows("select count(*) from people") == [["4"]]
+        store.process.send_signal(signal.SIGSTOP)
+        try:
+            for text in HANGING:
+                wire.rows("set statement_timeout = 700")
+                began = time.monotonic()
+                found = wire.ask(query(text))
+                took = time.monotonic() - began
+                print(f"{took:.2f} s: {text}")
+                assert [e["C"] for e in errors(found)] == ["57014"], (text, found)
+                assert took < 0.7 + LATE_S, text
+                _slots_free(server)
+                wire.rows("reset statement_timeout")
+                # Who asks without a deadline may stop it.
+                wire.send(query(text))
+                server.runs()
+                time.sleep(0.2)
+                began = time.monotonic()
+                wire.cancel()
+                assert [e["C"] for e in errors(wire.until_ready())] == ["57014"], text
+                assert time.monotonic() - began < LATE_S, text
+                _slots_free(server)
+                assert server.ask("GET", "/health", timeout=5)[0] == 200
+            # What is planned before it is run has the same time for it, and so has who asks by another door.
+            wire.rows("set statement_timeout = 700")
+            began = time.monotonic()
+            found = wire.ask(parse("select count(*) from every_type where i = $1", "", [23]), frames.SYNC)
+            assert [e["C"] for e in errors(found)] == ["57014"], found
+            status, _, body = server.ask("POST", "/sql?timeout=700ms", b"select count(*) from every_type")
+            assert status >= 400 and b"57014" in body, (status, body)
+            assert time.monotonic() - began < 1.4 + 2 * LATE_S
+            wire.rows("reset statement_timeout")
+            wire.send(parse("select count(*) from every_type where i = $1", "", [23]), frames.SYNC)
+            server.runs()
+            wire.cancel()
+            assert [e["C"] for e in errors(wire.until_ready())] == ["57014"]
+            _slots_free(server)
+            # As many as there are slots, and more that wait behind them, go with their clients.
+            wires = [server.raw() for _ in range(24)]
+            for one in wires:
+                one.send(query("select count(*) from people"))
+            support.within(10, lambda: len(server.running()) == 24, "all are listed")
+            assert server.ask("GET", "/health", timeout=5)[0] == 200
+            for one in wires:
+                one.close()
+            _slots_free(server, 3)
+            # Of the requests that hung none is left, but the server's own: a look each 30 s.
+            reads = server.residue().get("uplake_storage_reads", 0)
+            assert reads <= 4, reads
+            # And who needs nothing of the store is answered.
+            with server.raw(timeout=5) as other:
+                assert other.rows("select 1 as a") == [["1"]]
+                assert other.rows("select count(*) from pg_catalog.pg_class where relname = 'people'") == [["1"]]
+            support.within(60, lambda: server.ask("GET", "/ready")[0] == 503, "it says that it is not ready")
+        finally:
+            store.process.send_signal(signal.SIGCONT)
+        support.within(30, lambda: server.ask("GET", "/ready")[0] == 200, "it is ready again")
+        assert wire.rows("select count(*) from numbers where digit = 3") == [["1000"]]
+        wire.rows("create table after_it as select 1 as a; insert into after_it values (2)")
+        assert wire.rows("select sum(a) from after_it") == [["3"]]
 
 
 # Users that are changed while servers run.

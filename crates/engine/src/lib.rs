@@ -41,6 +41,7 @@ mod report;
 mod scan;
 mod sql;
 
+pub use base::alarm::within;
 pub use base::answer::Answer;
 pub use base::durations::parse_timeout;
 pub use base::error::{EngineError, Position, Problem, Result};

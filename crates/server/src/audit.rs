@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::log::Log;
+use crate::log::{Log, Row};
 
 /// The facts of a session that are its client's address and protocol, for who notes what it does.
 pub(crate) const PEER: &str = "peer";
@@ -77,6 +77,13 @@ pub(crate) struct Note {
     pub what: String,
     /// `None` if it was done.
     pub sqlstate: Option<String>,
+}
+
+impl Row for Note {
+    fn memory_bytes(&self) -> usize {
+        let texts = [&self.role, &self.address, &self.protocol, &self.what];
+        size_of::<Self>() + texts.map(String::len).iter().sum::<usize>()
+    }
 }
 
 /// The log.

@@ -2,6 +2,8 @@
 
 use uplake_table::LoadSummary;
 
+use crate::log::Row;
+
 /// Loads that are kept in memory for who asks, and until they are in the lake.
 pub(crate) const KEPT: usize = 10_000;
 
@@ -23,6 +25,13 @@ pub(crate) struct Load {
     pub files: u64,
     pub bytes: u64,
     pub seconds: f64,
+}
+
+impl Row for Load {
+    fn memory_bytes(&self) -> usize {
+        let label = self.label.as_ref().map_or(0, String::len);
+        size_of::<Self>() + self.role.len() + self.table.len() + label
+    }
 }
 
 /// What was loaded where.

@@ -33,7 +33,7 @@ use crate::labels::{Labels, of_statement};
 use crate::lanes::{Lane, Lanes};
 use crate::limits::{Quotas, Used};
 use crate::loads::{self, Load, Loaded};
-use crate::log::Log;
+use crate::log::{Log, Row};
 use crate::stage::Stage;
 use crate::traceparent::TraceParent;
 
@@ -41,6 +41,8 @@ use crate::traceparent::TraceParent;
 pub(crate) const KEPT_CHARACTERS: usize = 4096;
 /// Statements that are over and still told of.
 const KEPT_STATEMENTS: usize = 10_000;
+/// What a label takes of memory beside its name and its value.
+const LABEL_BYTES: usize = 64;
 
 /// A statement that runs.
 #[derive(Debug)]
@@ -95,6 +97,19 @@ impl Listed {
         self.cost.counts.storage = self.payer.counts();
         self.cost.counts.busy = self.payer.busy();
         self
+    }
+}
+
+impl Row for Listed {
+    fn memory_bytes(&self) -> usize {
+        let Client { role, tenant, application, address, labels, .. } = &self.client;
+        let of_client: usize = [role, tenant, application, address].map(String::len).iter().sum();
+        let of_label = |(name, value): (&String, &String)| LABEL_BYTES + name.len() + value.len();
+        let labels: usize = self.labels.iter().chain(labels).map(of_label).sum();
+        let failed = self.failed.as_ref().map_or(0, |failure| {
+            failure.message.len() + failure.hint.as_ref().map_or(0, String::len)
+        });
+        size_of::<Self>() + self.text.len() + of_client + labels + failed
     }
 }
 

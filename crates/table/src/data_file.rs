@@ -48,7 +48,28 @@ pub struct ColumnBounds {
     pub nulls: Option<u64>,
 }
 
+/// What an entry of a map takes of memory beside its texts, about.
+const ENTRY_BYTES: usize = 96;
+
 impl DataFile {
+    /// What it takes of memory, about, with what Delta's reader keeps of it: paths, values and statistics once more.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let of_value = |(column, value): (&String, &Option<String>)| {
+            ENTRY_BYTES + column.len() + value.as_ref().map_or(0, String::len)
+        };
+        let of_ids = |(column, source): (&String, &String)| {
+            ENTRY_BYTES + 2 * column.len() + source.len() + size_of::<Mark>()
+        };
+        let paths =
+            2 * self.path.len() + self.store_path.as_ref().len() + self.index_path.as_ref().len();
+        size_of::<Self>()
+            + size_of::<Checksums>()
+            + paths
+            + 2 * self.partition_values.iter().map(of_value).sum::<usize>()
+            + 2 * self.stats.as_ref().map_or(0, String::len)
+            + self.ids.iter().map(of_ids).sum::<usize>()
+    }
+
     /// Bounds by column name, from the log's statistics; partition columns are not among them.
     pub fn column_bounds(&self) -> HashMap<String, ColumnBounds> {
         let parsed = self.stats.as_deref().map(serde_json::from_str::<serde_json::Value>);

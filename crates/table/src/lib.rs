@@ -93,7 +93,7 @@ pub use maintain::{CheckFinding, CheckReport, CompactOptions, CompactSummary, ch
 pub use names::{check_table_name, table_called};
 pub use reindex::{ReindexOptions, ReindexSummary, reindex, repair_index};
 pub use schema::{first_cut, may_be_cut, parse_schema, parse_type, stored_type, type_name};
-pub use snapshot::{Commit, Snapshot};
+pub use snapshot::{Commit, SeenVersion, Snapshot};
 pub use staged::{StagedChanges, StagedWrite};
 pub use unpanicked::{panic_text, reason, unpanicked};
 pub use uplake_domain::{

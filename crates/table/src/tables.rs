@@ -5,7 +5,7 @@ use crate::error::{Result, TableError};
 use crate::lake::Lake;
 use crate::log_reader::LogReader;
 use crate::names::check_table_name;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{SeenVersion, Snapshot};
 
 impl Lake {
     /// The table's content at a version.
@@ -55,14 +55,22 @@ impl Lake {
     /// [`TableError::Io`] or [`TableError::Store`] if the log cannot be looked at, and those of a lake of
     /// a later format.
     pub async fn is_latest(&self, snapshot: &Snapshot) -> Result<bool> {
-        let (table, version) = (snapshot.table(), snapshot.version());
+        self.is_newest(&snapshot.seen()).await
+    }
+
+    /// The same of what is left of a snapshot.
+    ///
+    /// # Errors
+    /// As [`Self::is_latest`].
+    pub async fn is_newest(&self, seen: &SeenVersion) -> Result<bool> {
+        let SeenVersion { table, version, stamp } = seen;
         // A dropped and remade table starts again at 0, so this snapshot's own commit must be there.
         let (next, this, _) = futures::try_join!(
             self.commit_stamp(table, version + 1),
-            self.commit_stamp(table, version),
+            self.commit_stamp(table, *version),
             self.is_marked()
         )?;
-        Ok(next.is_none() && this.is_some() && this.as_ref() == snapshot.stamp())
+        Ok(next.is_none() && this.is_some() && this == *stamp)
     }
 
     /// Is the commit of this snapshot's version still the one that it was read from? A table that was

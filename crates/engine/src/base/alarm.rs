@@ -3,13 +3,15 @@
 //! A runtime looks at its timers when a thread of it has nothing to do or has done some dozens of polls; where
 //! each takes a second, a deadline is minutes late. These have a thread of their own.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::LazyLock;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
+
+use crate::base::error::{EngineError, Result};
 
 /// The runtime of the thread; `None` if the system gives no thread.
 static TIMERS: LazyLock<Option<Handle>> = LazyLock::new(|| {
@@ -87,10 +89,29 @@ pub(crate) async fn until<T>(deadline: Instant, work: impl Future<Output = T>) -
     }
 }
 
+/// What `work` comes to, which may take so long from now and is dropped then.
+///
+/// # Errors
+/// [`EngineError::TimedOut`].
+pub async fn within<T>(timeout: Option<Duration>, work: impl Future<Output = T>) -> Result<T> {
+    let began = Instant::now();
+    let Some(timeout) = timeout else { return Ok(work.await) };
+    let Some(deadline) = began.checked_add(timeout) else { return Ok(work.await) };
+    // Much is done at once, and needs no alarm.
+    let mut work = pin!(work);
+    if let Poll::Ready(done) = futures::poll!(work.as_mut()) {
+        return Ok(done);
+    }
+    until(deadline, work).await.ok_or_else(|| EngineError::TimedOut {
+        timeout,
+        queued: Duration::ZERO,
+        ran: began.elapsed(),
+        place: None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -105,5 +126,23 @@ mod tests {
         let soon = Instant::now() + Duration::from_secs(60);
         assert_eq!(runtime.block_on(until(soon, async { 7 })), Some(7));
         end.send(()).unwrap();
+    }
+
+    #[test]
+    fn what_takes_too_long_is_told_so() {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let of = |timeout, work: bool| {
+            runtime.block_on(within(timeout, async move {
+                match work {
+                    true => 7,
+                    false => std::future::pending().await,
+                }
+            }))
+        };
+        let late = of(Some(Duration::from_millis(20)), false).unwrap_err();
+        assert_eq!(late.code().as_str(), "57014");
+        for timeout in [None, Some(Duration::ZERO), Some(Duration::MAX)] {
+            assert_eq!(of(timeout, true).unwrap(), 7);
+        }
     }
 }

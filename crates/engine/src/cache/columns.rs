@@ -16,6 +16,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::arrow::array::ArrayRef;
@@ -23,7 +24,7 @@ use datafusion::object_store::path::Path;
 
 use crate::cache::predicates::{Generations, PredicateKey, PredicateRows};
 
-/// Chunks whose cost so far is remembered.
+/// Chunks whose cost so far is remembered, in 2 to 4 MB.
 const REMEMBERED: usize = 100_000;
 /// Of the limit, what may be taken when long text comes to be kept.
 const LONG_TEXT_SHARE: usize = 2;
@@ -45,6 +46,12 @@ impl Chunk {
     /// has an empty path.
     pub fn of_side(number: u64, partitions: usize) -> Self {
         Self { file: Path::default(), row_group: partitions, column: number.to_string() }
+    }
+
+    fn hashed(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
     }
 }
 
@@ -75,8 +82,8 @@ struct State {
 #[derive(Default)]
 struct Part {
     kept: HashMap<Chunk, Kept>,
-    /// Rows decoded of chunks that are not kept.
-    spent: HashMap<Chunk, u64>,
+    /// Rows decoded of chunks that are not kept, by [`Chunk::hashed`]: where two are one, both are kept sooner.
+    spent: HashMap<u64, u64>,
 }
 
 struct Kept {
@@ -170,7 +177,7 @@ impl ColumnCache {
             if kept.contains_key(chunk) {
                 continue;
             }
-            let spent = spent.entry(chunk.clone()).or_default();
+            let spent = spent.entry(chunk.hashed()).or_default();
             spent_before += *spent;
             all_rows += rows;
             *spent += cost;
@@ -231,7 +238,7 @@ impl ColumnCache {
         let used = state.clock;
         state.bytes += bytes;
         let part = state.parts.entry(self.engine).or_default();
-        part.spent.remove(&chunk);
+        part.spent.remove(&chunk.hashed());
         if let Some(before) = part.kept.insert(chunk, Kept { values, bytes, used }) {
             state.bytes -= before.bytes;
         }

@@ -7,16 +7,20 @@ use uplake_table::StoredIdSet;
 
 use crate::sql::id_set::IdSet;
 
-/// Stored sets kept.
-const KEPT_SETS: usize = 16;
-
 /// The stored sets that were read, and what each file was then.
-#[derive(Default)]
-pub(crate) struct StoredSets(Mutex<HashMap<String, (StoredIdSet, Arc<IdSet>)>>);
+pub(crate) struct StoredSets {
+    limit_bytes: usize,
+    sets: Mutex<HashMap<String, (StoredIdSet, Arc<IdSet>)>>,
+}
 
 impl StoredSets {
+    /// Room for so many bytes.
+    pub fn new(limit_bytes: usize) -> Self {
+        Self { limit_bytes, sets: Mutex::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, (StoredIdSet, Arc<IdSet>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The set of that name, if its file is what it was.
@@ -26,10 +30,15 @@ impl StoredSets {
     }
 
     pub fn keep(&self, name: &str, file: StoredIdSet, set: &Arc<IdSet>) {
+        let bytes = set.memory_bytes();
         let mut kept = self.lock();
-        if kept.len() >= KEPT_SETS {
+        kept.remove(name);
+        let others: usize = kept.values().map(|(_, set)| set.memory_bytes()).sum();
+        if others + bytes > self.limit_bytes {
             kept.clear();
         }
-        kept.insert(name.to_owned(), (file, Arc::clone(set)));
+        if bytes <= self.limit_bytes {
+            kept.insert(name.to_owned(), (file, Arc::clone(set)));
+        }
     }
 }

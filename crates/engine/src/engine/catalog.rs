@@ -16,15 +16,17 @@ use uplake_table::{AsOf, Lake, LostIds, Snapshot, TableError, table_called};
 use crate::base::warnings::Warnings;
 use crate::engine::additions::Additions;
 use crate::engine::pending::PendingWrites;
-use crate::scan::lake_table::LakeTable;
+use crate::engine::plan_cache::{CachedPlan, PlanCache};
+use crate::scan::lake_table::{LakeTable, Tables};
+use crate::sql::statement::Statement;
 use crate::sql::words::split_version;
 
 /// Name of the catalog and schema that hold the lake's tables.
 pub(crate) const CATALOG: &str = "lake";
 pub(crate) const SCHEMA: &str = "public";
 
-/// Snapshots kept so that a statement on an unchanged table does not read its log again.
-const CACHED_TABLES: usize = 256;
+/// What a cached table takes beside its snapshot: map entries.
+const ENTRY_BYTES: usize = 256;
 
 tokio::task_local! {
     /// What names mean to the statement of this task, whatever they mean to others: tables that it
@@ -43,7 +45,7 @@ pub(crate) async fn with_table<F: Future>(name: &str, table: Arc<LakeTable>, wor
 pub(crate) struct LakeCatalog {
     lake: Lake,
     as_of: AsOf,
-    cache: Mutex<HashMap<String, Cached>>,
+    cache: Mutex<Snapshots>,
     /// Tables that stay at one version.
     pinned: HashMap<String, Arc<LakeTable>>,
     /// Who looks tables up that are first read in a transaction, if this is its catalog.
@@ -61,6 +63,8 @@ pub(crate) struct LakeCatalog {
     warnings: Arc<Warnings>,
     /// Tables beside the lake's.
     pub additions: Arc<Additions>,
+    /// Of the tables as they are kept here, and gone with them.
+    plans: Arc<PlanCache>,
 }
 
 /// Before the first statement.
@@ -71,6 +75,74 @@ const NEVER: u64 = 0;
 struct Cached {
     table: Arc<LakeTable>,
     checked: u64,
+    bytes: usize,
+    used: u64,
+}
+
+/// Newest snapshots, kept so that a statement on an unchanged table does not read its log again.
+#[derive(Debug)]
+struct Snapshots {
+    tables: HashMap<String, Cached>,
+    bytes: usize,
+    /// Of the newest alone there may be more.
+    limit_bytes: usize,
+    /// Goes up with every use of a table.
+    clock: u64,
+}
+
+impl Snapshots {
+    fn new(limit_bytes: usize) -> Self {
+        Self { tables: HashMap::new(), bytes: 0, limit_bytes, clock: 0 }
+    }
+
+    /// What is kept of a table.
+    fn get(&self, name: &str) -> Option<&Cached> {
+        self.tables.get(name)
+    }
+
+    /// The same for a statement.
+    fn used(&mut self, name: &str) -> Option<Cached> {
+        self.clock += 1;
+        let cached = self.tables.get_mut(name)?;
+        cached.used = self.clock;
+        Some(cached.clone())
+    }
+
+    fn is_kept(&self, table: &Arc<LakeTable>) -> bool {
+        let kept = self.tables.get(table.snapshot().table());
+        kept.is_some_and(|kept| Arc::ptr_eq(&kept.table, table))
+    }
+
+    /// This snapshot is the newest, as of a statement.
+    fn check(&mut self, table: &Arc<LakeTable>, checked: u64) {
+        if self.is_kept(table)
+            && let Some(cached) = self.tables.get_mut(table.snapshot().table())
+        {
+            cached.checked = checked;
+        }
+    }
+
+    fn remove(&mut self, name: &str) -> Option<Arc<LakeTable>> {
+        let gone = self.tables.remove(name)?;
+        self.bytes -= gone.bytes;
+        Some(gone.table)
+    }
+
+    /// Keeps a table in place of others, which are returned: of its name, and not used for longest.
+    fn keep(&mut self, name: &str, table: Arc<LakeTable>, checked: u64) -> Vec<Arc<LakeTable>> {
+        let mut gone: Vec<Arc<LakeTable>> = self.remove(name).into_iter().collect();
+        let bytes = ENTRY_BYTES + name.len() + table.memory_bytes();
+        while self.bytes + bytes > self.limit_bytes
+            && let Some((oldest, _)) = self.tables.iter().min_by_key(|(_, kept)| kept.used)
+        {
+            let oldest = oldest.clone();
+            gone.extend(self.remove(&oldest));
+        }
+        self.clock += 1;
+        self.bytes += bytes;
+        self.tables.insert(name.to_owned(), Cached { table, checked, bytes, used: self.clock });
+        gone
+    }
 }
 
 /// Tables as they were last seen, and the question whether they still are, which takes a round trip.
@@ -113,11 +185,13 @@ impl LakeCatalog {
         as_of: AsOf,
         warnings: Arc<Warnings>,
         additions: Arc<Additions>,
+        plans: Arc<PlanCache>,
+        limit_bytes: usize,
     ) -> Self {
         Self {
             lake,
             as_of,
-            cache: Mutex::default(),
+            cache: Mutex::new(Snapshots::new(limit_bytes)),
             pinned: HashMap::new(),
             parent: None,
             first_read: Mutex::default(),
@@ -127,6 +201,46 @@ impl LakeCatalog {
             listener: Mutex::default(),
             warnings,
             additions,
+            plans,
+        }
+    }
+
+    /// No table yet, of the same lake.
+    fn another(&self) -> Self {
+        let limit_bytes = self.cache().limit_bytes;
+        Self::new(
+            self.lake.clone(),
+            self.as_of.clone(),
+            Arc::clone(&self.warnings),
+            Arc::clone(&self.additions),
+            Arc::clone(&self.plans),
+            limit_bytes,
+        )
+    }
+
+    /// Tables that are kept.
+    #[cfg(test)]
+    pub fn kept_tables(&self) -> usize {
+        self.cache().tables.len()
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Snapshots> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the plan of a statement for who asks again, if this has the tables that it is made of: nobody will be
+    /// given others again.
+    pub fn keep_plan(
+        &self,
+        settings: &str,
+        statement: &Statement,
+        tables: &Tables,
+        plan: CachedPlan,
+    ) {
+        // Who lets go of a table has it forgotten after this, if it was here.
+        let cache = self.cache();
+        if tables.iter().all(|(_, table)| cache.is_kept(table)) {
+            self.plans.keep(settings, statement, tables.clone(), plan);
         }
     }
 
@@ -140,20 +254,13 @@ impl LakeCatalog {
             let Some(table) = table? else { continue };
             pinned.insert(table.snapshot().table().to_owned(), table);
         }
-        let (lake, warnings) = (self.lake.clone(), Arc::clone(&self.warnings));
-        let additions = Arc::clone(&self.additions);
-        Ok(Self { pinned, ..Self::new(lake, self.as_of.clone(), warnings, additions) })
+        Ok(Self { pinned, ..self.another() })
     }
 
     /// The same tables, each kept at the version that it has when it is first looked up.
     pub fn of_transaction(parent: Arc<Self>) -> Self {
-        let (lake, warnings) = (parent.lake.clone(), Arc::clone(&parent.warnings));
-        let additions = Arc::clone(&parent.additions);
-        Self {
-            parent: Some(Arc::clone(&parent)),
-            pending: Some(PendingWrites::default()),
-            ..Self::new(lake, parent.as_of.clone(), warnings, additions)
-        }
+        let another = parent.another();
+        Self { parent: Some(parent), pending: Some(PendingWrites::default()), ..another }
     }
 
     fn first_read(&self) -> MutexGuard<'_, HashMap<String, Arc<LakeTable>>> {
@@ -230,10 +337,7 @@ impl LakeCatalog {
         }
         let (mut tables, mut domains) = (HashMap::new(), HashSet::new());
         for name in names.filter(|name| !self.pinned.contains_key(*name)) {
-            let seen = {
-                let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-                cache.get(name).map(|cached| Arc::clone(&cached.table))
-            };
+            let seen = self.cache().used(name).map(|cached| cached.table);
             let table = match seen {
                 Some(table) => table,
                 None => match self.lake.remembered_snapshot(name).await {
@@ -269,12 +373,15 @@ impl LakeCatalog {
                 None => done,
             },
             Ok(Ok(changed)) => {
-                let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
                 for name in changed {
                     let is_it = |now: &Cached| Arc::ptr_eq(&now.table, &tables[&name]);
-                    if cache.get(&name).is_some_and(is_it) {
-                        cache.remove(&name);
-                    }
+                    let mut cache = self.cache();
+                    let gone = match cache.get(&name).is_some_and(is_it) {
+                        true => cache.remove(&name),
+                        false => None,
+                    };
+                    drop(cache);
+                    gone.iter().for_each(|table| self.plans.forget(table));
                 }
                 None
             }
@@ -289,7 +396,8 @@ impl LakeCatalog {
             parent.forget(table);
             self.first_read().retain(|_, known| known.snapshot().table() != table);
         }
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).remove(table);
+        let gone = self.cache().remove(table);
+        gone.iter().for_each(|table| self.plans.forget(table));
     }
 
     /// Reads the names of all tables, which DataFusion asks for where nobody can wait.
@@ -376,16 +484,14 @@ impl LakeCatalog {
     /// Keeps a newest snapshot.
     fn keep(&self, name: &str, snapshot: Snapshot, checked: u64) -> Arc<LakeTable> {
         let table = Arc::new(LakeTable::new(self.lake.clone(), snapshot));
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if cache.len() >= CACHED_TABLES {
-            cache.clear();
-        }
-        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(listener) = listener.as_ref() {
+        if let Some(listener) =
+            self.listener.lock().unwrap_or_else(PoisonError::into_inner).as_ref()
+        {
             // A full queue costs speed alone.
             let _ = listener.try_send(Arc::clone(&table));
         }
-        cache.insert(name.to_owned(), Cached { table: Arc::clone(&table), checked });
+        let gone = self.cache().keep(name, Arc::clone(&table), checked);
+        gone.iter().for_each(|table| self.plans.forget(table));
         table
     }
 
@@ -409,11 +515,8 @@ impl LakeCatalog {
         table: &str,
         as_of: &AsOf,
     ) -> uplake_table::Result<Option<Arc<LakeTable>>> {
-        let hit = {
-            let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-            cache.get(table).cloned()
-        };
-        let Some(Cached { table: hit, checked }) = hit else { return Ok(None) };
+        let hit = self.cache().used(table);
+        let Some(Cached { table: hit, checked, .. }) = hit else { return Ok(None) };
         let fresh = match as_of {
             AsOf::Latest => {
                 // In a folder a look is cheap; elsewhere one is enough for a statement.
@@ -421,12 +524,7 @@ impl LakeCatalog {
                 let known = self.lake.is_remote() && checked == now;
                 let fresh = known || self.lake.is_latest(hit.snapshot()).await?;
                 if fresh && !known {
-                    let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-                    if let Some(cached) = cache.get_mut(table)
-                        && Arc::ptr_eq(&cached.table, &hit)
-                    {
-                        cached.checked = now;
-                    }
+                    self.cache().check(&hit, now);
                 }
                 fresh
             }
@@ -454,5 +552,46 @@ impl SchemaProvider for LakeCatalog {
     fn table_exist(&self, name: &str) -> bool {
         let asked = split_version(name).0.to_lowercase();
         self.table_names().iter().any(|known| known.to_lowercase() == asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::session::for_tests;
+
+    #[test]
+    fn tables_that_were_not_used_for_longest_make_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = for_tests(folder.path(), true);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let table = |n: usize| {
+            let name = format!("t{n}");
+            let create = format!("CREATE TABLE {name} AS SELECT 1 AS k");
+            runtime.block_on(session.query(&create)).unwrap();
+            (name.clone(), runtime.block_on(session.catalog.load(&name)).unwrap())
+        };
+        let tables: Vec<(String, Arc<LakeTable>)> = (0..5).map(table).collect();
+        let bytes = ENTRY_BYTES + 2 + tables[0].1.memory_bytes();
+        let mut kept = Snapshots::new(3 * bytes + bytes / 2);
+        for (name, table) in &tables {
+            let gone = kept.keep(name, Arc::clone(table), 1);
+            assert!(kept.used("t0").is_some(), "in use, after {name}");
+            let expected = match name.as_str() {
+                "t3" | "t4" => 1,
+                _ => 0,
+            };
+            assert_eq!(gone.len(), expected, "{name}");
+        }
+        let are_kept: Vec<bool> = tables.iter().map(|(_, table)| kept.is_kept(table)).collect();
+        assert_eq!(are_kept, [true, false, false, true, true]);
+        // The newest of a name is there alone, and the newest of all however large it is.
+        let again =
+            Arc::new(LakeTable::new(session.lake().clone(), tables[0].1.snapshot().clone()));
+        assert!(Arc::ptr_eq(&kept.keep("t0", Arc::clone(&again), 1)[0], &tables[0].1));
+        kept.limit_bytes = 1;
+        assert_eq!(kept.keep("t1", Arc::clone(&tables[1].1), 1).len(), 3);
+        assert!(kept.is_kept(&tables[1].1) && !kept.is_kept(&again));
+        assert_eq!(kept.bytes, kept.tables.values().map(|cached| cached.bytes).sum::<usize>());
     }
 }

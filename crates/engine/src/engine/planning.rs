@@ -131,11 +131,12 @@ impl Session {
                 let is_on = |rule: &str| !pipeline::is_disabled(&state, rule);
                 if cached.whole {
                     if is_on("build_side_cache") {
-                        cached.optimized = self.engine.sides.marked(cached.optimized, &settings)?;
+                        let sides = &self.engine.plans.sides;
+                        cached.optimized = sides.marked(cached.optimized, &settings)?;
                     }
                     if is_on("plan_cache") {
-                        let tables = tables.clone();
-                        self.engine.plans.keep(&settings, statement, tables, cached.clone());
+                        let plan = cached.clone();
+                        self.engine.catalog.keep_plan(&settings, statement, tables, plan);
                     }
                 }
                 cached
@@ -375,15 +376,14 @@ impl Session {
         if self.guard.is_some() {
             seen::check_granted(&optimized)?;
         }
-        Ok(CachedPlan { optimized, before, whole })
+        let takes_keys = !id_keys::wanted_sources(&optimized)?.is_empty();
+        Ok(CachedPlan { optimized, before: takes_keys.then_some(before), whole })
     }
 
     async fn with_keys(&self, state: &SessionState, cached: CachedPlan) -> Result<LogicalPlan> {
         let CachedPlan { optimized, before, .. } = cached;
+        let Some(before) = before else { return Ok(optimized) };
         let sources = id_keys::wanted_sources(&optimized)?;
-        if sources.is_empty() {
-            return Ok(optimized);
-        }
         let wanted = sources.len();
         let domains = self.domains_of(sources, &before).await?;
         if domains.len() < wanted {

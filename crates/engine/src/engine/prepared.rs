@@ -13,6 +13,7 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 
+use crate::base::alarm::within;
 use crate::base::answer::Answer;
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
@@ -43,7 +44,7 @@ impl Session {
         statement: &Statement,
         types: &[Option<DataType>],
     ) -> Result<Prepared> {
-        self.prepared(statement.clone(), &[], types).await
+        within(self.timeout(), Box::pin(self.prepared(statement.clone(), &[], types))).await?
     }
 
     async fn prepared(

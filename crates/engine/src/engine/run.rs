@@ -17,7 +17,7 @@ use futures::{FutureExt, Stream};
 use uplake_experiment::query::{MomentsQuery, MomentsTable};
 use uplake_table::panic_text;
 
-use crate::base::alarm::Alarm;
+use crate::base::alarm::{Alarm, within};
 use crate::base::answer::Answer;
 use crate::base::error::{EngineError, Result};
 use crate::base::progress::{QueryProgress, watched};
@@ -77,7 +77,9 @@ impl Session {
     /// As [`Self::run`].
     pub async fn run_with(&self, statement: &Statement, options: RunOptions) -> Result<Answer> {
         if !computes(statement) {
-            return caught(Box::pin(self.run_now(statement))).await;
+            // It may wait for the store as long as others.
+            let timeout = options.timeout.or_else(|| self.timeout());
+            return within(timeout, caught(Box::pin(self.run_now(statement)))).await?;
         }
         let short = |answer: &Result<Answer>| matches!(answer, Err(EngineError::Limit { .. }));
         let progress = options.progress.clone();
@@ -189,7 +191,8 @@ impl Session {
         Ok(ticket)
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    /// What a statement may take, if it does not say.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
         let state = self.context().state_ref();
         let state = state.read();
         state.config_options().extensions.get::<Settings>()?.timeout

@@ -45,7 +45,7 @@ use crate::engine::privileges::{Guard, Privilege};
 use crate::engine::registry;
 use crate::engine::seen::SeenTables;
 use crate::mends::{self, Microseconds};
-use crate::operators::build_side_cache::{BuildSideCache, Planner};
+use crate::operators::build_side_cache::Planner;
 use crate::optimizer::pipeline::{self, Physical};
 use crate::optimizer::steps::Steps;
 use crate::scan::indexed_source::IndexUse;
@@ -74,6 +74,12 @@ const STATEMENTS_PER_THREAD: usize = 2;
 const HELD_SHARE: usize = 4;
 /// Of the memory budget, footers and page indexes kept: a 20-column file's are about 100 KiB.
 const METADATA_CACHE_SHARE: usize = 32;
+/// Of the memory budget, stored sets of ids that were read: ten million numbers are 250 MB.
+const SETS_SHARE: usize = 16;
+/// Of the memory budget, plans kept for those who ask again.
+const PLAN_CACHE_SHARE: usize = 32;
+/// Of the memory budget, tables as they were last seen: one of 10,000 files takes some 30 MB.
+const SNAPSHOTS_SHARE: usize = 16;
 
 /// What a session may use.
 #[derive(Clone)]
@@ -99,7 +105,7 @@ pub struct SessionOptions {
 /// What all sessions about one lake share in a process: caches, memory, plans, and who computes when.
 pub struct Engine {
     pub(crate) lake: Lake,
-    catalog: Arc<LakeCatalog>,
+    pub(crate) catalog: Arc<LakeCatalog>,
     pub(crate) budget: Budget,
     warnings: Arc<Warnings>,
     pub(crate) repairs: Arc<Repairs>,
@@ -108,8 +114,7 @@ pub struct Engine {
     pub(crate) memory: Arc<EngineMemory>,
     /// See [`pipeline::physical_spilling`].
     pub(crate) spilling_rules: Arc<[Physical]>,
-    pub(crate) plans: PlanCache,
-    pub(crate) sides: BuildSideCache,
+    pub(crate) plans: Arc<PlanCache>,
     /// What sessions begin with, those that have a guard, and of these those that see none of the lake's own files.
     context: SessionContext,
     guarded: SessionContext,
@@ -148,8 +153,8 @@ impl Engine {
     /// An engine that takes its memory from what others of this process take theirs from, but no more of it than
     /// [`SessionOptions::memory_bytes`].
     ///
-    /// Each engine has slots and a queue of its own, and keeps index files and footers of its lake beside that memory,
-    /// of at most 3/32 of its `memory_bytes`.
+    /// Each engine has slots and a queue of its own, and keeps of its lake beside that memory: index files and footers
+    /// of at most 3/32 of its `memory_bytes`, plans of 1/32, tables as they were last seen and sets of ids of 1/16 each.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -195,12 +200,15 @@ impl Engine {
             clock: Arc::clone(&options.clock),
         };
         let warnings = Arc::new(Warnings::default());
+        let plans = Arc::new(PlanCache::new(options.memory_bytes / PLAN_CACHE_SHARE));
         let (of_lake, as_of) = (lake.clone(), options.as_of.clone());
         let catalog = Arc::new(LakeCatalog::new(
             of_lake,
             as_of,
             Arc::clone(&warnings),
             Arc::clone(&additions),
+            Arc::clone(&plans),
+            options.memory_bytes / SNAPSHOTS_SHARE,
         ));
         let repairs = Arc::new(Repairs::default());
         let settings = Settings {
@@ -268,12 +276,11 @@ impl Engine {
             budget,
             warnings,
             repairs,
-            id_sets: StoredSets::default(),
+            id_sets: StoredSets::new(options.memory_bytes / SETS_SHARE),
             admission,
             memory,
             spilling_rules: pipeline::physical_spilling(),
-            plans: PlanCache::default(),
-            sides: BuildSideCache::default(),
+            plans,
         }))
     }
 

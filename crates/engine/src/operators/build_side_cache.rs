@@ -138,6 +138,12 @@ impl BuildSideCache {
         number
     }
 
+    /// Nobody will be given this snapshot again: its sides go.
+    pub fn forget(&self, table: &LakeTable) {
+        let Some(rows) = table.rows_of() else { return };
+        self.lock().known.retain(|known| !known.tables.contains(&rows));
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -65,6 +65,10 @@ use crate::scan::prefetch::AheadReaders;
 use crate::scan::storage::{QueryStore, store_url};
 use crate::sql::id_set::InIdSet;
 
+/// What a column takes in the schemas of a table, about, and for each file in the arrays of bounds.
+const COLUMN_BYTES: usize = 1500;
+const BOUNDS_BYTES: usize = 48;
+
 /// One version of one table.
 #[derive(Debug)]
 pub(crate) struct LakeTable {
@@ -77,7 +81,7 @@ pub(crate) struct LakeTable {
     scan_schema: TableSchema,
     /// Position of each table column in the scan's schema (file columns, then partition columns).
     scan_positions: Vec<usize>,
-    files: Vec<DataFile>,
+    files: Arc<Vec<DataFile>>,
     /// The columns under the names they are stored with.
     exact: SchemaRef,
     /// This table with its columns of ids, once somebody wants it.
@@ -90,14 +94,18 @@ pub(crate) struct LakeTable {
 
 impl LakeTable {
     pub fn new(lake: Lake, snapshot: Snapshot) -> Self {
-        let files = snapshot.files().to_vec();
+        let files = Arc::clone(snapshot.shared_files());
         Self::with_files(lake, snapshot, files)
     }
 
     /// The table as if it had only these files.
-    pub fn with_files(lake: Lake, snapshot: Snapshot, files: Vec<DataFile>) -> Self {
+    pub fn with_files(
+        lake: Lake,
+        snapshot: Snapshot,
+        files: impl Into<Arc<Vec<DataFile>>>,
+    ) -> Self {
         let stored = Arc::clone(snapshot.schema());
-        Self::with_columns(lake, snapshot, files, stored)
+        Self::with_columns(lake, snapshot, files.into(), stored)
     }
 
     /// The same table, whose rows stay when others of their keys are inserted.
@@ -108,7 +116,7 @@ impl LakeTable {
     /// The same table with its columns of ids, which come last: for rules that make plans use them.
     pub fn with_ids(&self) -> Arc<Self> {
         let make = || {
-            let (snapshot, files) = (self.snapshot.clone(), self.files.clone());
+            let (snapshot, files) = (self.snapshot.clone(), Arc::clone(&self.files));
             let stored = snapshot.stored_schema();
             Arc::new(Self::with_columns(self.lake.clone(), snapshot, files, stored))
         };
@@ -118,7 +126,7 @@ impl LakeTable {
     fn with_columns(
         lake: Lake,
         snapshot: Snapshot,
-        files: Vec<DataFile>,
+        files: Arc<Vec<DataFile>>,
         stored: SchemaRef,
     ) -> Self {
         let exact = with_ids_said(&named_items(&transform_schema_to_view(&stored)), &snapshot);
@@ -210,6 +218,12 @@ impl LakeTable {
 
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    /// What it takes of memory with what statements have it make, about.
+    pub fn memory_bytes(&self) -> usize {
+        let of_column = COLUMN_BYTES + self.files.len() * BOUNDS_BYTES;
+        self.snapshot.memory_bytes() + self.schema.fields().len() * of_column
     }
 
     pub fn on_conflict(&self) -> OnConflict {

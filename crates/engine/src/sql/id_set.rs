@@ -92,6 +92,21 @@ impl IdSet {
         }
     }
 
+    /// What it takes of memory, about: places of a hash table and of a list.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Integers { set, keys, .. } => {
+                set.capacity() * (size_of::<i64>() + 1) + keys.len() * size_of::<u64>()
+            }
+            Self::Texts { set, values, .. } => {
+                let place = size_of::<Arc<str>>() + 1;
+                // Each text is there twice, once with two counts.
+                let texts: usize = values.iter().map(|text| 2 * text.len() + 16).sum();
+                set.capacity() * place + values.len() * size_of::<String>() + texts
+            }
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

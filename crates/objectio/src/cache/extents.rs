@@ -27,6 +27,8 @@ use crate::version::is_same_version;
 pub(super) const MOST_EXTENT: u64 = 1 << 20;
 /// Ranges up to this are footers, indexes and single pages: always worth keeping.
 const SMALL: u64 = 256 << 10;
+/// Objects that are known at least, whatever is left of them: some 600 bytes each.
+const SWEPT: usize = 8 << 10;
 /// Long ranges remembered as seen once; 2 generations of 8 bytes each.
 const GHOSTS: usize = 32 << 10;
 
@@ -63,6 +65,8 @@ pub(super) struct Extents {
     names: HashMap<Path, ObjectId>,
     objects: HashMap<ObjectId, Object>,
     next: ObjectId,
+    /// With so many objects, or places of the hand, those of no use are swept out.
+    sweep_at: usize,
     memory_used: u64,
     memory_limit: u64,
     /// Extents in memory, in the order the clock's hand passes them.
@@ -78,6 +82,7 @@ impl Extents {
             names: HashMap::new(),
             objects: HashMap::new(),
             next: 0,
+            sweep_at: SWEPT,
             memory_used: 0,
             memory_limit,
             hand: VecDeque::new(),
@@ -107,12 +112,29 @@ impl Extents {
             }
             self.forget(path);
         }
+        if self.objects.len().max(self.hand.len()) >= self.sweep_at {
+            self.sweep();
+        }
         let id = self.next;
         self.next += 1;
         self.names.insert(path.clone(), id);
         let object = Object { path: path.clone(), meta: meta.clone(), extents: BTreeMap::new() };
         self.objects.insert(id, object);
         id
+    }
+
+    /// Forgets objects of which nothing is left, and where the hand would find nothing. Bytes of the newest may be on
+    /// their way to the disk.
+    fn sweep(&mut self) {
+        let newest = self.next.saturating_sub(SWEPT as u64 / 2);
+        self.objects.retain(|id, object| *id >= newest || !object.extents.is_empty());
+        self.names.retain(|_, id| self.objects.contains_key(id));
+        let is_there = |(object, start): &(ObjectId, u64)| {
+            let extent = self.objects.get(object).and_then(|object| object.extents.get(start));
+            extent.is_some_and(|extent| extent.memory.is_some())
+        };
+        self.hand.retain(is_there);
+        self.sweep_at = SWEPT.max(2 * self.objects.len().max(self.hand.len()));
     }
 
     /// Path and version of an object that is still known.
@@ -417,6 +439,23 @@ mod tests {
         assert_eq!(shape(&extents.lookup(&path, &(0..10))), "0..10 memory(10)");
         assert!(!extents.remember(id, 100_000, &Bytes::from(vec![0; 101]), true));
         assert!(!extents.remember(id, 100_000, &Bytes::from(vec![0; 1]), false), "no room");
+    }
+
+    #[test]
+    fn objects_of_which_nothing_is_left_are_forgotten() {
+        let mut extents = Extents::new(1000);
+        for n in 0..8 * SWEPT {
+            let path = Path::from(format!("{n}"));
+            let id = extents.object(&path, &meta(&path, "1"));
+            assert!(extents.remember(id, 0, &Bytes::from(vec![1; 100]), true));
+            if n % 2 == 0 {
+                extents.forget(&path);
+            }
+        }
+        assert!(extents.objects.len() <= SWEPT, "{} of {}", extents.objects.len(), 8 * SWEPT);
+        assert_eq!(extents.names.len(), extents.objects.len());
+        assert!(extents.hand.len() <= SWEPT, "{}", extents.hand.len());
+        assert_eq!(extents.memory_used(), 1000);
     }
 
     #[test]

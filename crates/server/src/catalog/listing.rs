@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use futures::StreamExt;
-use uplake_table::{AsOf, Lake, Snapshot, TableError, table_called};
+use uplake_table::{AsOf, Lake, SeenVersion, Snapshot, TableError, table_called};
 
 use super::oids::oids;
 
@@ -254,9 +254,15 @@ impl Listing {
     }
 }
 
-/// Snapshots as they were last read, which say whether a log has moved.
+/// Tables as they were last read, and what says whether a log has moved: snapshots have a line for each file.
 #[derive(Debug, Default)]
-pub(super) struct Known(HashMap<String, Arc<Snapshot>>);
+pub(super) struct Known(HashMap<String, Seen>);
+
+#[derive(Debug)]
+struct Seen {
+    version: SeenVersion,
+    table: ListedTable,
+}
 
 impl Known {
     /// Reads what has changed since; says what there is now.
@@ -274,23 +280,23 @@ impl Known {
             async move { Some((name.clone(), newest(lake, name, known).await?)) }
         });
         let looks: Vec<_> = looks.collect();
-        let found: Vec<Option<(String, Arc<Snapshot>)>> =
+        let found: Vec<Option<(String, Seen)>> =
             futures::stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
-        let known: HashMap<String, Arc<Snapshot>> = found.into_iter().flatten().collect();
-        let listing = Listing::new(known.values().map(|snapshot| ListedTable::of(snapshot)));
+        let known: HashMap<String, Seen> = found.into_iter().flatten().collect();
+        let listing = Listing::new(known.values().map(|seen| seen.table.clone()));
         Ok((Self(known), listing))
     }
 }
 
-/// The newest snapshot of a table, or the one that is known if it cannot be read.
-async fn newest(lake: &Lake, name: String, known: Option<Arc<Snapshot>>) -> Option<Arc<Snapshot>> {
-    if let Some(known) = &known
-        && lake.is_latest(known).await.unwrap_or(false)
+/// A table as it is now, or as it is known if it cannot be read.
+async fn newest(lake: &Lake, name: String, known: Option<Seen>) -> Option<Seen> {
+    if let Some(seen) = &known
+        && lake.is_newest(&seen.version).await.unwrap_or(false)
     {
-        return Some(Arc::clone(known));
+        return known;
     }
     match lake.snapshot(&name, &AsOf::Latest).await {
-        Ok(snapshot) => Some(Arc::new(snapshot)),
+        Ok(snapshot) => Some(Seen { version: snapshot.seen(), table: ListedTable::of(&snapshot) }),
         // Dropped since it was listed.
         Err(TableError::NoSuchTable { .. }) => None,
         Err(_) => known,

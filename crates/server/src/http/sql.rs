@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use uplake_engine::{
     Answer, Class, EngineError, RunOptions, ScalarValue, Session, parse, parse_labels,
-    parse_timeout,
+    parse_timeout, within,
 };
 
 use super::here::Here;
@@ -234,7 +234,7 @@ async fn run_all(
             return Err(Failure::new("0A000", "parameters are for one statement alone"));
         }
         let values = ask.params.iter().map(value).collect::<Result<Vec<_>, _>>()?;
-        last = session.prepare(&last).await?.bind(&values)?;
+        last = within(run.timeout, session.prepare(&last)).await??.bind(&values)?;
     }
     for statement in &statements {
         parts.begins(&statement.text);

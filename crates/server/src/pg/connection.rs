@@ -13,7 +13,7 @@ use pgwire::messages::response::{
     CommandComplete, ErrorResponse, NoticeResponse, ReadyForQuery, TransactionStatus,
 };
 use pgwire::messages::startup::ParameterStatus;
-use uplake_engine::{Position, Prepared, RunOptions, Session, parse_labels};
+use uplake_engine::{Position, Prepared, RunOptions, Session, parse_labels, within};
 
 use crate::catalog;
 use crate::failure::Failure;
@@ -368,6 +368,8 @@ impl Connection {
     ) -> Step<T> {
         let running = self.shared.statements.begin_plan(self.client.clone(), text);
         let _marked = self.cancellable.mark(running.id());
+        let timeout = self.settings.timeout();
+        let work = async move { within(timeout, work).await? };
         self.wire.unless_gone(running.compute(work)).await
     }
 

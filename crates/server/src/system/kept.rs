@@ -11,7 +11,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 
 use super::columns::Columns;
-use crate::log::Log;
+use crate::log::{Log, Row};
 
 /// The columns that say which row of which process a row is.
 pub(super) const NODE: &str = "node";
@@ -58,7 +58,7 @@ impl<R, S> KeptLog<R, S> {
     }
 }
 
-impl<R: Send, S> Kept for KeptLog<R, S> {
+impl<R: Row + Send, S> Kept for KeptLog<R, S> {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.columns.schema)
     }
