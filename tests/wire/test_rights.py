@@ -558,7 +558,8 @@ def the_lakes_own_files_are_for_admins_however_they_are_named(rights, tmp_path):
         for way in (_simple, _extended, _http, _flight):
             found = _asked(way, rights, "ivy", f"select count(*) from '{path}'")
             assert found == "42501", (path, way, found)
-        if path != access:
+        # Not everything in a table's folder is rows.
+        if str(path).endswith(".parquet"):
             [(count,)] = _simple(rights, "boss", f"select count(*) from '{path}'")
             assert int(count) > 0, path
     deep = f"select count(*) from '{links}/**/*.parquet'"

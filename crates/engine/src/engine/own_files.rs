@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::common::DataFusionError;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::object_store::{
     DefaultObjectStoreRegistry, ObjectStoreRegistry, ObjectStoreUrl,
@@ -124,8 +123,9 @@ impl Outside {
         if !is_within(&path, &self.own) {
             return Ok(());
         }
-        let refused = DataFusionError::from(refused(&path.display().to_string()));
-        Err(StoreError::Generic { store: "files", source: Box::new(refused) })
+        let path = path.display().to_string();
+        let source = Box::new(refused(&path));
+        Err(StoreError::PermissionDenied { path, source })
     }
 }
 
