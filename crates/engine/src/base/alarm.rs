@@ -3,7 +3,7 @@
 //! A runtime looks at its timers when a thread of it has nothing to do or has done some dozens of polls; where
 //! each takes a second, a deadline is minutes late. These have a thread of their own.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -97,11 +97,6 @@ pub async fn within<T>(timeout: Option<Duration>, work: impl Future<Output = T>)
     let began = Instant::now();
     let Some(timeout) = timeout else { return Ok(work.await) };
     let Some(deadline) = began.checked_add(timeout) else { return Ok(work.await) };
-    // Much is done at once, and needs no alarm.
-    let mut work = pin!(work);
-    if let Poll::Ready(done) = futures::poll!(work.as_mut()) {
-        return Ok(done);
-    }
     until(deadline, work).await.ok_or_else(|| EngineError::TimedOut {
         timeout,
         queued: Duration::ZERO,
