@@ -557,7 +557,8 @@ def the_lakes_own_files_are_for_admins_however_they_are_named(rights, tmp_path):
     ):
         for way in (_simple, _extended, _http, _flight):
             found = _asked(way, rights, "ivy", f"select count(*) from '{path}'")
-            assert found == "42501", (path, way, found)
+            # Among what is listed, a link makes nothing found.
+            assert found in ("42501", "58P01" if path == f"{links}/*.parquet" else None), (path, way, found)
         # Not everything in a table's folder is rows.
         if str(path).endswith(".parquet"):
             [(count,)] = _simple(rights, "boss", f"select count(*) from '{path}'")
@@ -567,7 +568,7 @@ def the_lakes_own_files_are_for_admins_however_they_are_named(rights, tmp_path):
         with contextlib.closing(rights.new(role)) as connection:
             connection.execute("set datafusion.execution.listing_table_ignore_subdirectory = false")
             found = _asked(lambda: connection.execute(deep).fetchall())
-            assert found == expected or (expected == "rows" and found[0][0] > 6), (role, found)
+            assert found in (expected, "58P01" if role == "ivy" else None) or (expected == "rows" and found[0][0] > 6), (role, found)
     with pytest.raises(psycopg.Error, match="is in the lake's own folder") as failed:
         rights.pg("ivy").execute(f"select * from '{data}'")
     assert "names of tables" in failed.value.diag.message_hint

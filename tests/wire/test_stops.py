@@ -222,8 +222,12 @@ def a_copy_that_is_stopped_ends_its_transaction(server):
         wire.rows("reset statement_timeout")
         # By the extended protocol, too.
         wire.rows("set statement_timeout = '100ms'")
-        found = wire.ask(parse("copy stopped_copy from stdin"), bind(), execute(), frames.SYNC)
+        wire.send(parse("copy stopped_copy from stdin"), bind(), execute(), frames.FLUSH)
+        found = [wire.next()]
+        while found[-1][0] != b"E":
+            found.append(wire.next())
         assert _codes(found) == ["57014"]
+        assert kinds(wire.ask(frames.SYNC)) == "Z"
         wire.rows("reset statement_timeout")
         assert wire.rows("select count(*) from stopped_copy") == [["0"]]
         wire.rows("drop table stopped_copy")

@@ -110,7 +110,7 @@ fn lexical(path: &Path) -> PathBuf {
     }
 }
 
-/// Files of this machine but those in a folder. They are listed, so that a pattern beside the folder finds its own.
+/// Files of this machine but those in a folder.
 #[derive(Debug)]
 struct Outside {
     files: LocalFileSystem,
@@ -123,10 +123,14 @@ impl Outside {
         if !is_within(&path, &self.own) {
             return Ok(());
         }
-        let path = path.display().to_string();
-        let source = Box::new(refused(&path));
-        Err(StoreError::PermissionDenied { path, source })
+        Err(denied(&path))
     }
+}
+
+fn denied(path: &Path) -> StoreError {
+    let path = path.display().to_string();
+    let source = Box::new(refused(&path));
+    StoreError::PermissionDenied { path, source }
 }
 
 impl fmt::Display for Outside {
@@ -173,8 +177,21 @@ impl ObjectStore for Outside {
         .boxed()
     }
 
+    /// What is known of a file by its name, such as its footer, may be kept: it is not found here at all. A link to one is
+    /// refused, and not left out of what is read.
     fn list(&self, prefix: Option<&StorePath>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
-        self.files.list(prefix)
+        let own = self.own.clone();
+        let seen = move |found: StoreResult<ObjectMeta>| {
+            let seen = found.and_then(|file| {
+                let path = on_disk(&file.location);
+                if path.starts_with(&own) {
+                    return Ok(None);
+                }
+                if is_within(&path, &own) { Err(denied(&path)) } else { Ok(Some(file)) }
+            });
+            std::future::ready(seen.transpose())
+        };
+        self.files.list(prefix).filter_map(seen).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&StorePath>) -> StoreResult<ListResult> {

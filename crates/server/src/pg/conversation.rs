@@ -86,6 +86,8 @@ impl Connection {
                     Err(Stop::Failed(failure)) => {
                         self.fail(&failure);
                         skips = true;
+                        // Whoever is in the middle of a COPY asks for nothing before it hears of it.
+                        self.wire.flush().await?;
                     }
                     Err(stop) => return Err(stop),
                 },
