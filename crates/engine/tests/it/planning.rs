@@ -12,9 +12,9 @@ use crate::session;
 /// How often each statement is stopped, in each of two ways.
 const MOMENTS: usize = 3;
 /// How long a step may take on a busy machine, in a build that optimises little.
-const STEP: Duration = Duration::from_secs(1);
+const STEP: Duration = Duration::from_secs(2);
 
-/// Statements that are planned for seconds, each for another reason.
+/// Statements that are planned for a second or more, each for another reason.
 fn statements() -> [(&'static str, String); 4] {
     let list = |count: usize, separator: &str, item: &dyn Fn(usize, &mut String)| {
         let mut text = String::new();
@@ -26,7 +26,7 @@ fn statements() -> [(&'static str, String); 4] {
         }
         text
     };
-    let union = list(1500, " UNION ALL ", &|n, text| {
+    let union = list(500, " UNION ALL ", &|n, text| {
         write!(
             text,
             "SELECT n, n + {n} AS d, name || '{n}' FROM t WHERE n > {n} AND name LIKE '%{n}%'"
@@ -34,9 +34,9 @@ fn statements() -> [(&'static str, String); 4] {
         .unwrap();
     });
     let values =
-        list(4000, " UNION ALL ", &|n, text| write!(text, "SELECT {n} + random()").unwrap());
-    let chains = list(10, ", ", &|n, text| {
-        *text += &list(900, " + ", &|m, text| write!(text, "(n * {m})").unwrap());
+        list(700, " UNION ALL ", &|n, text| write!(text, "SELECT {n} + random()").unwrap());
+    let chains = list(3, ", ", &|n, text| {
+        *text += &list(500, " + ", &|m, text| write!(text, "(n * {m})").unwrap());
         write!(text, " AS c{n}").unwrap();
     });
     let members = list(15_000, ", ", &|n, text| write!(text, "length(name) + {n}").unwrap());
