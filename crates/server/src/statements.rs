@@ -88,7 +88,8 @@ pub(crate) struct Listed {
     /// What it is a part of, as its client sees it.
     #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "traces are told of it"))]
     pub trace: Option<TraceParent>,
-    payer: Arc<Payer>,
+    /// Who goes on to tell what is still under way.
+    pub payer: Arc<Payer>,
 }
 
 impl Listed {

@@ -226,6 +226,7 @@ mod tests {
             cost,
             failed: None,
             trace,
+            payer: Arc::default(),
         }
     }
 
