@@ -1,12 +1,11 @@
 //! Plans that are run.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream, execute_stream_partitioned};
@@ -41,7 +40,7 @@ impl Session {
     ) -> Result<Vec<SendableRecordBatchStream>> {
         let (physical, end) = self.physical(plan, state).await?;
         let end = Arc::new(end);
-        let streams = execute_stream_partitioned(physical, self.task_context())?;
+        let streams = execute_stream_partitioned(physical, self.context().task_ctx())?;
         Ok(streams.into_iter().map(|stream| holding(stream, Arc::clone(&end))).collect())
     }
 
@@ -67,7 +66,7 @@ impl Session {
         }
         let (physical, end) = self.physical(plan, state).await?;
         let rules = futures::stream::iter(row_of_rules(&physical).map(Ok));
-        let mut stream = execute_stream(physical, self.task_context())?;
+        let mut stream = execute_stream(physical, self.context().task_ctx())?;
         let Some(first) = stream.next().await.transpose()? else {
             return Ok(holding(stream, end));
         };
@@ -106,23 +105,6 @@ impl Session {
         let physical = with_fallbacks(physical, &ways)?;
         let end = End { _stop: stop, plan: Arc::clone(&physical), watcher: progress::watcher() };
         Ok((physical, end))
-    }
-
-    /// What operators run with. Functions by their names are for plans that come as bytes, and there are hundreds to be
-    /// copied.
-    fn task_context(&self) -> Arc<TaskContext> {
-        let state = self.context().state_ref();
-        let state = state.read();
-        Arc::new(TaskContext::new(
-            None,
-            state.session_id().to_owned(),
-            state.config().clone(),
-            HashMap::new(),
-            HashMap::new(),
-            HashMap::new(),
-            HashMap::new(),
-            Arc::clone(state.runtime_env()),
-        ))
     }
 }
 
@@ -190,7 +172,7 @@ mod tests {
                 // What operators answer.
                 if let Some(row) = row {
                     let (physical, _stop) = session.physical(&plan, &state).await.unwrap();
-                    let context = session.task_context();
+                    let context = session.context().task_ctx();
                     let rows = datafusion::physical_plan::collect(physical, context).await.unwrap();
                     assert_eq!(rows, [row], "{sql}");
                 }
