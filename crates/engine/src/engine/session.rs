@@ -191,6 +191,8 @@ impl Engine {
             .with_memory_pool(memory.pool())
             .with_disk_manager_builder(disk)
             .with_metadata_cache_limit(options.memory_bytes / METADATA_CACHE_SHARE)
+            // DataFusion would list a folder that is read in place once, and never see what comes into it later.
+            .with_object_list_cache_limit(0)
             .build_arc()?;
         storage::register(&runtime, &lake);
         let fenced = own_files::fenced(&runtime, &lake);

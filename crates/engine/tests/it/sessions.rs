@@ -47,3 +47,29 @@ fn what_one_sets_changes_nothing_in_another() {
 fn a_session_is_small_until_it_asks() {
     assert!(size_of::<Session>() <= 4096, "{}", size_of::<Session>());
 }
+
+#[test]
+fn a_folder_in_place_is_what_it_is_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let lake = Lake::open(folder.path().join("lake").to_str().unwrap()).unwrap();
+    let session = Session::new(lake, &options(256 << 20, 2)).unwrap();
+    let files = folder.path().join("files");
+    std::fs::create_dir(&files).unwrap();
+    let write = |name: &str, rows: &str| {
+        std::fs::write(files.join(name), format!("k\n{rows}")).unwrap();
+    };
+    let counted = || {
+        [format!("{}/*.csv", files.display()), format!("{}/", files.display())].map(|path| {
+            let found = rows(&session, &format!("SELECT sum(k) AS s FROM '{path}'"));
+            found.lines().nth(3).unwrap().trim_matches(['|', ' ']).parse::<i64>().unwrap()
+        })
+    };
+    write("a.csv", "1\n");
+    assert_eq!(counted(), [1, 1]);
+    write("b.csv", "20\n");
+    assert_eq!(counted(), [21, 21]);
+    write("b.csv", "20\n300\n");
+    assert_eq!(counted(), [321, 321]);
+    std::fs::remove_file(files.join("a.csv")).unwrap();
+    assert_eq!(counted(), [320, 320]);
+}
