@@ -530,7 +530,7 @@ def files_of_the_servers_disk_need_their_roles(rights, tmp_path):
         assert (_asked(_simple, rights, role, f"describe '{path}'") == "42501") == (expected == "42501"), role
     for role, expected in (("ivy", "done"), ("ann", "42501"), ("hal", "42501"), ("eve", "42501")):
         out = tmp_path / f"{role}.csv"
-        found = _asked(_http_done, rights, role, f"copy (select id from sales) to '{out}' stored as csv")
+        found = _asked(_http_done, rights, role, f"copy (select id from sales order by id) to '{out}' stored as csv")
         assert found == expected, role
         assert out.exists() == (expected == "done")
     assert (tmp_path / "ivy.csv").read_text().split() == ["id", "1", "3", "6"]
