@@ -1,5 +1,5 @@
-//! What every room needs: errors, settings, warnings, progress, what the process holds, what ends statements, which columns are ids, what
-//! operators and rules share.
+//! What every room needs: errors, settings, warnings, progress, what the process holds, what ends statements, which
+//! columns are ids, what operators and rules share.
 
 pub(crate) mod alarm;
 pub(crate) mod answer;
