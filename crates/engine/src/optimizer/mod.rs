@@ -6,6 +6,7 @@ pub(crate) mod group_join;
 pub(crate) mod id_rewrite;
 pub(crate) mod pipeline;
 pub(crate) mod range_scan;
+pub(crate) mod running_windows;
 pub(crate) mod shapes;
 pub(crate) mod split_distinct;
 pub(crate) mod steps;

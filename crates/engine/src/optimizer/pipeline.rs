@@ -24,6 +24,7 @@ use crate::optimizer::array_aggregate::ARRAY_AGGREGATES;
 use crate::optimizer::group_join::GROUP_JOINS;
 use crate::optimizer::id_rewrite::join_ids::JoinIds;
 use crate::optimizer::range_scan::ID_RANGES;
+use crate::optimizer::running_windows::RUNNING_WINDOWS;
 use crate::optimizer::split_distinct::SplitDistinct;
 use crate::optimizer::steps::{Coercion, Step};
 use crate::optimizer::text_tests::TEXT_TESTS;
@@ -143,15 +144,23 @@ const PHYSICAL: &[Place] = &[
     ("id_ranges", "when all that reads the scan is known"),
     ("top_candidates", "over sorts of aggregates, which are final by now"),
     ("window_candidates", "sorts are final by now"),
+    ("running_windows", "after candidates, which are looked for below DataFusion's windows"),
     ("SanityCheckPlan", ""),
 ];
 
 /// Those of physical plans that look at one node after the other.
-const OVER_NODES: [EachNode; 6] =
-    [ARRAY_AGGREGATES, GROUP_JOINS, TEXT_TESTS, ID_RANGES, TOP_CANDIDATES, WINDOW_CANDIDATES];
+const OVER_NODES: [EachNode; 7] = [
+    ARRAY_AGGREGATES,
+    GROUP_JOINS,
+    TEXT_TESTS,
+    ID_RANGES,
+    TOP_CANDIDATES,
+    WINDOW_CANDIDATES,
+    RUNNING_WINDOWS,
+];
 
 /// Rules that change only how fast an answer comes.
-pub(crate) const SPEED: [&str; 14] = [
+pub(crate) const SPEED: [&str; 15] = [
     "count_ids",
     "filter_ids",
     "join_ids",
@@ -163,6 +172,7 @@ pub(crate) const SPEED: [&str; 14] = [
     "id_ranges",
     "top_candidates",
     "window_candidates",
+    "running_windows",
     "plan_cache",
     "index_files",
     "one_scan",

@@ -94,11 +94,12 @@ mod tests {
     use crate::sql::statement::parse;
 
     /// Operators of one input that no rule looks through, and why.
-    const ENDS: [(&str, &str); 16] = [
+    const ENDS: [(&str, &str); 17] = [
         ("AggregateExec", "groups"),
         ("ArrayAggregateExec", "groups"),
         ("BoundedWindowAggExec", "computes of several rows"),
         ("WindowAggExec", "computes of several rows"),
+        ("RunningWindowExec", "computes of several rows"),
         ("GlobalLimitExec", "a limit"),
         ("LocalLimitExec", "a limit"),
         ("FilterExec", "with a limit"),

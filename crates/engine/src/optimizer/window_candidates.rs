@@ -163,7 +163,7 @@ fn function_name(function: &Arc<dyn WindowExpr>) -> Option<String> {
 }
 
 /// Do all agree on which values of the type are equal?
-fn is_exact(data_type: &DataType) -> bool {
+pub(crate) fn is_exact(data_type: &DataType) -> bool {
     use DataType::{Boolean, Date32, Decimal128, Timestamp, Utf8, Utf8View};
     data_type.is_integer()
         || matches!(data_type, Boolean | Date32 | Decimal128(..) | Timestamp(..) | Utf8 | Utf8View)

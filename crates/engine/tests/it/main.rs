@@ -24,6 +24,7 @@ mod preload;
 mod queue;
 mod ranked;
 mod repair;
+mod running_windows;
 mod sessions;
 mod sql_records;
 mod triggered;
