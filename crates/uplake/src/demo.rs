@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use chrono::DateTime;
 use clap::Args;
 use uplake_engine::{Answer, Definitions, Session, parse};
 use uplake_experiment::Report;
@@ -19,6 +18,7 @@ use crate::output::{
     Format, count_text, is_terminal, statement_error, stdout, width, write_answer, write_file,
 };
 use crate::report;
+use crate::shop_files::{EXPERIMENTS, definition};
 
 /// Marks a folder that the demo may empty.
 const MARKER: &str = ".uplake-demo";
@@ -168,114 +168,8 @@ async fn show_query(session: &Session, sql: &str) -> Result<()> {
 fn write_definitions(lake: &Path, planted: &Planted) -> Result<()> {
     let folder = lake.join("_uplake/experiments");
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    let day = |ms: i64| {
-        DateTime::from_timestamp_millis(ms).unwrap_or_default().format("%Y-%m-%d").to_string()
-    };
-    let (start, end) = (day(planted.start_ms), day(planted.end_ms));
-    for (name, hypothesis, metrics) in [
-        ("free_shipping", "Free shipping makes more visitors buy", FREE_SHIPPING_METRICS),
-        ("new_checkout", "A shorter checkout makes more visitors buy", NEW_CHECKOUT_METRICS),
-    ] {
-        let text = DEFINITION
-            .replace("{name}", name)
-            .replace("{hypothesis}", hypothesis)
-            .replace("{start}", &start)
-            .replace("{end}", &end)
-            .replace("{metrics}", metrics);
-        write_file(&folder.join(format!("{name}.toml")), &text)?;
+    for name in EXPERIMENTS {
+        write_file(&folder.join(format!("{name}.toml")), &definition(name, planted))?;
     }
     Ok(())
 }
-
-const DEFINITION: &str = r#"# An experiment: who saw what, from when to when, and what is measured.
-name = "{name}"
-hypothesis = "{hypothesis}"
-start = "{start}"          # the first instant that counts
-end = "{end}"            # the first that does not
-time_zone = "UTC"
-
-[exposures]                   # one row or more per user who saw a variant
-table = "exposures"
-user = "user_id"
-variant = "variant"
-time = "ts"
-where = "experiment = '{name}'"
-
-[[variant]]
-name = "control"
-share = 0.5
-control = true
-
-[[variant]]
-name = "treatment"
-share = 0.5
-
-[[dimension]]
-name = "platform"
-
-[[dimension]]
-name = "country"
-{metrics}"#;
-
-const FREE_SHIPPING_METRICS: &str = r#"
-[[metric]]
-name = "conversion"           # share of users who bought
-type = "proportion"
-table = "events"
-where = "event = 'purchase'"
-
-[[metric]]
-name = "revenue_per_user"
-type = "mean"
-table = "events"
-value = "amount"
-where = "event = 'purchase'"
-cuped = { pre = "14 days" }   # less noise: subtract what the time before explains
-
-[[metric]]
-name = "average_order_value"
-type = "ratio"
-table = "events"
-numerator = { value = "amount", where = "event = 'purchase'" }
-denominator = { value = "1", where = "event = 'purchase'" }
-
-[[metric]]
-name = "purchase"             # each step a share of all users, in this order
-type = "funnel"
-table = "events"
-steps = [
-  { name = "view", where = "event = 'view'" },
-  { name = "cart", where = "event = 'add_to_cart'" },
-  { name = "buy", where = "event = 'purchase'" },
-]
-guardrail = true
-
-[[metric]]
-name = "page_load_ms"
-type = "ratio"
-table = "events"
-numerator = { value = "load_ms", where = "event = 'page_load'" }
-denominator = { value = "1", where = "event = 'page_load'" }
-direction = "decrease"
-guardrail = true
-margin = 0.02                 # at most 2 % slower
-
-[[metric]]
-name = "page_load_p90"        # of page loads; users load many pages, which its error knows
-type = "quantile"
-table = "events"
-value = "load_ms"
-where = "event = 'page_load'"
-level = 0.9
-per = "row"
-direction = "decrease"
-guardrail = true
-"#;
-
-const NEW_CHECKOUT_METRICS: &str = r#"
-[[metric]]
-name = "conversion"
-type = "proportion"
-table = "events"
-where = "event = 'purchase'"
-"#;

@@ -41,6 +41,8 @@ use uplake_testkit::xab::{BLOCK_ROWS, DayPlan, Events, Exposures, ProductRows, P
 use uplake_testkit::xab::{Params, World, XabOptions};
 use uplake_testkit::{DAY_MS, Strings, date_text};
 
+use crate::shop_files;
+
 /// 15 blocks, as DuckDB cuts its row groups.
 const ROW_GROUP_ROWS: usize = 15 * BLOCK_ROWS;
 /// Row groups of a products file: 21 x 122,880 rows, so that 10 million rows are four files.
@@ -72,7 +74,40 @@ const PROGRESS_MESSAGES: usize = 64;
 
 /// Arguments of `uplake generate`.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct GenerateArgs {
+    #[command(subcommand)]
+    data: Option<Data>,
+    // Without a name it is XAB, as it was before there was a shop.
+    #[command(flatten)]
+    xab: Option<XabArgs>,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Data {
+    /// A shop's A/B test as CSV files, with definitions: what README and docs use
+    Shop(ShopArgs),
+    /// The XAB benchmark as Parquet files
+    Xab(XabArgs),
+}
+
+/// Arguments of `uplake generate shop`.
+#[derive(clap::Args, Debug)]
+struct ShopArgs {
+    /// The folder to write to
+    #[arg(default_value = "./shop")]
+    out: PathBuf,
+    /// Customers of the shop
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
+    users: u32,
+    /// The same seed gives the same shop
+    #[arg(long, default_value_t = 14)]
+    seed: u64,
+}
+
+/// Arguments of `uplake generate xab`.
+#[derive(clap::Args, Debug)]
+struct XabArgs {
     /// The folder to write to
     out: PathBuf,
     /// Users there are
@@ -94,6 +129,28 @@ pub struct GenerateArgs {
 
 /// Runs `uplake generate`.
 pub fn run(args: GenerateArgs) -> anyhow::Result<()> {
+    match (args.data, args.xab) {
+        (Some(Data::Shop(args)), _) => run_shop(&args),
+        (Some(Data::Xab(args)), _) | (None, Some(args)) => run_xab(&args),
+        (None, None) => anyhow::bail!("name what to make: uplake generate shop, or xab OUT"),
+    }
+}
+
+fn run_shop(args: &ShopArgs) -> anyhow::Result<()> {
+    let options = ShopOptions { users: args.users, seed: args.seed, ..ShopOptions::default() };
+    let ShopTables { exposures, events, planted } = shop(&options)?;
+    let files = shop_files::write(&exposures, &events, &planted, &args.out)?;
+    println!(
+        "wrote {} events and {} exposures of {} customers, and definitions of two experiments, to {}: {files} files",
+        crate::output::count_text(events.num_rows() as u64),
+        crate::output::count_text(exposures.num_rows() as u64),
+        crate::output::count_text(args.users.into()),
+        args.out.display(),
+    );
+    Ok(())
+}
+
+fn run_xab(args: &XabArgs) -> anyhow::Result<()> {
     let options = XabOptions {
         users: args.users,
         events_per_day: usize::try_from(args.events_per_day)?,
@@ -667,5 +724,28 @@ mod tests {
         );
         let amount = tables.events.column_by_name("amount").expect("a column");
         assert!(amount.null_count() > 0 && amount.null_count() < amount.len());
+    }
+
+    #[test]
+    fn every_day_of_the_shop_has_a_file_and_no_row_is_lost() {
+        let tables = shop(&ShopOptions { users: 1000, ..Default::default() }).expect("it fits");
+        let out = tempfile::tempdir().expect("a folder");
+        let files =
+            shop_files::write(&tables.exposures, &tables.events, &tables.planted, out.path())
+                .expect("the folder is writable");
+        assert_eq!(files, 28 + 4);
+        let lines: usize = fs::read_dir(out.path().join("events"))
+            .expect("a folder")
+            .map(|file| fs::read_to_string(file.expect("a file").path()).expect("text"))
+            .map(|text| text.lines().count() - 1)
+            .sum();
+        assert_eq!(lines, tables.events.num_rows());
+        let day = out.path().join("events/2026-03-01.csv");
+        let text = fs::read_to_string(day).expect("text");
+        let header = "dt,ts,user_id,event,amount,load_ms,country,platform\n";
+        assert_eq!(
+            text.strip_prefix(header).map(|rows| &rows[..21]),
+            Some("2026-03-01,2026-03-01")
+        );
     }
 }

@@ -22,6 +22,7 @@ mod power;
 mod progress;
 mod report;
 mod serve;
+mod shop_files;
 mod spill;
 mod sql;
 mod table;
@@ -105,7 +106,7 @@ enum Command {
     Tenant(user::TenantArgs),
     /// Find out whether a store can hold a lake
     Lake(lake::LakeCommand),
-    /// Write the XAB benchmark data set
+    /// Make data to try things on: a shop's A/B test, or the XAB benchmark
     Generate(generate::GenerateArgs),
     /// Run statements many at once and print what it took, as JSON
     #[command(hide = true)]
