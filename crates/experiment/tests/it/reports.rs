@@ -464,12 +464,15 @@ fn terminal_lines_keep_to_their_width_and_color_changes_no_letter() {
     }
 }
 
-/// The first fenced block of the worked example in the given language.
+/// The first fenced block of the worked example in the given language, without the command that wrote it.
 fn worked_example(language: &str) -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/statistics/worked-example.md");
     let page = std::fs::read_to_string(path).expect("the worked example");
-    let block = page.split(&format!("```{language}\n")).nth(1).expect("a block");
-    block.split("```").next().expect("its end").to_owned()
+    let block = page.split(&format!("```{language}")).nth(1).expect("a block");
+    let (_, block) = block.split_once('\n').expect("lines");
+    let block = block.split("```").next().expect("its end");
+    let command = block.lines().next().filter(|line| line.starts_with("$ "));
+    block[command.map_or(0, |line| line.len() + 1)..].to_owned()
 }
 
 /// The public counts of Cookie Cats, an A/B test of a phone game.
