@@ -6,6 +6,7 @@
 #   make bucket-servers  versitygw, fake-gcs-server (by Go) and Azurite (by npm), for the tests of buckets
 #   make wire-tools  node's pg, pgJDBC and Flight SQL's JDBC driver (by npm and Maven), for the tests over connections
 #   make deny   licences, sources and versions of all that is linked
+#   make dist   a tarball of the command with licences, SBOM and checksums (BINARY: one that is built)
 #   make bench  the benchmarks of docs/BENCHMARKS.md (QUICK=1: small data)
 
 SHELL := /bin/bash
@@ -38,7 +39,7 @@ TIMED := --config 'target."cfg(all())".runner="tests/timed"'
 # Futures are large in what is not optimized, and tests have threads of their own.
 export RUST_MIN_STACK := 16777216
 # Two at a time, in any order.
-PYTEST = env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q -n 2 --dist worksteal --durations 40
+PYTEST = env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q -rs -n 2 --dist worksteal --durations 40
 # With DuckDB, with models, with others' tests. The first has the longest test, of two minutes.
 COMPARISONS := $(addprefix tests/,differential functions foreign duckdb sql)
 SOAK ?= 20
@@ -46,11 +47,11 @@ HOURS ?= 2
 
 need = @command -v $(1) >/dev/null || { echo "missing: $(1). Install it: $(2)" >&2; exit 1; }
 
-.PHONY: help demo build test rust-test command-test browser-test lint format programs check soak bench \
+.PHONY: help demo dist build test rust-test command-test browser-test lint format programs check soak bench \
   rust-tools python-tools bucket-servers s3-server gcs-server azurite deny wire-tools wire-test
 
 help:
-	@sed -n '2,9s/^# \{0,1\}//p' Makefile
+	@sed -n '2,10s/^# \{0,1\}//p' Makefile
 
 rust-tools:
 	$(call need,cargo,https://rustup.rs (Rust 1.95 or later))
@@ -91,6 +92,10 @@ wire-tools:
 build: rust-tools
 	cargo build --release -p uplake
 
+# BINARY=… packs one that is built already.
+dist: $(if $(BINARY),python-tools,build python-tools)
+	$(VENV)/bin/python -B dist/package.py --binary "$(or $(BINARY),$(UPLAKE))" --out "$(CARGO_TARGET_DIR)/dist"
+
 demo: build
 	$(UPLAKE) demo $(CARGO_TARGET_DIR)/demo
 
@@ -110,6 +115,7 @@ command-test: python-tools rust-tools
 	@$(STEP) "build the command" cargo build --release -p uplake
 	@$(STEP) "comparisons" $(PYTEST) $(COMPARISONS)
 	@$(STEP) "acceptance" $(PYTEST) tests/acceptance
+	@$(STEP) "commands of README and docs" $(PYTEST) tests/docs
 	@$(MAKE) --no-print-directory wire-test
 
 # Drivers, psql and bare sockets against the server. One process: what a test leaves is seen by the next.
@@ -120,7 +126,7 @@ wire-test: python-tools wire-tools
 # The report page in Chromium; says so if there is none.
 browser-test: rust-tools
 	@if command -v node >/dev/null; then $(STEP) "browser" node --test --test-reporter=spec tests/browser/; \
-	else echo "SKIPPED: the browser tests. Install node (20 or later) and chromium" >&2; fi
+	else $(STEP) "browser" echo "SKIPPED: the browser tests. Install node (20 or later) and chromium"; fi
 
 # Licences, sources and versions of what is linked. Advisories are known to RustSec's database alone, which is a
 # Git repository: where that is reached, cargo-deny check advisories.
