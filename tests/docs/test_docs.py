@@ -149,7 +149,7 @@ METRIC_KEYS = {"type", "value", "cap", "cuped", "margin", "guardrail", "equivale
 
 
 def _without_others(metric, part):
-    return {"name": metric["name"]} if "type" in part else metric
+    return {key: metric[key] for key in ("name", "table")} if "type" in part else metric
 
 
 def _toml(table):
