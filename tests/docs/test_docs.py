@@ -129,6 +129,8 @@ class Page:
             part = {"metric": [_without_others(whole["metric"][0], part) | part]}
         whole |= part
         (self.folder / "merged.toml").write_text(_toml(whole))
+        if not (self.folder / "lake").exists():
+            self.run("load-shop")
         return self.run("uplake report merged.toml")
 
     def end(self):
