@@ -209,6 +209,28 @@ def what_a_page_says_works(path, shop, tmp_path):
         pytest.skip(f"MISSING: {', '.join(sorted(missing))}; all else on the page works. Get it: apt-get install")
 
 
+def the_shop_is_the_same_each_time(tmp_path):
+    for name in ("one", "two"):
+        done = subprocess.run([BINARY, "generate", "shop", tmp_path / name, "--users", "1000"], capture_output=True)
+        assert done.returncode == 0, done.stderr
+    files = [path.relative_to(tmp_path / "one") for path in sorted((tmp_path / "one").rglob("*")) if path.is_file()]
+    assert len(files) == 28 + 4
+    assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes() for file in files)
+
+
+@pytest.mark.parametrize("name", [[], ["xab"]])
+def the_benchmark_is_written_with_its_name_and_without(name, tmp_path):
+    sizes = ["--users", "500", "--events-per-day", "1000", "--days", "2", "--products", "1000"]
+    done = subprocess.run([BINARY, "generate", *name, tmp_path / "data", *sizes], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "data/params.json").exists()
+
+
+def what_to_generate_has_to_be_said():
+    done = subprocess.run([BINARY, "generate"], capture_output=True, text=True)
+    assert done.returncode != 0 and "generate shop" in done.stderr, done.stderr
+
+
 def what_is_not_run_is_little_and_has_a_reason():
     kinds, not_run = pages.count()
     print(dict(kinds))

@@ -15,7 +15,9 @@ pub fn text(file: &str) -> Option<String> {
         Err(error) => {
             let test = std::thread::current().name().unwrap_or("a test").to_owned();
             // Not `eprintln!`, which the test harness hides when the test passes.
-            let loud = format!("SKIPPED: {test}: no golden/{file} in UPLAKE_DATA ({error})");
+            let loud = format!(
+                "SKIPPED: {test}: no golden/{file} in UPLAKE_DATA ({error}); tests/real_data.py says who has it"
+            );
             writeln!(std::io::stderr(), "{loud}").expect("standard error is open");
             None
         }
