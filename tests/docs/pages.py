@@ -10,6 +10,7 @@ the page is rendered, and is for us:
     ```sql served           the statement is the server's that the page has started, by psql
     ```toml file=NAME       the block is this file for what comes later
     ```toml in=NAME         the block is laid over the definition NAME and reported
+    ```toml in=NAME metric=METRIC each    keys of that metric and not of the first; each line by itself
     ```bash no-run REASON   nobody can run this here
 `<!-- run: … -->` is commands that make what a page takes for granted; of them `load-shop` makes the tables
 `events` and `exposures`, and `bucket` starts an S3 server with a bucket of that name.
@@ -34,6 +35,7 @@ class Step:
     line: int
     expected: str | None = None
     name: str | None = None
+    metric: str | None = None
     fails: bool = False
 
 
@@ -107,7 +109,8 @@ def steps(path):
         elif language == "toml" and "file" in named:
             found.append(Step("file", text, line, name=named["file"]))
         elif language == "toml" and "in" in named:
-            found.append(Step("merge", text, line, name=named["in"]))
+            parts = text.splitlines() if "each" in words else [text]
+            found += [Step("merge", part, line + number, name=named["in"], metric=named.get("metric")) for number, part in enumerate(parts)]
         elif language == "text" and text.startswith("$ "):
             for part in re.split(r"^(?=\$ )", text, flags=re.M)[1:]:
                 command, _, output = part.partition("\n")

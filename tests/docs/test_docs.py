@@ -124,9 +124,10 @@ class Page:
         """The block over a definition that is complete: tables key by key, `[[metric]]` and the like in their place."""
         whole = tomllib.loads((self.folder / step.name).read_text())
         part = tomllib.loads(step.text)
-        # A part of a metric is one of the first metric.
+        # A part of a metric is one of the first metric, if no other is named.
         if part.keys() & METRIC_KEYS and not part.keys() & whole.keys():
-            part = {"metric": [_without_others(whole["metric"][0], part) | part]}
+            metric = next(one for one in whole["metric"] if step.metric in (None, one["name"]))
+            part = {"metric": [_without_others(metric, part) | part]}
         whole |= part
         (self.folder / "merged.toml").write_text(_toml(whole))
         if not (self.folder / "lake").exists():
