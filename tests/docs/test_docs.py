@@ -229,7 +229,7 @@ def the_benchmark_is_written_with_its_name_and_without(name, tmp_path):
 
 def what_to_generate_has_to_be_said():
     done = subprocess.run([BINARY, "generate"], capture_output=True, text=True)
-    assert done.returncode != 0 and "generate shop" in done.stderr, done.stderr
+    assert done.returncode == 2 and "  shop  " in done.stderr, done.stderr
 
 
 def what_is_not_run_is_little_and_has_a_reason():

@@ -74,7 +74,11 @@ const PROGRESS_MESSAGES: usize = 64;
 
 /// Arguments of `uplake generate`.
 #[derive(clap::Args, Debug)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 pub struct GenerateArgs {
     #[command(subcommand)]
     data: Option<Data>,
