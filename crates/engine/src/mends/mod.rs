@@ -131,7 +131,10 @@ type PhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// What plans parts of FROM before DataFusion does.
 pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
-    vec![Arc::new(crate::sql::merged_joins::MergedColumns)]
+    vec![
+        Arc::new(crate::sql::merged_joins::MergedColumns),
+        Arc::new(crate::sql::copies::NumberedCopies),
+    ]
 }
 
 /// What plans operators: ours before DataFusion's.

@@ -65,6 +65,10 @@ macro_rules! as_generic {
                 is_regular_expression.then_some(Ok(OTHER))
             }
 
+            fn supports_order_by_all(&self) -> bool {
+                true
+            }
+
             $(fn $name(&self) -> bool {
                 GenericDialect.$name()
             })*

@@ -1,6 +1,7 @@
 //! From text to a statement: our clauses, long lists of literals, sets of ids.
 
 pub(crate) mod added_statement;
+pub(crate) mod copies;
 pub(crate) mod dialect;
 pub(crate) mod exact_casts;
 pub(crate) mod id_set;
@@ -10,6 +11,7 @@ mod named_windows;
 pub(crate) mod plain_forms;
 pub(crate) mod prepare_statement;
 pub(crate) mod prepared;
+pub(crate) mod quantified;
 pub(crate) mod question_marks;
 pub(crate) mod result_names;
 pub(crate) mod rewrite;

@@ -18,12 +18,14 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
+use crate::sql::copies::{number_copies, order_by_all};
 use crate::sql::exact_casts::keep_exact;
 use crate::sql::named_windows::{NameWindows, windows_of};
 use crate::sql::plain_forms::{
     has_no_column, have_subquery, refuse_generated, refuse_ordinality, refuse_recursion,
     write_plainly,
 };
+use crate::sql::quantified::compared_with_any;
 use crate::sql::statement_size::balance;
 use crate::sql::token_rewrite::{DISTINCT_FROM, NOT_DISTINCT_FROM};
 use crate::sql::using_joins::{MergedKeys, Place, Qualified, name_merged_columns};
@@ -164,20 +166,50 @@ struct Rewriter {
     subqueries: usize,
     /// The queries around this place.
     queries: Vec<Query>,
+    /// Comparisons with a row of a subquery so far: each is written three times or more.
+    compared: usize,
+}
+
+/// Comparisons by [`Rewriter::with_any`] in a statement.
+const MOST_COMPARED: usize = 200;
+
+impl Rewriter {
+    /// The comparison with some row of a subquery, which is written several times.
+    fn with_any(
+        &mut self,
+        left: &Expr,
+        op: &BinaryOperator,
+        right: &Expr,
+    ) -> ControlFlow<EngineError, Expr> {
+        self.compared += 1;
+        if self.compared > MOST_COMPARED {
+            let what = "too many ANY and ALL of subqueries, or too deep within one another";
+            let error = EngineError::statement(SqlState::ProgramLimitExceeded, what);
+            return ControlFlow::Break(error.with_hint("compare with min and max of the subquery"));
+        }
+        let query = match right {
+            Expr::Subquery(query) => Some(query),
+            _ => None,
+        };
+        match query.and_then(|query| compared_with_any(left, op, query)) {
+            Some(expr) => ControlFlow::Continue(expr),
+            None => ControlFlow::Break(EngineError::unsupported(format!(
+                "`{op}` is no comparison for ANY and ALL"
+            ))),
+        }
+    }
 }
 
 impl VisitorMut for Rewriter {
     type Break = EngineError;
 
     fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<EngineError> {
-        if counts_duplicates(&query.body) {
-            let error = EngineError::unsupported("EXCEPT ALL and INTERSECT ALL are not supported");
-            return ControlFlow::Break(
-                error.with_hint(
-                    "number the duplicates with row_number() and use EXCEPT or INTERSECT",
-                ),
-            );
+        if matches_by_name(&query.body) {
+            let error = EngineError::unsupported("EXCEPT and INTERSECT BY NAME are not supported");
+            return ControlFlow::Break(error.with_hint("name the columns in one order"));
         }
+        number_copies(&mut query.body);
+        order_by_all(query);
         refuse_recursion(query)?;
         if matches!(query.body.as_ref(), ast::SetExpr::Values(values) if have_subquery(values)) {
             SelectValues.pre_visit_query(query)?;
@@ -287,11 +319,10 @@ impl VisitorMut for Rewriter {
             Expr::AnyOp { left, compare_op, right, .. }
                 if matches!(right.as_ref(), Expr::Subquery(_)) =>
             {
-                if *compare_op != BinaryOperator::Eq {
-                    let message = "ANY (subquery) is supported with = only";
-                    return ControlFlow::Break(EngineError::unsupported(message));
-                }
-                *expr = in_subquery(left, right, false);
+                *expr = match compare_op {
+                    BinaryOperator::Eq => in_subquery(left, right, false),
+                    other => self.with_any(left, other, right)?,
+                };
             }
             // What it would be is false where it is NULL.
             Expr::AnyOp { left, compare_op, right, .. } if !has_no_null(right) => {
@@ -304,11 +335,14 @@ impl VisitorMut for Rewriter {
             Expr::AllOp { left, compare_op, right }
                 if matches!(right.as_ref(), Expr::Subquery(_)) =>
             {
-                if *compare_op != BinaryOperator::NotEq {
-                    let message = "ALL (subquery) is supported with <> only";
-                    return ControlFlow::Break(EngineError::unsupported(message));
-                }
-                *expr = in_subquery(left, right, true);
+                *expr = match opposite(compare_op) {
+                    Some(BinaryOperator::Eq) => in_subquery(left, right, true),
+                    other => {
+                        let any =
+                            self.with_any(left, other.as_ref().unwrap_or(compare_op), right)?;
+                        Expr::UnaryOp { op: ast::UnaryOperator::Not, expr: Box::new(any) }
+                    }
+                };
             }
             Expr::BinaryOp { left, op: BinaryOperator::Custom(name), right } => {
                 let (left, right) = (left.clone(), right.clone());
@@ -437,13 +471,15 @@ fn union_all(mut rows: Vec<ast::SetExpr>) -> ast::SetExpr {
     }
 }
 
-/// Planned as plain semi and anti joins, which forget how often a row occurs.
-fn counts_duplicates(body: &ast::SetExpr) -> bool {
-    use ast::SetQuantifier::{All, AllByName};
+/// Planned as if columns were in one order.
+fn matches_by_name(body: &ast::SetExpr) -> bool {
+    use ast::SetQuantifier::{AllByName, ByName, DistinctByName};
     match body {
         ast::SetExpr::SetOperation { op, set_quantifier, left, right } => {
-            let bag = *op != ast::SetOperator::Union && matches!(set_quantifier, All | AllByName);
-            bag || counts_duplicates(left) || counts_duplicates(right)
+            let by_name = matches!(set_quantifier, AllByName | ByName | DistinctByName);
+            (*op != ast::SetOperator::Union && by_name)
+                || matches_by_name(left)
+                || matches_by_name(right)
         }
         _ => false,
     }
