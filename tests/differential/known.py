@@ -27,18 +27,11 @@ REFUSED = [
         "not supported",
         "as UPDATE; a table with a primary key replaces rows by INSERT",
     ),
-    ("CREATE VIEW v AS SELECT 1", "not supported", "a lake holds tables only"),
     (
         "DELETE FROM t WHERE x IN (SELECT x FROM u)",
         "not supported",
         "the values are selected first, so that what is deleted can be seen",
     ),
-    (
-        "SELECT x FROM t EXCEPT ALL SELECT x FROM u",
-        "not supported",
-        "DataFusion computes it without counting; row_number() does it",
-    ),
-    ("SELECT x FROM t INTERSECT ALL SELECT x FROM u", "not supported", "as EXCEPT ALL"),
     ("SELECT 'a' SIMILAR TO 'a'", "not supported", "LIKE and ~ say the same"),
 ]
 

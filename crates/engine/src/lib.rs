@@ -66,6 +66,7 @@ pub use engine::row_writer::RowWriter;
 pub use engine::run::{RunOptions, Usage};
 pub use engine::session::{Engine, Session, SessionOptions};
 pub use engine::stored_rows::{NotAfter, StoredRows};
+pub use engine::views::ViewDescription;
 pub use experiments::catalogue::{MetricCatalogue, MetricSet};
 pub use experiments::definitions::{Definition, Definitions};
 pub use experiments::list::{ExperimentList, ListedExperiment, list_experiments};

@@ -129,7 +129,6 @@ impl Server {
             let tables = unseen.map(|table| (*table).to_owned()).collect();
             Hidden { tables, columns: rights.all_hidden().clone() }
         });
-        catalog.refresh(&lake).await?;
         let memory = SharedMemory::new(session.memory_bytes);
         let compute = tokio::runtime::Handle::current();
         let prices = options.prices(&lake);
@@ -166,6 +165,7 @@ impl Server {
         additions.statements = Some(Arc::clone(&about_access) as _);
         let engine = Engine::with_additions(lake, session, &memory, additions)?;
         about_access.set_engine(&engine);
+        catalog.refresh_with_views(&engine.session()).await?;
         let (pg_listener, pg) = listen(options.pg)?.unzip();
         let (http_listener, http) = listen(options.http)?.unzip();
         let pg_tls = certificate.as_ref().map(Certificate::for_postgres).transpose()?;
@@ -329,7 +329,7 @@ async fn look(shared: Arc<Shared>, certificate: Option<Arc<Certificate>>) {
             });
         }
         if round.is_multiple_of(REFRESH_SECONDS / USERS_EVERY.as_secs()) {
-            let _ = shared.catalog.refresh(lake).await;
+            let _ = shared.catalog.refresh_with_views(&session).await;
         }
         if let Some(certificate) = &certificate
             && round.is_multiple_of(CERTIFICATE_EVERY.as_secs() / USERS_EVERY.as_secs())

@@ -473,6 +473,7 @@ pub async fn create_table(
     crate::names::check_table_name(table)?;
     check_definition(definition)?;
     check_new_columns(&definition.schema)?;
+    lake.refuse_view(table).await?;
     match create(lake, table, definition, Vec::new(), None, now_millis).await {
         Ok(()) => Ok(()),
         Err(CommitError::Conflict(_) | CommitError::LabelTaken) => {

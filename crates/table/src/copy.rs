@@ -31,9 +31,10 @@ use crate::versioned::Versioned;
 
 /// What lies beside the tables, in the order to write it: domains in a copy are never older than tables that have
 /// their ids, nor metrics than definitions that use them.
-const BESIDE: [&str; 5] = [
+const BESIDE: [&str; 6] = [
     "_uplake/domains",
     "_uplake/id_sets",
+    crate::views::FOLDER,
     Versioned::Metric.folder(),
     "_uplake/experiments",
     Versioned::Result.folder(),

@@ -66,6 +66,7 @@ mod unpanicked;
 mod upload_sink;
 mod vacuum;
 mod versioned;
+mod views;
 mod warm;
 mod write;
 mod write_stream;

@@ -73,7 +73,10 @@ async fn load_locked(
 ) -> Result<LoadSummary> {
     let base = match lake.has_table(table).await? {
         true => Some(lake.snapshot(table, &AsOf::Latest).await?),
-        false => None,
+        false => {
+            lake.refuse_view(table).await?;
+            None
+        }
     };
     if let (Some(label), Some(base)) = (&options.label, &base)
         && base.has_label(label).await?

@@ -103,6 +103,7 @@ impl StreamWriter {
         if lake.has_table(table).await? {
             return Err(TableError::TableExists { name: table.to_owned() });
         }
+        lake.refuse_view(table).await?;
         let layout = Layout::new(lake, table, &definition)?;
         let target = Target::New(definition);
         Self::start(lake, layout, target, memory_bytes, threads, now_millis).await

@@ -42,6 +42,7 @@ use crate::cache::computed_rows::{Room, Space};
 use crate::engine::admission::Class;
 use crate::engine::session::Session;
 use crate::sql::statement::{IdSetStatement, Statement};
+use crate::sql::view_statement::ViewStatement;
 use kept::Kept;
 
 /// Of the memory budget, what kept rows may take.
@@ -143,7 +144,12 @@ impl Session {
     pub async fn batch(&self, statements: Vec<Statement>, options: BatchOptions) -> Result<Batch> {
         self.must_be_unguarded("batches")?;
         let mut tables = HashSet::new();
-        for statement in &statements {
+        let mut statements = statements;
+        for statement in &mut statements {
+            // One that cannot be read is the business of its statement.
+            if let Ok(Some(with_views)) = self.with_views(statement).await {
+                *statement = with_views;
+            }
             let state = self.context().state();
             // A statement without names that can be read fails when it is planned.
             let names = state.resolve_table_references(&statement.parsed).unwrap_or_default();
@@ -408,8 +414,10 @@ fn only_reads() -> EngineError {
 
 async fn planned_one(session: &Session, statement: &Statement) -> Result<Task> {
     let shows_sets = matches!(statement.id_set, Some(IdSetStatement::Show));
+    let shows_view = matches!(statement.view, Some(ViewStatement::Show { .. }));
     if statement.added.is_some()
         || statement.warm.is_some()
+        || (statement.view.is_some() && !shows_view)
         || (statement.id_set.is_some() && !shows_sets)
     {
         return Err(only_reads());
@@ -423,7 +431,7 @@ async fn planned_one(session: &Session, statement: &Statement) -> Result<Task> {
             _ => return Err(only_reads()),
         }
     }
-    if shows_sets {
+    if shows_sets || shows_view || statement.describes || statement.summarizes {
         return Ok(Task::Look);
     }
     let plan = session.plan(statement).await?;

@@ -307,6 +307,29 @@ impl LakeCatalog {
         }))
     }
 
+    /// Is there a table of that name? One that was seen in a bucket counts as one: a statement looks again when it
+    /// reads it.
+    pub async fn is_table(&self, name: &str) -> uplake_table::Result<bool> {
+        if self.pinned.contains_key(name) || self.first_read().contains_key(name) {
+            return Ok(true);
+        }
+        let cached = |of: &Self| of.cache().get(name).is_some();
+        if self.lake.is_remote() && (cached(self) || self.parent.as_deref().is_some_and(cached)) {
+            return Ok(true);
+        }
+        if !self.lake.is_remote() && self.lake.has_table(name).await? {
+            return Ok(true);
+        }
+        if self.lake.is_remote()
+            && !self.is_historic()
+            && let Some(snapshot) = self.lake.remembered_snapshot(name).await
+        {
+            self.keep(name, snapshot, NEVER);
+            return Ok(true);
+        }
+        Ok(self.find(name).await?.is_some())
+    }
+
     /// Pinned tables and their versions, by name.
     pub fn pins(&self) -> Vec<(String, i64)> {
         let version = |(name, table): (&String, &Arc<LakeTable>)| {
@@ -336,8 +359,14 @@ impl LakeCatalog {
             return None;
         }
         let (mut tables, mut domains) = (HashMap::new(), HashSet::new());
+        let now = self.statements.load(Ordering::Acquire);
         for name in names.filter(|name| !self.pinned.contains_key(*name)) {
-            let seen = self.cache().used(name).map(|cached| cached.table);
+            let seen = self.cache().used(name);
+            // It was looked at for this statement.
+            if seen.as_ref().is_some_and(|cached| cached.checked == now) {
+                continue;
+            }
+            let seen = seen.map(|cached| cached.table);
             let table = match seen {
                 Some(table) => table,
                 None => match self.lake.remembered_snapshot(name).await {

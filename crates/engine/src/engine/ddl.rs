@@ -61,6 +61,15 @@ impl Session {
         if let Some(about) = &statement.id_set {
             return self.run_id_set(about, statement).await.map(Some);
         }
+        if let Some(about) = &statement.view {
+            return self.run_view(about, statement).await.map(Some);
+        }
+        if statement.describes {
+            return self.describe_query(statement).await.map(Some);
+        }
+        if statement.summarizes {
+            return self.summarize(statement).await.map(Some);
+        }
         if let Some(answer) = self.run_prepare(statement).await? {
             return Ok(Some(answer));
         }
@@ -377,7 +386,7 @@ impl Session {
     }
 
     async fn show_tables(&self) -> Result<Answer> {
-        let names = self.listed_tables().await?;
+        let mut names = self.listed_tables().await?;
         let (mut rows, mut files, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for name in &names {
             let table = self.catalog.load(name).await;
@@ -386,6 +395,11 @@ impl Session {
             files.push(snapshot.map(|s| s.files().len() as i64));
             bytes.push(snapshot.map(|s| s.size_bytes() as i64));
         }
+        for view in self.listed_views().await? {
+            let at = names.partition_point(|name| *name < view);
+            names.insert(at, view);
+            [&mut rows, &mut files, &mut bytes].into_iter().for_each(|of| of.insert(at, None));
+        }
         let columns: Vec<(&str, ArrayRef)> = vec![
             ("table_name", Arc::new(StringArray::from(names.clone()))),
             ("rows", Arc::new(Int64Array::from(rows))),
@@ -393,6 +407,22 @@ impl Session {
             ("bytes", Arc::new(Int64Array::from(bytes))),
         ];
         rows_answer(columns)
+    }
+
+    /// The columns of a query, which is not run.
+    async fn describe_query(&self, statement: &Statement) -> Result<Answer> {
+        let plan = self.plan(statement).await?;
+        let schema = self.spell(statement, &Arc::new(self.columns_of(&plan)?)).await?;
+        let fields = || schema.fields().iter();
+        let names: StringArray = fields().map(|field| Some(field.name())).collect();
+        let types: StringArray =
+            fields().map(|field| Some(uplake_table::type_name(field.data_type()))).collect();
+        let nullable: BooleanArray = fields().map(|field| Some(field.is_nullable())).collect();
+        rows_answer(vec![
+            ("column_name", Arc::new(names)),
+            ("data_type", Arc::new(types)),
+            ("nullable", Arc::new(nullable)),
+        ])
     }
 
     /// `None` for what is not a table of the lake: DataFusion describes files.

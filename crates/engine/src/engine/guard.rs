@@ -27,6 +27,7 @@ use crate::engine::seen::{Seen, Sight, TablePart};
 use crate::engine::session::Session;
 use crate::scan::lake_table::LakeTable;
 use crate::sql::statement::{self, IdSetStatement, Statement};
+use crate::sql::view_statement::ViewStatement;
 use crate::sql::words::split_version;
 
 /// What names mean, as far as a statement has been looked at.
@@ -57,6 +58,25 @@ impl Session {
                 return Ok(names.into());
             }
             Some(IdSetStatement::Show) => return Ok(names.into()),
+            None => {}
+        }
+        match &statement.view {
+            Some(ViewStatement::Create { name, .. }) => {
+                guard.check(Privilege::Create, &self.own_view(name).await?)?;
+            }
+            Some(ViewStatement::Drop { name, .. }) => {
+                guard.check(Privilege::Create, &self.own_view(name).await?)?;
+                return Ok(names.into());
+            }
+            // Its text names tables and columns: who may read them may see it.
+            Some(ViewStatement::Show { name }) => {
+                let name = self.own_view(name).await?;
+                let query = statement::parse_as_is(&format!("SELECT * FROM \"{name}\""))?;
+                let query = Box::pin(self.with_views(&query)).await?.unwrap_or(query);
+                self.check_reads(guard.as_ref(), Some(&query.parsed), &mut names).await?;
+                must_be_whole(&names, "SHOW CREATE VIEW")?;
+                return Ok(names.into());
+            }
             None => {}
         }
         Box::pin(self.check_parsed(guard.as_ref(), &statement.parsed, &mut names)).await?;
@@ -233,7 +253,7 @@ impl Session {
     }
 
     /// Is it a table of a catalog, which is there for everybody, or a function that makes rows of its arguments?
-    fn is_no_table(&self, name: &str) -> bool {
+    pub(crate) fn is_no_table(&self, name: &str) -> bool {
         self.catalog.additions.searched(name).is_some()
             || self.context().state_ref().read().table_functions().contains_key(name)
     }
@@ -350,6 +370,11 @@ mod tests {
             ("DELETE FROM t WHERE k = 7", vec![(Some(Delete), "t".into()), table("t")]),
             ("CREATE TABLE v AS SELECT * FROM u", vec![(Some(Create), "v".into()), table("u")]),
             ("DROP TABLE v", vec![(Some(Create), "v".into())]),
+            ("CREATE VIEW w AS SELECT * FROM u", vec![(Some(Create), "w".into()), table("u")]),
+            ("SHOW CREATE VIEW w", vec![table("u")]),
+            ("DROP VIEW w", vec![(Some(Create), "w".into())]),
+            ("DESCRIBE SELECT * FROM t", vec![table("t")]),
+            ("SUMMARIZE t", vec![table("t")]),
             ("PREPARE p AS SELECT * FROM t", vec![table("t")]),
             ("COPY t TO '/tmp/x.csv'", vec![(Some(WriteFiles), "/tmp/x.csv".into()), table("t")]),
             (

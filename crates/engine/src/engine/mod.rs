@@ -24,5 +24,7 @@ pub(crate) mod run;
 pub(crate) mod seen;
 pub(crate) mod session;
 pub(crate) mod stored_rows;
+pub(crate) mod summarize;
 pub(crate) mod transaction;
+pub(crate) mod views;
 pub(crate) mod warm;

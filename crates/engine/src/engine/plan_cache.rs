@@ -5,7 +5,7 @@
 //! - A snapshot that the catalog lets go of takes its plans with it ([`PlanCache::forget`]): none is kept for plans
 //!   alone, which do not count it.
 //! - Kept is only what text and tables decide: nothing that changes by itself (`now()`, `random()`,
-//!   domains, sets of ids), and nothing that is no table of the lake.
+//!   domains, sets of ids), views with the texts that they have, and nothing that is no table of the lake.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -168,6 +168,9 @@ fn key(settings: &str, statement: &Statement) -> String {
     let mut key = format!("{settings}\0{}", statement.text);
     for value in &statement.values {
         key.push_str(&format!("\0{value:?}"));
+    }
+    for view in statement.views.iter().flat_map(|views| &views.all) {
+        key.push_str(&format!("\0{}", view.text));
     }
     key
 }

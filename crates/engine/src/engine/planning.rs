@@ -10,7 +10,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, TableReference};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::OptimizerRule;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
@@ -39,6 +39,7 @@ use crate::optimizer::id_rewrite::join_ids::JoinIds;
 use crate::optimizer::id_rewrite::key_ids::highest_ids;
 use crate::optimizer::pipeline;
 use crate::scan::lake_table::Tables;
+use crate::sql::result_names::written_names;
 use crate::sql::statement::{self, Statement, with_lower_case};
 use crate::sql::words::split_version;
 
@@ -49,6 +50,8 @@ impl Session {
         // On the heap: a thread of 2 MiB may poll this.
         let bound = Box::pin(self.executed(statement)).await?;
         let statement = bound.as_ref().unwrap_or(statement);
+        let with_views = Box::pin(self.with_views(statement)).await?;
+        let statement = with_views.as_ref().unwrap_or(statement);
         let seen = self.check_rights(statement).await?;
         let has_parts = seen.has_parts();
         let answer = Box::pin(seen.during(self.run_seeing(statement))).await;
@@ -91,12 +94,12 @@ impl Session {
             Box::pin(self.ask(statement, named)).await?
         } else {
             let plan = Box::pin(self.plan(statement)).await?;
-            Box::pin(self.run_plan(plan)).await?
+            Box::pin(self.run_plan(copied_as_written(plan, statement)?)).await?
         };
         match answer {
             Answer::Rows { schema, stream } => {
                 let schema = match &tables {
-                    Some(tables) => spelled(&schema, &mixed_case_columns(tables)),
+                    Some(tables) => spelled(statement, &schema, &mixed_case_columns(tables)),
                     None => self.spell(statement, &schema).await?,
                 };
                 Ok(Answer::Rows { stream: with_schema(stream, Arc::clone(&schema)), schema })
@@ -155,7 +158,7 @@ impl Session {
         }
         let known = self.engine.plans.of(&self.settings(), statement, &Tables::new())?;
         let row = constant_row(&known.optimized)?;
-        let schema = spelled(&row.schema(), &HashMap::new());
+        let schema = spelled(statement, &row.schema(), &HashMap::new());
         RecordBatch::try_new(schema, row.columns().to_vec()).ok()
     }
 
@@ -275,7 +278,7 @@ impl Session {
         schema: &SchemaRef,
     ) -> Result<SchemaRef> {
         let tables = self.tables_of(&statement.parsed).await?;
-        Ok(spelled(schema, &mixed_case_columns(&tables)))
+        Ok(spelled(statement, schema, &mixed_case_columns(&tables)))
     }
 
     /// The lake's tables that a statement names, by the names that it has for them.
@@ -452,17 +455,48 @@ fn mixed_case_columns(tables: &Tables) -> HashMap<String, String> {
     mixed.map(|field| (field.name().to_lowercase(), field.name().clone())).collect()
 }
 
-/// The schema with these columns as their tables spell them.
-fn spelled(schema: &SchemaRef, exact: &HashMap<String, String>) -> SchemaRef {
-    let name = |field: &'_ Arc<Field>| -> String {
+/// A COPY, whose columns are called as those of its query are.
+fn copied_as_written(plan: LogicalPlan, statement: &Statement) -> Result<LogicalPlan> {
+    let LogicalPlan::Copy(mut copy) = plan else { return Ok(plan) };
+    let columns = copy.input.schema().columns();
+    let written = written_names(&statement.named, columns.len());
+    let names = columns.iter().zip(&written);
+    let names: HashSet<&String> =
+        names.map(|(column, written)| written.as_ref().unwrap_or(&column.name)).collect();
+    // Those that are called alike have two names in a file.
+    if written.iter().all(Option::is_none) || names.len() < columns.len() {
+        return Ok(LogicalPlan::Copy(copy));
+    }
+    let named = columns.into_iter().zip(written).map(|(column, written)| match written {
+        Some(name) => Expr::Column(column).alias(name),
+        None => Expr::Column(column),
+    });
+    let named: Vec<Expr> = named.collect();
+    let input = LogicalPlanBuilder::from(copy.input.as_ref().clone()).project(named)?.build()?;
+    copy.input = Arc::new(input);
+    Ok(LogicalPlan::Copy(copy))
+}
+
+/// The schema with these columns as their tables spell them, and others as the statement has them.
+fn spelled(
+    statement: &Statement,
+    schema: &SchemaRef,
+    exact: &HashMap<String, String>,
+) -> SchemaRef {
+    let name = |(field, written): (&Arc<Field>, Option<String>)| -> String {
         let shown = mends::shown_name(field.name());
-        exact.get(shown).map_or(shown, String::as_str).to_owned()
+        let exact = || exact.get(shown).map_or(shown, String::as_str).to_owned();
+        written.unwrap_or_else(exact)
     };
-    if schema.fields().iter().all(|field| name(field) == *field.name()) {
+    let written = written_names(&statement.named, schema.fields().len());
+    let names: Vec<String> = schema.fields().iter().zip(written).map(name).collect();
+    let fields = || schema.fields().iter().zip(&names);
+    if fields().all(|(field, name)| name == field.name()) {
         return Arc::clone(schema);
     }
-    let fields = schema.fields().iter();
-    let named = fields.map(|field| Arc::new(field.as_ref().clone().with_name(name(field))));
-    let fields: Vec<_> = named.collect();
+    let named = |(field, name): (&Arc<Field>, &String)| {
+        Arc::new(field.as_ref().clone().with_name(name.clone()))
+    };
+    let fields: Vec<_> = fields().map(named).collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
-use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, Statement as PlanStatement};
@@ -54,24 +54,29 @@ impl Session {
         typed: &[Option<DataType>],
     ) -> Result<Prepared> {
         statement.prepare = None;
-        let seen = self.check_rights(&statement).await?;
-        Box::pin(seen.during(self.prepared_seeing(statement, declared, typed))).await
+        let with_views = Box::pin(self.with_views(&statement)).await?;
+        let read = with_views.as_ref().unwrap_or(&statement);
+        let seen = self.check_rights(read).await?;
+        let work = self.prepared_seeing(read, declared, typed);
+        let (types, schema) = Box::pin(seen.during(work)).await?;
+        // Views are looked up again when it is run.
+        Ok(Prepared::new(statement, types, schema))
     }
 
     /// The same, once it is known what the statement sees.
     async fn prepared_seeing(
         &self,
-        statement: Statement,
+        statement: &Statement,
         declared: &[String],
         typed: &[Option<DataType>],
-    ) -> Result<Prepared> {
+    ) -> Result<(Vec<Option<DataType>>, SchemaRef)> {
         let writes = statement.writes_rows();
         if !statement.only_asks() && !writes {
             return Err(EngineError::unsupported("only queries can be prepared")
                 .with_hint("and INSERT and DELETE"));
         }
         self.catalog.begin_statement();
-        let plan = self.parsed_plan(&statement).await?;
+        let plan = self.parsed_plan(statement).await?;
         let mut types: Vec<Option<DataType>> = Vec::new();
         for (name, data_type) in parameter_types(&plan)? {
             let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
@@ -104,10 +109,10 @@ impl Session {
             true => Schema::empty().into(),
             false => {
                 let columns = self.columns_of(&with_types(plan, &types)?)?;
-                self.spell(&statement, &Arc::new(columns)).await?
+                self.spell(statement, &Arc::new(columns)).await?
             }
         };
-        Ok(Prepared::new(statement, types, schema))
+        Ok((types, schema))
     }
 
     /// The type that SQL has for a name.

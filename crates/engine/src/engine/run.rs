@@ -217,7 +217,11 @@ fn computes(statement: &Statement) -> bool {
     if let Some(about) = &statement.id_set {
         return matches!(about, IdSetStatement::Create { .. });
     }
-    if statement.prepare.is_some() || statement.added.is_some() {
+    if statement.prepare.is_some()
+        || statement.view.is_some()
+        || statement.describes
+        || statement.added.is_some()
+    {
         return false;
     }
     match &statement.parsed {

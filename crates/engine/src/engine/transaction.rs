@@ -153,7 +153,14 @@ impl Session {
         }
         let mut pending = pending.lock().await;
         let Some(pending) = pending.as_mut() else { return Ok(()) };
-        let changes_lake = ["CREATE TABLE", "DROP TABLE", "CREATE ID SET", "DROP ID SET"];
+        let changes_lake = [
+            "CREATE TABLE",
+            "DROP TABLE",
+            "CREATE ID SET",
+            "DROP ID SET",
+            "CREATE VIEW",
+            "DROP VIEW",
+        ];
         if changes_lake.contains(&statement.command()) {
             return refuse(&format!(
                 "{} takes effect at once, and this transaction has rows that are not committed",

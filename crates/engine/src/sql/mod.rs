@@ -1,5 +1,6 @@
 //! From text to a statement: our clauses, long lists of literals, sets of ids.
 
+pub(crate) mod about_query;
 pub(crate) mod added_statement;
 pub(crate) mod copies;
 pub(crate) mod dialect;
@@ -19,5 +20,7 @@ pub(crate) mod statement;
 pub(crate) mod statement_size;
 pub(crate) mod token_rewrite;
 pub(crate) mod using_joins;
+pub(crate) mod view_statement;
+pub(crate) mod views;
 pub(crate) mod warm_statement;
 pub(crate) mod words;

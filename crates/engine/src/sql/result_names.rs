@@ -1,40 +1,141 @@
-//! What Postgres would call the columns of an answer: drivers and tools look them up by these names.
+//! What columns of an answer without an alias are called: by their text, `sum(x + 1)`; over a wire as Postgres calls
+//! them, because drivers and tools look them up by these names.
+//!
+//! Within a statement, in subqueries, DataFusion's names stay: what is named there is resolved by it.
 //!
 //! # Source
 //! PostgreSQL's `FigureColname` (parse_target.c): a column's or function's own name, a cast's type if what is cast has
 //! none, else `?column?`.
 
-use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr};
+use std::ops::ControlFlow;
 
-use crate::sql::statement::Statement;
+use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DfStatement};
+use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr, VisitMut, VisitorMut};
+
+use crate::sql::id_set::MARK;
 
 /// A column that has no name of its own.
 const UNNAMED: &str = "?column?";
 
-impl Statement {
-    /// Names that Postgres would give to the `count` columns of its answer, where they are others than written:
-    /// `None` for a column with an alias, for a plain column, and for those of `*`.
-    pub fn result_names(&self, count: usize) -> Vec<Option<String>> {
-        let mut names = vec![None; count];
-        let DfStatement::Statement(inner) = &self.parsed else { return names };
-        let ast::Statement::Query(query) = inner.as_ref() else { return names };
-        let Some(items) = items(&query.body) else { return names };
-        let is_one = |item: &SelectItem| {
-            matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
-        };
-        // Nobody knows here how many columns a star has: those before the first and after the last are counted.
-        let front = items.iter().take_while(|item| is_one(item)).count();
-        for (name, item) in names.iter_mut().zip(&items[..front]) {
-            *name = name_of_item(item);
-        }
-        if front < items.len() {
-            let back = items.iter().rev().take_while(|item| is_one(item)).count();
-            for (name, item) in names.iter_mut().rev().zip(items.iter().rev().take(back)) {
-                *name = name_of_item(item);
+/// Names that Postgres would give to the `count` columns of an answer: see [`Statement::result_names`].
+///
+/// [`Statement::result_names`]: crate::Statement::result_names
+pub(crate) fn postgres_names(parsed: &DfStatement, count: usize) -> Vec<Option<String>> {
+    by_place(select_of(parsed).unwrap_or_default(), count, name_of_item)
+}
+
+/// What of the first SELECT of a statement gives a column its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NamedBy {
+    /// An alias, or a column.
+    Name,
+    /// An expression, which is its text.
+    Text(String),
+    Star,
+}
+
+/// What gives names to the columns of a statement's answer, of its tree as it was parsed.
+pub(crate) fn named_by(parsed: &DfStatement) -> Vec<NamedBy> {
+    let of = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+        | SelectItem::ExprWithAlias { .. } => NamedBy::Name,
+        SelectItem::UnnamedExpr(expr) => text_of(expr).map_or(NamedBy::Name, NamedBy::Text),
+        _ => NamedBy::Star,
+    };
+    select_of(parsed).unwrap_or_default().iter().map(of).collect()
+}
+
+/// The texts that are names of `count` columns.
+pub(crate) fn written_names(named: &[NamedBy], count: usize) -> Vec<Option<String>> {
+    by_place(named, count, |named| match named {
+        NamedBy::Text(text) => Some(text.clone()),
+        _ => None,
+    })
+}
+
+/// Longer texts are no names.
+const MOST_NAME_BYTES: usize = 128;
+
+/// The text of an expression with its functions in lower case; `None` if it has marks of ours, or is too long.
+fn text_of(expr: &Expr) -> Option<String> {
+    let mut expr = expr.clone();
+    let _ = expr.visit(&mut LowerCase);
+    let text = expr.to_string();
+    let is_short = text.len() <= MOST_NAME_BYTES && !text.contains(MARK);
+    (is_short && !text.contains('\n')).then_some(text)
+}
+
+/// `COUNT(*)` and `count(*)` are one name, as in DuckDB and PostgreSQL.
+struct LowerCase;
+
+impl VisitorMut for LowerCase {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Function(function) = expr {
+            for part in &mut function.name.0 {
+                if let ast::ObjectNamePart::Identifier(name) = part
+                    && name.quote_style.is_none()
+                {
+                    name.value = name.value.to_lowercase();
+                }
             }
         }
-        names
+        ControlFlow::Continue(())
+    }
+}
+
+/// Whether it stands for any number of columns.
+trait Item {
+    fn is_one(&self) -> bool;
+}
+
+impl Item for SelectItem {
+    fn is_one(&self) -> bool {
+        matches!(self, Self::UnnamedExpr(_) | Self::ExprWithAlias { .. })
+    }
+}
+
+impl Item for NamedBy {
+    fn is_one(&self) -> bool {
+        *self != Self::Star
+    }
+}
+
+/// The name of each of `count` columns by what selects it.
+fn by_place<T: Item>(
+    items: &[T],
+    count: usize,
+    name_of: impl Fn(&T) -> Option<String>,
+) -> Vec<Option<String>> {
+    let mut names = vec![None; count];
+    // Nobody knows here how many columns a star has: those before the first and after the last are counted.
+    let front = items.iter().take_while(|item| item.is_one()).count();
+    for (name, item) in names.iter_mut().zip(&items[..front]) {
+        *name = name_of(item);
+    }
+    if front < items.len() {
+        let back = items.iter().rev().take_while(|item| item.is_one()).count();
+        for (name, item) in names.iter_mut().rev().zip(items.iter().rev().take(back)) {
+            *name = name_of(item);
+        }
+    }
+    names
+}
+
+/// What the query of a statement selects, also that of which it makes a table or a file.
+fn select_of(parsed: &DfStatement) -> Option<&[SelectItem]> {
+    let inner = match parsed {
+        DfStatement::Statement(inner) => inner,
+        DfStatement::CopyTo(CopyToStatement { source: CopyToSource::Query(query), .. }) => {
+            return items(&query.body);
+        }
+        _ => return None,
+    };
+    match inner.as_ref() {
+        ast::Statement::Query(query) => items(&query.body),
+        ast::Statement::CreateTable(create) => items(&create.query.as_ref()?.body),
+        _ => None,
     }
 }
 

@@ -24,16 +24,20 @@ use uplake_table::AsOf;
 use crate::base::error::{EngineError, Position, Result};
 use crate::base::foreign_errors::{ends_early, parser_error};
 use crate::base::sql_state::SqlState;
+use crate::sql::about_query::{take_describe, take_summarize};
 use crate::sql::added_statement::{AddedStatement, take_added};
 use crate::sql::dialect::UplakeDialect;
 use crate::sql::id_set::{IdSet, MARK};
 use crate::sql::plain_forms::join_digits;
 use crate::sql::prepare_statement::{PrepareStatement, take_prepare};
 use crate::sql::question_marks::number_parameters;
+use crate::sql::result_names::{NamedBy, named_by, postgres_names};
 use crate::sql::rewrite::rewrite;
 use crate::sql::token_rewrite::{
     bracket_grouping_keys, name_operators, name_words, select_before_from, separate_not_exists,
 };
+use crate::sql::view_statement::{ViewStatement, take_view};
+use crate::sql::views::{Views, expanded};
 use crate::sql::warm_statement::{WarmStatement, take_warm};
 use crate::sql::words::{VERSION_MARK, column_name, is_space, is_word, keyword};
 use crate::sql::{literals, statement_size};
@@ -44,7 +48,7 @@ pub struct Statement {
     /// The statement as it was written.
     pub text: String,
     pub(crate) parsed: DfStatement,
-    tokens: Vec<TokenWithSpan>,
+    pub(crate) tokens: Vec<TokenWithSpan>,
     /// The lists that were taken out of the whole text; marks in it name them by their place.
     pub(crate) lists: Arc<Vec<Arc<IdSet>>>,
     pub(crate) partitioned_by: Vec<String>,
@@ -57,6 +61,15 @@ pub struct Statement {
     pub(crate) added: Option<AddedStatement>,
     pub(crate) warm: Option<WarmStatement>,
     pub(crate) prepare: Option<PrepareStatement>,
+    pub(crate) view: Option<ViewStatement>,
+    /// Is it the columns of the query that are asked for?
+    pub(crate) describes: bool,
+    /// Is it what the columns of the query hold?
+    pub(crate) summarizes: bool,
+    /// What gives names to its columns.
+    pub(crate) named: Arc<[NamedBy]>,
+    /// Those that it reads, once they are in their places.
+    pub(crate) views: Option<Arc<Views>>,
     /// Of `$1`, `$2` and so on, if it is executed.
     pub(crate) values: Vec<ScalarValue>,
     /// `INSERT … ON CONFLICT DO NOTHING`.
@@ -81,6 +94,13 @@ impl Statement {
         }
         if self.prepare.is_some() {
             return "PREPARE";
+        }
+        match &self.view {
+            Some(ViewStatement::Create { .. }) => return "CREATE VIEW",
+            Some(ViewStatement::Drop { .. }) => return "DROP VIEW",
+            Some(ViewStatement::Show { .. }) => return "SHOW",
+            None if self.describes || self.summarizes => return "SHOW",
+            None => {}
         }
         let inner = match &self.parsed {
             DfStatement::Explain(_) => return "EXPLAIN",
@@ -109,6 +129,12 @@ impl Statement {
     /// Can it be prepared: is it a query, an INSERT or a DELETE?
     pub fn can_be_prepared(&self) -> bool {
         self.prepare.is_none() && (self.only_asks() || self.writes_rows())
+    }
+
+    /// Names that Postgres would give to the `count` columns of its answer, where they are others than written:
+    /// `None` for a column with an alias, for a plain column, and for those of `*`.
+    pub fn result_names(&self, count: usize) -> Vec<Option<String>> {
+        postgres_names(&self.parsed, count)
     }
 
     /// Where a type of that name stands: behind `::` or AS, or else where the name stands first.
@@ -144,6 +170,9 @@ impl Statement {
             && self.added.is_none()
             && self.warm.is_none()
             && self.prepare.is_none()
+            && self.view.is_none()
+            && !self.describes
+            && !self.summarizes
             && matches!(parsed, DfStatement::Statement(inner) if is_query(inner))
     }
 }
@@ -207,6 +236,18 @@ pub fn split(text: &str) -> Result<Vec<(usize, &str)>> {
         Some(offset_of(text, &lines, first.span.start)..span.end)
     });
     Ok(spans.filter_map(|span| text.get(span.clone()).map(|part| (span.start, part))).collect())
+}
+
+/// One statement, whose long lists stay as they are: it becomes a part of others, which have lists of their own.
+///
+/// # Errors
+/// As [`parse`].
+pub(crate) fn parse_as_is(text: &str) -> Result<Statement> {
+    let mut tokens = Vec::new();
+    tokenize(text, Location { line: 1, column: 1 }, &mut tokens)?;
+    let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+    let lines: Vec<usize> = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1)).collect();
+    parse_one(text, &lines, &tokens, &Arc::default())
 }
 
 /// The text's tokens, in which `(id_set(n))` stands for the long list n.
@@ -275,6 +316,12 @@ fn parse_one(
     let id_set = take_id_set_statement(&mut tokens)?;
     let warm = take_warm(&mut tokens)?;
     let prepare = take_prepare(&mut tokens)?;
+    let mut view = take_view(&mut tokens)?;
+    let describes = take_describe(&mut tokens);
+    let summarizes = take_summarize(&mut tokens);
+    if let Some(ViewStatement::Create { query, .. }) = &mut view {
+        *query = text_of(text, lines, &tokens);
+    }
     let (mut partitioned_by, mut clustered_by) = (Vec::new(), Vec::new());
     let (mut indexed_by, mut id_domains) = (Vec::new(), Vec::new());
     if starts_with(&tokens, &[Keyword::CREATE]) {
@@ -287,12 +334,25 @@ fn parse_one(
         id_domains = take_columns(&mut tokens, &["id"], "domains", true)?;
     }
     let tokens = as_meant(tokens)?;
-    let mut parsed = parse_tokens(tokens.clone()).map_err(|error| at_end(error, &tokens))?;
+    let parsed = parse_tokens(tokens.clone()).map_err(|error| at_end(error, &tokens))?;
+    let (mut parsed, named) = parsed;
     let ignores_conflicts = take_on_conflict(&mut parsed)?;
     let is_query =
         matches!(&parsed, DfStatement::Statement(s) if matches!(**s, ast::Statement::Query(_)));
     if matches!(id_set, Some(IdSetStatement::Create { .. })) && !is_query {
         let message = "an id set is made of a query: … AS SELECT …";
+        return Err(EngineError::statement(SqlState::SyntaxError, message));
+    }
+    if matches!(view, Some(ViewStatement::Create { .. })) && !is_query {
+        let message = "a view is made of a query: … AS SELECT …";
+        return Err(EngineError::statement(SqlState::SyntaxError, message));
+    }
+    if describes && !is_query {
+        let message = "write DESCRIBE table or DESCRIBE SELECT …";
+        return Err(EngineError::statement(SqlState::SyntaxError, message));
+    }
+    if summarizes && !is_query {
+        let message = "write SUMMARIZE table or SUMMARIZE SELECT …";
         return Err(EngineError::statement(SqlState::SyntaxError, message));
     }
     let lists = Arc::clone(lists);
@@ -309,6 +369,11 @@ fn parse_one(
         added,
         warm,
         prepare,
+        view,
+        describes,
+        summarizes,
+        named: named.into(),
+        views: None,
         values: Vec::new(),
         ignores_conflicts,
     })
@@ -469,7 +534,7 @@ fn name_id_sets(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
     Ok(out)
 }
 
-fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
+fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<(DfStatement, Vec<NamedBy>)> {
     statement_size::check(&tokens)?;
     let dialect = UplakeDialect;
     // The builder takes text; the parser inside is then given our tokens.
@@ -484,8 +549,9 @@ fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<DfStatement> {
     if parser.parser.peek_token_ref().token != Token::EOF {
         return Err(unexpected(&parser.parser.peek_token()));
     }
+    let named = named_by(&parsed);
     rewrite(&mut parsed)?;
-    Ok(parsed)
+    Ok((parsed, named))
 }
 
 /// Nesting of expressions the parser follows; DataFusion's default of 50 is too low for generated SQL.
@@ -681,7 +747,14 @@ pub(crate) fn with_lower_case(
     statement: &Statement,
     columns: &HashSet<String>,
 ) -> Result<DfStatement> {
-    let mut tokens = statement.tokens.clone();
+    let parsed = lowered(statement.tokens.clone(), columns)?;
+    match &statement.views {
+        Some(views) => expanded(parsed, views, |view| lowered(view.tokens.clone(), columns)),
+        None => Ok(parsed),
+    }
+}
+
+fn lowered(mut tokens: Vec<TokenWithSpan>, columns: &HashSet<String>) -> Result<DfStatement> {
     for token in &mut tokens {
         if let Token::Word(word) = &mut token.token
             && word.quote_style.is_some()
@@ -690,7 +763,7 @@ pub(crate) fn with_lower_case(
             word.value = word.value.to_lowercase();
         }
     }
-    let mut parsed = parse_tokens(tokens)?;
+    let (mut parsed, _) = parse_tokens(tokens)?;
     take_on_conflict(&mut parsed)?;
     Ok(parsed)
 }

@@ -6,16 +6,17 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use uplake_engine::{
-    AddedFunction, AddedRows, AddedSchema, Additions, EngineError, Result, SessionFacts, SqlState,
+    AddedFunction, AddedRows, AddedSchema, Additions, EngineError, Result, Session, SessionFacts,
+    SqlState,
 };
 use uplake_table::{Lake, TableError};
 
-use super::listing::{Hidden, Known, Listing};
+use super::listing::{Hidden, Known, ListedTable, Listing};
 use super::shared::Shared;
 use super::state::{ServerState, Stops};
 use super::tables::{CATALOG, INFORMATION, SystemTables, View, rows_of};
@@ -29,6 +30,8 @@ pub(crate) struct Catalog {
     functions: Vec<AddedFunction>,
     /// Taken while a listing is read.
     known: tokio::sync::Mutex<Known>,
+    /// The views as they were last looked at.
+    views: Mutex<Vec<ListedTable>>,
 }
 
 impl fmt::Debug for Catalog {
@@ -49,7 +52,12 @@ impl Catalog {
             hidden: OnceLock::new(),
         });
         let functions = functions::all(&shared);
-        let catalog = Self { shared, functions, known: tokio::sync::Mutex::default() };
+        let catalog = Self {
+            shared,
+            functions,
+            known: tokio::sync::Mutex::default(),
+            views: Mutex::default(),
+        };
         catalog.set_server(server);
         catalog
     }
@@ -92,6 +100,19 @@ impl Catalog {
         }
     }
 
+    /// [`Self::refresh`], once the views are planned anew by a session that may read all. If they cannot be listed, they
+    /// are as they were.
+    ///
+    /// # Errors
+    /// As [`Self::refresh`].
+    pub async fn refresh_with_views(&self, session: &Session) -> Result<(), TableError> {
+        if let Ok(views) = session.views().await {
+            let views = views.into_iter().map(ListedTable::of_view).collect();
+            *self.views.lock().unwrap_or_else(PoisonError::into_inner) = views;
+        }
+        self.refresh(session.lake()).await
+    }
+
     /// Looks at the lake: one listing, and the logs that have moved since the last look. One look is done at a
     /// time; who comes meanwhile waits, and then looks again.
     ///
@@ -101,7 +122,8 @@ impl Catalog {
     /// Those of a lake that cannot be listed; the catalog stays as it was.
     pub async fn refresh(&self, lake: &Lake) -> Result<(), TableError> {
         let mut known = self.known.lock().await;
-        match std::mem::take(&mut *known).read(lake).await {
+        let views = self.views.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match std::mem::take(&mut *known).read(lake, views).await {
             Ok((now, listing)) => {
                 *known = now;
                 let mut kept = self.shared.listing.write().unwrap_or_else(PoisonError::into_inner);

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use futures::StreamExt;
+use uplake_engine::ViewDescription;
 use uplake_table::{AsOf, Lake, SeenVersion, Snapshot, TableError, table_called};
 
 use super::oids::oids;
@@ -42,6 +43,16 @@ pub(super) struct ListedTable {
     /// The columns of its primary key.
     pub key: Vec<String>,
     pub indexes: Vec<ListedIndex>,
+    /// What makes it, if it is a view.
+    pub view: Option<ListedView>,
+}
+
+/// What a view is beside its columns.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ListedView {
+    pub query: String,
+    /// The tables that it reads.
+    pub tables: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -86,6 +97,25 @@ impl ListedTable {
             indexes: of_key.into_iter().chain(own).collect(),
             key,
             name,
+            view: None,
+        }
+    }
+
+    /// A view, which has neither rows nor bytes of its own.
+    pub fn of_view(view: ViewDescription) -> Self {
+        let column = |field: &Arc<arrow::datatypes::Field>| ListedColumn {
+            name: field.name().clone(),
+            data_type: field.data_type().clone(),
+            nullable: true,
+        };
+        Self {
+            name: view.name,
+            columns: view.schema.fields().iter().map(column).collect(),
+            rows: None,
+            bytes: 0,
+            key: Vec::new(),
+            indexes: Vec::new(),
+            view: Some(ListedView { query: view.query, tables: view.tables }),
         }
     }
 
@@ -193,6 +223,26 @@ impl Listing {
         part
     }
 
+    /// Tables and views that do not exist for who does not see `hidden` of tables: a view, as far as it is listed, is
+    /// planned by somebody who sees all.
+    pub fn hidden_with_views(&self, mut hidden: Hidden) -> Hidden {
+        let hides = |table: &String| {
+            let lower = table.to_lowercase();
+            hidden.tables.contains(table)
+                || hidden
+                    .columns
+                    .iter()
+                    .any(|(of, columns)| of.to_lowercase() == lower && !columns.is_empty())
+        };
+        let is_hidden = |listed: &&ListedTable| {
+            listed.view.as_ref().is_some_and(|view| view.tables.iter().any(hides))
+        };
+        let views: Vec<String> =
+            self.tables.values().filter(is_hidden).map(|view| view.name.clone()).collect();
+        hidden.tables.extend(views);
+        hidden
+    }
+
     /// Is a table not in it because who asks does not see it? Of whatever case, as policies are for tables.
     pub fn hides(&self, table: &str) -> bool {
         let lower = table.to_lowercase();
@@ -269,7 +319,11 @@ impl Known {
     ///
     /// # Errors
     /// Those of a lake that cannot be listed. A table that cannot be read is as it was, or not there.
-    pub async fn read(self, lake: &Lake) -> Result<(Self, Listing), (Self, TableError)> {
+    pub async fn read(
+        self,
+        lake: &Lake,
+        views: Vec<ListedTable>,
+    ) -> Result<(Self, Listing), (Self, TableError)> {
         let names = match lake.table_names().await {
             Ok(names) => names,
             Err(error) => return Err((self, error)),
@@ -283,7 +337,10 @@ impl Known {
         let found: Vec<Option<(String, Seen)>> =
             futures::stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
         let known: HashMap<String, Seen> = found.into_iter().flatten().collect();
-        let listing = Listing::new(known.values().map(|seen| seen.table.clone()));
+        // A name is a table before it is a view.
+        let views = views.into_iter().filter(|view| !known.contains_key(&view.name));
+        let tables = known.values().map(|seen| seen.table.clone());
+        let listing = Listing::new(tables.chain(views));
         Ok((Self(known), listing))
     }
 }
@@ -321,6 +378,7 @@ pub(super) mod tests {
             bytes: 20_000,
             key: Vec::new(),
             indexes: Vec::new(),
+            view: None,
         };
         let users = table(
             "users",

@@ -76,6 +76,12 @@ impl Names<'_> {
         Some(format!("PRIMARY KEY ({})", key.join(", ")))
     }
 
+    /// The query of a view.
+    pub fn view(&self, oid: i64) -> Option<String> {
+        let Object::Table(name) = self.listing.object(oid)? else { return None };
+        Some(self.listing.tables.get(name)?.view.as_ref()?.query.clone())
+    }
+
     /// An index, or one of its columns, from 1.
     pub fn index(&self, oid: i64, column: i64) -> Option<String> {
         let (table, index) = self.listing.index(oid)?;

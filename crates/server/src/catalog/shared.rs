@@ -34,8 +34,9 @@ impl Shared {
         let listing = self.listing();
         match (self.hidden.get(), facts.get(USER)) {
             (Some(hidden), Some(role)) => {
-                let tables: Vec<&str> = listing.tables.keys().map(String::as_str).collect();
-                let hidden = hidden(role, &tables);
+                let tables = listing.tables.values().filter(|table| table.view.is_none());
+                let tables: Vec<&str> = tables.map(|table| table.name.as_str()).collect();
+                let hidden = listing.hidden_with_views(hidden(role, &tables));
                 listing.without(hidden)
             }
             _ => listing,

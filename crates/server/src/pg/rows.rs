@@ -226,9 +226,12 @@ impl Work {
         let answer = Box::pin(self.session.run_with(&statement, self.options.clone())).await?;
         let (schema, mut stream) = match answer {
             Answer::Done { rows, .. } => {
+                // Others see it at the next look.
                 if matches!(command, "CREATE TABLE" | "DROP TABLE") {
-                    // Others see it at the next look.
                     let _ = self.shared.catalog.refresh(self.session.lake()).await;
+                } else if matches!(command, "CREATE VIEW" | "DROP VIEW") {
+                    let all = self.shared.engine.session();
+                    let _ = self.shared.catalog.refresh_with_views(&all).await;
                 }
                 tell_head(HeadAnswer::Done { rows });
                 return Ok(());

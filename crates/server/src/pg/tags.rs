@@ -20,6 +20,8 @@ pub(crate) fn changes_tables(command: &str) -> bool {
         command,
         "CREATE TABLE"
             | "DROP TABLE"
+            | "CREATE VIEW"
+            | "DROP VIEW"
             | "CREATE ID SET"
             | "DROP ID SET"
             | "CREATE ROLE"

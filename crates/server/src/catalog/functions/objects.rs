@@ -12,9 +12,8 @@ use crate::catalog::words::{literal, parts, quoted};
 use crate::catalog::{shared::Shared, types};
 
 /// What a lake has none of: definitions and comments.
-const NOTHING: [(&str, &[&str]); 18] = [
+const NOTHING: [(&str, &[&str]); 17] = [
     ("pg_get_expr", &["tn", "tnb"]),
-    ("pg_get_viewdef", &["o", "ob", "on"]),
     ("pg_get_partkeydef", &["n"]),
     ("pg_get_partition_constraintdef", &["n"]),
     ("pg_get_triggerdef", &["n", "nb"]),
@@ -91,6 +90,11 @@ fn definitions(shared: &Arc<Shared>) -> Vec<AddedFunction> {
             of_names(shared, |names, a| {
                 Ok(a.number(0).and_then(|oid| names.index(oid, a.number(1).unwrap_or_default())))
             }),
+        ),
+        text(
+            "pg_get_viewdef",
+            &["o", "ob", "on"],
+            of_names(shared, |names, a| Ok(a.number(0).and_then(|oid| names.view(oid)))),
         ),
         text("pg_get_function_result", &["n"], move |a| {
             let server = result.server();

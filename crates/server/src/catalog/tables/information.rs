@@ -16,6 +16,7 @@ pub(super) fn rows(view: &View<'_>, table: &str) -> Vec<Row> {
     match table {
         "tables" => tables().map(|table| of_table(database, table)).collect(),
         "columns" => tables().flat_map(|table| of_columns(database, table)).collect(),
+        "views" => tables().filter_map(|table| of_view(database, table)).collect(),
         "schemata" => SCHEMAS
             .iter()
             .map(|(_, name)| {
@@ -105,7 +106,8 @@ fn of_column_rights(view: &View<'_>, database: &str) -> Vec<Row> {
 fn of_table(database: &str, table: &ListedTable) -> Row {
     row! {
         "table_catalog" => database, "table_schema" => PUBLIC, "table_name" => table.name.clone(),
-        "table_type" => "BASE TABLE", "is_insertable_into" => "YES", "is_typed" => "NO",
+        "table_type" => if table.view.is_some() { "VIEW" } else { "BASE TABLE" },
+        "is_insertable_into" => if table.view.is_some() { "NO" } else { "YES" }, "is_typed" => "NO",
     }
 }
 
@@ -144,8 +146,18 @@ fn of_column(database: &str, table: &ListedTable, column: &ListedColumn, place: 
         "datetime_precision" => of_time, "udt_catalog" => database, "udt_schema" => "pg_catalog",
         "udt_name" => of.name(), "dtd_identifier" => place.to_string(), "is_self_referencing" => "NO",
         "is_identity" => "NO", "identity_cycle" => "NO", "is_generated" => "NEVER",
-        "is_updatable" => "YES",
+        "is_updatable" => if table.view.is_some() { "NO" } else { "YES" },
     }
+}
+
+fn of_view(database: &str, table: &ListedTable) -> Option<Row> {
+    let definition = table.view.as_ref()?.query.clone();
+    Some(row! {
+        "table_catalog" => database, "table_schema" => PUBLIC, "table_name" => table.name.clone(),
+        "view_definition" => definition, "check_option" => "NONE", "is_updatable" => "NO",
+        "is_insertable_into" => "NO", "is_trigger_updatable" => "NO", "is_trigger_deletable" => "NO",
+        "is_trigger_insertable_into" => "NO",
+    })
 }
 
 fn of_key<'a>(database: &'a str, table: &'a ListedTable) -> impl Iterator<Item = Row> + 'a {

@@ -31,11 +31,28 @@ pub(super) fn rows(view: &View<'_>, table: &str) -> Option<Vec<Row>> {
                 })
                 .into()
         }
-        "pg_tables" => view.listing.tables.values().map(|table| tables_row(view, table)).collect(),
+        "pg_tables" => stored(view).map(|table| tables_row(view, table)).collect(),
+        "pg_views" => view
+            .listing
+            .tables
+            .values()
+            .filter_map(|table| {
+                let definition = table.view.as_ref()?.query.clone();
+                Some(row! {
+                    "schemaname" => PUBLIC, "viewname" => table.name.clone(),
+                    "viewowner" => view.server.owner.clone(), "definition" => definition,
+                })
+            })
+            .collect(),
         "pg_indexes" => listed_indexes(view),
         "pg_stat_user_tables" => user_tables(view),
         _ => return None,
     })
+}
+
+/// Tables that are no views.
+fn stored<'a>(view: &'a View<'_>) -> impl Iterator<Item = &'a ListedTable> {
+    view.listing.tables.values().filter(|table| table.view.is_none())
 }
 
 fn number(count: usize) -> i64 {
@@ -56,14 +73,17 @@ fn classes(view: &View<'_>) -> Vec<Row> {
     let document = view.server.document();
     for table in view.listing.tables.values() {
         let oid = view.listing.oid(&Object::Table(table.name.clone()));
+        let is_view = table.view.is_some();
         let has_policy = document.access.policies.iter().any(|policy| policy.table == table.name);
         rows.push(row! {
             "relacl" => rights::acl(view.server, &document.access, &table.name).map(Value::Texts),
             "relrowsecurity" => has_policy, "oid" => oid, "relname" => table.name.clone(), "relnamespace" => PUBLIC_OID,
-            "relowner" => OWNER, "relam" => HEAP, "relfilenode" => oid, "relpages" => pages(table.bytes),
+            "relowner" => OWNER, "relam" => if is_view { 0 } else { HEAP },
+            "relfilenode" => if is_view { 0 } else { oid }, "relpages" => pages(table.bytes),
             "reltuples" => row_count(table), "relhasindex" => !table.indexes.is_empty(),
-            "relpersistence" => "p", "relkind" => "r", "relnatts" => number(table.columns.len()),
-            "relispopulated" => true, "relreplident" => "d",
+            "relpersistence" => "p", "relkind" => if is_view { "v" } else { "r" },
+            "relnatts" => number(table.columns.len()),
+            "relispopulated" => true, "relreplident" => if is_view { "n" } else { "d" },
         });
         for (place, index) in table.indexes.iter().enumerate() {
             let oid = view.listing.oid(&Object::Index(table.name.clone(), place));
@@ -261,5 +281,5 @@ fn user_tables(view: &View<'_>) -> Vec<Row> {
             "relname" => table.name.clone(), "n_live_tup" => rows, "n_dead_tup" => 0_i64,
         }
     };
-    view.listing.tables.values().map(row).collect()
+    stored(view).map(row).collect()
 }
