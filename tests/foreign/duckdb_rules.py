@@ -260,7 +260,6 @@ REFUSED = [
         message=r"Unsupported SQL type|cannot be stored in a Delta table|Unsupported CAST|"
         r"Unsupported data type|invalid type",
     ),
-    Rule("GROUP BY ALL and ORDER BY ALL", message="No field named all"),
     Rule("files in place that are not Parquet, CSV or JSON", message="no file matches"),
     Rule(
         "databases, schemas and catalogs of DuckDB",
