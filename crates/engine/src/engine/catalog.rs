@@ -366,9 +366,14 @@ impl LakeCatalog {
             if seen.as_ref().is_some_and(|cached| cached.checked == now) {
                 continue;
             }
-            let seen = seen.map(|cached| cached.table);
             let table = match seen {
-                Some(table) => table,
+                Some(cached) => {
+                    if cached.checked == NEVER {
+                        let specs = cached.table.snapshot().id_domains();
+                        domains.extend(specs.iter().map(|spec| spec.domain.clone()));
+                    }
+                    cached.table
+                }
                 None => match self.lake.remembered_snapshot(name).await {
                     Some(snapshot) => {
                         domains
