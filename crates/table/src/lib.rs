@@ -35,6 +35,7 @@ mod drop_table;
 mod encodings;
 mod error;
 mod experiments;
+mod files_in_place;
 mod id_domain;
 mod id_sets;
 mod index;
@@ -77,11 +78,14 @@ pub use chunk_types::{check_chunk_types, footer_within};
 pub use commit::create_table;
 pub use copy::{CopyOptions, CopySummary, copy_lake};
 pub use data_file::{ColumnBounds, DataFile};
-pub use decode::{BadRow, InputFile, Progress, TextOptions, describe_schema, expand_inputs};
+pub use decode::{
+    BadRow, Header, InputFile, Progress, TextOptions, describe_schema, expand_inputs, is_parquet,
+};
 pub use definition::TableDefinition;
 pub use documents::Numbered;
 pub use error::{Result, TableError};
 pub use experiments::PutDefinition;
+pub use files_in_place::{TextFiles, TextPiece, TextRows};
 pub use id_domain::{DomainProgress, ID_PREFIX, IdDomainSpec, LostIds, ReportDomain, id_column};
 pub use id_sets::StoredIdSet;
 pub use index::{Answered, Fallback, FileRows, IndexCache, IndexKind, IndexSpec, Question};

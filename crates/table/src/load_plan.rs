@@ -164,8 +164,8 @@ fn definition(
 
 /// The table's columns as they grow while files are opened.
 #[derive(Default)]
-struct Columns {
-    fields: Vec<Field>,
+pub(super) struct Columns {
+    pub(super) fields: Vec<Field>,
     added: Vec<String>,
 }
 
@@ -188,7 +188,7 @@ impl Columns {
     }
 
     /// The columns whose types are settled: the table's so far, then what `--schema` declares.
-    fn hints(&self, declared: Option<&Schema>) -> Option<Schema> {
+    pub(super) fn hints(&self, declared: Option<&Schema>) -> Option<Schema> {
         let mut fields = self.fields.clone();
         for field in declared.map(Schema::fields).into_iter().flatten() {
             if !fields.iter().any(|f| f.name() == field.name()) {
@@ -218,7 +218,7 @@ impl Columns {
         }
     }
 
-    fn merge(
+    pub(super) fn merge(
         &mut self,
         file: &str,
         found: &Schema,

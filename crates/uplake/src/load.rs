@@ -1,14 +1,14 @@
 //! `uplake load`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use uplake_table::{
-    IdDomainSpec, IndexSpec, LoadOptions, LoadSummary, OnConflict, OnError, Progress, TableError,
-    TextOptions, describe_schema, expand_inputs, load, parse_schema,
+    Header, IdDomainSpec, IndexSpec, LoadOptions, LoadSummary, OnConflict, OnError, Progress,
+    TableError, TextOptions, describe_schema, expand_inputs, load, parse_schema,
 };
 
 use crate::LakeArgs;
@@ -65,6 +65,9 @@ pub struct LoadArgs {
     /// CSV field separator (default: found in the first line)
     #[arg(long, value_parser = parse_delimiter)]
     delimiter: Option<u8>,
+    /// The CSV files have a header line (default: found in the first lines)
+    #[arg(long, conflicts_with = "no_header")]
+    header: bool,
     /// The CSV files have no header line; columns come in the order of the table or --schema
     #[arg(long)]
     no_header: bool,
@@ -117,6 +120,11 @@ pub async fn run(args: LoadArgs) -> Result<()> {
         (OnErrorArg::Skip, None) => bail!("--on-error skip needs --rejects FILE for the bad rows"),
         (OnErrorArg::Abort, Some(_)) => bail!("--rejects is used with --on-error skip"),
     };
+    let header = match (args.header, args.no_header) {
+        (true, _) => Header::Yes,
+        (false, true) => Header::No,
+        (false, false) => Header::Find,
+    };
     let schema = args.schema.as_deref().map(parse_schema).transpose()?.map(Arc::new);
     let files = expand_inputs(&args.files)?;
     let options = LoadOptions {
@@ -133,7 +141,7 @@ pub async fn run(args: LoadArgs) -> Result<()> {
         allow_new_columns: args.allow_new_columns,
         label: args.label,
         on_error,
-        text: TextOptions { delimiter: args.delimiter, header: !args.no_header, null: args.null },
+        text: TextOptions { delimiter: args.delimiter, header, null: args.null },
         ..LoadOptions::new(
             memory_bytes(&args.lake).min(LOAD_MEMORY_MAX),
             threads(&args.lake),
@@ -146,6 +154,11 @@ pub async fn run(args: LoadArgs) -> Result<()> {
     let display = Display::start(Arc::clone(&progress), args.quiet);
     let result = load(&lake, &args.table, &files, &options, &progress).await;
     display.stop().await;
+    if !args.quiet {
+        for note in progress.notes.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            eprintln!("note: {note}");
+        }
+    }
     let summary = result?;
     if summary.version.is_some() {
         environment::preload_new(&lake, &args.table, options.now_millis).await;

@@ -5,7 +5,7 @@
 //! - A body that ends before its end loads nothing.
 
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::Extension;
@@ -19,8 +19,8 @@ use tempfile::NamedTempFile;
 use tokio::io::AsyncWriteExt;
 use uplake_engine::EngineError;
 use uplake_table::{
-    InputFile, LoadOptions, LoadSummary, OnConflict, OnError, Progress, TableError, TextOptions,
-    check_table_name, load, parse_schema,
+    Header, InputFile, LoadOptions, LoadSummary, OnConflict, OnError, Progress, TableError,
+    TextOptions, check_table_name, load, parse_schema,
 };
 
 use super::here::Here;
@@ -86,11 +86,12 @@ pub(super) async fn post(
     let suffix = if is_parquet { ".parquet" } else { "" };
     let file = tempfile::Builder::new().prefix("load-").suffix(suffix).tempfile_in(folder);
     let file = file.map_err(|error| disk(&error))?;
+    let progress = Arc::new(Progress::default());
     let loaded = running.unless_stopped(async {
         receive(&here, running.role(), body, &file).await?;
         let name = format!("the body for {table}");
         let input = InputFile { name, path: Some(file.path().to_owned()) };
-        let (shared, progress) = (Arc::clone(&here.shared), Arc::new(Progress::default()));
+        let (shared, progress) = (Arc::clone(&here.shared), Arc::clone(&progress));
         let client = running.client().clone();
         let work = async move {
             shared.may_load(&client.role, &table).await?;
@@ -106,7 +107,12 @@ pub(super) async fn post(
     let summary = loaded.await.inspect_err(|failure| meter.failed(failure))?;
     meter.done();
     running.loaded(&Loaded { table: &into, label: label.as_deref(), summary: &summary });
-    Ok(Json(told(&summary, rejects.as_ref())))
+    let mut answer = told(&summary, rejects.as_ref());
+    let notes = progress.notes.lock().unwrap_or_else(PoisonError::into_inner);
+    if !notes.is_empty() {
+        answer["notes"] = notes.clone().into();
+    }
+    Ok(Json(answer))
 }
 
 fn told(summary: &LoadSummary, rejects: Option<&NamedTempFile>) -> Value {
@@ -193,7 +199,11 @@ fn load_options(
         },
         text: TextOptions {
             delimiter: delimiter.transpose()?,
-            header: options.header.unwrap_or(true),
+            header: match options.header {
+                None => Header::Find,
+                Some(true) => Header::Yes,
+                Some(false) => Header::No,
+            },
             null: options.null.clone(),
         },
         // As much memory as there is when the rows are here.

@@ -1,18 +1,18 @@
 //! One input, whatever its format.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 
-use super::bad_row::BadRow;
+use super::bad_row::{BadRow, shorten};
 use super::fit::Fit;
 use super::parquet_file::{self, ParquetInput};
 use super::progress::Progress;
 use super::records;
 use super::source::{self, Format, InputFile, Opened};
-use super::text::{self, Decoded, TextInput, TextOptions};
+use super::text::{self, Decoded, Header, TextInput, TextOptions};
 use crate::error::{Result, TableError};
 
 /// One input, opened: its columns are known, its rows are still to come.
@@ -28,6 +28,24 @@ pub(crate) struct Input {
     progress: Arc<Progress>,
 }
 
+/// An input that was looked at, and can be read as often as somebody asks.
+#[derive(Clone)]
+pub(crate) struct KnownInput {
+    file: InputFile,
+    schema: SchemaRef,
+    options: TextOptions,
+    key: Vec<String>,
+    progress: Arc<Progress>,
+}
+
+impl KnownInput {
+    /// From its beginning, and not opened before it is read.
+    pub fn again(&self) -> Input {
+        let KnownInput { file, schema, options, key, progress } = self.clone();
+        Input { file, schema, reader: None, options, key, progress }
+    }
+}
+
 enum Reader {
     Text(Box<TextInput>),
     Parquet(Box<ParquetInput>),
@@ -37,6 +55,16 @@ enum Reader {
 pub(crate) enum Unit {
     Text(records::Chunk),
     RowGroup(usize),
+}
+
+impl Unit {
+    /// Of a text file.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Text(chunk) => chunk.bytes.len(),
+            Self::RowGroup(_) => 0,
+        }
+    }
 }
 
 impl Input {
@@ -50,11 +78,24 @@ impl Input {
         progress: &Arc<Progress>,
     ) -> Result<Self> {
         let (schema, reader) = Self::read(file, options, known, key, progress)?;
+        let mut options = options.clone();
+        if let Reader::Text(input) = &reader {
+            if options.header == Header::Find && input.header == Header::No {
+                let names = schema.fields().iter().map(|field| field.name().as_str());
+                let note = format!(
+                    "{}: the first line is no header, and is read as a row; the columns are {}",
+                    file.name,
+                    shorten(&names.collect::<Vec<_>>().join(", "))
+                );
+                progress.notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+            }
+            options.header = input.header;
+        }
         Ok(Self {
             file: file.clone(),
             schema,
             reader: Some(reader),
-            options: options.clone(),
+            options,
             key: key.to_vec(),
             progress: Arc::clone(progress),
         })
@@ -76,8 +117,9 @@ impl Input {
                 let input = TextInput::csv(file, bytes, options, known, key)?;
                 (input.schema(), Reader::Text(Box::new(input)))
             }
-            Opened::Text(_, bytes) => {
-                let input = TextInput::json(file, bytes, known, key)?;
+            Opened::Text(format, bytes) => {
+                let is_rows = format == Format::JsonArray;
+                let input = TextInput::json(file, bytes, known, key, is_rows)?;
                 (input.schema(), Reader::Text(Box::new(input)))
             }
         })
@@ -115,7 +157,7 @@ impl Input {
                 if schema != self.schema {
                     return Err(TableError::Input {
                         file: self.file.name.clone(),
-                        reason: "was changed while it was being loaded: its columns are others now"
+                        reason: "was changed while it was being read: its columns are others now"
                             .into(),
                     });
                 }
@@ -133,9 +175,31 @@ impl Input {
         }
     }
 
+    /// What is known of it, for readers of the same file.
+    pub fn known(&self) -> KnownInput {
+        KnownInput {
+            file: self.file.clone(),
+            schema: SchemaRef::clone(&self.schema),
+            options: self.options.clone(),
+            key: self.key.clone(),
+            progress: Arc::clone(&self.progress),
+        }
+    }
+
+    pub fn is_text(&mut self) -> Result<bool> {
+        Ok(matches!(self.reader()?, Reader::Text(_)))
+    }
+
     /// How the file's columns become the table's.
     pub fn fit(&self, table: &SchemaRef) -> Result<Fit> {
         Fit::new(&self.file.name, &self.schema, table)
+    }
+
+    /// A handle that decodes some columns of a text file's units; `fit` is theirs. `None` for Parquet.
+    pub fn decoder_of(&mut self, fit: &Fit, wanted: &[usize]) -> Result<Option<Decoder>> {
+        let Reader::Text(input) = self.reader()? else { return Ok(None) };
+        let inner = DecoderKind::Text(input.decoder().with_columns(wanted));
+        Ok(Some(Decoder { inner, fit: fit.clone() }))
     }
 
     /// A handle that decodes units, usable by several threads.

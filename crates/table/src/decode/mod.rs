@@ -14,6 +14,7 @@ mod bad_row;
 mod fit;
 mod infer;
 mod input;
+mod json_array;
 mod parquet_file;
 mod progress;
 mod records;
@@ -27,10 +28,10 @@ use arrow::datatypes::{Field, Schema};
 
 pub use bad_row::BadRow;
 pub(crate) use fit::Fit;
-pub(crate) use input::{Decoder, Input, Unit};
+pub(crate) use input::{Decoder, Input, KnownInput, Unit};
 pub use progress::Progress;
-pub use source::{InputFile, expand_inputs};
-pub use text::TextOptions;
+pub use source::{InputFile, expand_inputs, is_parquet};
+pub use text::{Header, TextOptions};
 
 use crate::schema::type_name;
 

@@ -1,5 +1,6 @@
 //! How far inputs are read.
 
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
 /// Bytes and rows read so far; shared with whoever shows progress.
@@ -15,4 +16,6 @@ pub struct Progress {
     pub bad_rows: AtomicU64,
     /// Bytes of data files written.
     pub bytes_written: AtomicU64,
+    /// What was taken for granted of inputs, which users should hear of.
+    pub notes: Mutex<Vec<String>>,
 }

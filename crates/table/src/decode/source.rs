@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::json_array::ArrayLines;
 use super::progress::Progress;
 use crate::error::{Result, TableError};
 
@@ -27,7 +28,10 @@ pub struct InputFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Csv,
+    /// An object a line.
     Json,
+    /// The same, made of one array.
+    JsonArray,
 }
 
 pub(super) enum Opened {
@@ -36,10 +40,11 @@ pub(super) enum Opened {
 }
 
 /// The files that a list of paths, glob patterns and `-` (standard input) stands for, in order;
-/// a pattern's files are sorted by name.
+/// a pattern's files are sorted by name, and so are a folder's, without those that begin with `.` or `_` and without
+/// folders in it.
 ///
 /// # Errors
-/// [`TableError::NoSuchFile`] for a pattern that matches nothing, [`TableError::Invalid`] for a folder.
+/// [`TableError::NoSuchFile`] for a pattern that matches nothing and a folder without files.
 pub fn expand_inputs(patterns: &[String]) -> Result<Vec<InputFile>> {
     let mut files = Vec::new();
     for pattern in patterns {
@@ -49,9 +54,8 @@ pub fn expand_inputs(patterns: &[String]) -> Result<Vec<InputFile>> {
         }
         let path = PathBuf::from(pattern);
         if path.is_dir() {
-            return Err(TableError::Invalid(format!(
-                "{pattern} is a folder; name its files, for example {pattern}/*.parquet"
-            )));
+            files.extend(files_of(&path)?);
+            continue;
         }
         if path.exists() {
             files.push(InputFile { name: pattern.clone(), path: Some(path) });
@@ -129,17 +133,42 @@ pub(super) fn open(file: &InputFile, progress: &Arc<Progress>) -> Result<Opened>
     }
     match first {
         Some(b'{') => Ok(Opened::Text(Format::Json, plain)),
-        Some(b'[') => Err(TableError::Input {
-            file: file.name.clone(),
-            reason: "is one JSON array; write one object per line (for example with: jq -c '.[]')"
-                .into(),
-        }),
+        Some(b'[') => Ok(Opened::Text(Format::JsonArray, Box::new(ArrayLines::new(plain)))),
         Some(_) => Ok(Opened::Text(Format::Csv, plain)),
         None => Err(TableError::Input {
             file: file.name.clone(),
-            reason: "is empty; there is nothing to load".into(),
+            reason: "is empty; there is nothing to read".into(),
         }),
     }
+}
+
+/// The files of a folder itself, but hidden ones and those that writers have not finished or keep for themselves (`_`).
+fn files_of(folder: &Path) -> Result<Vec<InputFile>> {
+    let fail = |e| TableError::io(format!("reading {}", folder.display()), e);
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let path = entry.path();
+        let is_hidden = entry.file_name().to_string_lossy().starts_with(['.', '_']);
+        if !is_hidden && path.is_file() {
+            files.push(InputFile { name: path.display().to_string(), path: Some(path) });
+        }
+    }
+    if files.is_empty() {
+        return Err(TableError::NoSuchFile { pattern: format!("{}/*", folder.display()) });
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}
+
+/// Is it Parquet, by its content?
+///
+/// # Errors
+/// What the file system says.
+pub fn is_parquet(file: &InputFile) -> Result<bool> {
+    let fail = |e| TableError::io(format!("reading {}", file.name), e);
+    let Some(path) = &file.path else { return Ok(false) };
+    starts_with(&File::open(path).map_err(fail)?, b"PAR1").map_err(fail)
 }
 
 fn starts_with(mut handle: &File, magic: &[u8; 4]) -> std::io::Result<bool> {

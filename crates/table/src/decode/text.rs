@@ -24,6 +24,8 @@ use crate::schema::type_name;
 
 /// Records looked at to guess the columns' types.
 const SAMPLE_RECORDS: usize = 20_000;
+/// Of those, as many as tell whether the first line is one of names.
+const HEADER_RECORDS: usize = 100;
 /// JSON numbers of this size are more often ids of 20 digits than measurements.
 const MAYBE_WHOLE: std::ops::Range<f64> = 1.8e19..1e25;
 /// Rows of a decoded batch at most, …
@@ -40,21 +42,32 @@ pub struct TextOptions {
     /// CSV field separator; `None` finds it in the first line.
     pub delimiter: Option<u8>,
     /// Does a CSV start with a line of column names?
-    pub header: bool,
+    pub header: Header,
     /// CSV text that means NULL, beside an empty field.
     pub null: Option<String>,
 }
 
 impl Default for TextOptions {
     fn default() -> Self {
-        Self { delimiter: None, header: true, null: None }
+        Self { delimiter: None, header: Header::Find, null: None }
     }
+}
+
+/// Does a CSV start with a line of column names?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// Its first lines say: see [`is_header`].
+    Find,
+    Yes,
+    No,
 }
 
 pub(super) struct TextInput {
     source: Chunker,
     first: Option<Chunk>,
     decoder: TextDecoder,
+    /// Of a CSV, as it was found.
+    pub header: Header,
 }
 
 /// Decoded rows of a chunk, in order, and the rows that were not good.
@@ -69,6 +82,10 @@ pub(super) struct TextDecoder {
     name: Arc<str>,
     schema: SchemaRef,
     syntax: Syntax,
+    /// The columns that are wanted, all if `None`.
+    wanted: Option<Arc<[usize]>>,
+    /// Are records counted, because they are no lines?
+    is_rows: bool,
 }
 
 #[derive(Clone)]
@@ -104,7 +121,12 @@ impl TextInput {
         let Some(width) = records.peek().map(|r| r.fields.len()) else {
             return Err(input_error(&file.name, "has no records".into()));
         };
-        let names = if options.header {
+        let header = match options.header {
+            Header::Find => found_header(head, delimiter, known),
+            said => said,
+        };
+        let has_header = header == Header::Yes;
+        let names = if has_header {
             let header = records.next();
             header_names(&file.name, header.map(|r| r.fields).unwrap_or_default())?
         } else {
@@ -119,7 +141,7 @@ impl TextInput {
                 }
             }
         }
-        if options.header {
+        if has_header {
             skip_header(&mut first, delimiter);
         }
         let fields: Vec<Field> = names
@@ -132,9 +154,11 @@ impl TextInput {
             name: file.name.as_str().into(),
             schema: Arc::new(Schema::new(fields)),
             syntax: Syntax::Csv { delimiter, null },
+            wanted: None,
+            is_rows: false,
         };
         decoder.check_types()?;
-        Ok(Self { source, first, decoder })
+        Ok(Self { source, first, decoder, header })
     }
 
     pub fn json(
@@ -142,6 +166,7 @@ impl TextInput {
         bytes: Box<dyn Read + Send>,
         known: Option<&Schema>,
         key: &[String],
+        is_rows: bool,
     ) -> Result<Self> {
         let mut source = Chunker::new(&file.name, bytes, None);
         let first = source.next_chunk()?;
@@ -151,8 +176,10 @@ impl TextInput {
             name: file.name.as_str().into(),
             schema: Arc::new(schema),
             syntax: Syntax::Json,
+            wanted: None,
+            is_rows,
         };
-        Ok(Self { source, first, decoder })
+        Ok(Self { source, first, decoder, header: Header::Find })
     }
 
     pub fn schema(&self) -> SchemaRef {
@@ -170,6 +197,39 @@ impl TextInput {
     pub fn decoder(&self) -> TextDecoder {
         self.decoder.clone()
     }
+}
+
+/// Is the first line one of names?
+///
+/// It is not if it has a number, a date, a time or a truth value where the lines below have the same, and nothing
+/// that the lines below cannot be. What the table (or `--schema`) calls its columns are names.
+fn found_header(head: &[u8], delimiter: u8, known: Option<&Schema>) -> Header {
+    let mut records = CsvRecords::new(head, delimiter);
+    let first = records.next().map(|record| record.fields).unwrap_or_default();
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    let is_known = |value: &Vec<u8>| {
+        known.is_some_and(|known| known.field_with_name(text(value).trim()).is_ok())
+    };
+    if first.iter().all(is_known) {
+        return Header::Yes;
+    }
+    let mut below = vec![Guess::Nothing; first.len()];
+    for record in records.take(HEADER_RECORDS).filter(|record| record.fields.len() == first.len()) {
+        for (guess, value) in below.iter_mut().zip(&record.fields).filter(|(_, v)| !v.is_empty()) {
+            *guess = guess.and(Guess::of(&text(value)));
+        }
+    }
+    let mut is_data = false;
+    for (value, below) in first.iter().zip(below) {
+        let here = if value.is_empty() { Guess::Nothing } else { Guess::of(&text(value)) };
+        match (here, below) {
+            (Guess::Nothing, _) | (Guess::Text, Guess::Nothing | Guess::Text) => {}
+            (Guess::Text, _) | (_, Guess::Text) => return Header::Yes,
+            (here, below) if here.and(below) == Guess::Text => return Header::Yes,
+            _ => is_data = true,
+        }
+    }
+    if is_data { Header::No } else { Header::Yes }
 }
 
 /// The field of the table or `--schema` if it has one of that name. Columns of a primary key have no NULL.
@@ -357,7 +417,7 @@ impl TextDecoder {
             decoded.bad.push(BadRow {
                 file: self.name.to_string(),
                 line: line_at(chunk, whole),
-                is_row: false,
+                is_row: self.is_rows,
                 column: None,
                 value: Some(shorten(&record)),
                 problem: "opens a quote that is never closed".to_owned(),
@@ -401,12 +461,23 @@ impl TextDecoder {
         }
     }
 
+    /// The same for some of the columns, in this order.
+    pub fn with_columns(&self, wanted: &[usize]) -> Self {
+        Self { wanted: Some(wanted.into()), ..self.clone() }
+    }
+
     fn parse(&self, bytes: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
+        let wanted = self.wanted.as_deref();
         match &self.syntax {
             Syntax::Csv { delimiter, null } => {
-                parse_csv(bytes, &self.schema, *delimiter, null.as_deref())
+                parse_csv(bytes, &self.schema, *delimiter, null.as_deref(), wanted)
             }
-            Syntax::Json => parse_json(bytes, &self.schema),
+            Syntax::Json => {
+                let batches = parse_json(bytes, &self.schema)?;
+                // A key that nobody expects is refused, whatever is asked for.
+                let Some(wanted) = wanted else { return Ok(batches) };
+                batches.iter().map(|batch| batch.project(wanted)).collect()
+            }
         }
     }
 
@@ -416,7 +487,7 @@ impl TextDecoder {
         let mut bad = BadRow {
             file: self.name.to_string(),
             line,
-            is_row: false,
+            is_row: self.is_rows,
             column: None,
             value: None,
             problem: plain_message(error),
@@ -443,7 +514,7 @@ impl TextDecoder {
         }
         for (field, value) in self.schema.fields().iter().zip(&fields) {
             let one = Arc::new(Schema::new(vec![Arc::clone(field)]));
-            if parse_csv(&quoted(value), &one, b',', null).is_err() {
+            if parse_csv(&quoted(value), &one, b',', null, None).is_err() {
                 self.blame(field, &String::from_utf8_lossy(value), value, bad);
                 return;
             }
@@ -539,11 +610,19 @@ fn parse_csv(
     schema: &SchemaRef,
     delimiter: u8,
     null: Option<&str>,
+    wanted: Option<&[usize]>,
 ) -> Result<Vec<RecordBatch>, ArrowError> {
+    let read = match wanted {
+        Some(wanted) => Arc::new(schema.project(wanted)?),
+        None => Arc::clone(schema),
+    };
     let mut builder = arrow::csv::ReaderBuilder::new(strict::reading_schema(schema, false))
         .with_header(false)
         .with_delimiter(delimiter)
         .with_batch_size(batch_rows(schema));
+    if let Some(wanted) = wanted {
+        builder = builder.with_projection(wanted.to_vec());
+    }
     if let Some(null) = null {
         let pattern = format!("^({})?$", regex::escape(null));
         let pattern = regex::Regex::new(&pattern)
@@ -553,12 +632,12 @@ fn parse_csv(
     let mut decoder = builder.build_decoder();
     let (mut batches, mut rest) = (Vec::new(), bytes);
     loop {
-        let read = decoder.decode(rest)?;
-        rest = &rest[read..];
-        if read == 0 || decoder.capacity() == 0 {
+        let taken = decoder.decode(rest)?;
+        rest = &rest[taken..];
+        if taken == 0 || decoder.capacity() == 0 {
             match decoder.flush()? {
-                Some(batch) => batches.push(strict::convert(batch, schema)?),
-                None if read == 0 => return Ok(batches),
+                Some(batch) => batches.push(strict::convert(batch, &read)?),
+                None if taken == 0 => return Ok(batches),
                 None => {}
             }
         }
@@ -628,7 +707,13 @@ mod tests {
     fn decoder(columns: &[(&str, DataType, bool)], syntax: Syntax) -> TextDecoder {
         let fields: Vec<Field> =
             columns.iter().map(|(n, t, null)| Field::new(*n, t.clone(), *null)).collect();
-        TextDecoder { name: "f".into(), schema: Arc::new(Schema::new(fields)), syntax }
+        TextDecoder {
+            name: "f".into(),
+            schema: Arc::new(Schema::new(fields)),
+            syntax,
+            wanted: None,
+            is_rows: false,
+        }
     }
 
     fn decode(decoder: &TextDecoder, text: &[u8]) -> (usize, Vec<BadRow>) {

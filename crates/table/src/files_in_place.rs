@@ -1,0 +1,147 @@
+//! Text files read where they are, as a load reads them.
+//!
+//! # Invariants
+//! - Columns, types, rows and errors are those of a load of the same files into a new table.
+//! - One file is open at a time, and a piece of it is [`TextPiece::bytes`] long.
+//!
+//! # Not here
+//! Parquet: whoever asks has a reader for it that is asked for columns and rows.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+
+use crate::decode::{Decoder, Fit, Input, InputFile, KnownInput, Progress, TextOptions, Unit};
+use crate::error::{Result, TableError};
+use crate::load_plan::Columns;
+
+/// Text files whose columns are known.
+pub struct TextFiles {
+    inputs: Vec<KnownInput>,
+    columns: Columns,
+    options: TextOptions,
+    progress: Arc<Progress>,
+}
+
+impl TextFiles {
+    /// No file yet.
+    pub fn new(options: TextOptions) -> Self {
+        let progress = Arc::new(Progress::default());
+        Self { inputs: Vec::new(), columns: Columns::default(), options, progress }
+    }
+
+    /// Looks at one more file. The first one says what the columns are.
+    ///
+    /// # Errors
+    /// What a load says of it; [`TableError::Input`] if it is Parquet.
+    pub fn add(&mut self, file: &InputFile) -> Result<()> {
+        let hints = self.columns.hints(None);
+        let mut input = Input::open(file, &self.options, hints.as_ref(), &[], &self.progress)?;
+        if !input.is_text()? {
+            return Err(is_parquet(&file.name));
+        }
+        self.columns.merge(&file.name, &input.schema, None, self.inputs.is_empty())?;
+        self.inputs.push(input.known());
+        Ok(())
+    }
+
+    /// The columns.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::new(Schema::new(self.columns.fields.clone()))
+    }
+
+    /// What was taken for granted of the files, which users should hear of.
+    pub fn notes(&self) -> Vec<String> {
+        self.progress.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The rows with these columns, in this order.
+    ///
+    /// # Errors
+    /// [`TableError::Input`] if a file lacks what it had.
+    pub fn rows(&self, columns: &[usize]) -> Result<TextRows> {
+        let schema = Arc::new(
+            self.schema()
+                .project(columns)
+                .map_err(|e| TableError::arrow("choosing columns of files".to_owned(), e))?,
+        );
+        let inputs = self.inputs.iter().map(KnownInput::again).collect();
+        Ok(TextRows { inputs, schema, decoder: None })
+    }
+}
+
+fn is_parquet(file: &str) -> TableError {
+    let reason = "is Parquet, among text files; name them apart".to_owned();
+    TableError::Input { file: file.to_owned(), reason }
+}
+
+/// The rows of text files, in order.
+pub struct TextRows {
+    inputs: VecDeque<Input>,
+    schema: SchemaRef,
+    /// Of the first input, once it is read.
+    decoder: Option<Decoder>,
+}
+
+impl TextRows {
+    /// The next records, to be decoded by whoever has time; `None` at the end.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or has other columns now.
+    pub fn next_piece(&mut self) -> Result<Option<TextPiece>> {
+        while let Some(input) = self.inputs.front_mut() {
+            let decoder = match &mut self.decoder {
+                Some(decoder) => decoder,
+                none => none.insert(decoder(input, &self.schema)?),
+            };
+            if let Some(unit) = input.next_unit()? {
+                return Ok(Some(TextPiece { unit, decoder: decoder.clone() }));
+            }
+            self.inputs.pop_front();
+            self.decoder = None;
+        }
+        Ok(None)
+    }
+}
+
+fn decoder(input: &mut Input, schema: &SchemaRef) -> Result<Decoder> {
+    let found = SchemaRef::clone(&input.schema);
+    let wanted = schema.fields().iter().filter_map(|field| found.index_of(field.name()).ok());
+    let wanted: Vec<usize> = wanted.collect();
+    let read = found
+        .project(&wanted)
+        .map_err(|e| TableError::arrow(format!("choosing columns of {}", input.file.name), e))?;
+    let fit = Fit::new(&input.file.name, &read, schema)?;
+    input.decoder_of(&fit, &wanted)?.ok_or_else(|| is_parquet(&input.file.name))
+}
+
+/// Some records of one file.
+pub struct TextPiece {
+    unit: Unit,
+    decoder: Decoder,
+}
+
+impl TextPiece {
+    /// Of text.
+    pub fn bytes(&self) -> usize {
+        self.unit.bytes()
+    }
+
+    /// The rows.
+    ///
+    /// # Errors
+    /// [`TableError::BadRow`] for the first row that cannot be read.
+    pub fn decode(self) -> Result<Vec<RecordBatch>> {
+        let mut batches = Vec::new();
+        let bad = self.decoder.decode(self.unit, 1, &Progress::default(), &mut |batch| {
+            batches.push(batch);
+            Ok(())
+        })?;
+        match bad.into_iter().next() {
+            Some(row) => Err(TableError::BadRow(Box::new(row))),
+            None => Ok(batches),
+        }
+    }
+}
