@@ -218,6 +218,11 @@ impl LakeCatalog {
         )
     }
 
+    /// What users should hear of.
+    pub fn warnings(&self) -> &Arc<Warnings> {
+        &self.warnings
+    }
+
     /// Tables that are kept.
     #[cfg(test)]
     pub fn kept_tables(&self) -> usize {

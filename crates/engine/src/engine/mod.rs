@@ -7,6 +7,7 @@ pub(crate) mod catalog;
 pub(crate) mod conditions;
 pub(crate) mod ddl;
 pub(crate) mod execution;
+pub(crate) mod file_tables;
 pub(crate) mod guard;
 pub(crate) mod id_sets;
 pub(crate) mod own_files;

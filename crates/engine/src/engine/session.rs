@@ -39,11 +39,11 @@ use crate::cache::stored_sets::StoredSets;
 use crate::engine::additions::{Additions, SessionFacts};
 use crate::engine::admission::Admission;
 use crate::engine::catalog::{CATALOG, LakeCatalog, SCHEMA};
-use crate::engine::own_files;
 use crate::engine::plan_cache::PlanCache;
 use crate::engine::privileges::{Guard, Privilege};
 use crate::engine::registry;
 use crate::engine::seen::SeenTables;
+use crate::engine::{file_tables, own_files};
 use crate::mends::{self, Microseconds};
 use crate::operators::build_side_cache::Planner;
 use crate::optimizer::pipeline::{self, Physical};
@@ -550,7 +550,7 @@ fn context(
     for (name, added) in catalog.additions.providers(&catalogs) {
         schemas.register_schema(&name, added)?;
     }
-    Ok(context.enable_url_table())
+    Ok(file_tables::with_files(context, catalog.warnings()))
 }
 
 fn session_config(threads: usize, budget: &Budget) -> SessionConfig {

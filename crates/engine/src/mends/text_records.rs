@@ -1,4 +1,4 @@
-//! CSV and JSON files that are read in place, a record at a time.
+//! CSV and JSON files in a bucket that are read in place, a record at a time. Those of this machine: `scan::text_files`.
 //!
 //! DataFusion takes in a record whole, however long, and as many as a batch has: a file of 64 KB whose one field
 //! unpacks to gigabytes takes them all. From a bucket it reads a JSON file whole to know its columns. Here files

@@ -17,4 +17,5 @@ pub(crate) mod repairs;
 pub(crate) mod row_filter;
 mod row_groups;
 pub(crate) mod storage;
+pub(crate) mod text_files;
 pub(crate) mod true_bounds;

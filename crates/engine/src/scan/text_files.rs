@@ -1,0 +1,148 @@
+//! Text files that are read in place, as a table of DataFusion.
+//!
+//! # Invariants
+//! - Rows come in the order of the files, whoever decodes them.
+//! - A scan holds what it has read and not handed on, of as many pieces as there are threads, and the pool knows.
+
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use futures::{StreamExt, TryStreamExt};
+use uplake_table::{TextFiles, TextPiece, TextRows};
+
+use crate::base::error::EngineError;
+
+/// What a piece takes while it is decoded, in its own bytes: itself, its values, and those of a second form on the way
+/// to some types.
+const DECODING: usize = 4;
+
+/// Files whose columns are known.
+pub(crate) struct TextTable {
+    files: Arc<TextFiles>,
+    schema: SchemaRef,
+}
+
+impl TextTable {
+    pub fn new(files: TextFiles) -> Self {
+        let schema = files.schema();
+        Self { files: Arc::new(files), schema }
+    }
+}
+
+impl Debug for TextTable {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TextTable").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl TableProvider for TextTable {
+    fn schema(&self) -> SchemaRef {
+        SchemaRef::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let columns = match projection {
+            Some(columns) => columns.clone(),
+            None => (0..self.schema.fields().len()).collect(),
+        };
+        let schema = Arc::new(self.schema.project(&columns)?);
+        let scan =
+            TextScan { files: Arc::clone(&self.files), schema: SchemaRef::clone(&schema), columns };
+        let scan = StreamingTableExec::try_new(
+            schema,
+            vec![Arc::new(scan)],
+            None,
+            Vec::new(),
+            false,
+            limit,
+        )?;
+        Ok(Arc::new(scan))
+    }
+}
+
+/// Some columns of them.
+struct TextScan {
+    files: Arc<TextFiles>,
+    columns: Vec<usize>,
+    schema: SchemaRef,
+}
+
+impl Debug for TextScan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TextScan").field("columns", &self.columns).finish_non_exhaustive()
+    }
+}
+
+impl PartitionStream for TextScan {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let threads = context.session_config().target_partitions();
+        let rows = self.files.rows(&self.columns).map_err(failed);
+        let batches = futures::stream::once(std::future::ready(rows))
+            .map_ok(|rows| futures::stream::try_unfold(rows, next_piece))
+            .try_flatten()
+            .map(move |piece| decoded(piece, Arc::clone(&context)))
+            .buffered(threads)
+            .map_ok(|(batches, held)| {
+                // Let go of with the last of them.
+                futures::stream::iter(batches).map(move |batch| {
+                    let _held = &held;
+                    Ok(batch)
+                })
+            })
+            .try_flatten();
+        Box::pin(RecordBatchStreamAdapter::new(SchemaRef::clone(&self.schema), batches))
+    }
+}
+
+async fn next_piece(mut rows: TextRows) -> Result<Option<(TextPiece, TextRows)>> {
+    Ok(rows.next_piece().map_err(failed)?.map(|piece| (piece, rows)))
+}
+
+async fn decoded(
+    piece: Result<TextPiece>,
+    context: Arc<TaskContext>,
+) -> Result<(Vec<RecordBatch>, MemoryReservation)> {
+    let piece = piece?;
+    let held = MemoryConsumer::new("text file").register(context.memory_pool());
+    held.try_grow(piece.bytes() * DECODING)?;
+    let batches = SpawnedTask::spawn(async move { piece.decode() });
+    let batches = batches
+        .join_unwind()
+        .await
+        .map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
+        .map_err(failed)?;
+    let bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum();
+    held.try_resize(bytes)?;
+    Ok((batches, held))
+}
+
+fn failed(error: uplake_table::TableError) -> DataFusionError {
+    EngineError::from(error).into()
+}
