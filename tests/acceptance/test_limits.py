@@ -63,12 +63,17 @@ def _endless(path, head, piece, pieces):
     ("lines.csv.gz", b'a,b\n1,"', b"\n" * MIB),
     ("field.json.zst", b'{"a": 1, "b": "', b"x" * MIB),
     ("list.json.zst", b'{"a": 1, "b": [', b"1,\n" * (MIB // 3)),
-    ("rows.csv.gz", b"a,b\n", b"1," + b"x" * (MIB - 3) + b"\n"),
 ])
 def a_record_without_end_is_an_error_in_place_as_it_is_in_a_load(folder, name, head, piece):
     path = _endless(folder / name, head, piece, 1000)
     said = _bounded(_peak("sql", "--memory", BUDGET, "-c", f"SELECT count(b) FROM '{path}'", cwd=folder, code=1))
     assert name in said and ("no end within 64 MiB" in said or "more than 64 MiB" in said), said
+
+
+def long_records_are_read_a_few_at_a_time(folder):
+    path = _endless(folder / "rows.csv.gz", b"a,b\n", b"1," + b"x" * (MIB - 3) + b"\n", 1000)
+    said = _bounded(_peak("sql", "--memory", BUDGET, "--format", "csv", "-c", f"SELECT count(b) FROM '{path}'", cwd=folder))
+    assert said.split()[-1] == "1000", said
 
 
 def records_are_told_apart_as_the_format_says(lake, folder):

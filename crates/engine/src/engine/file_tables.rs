@@ -62,21 +62,20 @@ impl UrlTableFactory for FileTables {
         let Some(path) = on_this_machine(named).filter(|_| is_path) else {
             return self.listed.try_new(named).await;
         };
-        let files = match expand_inputs(&[path]) {
+        let mut files = match expand_inputs(&[path]) {
             Ok(files) => files,
             // A folder of folders, or nothing.
             Err(TableError::NoSuchFile { .. }) => return self.listed.try_new(named).await,
             Err(error) => return Err(EngineError::from(error).into()),
         };
         let state = self.state()?;
-        for file in &files {
+        for file in &mut files {
             check(&state, file).await?;
         }
         let first = files.first().map(is_parquet).transpose().map_err(EngineError::from)?;
         if first.unwrap_or_default() {
             let is_named_so = |file: &InputFile| {
-                let extension = file.path.as_deref().and_then(Path::extension);
-                extension.is_some_and(|extension| extension == PARQUET)
+                Path::new(&file.name).extension().is_some_and(|extension| extension == PARQUET)
             };
             if files.iter().any(is_named_so) {
                 return self.listed.try_new(named).await;
@@ -117,10 +116,11 @@ fn on_this_machine(named: &str) -> Option<String> {
     })
 }
 
-/// Is it a file whose bytes are there for everybody who asks, and may the session read it?
-async fn check(state: &SessionState, file: &InputFile) -> Result<()> {
+/// Is it a file whose bytes are there for everybody who asks, and may the session read it? Its path is where links
+/// lead, from now on.
+async fn check(state: &SessionState, file: &mut InputFile) -> Result<()> {
     let path = file.path.as_deref().filter(|path| path.is_file());
-    let Some(path) = path.and_then(|path| std::path::absolute(path).ok()) else {
+    let Some(path) = path.and_then(|path| path.canonicalize().ok()) else {
         let message = format!(
             "{}: is no file that can be read again; write it to one, or `uplake load` it into a table",
             file.name
@@ -129,7 +129,8 @@ async fn check(state: &SessionState, file: &InputFile) -> Result<()> {
     };
     let runtime = state.runtime_env();
     let store = runtime.object_store(ObjectStoreUrl::local_filesystem())?;
-    store.head(&StorePath::from_absolute_path(path)?).await?;
+    store.head(&StorePath::from_absolute_path(&path)?).await?;
+    file.path = Some(path);
     Ok(())
 }
 
@@ -140,7 +141,8 @@ async fn parquet(state: &SessionState, files: &[InputFile]) -> Result<Arc<dyn Ta
         .ok_or_else(|| DataFusionError::Internal("Parquet is not known".to_owned()))?
         .create(state, &HashMap::new())?;
     let options = ListingOptions::new(format).with_file_extension("");
-    let paths = files.iter().map(|file| ListingTableUrl::parse(&file.name));
+    let paths = files.iter().filter_map(|file| file.path.as_deref()?.to_str());
+    let paths = paths.map(ListingTableUrl::parse);
     let config = ListingTableConfig::new_with_multi_paths(paths.collect::<Result<_>>()?)
         .with_listing_options(options)
         .infer_schema(state)
