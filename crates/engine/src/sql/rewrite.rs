@@ -9,7 +9,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DfStatement};
+use datafusion::sql::parser::{CopyToSource, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, Expr, SelectItem, TableFactor, VisitMut, VisitorMut,
 };
@@ -19,6 +19,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
 use crate::sql::copies::{number_copies, order_by_all};
+use crate::sql::copy_formats;
 use crate::sql::exact_casts::keep_exact;
 use crate::sql::named_windows::{NameWindows, windows_of};
 use crate::sql::plain_forms::{
@@ -128,7 +129,9 @@ fn with_totals(select: &mut ast::Select) -> Result<()> {
 pub(crate) fn rewrite(statement: &mut DfStatement) -> Result<()> {
     let visited = match statement {
         DfStatement::Statement(inner) => inner.as_mut().visit(&mut Rewriter::default()),
-        DfStatement::CopyTo(CopyToStatement { source: CopyToSource::Query(query), .. }) => {
+        DfStatement::CopyTo(copy) => {
+            copy_formats::by_name(copy)?;
+            let CopyToSource::Query(query) = &mut copy.source else { return Ok(()) };
             query.as_mut().visit(&mut Rewriter::default())
         }
         DfStatement::Explain(explain) => return rewrite(&mut explain.statement),
