@@ -86,13 +86,15 @@ async fn load_locked(
         return Ok(already_loaded(base));
     }
     let plan = Plan::new(lake, table, base, files, options, progress)?;
-    let writer = Arc::new(TableWriter::new(
+    let mut writer = TableWriter::new(
         lake,
         plan.layout.clone(),
         Handle::current(),
         options.memory_bytes / BUFFER_SHARE,
         options.now_millis,
-    ));
+    );
+    writer.rows_written = Arc::clone(&progress.rows_written);
+    let writer = Arc::new(writer);
     writer.ids().open().await?;
     let _stop = StopOnDrop(Arc::clone(&writer));
     let written = {

@@ -68,6 +68,8 @@ pub(crate) struct TableWriter {
     stopped: AtomicBool,
     /// Bytes of finished files, for progress.
     pub bytes_written: AtomicU64,
+    /// Rows sorted and encoded, or left out, for progress.
+    pub rows_written: Arc<AtomicU64>,
     /// Rows left out because another of their key came with them.
     pub repeated_rows: AtomicU64,
 }
@@ -120,6 +122,7 @@ impl TableWriter {
             state: Mutex::default(),
             stopped: AtomicBool::new(false),
             bytes_written: AtomicU64::new(0),
+            rows_written: Arc::default(),
             repeated_rows: AtomicU64::new(0),
         }
     }
@@ -247,11 +250,15 @@ impl TableWriter {
         let mut batches = pending.batches;
         batches.sort_by_key(|(sequence, _)| *sequence);
         let batches: Vec<RecordBatch> = batches.into_iter().map(|(_, b)| b).collect();
+        let rows_of = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum();
+        let rows: usize = rows_of(&batches);
         let batches = if self.layout.primary_key.is_empty() {
             batches
         } else {
             without_repeats(batches, &self.layout, &self.repeated_rows)?
         };
+        let kept: usize = rows_of(&batches);
+        self.rows_written.fetch_add((rows - kept) as u64, Ordering::Relaxed);
         let batches = self.ids.append(batches, &self.runtime)?;
         // Each of these steps takes a while, those that wait for a disk too.
         if self.is_stopped() {
@@ -272,6 +279,7 @@ impl TableWriter {
                         return Ok(());
                     }
                     file.write(&batch)?;
+                    self.rows_written.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
                 }
             }
             Some(order) => {
@@ -283,6 +291,7 @@ impl TableWriter {
                     let rows = interleave_record_batch(&refs, chunk)
                         .map_err(|e| TableError::arrow("sorting rows", e))?;
                     file.write(&rows)?;
+                    self.rows_written.fetch_add(rows.num_rows() as u64, Ordering::Relaxed);
                 }
             }
         }

@@ -1,9 +1,10 @@
-//! How far inputs are read.
+//! How far inputs are read, and their rows written.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
-/// Bytes and rows read so far; shared with whoever shows progress.
+/// Bytes and rows read and written so far; shared with whoever shows progress.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Bytes taken from input files (compressed bytes for compressed text).
@@ -14,6 +15,9 @@ pub struct Progress {
     pub rows: AtomicU64,
     /// Bad rows skipped.
     pub bad_rows: AtomicU64,
+    /// Rows sorted and encoded, those left out for their key included; it reaches `rows`, when the last file is about
+    /// to be completed.
+    pub rows_written: Arc<AtomicU64>,
     /// Bytes of data files written.
     pub bytes_written: AtomicU64,
     /// What was taken for granted of inputs, which users should hear of.
