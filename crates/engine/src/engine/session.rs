@@ -438,6 +438,18 @@ impl Session {
         &self.engine.lake
     }
 
+    /// Names of the functions that statements may call, in their order.
+    pub fn function_names(&self) -> Vec<String> {
+        let state = self.context().state_ref();
+        let state = state.read();
+        let names = state.scalar_functions().keys().chain(state.aggregate_functions().keys());
+        let mut names: Vec<String> =
+            names.chain(state.window_functions().keys()).cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// Is a rule of speed not left out?
     pub(crate) fn is_on(&self, rule: &str) -> bool {
         let state = self.context().state_ref();
