@@ -12,11 +12,10 @@ use uplake_table::{AsOf, InputFile, Lake, LoadOptions, Progress, load};
 use uplake_testkit::shop::{Planted, ShopOptions};
 
 use crate::LakeArgs;
+use crate::answer::{Writing, write_answer};
 use crate::environment::{self, Limits, memory_bytes, now_millis, session, threads};
 use crate::generate::shop_files;
-use crate::output::{
-    Format, count_text, is_terminal, statement_error, stdout, width, write_answer, write_file,
-};
+use crate::output::{Format, count_text, is_terminal, statement_error, stdout, width, write_file};
 use crate::report;
 use crate::shop_files::{EXPERIMENTS, definition};
 
@@ -158,7 +157,7 @@ async fn show_query(session: &Session, sql: &str) -> Result<()> {
     for statement in parse(sql)? {
         let started = Instant::now();
         let answer: Answer = session.run(&statement).await.map_err(|e| statement_error(e, sql))?;
-        write_answer(answer, Format::Table, false, &mut out).await?;
+        write_answer(answer, Writing::new(Format::Table), None, &mut out).await?;
         std::io::Write::flush(&mut out)?;
         println!("{:.3} s", started.elapsed().as_secs_f64());
     }

@@ -2,9 +2,9 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use uplake_engine::{Session, SessionOptions};
@@ -28,19 +28,72 @@ pub const INTERRUPTED: u8 = 130;
 pub const TERMINATED: u8 = 143;
 /// And of what held too much memory.
 const FAILED: u8 = 1;
+/// Characters of a statement that a message names it by.
+const STATEMENT_SHOWN: usize = 60;
 
 /// A signal ended the command, or its memory.
 #[derive(Debug)]
 pub struct Stopped {
     /// The exit status to end with.
     pub status: u8,
+    /// The statement that was under way, and for how long.
+    statement: Option<(String, Duration)>,
+}
+
+impl Stopped {
+    /// With the statement that is under way.
+    pub fn now(status: u8) -> Self {
+        let underway = UNDERWAY.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self { status, statement: underway.map(|(text, since)| (text, since.elapsed())) }
+    }
+}
+
+/// The first words of the statement that is under way, and since when.
+static UNDERWAY: Mutex<Option<(String, Instant)>> = Mutex::new(None);
+
+/// A statement that is under way until it is said to be over: one that is dropped was stopped, and is named.
+pub struct Underway(());
+
+impl Underway {
+    /// From now on.
+    pub fn begin(text: &str) -> Self {
+        let begun = Some((first_words(text), Instant::now()));
+        *UNDERWAY.lock().unwrap_or_else(PoisonError::into_inner) = begun;
+        Self(())
+    }
+
+    pub fn end(self) {
+        *UNDERWAY.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// As much of a statement as a line of a message has room for.
+fn first_words(text: &str) -> String {
+    let mut shown = String::new();
+    for word in text.split_whitespace() {
+        if shown.chars().count() + word.chars().count() >= STATEMENT_SHOWN {
+            let room = STATEMENT_SHOWN.saturating_sub(shown.chars().count());
+            // One long word is better cut than left out.
+            let part: String = word.chars().take(if shown.is_empty() { room } else { 0 }).collect();
+            return format!("{shown}{part}…");
+        }
+        shown.push_str(word);
+        shown.push(' ');
+    }
+    shown.trim_end().to_owned()
 }
 
 impl std::fmt::Display for Stopped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.status {
             FAILED => f.write_str(&memory::error_text()),
-            _ => f.write_str("cancelled"),
+            _ => {
+                f.write_str("cancelled")?;
+                match &self.statement {
+                    None => Ok(()),
+                    Some((text, after)) => write!(f, " after {:.1} s: {text}", after.as_secs_f64()),
+                }
+            }
         }
     }
 }
@@ -73,7 +126,7 @@ pub async fn until_stopped(command: impl Future<Output = Result<()>>) -> Result<
     let _ = begins.recv();
     tokio::select! {
         result = command => result,
-        Ok(status) = told => Err(Stopped { status }.into()),
+        Ok(status) = told => Err(Stopped::now(status).into()),
     }
 }
 
@@ -83,6 +136,8 @@ pub struct Interrupts {
     came: tokio::sync::Notify,
     /// Those that no statement has ended by.
     unheard: AtomicUsize,
+    /// They are for another program.
+    elsewhere: AtomicBool,
 }
 
 impl Interrupts {
@@ -95,6 +150,9 @@ impl Interrupts {
             let Ok(runtime) = runtime else { return };
             runtime.block_on(async {
                 while tokio::signal::ctrl_c().await.is_ok() {
+                    if tell.elsewhere.load(Ordering::SeqCst) {
+                        continue;
+                    }
                     if tell.unheard.fetch_add(1, Ordering::SeqCst) > 0 {
                         spill::remove();
                         std::process::exit(i32::from(INTERRUPTED));
@@ -106,13 +164,21 @@ impl Interrupts {
         interrupts
     }
 
+    /// Does `work`, a program on the same terminal, which Ctrl-C is for meanwhile.
+    pub fn unheard<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.elsewhere.store(true, Ordering::SeqCst);
+        let done = work();
+        self.elsewhere.store(false, Ordering::SeqCst);
+        done
+    }
+
     /// `work`, unless Ctrl-C stops it, or its memory.
     pub async fn until<T>(&self, work: impl Future<Output = T>) -> Result<T, Stopped> {
         self.unheard.store(0, Ordering::SeqCst);
         let done = tokio::select! {
             done = work => Ok(done),
-            () = self.came.notified() => Err(Stopped { status: INTERRUPTED }),
-            () = memory::exceeded() => Err(Stopped { status: FAILED }),
+            () = self.came.notified() => Err(Stopped::now(INTERRUPTED)),
+            () = memory::exceeded() => Err(Stopped::now(FAILED)),
         };
         self.unheard.store(0, Ordering::SeqCst);
         done
@@ -155,7 +221,7 @@ async fn stop_at_signal(
         () = ends => {}
     }
     if is_first_to_tell() {
-        crate::output::tell(&format!("error: {}", Stopped { status }));
+        crate::output::tell(&format!("error: {}", Stopped::now(status)));
     }
     spill::remove();
     std::process::exit(i32::from(status));
@@ -346,5 +412,24 @@ mod tests {
         assert_eq!(parse_bytes("100"), Ok(100));
         assert!(parse_bytes("lots").is_err() && parse_bytes("-1G").is_err());
         assert!(parse_bytes("5X").is_err() && parse_bytes("").is_err());
+    }
+
+    #[test]
+    fn a_statement_is_named_by_its_first_words() {
+        assert_eq!(first_words("SELECT\n  1"), "SELECT 1");
+        let long = "SELECT user_id, count(*) FROM events JOIN exposures USING (user_id) GROUP BY 1";
+        assert_eq!(
+            first_words(long),
+            "SELECT user_id, count(*) FROM events JOIN exposures USING …"
+        );
+        assert_eq!(first_words(&"x".repeat(100)), format!("{}…", "x".repeat(60)));
+    }
+
+    #[test]
+    fn what_is_stopped_is_said() {
+        let statement = Some(("SELECT 1".to_owned(), Duration::from_millis(3210)));
+        let stopped = Stopped { status: INTERRUPTED, statement };
+        assert_eq!(stopped.to_string(), "cancelled after 3.2 s: SELECT 1");
+        assert_eq!(Stopped { status: TERMINATED, statement: None }.to_string(), "cancelled");
     }
 }

@@ -5,23 +5,29 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod bench_concurrent;
 mod config;
 mod demo;
 mod domain;
 mod environment;
 mod experiments;
+mod explain_tree;
 mod foreign_errors;
 mod generate;
+mod help_files;
 mod lake;
+mod leading_options;
 mod load;
 mod memory;
 mod metric;
 mod output;
 mod power;
 mod progress;
+mod records;
 mod report;
 mod serve;
+mod shell;
 mod shop_files;
 mod spill;
 mod sql;
@@ -32,7 +38,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::foreign_errors::{is_closed_output, is_closed_pipe};
 
@@ -43,7 +49,12 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The database for A/B experiments and user-behaviour analytics.
 #[derive(Parser)]
-#[command(name = "uplake", version, max_term_width = 100)]
+#[command(
+    name = "uplake",
+    version,
+    max_term_width = 100,
+    after_help = "Options of a lake, such as --lake FOLDER, may also stand before the command."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -108,6 +119,10 @@ enum Command {
     Lake(lake::LakeCommand),
     /// Make data to try things on: a shop's A/B test, or the XAB benchmark
     Generate(generate::GenerateArgs),
+    /// Write what a shell completes commands and options from
+    Completions(help_files::CompletionsArgs),
+    /// Write manual pages
+    Man(help_files::ManArgs),
     /// Run statements many at once and print what it took, as JSON
     #[command(hide = true)]
     BenchConcurrent(bench_concurrent::BenchConcurrentArgs),
@@ -137,7 +152,7 @@ fn keep_panics_quiet() {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(leading_options::after_command(std::env::args_os().collect()));
     keep_panics_quiet();
     uplake_engine::count_held_by(memory::allocated_bytes);
     let run = || {
@@ -158,6 +173,8 @@ fn main() -> ExitCode {
                 Command::Tenant(args) => user::run_tenant(args).await,
                 Command::Lake(args) => lake::run(args).await,
                 Command::Generate(args) => generate::run(args),
+                Command::Completions(args) => help_files::completions(args, Cli::command()),
+                Command::Man(args) => help_files::man(args, Cli::command()),
                 Command::BenchConcurrent(args) => bench_concurrent::run(args).await,
             }
         })
@@ -182,5 +199,15 @@ fn main() -> ExitCode {
             let stopped = error.downcast_ref::<environment::Stopped>();
             stopped.map_or(ExitCode::FAILURE, |stopped| ExitCode::from(stopped.status))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_and_options_are_well_formed() {
+        Cli::command().debug_assert();
     }
 }

@@ -12,6 +12,8 @@ use uplake_table::{DomainProgress, Progress, ReportDomain};
 use crate::output::{bytes_text, count_text};
 
 const TERMINAL_EVERY: Duration = Duration::from_millis(200);
+/// A statement that is over before shows nothing.
+const STATEMENT_SHOWN_AFTER: Duration = Duration::from_secs(2);
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 
 /// Tells how far the dictionary of an id domain is read, if that takes long enough to wonder.
@@ -101,7 +103,8 @@ impl Display {
     /// Shows a statement or report, on a terminal alone: whoever reads standard error from elsewhere wants to read
     /// of faults.
     pub fn of_statement(progress: Arc<QueryProgress>) -> Self {
-        Self::showing(!std::io::stderr().is_terminal(), move |_| statement_line(progress.counts()))
+        let line = move |elapsed| statement_line(progress.counts(), elapsed);
+        Self::showing(!std::io::stderr().is_terminal(), line)
     }
 
     /// Shows lines, as soon as there are some.
@@ -151,31 +154,56 @@ fn load_line(progress: &Progress, elapsed: Duration) -> String {
     let rows = progress.rows.load(Ordering::Relaxed);
     let read = progress.bytes_read.load(Ordering::Relaxed);
     let total = progress.bytes_total.load(Ordering::Relaxed);
-    let written = progress.bytes_written.load(Ordering::Relaxed);
+    let encoded = progress.rows_written.load(Ordering::Relaxed);
+    let written = bytes_text(progress.bytes_written.load(Ordering::Relaxed));
+    if total > 0 && read >= total && rows > 0 {
+        return match encoded {
+            // The last files get their indexes, keys that were there are replaced, and all is committed.
+            encoded if encoded >= rows => {
+                format!("100 %  indexing and committing {} rows  wrote {written}", count_text(rows))
+            }
+            encoded => format!(
+                "{:3.0} %  sorting and writing: {} of {} rows  wrote {written}",
+                100.0 * encoded as f64 / rows as f64,
+                count_text(encoded),
+                count_text(rows),
+            ),
+        };
+    }
     let rate = rows as f64 / elapsed.as_secs_f64().max(1e-3);
     let share = match total {
         0 => String::new(),
         total => format!("{:3.0} %  ", 100.0 * (read as f64 / total as f64).min(1.0)),
     };
     format!(
-        "{share}{} rows  {} rows/s  read {}  wrote {}",
+        "{share}reading: {} rows  {} rows/s  read {}  wrote {written}",
         count_text(rows),
         count_text(rate as u64),
         bytes_text(read),
-        bytes_text(written),
     )
 }
 
-/// Nothing before there is something to read.
-fn statement_line(counts: ProgressCounts) -> Option<String> {
+/// Nothing before there is something to read, nor of what is over soon.
+fn statement_line(counts: ProgressCounts, elapsed: Duration) -> Option<String> {
     let ProgressCounts { files_planned, files_done, rows_read, bytes_read, .. } = counts;
-    (files_planned > 0).then(|| {
+    (files_planned > 0 && elapsed >= STATEMENT_SHOWN_AFTER).then(|| {
         format!(
-            "{files_done} of {files_planned} files  {} rows  read {}",
+            "{:.0} s  {files_done} of {files_planned} files  {} rows  read {}{}",
+            elapsed.as_secs_f64(),
             count_text(rows_read),
-            bytes_text(bytes_read)
+            bytes_text(bytes_read),
+            seconds_left(files_done, files_planned, elapsed),
         )
     })
+}
+
+/// As long for each file as so far; nothing once all is read: sorts and joins may go on, nobody knows for how long.
+fn seconds_left(done: u64, planned: u64, elapsed: Duration) -> String {
+    if done == 0 || done >= planned {
+        return String::new();
+    }
+    let left = elapsed.as_secs_f64() * (planned - done) as f64 / done as f64;
+    format!("  about {:.0} s left", left.max(1.0))
 }
 
 fn draw(line: &str, terminal: bool) {
@@ -194,6 +222,29 @@ mod tests {
 
     #[test]
     fn nothing_is_shown_before_there_is_something_to_read() {
-        assert_eq!(statement_line(ProgressCounts::default()), None);
+        assert_eq!(statement_line(ProgressCounts::default(), Duration::from_secs(9)), None);
+    }
+
+    #[test]
+    fn a_load_that_has_read_all_says_how_far_it_has_written() {
+        let progress = Progress::default();
+        let line = || load_line(&progress, Duration::from_secs(2));
+        progress.bytes_total.store(1000, Ordering::Relaxed);
+        progress.bytes_read.store(500, Ordering::Relaxed);
+        progress.rows.store(40, Ordering::Relaxed);
+        assert_eq!(line(), " 50 %  reading: 40 rows  20 rows/s  read 500 B  wrote 0 B");
+        progress.bytes_read.store(1000, Ordering::Relaxed);
+        progress.rows_written.store(10, Ordering::Relaxed);
+        assert_eq!(line(), " 25 %  sorting and writing: 10 of 40 rows  wrote 0 B");
+        progress.rows_written.store(40, Ordering::Relaxed);
+        assert_eq!(line(), "100 %  indexing and committing 40 rows  wrote 0 B");
+    }
+
+    #[test]
+    fn seconds_are_left_while_files_are() {
+        let at = Duration::from_secs(6);
+        assert_eq!(seconds_left(3, 12, at), "  about 18 s left");
+        assert_eq!(seconds_left(999, 1000, at), "  about 1 s left");
+        assert_eq!((seconds_left(0, 12, at), seconds_left(12, 12, at)), Default::default());
     }
 }

@@ -187,7 +187,7 @@ async fn until_told(
                 if is_first_to_tell() {
                     crate::output::tell("ended before statements did");
                 }
-                return Err(Stopped { status }.into());
+                return Err(Stopped::now(status).into());
             }
             () = relieved(&server) => {}
         }

@@ -4,29 +4,25 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use rustyline::completion::{Completer, Pair};
-use rustyline::error::ReadlineError;
-use rustyline::history::FileHistory;
-use rustyline::validate::{ValidationContext, ValidationResult, Validator};
-use rustyline::{Config, Editor, Helper, Highlighter, Hinter};
 use uplake_engine::{
-    Answer, BatchOptions, BatchSummary, EngineError, QueryProgress, RunOptions, Session, Statement,
-    parse, parse_each,
+    Answer, BatchOptions, BatchSummary, EngineError, Session, Statement, parse, parse_each,
 };
 use uplake_table::AsOf;
 
 use crate::LakeArgs;
-use crate::environment::{Interrupts, Limits, parse_timeout, session, until_stopped};
+use crate::answer::{Writing, write_answer};
+use crate::environment::{Limits, parse_timeout, session, until_stopped};
 use crate::foreign_errors::is_closed_pipe;
-use crate::output::{Format, error_text, statement_error, stdout, write_answer};
-use crate::progress::Display;
-
-const HISTORY_LINES: usize = 10_000;
+use crate::output::{Format, error_text, statement_error, stdout, visible_lines};
+use crate::shell::meta::{Meta, help};
+use crate::shell::run::run_one;
+use crate::shell::script::{Step, steps};
+use crate::shell::settings::{self, Settings};
+use crate::shell::{SCRIPTS_WITHIN_MAX, interactive};
 
 /// Arguments of `uplake sql`.
 #[derive(Args, Debug)]
@@ -75,7 +71,8 @@ fn parse_as_of(text: &str) -> Result<AsOf, String> {
 pub async fn run(args: SqlArgs) -> Result<()> {
     let has_text = args.command.is_some() || args.file.is_some() || args.batch.is_some();
     if !has_text && std::io::stdin().is_terminal() {
-        return interactive(&open(&args)?, &args).await;
+        let settings = Settings::new(args.writing(), true);
+        return interactive(&open(&args)?, settings).await;
     }
     // From the first on: what there is to remove is removed.
     until_stopped(run_script(args)).await
@@ -105,26 +102,111 @@ async fn run_script(args: SqlArgs) -> Result<()> {
     }
 }
 
-async fn run_text(session: &Session, text: &str, args: &SqlArgs) -> Result<()> {
-    let statements = parse_each(text).map_err(|e| statement_error(e, text))?;
-    let count = statements.len();
-    let mut out = writer(args, count)?;
-    for (number, (place, statement)) in statements.into_iter().enumerate() {
-        let done = match statement {
-            Ok(statement) => run_one(session, &statement, text, args, out.as_mut()).await,
-            Err(error) => Err(statement_error(error, text)),
-        };
-        out.flush().context("writing rows")?;
-        // What came before it is done.
-        done.map_err(|error| match count {
-            1 => error,
-            _ if is_closed_pipe(&error) => error,
-            _ => error.context(format!("statement {} (line {})", number + 1, place.line)),
-        })?;
+impl SqlArgs {
+    fn writing(&self) -> Writing {
+        let mut writing = Writing::new(self.format);
+        writing.escape_formulas = self.escape_formulas;
+        writing.width = writing.width.filter(|_| self.output.is_none());
+        writing
     }
+}
+
+async fn run_text(session: &Session, text: &str, args: &SqlArgs) -> Result<()> {
+    let found = steps(text).map_err(|e| statement_error(e, text))?;
+    let mut script = Script {
+        session,
+        out: writer(args, found.iter().filter(|(_, step)| step.has_rows()).count())?,
+        settings: Settings::new(args.writing(), args.timing),
+        within: 0,
+    };
+    script.run(found, text).await?;
     // The next command finds on disk what this one read.
     session.lake().storage().flush_cache().await;
     Ok(())
+}
+
+/// Steps that are run one after the other, until one fails.
+struct Script<'a> {
+    session: &'a Session,
+    out: Box<dyn Write + Send>,
+    settings: Settings,
+    /// So many scripts that are under way.
+    within: usize,
+}
+
+impl Script<'_> {
+    /// False if it says that all ends here.
+    async fn run(&mut self, steps: Vec<(u64, Step)>, text: &str) -> Result<bool> {
+        let count = steps.len();
+        for (number, (line, step)) in steps.into_iter().enumerate() {
+            let done = match step {
+                Step::Sql(Ok(statement)) => self.statement(&statement, text).await.map(|()| true),
+                Step::Sql(Err(error)) => Err(statement_error(error, text)),
+                Step::Command(command) => self.command(command).await,
+            };
+            self.out.flush().context("writing rows")?;
+            // What came before it is done.
+            let goes_on = done.map_err(|error| match count {
+                1 => error,
+                _ if is_closed_pipe(&error) => error,
+                _ => error.context(format!("statement {} (line {line})", number + 1)),
+            })?;
+            if !goes_on {
+                return Ok(false);
+            }
+        }
+        if let Some(file) = &mut self.settings.output {
+            file.flush().context("writing rows")?;
+        }
+        Ok(true)
+    }
+
+    async fn statement(&mut self, statement: &Statement, text: &str) -> Result<()> {
+        let writing = match &self.settings.output {
+            None => self.settings.writing,
+            Some(_) => self.settings.writing(),
+        };
+        let out: &mut (dyn Write + Send) = match &mut self.settings.output {
+            Some(file) => file,
+            None => self.out.as_mut(),
+        };
+        run_one(self.session, statement, text, writing, self.settings.timing, out).await
+    }
+
+    async fn command(&mut self, command: Result<Meta, String>) -> Result<bool> {
+        match command.map_err(anyhow::Error::msg)? {
+            Meta::Quit => return Ok(false),
+            Meta::Include(path) => {
+                if self.within >= SCRIPTS_WITHIN_MAX {
+                    bail!("{path}: too many scripts within scripts");
+                }
+                let (steps, text) = settings::read_script(&path)?;
+                self.within += 1;
+                let goes_on = Box::pin(self.run(steps, &text)).await;
+                self.within -= 1;
+                return goes_on.with_context(|| format!("in {path}"));
+            }
+            Meta::Tables => self.look("SHOW TABLES").await?,
+            Meta::Describe(table) => {
+                self.look(&format!("DESCRIBE {table}")).await?;
+                let size = settings::table_size(self.session.lake(), &table).await;
+                if let (Some(size), Format::Table) = (size, self.settings.writing.format) {
+                    writeln!(self.out, "{}", visible_lines(&size))?;
+                }
+            }
+            Meta::Help => writeln!(self.out, "{}", help())?,
+            // Nobody is there to be told of it.
+            other => _ = self.settings.change(other)?,
+        }
+        Ok(true)
+    }
+
+    async fn look(&mut self, sql: &str) -> Result<()> {
+        for statement in parse(sql).map_err(|e| statement_error(e, sql))? {
+            self.statement(&statement, sql).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Where the rows of so many statements go.
@@ -174,9 +256,7 @@ async fn run_batch(session: &Session, text: &str, args: &SqlArgs) -> Result<()> 
     while next < lines.len() {
         if let Some(answer) = waiting.remove(&next) {
             let written = match answer {
-                Ok(answer) => {
-                    write_answer(answer, args.format, args.escape_formulas, out.as_mut()).await
-                }
+                Ok(answer) => write_answer(answer, args.writing(), None, out.as_mut()).await,
                 Err(error) => Err(statement_error(error, text)),
             };
             if let Err(error) = written {
@@ -212,181 +292,4 @@ async fn run_batch(session: &Session, text: &str, args: &SqlArgs) -> Result<()> 
         bail!("{failed} of {} statements failed", lines.len());
     }
     Ok(())
-}
-
-async fn run_one(
-    session: &Session,
-    statement: &Statement,
-    text: &str,
-    args: &SqlArgs,
-    out: &mut (dyn Write + Send),
-) -> Result<()> {
-    let started = Instant::now();
-    let progress = QueryProgress::new();
-    let display = Display::of_statement(Arc::clone(&progress));
-    let options = RunOptions { progress: Some(progress), ..RunOptions::default() };
-    let answer = session.run_with(statement, options).await;
-    display.stop().await;
-    let answer = answer.map_err(|e| statement_error(e, text))?;
-    write_answer(answer, args.format, args.escape_formulas, out).await?;
-    let seconds = started.elapsed().as_secs_f64();
-    let warnings = session.take_warnings();
-    if args.timing || !warnings.is_empty() {
-        out.flush().context("writing rows")?;
-    }
-    for warning in warnings {
-        crate::output::tell(&format!("warning: {warning}"));
-    }
-    if args.timing {
-        eprintln!("time: {seconds:.6}");
-    }
-    Ok(())
-}
-
-async fn interactive(session: &Session, args: &SqlArgs) -> Result<()> {
-    let lake = session.lake();
-    println!(
-        "uplake {} on {}. End statements with `;`, quit with \\q or Ctrl-D.",
-        env!("CARGO_PKG_VERSION"),
-        lake.location()
-    );
-    let config = Config::builder().max_history_size(HISTORY_LINES)?.auto_add_history(true).build();
-    // Ends with the shell.
-    let (_preload, _repair) = (session.preload(), session.repair_indexes());
-    let mut editor: Editor<SqlHelper, FileHistory> = Editor::with_config(config)?;
-    editor.set_helper(Some(SqlHelper { tables: Vec::new() }));
-    let history = history_path();
-    if let Some(path) = &history {
-        // No history yet is no error.
-        let _ = editor.load_history(path);
-    }
-    let interrupts = Interrupts::watch();
-    loop {
-        if let Some(helper) = editor.helper_mut() {
-            // Without names nothing is completed.
-            helper.tables = lake.table_names().await.unwrap_or_default();
-        }
-        match editor.readline("uplake> ") {
-            Ok(line) => {
-                if matches!(line.trim().trim_end_matches(';'), "\\q" | "quit" | "exit") {
-                    break;
-                }
-                if let Err(error) = run_line(session, &line, args, &interrupts).await {
-                    crate::output::tell(&format!("error: {}", crate::output::error_text(&error)));
-                }
-            }
-            Err(ReadlineError::Interrupted) => {}
-            Err(ReadlineError::Eof) => break,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    if let Some(path) = &history {
-        let folder = path.parent().map(std::fs::create_dir_all).transpose();
-        if let Err(error) = folder.map_err(Into::into).and_then(|_| editor.save_history(path)) {
-            eprintln!("the history was not kept in {}: {error}", path.display());
-        }
-    }
-    Ok(())
-}
-
-/// Runs what was typed; Ctrl-C drops the query, which stops it.
-async fn run_line(
-    session: &Session,
-    line: &str,
-    args: &SqlArgs,
-    interrupts: &Interrupts,
-) -> Result<()> {
-    let work = async {
-        let mut out = stdout();
-        for statement in parse(line).map_err(|e| statement_error(e, line))? {
-            let started = Instant::now();
-            run_one(session, &statement, line, args, &mut out).await?;
-            out.flush()?;
-            if !args.timing {
-                println!("{:.3} s", started.elapsed().as_secs_f64());
-            }
-        }
-        Ok(())
-    };
-    interrupts.until(work).await?
-}
-
-fn history_path() -> Option<PathBuf> {
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".local/state"));
-    Some(state.or_else(home)?.join("uplake/history"))
-}
-
-/// Completes table names and the words that begin statements.
-#[derive(Helper, Highlighter, Hinter)]
-struct SqlHelper {
-    tables: Vec<String>,
-}
-
-const WORDS: [&str; 25] = [
-    "SELECT",
-    "FROM",
-    "WHERE",
-    "GROUP BY",
-    "ORDER BY",
-    "LIMIT",
-    "JOIN",
-    "LEFT JOIN",
-    "ON",
-    "AS",
-    "WITH",
-    "COUNT(*)",
-    "DISTINCT",
-    "BETWEEN",
-    "LIKE",
-    "INSERT INTO",
-    "VALUES",
-    "CREATE TABLE",
-    "DROP TABLE",
-    "DELETE FROM",
-    "SHOW TABLES",
-    "DESCRIBE",
-    "EXPLAIN",
-    "VERSION AS OF",
-    "ID SET",
-];
-
-impl Completer for SqlHelper {
-    type Candidate = Pair;
-
-    fn complete(
-        &self,
-        line: &str,
-        position: usize,
-        _: &rustyline::Context<'_>,
-    ) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let boundary = |c: char| !(c.is_alphanumeric() || c == '_');
-        let start = line[..position]
-            .rfind(boundary)
-            .map_or(0, |at| at + line[at..].chars().next().map_or(1, char::len_utf8));
-        let typed = line[start..position].to_lowercase();
-        if typed.is_empty() {
-            return Ok((start, Vec::new()));
-        }
-        let words = WORDS.iter().map(|w| (*w).to_owned());
-        let candidates = self
-            .tables
-            .iter()
-            .cloned()
-            .chain(words)
-            .filter(|w| w.to_lowercase().starts_with(&typed))
-            .map(|w| Pair { display: w.clone(), replacement: w })
-            .collect();
-        Ok((start, candidates))
-    }
-}
-
-impl Validator for SqlHelper {
-    /// A statement goes on until a semicolon ends it.
-    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        let input = context.input().trim();
-        let complete =
-            input.is_empty() || input.ends_with(';') || matches!(input, "\\q" | "quit" | "exit");
-        Ok(if complete { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
-    }
 }
