@@ -42,7 +42,7 @@ const CALLS: [&str; 24] = [
     "max(d) OVER ({w})",
     "max(CASE WHEN s = 't1' THEN ts END) OVER ({w} ROWS UNBOUNDED PRECEDING)",
     "min(CAST(ts AS DATE)) OVER ({w} GROUPS UNBOUNDED PRECEDING)",
-    "count(*) OVER ({w} RANGE UNBOUNDED PRECEDING)",
+    "count(d) OVER ({w} RANGE UNBOUNDED PRECEDING)",
     "max(CAST(n AS SMALLINT)) OVER ({w})",
 ];
 
