@@ -71,7 +71,7 @@ fn operator(line: &str) -> Option<Operator<'_>> {
     };
     // A scan's own time is that of its decoding, which its `elapsed_compute` leaves out.
     let time = value("time_elapsed_processing").or_else(|| value("elapsed_compute"));
-    let (depth, is_level) = (spaces / 2, spaces % 2 == 0);
+    let (depth, is_level) = (spaces / 2, spaces.is_multiple_of(2));
     (is_level && is_name && !name.is_empty()).then_some(Operator {
         depth,
         name,

@@ -157,18 +157,15 @@ fn load_line(progress: &Progress, elapsed: Duration) -> String {
     let encoded = progress.rows_written.load(Ordering::Relaxed);
     let written = bytes_text(progress.bytes_written.load(Ordering::Relaxed));
     if total > 0 && read >= total && rows > 0 {
-        return match encoded {
-            // The last files get their indexes, keys that were there are replaced, and all is committed.
-            encoded if encoded >= rows => {
-                format!("100 %  indexing and committing {} rows  wrote {written}", count_text(rows))
-            }
-            encoded => format!(
-                "{:3.0} %  sorting and writing: {} of {} rows  wrote {written}",
-                100.0 * encoded as f64 / rows as f64,
-                count_text(encoded),
-                count_text(rows),
-            ),
-        };
+        let (of, rows_text) = (100.0 * encoded as f64 / rows as f64, count_text(rows));
+        if encoded < rows {
+            let encoded = count_text(encoded);
+            return format!(
+                "{of:3.0} %  sorting and writing: {encoded} of {rows_text} rows  wrote {written}"
+            );
+        }
+        // The last files get their indexes, keys that were there are replaced, and all is committed.
+        return format!("100 %  indexing and committing {rows_text} rows  wrote {written}");
     }
     let rate = rows as f64 / elapsed.as_secs_f64().max(1e-3);
     let share = match total {
