@@ -102,7 +102,7 @@ def a_killed_load_leaves_the_old_snapshot_or_the_whole_load(lake, folder, fresh)
     assert leftovers > 0, "no kill hit a load that had begun to write"
 
 
-@pytest.mark.parametrize("verb", ["compact", "delete", "vacuum"])
+@pytest.mark.parametrize("verb", ["compact", "delete", "update", "merge", "vacuum"])
 def a_killed_maintenance_leaves_the_same_rows(lake, folder, verb):
     rng = support.seeded(f"kill {verb}")
     parts = []
@@ -114,6 +114,12 @@ def a_killed_maintenance_leaves_the_same_rows(lake, folder, verb):
     commands = {
         "compact": ["table", "compact"],
         "delete": ["sql", "-c", "delete from COPY where id % 3 = 0"],
+        "update": ["sql", "-c", "update COPY set id = id + 1000000 where id % 3 = 0"],
+        "merge": [
+            "sql", "-c",
+            "merge into COPY using (select id from t where id % 3 <> 1) s on COPY.id = s.id "
+            "when matched and s.id % 3 = 0 then delete when matched then update set id = COPY.id + 1000000",
+        ],
         "vacuum": ["table", "vacuum", "--retain", "0s"],
     }
     if verb == "vacuum":
@@ -122,14 +128,18 @@ def a_killed_maintenance_leaves_the_same_rows(lake, folder, verb):
 
     def command(table):
         words = [w.replace("COPY", table) for w in commands[verb]]
-        return words if verb == "delete" else [*words, table]
+        return words if words[0] == "sql" else [*words, table]
 
     def copy(table):
         subprocess.run(["cp", "-r", lake.folder("t"), lake.folder(table)], check=True)
 
     all_rows = [r["id"] for r in lake.json("select id from t order by id")]
     assert all_rows == whole["id"].to_pylist()
-    kept = [i for i in all_rows if i % 3] if verb == "delete" else all_rows
+    kept = {
+        "delete": [i for i in all_rows if i % 3],
+        "update": sorted(i if i % 3 else i + 1_000_000 for i in all_rows),
+        "merge": sorted(i if i % 3 == 1 else i + 1_000_000 for i in all_rows if i % 3),
+    }.get(verb, all_rows)
     copy("measure")
     started = time.monotonic()
     lake.run(*command("measure"))

@@ -108,7 +108,7 @@ def codes_are_those_of_access_md(ann):
         ("DROP TENANT growth", "2BP01"), ("CREATE ROLE pg_x", "42602"), ("GRANT CREATE ON people TO team", "22023"),
         ("CREATE USER x PASSWORD ''", "22023"), ("ALTER TENANT growth WITH (weight 5000)", "22023"),
         ("REVOKE SELECT ON people FROM team", "42704"), ("GRANT SELECT ON nothing TO team", "42P01"),
-        ("GRANT SELECT (nothing) ON people TO team", "42703"), ("GRANT UPDATE ON people TO team", "0A000"),
+        ("GRANT SELECT (nothing) ON people TO team", "42703"), ("GRANT TRUNCATE ON people TO team", "0A000"),
         ("CREATE POLICY p ON people USING (true)", "42710"), ("DROP POLICY q ON people", "42704"),
         ("CREATE USER x LOGIN LOGIN", "42601"), ("DROP TOKEN x FOR ann", "42704"),
     ):

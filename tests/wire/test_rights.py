@@ -450,10 +450,11 @@ OTHERS = [
     *((role, way, INSERTS[2], "42501") for role in READERS for way in WRITES),
     *((role, way, "sales", "42501") for role in READERS for way in (_copy_from, _load, _ingest)),
     *((role, _done, sql, "42501") for role in READERS for sql in ("drop table sales", "drop table if exists sales", "create table sales (id bigint)")),
-    *((role, way, sql, "42501") for role in ("hal", "kim") for way in WRITES for sql in ('insert into "Mixed" values (3, null)', "insert into mixed values (3, null)", "delete from mixed")),
+    *((role, way, sql, "42501") for role in ("hal", "kim") for way in WRITES for sql in ('insert into "Mixed" values (3, null)', "insert into mixed values (3, null)", "delete from mixed", "update mixed set mail = 'x'", "update mixed set mail = 'x' from plain where mixed.id = plain.id", "merge into mixed using plain on mixed.id = plain.id when matched then delete")),
     *((role, _copy_from, "mixed", "42501") for role in ("hal", "kim")),
     *((role, way, "insert into plain values (null, null)", code) for way in WRITES for role, code in (("gus", "done"), ("hal", "done"), ("kim", "done"), ("ann", "42501"), ("eve", "42501"), ("dan", "42501"))),
     *((role, way, "plain", code) for way in (_copy_from, _load, _ingest) for role, code in (("gus", "done"), ("hal", "done"), ("kim", "done"), ("ann", "42501"), ("eve", "42501"), ("dan", "42501"))),
+    *((role, way, sql, code) for way in WRITES for sql in ("update plain set v = 'z' where id is null", "merge into plain using (select null as id) s on plain.id = s.id when matched then update set v = 'z'") for role, code in (("hal", "done"), ("kim", "done"), ("gus", "42501"), ("ann", "42501"), ("eve", "42501"))),
     *((role, way, "delete from plain where id is null", code) for way in WRITES for role, code in (("hal", "done"), ("kim", "done"), ("gus", "42501"), ("ann", "42501"), ("eve", "42501"))),
     ("gus", _done, "insert into plain select * from plain", "42501"),
     # What is made of what a role sees has what it sees.

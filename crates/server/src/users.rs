@@ -286,6 +286,7 @@ impl Guard for RoleGuard {
         let may = match privilege {
             Privilege::Insert => may_change(&rights, Verb::Insert, &table()),
             Privilege::Delete => may_change(&rights, Verb::Delete, &table()),
+            Privilege::Update => may_change(&rights, Verb::Update, &table()),
             Privilege::Create => may_change(&rights, Verb::Create, &table()),
             Privilege::ReadFiles => rights.may(Verb::ReadFiles, &Object::Lake),
             Privilege::WriteFiles => rights.may(Verb::WriteFiles, &Object::Lake),
@@ -450,7 +451,9 @@ mod tests {
     /// Verbs by roles: what is not granted is refused.
     #[test]
     fn a_role_may_what_it_is_granted() {
-        use Privilege::{AskDomain, Create, Delete, Insert, ReadFiles, UseIdSet, WriteFiles};
+        use Privilege::{
+            AskDomain, Create, Delete, Insert, ReadFiles, Update, UseIdSet, WriteFiles,
+        };
 
         let mut access = Access::default();
         for name in ["boss", "looks", "loads", "one", "nobody"] {
@@ -468,13 +471,17 @@ mod tests {
                 columns: Default::default(),
             })
             .unwrap();
-        let all = [Insert, Delete, Create, ReadFiles, WriteFiles, AskDomain, UseIdSet];
+        let all = [Insert, Update, Delete, Create, ReadFiles, WriteFiles, AskDomain, UseIdSet];
         let directory =
             Arc::new(Directory::from(Document { number: 1, at: 0, by: "test".into(), access }));
         for (role, table, expected) in [
-            ("boss", "t", "read insert delete create readfiles writefiles askdomain useidset"),
+            (
+                "boss",
+                "t",
+                "read insert update delete create readfiles writefiles askdomain useidset",
+            ),
             ("looks", "t", "read askdomain useidset"),
-            ("loads", "t", "read insert delete create askdomain useidset"),
+            ("loads", "t", "read insert update delete create askdomain useidset"),
             ("one", "t", "read"),
             ("one", "u", ""),
             ("nobody", "t", ""),

@@ -4,12 +4,12 @@
 //! - A commit names only files that are there: they are looked up just before.
 //! - Appends of two writers both succeed; two writers that remove the same file do not.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path as LocalPath;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Field, Schema};
 use deltalake_core::DeltaTableError;
 use deltalake_core::kernel::engine::arrow_conversion::TryIntoKernel;
 use deltalake_core::kernel::transaction::{CommitBuilder, CommitProperties, TransactionError};
@@ -30,7 +30,7 @@ use crate::id_domain::{self, IdDomainSpec, stored_schema};
 use crate::index::{IndexSpec, index_path, property};
 use crate::lake::{Lake, Place};
 use crate::names::store_path;
-use crate::properties::{CLUSTER_BY, ID_DOMAINS, INDEXES, PRIMARY_KEY, label_app_id};
+use crate::properties::{CLUSTER_BY, COMMENT, ID_DOMAINS, INDEXES, PRIMARY_KEY, label_app_id};
 use crate::sealed::SealedLog;
 use crate::snapshot::Snapshot;
 use crate::thread::on_thread;
@@ -52,11 +52,20 @@ pub(crate) struct Change {
     pub schema: Option<Arc<Schema>>,
     /// The whole new list, if the table's indexes change.
     pub indexes: Option<Vec<IndexSpec>>,
+    /// What is said of the table or of a column, from now on.
+    pub comment: Option<Comment>,
     /// Is it made for exactly the files that the table had?
     pub on_these_files_only: bool,
     pub label: Option<String>,
     pub operation: DeltaOperation,
     pub now_millis: i64,
+}
+
+/// What is said of a column, or of the table; nothing any more if there is no text.
+#[derive(Clone, Debug)]
+pub(crate) struct Comment {
+    pub column: Option<String>,
+    pub text: Option<String>,
 }
 
 /// Why a commit did not happen.
@@ -313,8 +322,23 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
     let state = on.eager().map_err(generic)?;
     let mut actions: Vec<Action> = Vec::with_capacity(change.add.len() + change.remove.len() + 1);
     let mut metadata = state.metadata().clone();
-    if let Some(schema) = &change.schema {
-        let stored = stored_schema(schema, on.id_domains());
+    let mut comments = on.comments().clone();
+    let mut says = false;
+    match &change.comment {
+        None => {}
+        Some(Comment { column: None, text }) => {
+            metadata = metadata.with_description(text.clone().unwrap_or_default())?;
+            says = true;
+        }
+        Some(Comment { column: Some(column), text }) => {
+            comments.remove(column);
+            comments.extend(text.clone().map(|text| (column.clone(), text)));
+            says = true;
+        }
+    }
+    if says || change.schema.is_some() {
+        let schema = change.schema.as_ref().unwrap_or(on.schema());
+        let stored = with_comments(&stored_schema(schema, on.id_domains()), &comments);
         metadata = metadata.with_schema(&kernel_schema(table, &stored).map_err(generic)?)?;
     }
     match change.indexes.as_deref() {
@@ -322,7 +346,7 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
         Some([]) => metadata = metadata.remove_config_key(INDEXES)?,
         Some(specs) => metadata = metadata.add_config_key(INDEXES.to_owned(), property(specs))?,
     }
-    if change.schema.is_some() || change.indexes.is_some() {
+    if says || change.schema.is_some() || change.indexes.is_some() {
         actions.push(Action::Metadata(metadata));
     }
     actions.extend(change.remove.iter().cloned().map(Action::Remove));
@@ -387,6 +411,17 @@ fn transaction(label: Option<&str>, now_millis: i64) -> Option<Action> {
 
 fn label_transaction(label: &str, now_millis: i64) -> Transaction {
     Transaction::new_with_last_update(label_app_id(label), 1, Some(now_millis))
+}
+
+/// The schema with what is said of its columns, where Delta keeps it.
+fn with_comments(schema: &Schema, comments: &BTreeMap<String, String>) -> Schema {
+    let field = |field: &Arc<Field>| {
+        let mut metadata = field.metadata().clone();
+        let said = comments.get(field.name()).map(|text| (COMMENT.to_owned(), text.clone()));
+        metadata.extend(said);
+        field.as_ref().clone().with_metadata(metadata)
+    };
+    Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())
 }
 
 fn kernel_schema(table: &str, schema: &Schema) -> Result<StructType> {

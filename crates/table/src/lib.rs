@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alter;
 mod as_of;
 mod checksums;
 mod chunk_types;
@@ -72,6 +73,7 @@ mod warm;
 mod write;
 mod write_stream;
 
+pub use alter::{add_columns, set_comment};
 pub use as_of::AsOf;
 pub use checksums::{Checksums, DamagedBytes};
 pub use chunk_types::{check_chunk_types, footer_within};

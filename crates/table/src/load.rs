@@ -488,6 +488,7 @@ async fn append(
         remove: Vec::new(),
         schema: changed.then(|| SchemaRef::clone(&merged)),
         indexes: None,
+        comment: None,
         on_these_files_only: false,
         label: options.label.clone(),
         operation: DeltaOperation::Write {

@@ -130,6 +130,7 @@ async fn compact_groups(
         remove: merged.iter().map(|f| remove_action(f, options.now_millis, false)).collect(),
         schema: None,
         indexes: None,
+        comment: None,
         on_these_files_only: false,
         label: None,
         operation: DeltaOperation::Optimize {

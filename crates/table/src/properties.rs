@@ -12,6 +12,9 @@ pub(crate) const ID_DOMAINS: &str = "uplake.idDomains";
 /// Table property: the columns of the primary key, comma separated.
 pub(crate) const PRIMARY_KEY: &str = "uplake.primaryKey";
 
+/// Metadata of a field in Delta's schema: what is said of the column.
+pub(crate) const COMMENT: &str = "comment";
+
 /// Tag of an Add action: where the file's ids are from, `column:domain:log`, comma separated.
 pub(crate) const IDS_TAG: &str = "uplake.ids";
 

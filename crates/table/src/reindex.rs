@@ -155,6 +155,7 @@ async fn commit_specs(
         remove: Vec::new(),
         schema: None,
         indexes: Some(specs.to_vec()),
+        comment: None,
         on_these_files_only: false,
         label: None,
         operation: DeltaOperation::SetTableProperties {

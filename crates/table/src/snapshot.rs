@@ -4,10 +4,10 @@
 //! - A snapshot never changes. Reading it twice reads the same rows.
 //! - A table that uses a feature we would read wrongly is refused when the snapshot is made.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use chrono::DateTime;
 use deltalake_core::kernel::{Add, EagerSnapshot};
 use deltalake_core::logstore::LogStoreRef;
@@ -28,7 +28,8 @@ use crate::lake::Lake;
 use crate::log_reader::LogReader;
 use crate::names::{commit_path, store_path};
 use crate::properties::{
-    CLUSTER_BY, CRC32_TAG, ID_DOMAINS, ID_MARKS_TAG, IDS_TAG, INDEXES, PRIMARY_KEY, label_app_id,
+    CLUSTER_BY, COMMENT, CRC32_TAG, ID_DOMAINS, ID_MARKS_TAG, IDS_TAG, INDEXES, PRIMARY_KEY,
+    label_app_id,
 };
 use crate::sealed::{DamagedCommit, SealedLog};
 
@@ -53,6 +54,8 @@ pub struct Snapshot {
     declared_indexes: Vec<IndexSpec>,
     primary_key: Vec<String>,
     id_domains: Vec<IdDomainSpec>,
+    /// What is said of columns, by their names.
+    comments: Arc<BTreeMap<String, String>>,
     files: Arc<Vec<DataFile>>,
     /// Domains whose ids are not to be believed.
     lost_domains: Vec<String>,
@@ -172,7 +175,15 @@ impl Snapshot {
         let id_domains = id_domains.map(|text| id_domain::parse_property(text, &schema));
         let id_domains = id_domains.unwrap_or_default();
         let is_ids = |name: &str| id_domains.iter().any(|spec| id_column(&spec.column) == name);
-        let fields = schema.fields().iter().filter(|f| !is_ids(f.name())).cloned();
+        let said = |f: &Arc<Field>| Some((f.name().clone(), f.metadata().get(COMMENT)?.clone()));
+        let comments = schema.fields().iter().filter_map(said).collect();
+        // What is said of a column makes no other column of it.
+        let silent = |field: &Arc<Field>| {
+            let mut metadata = field.metadata().clone();
+            metadata.remove(COMMENT);
+            Arc::new(field.as_ref().clone().with_metadata(metadata))
+        };
+        let fields = schema.fields().iter().filter(|f| !is_ids(f.name())).map(silent);
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let partition_columns: Vec<String> =
             state.metadata().partition_columns().iter().map(ToString::to_string).collect();
@@ -189,6 +200,7 @@ impl Snapshot {
             declared_indexes,
             primary_key: primary_key.unwrap_or_default(),
             id_domains,
+            comments: Arc::new(comments),
             files: Arc::new(files),
             lost_domains: Vec::new(),
             prefix,
@@ -209,6 +221,17 @@ impl Snapshot {
     /// them: see [`Self::stored_schema`].
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// What is said of the table.
+    pub fn comment(&self) -> Option<&str> {
+        let metadata = self.delta.snapshot().ok()?.metadata();
+        metadata.description().filter(|text| !text.is_empty())
+    }
+
+    /// What is said of columns, by their names.
+    pub fn comments(&self) -> &BTreeMap<String, String> {
+        &self.comments
     }
 
     /// Columns whose values are in the log, not in the files.

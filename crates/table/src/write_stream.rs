@@ -1,4 +1,4 @@
-//! Batches from a query into a table, in one commit: INSERT, CREATE TABLE AS, DELETE.
+//! Batches from a query into a table, in one commit: INSERT, CREATE TABLE AS, DELETE, UPDATE, MERGE.
 //!
 //! # Invariants
 //! - Nothing is visible before [`StreamWriter::commit`]; dropping the writer commits nothing, and its
@@ -43,6 +43,22 @@ pub enum WriteKind {
     Append,
     /// Rows that replace these files (what is left of them after a DELETE).
     Delete { replaced: Vec<DataFile>, predicate: String },
+    /// The same after an UPDATE, with the rows that it changed.
+    Update { replaced: Vec<DataFile>, predicate: String },
+    /// The same after a MERGE, with its new rows. `exactly`: only if the table has no other files by then.
+    Merge { replaced: Vec<DataFile>, predicate: String, exactly: bool },
+}
+
+impl WriteKind {
+    /// The files in whose place the rows are; `None` if they are more rows.
+    fn replaced(&self) -> Option<&[DataFile]> {
+        match self {
+            Self::Create | Self::Append => None,
+            Self::Delete { replaced, .. }
+            | Self::Update { replaced, .. }
+            | Self::Merge { replaced, .. } => Some(replaced),
+        }
+    }
 }
 
 /// Writes batches of a table's schema and commits them at the end.
@@ -198,11 +214,11 @@ impl StreamWriter {
     async fn commit_files(mut self, kind: WriteKind) -> Result<u64> {
         self.drain().await?;
         let keyed = !self.writer.layout().primary_key.is_empty();
-        if keyed && !matches!(kind, WriteKind::Delete { .. }) {
+        if keyed && kind.replaced().is_none() {
             return self.commit_keyed().await;
         }
         let adds = self.writer.take_files();
-        if let WriteKind::Delete { replaced, .. } = &kind
+        if let Some(replaced) = kind.replaced()
             && let Err(error) = check_removable(&self.table, replaced)
         {
             commit::discard(&self.lake, &self.table, &adds).await;
@@ -379,22 +395,34 @@ pub(crate) async fn commit_keyed(
 pub(crate) fn change(base: &Snapshot, kind: WriteKind, add: Vec<Add>, now_millis: i64) -> Change {
     let partition_by =
         (!base.partition_columns().is_empty()).then(|| base.partition_columns().to_vec());
-    let (remove, operation) = match kind {
+    let remove = kind.replaced().unwrap_or_default();
+    let remove = remove.iter().map(|f| remove_action(f, now_millis, true)).collect();
+    let on_these_files_only = matches!(kind, WriteKind::Merge { exactly: true, .. });
+    let operation = match kind {
         WriteKind::Create | WriteKind::Append => {
-            let mode = SaveMode::Append;
-            (Vec::new(), DeltaOperation::Write { mode, partition_by, predicate: None })
+            DeltaOperation::Write { mode: SaveMode::Append, partition_by, predicate: None }
         }
-        WriteKind::Delete { replaced, predicate } => (
-            replaced.iter().map(|f| remove_action(f, now_millis, true)).collect(),
-            DeltaOperation::Delete { predicate: Some(predicate) },
-        ),
+        WriteKind::Delete { predicate, .. } => {
+            DeltaOperation::Delete { predicate: Some(predicate) }
+        }
+        WriteKind::Update { predicate, .. } => {
+            DeltaOperation::Update { predicate: Some(predicate) }
+        }
+        WriteKind::Merge { predicate, .. } => DeltaOperation::Merge {
+            predicate: Some(predicate),
+            merge_predicate: None,
+            matched_predicates: Vec::new(),
+            not_matched_predicates: Vec::new(),
+            not_matched_by_source_predicates: Vec::new(),
+        },
     };
     Change {
         add,
         remove,
         schema: None,
         indexes: None,
-        on_these_files_only: false,
+        comment: None,
+        on_these_files_only,
         label: None,
         operation,
         now_millis,

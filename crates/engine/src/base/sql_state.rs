@@ -92,6 +92,8 @@ codes! {
     BadCopyFileFormat "22P04" Invalid,
     /// A row has NULL where the table must have a value.
     NotNullViolation "23502" Invalid,
+    /// Two rows would have one primary key.
+    UniqueViolation "23505" Invalid,
     /// Something still names what would be gone.
     DependentObjectsStillExist "2BP01" Invalid,
     /// There is no prepared statement of that name.

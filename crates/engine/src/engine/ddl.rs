@@ -1,4 +1,4 @@
-//! Statements that change the lake or look at it: CREATE, DROP, DELETE, SHOW TABLES, DESCRIBE.
+//! Statements that change the lake or look at it: CREATE, DROP, SHOW TABLES, DESCRIBE.
 
 use std::sync::Arc;
 
@@ -6,31 +6,29 @@ use datafusion::arrow::array::{
     ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, UInt64Array,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Constraint, Constraints, TableReference};
 use datafusion::datasource::{provider_as_source, source_as_provider};
-use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
-    DdlStatement, DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection,
-    SetVariable, Statement as PlanStatement, WriteOp, lit,
+    DdlStatement, DmlStatement, Expr, ExprSchemable, LogicalPlan, Projection, SetVariable,
+    Statement as PlanStatement, WriteOp,
 };
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use uplake_table::{
-    DataFile, IdDomainSpec, IndexKind, IndexSpec, OnConflict, StreamWriter, TableDefinition,
-    WriteKind, create_table,
+    IdDomainSpec, IndexKind, IndexSpec, StreamWriter, TableDefinition, WriteKind, create_table,
 };
 
 use crate::base::answer::{Answer, done, rows_answer};
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::settings::no_setting;
 use crate::base::sql_state::SqlState;
+use crate::engine::alter::commented;
 use crate::engine::catalog::{CATALOG, SCHEMA};
 use crate::engine::seen;
 use crate::engine::session::Session;
-use crate::scan::lake_table::{LakeTable, unqualified, write_stream};
+use crate::scan::lake_table::{LakeTable, write_stream};
 use crate::sql::statement::Statement;
 use crate::sql::words::split_version;
 
@@ -93,28 +91,35 @@ impl Session {
                 let plan = self.plan(statement).await?;
                 self.create(statement, plan).await.map(Some)
             }
+            ast::Statement::AlterTable(alter) => self.alter_table(alter).await.map(Some),
+            ast::Statement::Comment { object_type, object_name, comment, if_exists } => {
+                use ast::CommentObject::{Column, Table};
+                if !matches!(object_type, Table | Column) {
+                    return Err(EngineError::unsupported("COMMENT ON is for TABLE and COLUMN"));
+                }
+                let about = commented(object_type, object_name);
+                self.comment(about, comment.as_deref(), *if_exists).await.map(Some)
+            }
             ast::Statement::Delete(delete) => {
-                if delete.limit.is_some() || !delete.order_by.is_empty() || delete.using.is_some() {
+                if delete.limit.is_some() || !delete.order_by.is_empty() {
                     return Err(EngineError::unsupported(
-                        "DELETE takes WHERE only: no LIMIT, ORDER BY or USING",
+                        "DELETE takes USING and WHERE: no LIMIT and no ORDER BY",
                     ));
                 }
-                let (ast::FromTable::WithFromKeyword(tables)
-                | ast::FromTable::WithoutKeyword(tables)) = &delete.from;
-                let aliased = |t: &ast::TableWithJoins| {
-                    matches!(&t.relation, ast::TableFactor::Table { alias: Some(_), .. })
-                };
-                if tables.iter().any(aliased) && !statement.text.to_lowercase().contains(" as of ")
+                gives_nothing_back("DELETE", delete.returning.is_some())
+            }
+            ast::Statement::Update(update) => {
+                if update.limit.is_some()
+                    || !update.order_by.is_empty()
+                    || !update.table.joins.is_empty()
                 {
-                    return Err(EngineError::unsupported("DELETE with an alias is not supported")
-                        .with_hint("name the columns without it"));
+                    return Err(EngineError::unsupported(
+                        "UPDATE takes one table, SET, FROM and WHERE: no JOIN, LIMIT and ORDER BY",
+                    ));
                 }
-                Ok(None)
+                gives_nothing_back("UPDATE", update.returning.is_some())
             }
-            ast::Statement::Update { .. } | ast::Statement::Merge { .. } => {
-                Err(EngineError::unsupported("UPDATE and MERGE are not supported")
-                    .with_hint("DELETE the rows, then INSERT new ones"))
-            }
+            ast::Statement::Merge(merge) => gives_nothing_back("MERGE", merge.output.is_some()),
             _ => Ok(None),
         }
     }
@@ -136,13 +141,9 @@ impl Session {
             LogicalPlan::Ddl(other) => {
                 Err(EngineError::unsupported(format!("{} is not supported", other.name())))
             }
-            LogicalPlan::Dml(dml) if dml.op == WriteOp::Delete => {
+            LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => {
                 let name = self.own_table(&dml.table_name).await?;
-                let deleted = self.delete(&name, &dml.input).await;
-                if self.catalog.pending.is_none() {
-                    self.catalog.forget(&name);
-                }
-                deleted
+                Box::pin(self.change_rows(&name, dml)).await
             }
             LogicalPlan::Dml(dml) => {
                 let name = self.own_table(&dml.table_name).await?;
@@ -235,7 +236,7 @@ impl Session {
     }
 
     /// A name that must be a table of this lake, not a file.
-    async fn own_table(&self, reference: &TableReference) -> Result<String> {
+    pub(crate) async fn own_table(&self, reference: &TableReference) -> Result<String> {
         if let (table, Some(_)) = split_version(reference.table()) {
             let what = format!("an old version of `{table}` cannot be changed");
             return Err(EngineError::unsupported(what).with_hint("leave AS OF out"));
@@ -316,75 +317,6 @@ impl Session {
         Ok(done(format!("created table {name} with {rows} rows"), Some(rows)))
     }
 
-    /// Rewrites each file that holds a matching row without its matching rows.
-    async fn delete(&self, name: &str, input: &LogicalPlan) -> Result<Answer> {
-        let predicate = unqualified(delete_predicate(input)?)?;
-        let table = self.catalog.load(name).await?;
-        let state = self.context().state();
-        let candidates = table.candidate_files(&state, std::slice::from_ref(&predicate))?;
-        let (mut replaced, mut deleted): (Vec<DataFile>, u64) = (Vec::new(), 0);
-        for number in candidates {
-            let file = table.snapshot().files()[number].clone();
-            let matching = self.count_matching(&table, &file, &predicate, name).await?;
-            if matching > 0 {
-                deleted += matching;
-                replaced.push(file);
-            }
-        }
-        if replaced.is_empty() {
-            return Ok(done(format!("deleted 0 rows from {name}"), Some(0)));
-        }
-        let part = self.part(&table, replaced.clone());
-        let kept = LogicalPlanBuilder::scan(name, provider_as_source(part), None)?
-            .filter(predicate.clone().is_not_true())?
-            .build()?;
-        let writer = StreamWriter::into_table(
-            &self.engine.lake,
-            table.snapshot().clone(),
-            OnConflict::Replace,
-            self.engine.budget.write_bytes(),
-            self.engine.budget.threads,
-            self.engine.budget.now_millis(),
-        )
-        .await?;
-        let stream = match self.run_query(kept).await {
-            Ok(stream) => stream,
-            Err(error) => {
-                writer.abort().await;
-                return Err(error);
-            }
-        };
-        let predicate = predicate.to_string();
-        match self.catalog.pending {
-            Some(_) => self.replace_later(&table, writer, stream, (replaced, predicate)).await?,
-            None => {
-                let kind = WriteKind::Delete { replaced, predicate };
-                write_stream(writer, stream, table.snapshot().schema(), kind).await?;
-            }
-        }
-        Ok(done(format!("deleted {deleted} rows from {name}"), Some(deleted)))
-    }
-
-    fn part(&self, table: &LakeTable, files: Vec<DataFile>) -> Arc<LakeTable> {
-        Arc::new(LakeTable::with_files(self.engine.lake.clone(), table.snapshot().clone(), files))
-    }
-
-    async fn count_matching(
-        &self,
-        table: &LakeTable,
-        file: &DataFile,
-        predicate: &Expr,
-        name: &str,
-    ) -> Result<u64> {
-        let part = self.part(table, vec![file.clone()]);
-        let plan = LogicalPlanBuilder::scan(name, provider_as_source(part), None)?
-            .filter(predicate.clone())?
-            .aggregate(Vec::<Expr>::new(), vec![count(lit(1))])?
-            .build()?;
-        let batches: Vec<RecordBatch> = self.run_query(plan).await?.try_collect().await?;
-        Ok(first_count(&batches))
-    }
-
     async fn show_tables(&self) -> Result<Answer> {
         let mut names = self.listed_tables().await?;
         let (mut rows, mut files, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
@@ -436,6 +368,7 @@ impl Session {
         let fields = snapshot.schema().fields().iter();
         let fields: Vec<&Arc<Field>> =
             fields.filter(|field| !seen::is_hidden(&table, field.name())).collect();
+        let said = snapshot.comments();
         let role = |column: &String| {
             let mut roles = Vec::new();
             if snapshot.partition_columns().contains(column) {
@@ -472,35 +405,22 @@ impl Session {
                 Arc::new(fields.iter().map(|f| Some(f.is_nullable())).collect::<BooleanArray>()),
             ),
             ("layout", Arc::new(fields.iter().map(|f| role(f.name())).collect::<StringArray>())),
+            (
+                "comment",
+                Arc::new(fields.iter().map(|f| said.get(f.name())).collect::<StringArray>()),
+            ),
         ];
         rows_answer(columns).map(Some)
     }
 }
 
-/// The condition of `DELETE FROM t [WHERE …]`. Any other plan must not be mistaken for "all rows".
-fn delete_predicate(input: &LogicalPlan) -> Result<Expr> {
-    let is_table = |plan: &LogicalPlan| matches!(plan, LogicalPlan::TableScan(_));
-    let predicate = match input {
-        table if is_table(table) => lit(true),
-        LogicalPlan::Filter(filter) if is_table(&filter.input) => filter.predicate.clone(),
-        _ => return Err(EngineError::unsupported("this form of DELETE is not supported")),
-    };
-    let mut has_subquery = false;
-    predicate.apply(|expr| {
-        has_subquery |= matches!(
-            expr,
-            Expr::InSubquery(_)
-                | Expr::Exists(_)
-                | Expr::ScalarSubquery(_)
-                | Expr::SetComparison(_)
-        );
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    if has_subquery {
-        return Err(EngineError::unsupported("DELETE with a subquery is not supported")
-            .with_hint("select the values first and name them in WHERE"));
+/// Refuses RETURNING.
+fn gives_nothing_back(command: &str, returns: bool) -> Result<Option<Answer>> {
+    match returns {
+        false => Ok(None),
+        true => Err(EngineError::unsupported(format!("{command} … RETURNING is not supported"))
+            .with_hint("SELECT the rows before or after")),
     }
-    Ok(predicate)
 }
 
 /// The INSERT without DataFusion's casts of times and dates that could cut values: the table casts them, and
@@ -523,7 +443,7 @@ fn without_cutting(mut insert: DmlStatement) -> Result<DmlStatement> {
 }
 
 /// Is it a cast to the kind of type that such values are stored as?
-fn cuts(from: &DataType, to: &DataType) -> bool {
+pub(crate) fn cuts(from: &DataType, to: &DataType) -> bool {
     use DataType::{Date32, Date64, LargeList, List, Struct, Timestamp};
     let is_of_kind = matches!(
         (from, to),
@@ -611,7 +531,7 @@ fn stored_schema(schema: &Schema, of_query: bool) -> Result<Schema> {
     Ok(Schema::new(fields))
 }
 
-fn first_count(batches: &[RecordBatch]) -> u64 {
+pub(crate) fn first_count(batches: &[RecordBatch]) -> u64 {
     let Some(column) = batches.iter().find(|b| b.num_rows() > 0).map(|b| b.column(0)) else {
         return 0;
     };

@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::ast;
 
 use crate::base::error::{EngineError, Result};
 use crate::base::sql_state::SqlState;
+use crate::engine::alter::commented;
 use crate::engine::catalog::with_table;
 use crate::engine::own_files;
 use crate::engine::privileges::{Guard, Privilege, Readable};
@@ -150,20 +151,51 @@ impl Session {
                 names.entry(table).or_insert(Sight::Whole);
                 Ok(())
             }
-            ast::Statement::Delete(_) => {
-                for reference in self.references(parsed)? {
-                    let name = split_version(reference.table()).0;
-                    guard.check(Privilege::Delete, &self.catalog.exact_name(name).await?)?;
+            ast::Statement::Delete(delete) => {
+                let (ast::FromTable::WithFromKeyword(tables)
+                | ast::FromTable::WithoutKeyword(tables)) = &delete.from;
+                for table in tables {
+                    let needed = [Privilege::Delete];
+                    self.check_target(guard, &table.relation, &needed, names).await?;
                 }
                 // What is removed is found by what is read.
                 self.check_reads(guard, Some(parsed), names).await?;
                 must_be_whole(names, "DELETE")
+            }
+            ast::Statement::Update(update) => {
+                let target = &update.table.relation;
+                self.check_target(guard, target, &[Privilege::Update], names).await?;
+                self.check_reads(guard, Some(parsed), names).await?;
+                must_be_whole(names, "UPDATE")
+            }
+            ast::Statement::Merge(merge) => {
+                let of = |clause: &ast::MergeClause| match clause.action {
+                    ast::MergeAction::Insert(_) => Privilege::Insert,
+                    ast::MergeAction::Update(_) => Privilege::Update,
+                    ast::MergeAction::Delete { .. } => Privilege::Delete,
+                };
+                let needed: Vec<Privilege> = merge.clauses.iter().map(of).collect();
+                self.check_target(guard, &merge.table, &needed, names).await?;
+                self.check_reads(guard, Some(parsed), names).await?;
+                must_be_whole(names, "MERGE")
             }
             ast::Statement::CreateTable(create) => {
                 let table = own_name(&create.name.to_string());
                 guard.check(Privilege::Create, &self.catalog.exact_name(&table).await?)?;
                 self.check_query(guard, create.query.as_deref(), names).await?;
                 names.entry(table).or_insert(Sight::Whole);
+                Ok(())
+            }
+            ast::Statement::AlterTable(alter) => {
+                let table = own_name(&alter.name.to_string());
+                guard.check(Privilege::Create, &self.catalog.exact_name(&table).await?)?;
+                names.insert(table, Sight::Whole);
+                Ok(())
+            }
+            ast::Statement::Comment { object_type, object_name, .. } => {
+                let table = own_name(&commented(object_type, object_name).0.to_string());
+                guard.check(Privilege::Create, &self.catalog.exact_name(&table).await?)?;
+                names.insert(table, Sight::Whole);
                 Ok(())
             }
             ast::Statement::Drop { names: dropped, .. } => {
@@ -180,6 +212,27 @@ impl Session {
             }
             _ => self.check_reads(guard, Some(parsed), names).await,
         }
+    }
+
+    /// May rows of the table be changed so? They are found by what is read of it.
+    async fn check_target(
+        &self,
+        guard: &dyn Guard,
+        target: &ast::TableFactor,
+        needed: &[Privilege],
+        names: &mut Names,
+    ) -> Result<()> {
+        let ast::TableFactor::Table { name, .. } = target else {
+            return Err(EngineError::unsupported("rows are changed in one table"));
+        };
+        let own = own_name(&name.to_string());
+        let name = self.catalog.exact_name(split_version(&own).0).await?;
+        needed.iter().try_for_each(|privilege| guard.check(*privilege, &name))?;
+        let reference = TableReference::bare(own.clone());
+        if let Some(sight) = self.sight(guard, &reference).await? {
+            names.insert(own, sight);
+        }
+        Ok(())
     }
 
     /// May a file be read, or written, that a statement names?
@@ -349,13 +402,13 @@ mod tests {
 
     #[test]
     fn every_statement_is_asked_about_by_what_it_does() {
-        use Privilege::{Create, Delete, Insert, ReadFiles, WriteFiles};
+        use Privilege::{Create, Delete, Insert, ReadFiles, Update, WriteFiles};
 
         let folder = tempfile::tempdir().unwrap();
         let admin = for_tests(folder.path(), true);
         block_on(admin.query("CREATE TABLE t AS SELECT 1 AS k; CREATE TABLE u AS SELECT 2 AS k"))
             .unwrap();
-        let all: &'static [Privilege] = &[Insert, Delete, Create, ReadFiles, WriteFiles];
+        let all: &'static [Privilege] = &[Insert, Update, Delete, Create, ReadFiles, WriteFiles];
         let table = |name: &str| (None, name.to_owned());
         for (sql, expected) in [
             ("SELECT * FROM t JOIN u ON t.k = u.k", vec![table("t"), table("u")]),
@@ -368,7 +421,23 @@ mod tests {
             ("INSERT INTO t SELECT * FROM u", vec![(Some(Insert), "t".into()), table("u")]),
             ("INSERT INTO t VALUES (7)", vec![(Some(Insert), "t".into())]),
             ("DELETE FROM t WHERE k = 7", vec![(Some(Delete), "t".into()), table("t")]),
+            (
+                "UPDATE t SET k = u.k FROM u WHERE t.k = u.k - 1",
+                vec![(Some(Update), "t".into()), table("t"), table("u")],
+            ),
+            (
+                "MERGE INTO t USING u ON t.k = u.k WHEN MATCHED THEN DELETE \
+                 WHEN NOT MATCHED THEN INSERT VALUES (u.k)",
+                vec![
+                    (Some(Delete), "t".into()),
+                    (Some(Insert), "t".into()),
+                    table("t"),
+                    table("u"),
+                ],
+            ),
             ("CREATE TABLE v AS SELECT * FROM u", vec![(Some(Create), "v".into()), table("u")]),
+            ("ALTER TABLE t ADD COLUMN n INT", vec![(Some(Create), "t".into())]),
+            ("COMMENT ON COLUMN t.k IS 'a key'", vec![(Some(Create), "t".into())]),
             ("DROP TABLE v", vec![(Some(Create), "v".into())]),
             ("CREATE VIEW w AS SELECT * FROM u", vec![(Some(Create), "w".into()), table("u")]),
             ("SHOW CREATE VIEW w", vec![table("u")]),

@@ -3,6 +3,7 @@
 pub(crate) mod added_statements;
 pub(crate) mod additions;
 pub(crate) mod admission;
+pub(crate) mod alter;
 pub(crate) mod catalog;
 pub(crate) mod conditions;
 pub(crate) mod ddl;
@@ -20,6 +21,7 @@ pub(crate) mod prepared;
 pub(crate) mod privileges;
 pub(crate) mod registry;
 pub(crate) mod repair;
+pub(crate) mod row_changes;
 pub(crate) mod row_writer;
 pub(crate) mod run;
 pub(crate) mod seen;

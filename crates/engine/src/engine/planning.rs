@@ -40,6 +40,7 @@ use crate::optimizer::id_rewrite::key_ids::highest_ids;
 use crate::optimizer::pipeline;
 use crate::scan::lake_table::Tables;
 use crate::sql::result_names::written_names;
+use crate::sql::row_changes::{as_deletion, is_aliased_deletion, plannable};
 use crate::sql::statement::{self, Statement, with_lower_case};
 use crate::sql::words::split_version;
 
@@ -194,7 +195,9 @@ impl Session {
         if self.references_of_lake(&parsed)?.iter().any(about_all) {
             self.catalog.read_names().await?;
         }
-        let planned = self.context().state().statement_to_plan(parsed).await;
+        let is_deletion = is_aliased_deletion(&parsed);
+        let planned = self.context().state().statement_to_plan(plannable(parsed)).await;
+        let planned = if is_deletion { planned.map(as_deletion) } else { planned };
         let (lacks_group, repeats_name) = match &planned {
             Ok(plan) => (false, mends::repeats_key(plan)?),
             Err(error) => (foreign_errors::lacks_group(error), foreign_errors::repeats_name(error)),

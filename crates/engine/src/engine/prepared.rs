@@ -73,7 +73,7 @@ impl Session {
         let writes = statement.writes_rows();
         if !statement.only_asks() && !writes {
             return Err(EngineError::unsupported("only queries can be prepared")
-                .with_hint("and INSERT and DELETE"));
+                .with_hint("and INSERT, DELETE, UPDATE and MERGE"));
         }
         self.catalog.begin_statement();
         let plan = self.parsed_plan(statement).await?;
@@ -116,7 +116,7 @@ impl Session {
     }
 
     /// The type that SQL has for a name.
-    async fn type_of(&self, text: &str) -> Result<DataType> {
+    pub(crate) async fn type_of(&self, text: &str) -> Result<DataType> {
         let cast = statement::parse(&format!("SELECT CAST(NULL AS {text})"))?;
         let cast = cast.first().ok_or_else(|| EngineError::bug("a type is missing"))?;
         let plan = self.parsed_plan(cast).await?;

@@ -15,6 +15,8 @@ pub enum Privilege {
     Insert,
     /// Remove rows from it.
     Delete,
+    /// Change rows of it.
+    Update,
     /// Make or drop a table, or a set of ids.
     Create,
     /// Read files of this machine, or of where it can read.

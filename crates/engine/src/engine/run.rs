@@ -233,6 +233,8 @@ fn computes(statement: &Statement) -> bool {
             | ast::Statement::ShowVariable { .. }
             | ast::Statement::Set(_)
             | ast::Statement::Deallocate { .. }
+            | ast::Statement::AlterTable(_)
+            | ast::Statement::Comment { .. }
             | ast::Statement::Drop { .. } => false,
             _ => true,
         },

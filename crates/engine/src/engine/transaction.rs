@@ -9,7 +9,6 @@ use std::sync::Arc;
 use datafusion::catalog::MemoryCatalogProviderList;
 use datafusion::common::TableReference;
 use datafusion::datasource::source_as_provider;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::DmlStatement;
 use datafusion::sql::parser::Statement as DfStatement;
@@ -21,7 +20,7 @@ use crate::base::error::{EngineError, Result};
 use crate::engine::catalog::LakeCatalog;
 use crate::engine::pending::{Pending, PendingWrites, Savepoint};
 use crate::engine::session::{Engine, Session};
-use crate::scan::lake_table::{LakeTable, write_rows};
+use crate::scan::lake_table::LakeTable;
 use crate::sql::statement::Statement;
 use crate::sql::words::split_version;
 
@@ -160,6 +159,10 @@ impl Session {
             "DROP ID SET",
             "CREATE VIEW",
             "DROP VIEW",
+            "ALTER TABLE",
+            "COMMENT",
+            "CREATE ID SET",
+            "DROP ID SET",
         ];
         if changes_lake.contains(&statement.command()) {
             return refuse(&format!(
@@ -209,24 +212,19 @@ impl Session {
         writer.finish().await
     }
 
-    /// The end of a DELETE in a transaction: `kept` rows come in the place of files.
+    /// The end of a statement that changes rows in a transaction: those of `writer` come in the place of files.
     pub(crate) async fn replace_later(
         &self,
         table: &LakeTable,
-        mut writer: StreamWriter,
-        kept: SendableRecordBatchStream,
+        writer: StreamWriter,
         replaced: (Vec<DataFile>, String),
     ) -> Result<()> {
         let snapshot = table.snapshot();
-        let written = write_rows(&mut writer, kept, snapshot.schema()).await;
-        if let Err(error) = written {
-            writer.abort().await;
-            return Err(error.into());
-        }
         let Engine { lake, budget, .. } = self.engine.as_ref();
         let mut pending = self.pending()?.lock().await;
         let replace = OnConflict::Replace;
         let pending = Pending::of(&mut pending, lake, budget, snapshot, replace).await?;
+        pending.stage(lake, budget).await?;
         pending.take(writer, Some(replaced)).await?;
         self.catalog.read_as(pending.staged.snapshot()?);
         Ok(())
@@ -237,7 +235,8 @@ impl Session {
 fn analyzes_write(parsed: &DfStatement) -> bool {
     let DfStatement::Explain(explain) = parsed else { return false };
     let writes = |inner: &ast::Statement| {
-        matches!(inner, ast::Statement::Insert(_) | ast::Statement::Delete(_))
+        use ast::Statement::{Delete, Insert, Merge, Update};
+        matches!(inner, Insert(_) | Delete(_) | Update(_) | Merge(_))
     };
     let inner =
         matches!(explain.statement.as_ref(), DfStatement::Statement(inner) if writes(inner));

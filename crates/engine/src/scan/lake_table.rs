@@ -65,6 +65,9 @@ use crate::scan::prefetch::AheadReaders;
 use crate::scan::storage::{QueryStore, store_url};
 use crate::sql::id_set::InIdSet;
 
+/// The column that says in which of a table's files a row is, where somebody asks for it.
+pub(crate) const FILE_COLUMN: &str = "__uplake_file";
+
 /// What a column takes in the schemas of a table, about, and for each file in the arrays of bounds.
 const COLUMN_BYTES: usize = 1500;
 const BOUNDS_BYTES: usize = 48;
@@ -90,6 +93,8 @@ pub(crate) struct LakeTable {
     by_path: OnceLock<Arc<HashMap<Path, DataFile>>>,
     /// What an INSERT does with rows whose keys are there.
     on_conflict: OnConflict,
+    /// Does each row say in which of the files it is, in the last column?
+    numbered: bool,
 }
 
 impl LakeTable {
@@ -113,11 +118,24 @@ impl LakeTable {
         Self { on_conflict: OnConflict::Ignore, ..self }
     }
 
+    /// The same table with the number of each row's file as its last column: for statements that replace files.
+    pub fn numbered(&self) -> Self {
+        let mut fields = self.snapshot.schema().fields().to_vec();
+        fields.push(Arc::new(Field::new(FILE_COLUMN, DataType::Int64, false)));
+        let stored = Arc::new(Schema::new(fields));
+        let (snapshot, files) = (self.snapshot.clone(), Arc::clone(&self.files));
+        Self::with_columns(self.lake.clone(), snapshot, files, stored)
+    }
+
     /// The same table with its columns of ids, which come last: for rules that make plans use them.
     pub fn with_ids(&self) -> Arc<Self> {
         let make = || {
             let (snapshot, files) = (self.snapshot.clone(), Arc::clone(&self.files));
-            let stored = snapshot.stored_schema();
+            let (own, all) = (snapshot.schema().fields().len(), snapshot.stored_schema());
+            let is_new = |field: &&FieldRef| self.exact.field_with_name(field.name()).is_err();
+            let ids = all.fields()[own..].iter().filter(is_new);
+            let fields = self.exact.fields().iter().chain(ids);
+            let stored = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
             Arc::new(Self::with_columns(self.lake.clone(), snapshot, files, stored))
         };
         Arc::clone(self.with_ids.get_or_init(make))
@@ -130,12 +148,17 @@ impl LakeTable {
         stored: SchemaRef,
     ) -> Self {
         let exact = with_ids_said(&named_items(&transform_schema_to_view(&stored)), &snapshot);
-        let is_partition = |f: &FieldRef| snapshot.partition_columns().contains(f.name());
+        let is_partition = |f: &FieldRef| {
+            f.name() == FILE_COLUMN || snapshot.partition_columns().contains(f.name())
+        };
+        let numbered = stored.field_with_name(FILE_COLUMN).is_ok();
         let file_fields: Vec<FieldRef> =
             exact.fields().iter().filter(|f| !is_partition(f)).cloned().collect();
         let partition_fields: Vec<FieldRef> = snapshot
             .partition_columns()
             .iter()
+            .map(String::as_str)
+            .chain(numbered.then_some(FILE_COLUMN))
             .filter_map(|c| exact.field_with_name(c).ok().cloned().map(Arc::new))
             .collect();
         let scan_schema = TableSchema::builder(Arc::new(Schema::new(file_fields)))
@@ -163,6 +186,7 @@ impl LakeTable {
             bounds,
             by_path,
             on_conflict: OnConflict::Replace,
+            numbered,
         }
     }
 
@@ -388,7 +412,10 @@ impl LakeTable {
             .scan_schema
             .table_partition_cols()
             .iter()
-            .map(|f| partition_scalar(file, f.name(), f.data_type()))
+            .map(|f| match self.numbered && f.name() == FILE_COLUMN {
+                true => Ok(ScalarValue::Int64(i64::try_from(number).ok())),
+                false => partition_scalar(file, f.name(), f.data_type()),
+            })
             .collect::<Result<Vec<_>>>()?;
         let mut partitioned = PartitionedFile::new_from_meta(meta)
             .with_partition_values(values)

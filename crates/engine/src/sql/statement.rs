@@ -113,8 +113,12 @@ impl Statement {
             ast::Statement::Query(_) => "SELECT",
             ast::Statement::Insert(_) => "INSERT",
             ast::Statement::Delete(_) => "DELETE",
+            ast::Statement::Update(_) => "UPDATE",
+            ast::Statement::Merge(_) => "MERGE",
             ast::Statement::CreateTable(_) => "CREATE TABLE",
             ast::Statement::Drop { .. } => "DROP TABLE",
+            ast::Statement::AlterTable(_) => "ALTER TABLE",
+            ast::Statement::Comment { .. } => "COMMENT",
             ast::Statement::Execute { .. } => "SELECT",
             ast::Statement::Deallocate { .. } => "DEALLOCATE",
             ast::Statement::Set(_) => "SET",
@@ -126,7 +130,7 @@ impl Statement {
         }
     }
 
-    /// Can it be prepared: is it a query, an INSERT or a DELETE?
+    /// Can it be prepared: is it a query, or does it write rows?
     pub fn can_be_prepared(&self) -> bool {
         self.prepare.is_none() && (self.only_asks() || self.writes_rows())
     }
@@ -151,10 +155,11 @@ impl Statement {
         Some(Position { line, column })
     }
 
-    /// Is it an INSERT or a DELETE?
+    /// Is it an INSERT, a DELETE, an UPDATE or a MERGE?
     pub(crate) fn writes_rows(&self) -> bool {
         let writes = |inner: &ast::Statement| {
-            matches!(inner, ast::Statement::Insert(_) | ast::Statement::Delete(_))
+            use ast::Statement::{Delete, Insert, Merge, Update};
+            matches!(inner, Insert(_) | Delete(_) | Update(_) | Merge(_))
         };
         matches!(&self.parsed, DfStatement::Statement(inner) if writes(inner))
     }

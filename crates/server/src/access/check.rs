@@ -229,7 +229,7 @@ impl Rights {
     /// Does it see that the table is there? Who may do anything to it does.
     pub fn sees(&self, table: &str) -> bool {
         let object = Object::Table(table.to_owned());
-        let verbs = [Verb::Select, Verb::Insert, Verb::Delete, Verb::Create];
+        let verbs = [Verb::Select, Verb::Insert, Verb::Update, Verb::Delete, Verb::Create];
         self.granted_columns(&object).is_some()
             || verbs.iter().any(|verb| self.may(*verb, &object).is_ok())
     }
@@ -298,12 +298,13 @@ mod tests {
     #[test]
     fn built_in_roles_may_what_they_are_for() {
         use Verb::{
-            Administer, Create, Delete, ExecuteReport, Insert, Monitor, ReadFiles, Select, Usage,
-            WriteFiles,
+            Administer, Create, Delete, ExecuteReport, Insert, Monitor, ReadFiles, Select, Update,
+            Usage, WriteFiles,
         };
         let all = [
             Select,
             Insert,
+            Update,
             Delete,
             Create,
             Usage,
@@ -318,7 +319,7 @@ mod tests {
             ("admin", all.to_vec()),
             ("public", vec![]),
             ("reader", vec![Select, Usage, ExecuteReport]),
-            ("writer", vec![Select, Insert, Delete, Create, Usage, ExecuteReport]),
+            ("writer", vec![Select, Insert, Update, Delete, Create, Usage, ExecuteReport]),
             ("monitor", vec![Monitor]),
             ("read_files", vec![ReadFiles]),
             ("write_files", vec![WriteFiles]),

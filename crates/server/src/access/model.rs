@@ -29,7 +29,15 @@ pub const BUILT_IN: [(&str, &[Verb]); 7] = [
     ("reader", &[Verb::Select, Verb::ExecuteReport, Verb::Usage]),
     (
         "writer",
-        &[Verb::Select, Verb::ExecuteReport, Verb::Usage, Verb::Insert, Verb::Delete, Verb::Create],
+        &[
+            Verb::Select,
+            Verb::ExecuteReport,
+            Verb::Usage,
+            Verb::Insert,
+            Verb::Update,
+            Verb::Delete,
+            Verb::Create,
+        ],
     ),
     ("monitor", &[Verb::Monitor]),
     ("read_files", &[Verb::ReadFiles]),
@@ -51,6 +59,8 @@ pub enum Verb {
     Insert,
     /// Remove rows.
     Delete,
+    /// Change rows.
+    Update,
     /// Make tables, change and drop them.
     Create,
     /// Ask an id domain for keys: `key_of`.
@@ -74,6 +84,7 @@ impl Verb {
             Self::Select => "SELECT",
             Self::Insert => "INSERT",
             Self::Delete => "DELETE",
+            Self::Update => "UPDATE",
             Self::Create => "CREATE",
             Self::Usage => "USAGE",
             Self::ExecuteReport => "EXECUTE REPORT",
@@ -87,7 +98,7 @@ impl Verb {
     /// Can it be granted on that? What cannot be is had by being a member of a built-in role.
     pub const fn goes_with(self, object: &Object) -> bool {
         match self {
-            Self::Select | Self::Insert | Self::Delete => {
+            Self::Select | Self::Insert | Self::Delete | Self::Update => {
                 matches!(object, Object::Lake | Object::Schema(_) | Object::Table(_))
             }
             Self::Create => matches!(object, Object::Lake | Object::Schema(_)),

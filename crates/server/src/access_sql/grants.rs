@@ -6,12 +6,12 @@ use super::cursor::Cursor;
 use super::statement::{AccessStatement, Granting, Named, On, RoleName, Verbs};
 use crate::access::{SCHEMA, Verb};
 
-const USAGE: &str = "GRANT SELECT [(column, …)], INSERT, DELETE, CREATE, USAGE, EXECUTE REPORT or ALL \
+const USAGE: &str = "GRANT SELECT [(column, …)], INSERT, UPDATE, DELETE, CREATE, USAGE, EXECUTE REPORT or ALL \
                      ON TABLE t, ALL TABLES IN SCHEMA public, SCHEMA public, LAKE, ID DOMAIN d or EXPERIMENT e \
                      TO role, …; or GRANT role, … TO role, …";
 /// PostgreSQL's rights that nothing here needs.
-const NOT_HERE: [&str; 8] =
-    ["update", "truncate", "references", "trigger", "connect", "temporary", "temp", "maintain"];
+const NOT_HERE: [&str; 7] =
+    ["truncate", "references", "trigger", "connect", "temporary", "temp", "maintain"];
 
 /// What follows GRANT.
 pub(super) fn grant(c: &mut Cursor<'_>) -> Result<AccessStatement> {
@@ -82,7 +82,7 @@ fn rights(c: &mut Cursor<'_>) -> Result<Option<(Verbs, Vec<On>)>> {
         let what = format!("there is no right {}", word.to_uppercase());
         return Err(c
             .unsupported(what)
-            .with_hint("SELECT, INSERT, DELETE, CREATE, USAGE, EXECUTE REPORT"));
+            .with_hint("SELECT, INSERT, UPDATE, DELETE, CREATE, USAGE, EXECUTE REPORT"));
     }
     let verbs = if c.takes("all") {
         c.takes("privileges");
@@ -98,9 +98,10 @@ fn rights(c: &mut Cursor<'_>) -> Result<Option<(Verbs, Vec<On>)>> {
 }
 
 fn known(c: &Cursor<'_>) -> Option<(Verb, &'static [&'static str])> {
-    let all: [(Verb, &[&str]); 6] = [
+    let all: [(Verb, &[&str]); 7] = [
         (Verb::Select, &["select"]),
         (Verb::Insert, &["insert"]),
+        (Verb::Update, &["update"]),
         (Verb::Delete, &["delete"]),
         (Verb::Create, &["create"]),
         (Verb::Usage, &["usage"]),

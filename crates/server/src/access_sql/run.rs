@@ -526,8 +526,15 @@ fn unless_gone(dropped: Result<(), AccessError>, if_exists: bool) -> Result<(), 
 
 /// What ALL is on an object.
 fn verbs_of(object: &Object) -> impl Iterator<Item = Verb> {
-    let all =
-        [Verb::Select, Verb::Insert, Verb::Delete, Verb::Create, Verb::Usage, Verb::ExecuteReport];
+    let all = [
+        Verb::Select,
+        Verb::Insert,
+        Verb::Update,
+        Verb::Delete,
+        Verb::Create,
+        Verb::Usage,
+        Verb::ExecuteReport,
+    ];
     let goes: Vec<Verb> = all.into_iter().filter(|verb| verb.goes_with(object)).collect();
     goes.into_iter()
 }

@@ -207,7 +207,7 @@ fn what_is_wrong_is_told_with_its_place() {
         ("ALTER ROLE ann SET x = 1", "0A000", 16),
         ("ALTER USER ann PASSWORD 'md50123456789abcdef0123456789abcdef'", "22023", 16),
         ("GRANT SELECT ON t", "42601", 18),
-        ("GRANT UPDATE ON t TO ann", "0A000", 7),
+        ("GRANT TRUNCATE ON t TO ann", "0A000", 7),
         ("GRANT SELECT ON other.t TO ann", "42P01", 17),
         ("GRANT SELECT ON SCHEMA other TO ann", "42704", 24),
         ("GRANT SELECT ON DATABASE lake TO ann", "0A000", 17),

@@ -11,8 +11,8 @@ use super::words::quoted;
 use crate::access::{Access, BUILT_IN, Object, PUBLIC, Verb};
 
 /// Rights on tables, and Postgres' letters for them.
-const OF_TABLES: [(Verb, char); 3] =
-    [(Verb::Insert, 'a'), (Verb::Select, 'r'), (Verb::Delete, 'd')];
+const OF_TABLES: [(Verb, char); 4] =
+    [(Verb::Insert, 'a'), (Verb::Select, 'r'), (Verb::Update, 'w'), (Verb::Delete, 'd')];
 
 /// A policy with all its roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ mod tests {
         grant("public", Verb::Select, Object::Lake, &[]);
         let items = acl(&server, &access, "t").unwrap();
         let expected =
-            ["admin=ard/admin", "ann=ar/admin", "=r/admin", "reader=r/admin", "writer=ard/admin"];
+            ["admin=arwd/admin", "ann=ar/admin", "=r/admin", "reader=r/admin", "writer=arwd/admin"];
         assert_eq!(items, expected);
         let of_columns = column_items(&server, &access, "t");
         assert_eq!(of_columns, ["a:\n  \"Bob\"=r/admin", "b:\n  \"Bob\"=r/admin"]);

@@ -300,7 +300,7 @@ impl Connection {
         if self.transaction.is_open() && changes_tables(command) {
             self.notice("NOTICE", "01000", AT_ONCE);
         }
-        if !matches!(command, "INSERT" | "DELETE")
+        if !matches!(command, "INSERT" | "DELETE" | "UPDATE" | "MERGE")
             && let Some(reading) = &self.reading
         {
             // It may have changed settings.

@@ -6,7 +6,7 @@ pub(crate) fn tag(command: &str, rows: Option<u64>) -> String {
     match command {
         "SELECT" => format!("SELECT {rows_or_none}"),
         "INSERT" => format!("INSERT 0 {rows_or_none}"),
-        "DELETE" => format!("DELETE {rows_or_none}"),
+        "DELETE" | "UPDATE" | "MERGE" => format!("{command} {rows_or_none}"),
         // CREATE TABLE AS.
         "CREATE TABLE" if rows.is_some() => format!("SELECT {rows_or_none}"),
         "OTHER" => "OK".to_owned(),
@@ -22,6 +22,7 @@ pub(crate) fn changes_tables(command: &str) -> bool {
             | "DROP TABLE"
             | "CREATE VIEW"
             | "DROP VIEW"
+            | "COMMENT"
             | "CREATE ID SET"
             | "DROP ID SET"
             | "CREATE ROLE"
@@ -53,6 +54,8 @@ mod tests {
             ("SELECT", Some(3), "SELECT 3"),
             ("INSERT", Some(2), "INSERT 0 2"),
             ("DELETE", Some(0), "DELETE 0"),
+            ("UPDATE", Some(3), "UPDATE 3"),
+            ("MERGE", Some(2), "MERGE 2"),
             ("CREATE TABLE", None, "CREATE TABLE"),
             ("CREATE TABLE", Some(9), "SELECT 9"),
             ("DROP TABLE", None, "DROP TABLE"),

@@ -169,9 +169,8 @@ fn verb(written: &str) -> Result<Option<Verb>> {
         "DELETE" => Some(Verb::Delete),
         "CREATE" => Some(Verb::Create),
         "USAGE" | "CONNECT" => Some(Verb::Usage),
-        "UPDATE" | "TRUNCATE" | "REFERENCES" | "TRIGGER" | "MAINTAIN" | "TEMP" | "TEMPORARY" => {
-            None
-        }
+        "UPDATE" => Some(Verb::Update),
+        "TRUNCATE" | "REFERENCES" | "TRIGGER" | "MAINTAIN" | "TEMP" | "TEMPORARY" => None,
         // Nothing is granted on.
         other if other.ends_with("WITH GRANT OPTION") => None,
         _ => {

@@ -1,0 +1,596 @@
+//! Statements that change rows of a table: DELETE, UPDATE, MERGE. Files that hold such rows are written again.
+//!
+//! ```text
+//! count    rows of the table that are changed, with those of the source that change them ─► files to replace
+//! write    rows of these files that nothing changes, changed rows, new rows ─► one commit
+//! ```
+//!
+//! # Invariants
+//! - Of the rows of the files that are replaced each is kept or changed: they are counted before the commit. A row that
+//!   several of the source change is one too many there, and the statement fails with 21000.
+//! - A row for which the condition is NULL stays.
+//!
+//! # Not here
+//! What is SQL of these statements, and their plans (`sql::row_changes`, DataFusion); who may (`guard`).
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{AsArray, RecordBatch};
+use datafusion::arrow::datatypes::{Field, Int64Type};
+use datafusion::catalog::TableProvider;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ScalarValue, TableReference};
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::logical_expr::dml::{
+    MergeIntoAction, MergeIntoClause, MergeIntoClauseKind, MergeIntoOp,
+};
+use datafusion::logical_expr::expr_fn::{cast, when};
+use datafusion::logical_expr::{
+    DmlStatement, Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, WriteOp, lit,
+};
+use futures::TryStreamExt;
+use uplake_table::{DataFile, OnConflict, StreamWriter, WriteKind};
+
+use crate::base::answer::{Answer, done};
+use crate::base::error::{EngineError, Result, refuse};
+use crate::base::sql_state::SqlState;
+use crate::engine::ddl::{cuts, first_count};
+use crate::engine::session::Session;
+use crate::scan::lake_table::{FILE_COLUMN, LakeTable, write_rows};
+
+/// What a statement does to rows of its table.
+struct RowChange {
+    target: Target,
+    /// What rows are changed by, if not by themselves.
+    source: Option<LogicalPlan>,
+    /// Which rows are changed, and by which of the source.
+    on: Expr,
+    /// Of these, which stay in another form, and in which: the table's columns in their order.
+    changed: Option<(Option<Expr>, Vec<Expr>)>,
+    /// Rows of the source that match none of the table: by which condition, which of them are new rows, and as what.
+    inserted: Option<(Expr, Expr, Vec<Expr>)>,
+}
+
+/// The table as the statement names it.
+struct Target {
+    name: TableReference,
+    alias: Option<TableReference>,
+}
+
+impl Target {
+    fn plan(&self, table: Arc<LakeTable>) -> Result<LogicalPlan> {
+        let scan = LogicalPlanBuilder::scan(self.name.clone(), provider_as_source(table), None)?;
+        Ok(match &self.alias {
+            Some(alias) => scan.alias(alias.clone())?.build()?,
+            None => scan.build()?,
+        })
+    }
+
+    fn column(&self, name: &str) -> Expr {
+        let relation = self.alias.as_ref().unwrap_or(&self.name).clone();
+        Expr::Column(Column::new(Some(relation), name))
+    }
+}
+
+impl RowChange {
+    /// The rows of `table` that are changed, each beside what changes it.
+    fn pairs(&self, table: Arc<LakeTable>) -> Result<LogicalPlan> {
+        let target = LogicalPlanBuilder::from(self.target.plan(table)?);
+        let both = match &self.source {
+            Some(source) => target.cross_join(source.clone())?,
+            None => target,
+        };
+        Ok(both.filter(self.on.clone())?.build()?)
+    }
+
+    /// Those that stay as they are.
+    fn kept(&self, table: Arc<LakeTable>) -> Result<LogicalPlan> {
+        let target = LogicalPlanBuilder::from(self.target.plan(table)?);
+        let on = self.on.clone();
+        Ok(match &self.source {
+            Some(source) => target.join_on(source.clone(), JoinType::LeftAnti, [on])?.build()?,
+            None => target.filter(on.is_not_true())?.build()?,
+        })
+    }
+
+    /// Changed rows as they are from now on.
+    fn changed(&self, table: Arc<LakeTable>) -> Result<Option<LogicalPlan>> {
+        let Some((condition, columns)) = &self.changed else { return Ok(None) };
+        let mut pairs = LogicalPlanBuilder::from(self.pairs(table)?);
+        if let Some(condition) = condition {
+            pairs = pairs.filter(condition.clone().is_true())?;
+        }
+        Ok(Some(pairs.project(columns.clone())?.build()?))
+    }
+
+    /// New rows.
+    fn inserted(&self, table: Arc<LakeTable>) -> Result<Option<LogicalPlan>> {
+        let (Some(source), Some((on, condition, columns))) = (&self.source, &self.inserted) else {
+            return Ok(None);
+        };
+        let new = LogicalPlanBuilder::from(source.clone())
+            .join_on(self.target.plan(table)?, JoinType::LeftAnti, [on.clone()])?
+            .filter(condition.clone().is_true())?
+            .project(columns.clone())?;
+        Ok(Some(new.build()?))
+    }
+}
+
+impl Session {
+    /// DELETE, UPDATE or MERGE.
+    pub(crate) async fn change_rows(&self, name: &str, dml: DmlStatement) -> Result<Answer> {
+        let table = self.catalog.load(name).await?;
+        let (change, verb) = match &dml.op {
+            WriteOp::Delete => (deletion(&dml)?, "deleted"),
+            WriteOp::Update => (update(&dml, &table)?, "updated"),
+            WriteOp::MergeInto(merge) => (merging(&dml, merge, &table)?, "merged"),
+            other => return Err(EngineError::unsupported(format!("{other} is not supported"))),
+        };
+        let rows = self.changing(&table, &change, &dml.op).await;
+        if self.catalog.pending.is_none() {
+            self.catalog.forget(name);
+        }
+        let (rows, place) = (rows?, if verb == "deleted" { "from" } else { "in" });
+        Ok(done(format!("{verb} {rows} rows {place} {name}"), Some(rows)))
+    }
+
+    /// How many rows were changed.
+    async fn changing(
+        &self,
+        table: &Arc<LakeTable>,
+        change: &RowChange,
+        op: &WriteOp,
+    ) -> Result<u64> {
+        let keyed = !table.snapshot().primary_key().is_empty();
+        if keyed && change.inserted.is_some() {
+            self.must_bring_new_keys(table, change).await?;
+        }
+        let (replaced, affected) = self.files_of(table, change).await?;
+        if replaced.is_empty() && change.inserted.is_none() {
+            return Ok(0);
+        }
+        let budget = &self.engine.budget;
+        let mut writer = StreamWriter::into_table(
+            &self.engine.lake,
+            table.snapshot().clone(),
+            OnConflict::Replace,
+            budget.write_bytes(),
+            budget.threads,
+            budget.now_millis(),
+        )
+        .await?;
+        let written = self.write_changes(&mut writer, table, change, (&replaced, affected)).await;
+        let new = match written {
+            Ok(new) => new,
+            Err(error) => {
+                writer.abort().await;
+                return Err(error);
+            }
+        };
+        if replaced.is_empty() && new == 0 {
+            writer.abort().await;
+            return Ok(0);
+        }
+        let predicate = change.on.to_string();
+        match (&self.catalog.pending, op) {
+            (Some(_), _) => self.replace_later(table, writer, (replaced, predicate)).await?,
+            (None, WriteOp::Delete) => {
+                writer.commit(WriteKind::Delete { replaced, predicate }).await?;
+            }
+            (None, WriteOp::Update) => {
+                writer.commit(WriteKind::Update { replaced, predicate }).await?;
+            }
+            (None, _) => {
+                // Which keys are new was asked of the files that there were.
+                let exactly = keyed && new > 0;
+                writer.commit(WriteKind::Merge { replaced, predicate, exactly }).await?;
+            }
+        }
+        Ok(affected + new)
+    }
+
+    /// The files that hold rows to change, and how many of these there are.
+    async fn files_of(
+        &self,
+        table: &Arc<LakeTable>,
+        change: &RowChange,
+    ) -> Result<(Vec<DataFile>, u64)> {
+        let pairs = change.pairs(Arc::new(table.numbered()))?;
+        let file = change.target.column(FILE_COLUMN);
+        let counted =
+            LogicalPlanBuilder::from(pairs).aggregate([file], [count(lit(1))])?.build()?;
+        let batches: Vec<RecordBatch> = self.run_query(counted).await?.try_collect().await?;
+        let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
+        for batch in &batches {
+            let files = batch.column(0).as_primitive::<Int64Type>();
+            let rows = batch.column(1).as_primitive::<Int64Type>();
+            for (file, rows) in files.values().iter().zip(rows.values()) {
+                let number = usize::try_from(*file).unwrap_or(usize::MAX);
+                *counts.entry(number).or_default() += u64::try_from(*rows).unwrap_or_default();
+            }
+        }
+        let affected = counts.values().sum();
+        let files = counts.into_keys().map(|number| table.files().get(number).cloned());
+        let files: Option<Vec<DataFile>> = files.collect();
+        let files = files.ok_or_else(|| EngineError::bug("a row is in no file of its table"))?;
+        Ok((files, affected))
+    }
+
+    /// Writes what comes in the place of files; how many rows of these are new.
+    async fn write_changes(
+        &self,
+        writer: &mut StreamWriter,
+        table: &Arc<LakeTable>,
+        change: &RowChange,
+        (replaced, affected): (&[DataFile], u64),
+    ) -> Result<u64> {
+        let schema = table.snapshot().schema();
+        if !replaced.is_empty() {
+            let part = table.only(replaced.to_vec());
+            let all = self.rows_in(&part, &change.target).await?;
+            let kept = self.run_query(change.kept(Arc::clone(&part))?).await?;
+            let kept = write_rows(writer, kept, schema).await?;
+            if kept + affected != all {
+                return Err(not_each_once(change, table.snapshot().table()));
+            }
+            if let Some(changed) = change.changed(part)? {
+                let changed = self.run_query(changed).await?;
+                write_rows(writer, changed, schema).await?;
+            }
+        }
+        let Some(inserted) = change.inserted(Arc::clone(table))? else { return Ok(0) };
+        let inserted = self.run_query(inserted).await?;
+        Ok(write_rows(writer, inserted, schema).await?)
+    }
+
+    async fn rows_in(&self, part: &Arc<LakeTable>, target: &Target) -> Result<u64> {
+        if let Some(rows) = part.files().iter().map(|file| file.rows).sum::<Option<u64>>() {
+            return Ok(rows);
+        }
+        let rows = LogicalPlanBuilder::from(target.plan(Arc::clone(part))?)
+            .aggregate(Vec::<Expr>::new(), [count(lit(1))])?
+            .build()?;
+        let batches: Vec<RecordBatch> = self.run_query(rows).await?.try_collect().await?;
+        Ok(first_count(&batches))
+    }
+
+    /// Refuses new rows whose primary keys are there, or come twice.
+    async fn must_bring_new_keys(&self, table: &Arc<LakeTable>, change: &RowChange) -> Result<()> {
+        if self.catalog.pending.is_some() {
+            let what =
+                "MERGE that inserts into a table with a primary key is not done in a transaction";
+            return Err(EngineError::unsupported(what).with_hint("COMMIT first"));
+        }
+        let Some(new) = change.inserted(Arc::clone(table))? else { return Ok(()) };
+        let (new_name, there) = (TableReference::bare("__new"), TableReference::bare("__there"));
+        let new = || LogicalPlanBuilder::from(new.clone()).alias(new_name.clone());
+        let keys = || table.snapshot().primary_key().iter().map(|key| key.to_lowercase());
+        let of = |of: &TableReference, key: &str| Expr::Column(Column::new(Some(of.clone()), key));
+        let scan = provider_as_source(Arc::clone(table) as _);
+        let scan = LogicalPlanBuilder::scan(there.clone(), scan, None)?.build()?;
+        let same = keys().map(|key| of(&new_name, &key).eq(of(&there, &key)));
+        let known = new()?.join_on(scan, JoinType::LeftSemi, same.collect::<Vec<_>>())?;
+        let rows = count(lit(1)).alias("__rows");
+        let each: Vec<Expr> = keys().map(|key| of(&new_name, &key)).collect();
+        let twice = new()?
+            .aggregate(each, [rows])?
+            .filter(Expr::Column(Column::new_unqualified("__rows")).gt(lit(1_i64)))?;
+        for (plan, what) in [(known, "is there already"), (twice, "comes twice")] {
+            let mut rows = self.run_query(plan.limit(0, Some(1))?.build()?).await?;
+            while let Some(batch) = rows.try_next().await? {
+                if batch.num_rows() > 0 {
+                    return refuse!(
+                        UniqueViolation,
+                        "MERGE would insert a row into `{}` whose primary key {what}; nothing was written",
+                        table.snapshot().table()
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows that are kept and rows that are changed are not all rows.
+fn not_each_once(change: &RowChange, table: &str) -> EngineError {
+    if change.source.is_none() {
+        return EngineError::bug(format!(
+            "rows of `{table}` that the statement changes and rows that it does not are not all rows; nothing was written"
+        ));
+    }
+    let what = format!(
+        "a row of `{table}` is changed by more than one row of the source; nothing was written"
+    );
+    EngineError::statement(SqlState::CardinalityViolation, what)
+        .with_hint("make the source's rows one for each: SELECT DISTINCT ON, GROUP BY, or a narrower condition")
+}
+
+/// The table and the condition of `… t [AS x] [WHERE …]`. Any other plan must not be mistaken for "all rows".
+fn target_where(input: &LogicalPlan) -> Result<(Target, Expr)> {
+    let (table, condition) = match input {
+        LogicalPlan::Filter(filter) => (filter.input.as_ref(), filter.predicate.clone()),
+        table => (table, lit(true)),
+    };
+    let target = match table {
+        LogicalPlan::TableScan(scan) => Target { name: scan.table_name.clone(), alias: None },
+        LogicalPlan::SubqueryAlias(alias) => match alias.input.as_ref() {
+            LogicalPlan::TableScan(scan) => {
+                Target { name: scan.table_name.clone(), alias: Some(alias.alias.clone()) }
+            }
+            _ => return Err(other_form()),
+        },
+        _ => return Err(other_form()),
+    };
+    must_be_same(&condition)?;
+    Ok((target, condition))
+}
+
+fn other_form() -> EngineError {
+    EngineError::unsupported("this form of DELETE or UPDATE is not supported")
+}
+
+/// A condition is asked twice: when rows are counted and when they are written.
+fn must_be_same(condition: &Expr) -> Result<()> {
+    match condition.is_volatile() {
+        false => Ok(()),
+        true => Err(EngineError::unsupported(
+            "the condition of a statement that changes rows has no function that answers otherwise each time",
+        )
+        .with_hint("keep what it answers in a table, and name that")),
+    }
+}
+
+fn must_have_no_subquery(expr: &Expr, what: &str) -> Result<()> {
+    let is_subquery = |expr: &Expr| {
+        use Expr::{Exists, InSubquery, ScalarSubquery, SetComparison};
+        Ok(matches!(expr, Exists(_) | InSubquery(_) | ScalarSubquery(_) | SetComparison(_)))
+    };
+    match expr.exists(is_subquery)? {
+        false => Ok(()),
+        true => Err(EngineError::unsupported(format!("a subquery in {what} is not supported"))
+            .with_hint("name its rows in the source: USING (SELECT …) or FROM (SELECT …)")),
+    }
+}
+
+fn deletion(dml: &DmlStatement) -> Result<RowChange> {
+    let (target, on) = target_where(&dml.input)?;
+    Ok(RowChange { target, source: None, on, changed: None, inserted: None })
+}
+
+fn update(dml: &DmlStatement, table: &LakeTable) -> Result<RowChange> {
+    let LogicalPlan::Projection(columns) = dml.input.as_ref() else { return Err(other_form()) };
+    let (target, on) = target_where(&columns.input)?;
+    let schema = columns.input.schema();
+    let fields = table.snapshot().schema().fields().iter();
+    let mut set = HashSet::new();
+    let mut values = Vec::new();
+    for (expr, field) in columns.expr.iter().zip(fields) {
+        let value = expr.clone().unalias();
+        if value != target.column(&field.name().to_lowercase()) {
+            set.insert(field.name().clone());
+        }
+        values.push(uncut(value, schema)?.alias(field.name().to_lowercase()));
+    }
+    must_keep_keys(table, &set)?;
+    Ok(RowChange { target, source: None, on, changed: Some((None, values)), inserted: None })
+}
+
+/// The value without DataFusion's cast if that could cut it: the table casts it, and refuses what it cannot keep.
+fn uncut(value: Expr, schema: &DFSchema) -> Result<Expr> {
+    if let Expr::Cast(inner) = &value
+        && cuts(&inner.expr.get_type(schema)?, inner.field.data_type())
+    {
+        return Ok(inner.expr.as_ref().clone());
+    }
+    Ok(value)
+}
+
+fn must_keep_keys(table: &LakeTable, set: &HashSet<String>) -> Result<()> {
+    match table.snapshot().primary_key().iter().find(|key| set.contains(*key)) {
+        None => Ok(()),
+        Some(key) => Err(EngineError::unsupported(format!(
+            "column `{key}` is of the primary key of `{}`, which UPDATE and MERGE do not change",
+            table.snapshot().table()
+        ))
+        .with_hint("DELETE the rows, then INSERT them with their new keys")),
+    }
+}
+
+fn merging(dml: &DmlStatement, merge: &MergeIntoOp, table: &LakeTable) -> Result<RowChange> {
+    let source = dml.input.as_ref().clone();
+    if source_as_provider(&dml.target)?.downcast_ref::<LakeTable>().is_none() {
+        return Err(EngineError::unsupported("MERGE is for tables of the lake"));
+    }
+    let target = Target { name: dml.table_name.clone(), alias: None };
+    must_have_no_subquery(&merge.on, "the condition of MERGE or UPDATE … FROM")?;
+    must_be_same(&merge.on)?;
+    let mut is_volatile = false;
+    source.apply_with_subqueries(|plan| {
+        is_volatile |= plan.expressions().iter().any(Expr::is_volatile);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if is_volatile {
+        return Err(EngineError::unsupported(
+            "the source of a MERGE has no function that answers otherwise each time",
+        )
+        .with_hint("keep its rows in a table, and name that"));
+    }
+    for clause in &merge.clauses {
+        if let Some(predicate) = &clause.predicate {
+            must_have_no_subquery(predicate, "WHEN … AND")?;
+            must_be_same(predicate)?;
+        }
+    }
+    if merge.clauses.iter().any(|clause| clause.kind == MergeIntoClauseKind::NotMatchedBySource) {
+        return Err(EngineError::unsupported("WHEN NOT MATCHED BY SOURCE is not supported"));
+    }
+    let (matched, others): (Vec<&MergeIntoClause>, Vec<_>) =
+        merge.clauses.iter().partition(|clause| clause.kind == MergeIntoClauseKind::Matched);
+    let seen = table.schema();
+    let of_target = DFSchema::try_from_qualified_schema(target.name.clone(), &seen)?;
+    let schema = of_target.join(source.schema())?;
+    let fields: Vec<Arc<Field>> = seen.fields().to_vec();
+    let changed = matched_rows(&matched, &target, table, (&fields, &schema))?;
+    let inserted = match others.is_empty() {
+        true => None,
+        false => Some(inserted_rows(&others, &merge.on, (&fields, &schema, &of_target))?),
+    };
+    let on = match matched.is_empty() {
+        true => lit(false),
+        false => match any_of(&matched) {
+            None => merge.on.clone(),
+            Some(applies) => merge.on.clone().and(applies),
+        },
+    };
+    Ok(RowChange { target, source: Some(source), on, changed, inserted })
+}
+
+/// Does any of the clauses apply? `None` if one always does.
+fn any_of(clauses: &[&MergeIntoClause]) -> Option<Expr> {
+    let each: Option<Vec<Expr>> =
+        clauses.iter().map(|clause| Some(clause.predicate.clone()?.is_true())).collect();
+    each?.into_iter().reduce(Expr::or)
+}
+
+/// The value of the first clause that applies.
+fn first_of(values: Vec<(Option<&Expr>, Expr)>) -> Result<Expr> {
+    let mut values = values.into_iter();
+    let Some((Some(condition), value)) = values.next() else {
+        return Err(EngineError::bug("no clause has a condition"));
+    };
+    let mut chosen = when(condition.clone(), value);
+    for (condition, value) in values {
+        match condition {
+            Some(condition) => chosen = chosen.when(condition.clone(), value),
+            None => return Ok(chosen.otherwise(value)?),
+        }
+    }
+    Ok(chosen.end()?)
+}
+
+/// Which of the matched rows stay, and as what; `None` if all go.
+fn matched_rows(
+    clauses: &[&MergeIntoClause],
+    target: &Target,
+    table: &LakeTable,
+    (fields, schema): (&[Arc<Field>], &DFSchema),
+) -> Result<Option<(Option<Expr>, Vec<Expr>)>> {
+    let updates: Vec<(Option<&Expr>, Option<&Vec<(String, Expr)>>)> = clauses
+        .iter()
+        .map(|clause| {
+            let set = match &clause.action {
+                MergeIntoAction::Update(set) => Some(set),
+                MergeIntoAction::Delete | MergeIntoAction::Insert { .. } => None,
+            };
+            (clause.predicate.as_ref(), set)
+        })
+        .collect();
+    if updates.iter().all(|(_, set)| set.is_none()) {
+        return Ok(None);
+    }
+    let one = updates.first().filter(|(condition, _)| condition.is_none());
+    let set = |set: &Vec<(String, Expr)>, field: &Field| -> Result<Expr> {
+        let name = field.name().to_lowercase();
+        let given = set.iter().find(|(column, _)| *column == name);
+        given.map_or_else(
+            || Ok(target.column(&name)),
+            |(_, value)| fitted(value.clone(), field, schema),
+        )
+    };
+    let named: HashSet<String> = updates
+        .iter()
+        .flat_map(|(_, set)| set.iter().flat_map(|set| set.iter()))
+        .flat_map(|(column, _)| table.stored_names(std::slice::from_ref(column)))
+        .collect();
+    must_keep_keys(table, &named)?;
+    let mut columns = Vec::new();
+    for field in fields {
+        let name = field.name().to_lowercase();
+        let value = match one {
+            Some((_, Some(only))) => set(only, field)?,
+            Some((_, None)) => target.column(&name),
+            None => {
+                let mut values = Vec::new();
+                for (condition, update) in &updates {
+                    let value = update.map_or_else(|| Ok(target.column(&name)), |u| set(u, field));
+                    values.push((*condition, value?));
+                }
+                first_of(values)?
+            }
+        };
+        columns.push(value.alias(name));
+    }
+    let condition = match one {
+        Some((_, set)) => set.is_none().then(|| lit(false)),
+        None => {
+            let stays = updates.iter().map(|(condition, set)| (*condition, lit(set.is_some())));
+            Some(first_of(stays.collect())?)
+        }
+    };
+    Ok(Some((condition, columns)))
+}
+
+/// Which rows of the source are new ones, and as what.
+fn inserted_rows(
+    clauses: &[&MergeIntoClause],
+    on: &Expr,
+    (fields, schema, target): (&[Arc<Field>], &DFSchema, &DFSchema),
+) -> Result<(Expr, Expr, Vec<Expr>)> {
+    let mut inserts = Vec::new();
+    for clause in clauses {
+        let MergeIntoAction::Insert { columns, values } = &clause.action else {
+            return refuse!(
+                SyntaxError,
+                "WHEN NOT MATCHED is for INSERT: there is no row of the table to change"
+            );
+        };
+        let exprs = values.iter().chain(&clause.predicate);
+        let of_target = |column: &&Column| target.has_column(column);
+        if let Some(column) = exprs.flat_map(Expr::column_refs).find(of_target) {
+            return refuse!(
+                UndefinedColumn,
+                "{column} is of the table, of which no row matches there"
+            );
+        }
+        inserts.push((clause.predicate.as_ref(), columns, values));
+    }
+    let value = |columns: &[String], values: &[Expr], at: usize| -> Result<Expr> {
+        let name = fields[at].name().to_lowercase();
+        let place = match columns.is_empty() {
+            true => Some(at),
+            false => columns.iter().position(|column| *column == name),
+        };
+        match place.and_then(|place| values.get(place)) {
+            Some(value) => fitted(value.clone(), &fields[at], schema),
+            None => Ok(cast(lit(ScalarValue::Null), fields[at].data_type().clone())),
+        }
+    };
+    let one = inserts.first().filter(|(condition, _, _)| condition.is_none());
+    let mut columns = Vec::new();
+    for (at, field) in fields.iter().enumerate() {
+        let chosen = match one {
+            Some((_, columns, values)) => value(columns, values, at)?,
+            None => {
+                let mut each = Vec::new();
+                for (condition, columns, values) in &inserts {
+                    each.push((*condition, value(columns, values, at)?));
+                }
+                first_of(each)?
+            }
+        };
+        columns.push(chosen.alias(field.name().to_lowercase()));
+    }
+    let condition = any_of(clauses).unwrap_or_else(|| lit(true));
+    Ok((on.clone(), condition, columns))
+}
+
+/// A value as its column has it, but for what that could cut.
+fn fitted(value: Expr, field: &Field, schema: &DFSchema) -> Result<Expr> {
+    let from = value.get_type(schema)?;
+    Ok(match from == *field.data_type() || cuts(&from, field.data_type()) {
+        true => value,
+        false => cast(value, field.data_type().clone()),
+    })
+}

@@ -1,0 +1,134 @@
+"""UPDATE, MERGE, DELETE, ALTER TABLE: the same rows as DuckDB has after the same statements, by every reader."""
+
+import duckdb
+import pytest
+
+import support
+from support import assert_same, rows_of
+
+SEEDS = 4 * support.SOAK
+COLUMNS = "id bigint not null, part text, n int, f double, s text"
+LAYOUTS = [
+    "clustered by (id) indexed by (id, s)", "partitioned by (part) clustered by (n, id) indexed by (id)", "",
+    "clustered by (s) id domains (s words)",
+]
+
+
+def _value(rng, kind):
+    if rng.random() < 0.15:
+        return "null"
+    return {
+        "part": lambda: f"'{rng.choice('abc')}'", "n": lambda: str(rng.randrange(-5, 20)),
+        "f": lambda: f"{rng.randrange(-8, 8) / 4}::double", "s": lambda: f"'{rng.choice(['x', 'yy', '', 'ü', 'zz z'])}'",
+    }[kind]()
+
+
+def _row(rng, number):
+    return f"({number}, {_value(rng, 'part')}, {_value(rng, 'n')}, {_value(rng, 'f')}, {_value(rng, 's')})"
+
+
+def _condition(rng, t="t"):
+    return rng.choice([
+        f"{t}.n < {rng.randrange(15)}", f"{t}.s = 'x' or {t}.n is null", f"not ({t}.n > {rng.randrange(15)})",
+        f"{t}.id between {rng.randrange(100)} and {rng.randrange(100, 200)}", f"{t}.part = 'a'",
+        f"{t}.part <> 'b' and {t}.f > 0", f"{t}.id in ({rng.randrange(200)}, {rng.randrange(200)}, null)", "null",
+    ])
+
+
+def _sets(rng, t="t", source=None):
+    other = [f"{source}.n", f"{source}.n + {t}.n"] if source else []
+    chosen = {
+        "part": rng.choice([f"{t}.part", "'d'", "null", f"{t}.s"]), "n": rng.choice([f"{t}.n + 1", f"{t}.id % 7", "null", *other]),
+        "f": rng.choice([f"{t}.n / 2.0::double", "0", f"{t}.f"]), "s": rng.choice([f"{t}.part", "'new'", f"coalesce({t}.s, '-')"]),
+    }
+    columns = rng.sample(sorted(chosen), rng.randrange(1, 4))
+    return ", ".join(f"{column} = {chosen[column]}" for column in columns)
+
+
+def _statement(rng, new):
+    kind = rng.randrange(8)
+    if kind == 0:
+        return f"insert into t values {', '.join(_row(rng, new + i) for i in range(rng.randrange(1, 30)))}"
+    if kind == 1:
+        return f"delete from t where {_condition(rng)}"
+    if kind == 2:
+        return f"delete from t where id in (select k from s where n > {rng.randrange(10)})"
+    if kind == 3:
+        return f"update t set {_sets(rng)}"
+    if kind == 4:
+        return f"update t set {_sets(rng)} where {_condition(rng)}"
+    if kind == 5:
+        return f"update t set n = s.n from s where t.id = s.k and s.n is not null and {_condition(rng)}"
+    if kind == 6:
+        return f"update t set f = (select max(n) from s) where exists (select 1 from s where s.k = t.id) and {_condition(rng)}"
+    clauses = rng.sample([
+        f"when matched and {_condition(rng)} then update set {_sets(rng, 't', 's')}", "when matched and s.n > 5 then delete",
+        f"when not matched and s.n > {rng.randrange(10)} then insert (id, n, part) values (s.k, s.n, 'm')",
+    ], rng.randrange(1, 4))
+    return f"merge into t using s on t.id = s.k {' '.join(clauses)}"
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def rows_are_those_of_duckdb_after_each_statement(lake, seed):
+    rng = support.seeded(f"changes {seed}")
+    theirs = duckdb.connect()
+    source = [f"({k}, {rng.choice(['null', str(rng.randrange(12))])})" for k in rng.sample(range(260), 60)]
+    both = [f"insert into s values {', '.join(source)}"]
+    both += [f"insert into t values {', '.join(_row(rng, 100 * i + j) for j in range(60))}" for i in range(3)]
+    lake.run("sql", "-c", f"create table t ({COLUMNS}) {LAYOUTS[seed % len(LAYOUTS)]}; create table s (k bigint, n int)")
+    theirs.execute(f"create table t ({COLUMNS}); create table s (k bigint, n int)")
+    both += [_statement(rng, 1000 * (i + 1)) for i in range(12)]
+    for statement in both:
+        lake.run("sql", "-c", statement)
+        theirs.execute(statement)
+        want = rows_of(theirs.sql("select * from t").to_arrow_table())
+        assert_same(lake.rows("select * from t"), want, statement)
+    assert_same(lake.rows("select * from t", "--no-index"), want, "without indexes")
+    assert_same(lake.same_as_deltalake("t"), want, "deltalake")
+    for text in ("x", "new", "-"):
+        where = f"select * from t where s = '{text}' or id = 42"
+        assert_same(lake.rows(where), lake.rows(where, "--no-index"), where)
+        assert_same(lake.rows(where), rows_of(theirs.sql(where).to_arrow_table()), where)
+    assert "sound" in lake.run("table", "check", "t").out
+
+
+def what_cannot_be_changed_leaves_the_table_as_it_is(lake):
+    lake.run("sql", "-c", "create table t (id bigint not null, n int) indexed by (id); insert into t values (1, 1), (2, 2)")
+    version, files = lake.version("t"), lake.files_on_disk("t")
+    for statement, says in [
+        ("update t set id = null where n = 2", "id"), ("update t set n = 'many'", "many"), ("update t set n = 3000000000", "3000000000"),
+        ("update t set n = s.n from (values (1), (1)) s (n) where t.n = s.n", "more than one row"),
+        ("merge into t using (values (1), (1)) s (n) on t.n = s.n when matched then delete", "more than one row"),
+    ]:
+        lake.refused("sql", "-c", statement, says=[says])
+        assert (lake.version("t"), lake.files_on_disk("t")) == (version, files), statement
+    assert lake.json("select * from t order by id") == [{"id": 1, "n": 1}, {"id": 2, "n": 2}]
+
+
+def a_column_that_is_added_is_null_in_rows_from_before(lake):
+    lake.run("sql", "-c", "create table t (id bigint) indexed by (id); insert into t values (1), (2)")
+    files = lake.files_on_disk("t")
+    lake.run("sql", "-c", "alter table t add column c text, add column if not exists d decimal(10, 2)")
+    assert lake.files_on_disk("t") == files
+    lake.run("sql", "-c", "insert into t values (3, 'x', 1.5); update t set d = 2 where id = 1")
+    rows = [{"id": 1, "c": None, "d": 2}, {"id": 2, "c": None, "d": None}, {"id": 3, "c": "x", "d": 1.5}]
+    assert lake.json("select * from t order by id") == rows
+    assert lake.json("select * from t where c is null order by id", "--no-index") == rows[:2]
+    lake.same_as_deltalake("t")
+    assert lake.json("select * from t version as of 1 order by id") == [{"id": 1}, {"id": 2}]
+    lake.refused("sql", "-c", "alter table t add column C int", says=["already"])
+    lake.refused("sql", "-c", "alter table t add column e int not null", says=["NULL"])
+    lake.refused("sql", "-c", "alter table t add column e int default 1", says=["not supported"])
+
+
+def comments_are_kept_where_delta_keeps_them(lake):
+    lake.run("sql", "-c", "create table t (\"Id\" bigint, n int); insert into t values (1, 2)")
+    lake.run("sql", "-c", "comment on table t is 'who''s who'; comment on column t.\"Id\" is 'a number'; comment on column t.n is 'x'")
+    lake.run("sql", "-c", "comment on column t.n is null; alter table t add column m int; insert into t values (3, 4, 5)")
+    delta = lake.delta("t")
+    assert delta.metadata().description == "who's who"
+    assert {f.name: f.metadata.get("comment") for f in delta.schema().fields} == {"Id": "a number", "n": None, "m": None}
+    shown = {row["column_name"]: row["comment"] for row in lake.json("describe t")}
+    assert shown == {"Id": "a number", "n": None, "m": None}
+    assert lake.json("select sum(n) s from t") == [{"s": 6}]
+    lake.refused("sql", "-c", "comment on column t.q is 'x'", says=["q"])
