@@ -53,6 +53,8 @@ pub(super) struct ListedView {
     pub query: String,
     /// The tables that it reads.
     pub tables: Vec<String>,
+    /// What COMMENT says of it.
+    pub comment: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +62,7 @@ pub(super) struct ListedColumn {
     pub name: String,
     pub data_type: DataType,
     pub nullable: bool,
+    pub comment: Option<String>,
 }
 
 /// An index of the data files, which Postgres would call an index of the table.
@@ -78,6 +81,7 @@ impl ListedTable {
             name: field.name().clone(),
             data_type: field.data_type().clone(),
             nullable: field.is_nullable(),
+            comment: snapshot.comments().get(field.name()).cloned(),
         };
         let key = snapshot.primary_key().to_vec();
         let of_key = (!key.is_empty()).then(|| ListedIndex {
@@ -94,6 +98,7 @@ impl ListedTable {
             columns: snapshot.schema().fields().iter().map(column).collect(),
             rows: snapshot.rows(),
             bytes: snapshot.size_bytes(),
+            comment: snapshot.comment().map(str::to_owned),
             indexes: of_key.into_iter().chain(own).collect(),
             key,
             name,
@@ -370,6 +375,7 @@ pub(super) mod tests {
             name: name.into(),
             data_type,
             nullable,
+            comment: (name == "price").then(|| "in euros".into()),
         };
         let table = |name: &str, columns: Vec<ListedColumn>| ListedTable {
             name: name.into(),
@@ -379,6 +385,7 @@ pub(super) mod tests {
             key: Vec::new(),
             indexes: Vec::new(),
             view: None,
+            comment: (name == "events").then(|| "what happened".into()),
         };
         let users = table(
             "users",

@@ -80,6 +80,14 @@ impl Names<'_> {
     pub fn view(&self, oid: i64) -> Option<String> {
         let Object::Table(name) = self.listing.object(oid)? else { return None };
         Some(self.listing.tables.get(name)?.view.as_ref()?.query.clone())
+    /// What COMMENT says of a table, or of one of its columns, from 1.
+    pub fn comment(&self, oid: i64, column: i64) -> Option<String> {
+        let Some(Object::Table(table)) = self.listing.object(oid) else { return None };
+        let table = self.listing.tables.get(table)?;
+        match usize::try_from(column).ok()? {
+            0 => table.comment.clone(),
+            column => table.columns.get(column - 1)?.comment.clone(),
+        }
     }
 
     /// An index, or one of its columns, from 1.
@@ -117,6 +125,18 @@ mod tests {
         assert_eq!(names.shown(0), "-");
         assert_eq!(names.is_visible(users), Some(true));
         assert_eq!(names.is_visible(99), None);
+    }
+
+    #[test]
+    fn comments_are_of_tables_and_columns() {
+        let (listing, tables) = (example(), SystemTables::new());
+        let names = Names { listing: &listing, tables: &tables };
+        let (events, users) = (names.relation("events").unwrap(), names.relation("users").unwrap());
+        assert_eq!(names.comment(events, 0).as_deref(), Some("what happened"));
+        assert_eq!(names.comment(events, 1).as_deref(), Some("in euros"));
+        for (oid, column) in [(events, 2), (events, -1), (users, 0), (users, 1), (1259, 0)] {
+            assert_eq!(names.comment(oid, column), None, "{column}");
+        }
     }
 
     #[test]

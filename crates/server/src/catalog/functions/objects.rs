@@ -13,6 +13,8 @@ use crate::catalog::{shared::Shared, types};
 
 /// What a lake has none of: definitions and comments.
 const NOTHING: [(&str, &[&str]); 17] = [
+/// What a lake has none of: definitions, and comments on other than tables.
+const NOTHING: [(&str, &[&str]); 16] = [
     ("pg_get_expr", &["tn", "tnb"]),
     ("pg_get_partkeydef", &["n"]),
     ("pg_get_partition_constraintdef", &["n"]),
@@ -25,8 +27,6 @@ const NOTHING: [(&str, &[&str]); 17] = [
     ("pg_get_statisticsobjdef", &["n"]),
     ("pg_get_statisticsobjdef_columns", &["n"]),
     ("pg_get_serial_sequence", &["tt"]),
-    ("obj_description", &["n", "nt"]),
-    ("col_description", &["nn"]),
     ("shobj_description", &["nt"]),
     ("pg_tablespace_location", &["n"]),
     ("pg_relation_filepath", &["o"]),
@@ -95,6 +95,20 @@ fn definitions(shared: &Arc<Shared>) -> Vec<AddedFunction> {
             "pg_get_viewdef",
             &["o", "ob", "on"],
             of_names(shared, |names, a| Ok(a.number(0).and_then(|oid| names.view(oid)))),
+            "obj_description",
+            &["n", "nt"],
+            of_names(shared, |names, a| {
+                let is_relation = a.text(1).is_none_or(|catalog| catalog == "pg_class");
+                Ok(a.number(0).filter(|_| is_relation).and_then(|oid| names.comment(oid, 0)))
+            }),
+        ),
+        text(
+            "col_description",
+            &["nn"],
+            of_names(shared, |names, a| {
+                let column = a.number(1).filter(|column| *column > 0);
+                Ok(a.number(0).zip(column).and_then(|(oid, column)| names.comment(oid, column)))
+            }),
         ),
         text("pg_get_function_result", &["n"], move |a| {
             let server = result.server();

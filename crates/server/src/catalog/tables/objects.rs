@@ -24,6 +24,7 @@ pub(super) fn rows(view: &View<'_>, table: &str) -> Option<Vec<Row>> {
         "pg_type" => types(),
         "pg_index" => indexes(view),
         "pg_constraint" => constraints(view),
+        "pg_description" => descriptions(view),
         "pg_am" => {
             [(HEAP, "heap", "t", "heap_tableam_handler"), (BTREE, "btree", "i", "bthandler")]
                 .map(|(oid, name, kind, handler)| {
@@ -154,6 +155,25 @@ fn attribute(relation: i64, name: &str, place: usize, of: ColumnType, not_null: 
         "attstorage" => if bytes < 0 { "x" } else { "p" }, "attnotnull" => not_null,
         "attislocal" => true, "attcollation" => collation,
     }
+}
+
+fn descriptions(view: &View<'_>) -> Vec<Row> {
+    /// The number of `pg_class`, of which tables are rows.
+    const CLASS: i64 = 1259;
+    let mut rows = Vec::new();
+    for table in view.listing.tables.values() {
+        let oid = view.listing.oid(&Object::Table(table.name.clone()));
+        let columns = table.columns.iter().map(|column| &column.comment);
+        for (at, comment) in std::iter::once(&table.comment).chain(columns).enumerate() {
+            if let Some(text) = comment {
+                rows.push(row! {
+                    "objoid" => oid, "classoid" => CLASS, "objsubid" => number(at),
+                    "description" => text.clone(),
+                });
+            }
+        }
+    }
+    rows
 }
 
 fn is_by_value(bytes: i16) -> bool {
