@@ -155,12 +155,10 @@ impl Session {
         let changes_lake = [
             "CREATE TABLE",
             "DROP TABLE",
-            "CREATE ID SET",
-            "DROP ID SET",
-            "CREATE VIEW",
-            "DROP VIEW",
             "ALTER TABLE",
             "COMMENT",
+            "CREATE VIEW",
+            "DROP VIEW",
             "CREATE ID SET",
             "DROP ID SET",
         ];

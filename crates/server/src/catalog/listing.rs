@@ -45,6 +45,8 @@ pub(super) struct ListedTable {
     pub indexes: Vec<ListedIndex>,
     /// What makes it, if it is a view.
     pub view: Option<ListedView>,
+    /// What COMMENT says of it.
+    pub comment: Option<String>,
 }
 
 /// What a view is beside its columns.
@@ -53,8 +55,6 @@ pub(super) struct ListedView {
     pub query: String,
     /// The tables that it reads.
     pub tables: Vec<String>,
-    /// What COMMENT says of it.
-    pub comment: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -112,6 +112,7 @@ impl ListedTable {
             name: field.name().clone(),
             data_type: field.data_type().clone(),
             nullable: true,
+            comment: None,
         };
         Self {
             name: view.name,
@@ -121,6 +122,7 @@ impl ListedTable {
             key: Vec::new(),
             indexes: Vec::new(),
             view: Some(ListedView { query: view.query, tables: view.tables }),
+            comment: None,
         }
     }
 

@@ -80,6 +80,8 @@ impl Names<'_> {
     pub fn view(&self, oid: i64) -> Option<String> {
         let Object::Table(name) = self.listing.object(oid)? else { return None };
         Some(self.listing.tables.get(name)?.view.as_ref()?.query.clone())
+    }
+
     /// What COMMENT says of a table, or of one of its columns, from 1.
     pub fn comment(&self, oid: i64, column: i64) -> Option<String> {
         let Some(Object::Table(table)) = self.listing.object(oid) else { return None };

@@ -11,10 +11,8 @@ use crate::catalog::tables::SCHEMAS;
 use crate::catalog::words::{literal, parts, quoted};
 use crate::catalog::{shared::Shared, types};
 
-/// What a lake has none of: definitions and comments.
-const NOTHING: [(&str, &[&str]); 17] = [
 /// What a lake has none of: definitions, and comments on other than tables.
-const NOTHING: [(&str, &[&str]); 16] = [
+const NOTHING: [(&str, &[&str]); 15] = [
     ("pg_get_expr", &["tn", "tnb"]),
     ("pg_get_partkeydef", &["n"]),
     ("pg_get_partition_constraintdef", &["n"]),
@@ -95,6 +93,8 @@ fn definitions(shared: &Arc<Shared>) -> Vec<AddedFunction> {
             "pg_get_viewdef",
             &["o", "ob", "on"],
             of_names(shared, |names, a| Ok(a.number(0).and_then(|oid| names.view(oid)))),
+        ),
+        text(
             "obj_description",
             &["n", "nt"],
             of_names(shared, |names, a| {
