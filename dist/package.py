@@ -201,7 +201,9 @@ def written_by(binary):
     if "completions" in commands:
         files |= {f"completions/{name}": said(str(binary), "completions", shell).encode() for shell, name in SHELLS.items()}
     if "man" in commands:
-        files["man/uplake.1"] = said(str(binary), "man").encode()
+        with tempfile.TemporaryDirectory() as folder:
+            said(str(binary), "man", "--out", folder)
+            files |= {f"man/{page.name}": page.read_bytes() for page in pathlib.Path(folder).iterdir()}
     return files
 
 

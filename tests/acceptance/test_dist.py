@@ -37,6 +37,12 @@ def the_command_in_it_runs_and_its_checksum_holds(made):
     assert line == f"{hashlib.sha256(tarball.read_bytes()).hexdigest()}  {tarball.name}"
 
 
+def completions_and_a_page_for_each_command_are_in_it(made):
+    folder = made[0]
+    assert {path.name for path in (folder / "completions").iterdir()} == {"uplake.bash", "_uplake", "uplake.fish"}
+    assert {"uplake.1", "uplake-sql.1", "uplake-report.1"} <= {path.name for path in (folder / "man").iterdir()}
+
+
 def it_asks_for_little_of_the_system(made):
     text = (made[0] / "platform.txt").read_text()
     libraries = re.match(r"shared libraries: (.*)", text)
