@@ -98,7 +98,7 @@ def a_text_file_in_place_is_what_is_loaded(lake, folder, case, packing):
         assert [c.split()[0] for c in found[0].split(", ")] == theirs.column_names
     columns = [field.name for field in lake.arrow(_in_place(path)).schema]
     for column in columns:
-        picked = lake.arrow(f'SELECT "{column}", count(*) OVER () AS n FROM \'{path}\'').to_pylist()
+        picked = lake.arrow(f'SELECT "{column}", count(*) OVER () AS "how many" FROM \'{path}\'').to_pylist()
         assert [row[column] for row in picked] == [row[columns.index(column)] for row in found[1]]
     assert lake.json(f"SELECT count(*) AS n FROM '{path}'") == [{"n": len(found[1])}]
 

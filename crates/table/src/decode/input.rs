@@ -1,7 +1,7 @@
 //! One input, whatever its format.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -87,7 +87,7 @@ impl Input {
                     file.name,
                     shorten(&names.collect::<Vec<_>>().join(", "))
                 );
-                progress.notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+                progress.note(note);
             }
             options.header = input.header;
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes and rows read and written so far; shared with whoever shows progress.
 #[derive(Debug, Default)]
@@ -22,4 +23,18 @@ pub struct Progress {
     pub bytes_written: AtomicU64,
     /// What was taken for granted of inputs, which users should hear of.
     pub notes: Mutex<Vec<String>>,
+}
+
+/// Of thousands of files that are alike, the first ones are told of.
+const MOST_NOTES: usize = 10;
+
+impl Progress {
+    pub(super) fn note(&self, text: String) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        match notes.len() {
+            ..MOST_NOTES => notes.push(text),
+            MOST_NOTES => notes.push("and there are others like these".to_owned()),
+            _ => {}
+        }
+    }
 }
