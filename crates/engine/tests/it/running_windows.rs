@@ -65,7 +65,7 @@ const OF_PEERS: [&str; 9] = [
     "min(n) OVER ({w})",
     "max(ts) OVER ({w} RANGE UNBOUNDED PRECEDING)",
     "max(d) OVER ({w} GROUPS UNBOUNDED PRECEDING)",
-    "min(CAST(n AS BIGINT UNSIGNED)) FILTER (WHERE n > 0) OVER ({w})",
+    "min(n) FILTER (WHERE n > 0) OVER ({w})",
 ];
 
 const WINDOWS_WITH_PEERS: [&str; 4] = [

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, ArrowNativeTypeOp, AsArray, Float64Array, Int64Array, PrimitiveArray,
-    UInt32Array, UInt64Array, downcast_primitive, new_empty_array,
+    UInt32Array, downcast_primitive, new_empty_array,
 };
 use datafusion::arrow::compute::{concat, take};
 use datafusion::arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int64Type};
@@ -58,7 +58,7 @@ impl Call {
         let same = argument.is_some_and(|argument| argument == result && !argument.is_nested());
         match self.function {
             Function::RowNumber | Function::Rank | Function::DenseRank => {
-                *result == DataType::UInt64
+                *result == DataType::Int64
             }
             Function::Lag(_) | Function::Lead(_) | Function::FirstValue => same,
             Function::Count => argument.is_some() && *result == DataType::Int64,
@@ -166,8 +166,8 @@ struct RowNumber;
 
 impl Running for RowNumber {
     fn next(&mut self, step: &Step, _: Option<&ArrayRef>) -> Result<ArrayRef> {
-        let numbers = step.positions().iter().map(|position| position + 1);
-        Ok(Arc::new(UInt64Array::from_iter_values(numbers)))
+        let numbers = step.positions().iter().map(|position| (position + 1).cast_signed());
+        Ok(Arc::new(Int64Array::from_iter_values(numbers)))
     }
 }
 
@@ -184,7 +184,7 @@ impl Running for Rank {
             }
             self.rank
         });
-        Ok(Arc::new(UInt64Array::from_iter_values(ranks)))
+        Ok(Arc::new(Int64Array::from_iter_values(ranks.map(u64::cast_signed))))
     }
 }
 
@@ -203,7 +203,7 @@ impl Running for DenseRank {
             }
             self.rank
         });
-        Ok(Arc::new(UInt64Array::from_iter_values(ranks)))
+        Ok(Arc::new(Int64Array::from_iter_values(ranks.map(u64::cast_signed))))
     }
 }
 
