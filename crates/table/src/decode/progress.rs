@@ -1,9 +1,7 @@
 //! How far inputs are read, and their rows written.
 
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes and rows read and written so far; shared with whoever shows progress.
 #[derive(Debug, Default)]
