@@ -470,6 +470,9 @@ fn first_of(values: Vec<(Option<&Expr>, Expr)>) -> Result<Expr> {
     Ok(chosen.end()?)
 }
 
+/// Columns, and what they become.
+type Assignments = Vec<(String, Expr)>;
+
 /// Which of the matched rows stay, and as what; `None` if all go.
 fn matched_rows(
     clauses: &[&MergeIntoClause],
@@ -477,7 +480,7 @@ fn matched_rows(
     table: &LakeTable,
     (fields, schema): (&[Arc<Field>], &DFSchema),
 ) -> Result<Option<(Option<Expr>, Vec<Expr>)>> {
-    let updates: Vec<(Option<&Expr>, Option<&Vec<(String, Expr)>>)> = clauses
+    let updates: Vec<(Option<&Expr>, Option<&Assignments>)> = clauses
         .iter()
         .map(|clause| {
             let set = match &clause.action {
