@@ -77,7 +77,10 @@ mod tests {
 
     use super::*;
 
-    fn named(text: &str) -> Result<(Option<String>, Vec<(String, String)>)> {
+    /// A format and its options.
+    type Named = (Option<String>, Vec<(String, String)>);
+
+    fn named(text: &str) -> Result<Named> {
         let mut parsed = DFParser::parse_sql(text).unwrap();
         let Some(Statement::CopyTo(mut copy)) = parsed.pop_front() else { panic!("{text}") };
         by_name(&mut copy)?;
