@@ -9,7 +9,11 @@
 //! # Not here
 //! `= ANY` and `<> ALL`, which are IN and NOT IN (`rewrite`).
 
-use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, SetExpr, TableFactor};
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    self, BinaryOperator, Expr, SelectItem, SetExpr, TableFactor, VisitMut, VisitorMut,
+};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
@@ -56,11 +60,54 @@ fn of_column(aggregate: &str, query: &ast::Query) -> Option<Expr> {
     let mut asked = parsed(&format!("(SELECT {aggregate} FROM (SELECT 1) AS __values (value))"))?;
     let Expr::Subquery(outer) = &mut asked else { return None };
     let SetExpr::Select(select) = outer.body.as_mut() else { return None };
+    // In the query itself, where it may: outer columns in it are found there by whatever can be made a join.
+    if let Some((of, column)) = plain_column(query) {
+        let _ = select.projection.visit(&mut InPlaceOfValue(column));
+        let projection = std::mem::take(&mut select.projection);
+        **select = ast::Select { projection, ..of.clone() };
+        return Some(asked);
+    }
     let TableFactor::Derived { subquery, .. } = &mut select.from.first_mut()?.relation else {
         return None;
     };
     **subquery = query.clone();
     Some(asked)
+}
+
+/// The SELECT of a query that is one column of each row of FROM and WHERE.
+fn plain_column(query: &ast::Query) -> Option<(&ast::Select, &Expr)> {
+    let SetExpr::Select(select) = query.body.as_ref() else { return None };
+    let [SelectItem::UnnamedExpr(column) | SelectItem::ExprWithAlias { expr: column, .. }] =
+        select.projection.as_slice()
+    else {
+        return None;
+    };
+    let is_column = matches!(column, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+    let is_ungrouped = matches!(&select.group_by,
+        ast::GroupByExpr::Expressions(keys, modifiers) if keys.is_empty() && modifiers.is_empty());
+    let is_plain = query.with.is_none()
+        && query.limit_clause.is_none()
+        && query.fetch.is_none()
+        && select.distinct.is_none()
+        && select.top.is_none()
+        && select.having.is_none()
+        && select.qualify.is_none()
+        && !select.from.is_empty();
+    (is_column && is_ungrouped && is_plain).then_some((select.as_ref(), column))
+}
+
+/// Puts a column where `value` stands.
+struct InPlaceOfValue<'a>(&'a Expr);
+
+impl VisitorMut for InPlaceOfValue<'_> {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if matches!(expr, Expr::Identifier(name) if name.value == "value") {
+            *expr = self.0.clone();
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 fn parsed(text: &str) -> Option<Expr> {

@@ -37,12 +37,21 @@ pub(crate) enum NamedBy {
 /// What gives names to the columns of a statement's answer, of its tree as it was parsed.
 pub(crate) fn named_by(parsed: &DfStatement) -> Vec<NamedBy> {
     let of = |item: &SelectItem| match item {
-        SelectItem::UnnamedExpr(Expr::Identifier(_) | Expr::CompoundIdentifier(_))
-        | SelectItem::ExprWithAlias { .. } => NamedBy::Name,
-        SelectItem::UnnamedExpr(expr) => text_of(expr).map_or(NamedBy::Name, NamedBy::Text),
+        SelectItem::ExprWithAlias { .. } => NamedBy::Name,
+        SelectItem::UnnamedExpr(expr) => match unbracketed(expr) {
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) => NamedBy::Name,
+            expr => text_of(expr).map_or(NamedBy::Name, NamedBy::Text),
+        },
         _ => NamedBy::Star,
     };
     select_of(parsed).unwrap_or_default().iter().map(of).collect()
+}
+
+fn unbracketed(mut expr: &Expr) -> &Expr {
+    while let Expr::Nested(inner) = expr {
+        expr = inner;
+    }
+    expr
 }
 
 /// The texts that are names of `count` columns.
