@@ -206,7 +206,7 @@ fn plan_tree(schema: &Schema, batches: &[RecordBatch], width: usize) -> Option<S
         [("logical_plan", _), plan @ ("physical_plan", _)] => plan,
         _ => return None,
     };
-    let plan: Vec<String> = plan.lines().map(|line| visible(line)).collect();
+    let plan: Vec<String> = plan.lines().map(visible).collect();
     tree_text(&plan.join("\n"), width)
 }
 

@@ -8,10 +8,9 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::{concat, take};
 use datafusion::arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int64Type};
-use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 
-use super::too_many;
 use crate::mends::does_not_fit;
 
 /// A function of a window, with the frame from the partition's first row to the row, or to the last of its peers.
@@ -111,8 +110,12 @@ impl Call {
     }
 }
 
-fn no_function(call: &Call, result: &DataType) -> datafusion::error::DataFusionError {
+fn no_function(call: &Call, result: &DataType) -> DataFusionError {
     internal_datafusion_err!("{:?} of {result} is not computed so", call.function)
+}
+
+pub(super) fn too_many(_: std::num::TryFromIntError) -> DataFusionError {
+    internal_datafusion_err!("a batch of 2^32 rows")
 }
 
 /// Rows that are handed out together.

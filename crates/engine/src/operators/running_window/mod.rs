@@ -25,7 +25,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::{concat, concat_batches, partition, take};
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -39,7 +39,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use crate::base::one_input::{OneInput, OneInputExec};
 
 pub(crate) use functions::{Call, Function};
-use functions::{Running, Step};
+use functions::{Running, Step, too_many};
 
 /// Computes [`Call`]s for each row of its input, behind the input's columns.
 pub(crate) type RunningWindowExec = OneInputExec<RunningWindow>;
@@ -247,10 +247,6 @@ impl Windows {
         });
         Ok(Some(RecordBatch::try_new(Arc::clone(&self.schema), columns)?))
     }
-}
-
-fn too_many(_: std::num::TryFromIntError) -> DataFusionError {
-    internal_datafusion_err!("a batch of 2^32 rows")
 }
 
 fn value(expr: &Arc<dyn PhysicalExpr>, rows: &RecordBatch) -> Result<ArrayRef> {
