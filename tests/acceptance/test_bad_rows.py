@@ -336,7 +336,7 @@ def a_header_without_rows_loads_no_rows(lake, folder):
 
 
 INPUTS_THAT_ARE_NONE = {
-    "a_folder": (lambda folder: folder, ["folder"]),
+    "a_folder_without_files": (lambda folder: folder, ["no file"]),
     "a_missing_file": (lambda folder: folder / "nope.csv", ["nope.csv"]),
     "a_binary_file": (lambda folder: _written(folder / "d.bin", bytes(range(256)) * 40), ["d.bin"]),
     "a_short_parquet": (lambda folder: _written(folder / "d.parquet", b"PAR1"), ["d.parquet"]),

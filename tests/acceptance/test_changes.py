@@ -58,9 +58,9 @@ def _statement(rng, new):
     if kind == 4:
         return f"update t set {_sets(rng)} where {_condition(rng)}"
     if kind == 5:
-        return f"update t set n = s.n from s where t.id = s.k and s.n is not null and {_condition(rng)}"
+        return f"update t set n = s.n from s where t.id = s.k and s.n is not null and ({_condition(rng)})"
     if kind == 6:
-        return f"update t set f = (select max(n) from s) where exists (select 1 from s where s.k = t.id) and {_condition(rng)}"
+        return f"update t set f = (select max(n) from s) where exists (select 1 from s where s.k = t.id) and ({_condition(rng)})"
     clauses = rng.sample([
         f"when matched and {_condition(rng)} then update set {_sets(rng, 't', 's')}", "when matched and s.n > 5 then delete",
         f"when not matched and s.n > {rng.randrange(10)} then insert (id, n, part) values (s.k, s.n, 'm')",

@@ -206,12 +206,6 @@ def json_lines_read(lake, folder, case):
     assert lake.json("select a, b from t order by a") == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
 
 
-def a_json_array_is_refused_with_the_way_out(lake, folder):
-    path = folder / "d.json"
-    path.write_text('[{"a":1},{"a":2}]')
-    lake.refused("load", "t", path, says=["d.json", "one object per line"])
-
-
 def json_objects_and_lists_load_as_structs_and_lists(lake, folder):
     rows = [
         {"a": 1, "s": {"x": 1, "y": "p"}, "l": [1, 2]},

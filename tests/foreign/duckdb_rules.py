@@ -127,7 +127,7 @@ REFUSED = [
         "structs, maps and lists of them are not compared",
         message="^Invalid argument error: Nested comparison|^Uncomparable values",
     ),
-    Rule("whole numbers beyond 64 bits", message=r"Can't cast value -?[\d.]+e\d\d to type Int64"),
+    Rule("whole numbers beyond 64 bits", message=r"-?[\d.]+e\d\d does not fit bigint"),
     Rule(
         "aggregates of an untyped NULL",
         message=r"AvgAccumulator for \(Null|SUM not supported for Null",
@@ -227,7 +227,7 @@ REFUSED = [
         sql=r"^\s*(prepare|execute|deallocate)\b",
         message=r"not supported|does not exist|Expected|Unsupported|Prepare specifies|"
         r"already exists|"
-        r"expects \d+ param|Can't cast value|CASE expression|No field named",
+        r"expects \d+ param|does not fit|CASE expression|No field named",
     ),
     Rule(
         "CREATE OR REPLACE, TEMPORARY, DEFAULT, UNIQUE, CHECK, FOREIGN KEY",

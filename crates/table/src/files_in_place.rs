@@ -17,9 +17,13 @@ use crate::decode::{Decoder, Fit, Input, InputFile, KnownInput, Progress, TextOp
 use crate::error::{Result, TableError};
 use crate::load_plan::Columns;
 
+/// Longer records are long: as many of them as a batch has rows, 8,192, take more than 128 MiB.
+const LONG_RECORD_BYTES: usize = 16 << 10;
+
 /// Text files whose columns are known.
 pub struct TextFiles {
     inputs: Vec<KnownInput>,
+    has_long_records: bool,
     columns: Columns,
     options: TextOptions,
     progress: Arc<Progress>,
@@ -29,7 +33,8 @@ impl TextFiles {
     /// No file yet.
     pub fn new(options: TextOptions) -> Self {
         let progress = Arc::new(Progress::default());
-        Self { inputs: Vec::new(), columns: Columns::default(), options, progress }
+        let (inputs, columns) = (Vec::new(), Columns::default());
+        Self { inputs, has_long_records: false, columns, options, progress }
     }
 
     /// Looks at one more file. The first one says what the columns are.
@@ -43,8 +48,14 @@ impl TextFiles {
             return Err(is_parquet(&file.name));
         }
         self.columns.merge(&file.name, &input.schema, None, self.inputs.is_empty())?;
+        self.has_long_records |= input.record_bytes()? > LONG_RECORD_BYTES;
         self.inputs.push(input.known());
         Ok(())
+    }
+
+    /// Are the records of a file so long that whoever gathers rows by their number takes too much memory?
+    pub fn has_long_records(&self) -> bool {
+        self.has_long_records
     }
 
     /// The columns.

@@ -392,7 +392,18 @@ fn unread(code: SqlState, error: StoreError) -> EngineError {
 fn unread_text(message: &str) -> Option<(&str, &str)> {
     let (_, rest) = message.split_once("Cannot cast string ")?;
     let (value, rest) = rest.split_once(" to value of ")?;
-    let name = match rest.trim_end_matches(" type") {
+    Some((value, sql_name(rest.trim_end_matches(" type"))))
+}
+
+/// The value and SQL's name of the type in "Can't cast value 3000000000 to type Int32".
+fn unfit_number(message: &str) -> Option<(&str, &str)> {
+    let (_, rest) = message.split_once("Can't cast value ")?;
+    let (value, name) = rest.split_once(" to type ")?;
+    Some((value, sql_name(name)))
+}
+
+fn sql_name(arrow: &str) -> &str {
+    match arrow {
         "Int64" => "bigint",
         "Int32" => "integer",
         "Int16" => "smallint",
@@ -403,14 +414,18 @@ fn unread_text(message: &str) -> Option<(&str, &str)> {
         "Date32" => "date",
         other if other.starts_with("Timestamp") => "timestamp",
         other => other,
-    };
-    Some((value, name))
+    }
 }
 
 fn in_sql_words(message: &str) -> String {
-    let Some((value, name)) = unread_text(message) else { return message.to_owned() };
-    let before = message.split("Cannot cast string ").next().unwrap_or_default();
-    format!("{}cannot read {value} as {name}", before.trim_start_matches("Cast error: "))
+    let (before, says) = if let Some((value, name)) = unread_text(message) {
+        (message.split("Cannot cast string ").next(), format!("cannot read {value} as {name}"))
+    } else if let Some((value, name)) = unfit_number(message) {
+        (message.split("Can't cast value ").next(), format!("{value} does not fit {name}"))
+    } else {
+        return message.to_owned();
+    };
+    format!("{}{says}", before.unwrap_or_default().trim_start_matches("Cast error: "))
 }
 
 /// The parser's error; its place stands at the end of its words ("… at Line: 1, Column: 8").

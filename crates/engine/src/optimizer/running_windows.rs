@@ -36,12 +36,6 @@ fn running(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan
     if !functions.iter().all(same_window) {
         return Ok(None);
     }
-    let order_by = first.order_by().iter().map(|sort| &sort.expr);
-    for key in first.partition_by().iter().chain(order_by) {
-        if !is_exact(&key.data_type(&schema)?) {
-            return Ok(None);
-        }
-    }
     let mut calls = Vec::with_capacity(functions.len());
     for function in functions {
         let Some(call) = call(function) else { return Ok(None) };
@@ -50,6 +44,13 @@ fn running(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan
             return Ok(None);
         }
         calls.push(call);
+    }
+    let look_at_peers = calls.iter().any(Call::looks_at_peers);
+    let order_by = first.order_by().iter().map(|sort| &sort.expr).filter(|_| look_at_peers);
+    for key in first.partition_by().iter().chain(order_by) {
+        if !is_exact(&key.data_type(&schema)?) {
+            return Ok(None);
+        }
     }
     let operator = RunningWindow::of(window, calls);
     Ok(Some(Arc::new(RunningWindowExec::over(operator, Arc::clone(input)))))

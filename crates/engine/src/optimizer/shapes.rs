@@ -131,12 +131,13 @@ mod tests {
         INSERT INTO products SELECT v % 9, 'w', v, 'a', v, v FROM generate_series(1, 90) AS s(v);";
 
     /// Shapes that those of the benchmark do not have.
-    const MORE: [&str; 16] = [
+    const MORE: [&str; 17] = [
         "SELECT user_id, sum(value) AS s FROM events GROUP BY user_id ORDER BY s DESC, user_id LIMIT 7",
         "SELECT count(DISTINCT user_id), count(DISTINCT event), count(DISTINCT city) FROM events",
         "SELECT * FROM (SELECT user_id, value, row_number() OVER (PARTITION BY user_id ORDER BY value DESC) AS place
            FROM events) WHERE place <= 2 AND value > 3",
         "SELECT user_id, sum(value) OVER (PARTITION BY user_id ORDER BY ts), sum(value) OVER () FROM events",
+        "SELECT user_id, max(ts) OVER (PARTITION BY user_id ORDER BY ts ROWS UNBOUNDED PRECEDING) FROM events",
         "SELECT city, event, count(*) FROM events GROUP BY ROLLUP (city, event) ORDER BY 1, 2",
         "SELECT DISTINCT city FROM events ORDER BY city LIMIT 3 OFFSET 1",
         "SELECT city FROM events UNION ALL SELECT os FROM exposures LIMIT 4",

@@ -1,7 +1,8 @@
 //! Text files that are read in place, as a table of DataFusion.
 //!
 //! # Invariants
-//! - Rows come in the order of the files, whoever decodes them.
+//! - Rows come in the order of the files, whoever decodes them, but where records are long. Then each thread reads the
+//!   files and decodes its share: operators that spread rows to threads gather 8,192 for each.
 //! - A scan holds what it has read and not handed on, of as many pieces as there are threads, and the pool knows.
 
 use std::fmt::{self, Debug, Formatter};
@@ -59,7 +60,7 @@ impl TableProvider for TextTable {
 
     async fn scan(
         &self,
-        _: &dyn Session,
+        session: &dyn Session,
         projection: Option<&Vec<usize>>,
         _: &[Expr],
         limit: Option<usize>,
@@ -69,25 +70,28 @@ impl TableProvider for TextTable {
             None => (0..self.schema.fields().len()).collect(),
         };
         let schema = Arc::new(self.schema.project(&columns)?);
-        let scan =
-            TextScan { files: Arc::clone(&self.files), schema: SchemaRef::clone(&schema), columns };
-        let scan = StreamingTableExec::try_new(
-            schema,
-            vec![Arc::new(scan)],
-            None,
-            Vec::new(),
-            false,
-            limit,
-        )?;
+        let parts = match limit {
+            None if self.files.has_long_records() => session.config().target_partitions(),
+            _ => 1,
+        };
+        let scan = |part| {
+            let (files, columns) = (Arc::clone(&self.files), columns.clone());
+            let schema = SchemaRef::clone(&schema);
+            Arc::new(TextScan { files, columns, schema, part, parts }) as Arc<dyn PartitionStream>
+        };
+        let scans = (0..parts).map(scan).collect();
+        let scan = StreamingTableExec::try_new(schema, scans, None, Vec::new(), false, limit)?;
         Ok(Arc::new(scan))
     }
 }
 
-/// Some columns of them.
+/// Some columns of them, of every `parts`-th piece from the `part`-th on.
 struct TextScan {
     files: Arc<TextFiles>,
     columns: Vec<usize>,
     schema: SchemaRef,
+    part: usize,
+    parts: usize,
 }
 
 impl Debug for TextScan {
@@ -102,12 +106,25 @@ impl PartitionStream for TextScan {
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let threads = context.session_config().target_partitions();
-        let rows = self.files.rows(&self.columns).map_err(failed);
+        let threads = context.session_config().target_partitions().div_ceil(self.parts);
+        let are_counted = self.columns.is_empty();
+        // Rows of no column are those of the first.
+        let columns = match are_counted && !self.files.schema().fields().is_empty() {
+            true => &[0][..],
+            false => &self.columns,
+        };
+        let rows = self.files.rows(columns).map_err(failed);
+        let (part, parts) = (self.part, self.parts);
         let batches = futures::stream::once(std::future::ready(rows))
-            .map_ok(|rows| futures::stream::try_unfold(rows, next_piece))
+            .map_ok(move |rows| {
+                let pieces = futures::stream::try_unfold(rows, next_piece).enumerate();
+                pieces.filter_map(move |(at, piece)| {
+                    let is_own = at % parts == part || piece.is_err();
+                    std::future::ready(is_own.then_some(piece))
+                })
+            })
             .try_flatten()
-            .map(move |piece| decoded(piece, Arc::clone(&context)))
+            .map(move |piece| decoded(piece, are_counted, Arc::clone(&context)))
             .buffered(threads)
             .map_ok(|(batches, held)| {
                 // Let go of with the last of them.
@@ -127,17 +144,22 @@ async fn next_piece(mut rows: TextRows) -> Result<Option<(TextPiece, TextRows)>>
 
 async fn decoded(
     piece: Result<TextPiece>,
+    are_counted: bool,
     context: Arc<TaskContext>,
 ) -> Result<(Vec<RecordBatch>, MemoryReservation)> {
     let piece = piece?;
     let held = MemoryConsumer::new("text file").register(context.memory_pool());
     held.try_grow(piece.bytes() * DECODING)?;
     let batches = SpawnedTask::spawn(async move { piece.decode() });
-    let batches = batches
+    let mut batches = batches
         .join_unwind()
         .await
         .map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
         .map_err(failed)?;
+    if are_counted {
+        let counted = batches.iter().map(|batch| batch.project(&[]));
+        batches = counted.collect::<Result<_, _>>()?;
+    }
     let bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum();
     held.try_resize(bytes)?;
     Ok((batches, held))

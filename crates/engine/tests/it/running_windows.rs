@@ -144,7 +144,8 @@ fn what_is_not_of_the_rows_so_far_stays_datafusions() {
         "lag(n, 1, 7) OVER (PARTITION BY who ORDER BY row)",
         "lag(n) IGNORE NULLS OVER (PARTITION BY who ORDER BY row)",
         "first_value(n) IGNORE NULLS OVER (PARTITION BY who ORDER BY row)",
-        "row_number() OVER (PARTITION BY who ORDER BY x)",
+        "rank() OVER (PARTITION BY who ORDER BY x)",
+        "row_number() OVER (PARTITION BY x ORDER BY row)",
     ] {
         let sql = format!("SELECT {call} FROM t");
         assert!(!is_here(&session, &sql), "{sql}");

@@ -190,6 +190,14 @@ impl Input {
         Ok(matches!(self.reader()?, Reader::Text(_)))
     }
 
+    /// How long a record of a text file is, about.
+    pub fn record_bytes(&mut self) -> Result<usize> {
+        Ok(match self.reader()? {
+            Reader::Text(input) => input.record_bytes(),
+            Reader::Parquet(_) => 0,
+        })
+    }
+
     /// How the file's columns become the table's.
     pub fn fit(&self, table: &SchemaRef) -> Result<Fit> {
         Fit::new(&self.file.name, &self.schema, table)

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use glob::MatchOptions;
+
 use super::json_array::ArrayLines;
 use super::progress::Progress;
 use crate::error::{Result, TableError};
@@ -61,7 +63,9 @@ pub fn expand_inputs(patterns: &[String]) -> Result<Vec<InputFile>> {
             files.push(InputFile { name: pattern.clone(), path: Some(path) });
             continue;
         }
-        let matched = glob::glob(pattern)
+        // As in a shell: hidden files are named, or not meant.
+        let hidden = MatchOptions { require_literal_leading_dot: true, ..MatchOptions::new() };
+        let matched = glob::glob_with(pattern, hidden)
             .map_err(|e| TableError::Invalid(format!("pattern `{pattern}`: {e}")))?;
         let before = files.len();
         for path in matched {

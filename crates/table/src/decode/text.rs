@@ -187,6 +187,13 @@ impl TextInput {
         SchemaRef::clone(&self.decoder.schema)
     }
 
+    /// How long a record is, as far as the first chunk tells.
+    pub fn record_bytes(&self) -> usize {
+        let Some(first) = &self.first else { return 0 };
+        let records = record_ranges(&first.bytes, self.decoder.quotes()).len();
+        first.bytes.len() / records.max(1)
+    }
+
     pub fn next_chunk(&mut self) -> Result<Option<Chunk>> {
         match self.first.take() {
             Some(chunk) => Ok(Some(chunk)),

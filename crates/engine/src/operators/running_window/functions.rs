@@ -48,7 +48,8 @@ impl Call {
         }
     }
 
-    pub(super) fn looks_at_peers(&self) -> bool {
+    /// Does it count which rows are peers?
+    pub fn looks_at_peers(&self) -> bool {
         self.to_last_peer || matches!(self.function, Function::Rank | Function::DenseRank)
     }
 

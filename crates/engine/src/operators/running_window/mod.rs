@@ -49,6 +49,7 @@ pub(crate) type RunningWindowExec = OneInputExec<RunningWindow>;
 pub(crate) struct RunningWindow {
     calls: Vec<Call>,
     partition_by: Vec<Arc<dyn PhysicalExpr>>,
+    /// What makes rows peers, if that counts.
     order_by: Vec<Arc<dyn PhysicalExpr>>,
     names: Vec<String>,
     properties: Arc<PlanProperties>,
@@ -60,7 +61,8 @@ impl RunningWindow {
         let functions = window.window_expr();
         let first = functions.first();
         let partition_by = first.map_or_else(Vec::new, |first| first.partition_by().to_vec());
-        let order_by = first.map_or(&[][..], |first| first.order_by());
+        let peers = first.filter(|_| calls.iter().any(Call::looks_at_peers));
+        let order_by = peers.map_or(&[][..], |first| first.order_by());
         Self {
             calls,
             partition_by,
