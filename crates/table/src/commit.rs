@@ -13,7 +13,9 @@ use arrow::datatypes::{Field, Schema};
 use deltalake_core::DeltaTableError;
 use deltalake_core::kernel::engine::arrow_conversion::TryIntoKernel;
 use deltalake_core::kernel::transaction::{CommitBuilder, CommitProperties, TransactionError};
-use deltalake_core::kernel::{Action, Add, MetadataExt, Remove, StructType, Transaction};
+use deltalake_core::kernel::{
+    Action, Add, MetadataExt, Protocol, Remove, StructType, Transaction, contains_timestampntz,
+};
 use deltalake_core::logstore::{LogStoreRef, StorageConfig, logstore_with};
 use deltalake_core::operations::create::CreateBuilder;
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
@@ -339,7 +341,10 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
     if says || change.schema.is_some() {
         let schema = change.schema.as_ref().unwrap_or(on.schema());
         let stored = with_comments(&stored_schema(schema, on.id_domains()), &comments);
-        metadata = metadata.with_schema(&kernel_schema(table, &stored).map_err(generic)?)?;
+        let kernel = kernel_schema(table, &stored).map_err(generic)?;
+        let protocol = with_times(state.protocol(), &kernel).map_err(generic)?;
+        actions.extend(protocol.map(Action::Protocol));
+        metadata = metadata.with_schema(&kernel)?;
     }
     match change.indexes.as_deref() {
         None => {}
@@ -411,6 +416,40 @@ fn transaction(label: Option<&str>, now_millis: i64) -> Option<Action> {
 
 fn label_transaction(label: &str, now_millis: i64) -> Transaction {
     Transaction::new_with_last_update(label_app_id(label), 1, Some(now_millis))
+}
+
+/// The protocol that a table needs for its first column of times without a zone, which are a feature of Delta's own:
+/// without it no reader opens the table. `None` if it has it already or needs it not.
+fn with_times(protocol: &Protocol, schema: &StructType) -> Result<Option<Protocol>> {
+    const TIMES: &str = "timestampNtz";
+    if !contains_timestampntz(schema.fields()) {
+        return Ok(None);
+    }
+    let failed = |e: serde_json::Error| TableError::Invalid(format!("the log's protocol: {e}"));
+    let known = serde_json::to_value(protocol).map_err(failed)?;
+    // From 3 to 6 a version stands for features, which 7 lists by their names.
+    if (3..7).contains(&known["minWriterVersion"].as_i64().unwrap_or_default()) {
+        return Err(TableError::Invalid(
+            "the table is of an older protocol of Delta, made by another writer, and takes no column of times \
+             without a zone; use timestamptz"
+                .into(),
+        ));
+    }
+    let mut needed = known.clone();
+    for (version, least, features) in
+        [("minReaderVersion", 3, "readerFeatures"), ("minWriterVersion", 7, "writerFeatures")]
+    {
+        let mut named = needed[features].as_array().cloned().unwrap_or_default();
+        if !named.iter().any(|name| name == TIMES) {
+            named.push(TIMES.into());
+        }
+        needed[version] = least.into();
+        needed[features] = named.into();
+    }
+    match needed == known {
+        true => Ok(None),
+        false => serde_json::from_value(needed).map(Some).map_err(failed),
+    }
 }
 
 /// The schema with what is said of its columns, where Delta keeps it.
