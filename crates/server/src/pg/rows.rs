@@ -227,7 +227,7 @@ impl Work {
         let (schema, mut stream) = match answer {
             Answer::Done { rows, .. } => {
                 // Others see it at the next look.
-                if matches!(command, "CREATE TABLE" | "DROP TABLE") {
+                if matches!(command, "CREATE TABLE" | "ALTER TABLE" | "COMMENT" | "DROP TABLE") {
                     let _ = self.shared.catalog.refresh(self.session.lake()).await;
                 } else if matches!(command, "CREATE VIEW" | "DROP VIEW") {
                     let all = self.shared.engine.session();
