@@ -253,7 +253,12 @@ impl Shell<'_> {
                 break;
             }
             if self.settings.timing {
-                println!("{:.3} s", started.elapsed().as_secs_f64());
+                let seconds = started.elapsed().as_secs_f64();
+                // Other formats are for programs, which read nothing else there.
+                match writing.format {
+                    Format::Table => println!("{seconds:.3} s"),
+                    _ => eprintln!("time: {seconds:.6}"),
+                }
             }
         }
         if names_change {
