@@ -10,7 +10,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DfStatement};
-use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, SelectItem, SetExpr, Visit, VisitMut, Visitor, VisitorMut,
+};
 
 use crate::sql::id_set::MARK;
 
@@ -67,11 +69,36 @@ const MOST_NAME_BYTES: usize = 128;
 
 /// The text of an expression with its functions in lower case; `None` if it has marks of ours, or is too long.
 fn text_of(expr: &Expr) -> Option<String> {
+    // A chain of 20,000 operators is as deep before it is balanced, and would take a stack with it.
+    if Visit::visit(expr, &mut Shallow::default()).is_break() {
+        return None;
+    }
     let mut expr = expr.clone();
-    let _ = expr.visit(&mut LowerCase);
+    let _ = VisitMut::visit(&mut expr, &mut LowerCase);
     let text = expr.to_string();
     let is_short = text.len() <= MOST_NAME_BYTES && !text.contains(MARK);
     (is_short && !text.contains('\n')).then_some(text)
+}
+
+/// Goes no deeper than a text that is a name.
+#[derive(Default)]
+struct Shallow(usize);
+
+/// An operator is a byte at least, and brackets are two.
+const MOST_DEEP: usize = MOST_NAME_BYTES / 2;
+
+impl Visitor for Shallow {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.0 += 1;
+        if self.0 > MOST_DEEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.0 -= 1;
+        ControlFlow::Continue(())
+    }
 }
 
 /// `COUNT(*)` and `count(*)` are one name, as in DuckDB and PostgreSQL.
@@ -231,6 +258,7 @@ fn spelled(name: &ast::Ident) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::NamedBy;
     use crate::sql::statement::parse;
 
     #[test]
@@ -255,5 +283,15 @@ mod tests {
         );
         assert_eq!(names("VALUES (1, 2)", 2), ["-", "-"]);
         assert_eq!(names("SHOW TABLES", 2), ["-", "-"]);
+    }
+
+    #[test]
+    fn what_is_deep_has_no_text_and_takes_no_stack() {
+        let chain =
+            |operators: usize| format!("SELECT {}, x + 1", vec!["x"; operators + 1].join(" AND "));
+        let named = |text: &str| parse(text).unwrap().pop().unwrap().named.to_vec();
+        let text = NamedBy::Text("x + 1".into());
+        assert_eq!(named(&chain(1)), [NamedBy::Text("x AND x".into()), text.clone()]);
+        assert_eq!(named(&chain(15_000)), [NamedBy::Name, text]);
     }
 }
