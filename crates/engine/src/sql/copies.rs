@@ -56,13 +56,20 @@ fn numbered(plan: LogicalPlan) -> Result<LogicalPlan> {
 
 /// Writes such operations of a query as those of numbered rows.
 pub(crate) fn number_copies(body: &mut SetExpr) {
-    use ast::SetQuantifier;
+    use ast::SetQuantifier::All;
     let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { return };
     number_copies(left);
     number_copies(right);
-    if *op == ast::SetOperator::Union || *set_quantifier != SetQuantifier::All {
-        return;
+    if *op != ast::SetOperator::Union && *set_quantifier == All {
+        number_copies_of(body);
     }
+}
+
+/// The same of one operation. Apart, because thousands may stand in one another, and this takes a good part of a stack.
+#[inline(never)]
+fn number_copies_of(body: &mut SetExpr) {
+    use ast::SetQuantifier;
+    let SetExpr::SetOperation { op, left, right, .. } = body else { return };
     let operation = |op: ast::SetOperator, left: SetExpr, right: SetExpr| {
         let (left, right) =
             (Box::new(within(NUMBERED_ROWS, left)?), Box::new(within(NUMBERED_ROWS, right)?));

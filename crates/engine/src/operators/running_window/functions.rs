@@ -115,6 +115,16 @@ fn no_function(call: &Call, result: &DataType) -> DataFusionError {
     internal_datafusion_err!("{:?} of {result} is not computed so", call.function)
 }
 
+/// Rows of an array, copied with their texts: else those of views would keep what all views before them had.
+pub(super) fn copied(values: &ArrayRef, rows: &UInt32Array) -> Result<ArrayRef> {
+    let taken = take(values, rows, None)?;
+    Ok(match taken.data_type() {
+        DataType::Utf8View => Arc::new(taken.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(taken.as_binary_view().gc()),
+        _ => taken,
+    })
+}
+
 pub(super) fn too_many(_: std::num::TryFromIntError) -> DataFusionError {
     internal_datafusion_err!("a batch of 2^32 rows")
 }
@@ -227,12 +237,11 @@ impl Running for Lag {
             is_there.then(|| u32::try_from(before + row - self.rows)).transpose()
         };
         let places = step.positions().iter().enumerate().map(of).collect::<Result<Vec<_>, _>>();
-        let lagged = take(&all, &UInt32Array::from(places.map_err(too_many)?), None)?;
+        let lagged = copied(&all, &UInt32Array::from(places.map_err(too_many)?))?;
         let end = before + step.rows;
         let kept = self.rows.min(end);
         let kept = (end - kept..end).map(u32::try_from).collect::<Result<Vec<_>, _>>();
-        // Copied: a slice would keep the batch.
-        self.before = take(&all, &UInt32Array::from(kept.map_err(too_many)?), None)?;
+        self.before = copied(&all, &UInt32Array::from(kept.map_err(too_many)?))?;
         Ok(lagged)
     }
 }
@@ -249,7 +258,7 @@ impl Running for Lead {
             is_there.then(|| u32::try_from(later)).transpose()
         };
         let places = step.positions().iter().enumerate().map(of).collect::<Result<Vec<_>, _>>();
-        Ok(take(given(values)?, &UInt32Array::from(places.map_err(too_many)?), None)?)
+        copied(given(values)?, &UInt32Array::from(places.map_err(too_many)?))
     }
 }
 
@@ -271,8 +280,8 @@ impl Running for First {
         });
         let places =
             UInt32Array::from_iter_values(places.collect::<Result<Vec<_>, _>>().map_err(too_many)?);
-        let firsts = take(&all, &places, None)?;
-        self.of_last = take(&all, &places.slice(places.len() - 1, 1), None)?;
+        let firsts = copied(&all, &places)?;
+        self.of_last = copied(&all, &places.slice(places.len() - 1, 1))?;
         Ok(firsts)
     }
 }

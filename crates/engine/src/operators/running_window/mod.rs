@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use datafusion::arrow::compute::{concat, concat_batches, partition, take};
+use datafusion::arrow::compute::{concat, concat_batches, partition};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
@@ -39,7 +39,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use crate::base::one_input::{OneInput, OneInputExec};
 
 pub(crate) use functions::{Call, Function};
-use functions::{Running, Step, too_many};
+use functions::{Running, Step, copied, too_many};
 
 /// Computes [`Call`]s for each row of its input, behind the input's columns.
 pub(crate) type RunningWindowExec = OneInputExec<RunningWindow>;
@@ -239,8 +239,7 @@ impl Windows {
         }
         let at_end = |columns: &[ArrayRef]| -> Result<Vec<ArrayRef>> {
             let row = UInt32Array::from(vec![u32::try_from(done - 1).map_err(too_many)?]);
-            // Copied, not sliced: a slice would keep the batch.
-            Ok(columns.iter().map(|values| take(values, &row, None)).collect::<Result<_, _>>()?)
+            columns.iter().map(|values| copied(values, &row)).collect()
         };
         self.last = Some(Last {
             partition_by: at_end(&partition_by)?,
