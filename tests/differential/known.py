@@ -17,21 +17,6 @@ import tree
 # in docs/sql.md; the test asks them all, so that one that is answered one day leaves this list.
 # `t` and `u` have a column x.
 REFUSED = [
-    (
-        "UPDATE t SET x = 1",
-        "not supported",
-        "rows are deleted and inserted; files are never changed",
-    ),
-    (
-        "MERGE INTO t USING u ON t.x = u.x WHEN MATCHED THEN UPDATE SET x = 1",
-        "not supported",
-        "as UPDATE; a table with a primary key replaces rows by INSERT",
-    ),
-    (
-        "DELETE FROM t WHERE x IN (SELECT x FROM u)",
-        "not supported",
-        "the values are selected first, so that what is deleted can be seen",
-    ),
     ("SELECT 'a' SIMILAR TO 'a'", "not supported", "LIKE and ~ say the same"),
 ]
 
