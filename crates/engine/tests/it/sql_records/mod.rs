@@ -186,7 +186,8 @@ impl Ground {
             if layout.contains("index") {
                 return Ok(());
             }
-            let odd = name.contains([',', ':']) || name.trim() != name;
+            // Blanks are tabs in what records hold.
+            let odd = name.contains([',', ':', '\t']) || name.trim() != name;
             if layout.contains("partition") || odd || !INDEXABLE.contains(&kind) {
                 continue;
             }
