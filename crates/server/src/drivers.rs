@@ -177,7 +177,7 @@ mod tests {
             let _works = drivers.spawn(async move { tell.send(7).unwrap() });
             assert_eq!(futures::executor::block_on(told), Ok(7));
             // It marks its thread as free after its answer.
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(50));
         }
         drop((stop, plans));
     }
