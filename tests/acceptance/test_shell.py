@@ -226,6 +226,8 @@ def tab_completes_names(shell):
     terminal.type("SELECT sum(amo\t")
     terminal.until("amo")
     terminal.type("\x03")
+    # What is typed before the editor is back at a new line goes with the old one.
+    time.sleep(2)
     terminal.until(READY)
     # The column of the table that stands behind the place: to the line's beginning, and on to the word's end.
     terminal.says(") AS total FROM events;\x01SELECT sum(am\t", "│   7.5 │")
