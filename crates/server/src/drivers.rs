@@ -161,14 +161,19 @@ mod tests {
         let drivers = Drivers::new(runtime.handle());
         let (stop, stopped) = std::sync::mpsc::sync_channel::<()>(0);
         let stopped = Arc::new(std::sync::Mutex::new(stopped));
+        let polling =
+            || drivers.threads.iter().filter(|thread| thread.polls.load(Ordering::Relaxed)).count();
         // All but one.
-        let plans: Vec<_> = (1..drivers.threads.len())
-            .map(|_| {
+        let all_but_one = drivers.threads.len() - 1;
+        let plans: Vec<_> = (1..=all_but_one)
+            .map(|count| {
                 let stopped = Arc::clone(&stopped);
                 let plan = drivers.spawn(async move {
                     let _ = stopped.lock().unwrap().recv();
                 });
-                std::thread::sleep(Duration::from_millis(20));
+                while polling() < count {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 plan
             })
             .collect();
@@ -177,7 +182,9 @@ mod tests {
             let _works = drivers.spawn(async move { tell.send(7).unwrap() });
             assert_eq!(futures::executor::block_on(told), Ok(7));
             // It marks its thread as free after its answer.
-            std::thread::sleep(Duration::from_millis(50));
+            while polling() > all_but_one {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         drop((stop, plans));
     }
