@@ -5,6 +5,8 @@ Invariants:
   and what depends on the order of rows (row_number, lag, array_agg, ROWS frames) with an order by a
   key.
 - Whole numbers and doubles that are added are small and exact (`values`), so sums are, too.
+- Doubles that are computed (`is_computed`) are results and conditions, never keys: of groups, of
+  joins, of set operations, of an order that cuts off rows.
 - A statement is a function of the world and the random state alone.
 
 Not here: expressions and sources (`expressions`, `sources`), nor the shapes of experiments and of
@@ -29,6 +31,7 @@ from tree import (
     TableRef,
     Window,
     With,
+    is_computed,
     is_whole,
     walk,
     walk_here,
@@ -132,9 +135,11 @@ class Grammar(Sources):
         if kind == "UNION ALL" and self.chance(0.2):
             left = SetOperation(kind, left, self.select(depth - 1, kinds, outer))
         found = SetOperation(kind, left, right)
+        if kind != "UNION ALL" and is_computed(found):
+            raise Impossible
         if top and self.chance(0.2):
             found.order = [Order(n + 1, self.chance(0.4), self.nulls()) for n in range(len(kinds))]
-            found.limit = self.choose([None, 3, 10])
+            found.limit = None if is_computed(found) else self.choose([None, 3, 10])
         return found
 
     def kinds(self):
@@ -168,7 +173,7 @@ class Grammar(Sources):
         places = list(range(1, len(query.items) + 1))
         self.rng.shuffle(places)
         query.order = [Order(n, self.chance(0.4), self.nulls()) for n in places]
-        if self.chance(0.5):
+        if self.chance(0.5) and not any(is_computed(i.value) for i in query.items):
             query.limit = self.choose([1, 2, 3, 5, 10, 10, 100])
             if self.chance(0.2):
                 query.offset = self.choose([1, 2, 7])

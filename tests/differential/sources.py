@@ -3,11 +3,13 @@
 Invariants:
 - A relation's `keys` tell its rows apart, or are None: with them an order is total.
 - Joins are kept small by an estimate, so that a statement takes milliseconds.
+- A double that a subquery computes is no column above it: two means that differ in their last
+  digits in one engine and not in the other would be two keys or one.
 """
 
-from expressions import Expressions, Relation, RowLeaves
+from expressions import Expressions, Impossible, Relation, RowLeaves
 from functions import AND_, named
-from tree import Call, Column, Derived, Join, SetOperation, TableRef
+from tree import Call, Column, Derived, Join, SetOperation, TableRef, is_computed
 from values import LISTS, ORDERED, TYPES
 
 # Share of tables whose columns are named without their table.
@@ -47,11 +49,12 @@ class Sources(Expressions):
     def derived(self, query, alias):
         while isinstance(query, SetOperation):
             query = query.left
-        columns = [
-            Column(alias, i.name, i.value.type) for i in query.items if i.value.type in TYPES
-        ]
+        exact = [i for i in query.items if not is_computed(i.value)]
+        if not exact:
+            raise Impossible
+        columns = [Column(alias, i.name, i.value.type) for i in exact if i.value.type in TYPES]
         keyed = all(i.value.type not in (*LISTS, "wild", "averages") for i in query.items)
-        columns = columns or [Column(alias, query.items[0].name, "decimal")]
+        columns = columns or [Column(alias, exact[0].name, "decimal")]
         return Relation(columns, list(columns) if keyed else None, 200, unique=False)
 
     def join(self, left, relation, depth):

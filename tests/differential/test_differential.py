@@ -146,6 +146,25 @@ def test_rows_are_cut_off_only_in_a_total_order():
     assert cut > 50
 
 
+def test_computed_doubles_are_no_columns_of_other_queries():
+    derived = 0
+    for seed in range(30):
+        made = grammar.Grammar(random.Random(seed), schemas.make(seed))
+        for query in [made.statement() for _ in range(30)]:
+            nodes = list(tree.walk(query))
+            for node in [n for n in nodes if isinstance(n, tree.Derived)]:
+                derived += 1
+                items = tree.first_select(node.query).items
+                computed = {i.name for i in items if tree.is_computed(i.value)}
+                used = {n.name for n in nodes if isinstance(n, Column) and n.alias == node.alias}
+                assert not computed & used, tree.sql(query, "duckdb")
+            for node in [n for n in nodes if isinstance(n, tree.SetOperation)]:
+                items = [*tree.first_select(node.left).items, *tree.first_select(node.right).items]
+                keys = [i for i in items if node.kind != "UNION ALL"]
+                assert not any(tree.is_computed(i.value) for i in keys), tree.sql(query, "duckdb")
+    assert derived > 50
+
+
 def test_brackets_stand_where_precedence_asks_for_them():
     a, b = Column("t", "a", "bool"), Column("t", "b", "bool")
     distinct = Call(functions.named("IS DISTINCT FROM", "bool", "bool"), [a, b], "bool")
