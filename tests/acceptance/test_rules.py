@@ -16,6 +16,7 @@ STATEMENTS = [
        FROM e GROUP BY user_id ORDER BY user_id""",
     """SELECT user_id, n FROM (SELECT user_id, n, row_number() OVER (PARTITION BY user_id ORDER BY n DESC) AS place FROM e)
        WHERE place <= 2 ORDER BY user_id, n""",
+    "SELECT min(ts) AS first, max(ts) AS last, max(event) AS event FROM e",
 ]
 
 

@@ -4,6 +4,7 @@ pub(crate) mod array_aggregate;
 pub(crate) mod changes;
 pub(crate) mod group_join;
 pub(crate) mod id_rewrite;
+pub(crate) mod min_max_pruning;
 pub(crate) mod pipeline;
 pub(crate) mod range_scan;
 pub(crate) mod running_windows;

@@ -23,6 +23,7 @@ use crate::operators::build_side_cache::CacheBuildSides;
 use crate::optimizer::array_aggregate::ARRAY_AGGREGATES;
 use crate::optimizer::group_join::GROUP_JOINS;
 use crate::optimizer::id_rewrite::join_ids::JoinIds;
+use crate::optimizer::min_max_pruning::MIN_MAX_PRUNING;
 use crate::optimizer::range_scan::ID_RANGES;
 use crate::optimizer::running_windows::RUNNING_WINDOWS;
 use crate::optimizer::split_distinct::SplitDistinct;
@@ -123,6 +124,7 @@ const PHYSICAL: &[Place] = &[
     ("no_false_constants", "before order is believed"),
     ("limits_beside_sorts", "before needless sorts are dropped with their limits"),
     ("build_side_cache", "joins have their sides, and filters are not pushed into them yet"),
+    ("min_max_pruning", "before files are spread over partitions"),
     ("array_aggregates", "before partitions are chosen: threads need no rows of each other"),
     ("EnsureRequirements", ""),
     ("CombinePartialFinalAggregate", ""),
@@ -149,7 +151,8 @@ const PHYSICAL: &[Place] = &[
 ];
 
 /// Those of physical plans that look at one node after the other.
-const OVER_NODES: [EachNode; 7] = [
+const OVER_NODES: [EachNode; 8] = [
+    MIN_MAX_PRUNING,
     ARRAY_AGGREGATES,
     GROUP_JOINS,
     TEXT_TESTS,
@@ -160,12 +163,13 @@ const OVER_NODES: [EachNode; 7] = [
 ];
 
 /// Rules that change only how fast an answer comes.
-pub(crate) const SPEED: [&str; 15] = [
+pub(crate) const SPEED: [&str; 16] = [
     "count_ids",
     "filter_ids",
     "join_ids",
     "split_distinct",
     "build_side_cache",
+    "min_max_pruning",
     "array_aggregates",
     "group_joins",
     "text_tests",

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::datasource::source::{DataSource, DataSourceExec};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
@@ -14,7 +12,7 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use crate::base::one_input::EachNode;
 use crate::operators::array_aggregate::aggregate::{Group, Otherwise, Ranges};
 use crate::operators::array_aggregate::exec::ArrayAggregateExec;
-use crate::optimizer::shapes::{Layer, layer};
+use crate::optimizer::shapes::{Layer, layer, stored};
 use crate::scan::id_ranges::{ByRanges, by_ranges};
 
 /// The rule. It comes after all that changes scans.
@@ -75,12 +73,4 @@ fn with_ranges(
     let Some((input, by_ranges)) = with_ranges(below, id, time, threads)? else { return Ok(None) };
     let changed = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
     Ok(Some((Arc::clone(node).replace_children(vec![input], changed)?, by_ranges)))
-}
-
-/// The column of the table that a scan hands out as its column of this number.
-fn stored(scan: &Arc<dyn DataSource>, column: usize) -> Option<Column> {
-    let config = scan.downcast_ref::<FileScanConfig>()?;
-    let projection = config.file_source().projection()?;
-    let expr: &Arc<dyn PhysicalExpr> = &projection.iter().nth(column)?.expr;
-    expr.downcast_ref::<Column>().cloned()
 }

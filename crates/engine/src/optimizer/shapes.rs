@@ -8,6 +8,9 @@
 
 use std::sync::Arc;
 
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSource;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::buffer::BufferExec;
@@ -82,6 +85,14 @@ impl Layer<'_> {
     }
 }
 
+/// The column of the table that a scan hands out as its column of this number.
+pub(crate) fn stored(scan: &Arc<dyn DataSource>, column: usize) -> Option<Column> {
+    let config = scan.downcast_ref::<FileScanConfig>()?;
+    let projection = config.file_source().projection()?;
+    let expr: &Arc<dyn PhysicalExpr> = &projection.iter().nth(column)?.expr;
+    expr.downcast_ref::<Column>().cloned()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -131,9 +142,10 @@ mod tests {
         INSERT INTO products SELECT v % 9, 'w', v, 'a', v, v FROM generate_series(1, 90) AS s(v);";
 
     /// Shapes that those of the benchmark do not have.
-    const MORE: [&str; 17] = [
+    const MORE: [&str; 18] = [
         "SELECT user_id, sum(value) AS s FROM events GROUP BY user_id ORDER BY s DESC, user_id LIMIT 7",
         "SELECT count(DISTINCT user_id), count(DISTINCT event), count(DISTINCT city) FROM events",
+        "SELECT min(ts), max(ts) FROM events",
         "SELECT * FROM (SELECT user_id, value, row_number() OVER (PARTITION BY user_id ORDER BY value DESC) AS place
            FROM events) WHERE place <= 2 AND value > 3",
         "SELECT user_id, sum(value) OVER (PARTITION BY user_id ORDER BY ts), sum(value) OVER () FROM events",
