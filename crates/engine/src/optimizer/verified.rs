@@ -7,6 +7,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::split_conjunction;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::{ConfigOnlyContext, PhysicalOptimizerContext};
@@ -17,6 +18,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMer
 use datafusion_datasource::source::DataSourceExec;
 
 use crate::operators::array_aggregate::exec::ArrayAggregateExec;
+use crate::optimizer::shapes::layer;
 
 /// A rule, after which, if it is one of ours, there are as many conditions as before, and every operator has the
 /// partitions and order that it needs.
@@ -84,7 +86,9 @@ fn conditions(plan: &Arc<dyn ExecutionPlan>) -> Result<usize> {
     let mut count = 0;
     plan.apply(|node| {
         if let Some(filter) = node.downcast_ref::<FilterExec>() {
-            count += parts(filter.predicate());
+            // Several that are computed together as one column of the scan are as many as they were.
+            let computed = |part| computed(filter.input(), part).map_or(1, parts);
+            count += split_conjunction(filter.predicate()).into_iter().map(computed).sum::<usize>();
         } else if let Some(join) = node.downcast_ref::<HashJoinExec>() {
             count += join.filter().map_or(0, |filter| parts(filter.expression()));
         } else if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
@@ -104,6 +108,22 @@ fn conditions(plan: &Arc<dyn ExecutionPlan>) -> Result<usize> {
     Ok(count)
 }
 
+/// What the scan below computes as this column.
+fn computed<'a>(
+    plan: &'a Arc<dyn ExecutionPlan>,
+    column: &Arc<dyn PhysicalExpr>,
+) -> Option<&'a Arc<dyn PhysicalExpr>> {
+    let mut column = column.downcast_ref::<Column>()?.index();
+    let mut node = plan;
+    while let Some((layer, below)) = layer(node) {
+        column = layer.column(column)?;
+        node = below;
+    }
+    let scan = node.downcast_ref::<DataSourceExec>()?;
+    let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
+    config.file_source().projection()?.as_ref().get(column).map(|computed| &computed.expr)
+}
+
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::datatypes::{DataType, Field, Schema};
@@ -111,6 +131,8 @@ mod tests {
     use datafusion::physical_plan::empty::EmptyExec;
 
     use super::*;
+    use crate::engine::session::for_tests;
+    use crate::sql::statement::parse;
 
     /// A rule that takes filters out.
     #[derive(Debug)]
@@ -147,5 +169,35 @@ mod tests {
         assert!(verified.optimize(empty, &options).is_ok());
         let error = verified.optimize(Arc::new(filter), &options).unwrap_err();
         assert!(error.to_string().contains("forgetful lost a condition"), "{error}");
+    }
+    /// The one condition that the scan has asked of two is as many as both, and none once it is gone.
+    #[test]
+    fn conditions_that_a_scan_computes_together_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let session = for_tests(folder.path(), true);
+        let table =
+            "CREATE TABLE f (user_id TEXT) CLUSTERED BY (user_id) ID DOMAINS (user_id users);";
+        let rows = "INSERT INTO f VALUES ('a'), ('b'), (NULL), (''), ('control');";
+        runtime.block_on(session.query(&format!("{table} {rows} {rows} {rows}"))).unwrap();
+        let text =
+            "SELECT user_id, count(*) FROM f WHERE user_id NOT IN ('', 'control') GROUP BY user_id";
+        let statement = parse(text).unwrap().remove(0);
+        let plan = runtime.block_on(session.physical_plan(&statement)).unwrap();
+        let mut filters: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
+        plan.apply(|node| {
+            filters.extend(node.is::<FilterExec>().then(|| Arc::clone(node)));
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .unwrap();
+        let [found] = &filters[..] else { panic!("{filters:?}") };
+        let filter = found.downcast_ref::<FilterExec>().unwrap();
+        assert!(filter.predicate().is::<Column>(), "{:?}", filter.predicate());
+        // Two of the filter and two that the scan has for its files.
+        assert_eq!(conditions(found).unwrap(), 4);
+        let verified =
+            Verified { rule: Arc::new(Forgetful), keeps_conditions: true, has_requirements: false };
+        let error = verified.optimize(Arc::clone(found), &ConfigOptions::new()).unwrap_err();
+        assert!(error.to_string().contains("4 before, 2 after"), "{error}");
     }
 }
