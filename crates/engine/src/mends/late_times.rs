@@ -95,7 +95,9 @@ impl ScalarUDFImpl for AllTimes {
         args.args[1] = value(Arc::new(moved), is_one)?;
         let found = self.function.invoke_with_args(args)?.to_array(rows)?;
         let found = found.as_primitive::<TimestampMicrosecondType>();
-        let back = |found: i64, time: i64| found.wrapping_add(time - within_cycle(time));
+        // Whatever is below a NULL is added up, too: the largest of no times is i64::MIN there.
+        let back =
+            |found: i64, time: i64| found.wrapping_add(time.wrapping_sub(within_cycle(time)));
         let found: PrimitiveArray<TimestampMicrosecondType> = binary(found, times, back)?;
         value(Arc::new(found), is_one)
     }
