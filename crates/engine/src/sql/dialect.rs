@@ -5,9 +5,13 @@
 //! | `a LIKE b = c` | `(a LIKE b) = c` | `a LIKE (b = c)` |
 //! | `a = b IN (c)`, `a < b BETWEEN c AND d` | `a = (b IN (c))` | `(a = b) IN (c)` |
 //! | `a = b ~ c` | `a = (b ~ c)` | `(a = b) ~ c` |
+//! | `a \|\| b * c`, `a \|\| b + c` | `a \|\| (b * c)` | `(a \|\| b) * c` |
+//! | `a \| b & c`, `a \| b << c` | `(a \| b) & c` | `a \| (b & c)` |
+//! | `a -> b = c` | `(a -> b) = c` | `a -> (b = c)` |
 //!
 //! # Not here
-//! What the parser does not know at all: `rewrite`.
+//! What the parser does not know at all: `rewrite`. And `^`, which is no power but the exclusive or of bits, and
+//! stays between `+` and all other operators.
 
 use std::any::TypeId;
 
@@ -15,7 +19,9 @@ use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect, Precedence};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-/// The generic dialect with PostgreSQL's precedence of LIKE, IN, BETWEEN and regular expressions.
+use crate::sql::token_rewrite::{DISTINCT_FROM, NOT_DISTINCT_FROM};
+
+/// The generic dialect with PostgreSQL's precedence of LIKE, IN, BETWEEN, and of operators that it has no own for.
 #[derive(Debug)]
 pub(crate) struct UplakeDialect;
 
@@ -23,7 +29,7 @@ pub(crate) struct UplakeDialect;
 const COMPARISON: u8 = 19;
 /// LIKE, IN and BETWEEN.
 const MEMBERSHIP: u8 = 20;
-/// Operators that have no other place.
+/// Operators that have no other place, from left to right: of text, bits, lists, JSON, regular expressions.
 const OTHER: u8 = 21;
 
 macro_rules! as_generic {
@@ -50,19 +56,30 @@ macro_rules! as_generic {
                 match precedence {
                     Precedence::Eq => COMPARISON,
                     Precedence::Like | Precedence::Between => MEMBERSHIP,
+                    Precedence::Ampersand | Precedence::Pipe | Precedence::PgOther => OTHER,
                     other => GenericDialect.prec_value(other),
                 }
             }
 
             fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
-                let is_regular_expression = matches!(
-                    parser.peek_token_ref().token,
+                let next = &parser.peek_token_ref().token;
+                if let Token::CustomBinaryOperator(name) = next
+                    && (name == DISTINCT_FROM || name == NOT_DISTINCT_FROM)
+                {
+                    return Some(Ok(GenericDialect.prec_value(Precedence::Is)));
+                }
+                let is_other = matches!(
+                    next,
                     Token::Tilde
                         | Token::TildeAsterisk
                         | Token::ExclamationMarkTilde
                         | Token::ExclamationMarkTildeAsterisk
+                        | Token::StringConcat
+                        | Token::ShiftLeft
+                        | Token::ShiftRight
+                        | Token::CaretAt
                 );
-                is_regular_expression.then_some(Ok(OTHER))
+                is_other.then_some(Ok(OTHER))
             }
 
             fn supports_order_by_all(&self) -> bool {
@@ -126,6 +143,13 @@ mod tests {
                 format!("({} {op} {})", shape(left), shape(right))
             }
             Expr::UnaryOp { op, expr } => format!("({op} {})", shape(expr)),
+            Expr::Cast { expr, data_type, .. } => format!("({} :: {data_type})", shape(expr)),
+            Expr::AtTimeZone { timestamp, time_zone } => {
+                format!("({} AT {})", shape(timestamp), shape(time_zone))
+            }
+            Expr::CompoundFieldAccess { root, access_chain } => {
+                access_chain.iter().fold(shape(root), |of, access| format!("({of} {access})"))
+            }
             Expr::IsNull(inner) => format!("({} IS NULL)", shape(inner)),
             Expr::IsTrue(inner) => format!("({} IS TRUE)", shape(inner)),
             Expr::Like { expr, pattern, negated, .. } => {
@@ -161,6 +185,39 @@ mod tests {
             "NOT a LIKE b = c IS TRUE",
             "a - 1 > b LIKE c",
             "- a IN (b + 1) = c",
+            "a || b * c",
+            "a * b || c / d",
+            "a || b + c - d",
+            "a - b || c % d || e",
+            "a || - b",
+            "- a || b",
+            "a || b = c || d",
+            "a <> b || c AND d",
+            "a || b < c IS TRUE",
+            "a || b LIKE c || d",
+            "a || b IN (c || d, e)",
+            "a NOT IN (b) = c || d",
+            "a || b BETWEEN c || d AND e || f",
+            "a BETWEEN b + 1 AND c || d = e",
+            "a || b IS NULL",
+            "NOT a || b = c",
+            "a || b :: INT + c",
+            "- a :: INT || b :: TEXT",
+            "a || b AT TIME ZONE c || d",
+            "a + b AT TIME ZONE c - d",
+            "a[1] || b[2] + c[3]",
+            "a[1] :: INT || - b[2]",
+            "a | b & c",
+            "a & b | c << d",
+            "a << b + c",
+            "a * b & c - d",
+            "a & b = c | d",
+            "a | b IN (c & d)",
+            "a -> b = c ->> d",
+            "a ->> b LIKE c",
+            "a -> b ->> c || d",
+            "a @> b AND c <@ d IS NULL",
+            "a || b @> c || d",
         ] {
             let expected = shape(&parsed(&PostgreSqlDialect {}, text));
             assert_eq!(shape(&parsed(&UplakeDialect, text)), expected, "{text}");
@@ -168,12 +225,21 @@ mod tests {
         // The parser's own dialect of PostgreSQL has regular expressions among the comparisons.
         let expected = "((a = (b ~ c)) AND (d !~* e))";
         assert_eq!(shape(&parsed(&UplakeDialect, "a = b ~ c AND d !~* e")), expected);
+        // It cannot read these at all, or reads a power.
+        for (text, expected) in [
+            ("a || b ~ c || d", "(((a || b) ~ c) || d)"),
+            ("a ~ b || c = d", "(((a ~ b) || c) = d)"),
+            ("a ^@ b || c = d", "(((a ^@ b) || c) = d)"),
+            ("a || b ^ c + d", "(a || (b ^ (c + d)))"),
+        ] {
+            assert_eq!(shape(&parsed(&UplakeDialect, text)), expected, "{text}");
+        }
     }
 
     #[test]
     fn all_else_is_the_generic_dialect() {
         assert!((&UplakeDialect as &dyn Dialect).is::<GenericDialect>());
-        for text in ["a & b | c", "a = b", "x[1] = y.z", "NOT a = b"] {
+        for text in ["a + b * c", "a ^ b ^ c", "a = b", "x[1] = y.z", "NOT a = b"] {
             let expected = parsed(&GenericDialect, text);
             assert_eq!(parsed(&UplakeDialect, text), expected, "{text}");
         }
