@@ -26,6 +26,7 @@ from tree import (
     Item,
     Literal,
     Order,
+    Quantified,
     Scalar,
     Select,
     is_whole,
@@ -294,6 +295,7 @@ class Expressions:
             query = self.correlated(leaves.relation, kind)
             if query is not None:
                 return InQuery(inner, query, self.chance(0.4))
+        made = self.quantified if self.chance(0.2) else self.is_in
         query = self.select(queries - 1, [kind], None)
         same = [
             (t, c)
@@ -308,7 +310,14 @@ class Expressions:
             query = Select([Item(value, "c0")], source)
             if self.chance(0.5):
                 query.where = self.boolean(1, RowLeaves(relation), 0)
+        return made(inner, query)
+
+    def is_in(self, inner, query):
         return InQuery(inner, query, self.chance(0.4))
+
+    def quantified(self, inner, query):
+        op = self.choose(["=", "<>", "<", "<=", ">", ">="])
+        return Quantified(inner, op, self.choose(["ANY", "ANY", "ALL"]), query)
 
     def correlated(self, outer, kind, aggregate=False):
         """A subquery tied to the outer rows by an equality; None if there is none to tie."""

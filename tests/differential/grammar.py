@@ -18,6 +18,7 @@ from expressions import AGGREGATES_BY_RESULT, GroupLeaves, Impossible, RowLeaves
 from functions import named
 from sources import Sources
 from tree import (
+    EVERY,
     Aggregate,
     Column,
     Group,
@@ -93,6 +94,10 @@ TIME_RANGES = [
     "RANGE BETWEEN INTERVAL '1 day' PRECEDING AND CURRENT ROW",
     "RANGE BETWEEN INTERVAL '1 hour' PRECEDING AND INTERVAL '1 hour' FOLLOWING",
 ]
+SET_OPERATIONS = [
+    *("UNION", "UNION ALL", "UNION ALL", "INTERSECT", "EXCEPT"),
+    *("INTERSECT ALL", "EXCEPT ALL"),
+]
 WINDOWS_BY_RESULT = functions.by_result(functions.WINDOW_FUNCTIONS)
 TOTAL_ORDER = ("row_number", "ntile", "first_value", "last_value", "nth_value", "lag", "lead")
 
@@ -127,7 +132,7 @@ class Grammar(Sources):
 
     def set_operation(self, depth, kinds, outer, top):
         kinds = kinds or self.kinds()
-        kind = self.choose(["UNION", "UNION ALL", "UNION ALL", "INTERSECT", "EXCEPT"])
+        kind = self.choose(SET_OPERATIONS)
         if kind != "UNION ALL":
             kinds = [k if k in ORDERED else "int" for k in kinds]
         left = self.select(depth - 1, kinds, outer)
@@ -139,6 +144,8 @@ class Grammar(Sources):
             raise Impossible
         if top and self.chance(0.2):
             found.order = [Order(n + 1, self.chance(0.4), self.nulls()) for n in range(len(kinds))]
+            if self.chance(0.2):
+                found.order = [Order(EVERY, self.chance(0.4), self.nulls())]
             found.limit = None if is_computed(found) else self.choose([None, 3, 10])
         return found
 
@@ -173,6 +180,8 @@ class Grammar(Sources):
         places = list(range(1, len(query.items) + 1))
         self.rng.shuffle(places)
         query.order = [Order(n, self.chance(0.4), self.nulls()) for n in places]
+        if self.chance(0.1):
+            query.order = [Order(EVERY, self.chance(0.4), self.nulls())]
         if self.chance(0.5) and not any(is_computed(i.value) for i in query.items):
             query.limit = self.choose([1, 2, 3, 5, 10, 10, 100])
             if self.chance(0.2):
@@ -211,6 +220,8 @@ class Grammar(Sources):
             ]
             # A key outside every set is none.
             query.group.sets.append(list(everything))
+        if not kind and self.chance(0.1):
+            return self.grouped_by_all(query, keys, kinds, relation)
         leaves = GroupLeaves(keys, relation)
         query.items = []
         for k in kinds:
@@ -223,6 +234,19 @@ class Grammar(Sources):
                 query.items.append(Item(self.group_item(k, leaves, depth)))
         if self.chance(0.2):
             query.having = self.condition(1, leaves, depth)
+
+    def grouped_by_all(self, query, keys, kinds, relation):
+        """GROUP BY ALL: the items without an aggregate are the keys."""
+        query.group = Group([], "ALL")
+        query.items = []
+        for k in kinds:
+            mine = [key for key in keys if key.type == k]
+            value = self.choose(mine) if mine and self.chance(0.6) else None
+            if value is not None and value not in query.group.keys:
+                query.group.keys.append(value)
+            query.items.append(Item(value or self.aggregate(k, relation, 0)))
+        if not query.group.keys:
+            raise Impossible
 
     def group_item(self, kind, leaves, depth):
         if kind == "decimal" and self.chance(0.6):

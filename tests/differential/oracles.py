@@ -8,6 +8,8 @@
     batch        all statements of a world by `uplake sql --batch`
     ternary      rows where p, where NOT p and where p IS NULL are all rows
     stored       CREATE TABLE AS the statement holds the statement's rows
+    view         what the statement names by WITH, or all of it, as views
+    files        text files with the tables' rows, read in place
     compact, reindex, delete nothing, reload
                  the statements once more after the table was laid out anew
     postgres     PostgreSQL, where there is one: a tenth of the statements of which DuckDB gives the
@@ -55,6 +57,8 @@ SHARES = {
     "memory": 0.03,
     "ternary": 0.03,
     "stored": 0.01,
+    "view": 0.03,
+    "files": 0.03,
 }
 # One in so many statements is compared with PostgreSQL, chosen by its text: the draws of a world are
 # the same without one.
@@ -63,6 +67,8 @@ POSTGRES_SHARE = 10
 KEPT_ROWS_MAX, KEPT_ANSWERS_MAX = 1000, 1000
 # What DuckDB says of a number that is too large for its type: wrapping round is no answer.
 OVERFLOW = re.compile(r"Overflow in|out of range for the destination|Out of Range", re.I)
+# Of a column that is added.
+ADDED_TYPES = ["int", "text", "double", "bool", "date", "timestamp"]
 OUT_OF_MEMORY = re.compile(r"memory|Resources exhausted|budget", re.I)
 
 
@@ -72,12 +78,13 @@ class Failure:
 
     world: schemas.World
     way: str
-    query: object  # the tree; for a DELETE, its condition
+    query: object  # the tree; for a statement that changes rows, a SELECT of its table
     kind: str  # different, refused, died
     message: str
     ours: list = None
     theirs: list = None
-    table: str = ""  # of a DELETE
+    table: str = ""  # of a statement that changes rows
+    statement: str = ""  # and it
     excuse: str = ""  # who gives the same answer as Uplake
 
 
@@ -107,6 +114,8 @@ class Court:
         self.until = float("inf")  # after it nothing is looked into more closely
         self.known_answers = {}  # of DuckDB, by statement, until a change of rows
         self.last_theirs = None  # DuckDB's answer to the statement checked last
+        self.files = {}  # text files of tables, by their names
+        self.changes = []  # statements after which the rows are other than the world says
         self.lake.build(self.session("duckdb"))
         self.duck = engines.Duck(world)
 
@@ -184,8 +193,8 @@ class Court:
             return self.check_batch([query])[0]
         if way == "ternary":
             return self.check_ternary(query)
-        if way == "stored":
-            return self.check_stored(query, self.expected(query))
+        if way in ("stored", "view", "files"):
+            return getattr(self, f"check_{way}")(query, self.expected(query))
         if way == "postgres":
             return self.check_postgres(query, self.ask(query))
         ours, theirs = self.ask_both(query, way)
@@ -228,7 +237,7 @@ class Court:
 
     def third_opinion(self, query, ours):
         """(its rows, what differs between them and `ours` or None), or None: it says nothing."""
-        if self.postgres is None or not isinstance(ours, pa.Table):
+        if self.postgres is None or self.changes or not isinstance(ours, pa.Table):
             return None
         tolerance = compare.TOLERANCE if tree.is_computed(query) else 0
         try:
@@ -270,8 +279,8 @@ class Court:
             self.counts.other_ways += 1
             if way == "ternary":
                 found = self.check_ternary(query)
-            elif way == "stored":
-                found = self.check_stored(query, theirs)
+            elif way in ("stored", "view", "files"):
+                found = getattr(self, f"check_{way}")(query, theirs)
             elif way == "again":
                 found = None
                 for _ in range(3):
@@ -358,12 +367,75 @@ class Court:
         found = self.judge(plain, ours, theirs, "stored")
         return found
 
+    def check_view(self, query, theirs):
+        """What the statement names by WITH, or all of it, as views of these names."""
+        if isinstance(theirs, engines.Refused):
+            return None
+        named = query.ctes or [tree.With("asked", dataclasses.replace(query, order=[], limit=None))]
+        if not all(has_names(cte.query) for cte in named):
+            return None
+        asked = dataclasses.replace(query, ctes=[])
+        if not query.ctes:
+            # With its limit it would be another statement.
+            if query.limit is not None or getattr(query, "offset", None):
+                return None
+            asked = Select([Item(Star())], TableRef("asked", "asked"))
+        session = self.session("duckdb")
+        try:
+            for cte in named:
+                text = tree.sql(cte.query, "uplake")
+                session.ask(f"CREATE OR REPLACE VIEW {cte.name} AS {text}")
+            ours = session.ask(tree.sql(asked, "uplake"))
+            for cte in reversed(named):
+                session.ask(f"DROP VIEW {cte.name}")
+        except engines.Refused as refused:
+            ours = refused
+        if not query.ctes:
+            query = dataclasses.replace(query, order=[])
+        return self.judge(query, ours, theirs, "view")
+
+    def check_files(self, query, theirs):
+        """The statement of text files with the rows of its tables."""
+        nodes = list(tree.walk(query))
+        names = {n.name for n in nodes if isinstance(n, TableRef) and n.version is None}
+        used = [t for t in self.world.tables if t.name in names]
+        if isinstance(theirs, engines.Refused) or not used or self.changes:
+            return None
+        # They have no key, and the columns of * would be those of one another.
+        if any(isinstance(n, (tree.AnyOfGroup, Star)) for n in nodes):
+            return None
+        if any(getattr(n, "items", True) == [] for n in nodes):
+            return None
+        files = {}
+        for table in used:
+            files[table.name] = self.file_of(table)
+            if files[table.name] is None:
+                return None
+        try:
+            ours = self.session("duckdb").ask(tree.sql(query, "uplake", files=files))
+        except engines.Refused as refused:
+            ours = refused
+        return self.judge(query, ours, theirs, "files")
+
+    def file_of(self, table):
+        """A query of a text file with the table's rows, its columns cast; None if they cannot be text."""
+        found = self.files.get(table.name)
+        if found is None:
+            found = self.files[table.name] = schemas.text_file(self.world.seed, table, self.folder)
+        if not found:
+            return None
+        names = [(schemas.quote(c.name), c.sql_type()) for c in table.columns]
+        items = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in names)
+        return f"SELECT {items} FROM '{found}'"
+
     # Changes
 
     def change(self, rng):
-        """Lays a table out anew without changing its rows; says how."""
+        """Lays a table out anew without changing its rows, or adds a column to it; says how."""
         table = rng.choice(self.world.tables)
-        how = rng.choice(["compact", "reindex", "delete nothing", "compact"])
+        how = rng.choice(["compact", "reindex", "delete nothing", "compact", "add column"])
+        if how == "add column":
+            return self.add_column(table, rng)
         if how == "compact":
             self.lake.command("table", "compact", table.name)
         elif how == "reindex":
@@ -380,29 +452,55 @@ class Court:
             self.session("duckdb").ask(f"DELETE FROM {table.name} WHERE false")
         return f"{how} {table.name}"
 
-    def check_delete(self, table, condition):
-        """DELETE by both engines: a Failure if the rows that stay are others."""
-        text = {d: tree.Renderer(d).expression(condition) for d in ("uplake", "duckdb")}
-        query = Select([Item(Star())], TableRef(table.name, table.name))
+    def add_column(self, table, rng):
+        """A column more, in both engines, which the rows that are there do not have."""
+        column = schemas.Column(f"added{len(table.columns)}", rng.choice(ADDED_TYPES))
+        text = f"ALTER TABLE {table.name} ADD COLUMN {column.name} {column.sql_type()}"
+        self.session("duckdb").ask(text)
+        self.duck.tell(text)
+        table.columns.append(column)
+        for piece in table.pieces:
+            piece.rows = [(*row, None) for row in piece.rows]
+            piece.left_out = (*piece.left_out, column.name)
+        self.known_answers.clear()
+        self.files.clear()
+        if self.postgres is not None:
+            self.postgres.close()  # the next question loads the tables again
+        return f"add column {table.name}"
+
+    def check_change(self, change):
+        """A statement that changes rows by both engines: a Failure if the table's rows are others."""
+        name = change.table.name
+        query = Select([Item(Star())], TableRef(name, name))
         try:
-            self.duck.tell(f"DELETE FROM {table.name} WHERE {text['duckdb']}")
+            self.duck.tell(change.text("duckdb"))
         except engines.Refused:
             return None
         self.counts.compared += 1
         self.known_answers.clear()
         theirs = self.duck.ask(tree.sql(query, "duckdb"))
+        text = change.text("uplake")
         try:
-            self.session("duckdb").ask(f"DELETE FROM {table.name} WHERE {text['uplake']}")
+            self.session("duckdb").ask(text)
             ours = self.ask(query)
         except engines.Refused as refused:
             ours = refused
-        found = self.judge(query, ours, theirs, "delete")
-        if found:
-            stay = Call(named("is NOT TRUE", "bool"), [condition], "bool")
+        found = self.judge(query, ours, theirs, change.way)
+        if found and change.way == "delete" and not self.changes:
+            # The rows that stay are those of a SELECT, which PostgreSQL can be asked.
+            stay = Call(named("is NOT TRUE", "bool"), [change.condition], "bool")
             found.query = dataclasses.replace(query, where=stay)
             found = self.with_excuse(found, ours)
-            found.query, found.table = condition, table.name
+        if found:
+            found.query, found.table, found.statement = change.parts(), name, text
+        self.changes.append(text)
         return found
+
+
+def has_names(query):
+    """Has every column of the query a name that no other has?"""
+    names = [item.name for item in tree.first_select(query).items]
+    return all(names) and len(set(names)) == len(names) > 0
 
 
 def from_json(value, kind):

@@ -38,6 +38,7 @@ EXPRESSIONS = (
     tree.InList,
     tree.InIdSet,
     tree.InQuery,
+    tree.Quantified,
     tree.Exists,
     tree.Scalar,
     Aggregate,
@@ -279,7 +280,8 @@ def reduce(failure, court, binary, folder, accept, seconds):
                 return found
         return None
 
-    if way not in ("duckdb", "batch", "ternary", "stored", "postgres", *oracles.SESSIONS):
+    once = ("duckdb", "batch", "ternary", "stored", "view", "files", "postgres")
+    if way not in (*once, *oracles.SESSIONS):
         return failure
     if fails_in(court, failure.query) is None:
         failure.message += " (not seen again when it was asked once more)"
@@ -342,8 +344,7 @@ def slt_value(value):
 def statement_text(failure):
     """The statement that failed, as Uplake was asked it."""
     if failure.table:
-        condition = tree.Renderer("uplake").expression(failure.query)
-        return f"DELETE FROM {failure.table} WHERE {condition}"
+        return failure.statement
     return tree.sql(failure.query, "uplake")
 
 

@@ -26,6 +26,7 @@ import time
 import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import changes
 import engines
 import grammar
 import known
@@ -38,6 +39,8 @@ import shapes
 STATEMENTS_A_WORLD = 300
 # Of them, how many are asked again after a change of layout.
 ASKED_AGAIN = 25
+# Statements that change rows, of each table.
+CHANGES = 3
 
 
 @dataclasses.dataclass
@@ -146,7 +149,7 @@ class Trial:
                 if not self.over():
                     self.ask(court, next(made))
         self.elsewhere(court, good)
-        self.deletes(court)
+        self.rows_changed(court, good)
 
     def statements(self, world):
         random_ones = grammar.Grammar(self.rng, world)
@@ -194,13 +197,23 @@ class Trial:
         finally:
             other.close()
 
-    def deletes(self, court):
+    def rows_changed(self, court, good):
+        """Rows that are changed, and statements of before about what they are then."""
         made = grammar.Grammar(self.rng, court.world)
-        for table in court.world.tables:
-            if self.over():
-                return
-            condition = shapes.delete_condition(made, table)
-            self.note(court, court.check_delete(table, condition))
+        for _ in range(CHANGES):
+            for table in court.world.tables:
+                if self.over():
+                    return
+                failure = court.check_change(changes.make(made, table))
+                self.note(court, failure)
+                if failure:
+                    return  # the engines have other rows from here on
+            for query in self.rng.sample(good, min(len(good), ASKED_AGAIN // 4)):
+                failure = court.check(query)
+                if failure:
+                    failure.way = "after changes"
+                    failure.message += f" (after {'; '.join(court.changes)})"
+                self.note(court, failure)
 
     def note(self, court, failure):
         """Counts a failure, and makes it small if it is the first of its kind."""

@@ -10,7 +10,12 @@ Invariants:
 Not here: statements. The lake is made by `engines`.
 """
 
+import csv
 import dataclasses
+import datetime as dt
+import decimal
+import json
+import math
 import random
 
 import pyarrow as pa
@@ -42,6 +47,8 @@ MENU = [
 ]
 NAMES = ["events", "exposures", "plain", "users"]
 KEY_TYPES = ("text", "int", "big", "bool", "date", "timestamp")
+# Tables of more rows are not written as text.
+TEXT_ROWS_MAX = 3000
 BORDERS = [8191, 8192, 8193]
 
 
@@ -339,6 +346,46 @@ def arrow_table(table, piece):
     arrays = [pa.array([row[i] for row in piece.rows], c.arrow()) for i, c in zip(at, columns)]
     schema = pa.schema([pa.field(c.name, c.arrow()) for c in columns])
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def text_file(seed, table, folder):
+    """Writes the table's rows as a text file that loses nothing of them; None if there is none."""
+    rows = table.rows()
+    kinds = [c.type for c in table.columns]
+    found = [(v, k) for row in rows for v, k in zip(row, kinds) if v is not None]
+    odd = any(k == "wild" and not math.isfinite(v) for v, k in found)
+    # CSV has no lists and no empty text, JSON neither NaN nor infinities.
+    as_csv = not any(k in values.LISTS or v == "" for v, k in found)
+    if not 0 < len(rows) <= TEXT_ROWS_MAX or not (as_csv or not odd):
+        return None
+    rng = random.Random(f"text file {seed} {table.name}")
+    is_csv = as_csv and (odd or rng.random() < 0.5)
+    path = folder / f"{table.name}.{'csv' if is_csv else 'json'}"
+    names = [c.name for c in table.columns]
+    with path.open("w", newline="") as file:
+        if is_csv:
+            writer = csv.writer(file, lineterminator="\n", delimiter=rng.choice(",;\t|"))
+            writer.writerow(names)
+            writer.writerows([text_value(v, True) for v in row] for row in rows)
+        else:
+            for row in rows:
+                line = {n: text_value(v, False) for n, v in zip(names, row)}
+                if rng.random() < 0.3:
+                    line = {n: v for n, v in line.items() if v is not None or n == names[0]}
+                file.write(json.dumps(line, ensure_ascii=rng.random() < 0.5) + "\n")
+    return str(path)
+
+
+def text_value(value, is_csv):
+    if isinstance(value, bool):
+        return str(value).lower() if is_csv else value
+    if isinstance(value, dt.datetime):
+        return value.isoformat(" ")
+    if isinstance(value, (dt.date, decimal.Decimal)):
+        return str(value)
+    if is_csv and isinstance(value, float):
+        return repr(value)
+    return value
 
 
 def write_files(world, folder):

@@ -670,25 +670,6 @@ def minimum_of_wild(g):
     return Select(items(key, *found), source, group=Group([key]))
 
 
-def delete_condition(g, table):
-    """A condition of DELETE, with a partition column now and then."""
-    return g.until_made(lambda: Select([], None, condition_of_delete(g, table))).where
-
-
-def condition_of_delete(g, table):
-    relation = Relation([Column(None, c.name, c.type) for c in table.columns], None, 0)
-    if table.partitioned_by and g.chance(0.6):
-        c = column(relation, table.partitioned_by[0])
-        if c.type in ORDERED and c.type != "bool":
-            filled = Call(
-                named(g.choose(["coalesce", "nullif", "greatest"]), c.type, c.type),
-                [c, g.literal(c.type)],
-                c.type,
-            )
-            return equal(filled, g.literal(c.type))
-    return g.condition(2, RowLeaves(relation), 0)
-
-
 SHAPES = [
     (5, users_of_experiment),
     (4, variants),

@@ -14,6 +14,7 @@ import warnings
 import pyarrow as pa
 import pytest
 
+import changes
 import compare
 import engines
 import expressions
@@ -29,6 +30,7 @@ import run
 import schemas
 import shapes
 import tree
+import values
 from tree import Call, Column, Item, Literal, Order, Select, TableRef
 
 SECONDS = os.environ.get("UPLAKE_DIFFERENTIAL_SECONDS", "120")
@@ -132,6 +134,22 @@ def test_every_shape_is_made():
             except expressions.Impossible:
                 continue
     assert made >= {shape.__name__ for _, shape in shapes.SHAPES}
+
+
+def test_newer_forms_are_made_and_postgres_is_asked_older_ones():
+    texts, theirs = [], []
+    for seed in range(40):
+        made = grammar.Grammar(random.Random(seed), schemas.make(seed))
+        for query in [made.statement() for _ in range(20)]:
+            texts.append(tree.sql(query, "uplake"))
+            try:
+                theirs.append(tree.sql(query, "postgres"))
+            except tree.Unspelt:
+                continue
+    forms = ("ORDER BY ALL", "GROUP BY ALL", "EXCEPT ALL", "INTERSECT ALL", "> ANY (", "<= ALL (")
+    for words in forms:
+        assert any(words in text for text in texts), words
+    assert theirs and not any("BY ALL" in text for text in theirs)
 
 
 def test_rows_are_cut_off_only_in_a_total_order():
@@ -256,6 +274,86 @@ def test_a_planted_difference_is_found_reduced_and_printed(court, tmp_path, monk
     assert "SELECT - t.rid AS c0 FROM events AS t\n" in text
     assert len(small.world.table("events").rows()) == 1
     assert "CREATE TABLE events" in text and "----" in text
+
+
+def test_views_and_text_files_are_asked_and_a_planted_difference_is_found(court):
+    wrong = functions.scalar("plus", "int", "int", "{0} + 1", "{0} + 2")
+    table = next(t for t in court.world.tables if schemas.text_file(0, t, court.folder))
+    rid = Column("t", "rid", "int")
+    right = Select([Item(rid, "c0")], TableRef(table.name, "t"))
+    planted = Select([Item(Call(wrong, [rid], "int"), "c0")], TableRef(table.name, "t"))
+    named = Select([Item(Column("w", "c0", "int"), "c0")], TableRef("w", "w"))
+    for way in ("view", "files"):
+        assert court.check(right, way) is None
+        assert court.check(planted, way).kind == "different", way
+    for query, kind in ((right, None), (planted, "different")):
+        named.ctes = [tree.With("w", query)]
+        found = court.check(named, "view")
+        assert (found and found.kind) == kind
+
+
+def test_a_text_file_has_the_rows_of_its_table(tmp_path):
+    """DuckDB reads it as Uplake is asked to, all columns being text."""
+    kinds, formats = set(), set()
+    for seed in range(40):
+        world = schemas.make(seed)
+        schemas.write_files(world, tmp_path)
+        duck = engines.Duck(world)
+        for t in world.tables:
+            path = schemas.text_file(seed, t, tmp_path)
+            if path is None or any(c.type in values.LISTS for c in t.columns):
+                continue
+            reader = f"read_csv('{path}', all_varchar = true, header = true)"
+            if path.endswith("json"):
+                fields = ", ".join(f"'{c.name}': 'VARCHAR'" for c in t.columns)
+                reader = f"read_json('{path}', columns = {{{fields}}})"
+            items = ", ".join(
+                f"CAST({schemas.quote(c.name)} AS {c.sql_type()})" for c in t.columns
+            )
+            found = duck.ask(f"SELECT {items} FROM {reader}")
+            theirs = duck.ask(f"SELECT * FROM {t.name}")
+            assert compare.difference(found, theirs, False, 0) is None, path
+            kinds |= {c.type for c in t.columns}
+            formats.add(path.rsplit(".")[-1])
+        duck.close()
+    assert formats == {"csv", "json"} and len(kinds) >= 9, (formats, kinds)
+
+
+def test_a_planted_difference_of_changed_rows_is_found(court):
+    class Wrong(changes.Update):
+        """DuckDB is told to change one row less."""
+
+        def text(self, dialect):
+            return super().text(dialect) + (" AND x.rid <> 3" if dialect == "duckdb" else "")
+
+    table = court.world.table("events")
+    name = next(c for c in table.columns if c.name != "rid" and c.type in values.ORDERED)
+    rid = Column("x", "rid", "int")
+    test = Call(functions.named("is NOT NULL", "int"), [rid], "bool")
+    everywhere = [(name.name, Literal(None, name.type))]
+    same = changes.Update(table, [(name.name, Column("x", name.name, name.type))], test)
+    assert court.check_change(same) is None
+    other = Call(functions.named("=", "int", "int"), [rid, Literal(3, "int")], "bool")
+    kept = Select([Item(Column("x", name.name, name.type))], TableRef("events", "x"), other)
+    if court.expected(kept).column(0)[0].as_py() is None:
+        everywhere = [(name.name, Literal(values.value(random.Random(1), name.type), name.type))]
+    found = court.check_change(Wrong(table, everywhere, test))
+    assert found.kind == "different" and found.statement.startswith("UPDATE events AS x SET")
+    assert "UPDATE events AS x SET" in reduce.test_text(found)
+
+
+def test_all_ways_to_change_rows_are_made():
+    ways, texts = set(), []
+    for seed in range(40):
+        world = schemas.make(seed)
+        made = grammar.Grammar(random.Random(seed), world)
+        for t in world.tables:
+            change = changes.make(made, t)
+            ways.add(change.way)
+            texts.append(change.text("uplake"))
+    assert ways == {"delete", "update", "merge"}
+    for words in ("USING", " FROM ", "WHEN MATCHED", "WHEN NOT MATCHED", "THEN DELETE", "THEN INSERT"):
+        assert any(words in text for text in texts), words
 
 
 def test_a_refusal_is_a_failure_and_a_dead_process_is_replaced(court):

@@ -19,6 +19,8 @@ OR, AND, NOT, IS, COMPARE, IN, OTHER = 1, 2, 3, 4, 5, 6, 7
 NON_ASSOCIATIVE = (IS, COMPARE, IN)
 # Types whose arithmetic may overflow.
 WHOLE = ("int", "big")
+# The key of ORDER BY ALL.
+EVERY = "ALL"
 # The spelling of a function that a dialect does not have.
 ABSENT = "absent"
 
@@ -108,6 +110,17 @@ class InQuery:
 
 
 @dataclasses.dataclass
+class Quantified:
+    """A comparison with ANY or ALL of a subquery."""
+
+    inner: Any
+    op: str
+    word: str
+    query: Any
+    type: str = "bool"
+
+
+@dataclasses.dataclass
 class Exists:
     query: Any
     negated: bool
@@ -122,7 +135,7 @@ class Scalar:
 
 @dataclasses.dataclass
 class Order:
-    key: Any  # an expression, or the number of a column of the result
+    key: Any  # an expression, the number of a column of the result, or EVERY column of it
     descending: bool = False
     nulls: str = ""
 
@@ -204,7 +217,7 @@ class Item:
 @dataclasses.dataclass
 class Group:
     keys: list
-    kind: str = ""  # "", ROLLUP, CUBE, GROUPING SETS
+    kind: str = ""  # "", ROLLUP, CUBE, GROUPING SETS, ALL
     sets: list = dataclasses.field(default_factory=list)  # lists of indexes into keys
 
 
@@ -237,7 +250,7 @@ class Select:
 
 @dataclasses.dataclass
 class SetOperation:
-    kind: str  # UNION, UNION ALL, INTERSECT, EXCEPT
+    kind: str  # UNION, INTERSECT, EXCEPT, each also with ALL
     left: Any
     right: Any
     order: list = dataclasses.field(default_factory=list)
@@ -285,6 +298,8 @@ def is_whole(query):
 
 def is_ordered(query):
     """Does its ORDER BY name every column of the result, so that the order of rows is one?"""
+    if [order.key for order in query.order] == [EVERY]:
+        return True
     places = {order.key for order in query.order if isinstance(order.key, int)}
     return bool(places) and places >= set(range(1, width(query) + 1))
 
@@ -315,8 +330,9 @@ def width(query):
 
 
 class Renderer:
-    def __init__(self, dialect, brackets=False, tries=False):
+    def __init__(self, dialect, brackets=False, tries=False, files=None):
         self.dialect = dialect
+        self.files = files or {}  # of tables: what is read in their place
         self.brackets = brackets
         self.tries = tries  # DuckDB's TRY: what overflows is NULL
 
@@ -387,6 +403,10 @@ class Renderer:
         word = "NOT IN" if node.negated else "IN"
         return f"{self.expression(node.inner, IN + 1)} {word} ({self.query(node.query)})", IN
 
+    def on_quantified(self, node):
+        inner = self.expression(node.inner, COMPARE + 1)
+        return f"{inner} {node.op} {node.word} ({self.query(node.query)})", COMPARE
+
     def on_exists(self, node):
         text = f"EXISTS ({self.query(node.query)})"
         return (f"NOT {text}", NOT) if node.negated else (text, ATOM)
@@ -437,7 +457,8 @@ class Renderer:
         return ", ".join(self.order(o) for o in orders)
 
     def order(self, order):
-        key = str(order.key) if isinstance(order.key, int) else self.expression(order.key)
+        is_place = isinstance(order.key, (int, str))
+        key = str(order.key) if is_place else self.expression(order.key)
         nulls = f" NULLS {order.nulls}" if order.nulls else ""
         return f"{key}{' DESC' if order.descending else ''}{nulls}"
 
@@ -445,6 +466,8 @@ class Renderer:
 
     def source(self, node):
         if isinstance(node, TableRef):
+            if node.name in self.files:
+                return f"({self.files[node.name]}) AS {node.alias}"
             version = ""
             if node.version is not None and self.dialect == "uplake":
                 version = f" VERSION AS OF {node.version}"
@@ -470,8 +493,12 @@ class Renderer:
                 "WITH " + ", ".join(f"{c.name} AS ({self.query(c.query)})" for c in node.ctes) + " "
             )
         body = self.set_operation(node) if isinstance(node, SetOperation) else self.select(node)
-        if node.order:
-            body += f" ORDER BY {self.orders(node.order)}"
+        order = node.order
+        if self.dialect == "postgres" and order and order[0].key == EVERY:
+            every = range(1, width(node) + 1)
+            order = [dataclasses.replace(order[0], key=place) for place in every]
+        if order:
+            body += f" ORDER BY {self.orders(order)}"
         if node.limit is not None:
             body += f" LIMIT {node.limit}"
         if getattr(node, "offset", None):
@@ -522,6 +549,8 @@ class Renderer:
         keys = [self.expression(k) for k in group.keys]
         if group.kind in ("ROLLUP", "CUBE"):
             return f"{group.kind} ({', '.join(keys)})"
+        if group.kind == "ALL":
+            return ", ".join(keys) if self.dialect == "postgres" else "ALL"
         if group.kind:
             sets = ", ".join(
                 "(" + ", ".join(keys[i] for i in s if i < len(keys)) + ")" for s in group.sets
@@ -531,8 +560,8 @@ class Renderer:
 
 
 def has_subquery(node):
-    return any(isinstance(n, (Scalar, InQuery, Exists)) for n in walk(node))
+    return any(isinstance(n, (Scalar, InQuery, Quantified, Exists)) for n in walk(node))
 
 
-def sql(query, dialect, brackets=False, tries=False):
-    return Renderer(dialect, brackets, tries).query(query)
+def sql(query, dialect, brackets=False, tries=False, files=None):
+    return Renderer(dialect, brackets, tries, files).query(query)
