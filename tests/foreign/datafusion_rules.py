@@ -19,8 +19,8 @@ REFUSED = [
     ),
     Rule("functions that users write", message=r"(Create|Drop)Function is not supported"),
     Rule(
-        "SIMILAR TO",
-        message=r"SIMILAR TO is not supported",
+        "SIMILAR TO of a pattern that is computed",
+        message=r"SIMILAR TO of a pattern that is computed is not supported",
     ),
     Rule("ANY and ALL beside = ANY and <> ALL", message=r"(ANY|ALL) \(subquery\) is supported"),
     Rule(

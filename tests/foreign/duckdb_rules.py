@@ -245,8 +245,8 @@ REFUSED = [
         message="not supported|WHERE only|Expected",
     ),
     Rule(
-        "SIMILAR TO",
-        message=r"SIMILAR TO is not supported",
+        "SIMILAR TO of a pattern that is computed",
+        message=r"SIMILAR TO of a pattern that is computed is not supported",
     ),
     Rule("ANY and ALL beside = ANY and <> ALL", message=r"(ANY|ALL) \(subquery\) is supported"),
     Rule("syntax of DuckDB", message=PARSER),

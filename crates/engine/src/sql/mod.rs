@@ -18,6 +18,7 @@ pub(crate) mod question_marks;
 pub(crate) mod result_names;
 pub(crate) mod rewrite;
 pub(crate) mod row_changes;
+mod similar_to;
 pub(crate) mod statement;
 pub(crate) mod statement_size;
 pub(crate) mod token_rewrite;

@@ -27,6 +27,7 @@ use crate::sql::plain_forms::{
     write_plainly,
 };
 use crate::sql::quantified::compared_with_any;
+use crate::sql::similar_to::as_regular_expression;
 use crate::sql::statement_size::balance;
 use crate::sql::token_rewrite::{DISTINCT_FROM, NOT_DISTINCT_FROM};
 use crate::sql::using_joins::{MergedKeys, Place, Qualified, name_merged_columns};
@@ -314,9 +315,11 @@ impl VisitorMut for Rewriter {
         }
         match expr {
             // Matched as a regular expression anywhere in the text.
-            Expr::SimilarTo { .. } => {
-                let error = EngineError::unsupported("SIMILAR TO is not supported");
-                return ControlFlow::Break(error.with_hint("use LIKE or ~"));
+            Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
+                match as_regular_expression(*negated, text, pattern, escape_char.as_ref()) {
+                    Ok(found) => *expr = found,
+                    Err(error) => return ControlFlow::Break(error),
+                }
             }
             // Rewritten to a correlated EXISTS that confuses tables of one name.
             Expr::AnyOp { left, compare_op, right, .. }
