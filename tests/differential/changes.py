@@ -3,6 +3,8 @@
 Invariants:
 - What joins a row with others finds at most one: the other side is grouped by the key. Several would
   be an error of Uplake and PostgreSQL, and any of them in DuckDB.
+- Of several WHEN clauses of a kind all but the last have conditions: PostgreSQL refuses what cannot be
+  reached, and DuckDB goes there all the same.
 - No column of a primary key is changed, and no row is added to a table that has one: DuckDB's tables
   have none.
 """
@@ -135,13 +137,13 @@ def merge(g, table):
     relation = target(table)
     source, on, both = joined(g, relation)
     clauses = []
-    for _ in range(g.choose([0, 1, 1, 2])):
-        condition = g.boolean(1, RowLeaves(both), 0) if g.chance(0.6) else None
+    for more in reversed(range(g.choose([0, 1, 1, 2]))):
+        condition = g.boolean(1, RowLeaves(both), 0) if more or g.chance(0.6) else None
         changed = None if g.chance(0.3) else sets(g, table, both)
         clauses.append(Clause(True, condition, changed))
     theirs = Relation([c for c in both.columns if c.alias == SOURCE], None, 0)
-    for _ in range(0 if table.primary_key else g.choose([0, 1, 1, 2])):
-        condition = g.boolean(1, RowLeaves(theirs), 0) if g.chance(0.5) else None
+    for more in reversed(range(0 if table.primary_key else g.choose([0, 1, 1, 2]))):
+        condition = g.boolean(1, RowLeaves(theirs), 0) if more or g.chance(0.5) else None
         values = [(c.name, value_of(g, table, c, theirs)) for c in table.columns]
         if g.chance(0.3):
             values = [pair for pair in values if pair[0] == "rid" or g.chance(0.6)]
