@@ -26,7 +26,7 @@
 //! | `percentile` | `percentile_cont` interpolates with six digits, and forgets NaN |
 //! | `grouping_sets` | `ROLLUP (k + 1)` of a constant k is refused |
 //! | `group_keys` | a primary key says nothing to GROUP BY |
-//! | `null_lists` | lists that CASE or `nullif` makes NULL still hold values, which `array_append` reads |
+//! | `null_lists` | lists that CASE or `nullif` makes NULL still hold values, which `array_append` reads; `CAST(CAST(NULL AS TEXT) AS BIGINT[])` is [NULL] |
 //! | `correlated_keys` | a subquery is refused whose expression, not column, must equal the outer row's |
 //! | `aggregate_order` | the same key twice in an aggregate's ORDER BY panics, `any_value` does not heed it, and `array_agg(DISTINCT x ORDER BY x)` is turned round |
 //! | `dates_as_times` | `coalesce(time, DATE '9999-12-31')` and `date_trunc` of a date end in 2262 |

@@ -2,6 +2,8 @@
 //!
 //! They only mark such rows and leave the values where they were, and `array_append`, `array_concat` and their
 //! like read them: `array_append(CASE WHEN false THEN [1, 2] END, 3)` over rows was [1, 2, 3] in place of [3].
+//!
+//! And a value that is cast to a list is its only element, but NULL is no list, as `CAST(NULL AS BIGINT[])` is none.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,12 +13,12 @@ use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -47,7 +49,8 @@ impl AnalyzerRule for NullLists {
             node.map_expressions(|expr| {
                 let name = names.save(&expr);
                 let rewritten = expr.transform_up(|part| {
-                    let found = is_wanted(&part);
+                    let (part, is_value) = of_values(part, &schema)?;
+                    let found = is_value || is_wanted(&part);
                     let part = if found { FUNCTION.call(vec![part]) } else { part };
                     Ok(Transformed::new_transformed(part, found))
                 })?;
@@ -56,6 +59,21 @@ impl AnalyzerRule for NullLists {
         })
         .data()
     }
+}
+
+/// A value that is cast to a list, NULL if it is NULL, and whether it is one.
+fn of_values(cast: Expr, schema: &DFSchema) -> Result<(Expr, bool)> {
+    let value = match &cast {
+        Expr::Cast(cast) if is_list(cast.field.data_type()) => &cast.expr,
+        Expr::TryCast(cast) if is_list(cast.field.data_type()) => &cast.expr,
+        _ => return Ok((cast, false)),
+    };
+    let is_one = value.get_type(schema).is_ok_and(|t| !t.is_nested() && t != DataType::Null);
+    if !is_one {
+        return Ok((cast, false));
+    }
+    let there = (**value).clone().is_not_null();
+    Ok((when(there, cast).end()?, true))
 }
 
 fn is_list(data_type: &DataType) -> bool {
