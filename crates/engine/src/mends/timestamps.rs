@@ -26,17 +26,21 @@ use datafusion::sql::sqlparser::ast::{self, TimezoneInfo};
 
 use super::as_before::scalar_as_before;
 
-/// TIMESTAMP without a precision and a zone is of microseconds.
+/// TIMESTAMP and TIMESTAMPTZ without a precision are of microseconds; the zone is the one that sessions have.
 #[derive(Debug)]
 pub(crate) struct Microseconds;
 
 impl TypePlanner for Microseconds {
     fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
-        use TimezoneInfo::{None as NoZone, WithoutTimeZone};
+        use TimezoneInfo::{None as NoZone, Tz, WithTimeZone, WithoutTimeZone};
         Ok(match sql_type {
             ast::DataType::Timestamp(None, NoZone | WithoutTimeZone)
             | ast::DataType::Datetime(None) => {
                 let data_type = DataType::Timestamp(TimeUnit::Microsecond, None);
+                Some(Arc::new(Field::new("", data_type, true)))
+            }
+            ast::DataType::Timestamp(None, Tz | WithTimeZone) => {
+                let data_type = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
                 Some(Arc::new(Field::new("", data_type, true)))
             }
             _ => None,
