@@ -244,7 +244,8 @@ fn verified(rules: Vec<Physical>) -> Vec<Physical> {
     }
     let mut has_requirements = false;
     let verified = rules.into_iter().map(|rule| {
-        has_requirements |= rule.name() == "EnsureRequirements";
+        // What DataFusion's rules lose of an order after EnsureRequirements, this one gives back.
+        has_requirements |= rule.name() == "missing_sorts";
         // DataFusion's may answer from statistics, and drop what is below with its conditions.
         let is_ours = |(name, why): &Place| *name == rule.name() && !why.is_empty();
         let keeps_conditions = PHYSICAL.iter().any(is_ours);
