@@ -1,5 +1,7 @@
 """UPDATE, MERGE, DELETE, ALTER TABLE: the same rows as DuckDB has after the same statements, by every reader."""
 
+import time
+
 import duckdb
 import pytest
 
@@ -122,6 +124,104 @@ def a_column_that_is_added_is_null_in_rows_from_before(lake):
     lake.refused("sql", "-c", "alter table t add column C int", says=["already"])
     lake.refused("sql", "-c", "alter table t add column e int not null", says=["NULL"])
     lake.refused("sql", "-c", "alter table t add column e int default 1", says=["not supported"])
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def columns_go_and_get_other_names_for_every_reader(lake, seed):
+    rng = support.seeded(f"columns {seed}")
+    theirs = duckdb.connect()
+    lake.run("sql", "-c", f"create table t ({COLUMNS}) {LAYOUTS[seed % len(LAYOUTS)]}")
+    theirs.execute(f"create table t ({COLUMNS})")
+    rows = ", ".join(_row(rng, i) for i in range(200))
+    for into in (lambda sql: lake.run("sql", "-c", sql), theirs.execute):
+        into(f"insert into t values {rows}")
+    before, old = lake.version("t"), rows_of(theirs.sql("select * from t").to_arrow_table())
+    statements = ["alter table t rename column f to g", "alter table t rename column s to f", "alter table t drop column g",
+                  "insert into t (id, f) values (1000, 'new')", "alter table t add column g int", "update t set g = id where id < 5",
+                  "alter table t rename g to s"]
+    for statement in statements:
+        lake.run("sql", "-c", statement)
+        theirs.execute(statement)
+        want = rows_of(theirs.sql("select * from t").to_arrow_table())
+        assert_same(lake.same_as_deltalake("t"), want, statement)
+    for where in ("f = 'x'", "f = 'new' or id = 42", "s = 3", "id > 150 and f is null"):
+        sql = f"select * from t where {where}"
+        want = rows_of(theirs.sql(sql).to_arrow_table())
+        assert_same(lake.rows(sql), want, where)
+        assert_same(lake.rows(sql, "--no-index"), want, where)
+    assert_same(lake.rows(f"select * from t version as of {before}"), old, "the version from before")
+    assert_same(rows_of(lake.delta("t", before).to_pyarrow_table().select(COLUMN_NAMES)), old, "deltalake's")
+    names = {name for file in lake.parquet("t") for name in file.schema_arrow.names if not name.startswith("__id_")}
+    assert names <= {"id", "part", "n", "f", "s"}
+    log = [commit["operation"] for commit in reversed(lake.delta("t").history())]
+    assert log[before + 1:before + 4] == ["RENAME COLUMN", "RENAME COLUMN", "DROP COLUMNS"]
+    assert "sound" in lake.run("table", "check", "t").out
+
+
+def keys_ids_indexes_and_comments_go_with_their_columns(lake):
+    lake.run("sql", "-c", "create table t (k text, u text, n int, gone text, primary key (k)) clustered by (u) "
+             "indexed by (n, gone) id domains (u users, gone things)")
+    rows = ", ".join(f"('k{i}', 'u{i % 7}', {i}, 'g{i}')" for i in range(100))
+    lake.run("sql", "-c", f"insert into t values {rows}; comment on column t.n is 'how many'; comment on column t.gone is 'x'")
+    lake.run("sql", "-c", "alter table t rename k to key, rename u to who, rename n to \"Count\", drop column gone")
+    shown = {row["column_name"]: (row["layout"], row["comment"]) for row in lake.json("describe t")}
+    assert shown == {
+        "key": ("primary key", None), "who": ("cluster 1, ids of users", None), "Count": ("index ids", "how many"),
+    }
+    assert {f.name: f.metadata.get("comment") for f in lake.delta("t").schema().fields} == {
+        "key": None, "who": None, "Count": "how many", "__id_who": None,
+    }
+    lake.run("sql", "-c", "insert into t values ('k5', 'u100', -5), ('new', 'u0', 1)")
+    assert lake.json("select who, count from t where key = 'k5'") == [{"who": "u100", "count": -5}]
+    assert lake.count("t") == 101 and "sound" in lake.run("table", "check", "t").out
+    groups = {row["who"]: row["n"] for row in lake.json("select who, count(*) n from t group by who")}
+    assert groups == {"u0": 16, "u1": 15, "u2": 14, "u3": 14, "u4": 14, "u5": 13, "u6": 14, "u100": 1}
+    assert lake.json("select key from t where count = 42") == lake.json("select key from t where count = 42", "--no-index")
+    lake.refused("sql", "-c", "alter table t drop column who", says=["sorted by"])
+    lake.run("sql", "-c", "alter table t set (clustered_by = 'count')")
+    lake.run("sql", "-c", "alter table t drop column who")
+    assert lake.same_as_deltalake("t") and lake.count("t") == 101
+
+
+def a_column_that_changes_meanwhile_is_a_conflict_and_loses_nothing(lake, folder):
+    lake.run("sql", "-c", "create table t (a int, b int); insert into t select v, v from range(1, 100001) r(v)")
+    slow = folder / "slow.csv"
+    slow.write_text("a,b\n" + "".join(f"{i},{i}\n" for i in range(400_000)))
+    load = lake.start("load", "t", slow)
+    version, tries = lake.version("t"), 0
+    while load.poll() is None and tries < 50:
+        lake.run("sql", "-c", f"alter table t rename column {'a to c' if tries % 2 == 0 else 'c to a'}", code=None)
+        tries += 1
+    err = load.communicate()[1].decode()
+    columns = {row["column_name"] for row in lake.json("describe t")}
+    assert columns in ({"a", "b"}, {"c", "b"}), columns
+    rows = 100_000 + (400_000 if load.returncode == 0 else 0)
+    assert lake.count("t") == rows and lake.version("t") > version, err
+    assert load.returncode == 0 or "same time" in err or "no column" in err or "not in the table" in err, err
+    lake.same_as_deltalake("t")
+
+
+def a_rename_that_is_killed_leaves_the_old_table_or_the_new_one(lake):
+    lake.run("sql", "-c", "create table t as select v as a, v * 2 as b, 'text ' || v as c from range(1, 300001) r(v)")
+    sums = lake.json("select count(*) n, sum(a) s, max(c) c from t")
+    rng, old, new = support.seeded("killed rename"), 0, 0
+    name = "a"
+    for _ in range(6 * support.SOAK):
+        other = "z" if name == "a" else "a"
+        version = lake.version("t")
+        process = lake.start("sql", "-c", f"alter table t rename column {name} to {other}")
+        time.sleep(rng.uniform(0.01, 0.6))
+        process.kill()
+        process.communicate()
+        if lake.version("t") == version:
+            old += 1
+        else:
+            assert lake.version("t") == version + 1
+            new, name = new + 1, other
+        assert lake.json(f"select count(*) n, sum({name}) s, max(c) c from t") == sums
+        lake.refused("sql", "-c", f"select {'z' if name == 'a' else 'a'} from t", says=["not"])
+    assert old + new > 0 and "sound" in lake.run("table", "check", "t").out
+    lake.same_as_deltalake("t")
 
 
 def comments_are_kept_where_delta_keeps_them(lake):

@@ -212,6 +212,10 @@ def a_condition_is_checked_when_it_is_made(ann):
     assert _rows(ann, "SELECT role, columns FROM system.hidden_columns ORDER BY role") == [
         ("other", "name, score"), ("team", "name")
     ]
+    # What is hidden by its name would be seen by another.
+    with pytest.raises(psycopg.Error) as refused:
+        ann.execute("ALTER TABLE people RENAME COLUMN name TO called")
+    assert refused.value.sqlstate == "0A000" and "SHOW COLUMN" in refused.value.diag.message_hint
 
 
 def passwords_are_listed_nowhere(server, ann):

@@ -71,7 +71,8 @@ def errors_have_their_codes_and_change_nothing(connection):
         ("update t set n = s.n from (values (1), (1)) s (n) where s.n = t.n", "21000"), ("update t set id = null", "23502"),
         ("update t set nothing = 1", "42703"), ("update nothing set n = 1", "42P01"), ("update k set id = 2", "0A000"),
         ("merge into k using (values (5), (5)) s (n) on s.n = k.id when not matched then insert (id) values (s.n)", "23505"),
-        ("alter table t add column N text", "42701"), ("alter table t drop column n", "0A000"),
+        ("alter table t add column N text", "42701"), ("alter table t drop column q", "42703"),
+        ("alter table t rename to u", "0A000"), ("alter table t set (color = 'red')", "22023"), ("alter table k drop column id", "0A000"),
     ]:
         with pytest.raises(psycopg.Error) as raised:
             connection.execute(sql)

@@ -307,6 +307,15 @@ impl Guard for RoleGuard {
         readable(&self.rights(), table).map_err(|denied| refusal(&denied))
     }
 
+    fn hides(&self, table: &str, column: &str) -> bool {
+        let (table, column) = (table.to_lowercase(), column.to_lowercase());
+        let document = self.directory.current();
+        document.access.hidden.iter().any(|hidden| {
+            hidden.table.to_lowercase() == table
+                && hidden.columns.iter().any(|hidden| hidden.to_lowercase() == column)
+        })
+    }
+
     fn lists(&self, table: &str) -> bool {
         self.rights().sees(table)
     }

@@ -14,7 +14,8 @@ use deltalake_core::DeltaTableError;
 use deltalake_core::kernel::engine::arrow_conversion::TryIntoKernel;
 use deltalake_core::kernel::transaction::{CommitBuilder, CommitProperties, TransactionError};
 use deltalake_core::kernel::{
-    Action, Add, MetadataExt, Protocol, Remove, StructType, Transaction, contains_timestampntz,
+    Action, Add, CommitInfo, MetadataExt, Protocol, Remove, StructType, Transaction,
+    contains_timestampntz,
 };
 use deltalake_core::logstore::{LogStoreRef, StorageConfig, logstore_with};
 use deltalake_core::operations::create::CreateBuilder;
@@ -29,7 +30,7 @@ use crate::data_file::DataFile;
 use crate::definition::{TableDefinition, check_definition, check_new_columns};
 use crate::error::{Result, TableError, already_exists};
 use crate::id_domain::{self, IdDomainSpec, stored_schema};
-use crate::index::{IndexSpec, index_path, property};
+use crate::index::{index_path, property};
 use crate::lake::{Lake, Place};
 use crate::names::store_path;
 use crate::properties::{CLUSTER_BY, COMMENT, ID_DOMAINS, INDEXES, PRIMARY_KEY, label_app_id};
@@ -52,15 +53,63 @@ pub(crate) struct Change {
     pub remove: Vec<Remove>,
     /// The whole new schema without ids, if columns were added.
     pub schema: Option<Arc<Schema>>,
-    /// The whole new list, if the table's indexes change.
-    pub indexes: Option<Vec<IndexSpec>>,
+    /// Properties that the table has from now on, as they are kept; an empty one is gone.
+    pub properties: Vec<(&'static str, String)>,
+    /// The columns that become others, if there are such.
+    pub columns: Option<ColumnChange>,
     /// What is said of the table or of a column, from now on.
     pub comment: Option<Comment>,
     /// Is it made for exactly the files that the table had?
     pub on_these_files_only: bool,
     pub label: Option<String>,
     pub operation: DeltaOperation,
+    /// What the log calls it, where Delta's reader has no operation of that name.
+    pub called: Option<Called>,
     pub now_millis: i64,
+}
+
+impl Change {
+    /// Nothing yet, by this operation.
+    pub fn nothing(operation: DeltaOperation, now_millis: i64) -> Self {
+        Self {
+            add: Vec::new(),
+            remove: Vec::new(),
+            schema: None,
+            properties: Vec::new(),
+            columns: None,
+            comment: None,
+            on_these_files_only: false,
+            label: None,
+            operation,
+            called: None,
+            now_millis,
+        }
+    }
+}
+
+/// Columns of a table that are gone, or have other names.
+#[derive(Clone, Debug)]
+pub(crate) struct ColumnChange {
+    /// Their names before, with what they are called now; nothing if they are gone.
+    pub names: BTreeMap<String, Option<String>>,
+    pub id_domains: Vec<IdDomainSpec>,
+}
+
+impl ColumnChange {
+    /// What a column is called now, if it is there.
+    fn name(&self, column: String) -> Option<String> {
+        match self.names.get(&column) {
+            Some(name) => name.clone(),
+            None => Some(column),
+        }
+    }
+}
+
+/// An operation by the name that Delta's documents have for it, with its parameters.
+#[derive(Clone, Debug)]
+pub(crate) struct Called {
+    pub operation: &'static str,
+    pub parameters: Vec<(&'static str, String)>,
 }
 
 /// What is said of a column, or of the table; nothing any more if there is no text.
@@ -116,20 +165,9 @@ pub(crate) async fn create(
     if !definition.partition_columns.is_empty() {
         builder = builder.with_partition_columns(definition.partition_columns.clone());
     }
-    let mut configuration = HashMap::new();
-    if !definition.cluster_by.is_empty() {
-        configuration.insert(CLUSTER_BY.to_owned(), Some(definition.cluster_by.join(",")));
-    }
-    if !definition.indexes.is_empty() {
-        configuration.insert(INDEXES.to_owned(), Some(property(&definition.indexes)));
-    }
-    if !definition.id_domains.is_empty() {
-        let text = id_domain::property(&definition.id_domains);
-        configuration.insert(ID_DOMAINS.to_owned(), Some(text));
-    }
-    if !definition.primary_key.is_empty() {
-        configuration.insert(PRIMARY_KEY.to_owned(), Some(definition.primary_key.join(",")));
-    }
+    let set = layout_properties(definition).into_iter().filter(|(_, value)| !value.is_empty());
+    let configuration: HashMap<String, Option<String>> =
+        set.map(|(name, value)| (name.to_owned(), Some(value))).collect();
     if !configuration.is_empty() {
         builder = builder.with_raise_if_key_not_exists(false).with_configuration(configuration);
     }
@@ -138,6 +176,16 @@ pub(crate) async fn create(
         Err(e) if already_exists(&e) => Err(CommitError::Conflict(e.to_string())),
         Err(e) => outcome(lake, table, files, e).await.map(drop),
     }
+}
+
+/// The properties that say how a table is laid out; what it has not is empty.
+pub(crate) fn layout_properties(definition: &TableDefinition) -> Vec<(&'static str, String)> {
+    vec![
+        (CLUSTER_BY, definition.cluster_by.join(",")),
+        (INDEXES, property(&definition.indexes)),
+        (ID_DOMAINS, id_domain::property(&definition.id_domains)),
+        (PRIMARY_KEY, definition.primary_key.join(",")),
+    ]
 }
 
 /// What became of a commit that ended with an error: reading the log again after it was written may
@@ -338,24 +386,34 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
             says = true;
         }
     }
+    let mut id_domains = on.id_domains();
+    if let Some(columns) = &change.columns {
+        let said = comments.into_iter();
+        comments = said.filter_map(|(c, text)| Some((columns.name(c)?, text))).collect();
+        id_domains = &columns.id_domains;
+    }
     if says || change.schema.is_some() {
         let schema = change.schema.as_ref().unwrap_or(on.schema());
-        let stored = with_comments(&stored_schema(schema, on.id_domains()), &comments);
+        let stored = with_comments(&stored_schema(schema, id_domains), &comments);
         let kernel = kernel_schema(table, &stored).map_err(generic)?;
         let protocol = with_times(state.protocol(), &kernel).map_err(generic)?;
         actions.extend(protocol.map(Action::Protocol));
         metadata = metadata.with_schema(&kernel)?;
     }
-    match change.indexes.as_deref() {
-        None => {}
-        Some([]) => metadata = metadata.remove_config_key(INDEXES)?,
-        Some(specs) => metadata = metadata.add_config_key(INDEXES.to_owned(), property(specs))?,
+    for (name, value) in &change.properties {
+        metadata = match value.is_empty() {
+            true => metadata.remove_config_key(name)?,
+            false => metadata.add_config_key((*name).to_owned(), value.clone())?,
+        };
     }
-    if says || change.schema.is_some() || change.indexes.is_some() {
+    if says || change.schema.is_some() || !change.properties.is_empty() {
         actions.push(Action::Metadata(metadata));
     }
     actions.extend(change.remove.iter().cloned().map(Action::Remove));
     actions.extend(change.add.iter().cloned().map(Action::Add));
+    if let Some(called) = &change.called {
+        actions.insert(0, Action::CommitInfo(commit_info(change, called)));
+    }
     let mut properties = CommitProperties::default().with_max_retries(0);
     if let Some(label) = &change.label {
         properties =
@@ -366,6 +424,17 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
         .build(Some(state), log_store(lake, table).map_err(generic)?, change.operation.clone())
         .await?;
     Ok(commit.version())
+}
+
+/// What the log says of a commit whose operation it calls by another name.
+fn commit_info(change: &Change, called: &Called) -> CommitInfo {
+    let parameter = |(name, value): &(&str, String)| ((*name).to_owned(), value.clone().into());
+    CommitInfo {
+        timestamp: Some(change.now_millis),
+        operation: Some(called.operation.to_owned()),
+        operation_parameters: Some(called.parameters.iter().map(parameter).collect()),
+        ..change.operation.get_commit_info()
+    }
 }
 
 fn log_store(lake: &Lake, table: &str) -> Result<LogStoreRef> {
@@ -397,6 +466,13 @@ async fn still_fits(base: &Snapshot, newer: &Snapshot, change: &Change) -> Resul
     }
     if base.schema() != newer.schema() || base.id_domains() != newer.id_domains() {
         return conflict("its columns changed");
+    }
+    let layouts_differ = base.cluster_by() != newer.cluster_by()
+        || base.primary_key() != newer.primary_key()
+        || base.declared_indexes() != newer.declared_indexes();
+    // Such a change says anew what the layout is.
+    if change.columns.is_some() && layouts_differ {
+        return conflict("its layout changed");
     }
     let had: HashSet<&str> = base.files().iter().map(|f| f.path.as_str()).collect();
     let new = newer.files().iter().any(|f| !had.contains(f.path.as_str()));

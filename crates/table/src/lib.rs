@@ -73,7 +73,7 @@ mod warm;
 mod write;
 mod write_stream;
 
-pub use alter::{add_columns, set_comment};
+pub use alter::{NewColumns, add_columns, set_cluster_by, set_comment};
 pub use as_of::AsOf;
 pub use checksums::{Checksums, DamagedBytes};
 pub use chunk_types::{check_chunk_types, footer_within};

@@ -430,6 +430,7 @@ async fn commit_load(
 ) -> Result<Committed, CommitError> {
     let label = options.label.as_deref();
     let mut last = String::new();
+    let fitted_to = base.as_ref().map(|base| SchemaRef::clone(base.schema()));
     for _ in 0..COMMIT_ATTEMPTS {
         let attempt = match &base {
             None => {
@@ -455,12 +456,22 @@ async fn commit_load(
                     commit::sync_log(lake, table).await?;
                     return Err(CommitError::LabelTaken);
                 }
+                if let Some(gone) = missing(fitted_to.as_deref(), newer.schema()) {
+                    let reason = format!("its column `{gone}` is gone, or has another name");
+                    return Err(CommitError::Conflict(reason));
+                }
                 base = Some(newer);
             }
             other => return other,
         }
     }
     Err(CommitError::Conflict(last))
+}
+
+/// The first column that a table had and has no more: a load that has it would make it anew.
+fn missing<'s>(had: Option<&'s Schema>, has: &Schema) -> Option<&'s str> {
+    let mut columns = had?.fields().iter().map(|field| field.name().as_str());
+    columns.find(|column| has.field_with_name(column).is_err())
 }
 
 async fn append(
@@ -483,21 +494,17 @@ async fn append(
     }
     let merged = merged_schema(base, &definition.schema)?;
     let changed = merged.fields().len() != base.schema().fields().len();
+    let partitions = base.partition_columns();
+    let operation = DeltaOperation::Write {
+        mode: SaveMode::Append,
+        partition_by: (!partitions.is_empty()).then(|| partitions.to_vec()),
+        predicate: None,
+    };
     let change = Change {
         add: adds.to_vec(),
-        remove: Vec::new(),
         schema: changed.then(|| SchemaRef::clone(&merged)),
-        indexes: None,
-        comment: None,
-        on_these_files_only: false,
         label: options.label.clone(),
-        operation: DeltaOperation::Write {
-            mode: SaveMode::Append,
-            partition_by: (!base.partition_columns().is_empty())
-                .then(|| base.partition_columns().to_vec()),
-            predicate: None,
-        },
-        now_millis: options.now_millis,
+        ..Change::nothing(operation, options.now_millis)
     };
     let (version, replaced_rows) = if base.primary_key().is_empty() {
         (commit::commit(lake, base, change).await?, 0)

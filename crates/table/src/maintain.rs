@@ -125,19 +125,12 @@ async fn compact_groups(
         bytes_before: merged.iter().map(|f| f.size).sum(),
         bytes_after: adds.iter().map(|a| a.size as u64).sum(),
     };
+    let operation =
+        DeltaOperation::Optimize { predicate: None, target_size: TARGET_FILE_BYTES as i64 };
     let change = Change {
         add: adds.clone(),
         remove: merged.iter().map(|f| remove_action(f, options.now_millis, false)).collect(),
-        schema: None,
-        indexes: None,
-        comment: None,
-        on_these_files_only: false,
-        label: None,
-        operation: DeltaOperation::Optimize {
-            predicate: None,
-            target_size: TARGET_FILE_BYTES as i64,
-        },
-        now_millis: options.now_millis,
+        ..Change::nothing(operation, options.now_millis)
     };
     match commit::commit(lake, base, change).await {
         Ok(version) => {

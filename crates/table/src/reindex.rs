@@ -22,9 +22,12 @@ use crate::columns::fit;
 use crate::commit::{self, Change, CommitError};
 use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
-use crate::index::{Fallback, IndexBuilder, IndexSpec, check_specs, column_names, read_footer};
+use crate::index::{
+    Fallback, IndexBuilder, IndexSpec, check_specs, column_names, property, read_footer,
+};
 use crate::int96::reader_metadata;
 use crate::lake::Lake;
+use crate::properties::INDEXES;
 use crate::snapshot::Snapshot;
 use crate::store_file::StoreFile;
 use crate::thread::{on_thread, spawn_paid};
@@ -150,19 +153,12 @@ async fn commit_specs(
     specs: &[IndexSpec],
     now_millis: i64,
 ) -> Result<u64> {
-    let change = Change {
-        add: Vec::new(),
-        remove: Vec::new(),
-        schema: None,
-        indexes: Some(specs.to_vec()),
-        comment: None,
-        on_these_files_only: false,
-        label: None,
-        operation: DeltaOperation::SetTableProperties {
-            properties: [("uplake.indexes".to_owned(), crate::index::property(specs))].into(),
-        },
-        now_millis,
+    let text = property(specs);
+    let operation = DeltaOperation::SetTableProperties {
+        properties: [(INDEXES.to_owned(), text.clone())].into(),
     };
+    let properties = vec![(INDEXES, text)];
+    let change = Change { properties, ..Change::nothing(operation, now_millis) };
     commit::commit(lake, base, change).await.map_err(|error| match error {
         CommitError::Failed(error) => error,
         CommitError::Conflict(reason) => {

@@ -1,4 +1,4 @@
-//! Batches from a query into a table, in one commit: INSERT, CREATE TABLE AS, DELETE, UPDATE, MERGE.
+//! Batches from a query into a table, in one commit: INSERT, CREATE TABLE AS, DELETE, UPDATE, MERGE, ALTER TABLE.
 //!
 //! # Invariants
 //! - Nothing is visible before [`StreamWriter::commit`]; dropping the writer commits nothing, and its
@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use uplake_objectio::Payer;
 
+use crate::alter::NewColumns;
 use crate::as_of::AsOf;
 use crate::commit::{self, Change, CommitError, check_removable, remove_action};
 use crate::data_file::DataFile;
@@ -47,6 +48,8 @@ pub enum WriteKind {
     Update { replaced: Vec<DataFile>, predicate: String },
     /// The same after a MERGE, with its new rows. `exactly`: only if the table has no other files by then.
     Merge { replaced: Vec<DataFile>, predicate: String, exactly: bool },
+    /// All rows of a table, in its new columns ([`StreamWriter::into_new_columns`]).
+    Columns(NewColumns),
 }
 
 impl WriteKind {
@@ -57,6 +60,7 @@ impl WriteKind {
             Self::Delete { replaced, .. }
             | Self::Update { replaced, .. }
             | Self::Merge { replaced, .. } => Some(replaced),
+            Self::Columns(columns) => Some(columns.replaced()),
         }
     }
 }
@@ -97,6 +101,23 @@ impl StreamWriter {
         now_millis: i64,
     ) -> Result<Self> {
         let layout = Layout { on_conflict, ..Layout::of(&base) };
+        let target = Target::Existing(Box::new(base));
+        Self::start(lake, layout, target, memory_bytes, threads, now_millis).await
+    }
+
+    /// Writes all rows of a table again, in its new columns.
+    ///
+    /// # Errors
+    /// As [`Self::into_table`].
+    pub async fn into_new_columns(
+        lake: &Lake,
+        base: Snapshot,
+        columns: &NewColumns,
+        memory_bytes: usize,
+        threads: usize,
+        now_millis: i64,
+    ) -> Result<Self> {
+        let layout = Layout::new(lake, base.table(), columns.definition())?;
         let target = Target::Existing(Box::new(base));
         Self::start(lake, layout, target, memory_bytes, threads, now_millis).await
     }
@@ -398,8 +419,11 @@ pub(crate) fn change(base: &Snapshot, kind: WriteKind, add: Vec<Add>, now_millis
     let remove = kind.replaced().unwrap_or_default();
     let remove = remove.iter().map(|f| remove_action(f, now_millis, true)).collect();
     let on_these_files_only = matches!(kind, WriteKind::Merge { exactly: true, .. });
+    if let WriteKind::Columns(columns) = kind {
+        return Change { add, remove, ..columns.change(now_millis) };
+    }
     let operation = match kind {
-        WriteKind::Create | WriteKind::Append => {
+        WriteKind::Create | WriteKind::Append | WriteKind::Columns(_) => {
             DeltaOperation::Write { mode: SaveMode::Append, partition_by, predicate: None }
         }
         WriteKind::Delete { predicate, .. } => {
@@ -416,15 +440,5 @@ pub(crate) fn change(base: &Snapshot, kind: WriteKind, add: Vec<Add>, now_millis
             not_matched_by_source_predicates: Vec::new(),
         },
     };
-    Change {
-        add,
-        remove,
-        schema: None,
-        indexes: None,
-        comment: None,
-        on_these_files_only,
-        label: None,
-        operation,
-        now_millis,
-    }
+    Change { add, remove, on_these_files_only, ..Change::nothing(operation, now_millis) }
 }

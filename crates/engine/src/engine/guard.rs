@@ -391,6 +391,10 @@ mod tests {
             self.answer(None, table, self.1.clone())
         }
 
+        fn hides(&self, _: &str, _: &str) -> bool {
+            false
+        }
+
         fn lists(&self, _: &str) -> bool {
             self.1.is_some()
         }
@@ -437,6 +441,10 @@ mod tests {
             ),
             ("CREATE TABLE v AS SELECT * FROM u", vec![(Some(Create), "v".into()), table("u")]),
             ("ALTER TABLE t ADD COLUMN n INT", vec![(Some(Create), "t".into())]),
+            ("ALTER TABLE t RENAME COLUMN n TO m", vec![(Some(Create), "t".into())]),
+            ("ALTER TABLE t DROP COLUMN m", vec![(Some(Create), "t".into())]),
+            ("ALTER TABLE t SET (clustered_by = 'k')", vec![(Some(Create), "t".into())]),
+            ("ALTER TABLE t RESET (clustered_by)", vec![(Some(Create), "t".into())]),
             ("COMMENT ON COLUMN t.k IS 'a key'", vec![(Some(Create), "t".into())]),
             ("DROP TABLE v", vec![(Some(Create), "v".into())]),
             ("CREATE VIEW w AS SELECT * FROM u", vec![(Some(Create), "w".into()), table("u")]),

@@ -68,6 +68,9 @@ pub trait Guard: fmt::Debug + Send + Sync {
     /// As [`Self::check`] if it is nothing.
     fn readable(&self, table: &str) -> Result<Readable>;
 
+    /// Is a column of this name hidden from anybody?
+    fn hides(&self, table: &str, column: &str) -> bool;
+
     /// Is a table listed to the user among those that there are?
     fn lists(&self, table: &str) -> bool;
 }

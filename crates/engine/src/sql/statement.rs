@@ -35,6 +35,7 @@ use crate::sql::result_names::{NamedBy, named_by, postgres_names};
 use crate::sql::rewrite::rewrite;
 use crate::sql::token_rewrite::{
     bracket_grouping_keys, name_operators, name_words, select_before_from, separate_not_exists,
+    set_for_reset,
 };
 use crate::sql::view_statement::{ViewStatement, take_view};
 use crate::sql::views::{Views, expanded};
@@ -337,6 +338,9 @@ fn parse_one(
         clustered_by = bare(take_columns(&mut tokens, &cluster, "by", false)?).collect();
         indexed_by = take_columns(&mut tokens, &["indexed"], "by", true)?;
         id_domains = take_columns(&mut tokens, &["id"], "domains", true)?;
+    }
+    if starts_with(&tokens, &[Keyword::ALTER, Keyword::TABLE]) {
+        tokens = set_for_reset(tokens);
     }
     let tokens = as_meant(tokens)?;
     let parsed = parse_tokens(tokens.clone()).map_err(|error| at_end(error, &tokens))?;
@@ -802,6 +806,12 @@ mod tests {
         assert_eq!(statement.clustered_by, ["a", "B"]);
         let text = "CREATE TABLE t AS SELECT rank() OVER (PARTITION BY a ORDER BY b) FROM u";
         assert!(parse(text).unwrap()[0].partitioned_by.is_empty());
+    }
+
+    #[test]
+    fn properties_are_reset_by_setting_them_to_null() {
+        check("ALTER TABLE t RESET (a, B)", "ALTER TABLE t SET (a = NULL, B = NULL)");
+        check("ALTER TABLE reset SET (a = 'x')", "ALTER TABLE reset SET (a = 'x')");
     }
 
     #[test]

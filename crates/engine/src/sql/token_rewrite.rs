@@ -23,6 +23,31 @@ pub(crate) fn name_words(tokens: &mut [TokenWithSpan]) {
     }
 }
 
+/// `ALTER TABLE t RESET (a, b)`, which the parser does not know, is `SET (a = NULL, b = NULL)`.
+pub(crate) fn set_for_reset(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let solid = |from: usize| (from..tokens.len()).find(|at| !is_space(&tokens[*at]));
+    let opens = |at: usize| solid(at + 1).filter(|at| tokens[*at].token == Token::LParen);
+    let found = (0..tokens.len())
+        .filter(|at| keyword(&tokens[*at]) == Some(Keyword::RESET))
+        .find_map(|at| Some((at, closing(&tokens, opens(at)?)?)));
+    let Some((reset, end)) = found else { return tokens };
+    let mut set = Vec::with_capacity(tokens.len() + 4);
+    for (at, token) in tokens.iter().enumerate() {
+        let span = token.span;
+        let ends =
+            (reset..=end).contains(&at) && matches!(token.token, Token::Comma | Token::RParen);
+        if ends {
+            let null = [Token::Eq, Token::make_keyword("NULL")];
+            set.extend(null.map(|token| TokenWithSpan { token, span }));
+        }
+        match at == reset {
+            true => set.push(TokenWithSpan { token: Token::make_keyword("SET"), span }),
+            false => set.push(token.clone()),
+        }
+    }
+    set
+}
+
 /// What stands for IS [NOT] DISTINCT FROM while a statement is parsed.
 pub(super) const DISTINCT_FROM: &str = "IS DISTINCT FROM";
 pub(super) const NOT_DISTINCT_FROM: &str = "IS NOT DISTINCT FROM";
