@@ -135,8 +135,26 @@ struct XabArgs {
 pub fn run(args: GenerateArgs) -> anyhow::Result<()> {
     match (args.data, args.xab) {
         (Some(Data::Shop(args)), _) => run_shop(&args),
-        (Some(Data::Xab(args)), _) | (None, Some(args)) => run_xab(&args),
+        (Some(Data::Xab(args)), _) => run_xab(&args),
+        (None, Some(args)) => {
+            must_be_a_folder(&args.out)?;
+            run_xab(&args)
+        }
         (None, None) => anyhow::bail!("name what to make: uplake generate shop, or xab OUT"),
+    }
+}
+
+/// What stands in the place of a kind of data is taken for a folder only if it cannot be a kind that was misspelled:
+/// the benchmark is 40 million rows.
+fn must_be_a_folder(out: &Path) -> anyhow::Result<()> {
+    let text = out.to_string_lossy();
+    let is_path = text.contains(std::path::is_separator) || text.starts_with('.') || out.exists();
+    match is_path {
+        true => Ok(()),
+        false => anyhow::bail!(
+            "there is no data called `{text}`: there are shop and xab (uplake generate xab {text} writes the \
+             benchmark into the folder {text})"
+        ),
     }
 }
 
@@ -669,6 +687,15 @@ mod tests {
         {
             assert_eq!(json_text(text), expected);
         }
+    }
+
+    #[test]
+    fn a_word_that_is_no_kind_is_not_taken_for_a_folder() {
+        for path in ["./nope", "a/b", "..", "/tmp"] {
+            must_be_a_folder(Path::new(path)).unwrap();
+        }
+        let error = must_be_a_folder(Path::new("shopp")).unwrap_err().to_string();
+        assert!(error.contains("`shopp`") && error.contains("xab shopp"), "{error}");
     }
 
     #[test]
