@@ -177,6 +177,8 @@ fn needs_types(part: &impl Visit) -> bool {
         found |= match expr {
             ast::Expr::UnaryOp { expr, .. } => !matches!(expr.as_ref(), ast::Expr::Value(_)),
             ast::Expr::BinaryOp { op: StringConcat | AtArrow | ArrowAt, .. } => true,
+            // They are rewritten with NOT.
+            ast::Expr::AllOp { .. } | ast::Expr::AnyOp { .. } => true,
             ast::Expr::Cast { data_type: ast::DataType::Timestamp(..), .. } => true,
             _ => false,
         };
