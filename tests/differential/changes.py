@@ -5,6 +5,7 @@ Invariants:
   be an error of Uplake and PostgreSQL, and any of them in DuckDB.
 - Of several WHEN clauses of a kind all but the last have conditions: PostgreSQL refuses what cannot be
   reached, and DuckDB goes there all the same.
+- No two rows have one `rid` afterwards, so that orders by it stay total.
 - No column of a primary key is changed, and no row is added to a table that has one: DuckDB's tables
   have none.
 """
@@ -15,12 +16,12 @@ from typing import Any, Optional
 import schemas
 import tree
 from expressions import Impossible, Relation, RowLeaves
-from functions import AND_, named
+from functions import AND_, named, scalar
 from shapes import aggregate, column, equal
 from tree import Call, Column, Derived, Group, Item, Literal, Select, TableRef
 from values import DEFAULTS, ORDERED
 
-ALIAS, SOURCE = "x", "s"
+ALIAS, SOURCE, NUMBER = "x", "s", "number"
 
 
 @dataclasses.dataclass
@@ -168,15 +169,21 @@ def joined(g, relation):
     same = [(a, b) for a, b in pairs if a.name == b.name]
     a, b = g.choose(same if same and g.chance(0.8) else pairs)
     others = [c for c in rows.columns if c.type in ORDERED and c is not b]
-    items = [Item(b, "k")]
+    # A number that no row has, for the rids of new rows.
+    first = g.rng.randint(1, 10**6) * 1000
+    number = scalar("number", "int", b.type, f"{first} + row_number() OVER (ORDER BY {{0}})")
+    items = [Item(b, "k"), Item(Call(number, [b], "int"), NUMBER)]
+    if g.chance(0.3):
+        items[0], items[1] = items[1], items[0]
     for n, c in enumerate(g.rng.sample(others, min(len(others), 2))):
         items.append(Item(aggregate(g.choose(["min", "max"]), c), f"v{n}"))
     query = Select(items, from_, group=Group([b]))
     if g.chance(0.3):
         query.where = g.boolean(1, RowLeaves(rows), 0)
     columns = [Column(SOURCE, i.name, i.value.type) for i in items]
+    key = next(c for c in columns if c.name == "k")
     both = Relation([*relation.columns, *columns], None, 0)
-    return Derived(query, SOURCE), equal(a, columns[0]), both
+    return Derived(query, SOURCE), equal(a, key), both
 
 
 def conjunction(g, on, both):
@@ -196,6 +203,8 @@ def sets(g, table, relation):
 def value_of(g, table, column, relation):
     if column.name in table.partitioned_by and column.type == "text":
         return Literal(g.choose([*DEFAULTS.values(), "x=y", "ÄÖ"]), "text")  # '' would be NULL
+    if column.name == "rid":
+        return Column(SOURCE, NUMBER, "int")
     value = g.expression(column.type, g.choose([0, 0, 1]), RowLeaves(relation), 0)
     if value is None:
         raise Impossible

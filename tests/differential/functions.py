@@ -70,6 +70,28 @@ PATTERNS = [
 ]
 
 
+# With what says the same as a regular expression: DuckDB's SIMILAR TO takes one.
+SIMILAR_TO = [
+    ("%", ".*"),
+    ("a%", "a.*"),
+    ("_", "."),
+    ("%(i|a)%", ".*(i|a).*"),
+    ("(vis|cl)%", "(vis|cl).*"),
+    ("[a-c_]+", "[a-c_]+"),
+    ("%[[:digit:]]", ".*[0-9]"),
+    ("[^u]*", "[^u]*"),
+    ("u[0-9]{1,2}", "u[0-9]{1,2}"),
+    ("50\\%", "50%"),
+    ("x\\_y|.", "x_y|[.]"),
+    ("(Ab|ab|日_)?", "(Ab|ab|日.)?"),
+]
+
+
+def escaped(pattern):
+    """In a template, where a bracket has its meaning."""
+    return pattern.replace("{", "{{").replace("}", "}}")
+
+
 def scalars():
     same = scalar
     found = [
@@ -84,12 +106,20 @@ def scalars():
             "%", "int", "int int", "{0} % nullif({1}, 0)", "({0} % nullif({1}, 0))", level=MULTIPLY
         ),
         same("minus", "int", "int", "- {0}", level=MINUS),
+        same("&", "int", "int int", "{0} & {1}", level=OTHER),
+        same("|", "int", "int int", "{0} | {1}", level=OTHER),
         same("abs", "int", "int", "abs({0})"),
         same("to big", "big", "int", "coalesce({0}, 0)"),
         same("length", "int", "text", "length({0})", "CAST(length({0}) AS BIGINT)"),
         same("octet_length", "int", "text", "octet_length({0})", "CAST(strlen({0}) AS BIGINT)"),
         same("strpos", "int", "text text", "strpos({0}, {1})", "CAST(instr({0}, {1}) AS BIGINT)"),
         same("ascii", "int", "text", "ascii({0})", "CAST(ascii({0}) AS BIGINT)"),
+        same(">>", "int", "int", "{0} >> 1", level=OTHER),
+        same("gcd", "int", "int", "gcd({0}, 6)"),
+        same("position", "int", "text", "position('i' IN {0})"),
+        same("char_length", "int", "text", "char_length({0})"),
+        same("bit_length", "int", "text", "bit_length({0})"),
+        same("days between", "int", "date date", "{0} - {1}", level=ADD),
         same("case of bool", "int", "bool", "CASE WHEN {0} THEN 1 ELSE 0 END"),
         same("floor of double", "int", "double", "CAST(floor({0}) AS BIGINT)"),
         # Lengths of lists have no sign in Uplake, and mix badly with numbers that have one.
@@ -109,6 +139,9 @@ def scalars():
         same("* 2", "double", "double", "{0} * 2", level=MULTIPLY),
         same("minus", "double", "double", "- {0}", level=MINUS),
         same("abs", "double", "double", "abs({0})"),
+        same("%", "double", "double", "{0} % 2", level=MULTIPLY, postgres=ABSENT),
+        # PostgreSQL rounds a half to the even number.
+        same("round", "double", "double", "round({0})", postgres=ABSENT),
         same("floor", "double", "double", "floor({0})"),
         same("ceil", "double", "double", "ceil({0})"),
         same("trunc", "double", "double", "trunc({0})"),
@@ -151,9 +184,12 @@ def scalars():
         same("minus", "decimal", "decimal", "- {0}", level=MINUS),
         same("abs", "decimal", "decimal", "abs({0})"),
         same("* int", "decimal", "decimal", "CAST({0} * 2 AS DECIMAL(12,2))"),
+        same("round", "decimal", "decimal", "CAST(round({0}, 1) AS DECIMAL(12,2))"),
         same("cast", "decimal", "int", "CAST({0} % 1000 AS DECIMAL(12,2))"),
         # text
         same("||", "text", "text text", "{0} || {1}", level=OTHER),
+        same("|| int", "text", "text int", "{0} || {1}", level=OTHER),
+        same("int ||", "text", "int text", "{0} || {1}", level=OTHER),
         same("concat", "text", "text text", "concat({0}, {1})"),
         same("concat_ws", "text", "text text", "concat_ws('-', {0}, {1})"),
         same("upper", "text", "text", "upper({0})"),
@@ -162,6 +198,29 @@ def scalars():
         same("substr", "text", "text", "substr({0}, 2, 2)"),
         same("left", "text", "text", "left({0}, 2)"),
         same("right", "text", "text", "right({0}, 1)"),
+        same("left but", "text", "text", "left({0}, -1)"),
+        same("right but", "text", "text", "right({0}, -2)"),
+        same("reverse", "text", "text", "reverse({0})"),
+        same("translate", "text", "text", "translate({0}, 'aip', 'xy')"),
+        same("substring", "text", "text", "substring({0} FROM 2 FOR 3)"),
+        same("ltrim", "text", "text", "ltrim({0}, 'av')"),
+        same("rtrim", "text", "text", "rtrim({0}, '1k')"),
+        same("trim both", "text", "text", "trim(BOTH 'a' FROM {0})"),
+        same("split_part from the end", "text", "text", "split_part({0}, 'i', -1)"),
+        same(
+            "to_char",
+            "text",
+            "timestamp",
+            "to_char({0}, '%Y-%m-%d %H:%M')",
+            "strftime({0}, '%Y-%m-%d %H:%M')",
+            postgres=ABSENT,
+        ),
+        same(
+            "regexp_replace groups",
+            "text",
+            "text",
+            "regexp_replace({0}, '([a-c])(.)', '\\2\\1')",
+        ),
         same("replace", "text", "text text", "replace({0}, 'a', {1})"),
         same("lpad", "text", "text", "lpad({0}, 5, '*')"),
         same("rpad", "text", "text", "rpad({0}, 4, 'ab')"),
@@ -205,6 +264,7 @@ def scalars():
         ),
         # times
         same("+ days", "date", "date", "CAST({0} + INTERVAL '2 days' AS DATE)"),
+        same("+ month", "date", "date", "CAST({0} + INTERVAL '1 month' AS DATE)"),
         same("of timestamp", "date", "timestamp", "CAST({0} AS DATE)"),
         same(
             "date_trunc month", "timestamp", "date", "CAST(date_trunc('month', {0}) AS TIMESTAMP)"
@@ -274,6 +334,11 @@ def scalars():
             # DuckDB gives a double for a constant NULL.
             whole = f"CAST({text} AS BIGINT)"
             found.append(same(part, "int", kind, text, whole, postgres=whole))
+    for part, kind in (("isodow", "date"), ("isodow", "timestamp"), ("second", "timestamp")):
+        text = f"date_part('{part}', {{0}})"
+        whole = f"CAST({text} AS BIGINT)"
+        theirs = ABSENT if part == "second" else whole  # PostgreSQL has fractions of one
+        found.append(same(part, "int", kind, text, whole, postgres=theirs))
     for part in ("hour", "minute"):
         text = f"date_part('{part}', {{0}})"
         whole = f"CAST({text} AS BIGINT)"
@@ -285,6 +350,11 @@ def scalars():
         if kind != "bool":
             found.append(same("greatest", kind, f"{kind} {kind}", "greatest({0}, {1})"))
             found.append(same("least", kind, f"{kind} {kind}", "least({0}, {1})"))
+    for pattern, regular_expression in SIMILAR_TO:
+        for word, negation in (("SIMILAR TO", ""), ("NOT SIMILAR TO", "NOT ")):
+            ours = f"{{0}} {word} '{escaped(pattern)}'"
+            theirs = f"({negation}regexp_full_match({{0}}, '{escaped(regular_expression)}', 's'))"
+            found.append(Function("similar to", "bool", ("text",), ours, theirs, IN))
     for word, _ in LIKES:
         for pattern in PATTERNS:
             quoted = pattern.replace("'", "''")
