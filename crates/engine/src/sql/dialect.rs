@@ -55,7 +55,8 @@ macro_rules! as_generic {
             fn prec_value(&self, precedence: Precedence) -> u8 {
                 match precedence {
                     Precedence::Eq => COMPARISON,
-                    Precedence::Like | Precedence::Between => MEMBERSHIP,
+                    // What comes before a colon, in `x[a || b : c]`, is read up to what binds no stronger.
+                    Precedence::Like | Precedence::Between | Precedence::Colon => MEMBERSHIP,
                     Precedence::Ampersand | Precedence::Pipe | Precedence::PgOther => OTHER,
                     other => GenericDialect.prec_value(other),
                 }
@@ -231,6 +232,7 @@ mod tests {
             ("a ~ b || c = d", "(((a ~ b) || c) = d)"),
             ("a ^@ b || c = d", "(((a ^@ b) || c) = d)"),
             ("a || b ^ c + d", "(a || (b ^ (c + d)))"),
+            ("m['a' || b] + x[c | 1 : d & 2]", "((m ['a' || b]) + (x [c | 1:d & 2]))"),
         ] {
             assert_eq!(shape(&parsed(&UplakeDialect, text)), expected, "{text}");
         }
