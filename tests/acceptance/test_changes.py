@@ -68,7 +68,9 @@ def _statement(rng, new):
     clauses = rng.sample([
         f"when matched and {_condition(rng)} then update set {_sets(rng, 't', 's')}", "when matched and s.n > 5 then delete",
         f"when not matched and s.n > {rng.randrange(10)} then insert (id, n, part) values (s.k, s.n, 'm')",
-    ], rng.randrange(1, 4))
+        f"when not matched by source and {_condition(rng)} then update set {_sets(rng)}",
+        f"when not matched by source and t.n > {rng.randrange(5, 20)} then delete",
+    ], rng.randrange(1, 5))
     return f"merge into t using s on t.id = s.k {' '.join(clauses)}"
 
 

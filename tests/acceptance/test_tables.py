@@ -576,3 +576,30 @@ def a_check_reads_the_commits_that_a_checkpoint_stands_for(lake, folder):
     assert lake.count("t") == 13, "the checkpoint has it"
     checked = lake.run("table", "check", "t", code=1)
     assert f"{1:020}.json: is damaged: it is empty" in checked.out, checked
+
+
+def the_history_tells_of_rows_and_labels_in_every_format(lake, folder):
+    path = folder / "in.csv"
+    path.write_text("id,n\n1,1\n2,2\n3,3\n")
+    lake.load("t", path, "--label", "monday")
+    lake.run("sql", "-c", "insert into t values (4, 4); update t set n = 0 where id < 3; delete from t where id = 4")
+    lake.run("sql", "-c", "merge into t using (values (1), (9)) s (k) on t.id = s.k when matched then delete "
+             "when not matched then insert values (s.k, 9); comment on table t is 'x'; alter table t drop column n")
+    lake.run("table", "compact", "t")
+    shown = lake.run("table", "history", "t", "--format", "json").out
+    commits = [json.loads(line) for line in shown.splitlines()]
+    assert [c["version"] for c in commits] == list(range(len(commits)))[::-1]
+    told = {c["operation"]: (c["rows_added"], c["rows_updated"], c["rows_removed"], c["label"]) for c in commits}
+    assert told.pop("OPTIMIZE", (None,) * 4) == (None,) * 4
+    assert told == {
+        "CREATE TABLE": (3, 0, 0, "monday"), "WRITE": (1, 0, 0, None), "UPDATE": (0, 2, 0, None), "DELETE": (0, 0, 1, None),
+        "MERGE": (1, 0, 1, None), "SET TBLPROPERTIES": (None, None, None, None), "DROP COLUMNS": (None, None, None, None),
+    }
+    assert all(c["user"] is None for c in commits)
+    assert "monday" in lake.run("table", "history", "t").out and "rows_added" in lake.run("table", "history", "t").out
+    csv = lake.run("table", "history", "t", "--format", "csv", "--limit", "2").out.splitlines()
+    assert csv[0].startswith("version,time,operation,rows_added") and len(csv) == 3
+    lake.load("t2", path, "--label", "a")
+    lake.load("t2", path, "--label", "b")
+    labels = [json.loads(line)["label"] for line in lake.run("table", "history", "t2", "--format", "json").out.splitlines()]
+    assert labels == ["b", "a"]

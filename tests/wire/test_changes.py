@@ -4,6 +4,7 @@ import pytest
 import support
 
 psycopg = support.module("psycopg", "psycopg")
+deltalake = support.module("deltalake", "deltalake")
 
 
 @pytest.fixture
@@ -62,6 +63,29 @@ def a_transaction_changes_rows_together(connection):
         )
         assert _rows(connection) == [(2, "b", 5), (3, None, None), (4, "d", 40), (7, None, 7)]
     assert _rows(connection) == [(2, "b", 5), (3, None, None), (4, "d", 40), (7, None, 7)]
+
+
+def the_log_says_what_was_done_by_whom(connection, tmp_path):
+    connection.execute("update t set n = 7 where id < 3")
+    with connection.transaction():
+        connection.execute("update t set n = 8 where id = 1")
+        connection.execute("update t set n = 9 where id = 2")
+    with connection.transaction():
+        connection.execute("insert into t values (4, 'd', 4), (5, 'e', 5)")
+        connection.execute("update t set n = 10 where id = 3")
+        connection.execute("delete from t where id = 1")
+    with connection.transaction():
+        connection.execute("delete from t where id = 2")
+    with connection.cursor().copy("copy t (id) from stdin") as copy:
+        copy.write(b"6\n7\n8\n")
+    connection.execute("alter table t rename column v to w")
+    commits = deltalake.DeltaTable(str(tmp_path / "lake" / "t")).history()
+    told = [(c["operation"], c.get("userName"), c.get("operationMetrics")) for c in reversed(commits)][2:]
+    assert told == [
+        ("UPDATE", "admin", {"numUpdatedRows": "2"}), ("UPDATE", "admin", {"numUpdatedRows": "2"}),
+        ("MERGE", "admin", {"numTargetRowsInserted": "2", "numTargetRowsUpdated": "1", "numTargetRowsDeleted": "1"}),
+        ("DELETE", "admin", {"numDeletedRows": "1"}), ("WRITE", "admin", {"numOutputRows": "3"}), ("RENAME COLUMN", "admin", None),
+    ]
 
 
 def errors_have_their_codes_and_change_nothing(connection):

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -271,6 +271,8 @@ impl Scope {
 pub struct Payer {
     counters: Counters,
     busy_nanos: AtomicU64,
+    /// Who it is to others, if anybody has said so.
+    name: OnceLock<Arc<str>>,
 }
 
 impl Payer {
@@ -278,6 +280,17 @@ impl Payer {
     #[must_use]
     pub fn current() -> Option<Arc<Self>> {
         PAYER.try_with(Arc::clone).ok()
+    }
+
+    /// Says who it is; the first one who says so counts.
+    pub fn known_as(&self, name: &str) {
+        self.name.get_or_init(|| name.into());
+    }
+
+    /// Who it is, if it was said.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.get().map(AsRef::as_ref)
     }
 
     /// What was asked of stores.

@@ -209,6 +209,7 @@ impl Statements {
     ) -> Running {
         let kept: String = text.trim().chars().take(KEPT_CHARACTERS).collect();
         let tenant = self.quotas.tenant_name(&client.role);
+        progress.payer().known_as(&client.role);
         let mut labels = of_statement(&client.labels, &kept);
         let trace = TraceParent::take(&mut labels, text);
         let entry = Arc::new(Entry {

@@ -23,9 +23,12 @@ use deltalake_core::protocol::{DeltaOperation, SaveMode};
 use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use serde_json::{Value, json};
 use uplake_domain::log_folder;
+use uplake_objectio::Payer;
 
 use crate::as_of::AsOf;
+use crate::changed_rows::{ChangedRows, METRICS};
 use crate::data_file::DataFile;
 use crate::definition::{TableDefinition, check_definition, check_new_columns};
 use crate::error::{Result, TableError, already_exists};
@@ -33,9 +36,11 @@ use crate::id_domain::{self, IdDomainSpec, stored_schema};
 use crate::index::{index_path, property};
 use crate::lake::{Lake, Place};
 use crate::names::store_path;
-use crate::properties::{CLUSTER_BY, COMMENT, ID_DOMAINS, INDEXES, PRIMARY_KEY, label_app_id};
+use crate::properties::{
+    CLUSTER_BY, COMMENT, ID_DOMAINS, INDEXES, LABEL, PRIMARY_KEY, label_app_id,
+};
 use crate::sealed::SealedLog;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, rows_of};
 use crate::thread::on_thread;
 
 /// By then a system has written a file to its disk, asked or not: dirty pages wait for half a minute. Asking
@@ -63,6 +68,8 @@ pub(crate) struct Change {
     pub on_these_files_only: bool,
     pub label: Option<String>,
     pub operation: DeltaOperation,
+    /// What it does to rows; of files that only come, the log's counts say it.
+    pub rows: Option<ChangedRows>,
     /// What the log calls it, where Delta's reader has no operation of that name.
     pub called: Option<Called>,
     pub now_millis: i64,
@@ -81,6 +88,7 @@ impl Change {
             on_these_files_only: false,
             label: None,
             operation,
+            rows: None,
             called: None,
             now_millis,
         }
@@ -97,7 +105,7 @@ pub(crate) struct ColumnChange {
 
 impl ColumnChange {
     /// What a column is called now, if it is there.
-    fn name(&self, column: String) -> Option<String> {
+    pub fn name(&self, column: String) -> Option<String> {
         match self.names.get(&column) {
             Some(name) => name.clone(),
             None => Some(column),
@@ -155,12 +163,13 @@ pub(crate) async fn create(
     let files: Vec<String> = add.iter().map(|a| a.path.clone()).collect();
     let stored = stored_schema(&definition.schema, &definition.id_domains);
     let kernel = kernel_schema(table, &stored)?;
+    let said = said("CREATE TABLE", rows_of_all(&add), label);
     let mut builder = CreateBuilder::new()
         .with_log_store(log_store(lake, table)?)
         .with_save_mode(SaveMode::ErrorIfExists)
         .with_columns(kernel.fields().cloned())
         // One attempt: a retry would put this table's definition on top of another's.
-        .with_commit_properties(CommitProperties::default().with_max_retries(0))
+        .with_commit_properties(CommitProperties::default().with_max_retries(0).with_metadata(said))
         .with_actions(add.into_iter().map(Action::Add).chain(transaction(label, now_millis)));
     if !definition.partition_columns.is_empty() {
         builder = builder.with_partition_columns(definition.partition_columns.clone());
@@ -414,7 +423,13 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
     if let Some(called) = &change.called {
         actions.insert(0, Action::CommitInfo(commit_info(change, called)));
     }
-    let mut properties = CommitProperties::default().with_max_retries(0);
+    let name = change.called.as_ref().map_or(change.operation.name(), |called| called.operation);
+    let rows = change.rows.or_else(|| match change.remove.is_empty() {
+        true => rows_of_all(&change.add),
+        false => None,
+    });
+    let said = said(name, rows, change.label.as_deref());
+    let mut properties = CommitProperties::default().with_max_retries(0).with_metadata(said);
     if let Some(label) = &change.label {
         properties =
             properties.with_application_transaction(label_transaction(label, change.now_millis));
@@ -424,6 +439,21 @@ async fn attempt(lake: &Lake, on: &Snapshot, change: &Change) -> Result<u64, Del
         .build(Some(state), log_store(lake, table).map_err(generic)?, change.operation.clone())
         .await?;
     Ok(commit.version())
+}
+
+/// The rows of files that are added, if they count them and there are any.
+fn rows_of_all(add: &[Add]) -> Option<ChangedRows> {
+    let inserted = add.iter().map(rows_of).sum::<Option<u64>>().filter(|_| !add.is_empty())?;
+    Some(ChangedRows { inserted, ..ChangedRows::default() })
+}
+
+/// What the log says of a commit beside its actions: rows, a load's label, for whom it was made.
+fn said(operation: &str, rows: Option<ChangedRows>, label: Option<&str>) -> Vec<(String, Value)> {
+    let rows = rows.map(|rows| (METRICS.to_owned(), rows.metrics(operation)));
+    let label = label.map(|label| ("operationParameters".to_owned(), json!({ LABEL: label })));
+    let name = Payer::current().and_then(|payer| payer.name().map(Value::from));
+    let user = name.map(|name| ("userName".to_owned(), name));
+    rows.into_iter().chain(label).chain(user).collect()
 }
 
 /// What the log says of a commit whose operation it calls by another name.

@@ -22,6 +22,7 @@
 
 mod alter;
 mod as_of;
+mod changed_rows;
 mod checksums;
 mod chunk_types;
 mod columns;
@@ -75,6 +76,7 @@ mod write_stream;
 
 pub use alter::{NewColumns, add_columns, set_cluster_by, set_comment};
 pub use as_of::AsOf;
+pub use changed_rows::ChangedRows;
 pub use checksums::{Checksums, DamagedBytes};
 pub use chunk_types::{check_chunk_types, footer_within};
 pub use commit::create_table;

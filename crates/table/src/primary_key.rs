@@ -26,6 +26,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tokio::runtime::Handle;
 use uplake_objectio::Store;
 
+use crate::changed_rows::ChangedRows;
 use crate::checksums::{Checksums, TAIL_TAG};
 use crate::columns::fit;
 use crate::commit::{self, Change, CommitError, check_removable, remove_action};
@@ -36,7 +37,7 @@ use crate::key_columns::KeyColumns;
 use crate::lake::Lake;
 use crate::layout::{Layout, OnConflict};
 use crate::names::store_path;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, rows_of};
 use crate::store_file::StoreFile;
 use crate::thread::on_thread;
 use crate::write::TableWriter;
@@ -173,6 +174,13 @@ pub(crate) async fn commit(
         against_table(lake, layout, base, new.to_vec(), now_millis).await?;
     let unused: Vec<Add> =
         new.iter().filter(|n| !add.iter().any(|a| a.path == n.path)).cloned().collect();
+    let brought: Option<u64> = new.iter().map(rows_of).sum();
+    change.rows = brought.map(|brought| ChangedRows {
+        inserted: brought.saturating_sub(dropped),
+        // Of a key that is there, the row that was or the one that came is left out.
+        updated: if layout.on_conflict == OnConflict::Replace { dropped } else { 0 },
+        deleted: 0,
+    });
     change.add = add;
     if let Err(error) = check_removable(table, &remove) {
         commit::discard(lake, table, &written).await;

@@ -25,6 +25,9 @@ pub(crate) const ID_MARKS_TAG: &str = "uplake.idMarks";
 /// Tag of an Add action: the file's CRC-32, eight hexadecimal digits.
 pub(crate) const CRC32_TAG: &str = "uplake.crc32";
 
+/// Parameter of a commit: the label of its load.
+pub(crate) const LABEL: &str = "label";
+
 /// The Delta transaction id under which a load's label is remembered.
 pub(crate) fn label_app_id(label: &str) -> String {
     format!("uplake-load:{label}")

@@ -18,6 +18,7 @@ use object_store::path::Path;
 use uplake_domain::Mark;
 
 use crate::as_of::AsOf;
+use crate::changed_rows::ChangedRows;
 use crate::checksums::{Checksums, TAIL_TAG};
 use crate::commit_stamp::CommitStamp;
 use crate::data_file::DataFile;
@@ -28,7 +29,7 @@ use crate::lake::Lake;
 use crate::log_reader::LogReader;
 use crate::names::{commit_path, store_path};
 use crate::properties::{
-    CLUSTER_BY, COMMENT, CRC32_TAG, ID_DOMAINS, ID_MARKS_TAG, IDS_TAG, INDEXES, PRIMARY_KEY,
+    CLUSTER_BY, COMMENT, CRC32_TAG, ID_DOMAINS, ID_MARKS_TAG, IDS_TAG, INDEXES, LABEL, PRIMARY_KEY,
     label_app_id,
 };
 use crate::sealed::{DamagedCommit, SealedLog};
@@ -75,6 +76,12 @@ pub struct Commit {
     pub operation: String,
     /// What the writer said about it.
     pub parameters: Vec<(String, String)>,
+    /// The label of a load.
+    pub label: Option<String>,
+    /// Who made it, if the writer knew.
+    pub user: Option<String>,
+    /// What it did to rows, if the writer said so.
+    pub rows: Option<ChangedRows>,
 }
 
 /// What is enough of a snapshot to ask whether there is a newer one ([`Lake::is_newest`]).
@@ -391,11 +398,17 @@ impl Snapshot {
                     .map(|(k, v)| (k, v.as_str().map_or_else(|| v.to_string(), str::to_owned)))
                     .collect();
                 parameters.sort();
+                let label = parameters.iter().position(|(name, _)| name == LABEL);
+                let label = label.map(|at| parameters.remove(at).1);
+                let operation = info.operation.unwrap_or_else(|| "UNKNOWN".to_owned());
                 Commit {
                     version: newest.saturating_sub(age as u64),
                     timestamp_millis: info.timestamp,
-                    operation: info.operation.unwrap_or_else(|| "UNKNOWN".to_owned()),
+                    rows: ChangedRows::of(&operation, &info.info),
+                    operation,
                     parameters,
+                    label,
+                    user: info.user_name,
                 }
             })
             .collect())
@@ -514,7 +527,7 @@ fn data_file(table: &str, prefix: &Path, add: Add, rows: Option<u64>) -> Result<
 }
 
 /// Rows of a file of ours, as its statistics say.
-fn rows_of(add: &Add) -> Option<u64> {
+pub(crate) fn rows_of(add: &Add) -> Option<u64> {
     let stats: serde_json::Value = serde_json::from_str(add.stats.as_deref()?).ok()?;
     stats.get("numRecords")?.as_u64()
 }

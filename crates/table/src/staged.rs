@@ -9,6 +9,7 @@
 use deltalake_core::kernel::Add;
 use tokio::runtime::Handle;
 
+use crate::changed_rows::ChangedRows;
 use crate::commit::{self, CommitError, check_removable};
 use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
@@ -16,7 +17,7 @@ use crate::lake::Lake;
 use crate::layout::{Layout, OnConflict};
 use crate::lock::TableLock;
 use crate::primary_key;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, rows_of};
 use crate::write_stream::{StreamWriter, WriteKind, change, commit_keyed};
 
 /// What a transaction writes into one table, on top of one snapshot of it.
@@ -39,8 +40,11 @@ pub struct StagedChanges {
     add: Vec<Add>,
     /// Files of the table that others are in place of.
     remove: Vec<DataFile>,
-    /// What their rows were removed by.
+    /// What their rows were changed by.
     predicates: Vec<String>,
+    /// The statements that did it, each kind of them once, and what they did to rows.
+    operations: Vec<&'static str>,
+    rows: ChangedRows,
 }
 
 impl StagedWrite {
@@ -82,27 +86,29 @@ impl StagedWrite {
         !self.changes.remove.is_empty()
     }
 
-    /// Ends a writer, whose files are this write's from now on. `replaced` are those in whose place they are, of the
-    /// table or of these, and by which condition.
+    /// Ends a writer, whose files are this write's from now on; the files in whose place they are may be of the table or
+    /// of these.
     ///
     /// # Errors
     /// What stopped the writer; nothing is left of it then.
-    pub async fn take(
-        &mut self,
-        writer: StreamWriter,
-        replaced: Option<(Vec<DataFile>, String)>,
-    ) -> Result<()> {
+    pub async fn take(&mut self, writer: StreamWriter, kind: WriteKind) -> Result<()> {
         let files = writer.into_files().await?;
         self.written.extend(files.iter().cloned());
-        if let Some((replaced, predicate)) = replaced {
-            let changes = &mut self.changes;
+        let changes = &mut self.changes;
+        let come: u64 = files.iter().filter_map(rows_of).sum();
+        let come = ChangedRows { inserted: come, ..ChangedRows::default() };
+        changes.rows = changes.rows.and(kind.rows().unwrap_or(come));
+        if !changes.operations.contains(&kind.operation()) {
+            changes.operations.push(kind.operation());
+        }
+        if let Some(replaced) = kind.replaced() {
             let is_gone = |add: &Add| replaced.iter().any(|file| file.path == add.path);
             let is_ours = |file: &DataFile| changes.add.iter().any(|add| add.path == file.path);
             let of_table: Vec<_> = replaced.iter().filter(|file| !is_ours(file)).cloned().collect();
             check_removable(self.base.table(), &of_table)?;
             changes.add.retain(|add| !is_gone(add));
             changes.remove.extend(of_table);
-            changes.predicates.push(predicate);
+            changes.predicates.extend(kind.predicate().map(str::to_owned));
         }
         self.changes.add.extend(files);
         Ok(())
@@ -146,7 +152,8 @@ impl StagedWrite {
     async fn publish(&mut self) -> Result<Option<u64>> {
         // Nobody else deletes a file from here on: it may be committed.
         let written = std::mem::take(&mut self.written);
-        let StagedChanges { add, remove, predicates } = std::mem::take(&mut self.changes);
+        let StagedChanges { add, remove, predicates, operations, rows } =
+            std::mem::take(&mut self.changes);
         let (lake, base, now) = (&self.lake, &self.base, self.now_millis);
         let table = base.table();
         let is_unused = |file: &&Add| !add.iter().any(|add| add.path == file.path);
@@ -160,9 +167,13 @@ impl StagedWrite {
             let (add, _) = primary_key::among_new(lake, &layout, add, now).await?;
             return commit_keyed(lake, &layout, base.clone(), &add, now).await.map(Some);
         }
-        let kind = match remove.is_empty() {
-            true => WriteKind::Append,
-            false => WriteKind::Delete { replaced: remove, predicate: predicates.join(" OR ") },
+        let (replaced, predicate) = (remove, predicates.join(" OR "));
+        let kind = match operations.as_slice() {
+            _ if replaced.is_empty() => WriteKind::Append,
+            ["DELETE"] => WriteKind::Delete { replaced, predicate, rows },
+            ["UPDATE"] => WriteKind::Update { replaced, predicate, rows },
+            // What takes, changes and brings rows is a MERGE, whatever its statements.
+            _ => WriteKind::Merge { replaced, predicate, rows, exactly: false },
         };
         let error = match commit::commit(lake, base, change(base, kind, add.clone(), now)).await {
             Ok(version) => return Ok(Some(version)),

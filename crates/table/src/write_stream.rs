@@ -17,6 +17,7 @@ use uplake_objectio::Payer;
 
 use crate::alter::NewColumns;
 use crate::as_of::AsOf;
+use crate::changed_rows::ChangedRows;
 use crate::commit::{self, Change, CommitError, check_removable, remove_action};
 use crate::data_file::DataFile;
 use crate::definition::{TableDefinition, check_definition, check_new_columns};
@@ -43,18 +44,48 @@ pub enum WriteKind {
     /// More rows.
     Append,
     /// Rows that replace these files (what is left of them after a DELETE).
-    Delete { replaced: Vec<DataFile>, predicate: String },
+    Delete { replaced: Vec<DataFile>, predicate: String, rows: ChangedRows },
     /// The same after an UPDATE, with the rows that it changed.
-    Update { replaced: Vec<DataFile>, predicate: String },
+    Update { replaced: Vec<DataFile>, predicate: String, rows: ChangedRows },
     /// The same after a MERGE, with its new rows. `exactly`: only if the table has no other files by then.
-    Merge { replaced: Vec<DataFile>, predicate: String, exactly: bool },
+    Merge { replaced: Vec<DataFile>, predicate: String, rows: ChangedRows, exactly: bool },
     /// All rows of a table, in its new columns ([`StreamWriter::into_new_columns`]).
     Columns(NewColumns),
 }
 
 impl WriteKind {
+    /// What is done to rows, beside those of files that only come.
+    pub(crate) fn rows(&self) -> Option<ChangedRows> {
+        match self {
+            Self::Create | Self::Append | Self::Columns(_) => None,
+            Self::Delete { rows, .. } | Self::Update { rows, .. } | Self::Merge { rows, .. } => {
+                Some(*rows)
+            }
+        }
+    }
+
+    /// By what, in Delta's words.
+    pub(crate) fn operation(&self) -> &'static str {
+        match self {
+            Self::Create | Self::Append | Self::Columns(_) => "WRITE",
+            Self::Delete { .. } => "DELETE",
+            Self::Update { .. } => "UPDATE",
+            Self::Merge { .. } => "MERGE",
+        }
+    }
+
+    /// The condition that rows were changed by.
+    pub(crate) fn predicate(&self) -> Option<&str> {
+        match self {
+            Self::Create | Self::Append | Self::Columns(_) => None,
+            Self::Delete { predicate, .. }
+            | Self::Update { predicate, .. }
+            | Self::Merge { predicate, .. } => Some(predicate),
+        }
+    }
+
     /// The files in whose place the rows are; `None` if they are more rows.
-    fn replaced(&self) -> Option<&[DataFile]> {
+    pub(crate) fn replaced(&self) -> Option<&[DataFile]> {
         match self {
             Self::Create | Self::Append => None,
             Self::Delete { replaced, .. }
@@ -418,6 +449,7 @@ pub(crate) fn change(base: &Snapshot, kind: WriteKind, add: Vec<Add>, now_millis
         (!base.partition_columns().is_empty()).then(|| base.partition_columns().to_vec());
     let remove = kind.replaced().unwrap_or_default();
     let remove = remove.iter().map(|f| remove_action(f, now_millis, true)).collect();
+    let rows = kind.rows();
     let on_these_files_only = matches!(kind, WriteKind::Merge { exactly: true, .. });
     if let WriteKind::Columns(columns) = kind {
         return Change { add, remove, ..columns.change(now_millis) };
@@ -440,5 +472,5 @@ pub(crate) fn change(base: &Snapshot, kind: WriteKind, add: Vec<Add>, now_millis
             not_matched_by_source_predicates: Vec::new(),
         },
     };
-    Change { add, remove, on_these_files_only, ..Change::nothing(operation, now_millis) }
+    Change { add, remove, rows, on_these_files_only, ..Change::nothing(operation, now_millis) }
 }

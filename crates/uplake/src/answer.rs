@@ -86,6 +86,14 @@ pub async fn write_answer(
     Ok(rows)
 }
 
+/// Writes rows that are there.
+pub fn write_batch(batch: RecordBatch, format: Format, out: &mut (dyn Write + Send)) -> Result<()> {
+    let rows = batch.num_rows() as u64;
+    let mut writer = Writer::new(Writing::new(format), &batch.schema(), out)?;
+    writer.write(batch)?;
+    writer.finish(rows)
+}
+
 async fn end_display(display: &mut Option<Display>) {
     if let Some(display) = display.take() {
         display.stop().await;

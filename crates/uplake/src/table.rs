@@ -1,19 +1,22 @@
 //! `uplake table list|describe|compact|reindex|vacuum|check|warm|history`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use chrono::DateTime;
+use arrow::array::{ArrayRef, RecordBatch, StringArray, TimestampMillisecondArray, UInt64Array};
 use clap::{Args, Subcommand};
 use uplake_table::{
-    AsOf, CompactOptions, IndexSpec, Lake, LostIds, ReindexOptions, ReindexSummary, Snapshot,
-    WarmOptions, Warmed, check, compact, reindex, type_name, vacuum, warm,
+    AsOf, ChangedRows, Commit, CompactOptions, IndexSpec, Lake, LostIds, ReindexOptions,
+    ReindexSummary, Snapshot, WarmOptions, Warmed, check, compact, reindex, type_name, vacuum,
+    warm,
 };
 
 use crate::LakeArgs;
+use crate::answer::write_batch;
 use crate::environment::{self, now_millis, threads};
 use crate::load::parse_index;
-use crate::output::{bytes_text, count_text, say};
+use crate::output::{Format, bytes_text, count_text, say};
 
 /// Files that no version younger than this needs are removed; Delta's usual week.
 pub(crate) const DEFAULT_RETENTION: &str = "168h";
@@ -89,6 +92,9 @@ enum Verb {
         /// At most so many
         #[arg(long)]
         limit: Option<usize>,
+        /// How they are written
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
     },
 }
 
@@ -176,29 +182,44 @@ pub async fn run(args: TableArgs) -> Result<()> {
             Ok(())
         }
         Verb::Warm { table, columns, rate } => warm_up(&lake, &table, &columns, rate).await,
-        Verb::History { table, limit } => {
+        Verb::History { table, limit, format } => {
             let snapshot = lake.snapshot(&table, &AsOf::Latest).await?;
-            for commit in snapshot.history(limit).await? {
-                let time = commit
-                    .timestamp_millis
-                    .and_then(DateTime::from_timestamp_millis)
-                    .map_or_else(|| "-".into(), |t| t.format("%Y-%m-%d %H:%M:%S").to_string());
-                let parameters: Vec<String> = commit
-                    .parameters
-                    .iter()
-                    .filter(|(_, v)| !v.is_empty() && v.len() <= 80 && v != "[]")
-                    .map(|(k, v)| format!("{k}={v}"))
-                    .collect();
-                say!(
-                    "{:>6}  {time}  {:<12}  {}",
-                    commit.version,
-                    commit.operation,
-                    parameters.join("  ")
-                );
-            }
-            Ok(())
+            let commits = history(&snapshot.history(limit).await?)?;
+            write_batch(commits, format, &mut std::io::stdout())
         }
     }
+}
+
+/// Commits as rows.
+fn history(commits: &[Commit]) -> Result<RecordBatch> {
+    let number = |of: fn(&ChangedRows) -> u64| -> ArrayRef {
+        let rows = commits.iter().map(|commit| commit.rows.as_ref().map(of));
+        Arc::new(rows.collect::<UInt64Array>())
+    };
+    let text = |of: fn(&Commit) -> Option<&str>| -> ArrayRef {
+        Arc::new(commits.iter().map(of).collect::<StringArray>())
+    };
+    let times = commits.iter().map(|commit| commit.timestamp_millis);
+    let times = times.collect::<TimestampMillisecondArray>().with_timezone("UTC");
+    let parameters = commits.iter().map(|commit| {
+        let told = commit.parameters.iter();
+        let told = told.filter(|(_, v)| !v.is_empty() && v.len() <= 80 && v != "[]");
+        Some(told.map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("  "))
+    });
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("version", Arc::new(commits.iter().map(|c| Some(c.version)).collect::<UInt64Array>())),
+        ("time", Arc::new(times)),
+        ("operation", text(|commit| Some(&commit.operation))),
+        ("rows_added", number(|rows| rows.inserted)),
+        ("rows_updated", number(|rows| rows.updated)),
+        ("rows_removed", number(|rows| rows.deleted)),
+        ("label", text(|commit| commit.label.as_deref())),
+        ("user", text(|commit| commit.user.as_deref())),
+        ("parameters", Arc::new(parameters.collect::<StringArray>())),
+    ];
+    Ok(RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, column)| (name, column, true)),
+    )?)
 }
 
 /// Checks a table and shows what is found; what is wrong, in short, and what to do about it.

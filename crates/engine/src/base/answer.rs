@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, UInt64Array};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::memory::MemoryStream;
@@ -49,4 +49,18 @@ pub(crate) fn with_schema(
         Ok(RecordBatch::try_new(Arc::clone(&renamed), batch?.columns().to_vec())?)
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+}
+
+/// The number in the first row, which is how many rows a statement has counted or written.
+pub(crate) fn first_count(batches: &[RecordBatch]) -> u64 {
+    let Some(column) = batches.iter().find(|b| b.num_rows() > 0).map(|b| b.column(0)) else {
+        return 0;
+    };
+    match column.data_type() {
+        DataType::UInt64 => column.as_any().downcast_ref::<UInt64Array>().map_or(0, |a| a.value(0)),
+        _ => column
+            .as_any()
+            .downcast_ref::<Int64Array>()
+            .map_or(0, |a| u64::try_from(a.value(0)).unwrap_or_default()),
+    }
 }

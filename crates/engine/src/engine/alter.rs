@@ -21,10 +21,9 @@ use uplake_table::{
     add_columns, reindex, set_cluster_by, set_comment,
 };
 
-use crate::base::answer::{Answer, done};
+use crate::base::answer::{Answer, done, first_count};
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
-use crate::engine::ddl::first_count;
 use crate::engine::session::Session;
 use crate::scan::lake_table::{LakeTable, write_rows};
 
@@ -41,7 +40,7 @@ pub(crate) fn commented(
     (table, column.and_then(|column| column.as_ident().cloned()))
 }
 
-fn reference(name: &ast::ObjectName) -> Result<TableReference> {
+pub(crate) fn reference(name: &ast::ObjectName) -> Result<TableReference> {
     let parts: Option<Vec<String>> =
         name.0.iter().map(|part| part.as_ident().map(spelled)).collect();
     match parts.as_deref() {
@@ -383,7 +382,7 @@ impl Session {
                         Some(parts().map(|c| stored_name(base, c)).collect::<Result<Vec<_>>>()?);
                 }
                 "indexed_by" => {
-                    let index = |part: &str| {
+                    let index = |part: &str| -> Result<IndexSpec> {
                         let (column, kind) = part
                             .split_once([':', ' '])
                             .map_or((part, None), |(c, k)| (c, Some(k.trim())));

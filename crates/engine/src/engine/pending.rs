@@ -14,7 +14,7 @@ use datafusion::arrow::compute::concat_batches;
 use datafusion::common::DataFusionError;
 use tokio::sync::{Mutex, MutexGuard};
 use uplake_table::{
-    DataFile, Lake, OnConflict, Snapshot, StagedChanges, StagedWrite, StreamWriter,
+    Lake, OnConflict, Snapshot, StagedChanges, StagedWrite, StreamWriter, WriteKind,
 };
 
 use crate::base::budget::Budget;
@@ -128,13 +128,9 @@ impl Pending {
         if self.held_bytes > HELD_BYTES { self.stage(lake, budget).await } else { Ok(()) }
     }
 
-    /// Those of a statement that has a writer, in the place of `replaced` files if it is a DELETE.
-    pub async fn take(
-        &mut self,
-        writer: StreamWriter,
-        replaced: Option<(Vec<DataFile>, String)>,
-    ) -> Result<()> {
-        Ok(self.staged.take(writer, replaced).await?)
+    /// Those of a statement that has a writer.
+    pub async fn take(&mut self, writer: StreamWriter, kind: WriteKind) -> Result<()> {
+        Ok(self.staged.take(writer, kind).await?)
     }
 
     /// All rows become files.
@@ -146,7 +142,7 @@ impl Pending {
         let rows = concat_batches(base.schema(), &self.held).map_err(DataFusionError::from)?;
         let mut writer = writer(lake, budget, &base, on_conflict, 1).await?;
         writer.write(rows).await?;
-        self.staged.take(writer, None).await?;
+        self.staged.take(writer, WriteKind::Append).await?;
         self.forget_held();
         Ok(())
     }

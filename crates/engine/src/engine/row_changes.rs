@@ -31,12 +31,12 @@ use datafusion::logical_expr::{
     DmlStatement, Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, WriteOp, lit,
 };
 use futures::TryStreamExt;
-use uplake_table::{DataFile, OnConflict, StreamWriter, WriteKind};
+use uplake_table::{ChangedRows, DataFile, OnConflict, StreamWriter, WriteKind};
 
-use crate::base::answer::{Answer, done};
+use crate::base::answer::{Answer, done, first_count};
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
-use crate::engine::ddl::{cuts, first_count};
+use crate::engine::ddl::cuts;
 use crate::engine::session::Session;
 use crate::scan::lake_table::{FILE_COLUMN, LakeTable, write_rows};
 
@@ -51,6 +51,18 @@ struct RowChange {
     changed: Option<(Option<Expr>, Vec<Expr>)>,
     /// Rows of the source that match none of the table: by which condition, which of them are new rows, and as what.
     inserted: Option<(Expr, Expr, Vec<Expr>)>,
+    /// What becomes of rows of the table that match none of the source.
+    lone: Option<LoneRows>,
+}
+
+/// Rows of the table that match none of the source.
+struct LoneRows {
+    /// What a row of the source would have to match by.
+    on: Expr,
+    /// Of these, which are changed.
+    applies: Expr,
+    /// As in [`RowChange::changed`].
+    changed: Option<(Option<Expr>, Vec<Expr>)>,
 }
 
 /// The table as the statement names it.
@@ -85,24 +97,47 @@ impl RowChange {
         Ok(both.filter(self.on.clone())?.build()?)
     }
 
-    /// Those that stay as they are.
-    fn kept(&self, table: Arc<LakeTable>) -> Result<LogicalPlan> {
-        let target = LogicalPlanBuilder::from(self.target.plan(table)?);
+    /// The rows of `table` that match none of the source, all of them or those that are changed.
+    fn lone(&self, table: Arc<LakeTable>, changed: bool) -> Result<Option<LogicalPlan>> {
+        let (Some(source), Some(lone)) = (&self.source, &self.lone) else { return Ok(None) };
+        let rows = LogicalPlanBuilder::from(self.target.plan(table)?)
+            .join_on(source.clone(), JoinType::LeftAnti, [lone.on.clone()])?
+            .filter(match changed {
+                true => lone.applies.clone().is_true(),
+                false => lone.applies.clone().is_not_true(),
+            })?;
+        Ok(Some(rows.build()?))
+    }
+
+    /// Those that stay as they are, of `table`.
+    fn kept(&self, table: Arc<LakeTable>) -> Result<Vec<LogicalPlan>> {
+        let target = LogicalPlanBuilder::from(self.target.plan(Arc::clone(&table))?);
         let on = self.on.clone();
-        Ok(match &self.source {
-            Some(source) => target.join_on(source.clone(), JoinType::LeftAnti, [on])?.build()?,
-            None => target.filter(on.is_not_true())?.build()?,
-        })
+        let Some(source) = &self.source else {
+            return Ok(vec![target.filter(on.is_not_true())?.build()?]);
+        };
+        let Some(lone) = &self.lone else {
+            return Ok(vec![target.join_on(source.clone(), JoinType::LeftAnti, [on])?.build()?]);
+        };
+        let matched = target
+            .join_on(source.clone(), JoinType::LeftSemi, [lone.on.clone()])?
+            .join_on(source.clone(), JoinType::LeftAnti, [on])?
+            .build()?;
+        Ok([Some(matched), self.lone(table, false)?].into_iter().flatten().collect())
     }
 
     /// Changed rows as they are from now on.
-    fn changed(&self, table: Arc<LakeTable>) -> Result<Option<LogicalPlan>> {
-        let Some((condition, columns)) = &self.changed else { return Ok(None) };
-        let mut pairs = LogicalPlanBuilder::from(self.pairs(table)?);
-        if let Some(condition) = condition {
-            pairs = pairs.filter(condition.clone().is_true())?;
+    fn changed(&self, table: Arc<LakeTable>) -> Result<Vec<LogicalPlan>> {
+        let mut plans = Vec::new();
+        if let Some(changed) = &self.changed {
+            plans.push(as_changed(self.pairs(Arc::clone(&table))?, changed)?);
         }
-        Ok(Some(pairs.project(columns.clone())?.build()?))
+        if let Some(changed) = self.lone.as_ref().and_then(|lone| lone.changed.as_ref())
+            && let Some(rows) = self.lone(table, true)?
+        {
+            plans.push(as_changed(rows, changed)?);
+        }
+        Ok(plans)
     }
 
     /// New rows.
@@ -116,6 +151,18 @@ impl RowChange {
             .project(columns.clone())?;
         Ok(Some(new.build()?))
     }
+}
+
+/// Rows for which the condition is true, with other values.
+fn as_changed(
+    rows: LogicalPlan,
+    (condition, columns): &(Option<Expr>, Vec<Expr>),
+) -> Result<LogicalPlan> {
+    let mut rows = LogicalPlanBuilder::from(rows);
+    if let Some(condition) = condition {
+        rows = rows.filter(condition.clone().is_true())?;
+    }
+    Ok(rows.project(columns.clone())?.build()?)
 }
 
 impl Session {
@@ -162,8 +209,8 @@ impl Session {
         )
         .await?;
         let written = self.write_changes(&mut writer, table, change, (&replaced, affected)).await;
-        let new = match written {
-            Ok(new) => new,
+        let (changed, new) = match written {
+            Ok(rows) => rows,
             Err(error) => {
                 writer.abort().await;
                 return Err(error);
@@ -174,19 +221,17 @@ impl Session {
             return Ok(0);
         }
         let predicate = change.on.to_string();
-        match (&self.catalog.pending, op) {
-            (Some(_), _) => self.replace_later(table, writer, (replaced, predicate)).await?,
-            (None, WriteOp::Delete) => {
-                writer.commit(WriteKind::Delete { replaced, predicate }).await?;
-            }
-            (None, WriteOp::Update) => {
-                writer.commit(WriteKind::Update { replaced, predicate }).await?;
-            }
-            (None, _) => {
-                // Which keys are new was asked of the files that there were.
-                let exactly = keyed && new > 0;
-                writer.commit(WriteKind::Merge { replaced, predicate, exactly }).await?;
-            }
+        let deleted = affected.saturating_sub(changed);
+        let rows = ChangedRows { inserted: new, updated: changed, deleted };
+        let kind = match op {
+            WriteOp::Delete => WriteKind::Delete { replaced, predicate, rows },
+            WriteOp::Update => WriteKind::Update { replaced, predicate, rows },
+            // Which keys are new was asked of the files that there were.
+            _ => WriteKind::Merge { replaced, predicate, rows, exactly: keyed && new > 0 },
+        };
+        match self.catalog.pending {
+            Some(_) => self.replace_later(table, writer, kind).await?,
+            None => drop(writer.commit(kind).await?),
         }
         Ok(affected + new)
     }
@@ -197,18 +242,22 @@ impl Session {
         table: &Arc<LakeTable>,
         change: &RowChange,
     ) -> Result<(Vec<DataFile>, u64)> {
-        let pairs = change.pairs(Arc::new(table.numbered()))?;
-        let file = change.target.column(FILE_COLUMN);
-        let counted =
-            LogicalPlanBuilder::from(pairs).aggregate([file], [count(lit(1))])?.build()?;
-        let batches: Vec<RecordBatch> = self.run_query(counted).await?.try_collect().await?;
+        let numbered = Arc::new(table.numbered());
+        let pairs = change.pairs(Arc::clone(&numbered))?;
+        let lone = change.lone(numbered, true)?;
         let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
-        for batch in &batches {
-            let files = batch.column(0).as_primitive::<Int64Type>();
-            let rows = batch.column(1).as_primitive::<Int64Type>();
-            for (file, rows) in files.values().iter().zip(rows.values()) {
-                let number = usize::try_from(*file).unwrap_or(usize::MAX);
-                *counts.entry(number).or_default() += u64::try_from(*rows).unwrap_or_default();
+        for rows in std::iter::once(pairs).chain(lone) {
+            let file = change.target.column(FILE_COLUMN);
+            let counted =
+                LogicalPlanBuilder::from(rows).aggregate([file], [count(lit(1))])?.build()?;
+            let batches: Vec<RecordBatch> = self.run_query(counted).await?.try_collect().await?;
+            for batch in &batches {
+                let files = batch.column(0).as_primitive::<Int64Type>();
+                let rows = batch.column(1).as_primitive::<Int64Type>();
+                for (file, rows) in files.values().iter().zip(rows.values()) {
+                    let number = usize::try_from(*file).unwrap_or(usize::MAX);
+                    *counts.entry(number).or_default() += u64::try_from(*rows).unwrap_or_default();
+                }
             }
         }
         let affected = counts.values().sum();
@@ -218,31 +267,36 @@ impl Session {
         Ok((files, affected))
     }
 
-    /// Writes what comes in the place of files; how many rows of these are new.
+    /// Writes what comes in the place of files; how many rows of these are changed, and how many new.
     async fn write_changes(
         &self,
         writer: &mut StreamWriter,
         table: &Arc<LakeTable>,
         change: &RowChange,
         (replaced, affected): (&[DataFile], u64),
-    ) -> Result<u64> {
+    ) -> Result<(u64, u64)> {
         let schema = table.snapshot().schema();
+        let mut changed_rows = 0;
         if !replaced.is_empty() {
             let part = table.only(replaced.to_vec());
             let all = self.rows_in(&part, &change.target).await?;
-            let kept = self.run_query(change.kept(Arc::clone(&part))?).await?;
-            let kept = write_rows(writer, kept, schema).await?;
+            let mut kept = 0;
+            for rows in change.kept(Arc::clone(&part))? {
+                kept += write_rows(writer, self.run_query(rows).await?, schema).await?;
+            }
             if kept + affected != all {
                 return Err(not_each_once(change, table.snapshot().table()));
             }
-            if let Some(changed) = change.changed(part)? {
+            for changed in change.changed(part)? {
                 let changed = self.run_query(changed).await?;
-                write_rows(writer, changed, schema).await?;
+                changed_rows += write_rows(writer, changed, schema).await?;
             }
         }
-        let Some(inserted) = change.inserted(Arc::clone(table))? else { return Ok(0) };
+        let Some(inserted) = change.inserted(Arc::clone(table))? else {
+            return Ok((changed_rows, 0));
+        };
         let inserted = self.run_query(inserted).await?;
-        Ok(write_rows(writer, inserted, schema).await?)
+        Ok((changed_rows, write_rows(writer, inserted, schema).await?))
     }
 
     async fn rows_in(&self, part: &Arc<LakeTable>, target: &Target) -> Result<u64> {
@@ -356,7 +410,7 @@ fn must_have_no_subquery(expr: &Expr, what: &str) -> Result<()> {
 
 fn deletion(dml: &DmlStatement) -> Result<RowChange> {
     let (target, on) = target_where(&dml.input)?;
-    Ok(RowChange { target, source: None, on, changed: None, inserted: None })
+    Ok(RowChange { target, source: None, on, changed: None, inserted: None, lone: None })
 }
 
 fn update(dml: &DmlStatement, table: &LakeTable) -> Result<RowChange> {
@@ -374,7 +428,8 @@ fn update(dml: &DmlStatement, table: &LakeTable) -> Result<RowChange> {
         values.push(uncut(value, schema)?.alias(field.name().to_lowercase()));
     }
     must_keep_keys(table, &set)?;
-    Ok(RowChange { target, source: None, on, changed: Some((None, values)), inserted: None })
+    let changed = Some((None, values));
+    Ok(RowChange { target, source: None, on, changed, inserted: None, lone: None })
 }
 
 /// The value without DataFusion's cast if that could cut it: the table casts it, and refuses what it cannot keep.
@@ -423,11 +478,15 @@ fn merging(dml: &DmlStatement, merge: &MergeIntoOp, table: &LakeTable) -> Result
             must_be_same(predicate)?;
         }
     }
-    if merge.clauses.iter().any(|clause| clause.kind == MergeIntoClauseKind::NotMatchedBySource) {
-        return Err(EngineError::unsupported("WHEN NOT MATCHED BY SOURCE is not supported"));
-    }
+    let of = |by_source: bool| {
+        let is_it = move |clause: &&MergeIntoClause| {
+            (clause.kind == MergeIntoClauseKind::NotMatchedBySource) == by_source
+        };
+        merge.clauses.iter().filter(is_it)
+    };
     let (matched, others): (Vec<&MergeIntoClause>, Vec<_>) =
-        merge.clauses.iter().partition(|clause| clause.kind == MergeIntoClauseKind::Matched);
+        of(false).partition(|clause| clause.kind == MergeIntoClauseKind::Matched);
+    let by_source: Vec<&MergeIntoClause> = of(true).collect();
     let seen = table.schema();
     let of_target = DFSchema::try_from_qualified_schema(target.name.clone(), &seen)?;
     let schema = of_target.join(source.schema())?;
@@ -437,6 +496,15 @@ fn merging(dml: &DmlStatement, merge: &MergeIntoOp, table: &LakeTable) -> Result
         true => None,
         false => Some(inserted_rows(&others, &merge.on, (&fields, &schema, &of_target))?),
     };
+    let lone = match by_source.is_empty() {
+        true => None,
+        false => {
+            must_be_of_target(&by_source, source.schema())?;
+            let changed = matched_rows(&by_source, &target, table, (&fields, &schema))?;
+            let applies = any_of(&by_source).unwrap_or_else(|| lit(true));
+            Some(LoneRows { on: merge.on.clone(), applies, changed })
+        }
+    };
     let on = match matched.is_empty() {
         true => lit(false),
         false => match any_of(&matched) {
@@ -444,7 +512,32 @@ fn merging(dml: &DmlStatement, merge: &MergeIntoOp, table: &LakeTable) -> Result
             Some(applies) => merge.on.clone().and(applies),
         },
     };
-    Ok(RowChange { target, source: Some(source), on, changed, inserted })
+    Ok(RowChange { target, source: Some(source), on, changed, inserted, lone })
+}
+
+/// Of the source no row is there.
+fn must_be_of_target(clauses: &[&MergeIntoClause], source: &DFSchema) -> Result<()> {
+    for clause in clauses {
+        let values: Vec<&Expr> = match &clause.action {
+            MergeIntoAction::Update(set) => set.iter().map(|(_, value)| value).collect(),
+            MergeIntoAction::Delete => Vec::new(),
+            MergeIntoAction::Insert { .. } => {
+                return refuse!(
+                    SyntaxError,
+                    "WHEN NOT MATCHED BY SOURCE is for UPDATE and DELETE: the row is there"
+                );
+            }
+        };
+        let exprs = values.into_iter().chain(&clause.predicate);
+        let of_source = |column: &&Column| source.has_column(column);
+        if let Some(column) = exprs.flat_map(Expr::column_refs).find(of_source) {
+            return refuse!(
+                UndefinedColumn,
+                "{column} is of the source, of which no row matches there"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Does any of the clauses apply? `None` if one always does.

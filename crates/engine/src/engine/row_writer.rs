@@ -142,7 +142,7 @@ impl RowWriter {
             Some(writer) => {
                 // In the order of statements: of two rows of a key the later one counts.
                 pending.stage(lake, budget).await?;
-                pending.take(writer, None).await?;
+                pending.take(writer, WriteKind::Append).await?;
             }
         }
         if !pending.holds() {

@@ -14,7 +14,7 @@ use datafusion::logical_expr::DmlStatement;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
-use uplake_table::{DataFile, OnConflict, StreamWriter};
+use uplake_table::{OnConflict, StreamWriter, WriteKind};
 
 use crate::base::error::{EngineError, Result};
 use crate::engine::catalog::LakeCatalog;
@@ -215,7 +215,7 @@ impl Session {
         &self,
         table: &LakeTable,
         writer: StreamWriter,
-        replaced: (Vec<DataFile>, String),
+        kind: WriteKind,
     ) -> Result<()> {
         let snapshot = table.snapshot();
         let Engine { lake, budget, .. } = self.engine.as_ref();
@@ -223,7 +223,7 @@ impl Session {
         let replace = OnConflict::Replace;
         let pending = Pending::of(&mut pending, lake, budget, snapshot, replace).await?;
         pending.stage(lake, budget).await?;
-        pending.take(writer, Some(replaced)).await?;
+        pending.take(writer, kind).await?;
         self.catalog.read_as(pending.staged.snapshot()?);
         Ok(())
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use arrow::array::{Array, RecordBatch, new_null_array};
 use arrow::datatypes::SchemaRef;
 use uplake_table::{
-    AsOf, CompactOptions, Lake, OnConflict, Snapshot, StreamWriter, TableDefinition, TableError,
-    WriteKind, compact, vacuum,
+    AsOf, ChangedRows, CompactOptions, Lake, OnConflict, Snapshot, StreamWriter, TableDefinition,
+    TableError, WriteKind, compact, vacuum,
 };
 
 use super::columns::day;
@@ -141,7 +141,9 @@ impl History {
                 1,
                 now_millis,
             );
-            writer.await?.commit(WriteKind::Delete { replaced, predicate }).await?;
+            let deleted = replaced.iter().filter_map(|file| file.rows).sum();
+            let rows = ChangedRows { deleted, ..ChangedRows::default() };
+            writer.await?.commit(WriteKind::Delete { replaced, predicate, rows }).await?;
         }
         let Some(base) = self.newest(table).await? else { return Ok(()) };
         compact(&self.lake, &base, &CompactOptions { threads: 1, now_millis }).await?;
