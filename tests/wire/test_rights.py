@@ -450,6 +450,8 @@ OTHERS = [
     *((role, way, INSERTS[2], "42501") for role in READERS for way in WRITES),
     *((role, way, "sales", "42501") for role in READERS for way in (_copy_from, _load, _ingest)),
     *((role, _done, sql, "42501") for role in READERS for sql in ("drop table sales", "drop table if exists sales", "create table sales (id bigint)")),
+    *((role, _done, sql, "42501") for role in READERS for sql in ("alter table sales drop column email", "alter table sales rename column email to mail", "alter table sales set (clustered_by = 'id')", "alter table sales reset (clustered_by)")),
+    *((role, _done, "alter table plain rename column v to w", "42501") for role in ("ann", "eve", "gus")),
     *((role, way, sql, "42501") for role in ("hal", "kim") for way in WRITES for sql in ('insert into "Mixed" values (3, null)', "insert into mixed values (3, null)", "delete from mixed", "update mixed set mail = 'x'", "update mixed set mail = 'x' from plain where mixed.id = plain.id", "merge into mixed using plain on mixed.id = plain.id when matched then delete")),
     *((role, _copy_from, "mixed", "42501") for role in ("hal", "kim")),
     *((role, way, "insert into plain values (null, null)", code) for way in WRITES for role, code in (("gus", "done"), ("hal", "done"), ("kim", "done"), ("ann", "42501"), ("eve", "42501"), ("dan", "42501"))),
@@ -535,6 +537,31 @@ def files_of_the_servers_disk_need_their_roles(rights, tmp_path):
         assert found == expected, role
         assert out.exists() == (expected == "done")
     assert (tmp_path / "ivy.csv").read_text().split() == ["id", "1", "3", "6"]
+
+
+def copies_from_the_servers_files_need_both_rights(rights, tmp_path):
+    path = tmp_path / "more.csv"
+    path.write_text("id,v\n70,seventy\n71,x\n")
+    copy = f"copy plain from '{path}' with (header true)"
+    for role, expected in (("hal", "42501"), ("ivy", "42501"), ("ann", "42501"), ("eve", "42501")):
+        for way in WRITES:
+            assert _asked(way, rights, role, copy) == expected, (role, way)
+    rights.pg("boss").execute("grant insert on plain to ivy")
+    done = rights.pg("ivy").execute(copy)
+    assert done.statusmessage == "COPY 2"
+    # Files of the lake are for admins, however they are named.
+    data = next((rights.lake / "plain").rglob("*.parquet"))
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "one.parquet").symlink_to(data)
+    for named in (data, f"{data.parent}/*.parquet", tmp_path / "links" / "one.parquet", tmp_path / "links", f"{tmp_path}/links/*"):
+        assert _asked(_done, rights, "ivy", f"copy plain from '{named}'") == "42501", named
+    rights.pg("boss").execute("revoke insert on plain from ivy")
+    assert _asked(_done, rights, "ivy", copy) == "42501"
+    with pytest.raises(psycopg.Error) as failed, rights.pg("boss").transaction():
+        rights.pg("boss").execute(copy)
+    assert failed.value.sqlstate == "0A000"
+    assert _simple(rights, "boss", "select count(*) from plain where id >= 70") == [("2",)]
+    rights.pg("boss").execute("delete from plain where id >= 70")
 
 
 def the_lakes_own_files_are_for_admins_however_they_are_named(rights, tmp_path):

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, UInt64Array,
-};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{Constraint, Constraints, TableReference};
 use datafusion::datasource::{provider_as_source, source_as_provider};
@@ -20,7 +18,7 @@ use uplake_table::{
     IdDomainSpec, IndexKind, IndexSpec, StreamWriter, TableDefinition, WriteKind, create_table,
 };
 
-use crate::base::answer::{Answer, done, rows_answer};
+use crate::base::answer::{Answer, done, first_count, rows_answer};
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::settings::no_setting;
 use crate::base::sql_state::SqlState;
@@ -55,6 +53,9 @@ impl Session {
     pub(crate) async fn run_own(&self, statement: &Statement) -> Result<Option<Answer>> {
         if let Some(added) = &statement.added {
             return self.run_added(added, statement).await.map(Some);
+        }
+        if let Some(copy) = &statement.copy_from {
+            return self.copy_from(copy, statement).await.map(Some);
         }
         if let Some(about) = &statement.id_set {
             return self.run_id_set(about, statement).await.map(Some);
@@ -99,6 +100,9 @@ impl Session {
                 }
                 let about = commented(object_type, object_name);
                 self.comment(about, comment.as_deref(), *if_exists).await.map(Some)
+            }
+            ast::Statement::Insert(insert) => {
+                gives_nothing_back("INSERT", insert.returning.is_some())
             }
             ast::Statement::Delete(delete) => {
                 if delete.limit.is_some() || !delete.order_by.is_empty() {
@@ -529,17 +533,4 @@ fn stored_schema(schema: &Schema, of_query: bool) -> Result<Schema> {
         fields.push(Field::new(field.name(), data_type, of_query || field.is_nullable()));
     }
     Ok(Schema::new(fields))
-}
-
-pub(crate) fn first_count(batches: &[RecordBatch]) -> u64 {
-    let Some(column) = batches.iter().find(|b| b.num_rows() > 0).map(|b| b.column(0)) else {
-        return 0;
-    };
-    match column.data_type() {
-        DataType::UInt64 => column.as_any().downcast_ref::<UInt64Array>().map_or(0, |a| a.value(0)),
-        _ => column
-            .as_any()
-            .downcast_ref::<Int64Array>()
-            .map_or(0, |a| u64::try_from(a.value(0)).unwrap_or_default()),
-    }
 }

@@ -81,6 +81,9 @@ impl Session {
             None => {}
         }
         Box::pin(self.check_parsed(guard.as_ref(), &statement.parsed, &mut names)).await?;
+        for file in statement.copy_from.iter().flat_map(|copy| &copy.files) {
+            self.check_file(guard.as_ref(), Privilege::ReadFiles, file)?;
+        }
         if statement.warm.is_some() {
             must_be_whole(&names, "WARM UP")?;
         }
@@ -236,7 +239,12 @@ impl Session {
     }
 
     /// May a file be read, or written, that a statement names?
-    fn check_file(&self, guard: &dyn Guard, privilege: Privilege, named: &str) -> Result<()> {
+    pub(crate) fn check_file(
+        &self,
+        guard: &dyn Guard,
+        privilege: Privilege,
+        named: &str,
+    ) -> Result<()> {
         guard.check(privilege, named)?;
         if own_files::are_own(&self.engine.lake, named) {
             guard.check(Privilege::OwnFiles, named).map_err(|_| own_files::refused(named))?;
@@ -454,6 +462,10 @@ mod tests {
             ("SUMMARIZE t", vec![table("t")]),
             ("PREPARE p AS SELECT * FROM t", vec![table("t")]),
             ("COPY t TO '/tmp/x.csv'", vec![(Some(WriteFiles), "/tmp/x.csv".into()), table("t")]),
+            (
+                "COPY t FROM '/tmp/x.csv'",
+                vec![(Some(ReadFiles), "/tmp/x.csv".into()), (Some(Insert), "t".into())],
+            ),
             (
                 "INSERT INTO \"/tmp/x/\" VALUES (7)",
                 vec![(Some(WriteFiles), "/tmp/x/".into()), (Some(Insert), "/tmp/x/".into())],

@@ -6,6 +6,7 @@ pub(crate) mod admission;
 pub(crate) mod alter;
 pub(crate) mod catalog;
 pub(crate) mod conditions;
+pub(crate) mod copy_files;
 pub(crate) mod ddl;
 pub(crate) mod execution;
 pub(crate) mod file_tables;

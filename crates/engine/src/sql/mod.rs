@@ -3,7 +3,8 @@
 pub(crate) mod about_query;
 pub(crate) mod added_statement;
 pub(crate) mod copies;
-mod copy_formats;
+pub(crate) mod copy_formats;
+pub(crate) mod copy_statement;
 pub(crate) mod dialect;
 pub(crate) mod exact_casts;
 pub(crate) mod id_set;

@@ -1,7 +1,7 @@
 //! SQL text to statements, with what DataFusion's parser does not know taken out first.
 //!
 //! Ours are: `PARTITIONED BY (…)`, `CLUSTERED BY (…)`, `INDEXED BY (…)` and `ID DOMAINS (…)` of
-//! CREATE TABLE,
+//! CREATE TABLE, `COPY t FROM`,
 //! `table VERSION AS OF 3` / `table TIMESTAMP AS OF '…'`, `id IN ID SET name` with the statements
 //! about such sets, and `WARM UP TABLE`. They are handled on tokens, which keep their place in the text,
 //! so that errors still point at it. Long lists of literals are taken out even before (`literals`).
@@ -26,6 +26,7 @@ use crate::base::foreign_errors::{ends_early, parser_error};
 use crate::base::sql_state::SqlState;
 use crate::sql::about_query::{take_describe, take_summarize};
 use crate::sql::added_statement::{AddedStatement, take_added};
+use crate::sql::copy_statement::{CopyFrom, spell_copy_options, take_copy_from};
 use crate::sql::dialect::UplakeDialect;
 use crate::sql::id_set::{IdSet, MARK};
 use crate::sql::plain_forms::join_digits;
@@ -75,6 +76,8 @@ pub struct Statement {
     pub(crate) values: Vec<ScalarValue>,
     /// `INSERT … ON CONFLICT DO NOTHING`.
     pub(crate) ignores_conflicts: bool,
+    /// COPY … FROM files, of which the INSERT that is parsed has the table alone.
+    pub(crate) copy_from: Option<CopyFrom>,
 }
 
 impl Statement {
@@ -92,6 +95,9 @@ impl Statement {
         }
         if self.warm.is_some() {
             return "WARM UP";
+        }
+        if self.copy_from.is_some() {
+            return "COPY";
         }
         if self.prepare.is_some() {
             return "PREPARE";
@@ -162,7 +168,8 @@ impl Statement {
             use ast::Statement::{Delete, Insert, Merge, Update};
             matches!(inner, Insert(_) | Delete(_) | Update(_) | Merge(_))
         };
-        matches!(&self.parsed, DfStatement::Statement(inner) if writes(inner))
+        self.copy_from.is_none()
+            && matches!(&self.parsed, DfStatement::Statement(inner) if writes(inner))
     }
 
     /// Does it change nothing, so that it may be begun twice?
@@ -321,6 +328,8 @@ fn parse_one(
     let added = take_added(&mut tokens);
     let id_set = take_id_set_statement(&mut tokens)?;
     let warm = take_warm(&mut tokens)?;
+    let copy_from = take_copy_from(&mut tokens)?;
+    tokens = spell_copy_options(tokens)?;
     let prepare = take_prepare(&mut tokens)?;
     let mut view = take_view(&mut tokens)?;
     let describes = take_describe(&mut tokens);
@@ -385,6 +394,7 @@ fn parse_one(
         views: None,
         values: Vec::new(),
         ignores_conflicts,
+        copy_from,
     })
 }
 

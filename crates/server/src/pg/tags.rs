@@ -6,6 +6,7 @@ pub(crate) fn tag(command: &str, rows: Option<u64>) -> String {
     match command {
         "SELECT" => format!("SELECT {rows_or_none}"),
         "INSERT" => format!("INSERT 0 {rows_or_none}"),
+        "COPY" if rows.is_some() => format!("COPY {rows_or_none}"),
         "DELETE" | "UPDATE" | "MERGE" => format!("{command} {rows_or_none}"),
         // CREATE TABLE AS.
         "CREATE TABLE" if rows.is_some() => format!("SELECT {rows_or_none}"),
@@ -54,6 +55,7 @@ mod tests {
             ("SELECT", Some(3), "SELECT 3"),
             ("INSERT", Some(2), "INSERT 0 2"),
             ("DELETE", Some(0), "DELETE 0"),
+            ("COPY", Some(4), "COPY 4"),
             ("UPDATE", Some(3), "UPDATE 3"),
             ("MERGE", Some(2), "MERGE 2"),
             ("CREATE TABLE", None, "CREATE TABLE"),
