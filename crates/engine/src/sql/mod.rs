@@ -2,6 +2,7 @@
 
 pub(crate) mod about_query;
 pub(crate) mod added_statement;
+pub(crate) mod clauses;
 pub(crate) mod copies;
 pub(crate) mod copy_formats;
 pub(crate) mod copy_statement;
@@ -23,6 +24,7 @@ mod similar_to;
 pub(crate) mod statement;
 pub(crate) mod statement_size;
 pub(crate) mod token_rewrite;
+pub(crate) mod tokens;
 pub(crate) mod using_joins;
 pub(crate) mod view_statement;
 pub(crate) mod views;

@@ -1,48 +1,47 @@
-//! SQL text to statements, with what DataFusion's parser does not know taken out first.
+//! SQL text to statements: what DataFusion's parser does not know is taken out first, while the text is tokens.
 //!
-//! Ours are: `PARTITIONED BY (…)`, `CLUSTERED BY (…)`, `INDEXED BY (…)` and `ID DOMAINS (…)` of
-//! CREATE TABLE, `COPY t FROM`,
-//! `table VERSION AS OF 3` / `table TIMESTAMP AS OF '…'`, `id IN ID SET name` with the statements
-//! about such sets, and `WARM UP TABLE`. They are handled on tokens, which keep their place in the text,
-//! so that errors still point at it. Long lists of literals are taken out even before (`literals`).
+//! # Not here
+//! Tokens and their places (`tokens`), clauses of ours (`clauses`), long lists of literals, which are taken out even before
+//! (`literals`).
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::ops::Range;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{
-    Location, Span, Token, TokenWithSpan, Tokenizer, Whitespace, Word,
-};
-
-use uplake_table::AsOf;
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Whitespace};
 
 use crate::base::error::{EngineError, Position, Result};
 use crate::base::foreign_errors::{ends_early, parser_error};
 use crate::base::sql_state::SqlState;
 use crate::sql::about_query::{take_describe, take_summarize};
 use crate::sql::added_statement::{AddedStatement, take_added};
+pub(crate) use crate::sql::clauses::IdSetStatement;
+use crate::sql::clauses::{
+    name_id_sets, name_versions, take_columns, take_id_set_statement, take_on_conflict,
+};
 use crate::sql::copy_statement::{CopyFrom, spell_copy_options, take_copy_from};
 use crate::sql::dialect::UplakeDialect;
-use crate::sql::id_set::{IdSet, MARK};
+use crate::sql::id_set::IdSet;
 use crate::sql::plain_forms::join_digits;
 use crate::sql::prepare_statement::{PrepareStatement, take_prepare};
 use crate::sql::question_marks::number_parameters;
 use crate::sql::result_names::{NamedBy, named_by, postgres_names};
 use crate::sql::rewrite::rewrite;
+use crate::sql::statement_size;
 use crate::sql::token_rewrite::{
     bracket_grouping_keys, name_operators, name_words, select_before_from, separate_not_exists,
     set_for_reset,
 };
+use crate::sql::tokens::{
+    offset_of, span_of, starts_with, syntax, text_of, tokenize, tokens_and_lists, unexpected,
+};
 use crate::sql::view_statement::{ViewStatement, take_view};
 use crate::sql::views::{Views, expanded};
 use crate::sql::warm_statement::{WarmStatement, take_warm};
-use crate::sql::words::{VERSION_MARK, column_name, is_space, is_word, keyword};
-use crate::sql::{literals, statement_size};
+use crate::sql::words::{is_space, is_word};
 
 /// One parsed statement.
 #[derive(Clone, Debug)]
@@ -190,17 +189,6 @@ impl Statement {
     }
 }
 
-/// A statement about a stored set of ids.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum IdSetStatement {
-    /// `CREATE [OR REPLACE] ID SET name AS query`; the query is what is parsed.
-    Create { name: String, replace: bool },
-    /// `DROP ID SET [IF EXISTS] name`.
-    Drop { name: String, if_exists: bool },
-    /// `SHOW ID SETS`.
-    Show,
-}
-
 /// Splits text at semicolons and parses each statement.
 ///
 /// # Errors
@@ -261,60 +249,6 @@ pub(crate) fn parse_as_is(text: &str) -> Result<Statement> {
     let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
     let lines: Vec<usize> = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1)).collect();
     parse_one(text, &lines, &tokens, &Arc::default())
-}
-
-/// The text's tokens, in which `(id_set(n))` stands for the long list n.
-fn tokens_and_lists(text: &str) -> Result<(Vec<TokenWithSpan>, Vec<Arc<IdSet>>)> {
-    let (mut tokens, mut lists) = (Vec::new(), Vec::new());
-    // Equal lists are one: SELECT a IN (…) … GROUP BY a IN (…).
-    let mut known: HashMap<&str, usize> = HashMap::new();
-    let mut from = 0;
-    let mut place = Location { line: 1, column: 1 };
-    for list in literals::find(text) {
-        tokenize(&text[from..list.start], place, &mut tokens)?;
-        let opens = place_after(place, &text[from..list.start]);
-        place = place_after(opens, &text[list.start..list.end]);
-        let span = Span { start: opens, end: place };
-        let name = Token::make_word(MARK, None);
-        let number = *known.entry(&text[list.start..list.end]).or_insert_with(|| {
-            lists.push(list.set);
-            lists.len() - 1
-        });
-        let number = Token::Number(number.to_string(), false);
-        let mark = [Token::LParen, name, Token::LParen, number, Token::RParen, Token::RParen];
-        tokens.extend(mark.map(|token| TokenWithSpan { token, span }));
-        from = list.end;
-    }
-    tokenize(&text[from..], place, &mut tokens)?;
-    Ok((tokens, lists))
-}
-
-/// Appends the tokens of a part of the text that starts at `place`.
-fn tokenize(part: &str, place: Location, tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
-    let moved = |at: Location| match at.line {
-        1 => Location { line: place.line, column: place.column + at.column - 1 },
-        line => Location { line: place.line + line - 1, column: at.column },
-    };
-    let dialect = GenericDialect {};
-    let found = Tokenizer::new(&dialect, part).tokenize_with_location().map_err(|e| {
-        let Location { line, column } = moved(e.location);
-        syntax(e.message, Position { line, column })
-    })?;
-    tokens.extend(found.into_iter().map(|TokenWithSpan { token, span }| TokenWithSpan {
-        token,
-        span: Span { start: moved(span.start), end: moved(span.end) },
-    }));
-    Ok(())
-}
-
-fn place_after(place: Location, text: &str) -> Location {
-    match text.rfind('\n') {
-        None => Location { column: place.column + text.chars().count() as u64, ..place },
-        Some(at) => Location {
-            line: place.line + text.bytes().filter(|b| *b == b'\n').count() as u64,
-            column: text[at + 1..].chars().count() as u64 + 1,
-        },
-    }
 }
 
 fn parse_one(
@@ -443,116 +377,6 @@ pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
     }
 }
 
-fn unexpected(TokenWithSpan { token, span }: &TokenWithSpan) -> EngineError {
-    let place = Position { line: span.start.line, column: span.start.column };
-    syntax(format!("did not expect `{token}` here"), place)
-}
-
-fn syntax(message: impl Into<String>, place: Position) -> EngineError {
-    EngineError::statement(SqlState::SyntaxError, message).at(Some(place))
-}
-
-/// Takes `ON CONFLICT DO NOTHING` out of an INSERT; was it there?
-fn take_on_conflict(statement: &mut DfStatement) -> Result<bool> {
-    let inner = match statement {
-        DfStatement::Statement(inner) => inner,
-        DfStatement::Explain(explain) => return take_on_conflict(&mut explain.statement),
-        _ => return Ok(false),
-    };
-    let ast::Statement::Insert(insert) = inner.as_mut() else { return Ok(false) };
-    match insert.on.take() {
-        None => Ok(false),
-        Some(ast::OnInsert::OnConflict(ast::OnConflict {
-            conflict_target: None,
-            action: ast::OnConflictAction::DoNothing,
-        })) => Ok(true),
-        Some(_) => Err(EngineError::unsupported(
-            "write ON CONFLICT DO NOTHING, or leave it out: a row of a table with a primary key \
-             takes the place of the one with its key",
-        )),
-    }
-}
-
-/// Takes `CREATE ID SET name AS` from before its query; the others leave a statement that says
-/// nothing, because the parser needs one.
-fn take_id_set_statement(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<IdSetStatement>> {
-    let solid: Vec<usize> = (0..tokens.len()).filter(|at| !is_space(&tokens[*at])).collect();
-    let word = |n: usize| match solid.get(n).map(|at| &tokens[*at].token) {
-        Some(Token::Word(word)) => Some(word),
-        _ => None,
-    };
-    let is = |n: usize, text: &str| solid.get(n).is_some_and(|at| is_word(&tokens[*at], text));
-    let name = |n: usize| -> Result<String> {
-        let place = solid.get(n).map_or(tokens[solid[0]].span.start, |at| tokens[*at].span.start);
-        word(n).map(column_name).ok_or_else(|| {
-            let place = Position { line: place.line, column: place.column };
-            syntax("an id set has a name here", place)
-        })
-    };
-    let ends = |n: usize| match solid.get(n) {
-        None => Ok(()),
-        Some(at) if tokens[*at].token == Token::EOF => Ok(()),
-        Some(at) => Err(unexpected(&tokens[*at])),
-    };
-    let found = if is(0, "create") {
-        let replace = is(1, "or") && is(2, "replace");
-        let at = if replace { 3 } else { 1 };
-        if !(is(at, "id") && is(at + 1, "set")) {
-            return Ok(None);
-        }
-        let name = name(at + 2)?;
-        let Some(query) = solid.get(at + 4).filter(|_| is(at + 3, "as")) else {
-            let message = "write CREATE ID SET name AS SELECT …";
-            return Err(EngineError::statement(SqlState::SyntaxError, message));
-        };
-        tokens.drain(..*query);
-        return Ok(Some(IdSetStatement::Create { name, replace }));
-    } else if is(0, "drop") && is(1, "id") && is(2, "set") {
-        let if_exists = is(3, "if") && is(4, "exists");
-        let at = if if_exists { 5 } else { 3 };
-        ends(at + 1)?;
-        IdSetStatement::Drop { name: name(at)?, if_exists }
-    } else if is(0, "show") && is(1, "id") && is(2, "sets") {
-        ends(3)?;
-        IdSetStatement::Show
-    } else {
-        return Ok(None);
-    };
-    let span = tokens[solid[0]].span;
-    let nothing = [Token::make_keyword("SELECT"), Token::Number("1".into(), false)];
-    *tokens = nothing.map(|token| TokenWithSpan { token, span }).into();
-    Ok(Some(found))
-}
-
-/// `IN ID SET vips` becomes `IN (id_set('vips'))`.
-fn name_id_sets(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
-    let is = |token: Option<&TokenWithSpan>, text: &str| token.is_some_and(|t| is_word(t, text));
-    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
-    let mut rest: VecDeque<TokenWithSpan> = tokens.into();
-    while let Some(token) = rest.pop_front() {
-        let after_in = is(out.iter().rev().find(|t| !is_space(t)), "in");
-        let mut solid = rest.iter().filter(|t| !is_space(t));
-        if !(after_in && is(Some(&token), "id") && is(solid.next(), "set")) {
-            out.push(token);
-            continue;
-        }
-        drop_solid(&mut rest);
-        let (name, span) = match drop_solid(&mut rest) {
-            Some(TokenWithSpan { token: Token::Word(word), span }) => (column_name(&word), span),
-            _ => {
-                let place = token.span.start;
-                let place = Position { line: place.line, column: place.column };
-                return Err(syntax("write `IN ID SET name`", place));
-            }
-        };
-        let mark = Token::make_word(MARK, None);
-        let name = Token::SingleQuotedString(name);
-        let call = [Token::LParen, mark, Token::LParen, name, Token::RParen, Token::RParen];
-        out.extend(call.map(|token| TokenWithSpan { token, span }));
-    }
-    Ok(out)
-}
-
 fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<(DfStatement, Vec<NamedBy>)> {
     statement_size::check(&tokens)?;
     let dialect = UplakeDialect;
@@ -579,183 +403,6 @@ const RECURSION_LIMIT: usize = 300;
 fn empty_parser<'a>() -> datafusion::sql::sqlparser::parser::Parser<'a> {
     datafusion::sql::sqlparser::parser::Parser::new(&UplakeDialect)
         .with_recursion_limit(RECURSION_LIMIT)
-}
-
-/// The text of a statement; `lines` are the places where the lines of `text` start.
-fn text_of(text: &str, lines: &[usize], tokens: &[TokenWithSpan]) -> String {
-    text.get(span_of(text, lines, tokens)).unwrap_or_default().to_owned()
-}
-
-/// The bytes of a statement; `lines` as above.
-fn span_of(text: &str, lines: &[usize], tokens: &[TokenWithSpan]) -> Range<usize> {
-    let solid: Vec<&TokenWithSpan> =
-        tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect();
-    let (Some(first), Some(last)) = (solid.first(), solid.last()) else { return 0..0 };
-    let from = offset_of(text, lines, first.span.start);
-    let to = offset_of(text, lines, last.span.end);
-    from..to.max(from)
-}
-
-/// The byte of a place.
-fn offset_of(text: &str, lines: &[usize], place: Location) -> usize {
-    let Location { line, column } = place;
-    let start = usize::try_from(line).ok().and_then(|line| lines.get(line.wrapping_sub(1)));
-    let start = start.copied().unwrap_or(text.len());
-    text[start..]
-        .char_indices()
-        .nth(column.saturating_sub(1) as usize)
-        .map_or(text.len(), |(at, _)| start + at)
-}
-
-fn starts_with(tokens: &[TokenWithSpan], keywords: &[Keyword]) -> bool {
-    let mut solid = tokens.iter().filter(|t| !is_space(t));
-    keywords.iter().all(|k| solid.next().and_then(keyword) == Some(*k))
-}
-
-/// Takes `PARTITIONED BY (a, b)` out of the tokens, if it is there outside brackets; `second` is the
-/// word after its name. With `kinds`, a word may follow each column.
-fn take_columns(
-    tokens: &mut Vec<TokenWithSpan>,
-    names: &[&str],
-    second: &str,
-    kinds: bool,
-) -> Result<Vec<(String, Option<String>)>> {
-    let mut depth = 0;
-    let mut start = None;
-    for (at, token) in tokens.iter().enumerate() {
-        match &token.token {
-            Token::LParen => depth += 1,
-            Token::RParen => depth -= 1,
-            _ => {}
-        }
-        // A query after AS may have its own PARTITION BY.
-        if depth == 0 && keyword(token) == Some(Keyword::AS) {
-            break;
-        }
-        // A table may be called `id`.
-        let follows = || tokens[at + 1..].iter().find(|t| !is_space(t));
-        let named = || second == "by" || follows().is_some_and(|t| is_word(t, second));
-        if depth == 0 && names.iter().any(|name| is_word(token, name)) && named() {
-            start = Some(at);
-            break;
-        }
-    }
-    let Some(start) = start else { return Ok(Vec::new()) };
-    let place = tokens[start].span.start;
-    let malformed = || {
-        let message = format!(
-            "write `{} {} (column{}, …)`",
-            tokens[start].token,
-            second.to_uppercase(),
-            if second == "domains" { " domain" } else { "" }
-        );
-        syntax(message, Position { line: place.line, column: place.column })
-    };
-    let mut at = start + 1;
-    let mut next = || {
-        while tokens.get(at).is_some_and(is_space) {
-            at += 1;
-        }
-        at += 1;
-        tokens.get(at - 1)
-    };
-    if !next().is_some_and(|t| is_word(t, second))
-        || next().map(|t| &t.token) != Some(&Token::LParen)
-    {
-        return Err(malformed());
-    }
-    let mut columns = Vec::new();
-    loop {
-        match next().map(|t| &t.token) {
-            Some(Token::Word(word)) => columns.push((column_name(word), None)),
-            _ => return Err(malformed()),
-        }
-        let mut after = next().map(|t| &t.token);
-        if let (true, Some(Token::Word(kind)), Some(column)) = (kinds, after, columns.last_mut()) {
-            column.1 = Some(column_name(kind));
-            after = next().map(|t| &t.token);
-        }
-        match after {
-            Some(Token::Comma) => {}
-            Some(Token::RParen) => break,
-            _ => return Err(malformed()),
-        }
-    }
-    tokens.drain(start..at);
-    Ok(columns)
-}
-
-/// `events VERSION AS OF 3 e` becomes `"events@3" e`; without an alias, `AS events` is added.
-fn name_versions(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
-    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
-    let mut rest: VecDeque<TokenWithSpan> = tokens.into();
-    while let Some(token) = rest.pop_front() {
-        let kind = keyword(&token);
-        let is_version = matches!(kind, Some(Keyword::VERSION | Keyword::TIMESTAMP))
-            && follows(&rest, &[Keyword::AS, Keyword::OF]);
-        if !is_version {
-            out.push(token);
-            continue;
-        }
-        while out.last().is_some_and(is_space) {
-            out.pop();
-        }
-        let place = token.span.start;
-        let malformed =
-            |message: &str| syntax(message, Position { line: place.line, column: place.column });
-        let Some(TokenWithSpan { token: Token::Word(table), span }) = out.pop() else {
-            return Err(malformed("AS OF follows a table name"));
-        };
-        for _ in 0..2 {
-            drop_solid(&mut rest);
-        }
-        let value = match drop_solid(&mut rest).map(|t| t.token) {
-            Some(Token::Number(value, _)) if kind == Some(Keyword::VERSION) => value,
-            Some(Token::SingleQuotedString(value)) => value,
-            _ => {
-                return Err(malformed(
-                    "write `VERSION AS OF 3` or `TIMESTAMP AS OF '2026-11-01 08:00:00'`",
-                ));
-            }
-        };
-        AsOf::parse(&value).map_err(|e| {
-            let place = Position { line: place.line, column: place.column };
-            EngineError::statement(SqlState::InvalidParameterValue, e.to_string()).at(Some(place))
-        })?;
-        let name = column_name(&table);
-        let quoted = |value: String| {
-            let word = Word { value, quote_style: Some('"'), keyword: Keyword::NoKeyword };
-            TokenWithSpan { token: Token::Word(word), span }
-        };
-        out.push(quoted(format!("{name}{VERSION_MARK}{value}")));
-        if !has_alias(&rest) {
-            let space = || TokenWithSpan { token: Token::Whitespace(Whitespace::Space), span };
-            let alias = Token::make_keyword("AS");
-            out.extend([space(), TokenWithSpan { token: alias, span }, space(), quoted(name)]);
-        }
-    }
-    Ok(out)
-}
-
-fn drop_solid(rest: &mut VecDeque<TokenWithSpan>) -> Option<TokenWithSpan> {
-    while rest.front().is_some_and(is_space) {
-        rest.pop_front();
-    }
-    rest.pop_front()
-}
-
-fn follows(rest: &VecDeque<TokenWithSpan>, keywords: &[Keyword]) -> bool {
-    let mut solid = rest.iter().filter(|t| !is_space(t));
-    keywords.iter().all(|k| solid.next().and_then(keyword) == Some(*k))
-}
-
-fn has_alias(rest: &VecDeque<TokenWithSpan>) -> bool {
-    match rest.iter().find(|t| !is_space(t)) {
-        Some(TokenWithSpan { token: Token::Word(word), .. }) => {
-            word.quote_style.is_some() || matches!(word.keyword, Keyword::NoKeyword | Keyword::AS)
-        }
-        _ => false,
-    }
 }
 
 /// Quoted names that spell a column exactly are put in lower case, the form in which DataFusion sees columns
