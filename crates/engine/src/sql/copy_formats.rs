@@ -107,7 +107,8 @@ fn spell_options(copy: &mut CopyToStatement, file_type: ConfigFileType) -> Resul
         known.iter().map(|entry| entry.key.strip_prefix(PREFIX).unwrap_or(&entry.key)).collect();
     for (name, value) in &mut copy.options {
         let asked = plain(name);
-        if asked.starts_with("execution.") {
+        // Of one column (`compression::a`), a file's own (`metadata::a`), or the session's: DataFusion knows.
+        if asked.contains("::") || asked.starts_with("execution.") {
             continue;
         }
         if let Some((_, spelled)) = usual.iter().find(|(usual, _)| *usual == asked) {
@@ -117,9 +118,7 @@ fn spell_options(copy: &mut CopyToStatement, file_type: ConfigFileType) -> Resul
             *value = plain_value(&asked, value)?;
             continue;
         }
-        // `compression::column` is of one column.
-        let of_all = asked.split("::").next().unwrap_or(&asked);
-        if !known.iter().any(|known| known.rsplit('.').next() == Some(of_all) || *known == of_all) {
+        if !known.contains(&asked.as_str()) {
             let usual: Vec<&str> = usual.iter().map(|(usual, _)| *usual).collect();
             let others = known.iter().filter(|known| {
                 !usual.contains(*known) && !OF_CSV.iter().any(|(_, spelled)| spelled == *known)
