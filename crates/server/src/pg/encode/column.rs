@@ -127,6 +127,12 @@ impl<'a> Column<'a> {
             || self.has_inner_nulls && self.is_inner_null(row)
     }
 
+    /// Is no row NULL, as far as that is known without a look at them?
+    #[inline]
+    pub(super) fn has_no_nulls(&self) -> bool {
+        self.nulls.is_none() && !self.has_inner_nulls
+    }
+
     fn is_inner_null(&self, row: usize) -> bool {
         match &self.values {
             Values::Null => true,

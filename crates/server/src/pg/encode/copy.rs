@@ -13,7 +13,9 @@ use arrow::datatypes::Schema;
 use bytes::BufMut;
 
 use super::state::{MOST_ROW_BYTES, State};
-use super::{Cell, EncodeError, MOST_COLUMNS, Options, Target, cells, part, patch, quote};
+use super::{
+    Cell, EncodeError, FEW_ROWS, MOST_COLUMNS, Options, Target, cells, columns, part, patch, quote,
+};
 use crate::pg::types;
 
 /// What binary files begin with: signature, no flags, no extension.
@@ -195,7 +197,11 @@ impl CopyEncoder {
     ) -> Result<(), EncodeError> {
         let batch = part(batch, rows)?;
         let cells = cells(&batch, &self.columns, &mut self.state)?;
-        for row in 0..batch.num_rows() {
+        let rows = batch.num_rows();
+        if self.options.format == CopyFormat::Binary && !self.lacks_head && rows >= FEW_ROWS {
+            return columns::encode(b'd', &cells, rows, out, &mut self.state);
+        }
+        for row in 0..rows {
             let start = out.len();
             out.put_slice(b"d\0\0\0\0");
             let done = self.row(&cells, row, out);

@@ -7,20 +7,23 @@
 
 use std::fmt::Write;
 
-use super::text::Text;
+use super::text::{Ascii, Text};
 
 /// Exponents from here on are written: `DBL_DIG`.
 const DOUBLE_DIGITS: i32 = 15;
 /// `FLT_DIG`.
 const REAL_DIGITS: i32 = 6;
 
-pub(super) fn double(value: f64, out: &mut Text) {
+pub(super) fn double(value: f64, out: &mut impl Ascii) {
     if special(value, out) {
         return;
     }
     // Sums and counts are mostly whole: their digits need no search.
-    if value.abs() < 1e15 && value == value.trunc() {
+    if value.abs() < 1e15 && value == (value as i64) as f64 {
         return whole(value, out);
+    }
+    if four_places(value, out) {
+        return;
     }
     if (1e-4..1e15).contains(&value.abs())
         && few_digits(ryu::Buffer::new().format_finite(value), DOUBLE_DIGITS, out)
@@ -30,7 +33,33 @@ pub(super) fn double(value: f64, out: &mut Text) {
     searched_double(value, out);
 }
 
-fn searched_double(value: f64, out: &mut Text) {
+/// Writes a number that is not whole and has no more than four places behind the point, as amounts have: it is what a
+/// whole number below 10^15 comes to over 10,000, and a division is exact to the last bit. Of decimals of so few digits no
+/// two stand for one number, as in [`few_digits`].
+fn four_places(value: f64, out: &mut impl Ascii) -> bool {
+    let magnitude = value.abs();
+    if !(1e-4..1e11).contains(&magnitude) {
+        return false;
+    }
+    let places = (magnitude * 1e4 + 0.5) as u64;
+    if places as f64 / 1e4 != magnitude {
+        return false;
+    }
+    if value < 0.0 {
+        out.push(b'-');
+    }
+    out.unsigned(places / 10_000);
+    out.push(b'.');
+    let (high, low) = ((places / 100 % 100) as u8, (places % 100) as u8);
+    out.two(high);
+    if low != 0 {
+        out.two(low);
+    }
+    out.without_zeros();
+    true
+}
+
+fn searched_double(value: f64, out: &mut impl Ascii) {
     shortest(17, parts64(value), DOUBLE_DIGITS, out, |precision, digits| {
         let done = match precision {
             None => write!(digits, "{value:e}"),
@@ -40,7 +69,7 @@ fn searched_double(value: f64, out: &mut Text) {
     });
 }
 
-pub(super) fn real(value: f32, out: &mut Text) {
+pub(super) fn real(value: f32, out: &mut impl Ascii) {
     if special(f64::from(value), out) {
         return;
     }
@@ -55,7 +84,7 @@ pub(super) fn real(value: f32, out: &mut Text) {
     searched_real(value, out);
 }
 
-fn searched_real(value: f32, out: &mut Text) {
+fn searched_real(value: f32, out: &mut impl Ascii) {
     shortest(9, parts32(value), REAL_DIGITS, out, |precision, digits| {
         let done = match precision {
             None => write!(digits, "{value:e}"),
@@ -67,7 +96,7 @@ fn searched_real(value: f32, out: &mut Text) {
 
 /// Writes the shortest text of a number that is not whole, if it has at most so many digits: of these no two stand for
 /// one number, and none lies between two, so that there is nothing to choose.
-fn few_digits(shortest: &str, most: i32, out: &mut Text) -> bool {
+fn few_digits(shortest: &str, most: i32, out: &mut impl Ascii) -> bool {
     let digits = shortest.trim_start_matches(['-', '0', '.']).bytes().filter(u8::is_ascii_digit);
     let is_few = !shortest.contains('e') && digits.count() <= most as usize;
     if is_few {
@@ -86,7 +115,7 @@ fn shortest(
     most: usize,
     parts: Parts,
     exponent_from: i32,
-    out: &mut Text,
+    out: &mut impl Ascii,
     write: impl Fn(Option<usize>, &mut Text) -> bool,
 ) {
     let mut digits = Text::new();
@@ -104,7 +133,7 @@ fn shortest(
     debug_assert!(false, "so many digits are always enough");
 }
 
-fn special(value: f64, out: &mut Text) -> bool {
+fn special(value: f64, out: &mut impl Ascii) -> bool {
     if value.is_nan() {
         out.put(b"NaN");
     } else if value.is_infinite() {
@@ -115,7 +144,7 @@ fn special(value: f64, out: &mut Text) -> bool {
     true
 }
 
-fn whole(value: f64, out: &mut Text) {
+fn whole(value: f64, out: &mut impl Ascii) {
     if value.is_sign_negative() {
         out.push(b'-');
     }
@@ -194,7 +223,7 @@ fn is_tie((decimal, power): (u128, i32), parts: &Parts) -> bool {
 }
 
 /// `d.ddde±x` in Postgres' form, with a last digit that is `one_less` (it is odd).
-fn lay_out(shortest: &[u8], one_less: bool, exponent_from: i32, out: &mut Text) {
+fn lay_out(shortest: &[u8], one_less: bool, exponent_from: i32, out: &mut impl Ascii) {
     let (negative, shortest) = match shortest {
         [b'-', rest @ ..] => (true, rest),
         rest => (false, rest),
@@ -260,10 +289,12 @@ mod tests {
             bits ^= bits << 13;
             bits ^= bits >> 7;
             bits ^= bits << 17;
-            let value = match round % 4 {
-                0 => (bits % 10_000_000) as f64 / 100.0,
+            let value = match round % 6 {
+                0 => (bits % 10_000_000) as f64 / 100.0 * if bits >> 63 == 0 { 1.0 } else { -1.0 },
                 1 => (bits >> 20) as f64 / f64::from(1u32 << (bits % 31)),
                 2 => (bits % 1_000_000_007) as f64 * 1e-7,
+                3 => (bits >> (bits % 64)) as f64 / 10_000.0,
+                4 => (bits % 10_000) as f64 * 1e-4 + (bits >> 50) as f64,
                 _ => f64::from_bits(bits),
             };
             if value.is_nan() || value == value.trunc() {

@@ -2,7 +2,8 @@
 //!
 //! A [`RowEncoder`] writes DataRow messages: `D`, int32 length, int16 columns, then each value behind its int32 length
 //! (-1 is NULL). [`copy::CopyEncoder`] writes CopyData.
-//! Columns are seen through their own types once for a batch; a value then costs a branch, and no allocation.
+//! Columns are seen through their own types once for a batch; a value then costs a branch, and no allocation. Many rows
+//! are written column by column ([`columns`]).
 //!
 //! # Invariants
 //! - What is appended is whole rows: an error takes the row back in which it happened, and leaves those before.
@@ -26,6 +27,7 @@ use super::types;
 
 pub(in crate::pg) mod calendar;
 mod column;
+mod columns;
 pub(crate) mod copy;
 mod error;
 mod float;
@@ -42,6 +44,9 @@ mod zone;
 
 /// Columns of a result at most, as in Postgres (`MaxTupleAttributeNumber`).
 pub(crate) const MOST_COLUMNS: usize = 1664;
+
+/// So few rows are written one by one: what is prepared for columns would take longer.
+const FEW_ROWS: usize = 8;
 
 /// What a session has set that rows are written by.
 #[derive(Clone, Copy, Debug, Default)]
@@ -124,15 +129,10 @@ impl RowEncoder {
     ) -> Result<(), EncodeError> {
         let batch = part(batch, rows)?;
         let cells = cells(&batch, &self.columns, &mut self.state)?;
-        for row in 0..batch.num_rows() {
-            let start = out.len();
-            let done = encode_row(&cells, row, out, &mut self.state);
-            if done.is_err() {
-                out.truncate(start);
-                return done;
-            }
+        match batch.num_rows() {
+            rows @ ..FEW_ROWS => encode_rows(&cells, rows, out, &mut self.state),
+            rows => columns::encode(b'D', &cells, rows, out, &mut self.state),
         }
-        Ok(())
     }
 
     /// Whether nanoseconds were left out, which Postgres' types do not have. It is said once, for one NOTICE.
@@ -141,6 +141,24 @@ impl RowEncoder {
         self.told_of_cut |= is_news;
         is_news
     }
+}
+
+/// Row by row.
+fn encode_rows(
+    cells: &[Cell<'_>],
+    rows: usize,
+    out: &mut Vec<u8>,
+    state: &mut State,
+) -> Result<(), EncodeError> {
+    for row in 0..rows {
+        let start = out.len();
+        let done = encode_row(cells, row, out, state);
+        if done.is_err() {
+            out.truncate(start);
+            return done;
+        }
+    }
+    Ok(())
 }
 
 fn encode_row(

@@ -2,7 +2,7 @@
 //!
 //! A decimal is a sign, a magnitude in four words (lowest first) and a scale, so that 128 and 256 bits are one thing.
 
-use super::text::Text;
+use super::text::Ascii;
 
 /// Digits of 2^255, and one to spare.
 const DIGITS: usize = 78;
@@ -10,6 +10,10 @@ const DIGITS: usize = 78;
 const CHUNK: u64 = 10_000_000_000_000_000_000;
 /// Of the wire's digits.
 const BASE: u128 = 10_000;
+
+/// Bytes of the longest that begins with a word: count of digits, weight, sign and scale, then up to 8 digits, though
+/// 2^64 · 1000 has 6.
+const SHORT_BYTES: usize = 8 + 16;
 
 /// `-1^negative · magnitude · 10^-scale`
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +49,7 @@ impl Decimal {
         Self { negative, magnitude, scale }
     }
 
-    pub(super) fn text(&self, out: &mut Text) {
+    pub(super) fn text(&self, out: &mut impl Ascii) {
         let mut room = [0; DIGITS];
         let mut short = itoa::Buffer::new();
         let digits = match self.magnitude {
@@ -73,11 +77,11 @@ impl Decimal {
     }
 
     /// Appends the wire's form: count of digits, weight, sign, scale, digits.
-    pub(super) fn binary(&self, put: impl FnMut(&[u8])) {
-        if let ([magnitude, 0, 0, 0], 0..) = (self.magnitude, self.scale) {
-            return self.short_binary(magnitude, put);
+    pub(super) fn binary(&self, mut put: impl FnMut(&[u8])) {
+        match self.short_binary() {
+            Some((wire, length)) => put(&wire[..length]),
+            None => self.long_binary(put),
         }
-        self.long_binary(put);
     }
 
     fn long_binary(&self, mut put: impl FnMut(&[u8])) {
@@ -108,35 +112,58 @@ impl Decimal {
         }
     }
 
-    /// The same of a magnitude of one word.
-    fn short_binary(&self, magnitude: u64, mut put: impl FnMut(&[u8])) {
+    /// The same of a magnitude of one word: the first so many of these bytes. `None` for others.
+    #[inline]
+    pub(super) fn short_binary(&self) -> Option<([u8; SHORT_BYTES], usize)> {
+        match (self.magnitude, self.scale) {
+            ([magnitude, 0, 0, 0], 0..) => Some(self.of_word(magnitude)),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn of_word(&self, magnitude: u64) -> ([u8; SHORT_BYTES], usize) {
         // So that the point lies between two digits of base 10,000.
         let (behind, filled) = (self.scale.unsigned_abs().div_ceil(4), self.scale % 4);
-        let mut rest = u128::from(magnitude)
-            * match filled {
-                1 => 1000,
-                2 => 100,
-                3 => 10,
-                _ => 1,
-            };
-        let mut weight = -i16::from(behind);
-        while rest > 0 && rest % BASE == 0 {
-            rest /= BASE;
-            weight += 1;
+        let factor = match filled {
+            1 => 1000,
+            2 => 100,
+            3 => 10,
+            _ => 1,
+        };
+        // Digits of base 10,000 without zeros behind all others, the lowest first, and how many zeros these are. All of
+        // it is made in registers: what is written in pieces cannot be read as a whole at once.
+        let (mut groups, mut count, mut zeros) = (0_u128, 0_u32, 0_i16);
+        let mut digit = |group: u64| {
+            if count == 0 && group == 0 {
+                zeros += 1;
+            } else {
+                groups |= u128::from(group) << (16 * count);
+                count += 1;
+            }
+        };
+        // A division of two words takes ten times as long as one of one word, which most are.
+        if let Some(mut rest) = magnitude.checked_mul(factor) {
+            while rest > 0 {
+                digit(rest % BASE as u64);
+                rest /= BASE as u64;
+            }
+        } else {
+            let mut rest = u128::from(magnitude) * u128::from(factor);
+            while rest > 0 {
+                digit((rest % BASE) as u64);
+                rest /= BASE;
+            }
         }
-        // 2^64 · 1000 has 23 decimal digits.
-        let (mut groups, mut count) = ([0u16; 6], 0);
-        while let (1.., Some(group)) = (rest, groups.get_mut(count)) {
-            *group = (rest % BASE) as u16;
-            rest /= BASE;
-            count += 1;
-        }
-        let weight = if count == 0 { 0 } else { weight + count as i16 - 1 };
+        let weight = if count == 0 { 0 } else { zeros + count as i16 - 1 - i16::from(behind) };
         let sign = if self.negative { 0x4000 } else { 0 };
-        for head in [count as i16, weight, sign, i16::from(self.scale)] {
-            put(&head.to_be_bytes());
-        }
-        groups[..count].iter().rev().for_each(|group| put(&group.to_be_bytes()));
+        let head = [count as u16, weight as u16, sign, self.scale.unsigned_abs().into()];
+        let head = head.iter().fold(0_u64, |head, part| head << 16 | u64::from(*part));
+        let mut wire = [0; SHORT_BYTES];
+        wire[..8].copy_from_slice(&head.to_be_bytes());
+        let groups = groups.checked_shl(128 - 16 * count).unwrap_or_default();
+        wire[8..].copy_from_slice(&groups.to_be_bytes());
+        (wire, 8 + 2 * count as usize)
     }
 
     /// The decimal digits of the magnitude, none for zero.
@@ -169,6 +196,7 @@ impl Decimal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pg::encode::text::Text;
 
     fn text(decimal: Decimal) -> String {
         let mut text = Text::new();

@@ -436,3 +436,151 @@ fn a_message_of_a_copy_is_a_row() {
     let error = CopyEncoder::new(&batch.schema(), options, Options::default()).err().unwrap();
     assert_eq!(error.code(), "22023");
 }
+
+/// Row by row: what blocks of columns must be the same as.
+fn one_by_one(batch: &RecordBatch, formats: &[i16]) -> (Vec<u8>, Result<(), EncodeError>) {
+    let mut encoder = RowEncoder::new(&batch.schema(), formats, Options::default()).unwrap();
+    let mut out = b"before".to_vec();
+    let cells = cells(batch, &encoder.columns, &mut encoder.state).unwrap();
+    let done = encode_rows(&cells, batch.num_rows(), &mut out, &mut encoder.state);
+    (out, done)
+}
+
+fn by_columns(batch: &RecordBatch, formats: &[i16]) -> (Vec<u8>, Result<(), EncodeError>) {
+    let mut encoder = RowEncoder::new(&batch.schema(), formats, Options::default()).unwrap();
+    let mut out = b"before".to_vec();
+    let done = encoder.encode(batch, 0..batch.num_rows(), &mut out);
+    (out, done)
+}
+
+/// Numbers of all sizes, the same for a seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> i64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mixed = (self.0 ^ (self.0 >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed as i64) >> (self.0 >> 58)
+    }
+
+    /// So many values, `nulls` of 100 of them NULL.
+    fn many<T>(&mut self, rows: usize, nulls: i64, value: impl Fn(i64) -> T) -> Vec<Option<T>> {
+        let mut one = || {
+            let number = self.next();
+            (self.next().rem_euclid(100) >= nulls).then(|| value(number))
+        };
+        (0..rows).map(|_| one()).collect()
+    }
+}
+
+/// A column of each kind that rows are written from in another way.
+fn all_ways(numbers: &mut Numbers, rows: usize, nulls: i64) -> RecordBatch {
+    let text = |number: i64| "ü☃ab".repeat((number.unsigned_abs() % 9) as usize);
+    let texts = numbers.many(rows, nulls, text);
+    let keys = Int32Array::from(numbers.many(rows, nulls, |n| (n.rem_euclid(5)) as i32));
+    let days: ArrayRef =
+        Arc::new(Date32Array::from(vec![Some(1), None, Some(-9), Some(20_000), Some(3)]));
+    let words: ArrayRef =
+        Arc::new(StringArray::from(vec![Some("a"), None, Some(""), Some("ccc"), Some("dd")]));
+    let micros = |n: i64| n % 4_000_000_000_000_000;
+    let lists = numbers.many(rows, nulls, |n| vec![Some(n as i32), None]);
+    let decimals = numbers.many(rows, nulls, |n| i128::from(n) * 7);
+    let decimals = Decimal128Array::from(decimals).with_precision_and_scale(38, 4).unwrap();
+    batch(vec![
+        Arc::new(Int64Array::from(numbers.many(rows, nulls, |n| n))),
+        Arc::new(Int32Array::from(numbers.many(rows, nulls, |n| n as i32))),
+        Arc::new(Int16Array::from(numbers.many(rows, nulls, |n| n as i16))),
+        Arc::new(Int8Array::from(numbers.many(rows, nulls, |n| n as i8))),
+        Arc::new(UInt8Array::from(numbers.many(rows, nulls, |n| n as u8))),
+        Arc::new(UInt16Array::from(numbers.many(rows, nulls, |n| n as u16))),
+        Arc::new(UInt32Array::from(numbers.many(rows, nulls, |n| n as u32))),
+        Arc::new(UInt64Array::from(numbers.many(rows, nulls, |n| n as u64))),
+        Arc::new(Float32Array::from(numbers.many(rows, nulls, |n| n as f32 / 7.0))),
+        Arc::new(Float64Array::from(numbers.many(rows, nulls, |n| n as f64 / 7.0))),
+        Arc::new(BooleanArray::from(numbers.many(rows, nulls, |n| n % 2 == 0))),
+        Arc::new(decimals),
+        Arc::new(StringArray::from(texts.clone())),
+        Arc::new(LargeStringArray::from(texts.clone())),
+        Arc::new(StringViewArray::from_iter(texts.clone())),
+        Arc::new(BinaryArray::from_iter(
+            texts.clone().into_iter().map(|text| text.map(String::into_bytes)),
+        )),
+        Arc::new(Date32Array::from(numbers.many(rows, nulls, |n| (n % 1_000_000) as i32))),
+        Arc::new(TimestampMicrosecondArray::from(numbers.many(rows, nulls, micros))),
+        Arc::new(
+            TimestampMicrosecondArray::from(numbers.many(rows, nulls, |n| n % 90_000_000_000))
+                .with_timezone("UTC"),
+        ),
+        Arc::new(TimestampMicrosecondArray::from(
+            numbers.many(rows, nulls, |n| n % 200_000 * 1_000_000),
+        )),
+        Arc::new(TimestampNanosecondArray::from(numbers.many(rows, nulls, |n| n))),
+        Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(lists)),
+        Arc::new(DictionaryArray::new(keys.clone(), days)),
+        Arc::new(DictionaryArray::new(keys, words)),
+        Arc::new(NullArray::new(rows)),
+    ])
+}
+
+#[test]
+fn columns_are_written_as_rows_one_by_one() {
+    let mut numbers = Numbers(20_261_127);
+    for (rows, nulls) in [(8, 0), (9, 50), (511, 0), (512, 3), (513, 100), (1800, 0), (1800, 30)] {
+        let whole = all_ways(&mut numbers, rows, nulls);
+        let mixed: Vec<i16> = (0..whole.num_columns() as i16).map(|at| at % 2).collect();
+        for batch in [whole.clone(), whole.slice(1, rows - 1), whole.slice(rows / 2, rows / 2)] {
+            for formats in [&[0][..], &[1], &mixed] {
+                let (expected, found) = (one_by_one(&batch, formats), by_columns(&batch, formats));
+                assert!(expected == found, "{rows} rows, {nulls} % NULL, {formats:?}");
+                assert_eq!(found.1, Ok(()));
+            }
+        }
+        // The messages of a COPY have the same values.
+        let (mut rows_out, _) = one_by_one(&whole.slice(1, rows - 1), &[1]);
+        let mut at = "before".len();
+        while at < rows_out.len() {
+            let length = u32::from_be_bytes(*rows_out[at + 1..].first_chunk().unwrap());
+            rows_out[at] = b'd';
+            at += 1 + length as usize;
+        }
+        let copy = CopyOptions::new(CopyFormat::Binary);
+        let mut encoder = CopyEncoder::new(&whole.schema(), copy, Options::default()).unwrap();
+        let mut out = Vec::new();
+        encoder.encode(&whole, 0..1, &mut out).unwrap();
+        let first = out.len();
+        encoder.encode(&whole, 1..rows, &mut out).unwrap();
+        assert!(out[first..] == rows_out[6..], "COPY of {rows} rows");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_ends_columns_as_it_ends_rows() {
+    let mut numbers = Numbers(7);
+    let good = |rows: usize, bad: &[usize], worst: i32| {
+        let day = |row: usize| if bad.contains(&row) { worst } else { row as i32 };
+        Arc::new(Date32Array::from_iter_values((0..rows).map(day))) as ArrayRef
+    };
+    let time = |rows: usize, bad: usize| {
+        let micros = (0..rows).map(|row| if row == bad { -1 } else { row as i64 });
+        Arc::new(Time64MicrosecondArray::from_iter_values(micros)) as ArrayRef
+    };
+    for (day, at) in [(700, 699), (700, 700), (700, 701), (0, 1300), (1300, 0), (1299, 9999)] {
+        let texts: StringArray = numbers.many(1300, 10, |n| n.to_string()).into_iter().collect();
+        let columns =
+            vec![Arc::new(texts) as ArrayRef, good(1300, &[day], i32::MAX), time(1300, at)];
+        for format in [0, 1] {
+            let batch = batch(columns.clone());
+            let (expected, found) = (one_by_one(&batch, &[format]), by_columns(&batch, &[format]));
+            assert!(expected == found, "{day} {at}: {:?} {:?}", expected.1, found.1);
+            assert_eq!(found.1.is_err(), day < 1300 || at < 1300);
+        }
+    }
+    // Blocks of what is long, among them one that ends behind a row that cannot be written.
+    let long = BinaryArray::from_iter_values((0..150).map(|row| vec![row as u8; 40_000]));
+    for bad in [10, 60, 149, 150] {
+        let batch = batch(vec![Arc::new(long.clone()), good(150, &[bad], i32::MAX)]);
+        let (expected, found) = (one_by_one(&batch, &[0]), by_columns(&batch, &[0]));
+        assert!(expected == found && found.1.is_err() == (bad < 150), "{bad}");
+    }
+}

@@ -11,6 +11,7 @@ use super::column::{Column, List, Values};
 use super::error::EncodeError;
 use super::numeric::Decimal;
 use super::state::{MOST_ROW_BYTES, State};
+use super::text::Ascii;
 use super::{float, json, list, quote};
 
 /// A value without its unit.
@@ -39,8 +40,14 @@ impl Column<'_> {
     ) -> Result<(), EncodeError> {
         // The commonest first, without a detour.
         match &self.values {
-            Values::Int64(values) => return integer(values[row], out),
-            Values::Int32(values) => return integer(values[row], out),
+            Values::Int64(values) => {
+                out.integer(values[row]);
+                return Ok(());
+            }
+            Values::Int32(values) => {
+                out.integer(values[row].into());
+                return Ok(());
+            }
             Values::Boolean(values) => {
                 out.put_u8(if values.value(row) { b't' } else { b'f' });
                 return Ok(());
@@ -65,23 +72,21 @@ impl Column<'_> {
             _ => {}
         }
         let Some(plain) = self.plain(row, &mut state.cut)? else { return Ok(()) };
-        let text = &mut state.text;
-        text.clear();
         match plain {
-            Plain::Boolean(value) => text.push(if value { b't' } else { b'f' }),
-            Plain::Int(value) => text.integer(value),
-            Plain::Decimal(value) => value.text(text),
-            Plain::Real(value) => float::real(value, text),
-            Plain::Double(value) => float::double(value, text),
-            Plain::Date(days) => calendar::date(days, text),
-            Plain::Time(micros) => calendar::time(micros, text),
+            Plain::Boolean(value) => Ascii::push(out, if value { b't' } else { b'f' }),
+            Plain::Int(value) => out.integer(value),
+            Plain::Decimal(value) => value.text(out),
+            Plain::Real(value) => float::real(value, out),
+            Plain::Double(value) => float::double(value, out),
+            Plain::Date(days) => calendar::date(days, out),
+            Plain::Time(micros) => calendar::time(micros, out),
             Plain::Timestamp(micros, zoned) => {
                 let offset = zoned.then(|| state.zone.offset_at(micros));
-                calendar::timestamp(micros, Style { offset, json: state.in_json }, text);
+                let style = Style { offset, json: state.in_json };
+                calendar::timestamp(micros, style, &mut state.day, out);
             }
-            Plain::Interval(value) => calendar::interval(value, text),
+            Plain::Interval(value) => calendar::interval(value, out),
         }
-        out.put_slice(text.as_bytes());
         Ok(())
     }
 
@@ -232,12 +237,6 @@ fn fits(bytes: usize) -> Result<(), EncodeError> {
     if bytes > MOST_ROW_BYTES {
         return Err(EncodeError::RowTooLarge { most: MOST_ROW_BYTES });
     }
-    Ok(())
-}
-
-#[inline]
-fn integer(number: impl itoa::Integer, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-    out.put_slice(itoa::Buffer::new().format(number).as_bytes());
     Ok(())
 }
 
