@@ -332,6 +332,30 @@ def loads_take_of_the_memory_what_there_is(fresh):
     assert server.sql("select count(*) as n from t3") == [{"n": 100_000}]
 
 
+def copies_take_of_the_memory_what_there_is(fresh, lake):
+    """Beside each other and a statement that takes all that is left: no row is lost, or the client hears of it."""
+    server = fresh("--memory", "64M")
+    rows = 200_000
+    body = b"".join(b"%d,%s\n" % (n, b"x" * 90) for n in range(rows))
+
+    def copied(number):
+        with _connect(server, "boss") as wire:
+            wire.execute(f"create table copied_{number} (id bigint, name text)")
+            with wire.cursor() as cursor, cursor.copy(f"copy copied_{number} from stdin (format csv)") as copy:
+                for at in range(0, len(body), 1 << 20):
+                    copy.write(body[at : at + (1 << 20)])
+            return wire.execute(f"select count(*), sum(id), min(length(name)) from copied_{number}").fetchone()
+
+    sorts = "select count(*) from (select x from generate_series(1, 300000) g(x) order by -x limit 290000) t"
+    with concurrent.futures.ThreadPoolExecutor(5) as threads, _connect(server, "boss") as other:
+        copies = [threads.submit(copied, number) for number in range(4)]
+        while not all(copy.done() for copy in copies):
+            assert other.execute(sorts).fetchone() == (290_000,)
+        for copy in copies:
+            assert copy.result() == (rows, rows * (rows - 1) // 2, 90)
+    server.free(5)
+
+
 def a_tenant_that_floods_leaves_others_their_turn(fresh, lake):
     for tenant, user in (("flood", "ann"), ("small", "bob")):
         _tenant(lake, tenant)

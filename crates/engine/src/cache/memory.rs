@@ -21,6 +21,8 @@ use crate::cache::pool::{ClassPool, SharedPool};
 
 /// Consumers that a limit error names.
 const NAMED_CONSUMERS: usize = 3;
+/// Of an engine's memory, what all writers of rows may have, as one part of so many.
+const WRITERS_SHARE: usize = 2;
 /// Of the memory, what decoded columns may take while queries do not need it.
 const COLUMN_CACHE_SHARE: usize = 2;
 
@@ -74,7 +76,8 @@ impl SharedMemory {
         self.0.engines.fetch_add(1, Ordering::Relaxed);
         let of_all = || Arc::clone(&self.0.pool);
         let part = (bytes < self.0.bytes).then(|| Arc::new(ClassPool::new(of_all(), bytes)));
-        EngineMemory { shared: self.clone(), part }
+        let bytes = bytes.min(self.0.bytes);
+        EngineMemory { shared: self.clone(), bytes, part, writing: AtomicUsize::new(0) }
     }
 }
 
@@ -135,8 +138,48 @@ impl HeldMemory {
 /// What one engine may take.
 pub(crate) struct EngineMemory {
     shared: SharedMemory,
+    bytes: usize,
     /// If it is not all.
     part: Option<Arc<ClassPool>>,
+    /// What [`WriterMemory`] has taken.
+    writing: AtomicUsize,
+}
+
+/// Memory for rows that come from elsewhere and are written, until it is dropped.
+pub(crate) struct WriterMemory {
+    held: HeldMemory,
+    of: Arc<EngineMemory>,
+}
+
+impl WriterMemory {
+    /// Takes up to `most` bytes out of `pool`, but no more than half of what writers may still have: all of them
+    /// together have half of the engine's memory, so that queries find the rest.
+    ///
+    /// # Errors
+    /// [`EngineError::Limit`] if there is less than `least`.
+    pub fn take(
+        of: &Arc<EngineMemory>,
+        pool: &Arc<dyn MemoryPool>,
+        most: usize,
+        least: usize,
+    ) -> Result<Self> {
+        let for_writers = of.bytes / WRITERS_SHARE;
+        let left = for_writers.saturating_sub(of.writing.load(Ordering::Relaxed));
+        let held = HeldMemory::take(pool, "writing rows", most.min(left / 2), least)?;
+        of.writing.fetch_add(held.bytes(), Ordering::Relaxed);
+        Ok(Self { held, of: Arc::clone(of) })
+    }
+
+    /// How much it is.
+    pub fn bytes(&self) -> usize {
+        self.held.bytes()
+    }
+}
+
+impl Drop for WriterMemory {
+    fn drop(&mut self) {
+        self.of.writing.fetch_sub(self.held.bytes(), Ordering::Relaxed);
+    }
 }
 
 impl EngineMemory {
@@ -194,6 +237,23 @@ mod tests {
         assert!(HeldMemory::take(&share.pool(), "a load", 16 << 20, 8 << 20).is_ok());
         drop((held, half));
         assert_eq!(memory.taken_bytes(), 0);
+    }
+
+    #[test]
+    fn writers_leave_half_of_the_memory_however_many_there_are() {
+        let memory = SharedMemory::new(64 << 20);
+        let engine = Arc::new(memory.join(64 << 20));
+        let take = || WriterMemory::take(&engine, &engine.pool(), 256 << 20, 2 << 20);
+        let writers: Vec<_> = std::iter::from_fn(|| take().ok()).collect();
+        let bytes: Vec<_> = writers.iter().map(|writer| writer.bytes() >> 20).collect();
+        assert_eq!(bytes, [16, 8, 4, 2]);
+        assert_eq!(take().err().map(|error| error.code().as_str()), Some("53200"));
+        let query = MemoryConsumer::new("rows").register(&engine.pool());
+        query.try_grow(32 << 20).unwrap();
+        drop(writers);
+        assert_eq!(take().unwrap().bytes(), 16 << 20);
+        query.try_grow(32 << 20).unwrap();
+        assert!(take().is_err(), "queries have all");
     }
 
     #[test]

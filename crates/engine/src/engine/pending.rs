@@ -23,7 +23,7 @@ use crate::base::error::{EngineError, Result};
 /// Bytes of rows that wait for more before they become a data file.
 pub(crate) const HELD_BYTES: usize = 4 << 20;
 /// What a writer beside many others may hold before it cuts a file.
-const WRITER_BYTES: usize = 96 << 20;
+pub(crate) const WRITER_BYTES: usize = 96 << 20;
 
 /// What a transaction writes; nothing at first.
 #[derive(Default)]
@@ -140,7 +140,8 @@ impl Pending {
         }
         let (base, on_conflict) = (self.staged.base().clone(), self.staged.on_conflict());
         let rows = concat_batches(base.schema(), &self.held).map_err(DataFusionError::from)?;
-        let mut writer = writer(lake, budget, &base, on_conflict, 1).await?;
+        let mut writer =
+            writer(lake, budget, &base, on_conflict, (budget.write_bytes(), 1)).await?;
         writer.write(rows).await?;
         self.staged.take(writer, WriteKind::Append).await?;
         self.forget_held();
@@ -158,14 +159,14 @@ impl Pending {
     }
 }
 
-/// A writer of rows that may be one of many.
+/// A writer of rows that may be one of many, with so many bytes for rows at most, and threads.
 pub(crate) async fn writer(
     lake: &Lake,
     budget: &Budget,
     table: &Snapshot,
     on_conflict: OnConflict,
-    threads: usize,
+    (bytes, threads): (usize, usize),
 ) -> Result<StreamWriter> {
-    let (bytes, now) = (budget.write_bytes().min(WRITER_BYTES), budget.now_millis());
+    let (bytes, now) = (bytes.min(WRITER_BYTES), budget.now_millis());
     Ok(StreamWriter::into_table(lake, table.clone(), on_conflict, bytes, threads, now).await?)
 }

@@ -5,18 +5,30 @@
 //! - What it holds of memory is bounded, however many rows come.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::execution::memory_pool::MemoryPool;
 use uplake_table::{OnConflict, Snapshot, StreamWriter, WriteKind};
 
 use crate::base::error::{EngineError, Result};
 use crate::base::sql_state::SqlState;
+use crate::cache::memory::WriterMemory;
 use crate::engine::catalog::LakeCatalog;
-use crate::engine::pending::{HELD_BYTES, Pending, writer};
+use crate::engine::pending::{HELD_BYTES, Pending, WRITER_BYTES, writer};
 use crate::engine::privileges::Privilege;
 use crate::engine::session::{Engine, Session};
 use crate::scan::lake_table::stored_batch;
+
+/// Of the memory of a writer, its rows that wait; the rest is for sorting and encoding them, as in a load.
+const ROWS_SHARE: usize = 3;
+/// Of memory, the least that a writer can do with, and of a small engine's a part of so many.
+const LEAST_BYTES: usize = 6 << 20;
+const LEAST_SHARE: usize = 8;
+/// How long it waits for memory that others have, and how often it looks.
+const MEMORY_WAIT: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Writes batches into one table.
 pub struct RowWriter {
@@ -29,6 +41,10 @@ pub struct RowWriter {
     held_bytes: usize,
     writer: Option<StreamWriter>,
     rows: u64,
+    /// Where the writer's memory is taken from; `None` for rows of a query, which has the memory.
+    pool: Option<Arc<dyn MemoryPool>>,
+    /// The writer's, once there is one.
+    memory: Option<WriterMemory>,
 }
 
 impl Session {
@@ -47,7 +63,9 @@ impl Session {
         if let Some(guard) = &self.guard {
             guard.check(Privilege::Insert, found.snapshot().table())?;
         }
-        self.row_writer_into(found.snapshot().clone(), OnConflict::Replace).await
+        let writer = self.row_writer_into(found.snapshot().clone(), OnConflict::Replace).await?;
+        let pool = Arc::clone(&self.context().runtime_env().memory_pool);
+        Ok(RowWriter { pool: Some(pool), ..writer })
     }
 
     pub(crate) async fn row_writer_into(
@@ -67,6 +85,8 @@ impl Session {
             held_bytes: 0,
             writer: None,
             rows: 0,
+            pool: None,
+            memory: None,
         })
     }
 }
@@ -82,10 +102,11 @@ impl RowWriter {
         self.table.schema()
     }
 
-    /// Takes rows. Dropping the future loses the batch: drop the writer then.
+    /// Takes rows. Once they are many it waits for memory that statements have. Dropping the future loses the batch: drop
+    /// the writer then.
     ///
     /// # Errors
-    /// NULL where the table has none, and what stops a writer, such as a full disk.
+    /// NULL where the table has none, 53200 if others keep the memory, and what stops a writer, such as a full disk.
     pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let batch = stored_batch(batch, self.table.schema())?;
         self.rows += batch.num_rows() as u64;
@@ -99,9 +120,7 @@ impl RowWriter {
         let writer = match &mut self.writer {
             Some(writer) => writer,
             None => {
-                let Engine { lake, budget, .. } = self.engine.as_ref();
-                let (table, threads) = (&self.table, budget.threads);
-                let made = writer(lake, budget, table, self.on_conflict, threads).await?;
+                let made = self.make_writer(MEMORY_WAIT).await?;
                 self.writer.insert(made)
             }
         };
@@ -110,6 +129,28 @@ impl RowWriter {
         }
         self.held_bytes = 0;
         Ok(())
+    }
+
+    pub(crate) async fn make_writer(&mut self, wait: Duration) -> Result<StreamWriter> {
+        let engine = Arc::clone(&self.engine);
+        let Engine { lake, budget, memory, .. } = engine.as_ref();
+        let mut rows_bytes = budget.write_bytes();
+        if let Some(pool) = &self.pool {
+            let most = WRITER_BYTES * ROWS_SHARE;
+            let least = LEAST_BYTES.min(budget.memory_bytes / LEAST_SHARE);
+            let mut tries = wait.div_duration_f64(LOOK_EVERY) as usize;
+            let taken = loop {
+                match WriterMemory::take(memory, pool, most, least) {
+                    Err(EngineError::Limit(_)) if tries > 0 => tries -= 1,
+                    taken => break taken?,
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            };
+            rows_bytes = taken.bytes() / ROWS_SHARE;
+            self.memory = Some(taken);
+        }
+        let (table, threads) = (&self.table, budget.threads);
+        writer(lake, budget, table, self.on_conflict, (rows_bytes, threads)).await
     }
 
     /// All rows are there: how many they were.

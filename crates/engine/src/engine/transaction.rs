@@ -61,20 +61,20 @@ impl Session {
 
     /// Publishes what the transaction has written, in one commit. Another transaction begins.
     ///
+    /// A future that is dropped commits nothing, or what a commit that was sent comes to ([`QueryProgress`] knows).
+    ///
     /// # Errors
     /// 40001 if others have changed what it builds on; nothing of it is committed then.
+    ///
+    /// [`QueryProgress`]: crate::QueryProgress
     pub async fn commit(&self) -> Result<()> {
         let pending = self.pending()?.lock().await.take();
-        let committed = match pending {
-            None => Ok(()),
-            Some(pending) => {
-                let table = pending.staged.base().table().to_owned();
-                let committed = self.publish(pending).await;
-                self.catalog.forget(&table);
-                committed
-            }
-        };
+        // Before it is published, too: nobody may come back here.
         self.catalog.forget_versions();
+        let Some(pending) = pending else { return Ok(()) };
+        let table = pending.staged.base().table().to_owned();
+        let committed = self.publish(pending).await;
+        self.catalog.forget(&table);
         committed
     }
 
@@ -243,6 +243,8 @@ fn analyzes_write(parsed: &DfStatement) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use datafusion::arrow::array::{AsArray, Int64Array, RecordBatch, StringArray};
     use datafusion::arrow::datatypes::{Int64Type, SchemaRef};
     use uplake_table::AsOf;
@@ -441,6 +443,37 @@ mod tests {
         let texts: StringArray = texts.collect();
         let numbers = Int64Array::from_iter_values(numbers);
         RecordBatch::try_new(Arc::clone(schema), vec![Arc::new(numbers), Arc::new(texts)]).unwrap()
+    }
+
+    #[test]
+    fn a_writer_of_many_rows_waits_for_memory_and_loses_none() {
+        let case = Case::new(TWO);
+        let take = || case.session.hold_memory("a test", usize::MAX, 8 << 20).ok();
+        let mut held: Vec<_> = std::iter::from_fn(take).collect();
+        let write = async {
+            let mut writer = case.session.row_writer("a").await.unwrap();
+            for at in 0..20 {
+                writer.write(&rows(writer.schema(), at * 10_000..(at + 1) * 10_000)).await.unwrap();
+            }
+            writer.finish().await.unwrap()
+        };
+        case.runtime.block_on(async {
+            let mut write = Box::pin(write);
+            let soon = tokio::time::timeout(Duration::from_millis(100), &mut write).await;
+            assert!(soon.is_err(), "statements have all of it");
+            held.clear();
+            assert_eq!(write.await, 200_000);
+        });
+        assert_eq!(case.numbers(&case.session, "a").len(), 200_001);
+        assert_eq!(case.session.usage().memory_bytes, 0);
+        held.extend(std::iter::from_fn(take));
+        let files = case.files("a");
+        let refused = case.runtime.block_on(async {
+            let mut writer = case.session.row_writer("a").await.unwrap();
+            writer.make_writer(Duration::from_millis(50)).await.err().unwrap()
+        });
+        assert_eq!(refused.code(), SqlState::OutOfMemory);
+        assert_eq!(case.files("a"), files);
     }
 
     #[test]
