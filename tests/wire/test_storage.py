@@ -5,8 +5,10 @@ import contextlib
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import frames
@@ -89,9 +91,61 @@ def too_little_memory_ends_what_needs_it_and_the_server_lives(fresh):
     server.free(5)
 
 
+class Between:
+    """A way to a store on which commits can be held up: the store never sees them, or its answers are lost."""
+
+    def __init__(self, store):
+        self.to = store.endpoint.rpartition("/")[2].split(":")
+        # None, "before" or "after" the store has taken the commit.
+        self.holds, self.held, self.release = None, threading.Event(), threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                threading.Thread(target=self._relay, args=(client,), daemon=True).start()
+
+    def _relay(self, client):
+        """A request and its answer after the other, as long as both keep the connection."""
+        with contextlib.suppress(OSError), client, socket.create_connection(self.to) as store:
+            swallows = threading.Event()
+            back = threading.Thread(target=self._back, args=(client, store, swallows), daemon=True)
+            back.start()
+            while data := client.recv(1 << 16):
+                if self.holds and data.startswith(b"PUT ") and b"_delta_log/0" in data.split(b"\r\n")[0]:
+                    if self.holds == "after":
+                        swallows.set()
+                        store.sendall(data)
+                    self.held.set()
+                    self.release.wait(60)
+                    return
+                store.sendall(data)
+
+    def _back(self, client, store, swallows):
+        with contextlib.suppress(OSError):
+            while data := store.recv(1 << 16):
+                if not swallows.is_set():
+                    client.sendall(data)
+            client.shutdown(socket.SHUT_RDWR)
+
+    def hold(self, when):
+        self.held, self.release, self.holds = threading.Event(), threading.Event(), when
+
+    def go_on(self):
+        self.holds = None
+        self.release.set()
+
+    def stop(self):
+        self.go_on()
+        self.listener.close()
+
+
 @contextlib.contextmanager
-def _in_a_bucket(tmp_path):
-    """(store, server): a server of a lake in a bucket, and the store's process."""
+def _in_a_bucket(tmp_path, way=None):
+    """(store, server): a server of a lake in a bucket, and the store's process, or the way to it."""
     gateway = buckets.gateway() or str(support.tools().parent / "bin/versitygw")
     if not os.access(gateway, os.X_OK):
         support.missing("versitygw", "make s3-server")
@@ -106,11 +160,16 @@ def _in_a_bucket(tmp_path):
         assert done.returncode == 0, done.stderr
         folder = tmp_path / "server"
         folder.mkdir()
+        if way is not None:
+            way = way(store)
+            environment |= {"AWS_ENDPOINT": way.endpoint}
         server = support.Server(folder, lake, env=environment)
-        yield store, server
+        yield (way or store), server
         server.free(5)
         server.stop()
     finally:
+        if isinstance(way, Between):
+            way.stop()
         store.stop()
 
 
@@ -185,6 +244,25 @@ def a_bucket_that_takes_connections_and_never_answers(tmp_path):
                 assert time.monotonic() - began < LATE_S, text
                 _slots_free(server)
                 assert server.ask("GET", "/health", timeout=5)[0] == 200
+            # What a transaction has written was not sent: the wait for its commit ends, and nothing is committed. One that
+            # is given up is given up, though its file is there for a while.
+            for ends in ("timeout", "cancel"):
+                for end, codes in (("commit", ["57014"]), ("rollback", [])):
+                    store.process.send_signal(signal.SIGCONT)
+                    wire.rows("begin; insert into filled values (77, 'never', 0.0); savepoint a")
+                    store.process.send_signal(signal.SIGSTOP)
+                    if ends == "timeout":
+                        wire.rows("set statement_timeout = 700")
+                    began = time.monotonic()
+                    wire.send(query(end))
+                    if ends == "cancel":
+                        server.runs()
+                        time.sleep(0.2)
+                        wire.cancel()
+                    assert [e["C"] for e in errors(wire.until_ready())] == codes, (ends, end)
+                    assert time.monotonic() - began < 0.7 + LATE_S, (ends, end)
+                    _slots_free(server)
+                    wire.rows("reset statement_timeout")
             # What is planned before it is run has the same time for it, and so has who asks by another door.
             wire.rows("set statement_timeout = 700")
             began = time.monotonic()
@@ -223,6 +301,66 @@ def a_bucket_that_takes_connections_and_never_answers(tmp_path):
         assert wire.rows("select count(*) from numbers where digit = 3") == [["1000"]]
         wire.rows("create table after_it as select 1 as a; insert into after_it values (2)")
         assert wire.rows("select sum(a) from after_it") == [["3"]]
+        assert wire.rows("select count(*) from filled where id = 77") == [["0"]]
+
+
+def _commits(wire, what, row):
+    """Begins what commits one row, to the point at which the client waits for it."""
+    if what == "commit":
+        wire.rows(f"begin; insert into filled values ({row}, '{what}', 0.0)")
+        wire.send(query("commit"))
+    elif what == "insert":
+        wire.send(query(f"insert into filled values ({row}, '{what}', 0.0)"))
+    elif what == "copy":
+        wire.send(query("copy filled from stdin"))
+        assert wire.next()[0] == b"G"
+        wire.send(frames.frame(b"d", f"{row}\t{what}\t0\n".encode()), frames.frame(b"c"))
+    else:
+        assert what == "delete"
+        wire.send(query(f"delete from filled where id = {row}"))
+
+
+@pytest.mark.parametrize("takes_effect", [False, True])
+def a_commit_that_was_sent_and_has_no_answer_is_told_as_unknown(tmp_path, takes_effect):
+    """Not as stopped: it may have taken effect. Its files stay, and what it came to is seen afterwards."""
+    with _in_a_bucket(tmp_path, Between) as (way, server), server.raw(timeout=60) as wire:
+        row = 100
+        for what in ("commit", "insert", "copy", "delete"):
+            for ends in ("timeout", "cancel", "gone"):
+                row += 1
+                mine = server.raw(timeout=60)
+                if what == "delete":
+                    mine.rows(f"insert into filled values ({row}, '{what}', 0.0)")
+                if ends == "timeout":
+                    mine.rows("set statement_timeout = 1500")
+                began = time.monotonic()
+                way.hold("after" if takes_effect else "before")
+                _commits(mine, what, row)
+                assert way.held.wait(10), (what, ends)
+                if ends == "gone":
+                    mine.close()
+                else:
+                    if ends == "cancel":
+                        began = time.monotonic() - 1.5
+                        mine.cancel()
+                    found = errors(mine.until_ready())
+                    assert [e["C"] for e in found] == ["40003"], (what, ends, found)
+                    assert "`filled`" in found[0]["M"] and "not known" in found[0]["M"], found
+                    assert time.monotonic() - began < 1.5 + LATE_S, (what, ends)
+                _slots_free(server)
+                way.go_on()
+                is_there = takes_effect != (what == "delete")
+                counted = f"select count(*) from filled where id = {row}"
+                told = f"{what}, {ends}: it {'is' if is_there else 'is not'} there"
+                support.within(5, lambda: wire.rows(counted) == [[str(int(is_there))]], told)
+                if ends != "gone":
+                    # The session goes on, and its next transaction is a new one.
+                    mine.rows("reset statement_timeout")
+                    mine.rows("begin")
+                    assert mine.rows(counted) == [[str(int(is_there))]], (what, ends)
+                    mine.rows(f"insert into filled values ({row}, 'again', 1.0); commit")
+                    assert mine.rows(counted) == [[str(int(is_there) + 1)]], (what, ends)
+                    mine.close()
 
 
 # Users that are changed while servers run.

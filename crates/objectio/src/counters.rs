@@ -273,9 +273,69 @@ pub struct Payer {
     busy_nanos: AtomicU64,
     /// Who it is to others, if anybody has said so.
     name: OnceLock<Arc<str>>,
+    commit: Mutex<Commit>,
+}
+
+/// What becomes of what the work writes, for who ends it before it is done.
+#[derive(Debug, Default)]
+enum Commit {
+    /// Nothing was sent, and may be.
+    #[default]
+    Unsent,
+    /// To this table, with an outcome that is not known, or that is.
+    Sent(String),
+    /// None is sent any more: who waited was told so.
+    Refused,
 }
 
 impl Payer {
+    /// A commit to a table is about to be sent: from now on nobody can say that there was none. False if who waited for
+    /// it was told that there is none; it is not to be sent then.
+    pub fn sends_commit(&self, table: &str) -> bool {
+        let mut commit = self.commit.lock();
+        if matches!(*commit, Commit::Refused) {
+            return false;
+        }
+        *commit = Commit::Sent(table.to_owned());
+        true
+    }
+
+    /// What was sent was refused, and has no effect. Another may be sent.
+    pub fn commit_was_refused(&self) {
+        let mut commit = self.commit.lock();
+        if matches!(*commit, Commit::Sent(_)) {
+            *commit = Commit::Unsent;
+        }
+    }
+
+    /// Other work begins; what was sent before was told of.
+    pub fn begins(&self) {
+        self.commit_was_refused();
+    }
+
+    /// The table of a commit that was sent and may have taken effect, or may yet.
+    #[must_use]
+    pub fn sent_commit(&self) -> Option<String> {
+        match &*self.commit.lock() {
+            Commit::Sent(table) => Some(table.clone()),
+            Commit::Unsent | Commit::Refused => None,
+        }
+    }
+
+    /// The same for who ends the work from elsewhere, while it may still go on for a moment: if nothing was sent, nothing
+    /// is from now on.
+    #[must_use]
+    pub fn refuse_commits(&self) -> Option<String> {
+        let mut commit = self.commit.lock();
+        match &*commit {
+            Commit::Sent(table) => Some(table.clone()),
+            Commit::Unsent | Commit::Refused => {
+                *commit = Commit::Refused;
+                None
+            }
+        }
+    }
+
     /// Whoever pays for what is done here.
     #[must_use]
     pub fn current() -> Option<Arc<Self>> {
@@ -542,6 +602,26 @@ mod tests {
         count(|c| &c.gets, 100); // nobody's
         let gets = |scope: &Scope| scope.own().counts().gets;
         assert_eq!((gets(&a), gets(&b), gets(&total)), (2, 3, 5));
+    }
+
+    #[test]
+    fn who_ends_work_knows_whether_a_commit_was_sent_and_none_is_afterwards() {
+        let payer = Payer::default();
+        assert_eq!(payer.sent_commit(), None);
+        assert!(payer.sends_commit("a"));
+        assert_eq!(
+            (payer.sent_commit(), payer.refuse_commits()),
+            (Some("a".into()), Some("a".into()))
+        );
+        // Another was first: the next attempt can still be given up.
+        payer.commit_was_refused();
+        assert_eq!(payer.sent_commit(), None);
+        assert!(payer.sends_commit("a"));
+        payer.begins();
+        assert_eq!(payer.refuse_commits(), None);
+        assert!(!payer.sends_commit("a"));
+        payer.begins();
+        assert!(!payer.sends_commit("a"), "the client was told");
     }
 
     #[test]

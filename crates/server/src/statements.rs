@@ -8,6 +8,8 @@
 //! - A statement is listed from the moment that its text is known until its [`Running`] is dropped.
 //! - A statement that is stopped, or whose [`Running`] is dropped, computes no further than to the next time that it
 //!   waits, and gives its slot and memory back then.
+//! - A client that hears of a stop in the code of a stop has committed nothing with that statement; if its commit was sent
+//!   by then, the client hears that nobody knows.
 //!
 //! # Not here
 //! Whose turn it is (the engine's admission); how far an answer may run ahead of its reader (`spool`).
@@ -19,7 +21,7 @@ use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
-use uplake_engine::QueryProgress;
+use uplake_engine::{EngineError, QueryProgress};
 use uplake_table::Payer;
 
 use crate::access_sql::without_secrets;
@@ -487,13 +489,22 @@ impl Running {
         };
         let done = tokio::select! {
             biased;
-            cause = stopped => Err(match self.entry.over_quota.get() {
+            cause = stopped => Err(self.ended(match self.entry.over_quota.get() {
                 Some(failure) if cause == Cause::Quota => failure.clone(),
                 _ => cause.failure(),
-            }),
+            })),
             done = work => done,
         };
         done.inspect_err(|failure| self.failed(failure))
+    }
+
+    /// What its client hears when nobody waits for it any more: why, or that nobody knows whether it took effect, if a
+    /// commit of it was sent. None is from now on.
+    pub fn ended(&self, why: Failure) -> Failure {
+        match self.entry.progress.payer().refuse_commits() {
+            None => why,
+            Some(table) => EngineError::outcome_unknown(table, why.message).into(),
+        }
     }
 
     /// Its first rows are there.
@@ -635,6 +646,34 @@ mod tests {
         let over = statements.over();
         assert_eq!(over[0].failed.as_ref().unwrap().code, "57014");
         assert_eq!(over[0].began_millis, 7);
+    }
+
+    #[test]
+    fn who_stops_a_statement_hears_whether_its_commit_was_sent() {
+        let (runtime, statements) = statements();
+        for (sends, code) in [(false, "57014"), (true, "40003")] {
+            let running = statements.begin(client(), "COMMIT");
+            let payer = running.progress().payer();
+            let (tell, told) = tokio::sync::oneshot::channel();
+            let stopped = runtime.block_on(async {
+                let work = running.compute::<()>(async move {
+                    if sends {
+                        assert!(Payer::current().unwrap().sends_commit("sales"));
+                    }
+                    tell.send(()).unwrap();
+                    std::future::pending().await
+                });
+                let stop = async {
+                    told.await.unwrap();
+                    assert!(statements.stop(running.id(), Cause::Client));
+                };
+                tokio::join!(work, stop).0
+            });
+            let failure = stopped.unwrap_err();
+            assert_eq!(failure.code, code);
+            assert!(failure.message.contains("user request"), "{failure}");
+            assert_eq!(payer.sends_commit("sales"), sends, "none is sent after a plain stop");
+        }
     }
 
     #[test]

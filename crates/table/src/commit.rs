@@ -3,6 +3,7 @@
 //! # Invariants
 //! - A commit names only files that are there: they are looked up just before.
 //! - Appends of two writers both succeed; two writers that remove the same file do not.
+//! - Whoever ends a statement knows from its [`Payer`] whether a commit was sent, and none is sent afterwards.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path as LocalPath;
@@ -180,9 +181,13 @@ pub(crate) async fn create(
     if !configuration.is_empty() {
         builder = builder.with_raise_if_key_not_exists(false).with_configuration(configuration);
     }
+    sends(table)?;
     match builder.await {
         Ok(_) => sync_commit(lake, table, files).await,
-        Err(e) if already_exists(&e) => Err(CommitError::Conflict(e.to_string())),
+        Err(e) if already_exists(&e) => {
+            was_refused();
+            Err(CommitError::Conflict(e.to_string()))
+        }
         Err(e) => outcome(lake, table, files, e).await.map(drop),
     }
 }
@@ -195,6 +200,19 @@ pub(crate) fn layout_properties(definition: &TableDefinition) -> Vec<(&'static s
         (ID_DOMAINS, id_domain::property(&definition.id_domains)),
         (PRIMARY_KEY, definition.primary_key.join(",")),
     ]
+}
+
+/// From here on whoever waits cannot be told that nothing was committed.
+fn sends(table: &str) -> Result<()> {
+    let may = Payer::current().is_none_or(|payer| payer.sends_commit(table));
+    if may { Ok(()) } else { Err(TableError::Stopped) }
+}
+
+/// What was sent has no effect: another commit was first.
+fn was_refused() {
+    if let Some(payer) = Payer::current() {
+        payer.commit_was_refused();
+    }
 }
 
 /// What became of a commit that ended with an error: reading the log again after it was written may
@@ -356,6 +374,7 @@ pub(crate) async fn commit(
     let files = || change.add.iter().map(|a| a.path.clone()).collect();
     let mut current = base.clone();
     for _ in 0..COMMIT_ATTEMPTS {
+        sends(table)?;
         match attempt(lake, &current, &change).await {
             Ok(version) => {
                 sync_commit(lake, table, files()).await?;
@@ -364,6 +383,7 @@ pub(crate) async fn commit(
             Err(DeltaTableError::Transaction {
                 source: TransactionError::MaxCommitAttempts(_) | TransactionError::CommitConflict(_),
             }) => {
+                was_refused();
                 current = lake.snapshot(table, &AsOf::Latest).await?;
                 still_fits(base, &current, &change).await?;
             }

@@ -57,7 +57,7 @@ pub async fn load(
 ) -> Result<LoadSummary> {
     check_table_name(table)?;
     check_rejects(&options.on_error, files)?;
-    let lock = lake.lock_for_writing(table).await?;
+    let lock = lake.lock_for_writing(table).await?.commits();
     let loaded = load_locked(lake, table, files, options, progress).await;
     lock.release().await;
     lake.keep_dictionaries().await;

@@ -9,7 +9,8 @@
 //! # Invariants
 //! - A vacuum lists the files, then the marks, then reads the log: a file that it found was marked
 //!   then, or is committed, or nobody will commit it.
-//! - The mark of a writer that was killed counts for [`MARK_LIFE`]; then a vacuum removes it.
+//! - The mark of a writer that ends while nobody knows what becomes of its commit stays.
+//! - A mark that stays, such as that of a writer that was killed, counts for [`MARK_LIFE`]; then a vacuum removes it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::runtime::Handle;
+use uplake_objectio::Payer;
 
 use crate::error::{Result, TableError};
 use crate::lake::{Lake, Place};
@@ -65,11 +67,22 @@ struct Mark {
     store: Arc<dyn ObjectStore>,
     path: Path,
     runtime: Handle,
+    /// Whose commit it is for, once that is under way.
+    payer: Option<Arc<Payer>>,
     /// Until it is taken away.
     at_work: AtWork,
 }
 
 impl TableLock {
+    /// The commit begins: if this is dropped after it was sent, it may take effect yet, and a vacuum must leave its files
+    /// alone until then.
+    pub fn commits(mut self) -> Self {
+        if let Some(mark) = &mut self.mark {
+            mark.payer = Payer::current();
+        }
+        self
+    }
+
     /// Lets go and waits until that is done.
     pub async fn release(mut self) {
         if let Some(mark) = self.mark.take() {
@@ -82,6 +95,9 @@ impl TableLock {
 impl Drop for TableLock {
     fn drop(&mut self) {
         if let Some(mark) = self.mark.take() {
+            if mark.payer.as_ref().is_some_and(|payer| payer.sent_commit().is_some()) {
+                return;
+            }
             mark.runtime.clone().spawn(async move {
                 let deleted = mark.store.delete(&mark.path).await;
                 drop(mark.at_work);
@@ -107,7 +123,8 @@ impl Lake {
         let store = self.storage().charged();
         let put = store.put(&path, "a writer is at work\n".into()).await;
         put.map_err(|e| TableError::store(format!("writing {path}"), e))?;
-        let mark = Mark { store, path, runtime: Handle::current(), at_work: AtWork::begin() };
+        let mark =
+            Mark { store, path, runtime: Handle::current(), payer: None, at_work: AtWork::begin() };
         Ok(TableLock { mark: Some(mark), _file: None })
     }
 

@@ -139,7 +139,7 @@ impl StagedWrite {
     /// # Errors
     /// [`TableError::Conflict`] if somebody else has replaced one of the files that it replaces.
     pub async fn commit(mut self) -> Result<Option<u64>> {
-        let lock = self.lock.take();
+        let lock = self.lock.take().map(TableLock::commits);
         let lake = self.lake.clone();
         let committed = self.publish().await;
         if let Some(lock) = lock {
@@ -192,8 +192,9 @@ impl StagedWrite {
 
     /// Deletes what was written.
     pub async fn abort(mut self) {
-        let written = std::mem::take(&mut self.written);
-        commit::discard(&self.lake, self.base.table(), &written).await;
+        // If nobody waits for it, it is done behind them.
+        commit::discard(&self.lake, self.base.table(), &self.written).await;
+        self.written.clear();
         if let Some(lock) = self.lock.take() {
             lock.release().await;
         }

@@ -253,7 +253,7 @@ impl StreamWriter {
     /// # Errors
     /// [`TableError::Conflict`] if a replaced file was replaced by someone else in between.
     pub async fn commit(mut self, kind: WriteKind) -> Result<u64> {
-        let lock = self.lock.take();
+        let lock = self.lock.take().map(TableLock::commits);
         let lake = self.lake.clone();
         let committed = self.commit_files(kind).await;
         if let Some(lock) = lock {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
+use uplake_table::Payer;
 
 use crate::base::error::{EngineError, Result};
 
@@ -97,16 +98,25 @@ pub async fn within<T>(timeout: Option<Duration>, work: impl Future<Output = T>)
     let began = Instant::now();
     let Some(timeout) = timeout else { return Ok(work.await) };
     let Some(deadline) = began.checked_add(timeout) else { return Ok(work.await) };
-    until(deadline, work).await.ok_or_else(|| EngineError::TimedOut {
-        timeout,
-        queued: Duration::ZERO,
-        ran: began.elapsed(),
-        place: None,
+    until(deadline, work).await.ok_or_else(|| {
+        let (queued, ran) = (Duration::ZERO, began.elapsed());
+        ended(EngineError::TimedOut { timeout, queued, ran, place: None })
     })
+}
+
+/// Why the statement of this task ended before it was done, or that nobody knows whether it took effect: its commit was
+/// sent by then.
+pub(crate) fn ended(error: EngineError) -> EngineError {
+    match Payer::current().and_then(|payer| payer.sent_commit()) {
+        None => error,
+        Some(table) => EngineError::outcome_unknown(table, error.message()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -121,6 +131,24 @@ mod tests {
         let soon = Instant::now() + Duration::from_secs(60);
         assert_eq!(runtime.block_on(until(soon, async { 7 })), Some(7));
         end.send(()).unwrap();
+    }
+
+    #[test]
+    fn who_waits_too_long_for_a_commit_hears_that_nobody_knows() {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let of = |sends: bool| {
+            let payer = Arc::new(Payer::default());
+            let work = within(Some(Duration::from_millis(20)), async move {
+                assert!(!sends || Payer::current().unwrap().sends_commit("sales"));
+                std::future::pending::<()>().await
+            });
+            runtime.block_on(payer.pays_for(work)).unwrap_err()
+        };
+        assert_eq!(of(false).code().as_str(), "57014");
+        let unknown = of(true);
+        assert_eq!(unknown.code().as_str(), "40003");
+        let text = unknown.to_string();
+        assert!(text.contains("`sales`") && text.contains("the time-out of 20 ms"), "{text}");
     }
 
     #[test]

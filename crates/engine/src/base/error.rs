@@ -107,6 +107,11 @@ impl EngineError {
         Self::execution(SqlState::InternalError, message)
     }
 
+    /// Nobody knows whether a commit to a table took effect, because nobody waits for it any more.
+    pub fn outcome_unknown(table: String, why: impl Into<String>) -> Self {
+        Self::Table(TableError::OutcomeUnknown { table, reason: why.into() })
+    }
+
     /// What is needed is more than the budget.
     pub(crate) fn limit(code: SqlState, what: &str) -> Self {
         Self::Limit(Problem::new(code, format!("the query needs more than its budget: {what}")))

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::base::alarm::until;
+use crate::base::alarm::{ended, until};
 use crate::base::error::{EngineError, Problem, Result};
 use crate::base::sql_state::SqlState;
 use crate::base::stop::{Deadline, before};
@@ -421,7 +421,7 @@ impl Ticket {
             Some(at) => {
                 let (timeout, queued) = (self.timeout.unwrap_or_default(), self.queued);
                 let work = before(Deadline { at, timeout, came: self.came, queued }, work);
-                until(at, work).await.ok_or_else(|| self.timed_out())
+                until(at, work).await.ok_or_else(|| ended(self.timed_out()))
             }
         }
     }

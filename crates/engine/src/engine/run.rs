@@ -15,7 +15,7 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::{FutureExt, Stream};
 use uplake_experiment::query::{MomentsQuery, MomentsTable};
-use uplake_table::panic_text;
+use uplake_table::{Payer, panic_text};
 
 use crate::base::alarm::{Alarm, within};
 use crate::base::answer::Answer;
@@ -75,7 +75,18 @@ impl Session {
     ///
     /// # Errors
     /// As [`Self::run`].
-    pub async fn run_with(&self, statement: &Statement, options: RunOptions) -> Result<Answer> {
+    pub async fn run_with(&self, statement: &Statement, mut options: RunOptions) -> Result<Answer> {
+        if options.progress.is_none() && Payer::current().is_none() && is_write(statement) {
+            // Which knows whether a commit was sent.
+            options.progress = Some(QueryProgress::new());
+        }
+        watched(options.progress.clone(), Box::pin(self.run_watched(statement, options))).await
+    }
+
+    async fn run_watched(&self, statement: &Statement, options: RunOptions) -> Result<Answer> {
+        if let Some(payer) = Payer::current() {
+            payer.begins();
+        }
         if !computes(statement) {
             // It may wait for the store as long as others.
             let timeout = options.timeout.or_else(|| self.timeout());
@@ -210,6 +221,11 @@ async fn caught(work: impl Future<Output = Result<Answer>>) -> Result<Answer> {
 
 fn bug(panic: &(dyn Any + Send)) -> EngineError {
     EngineError::bug(format!("the statement could not be computed: {}", panic_text(panic)))
+}
+
+/// May it commit something?
+fn is_write(statement: &Statement) -> bool {
+    !matches!(statement.command(), "SELECT" | "SHOW" | "SET")
 }
 
 /// Is it worth a slot? What only looks at the lake's list of tables is not.

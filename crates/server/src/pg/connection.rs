@@ -344,19 +344,6 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Does `work` that is no statement of its own, on the compute runtime; the client's next statement pays.
-    ///
-    /// # Errors
-    /// Its own; [`Stop::Gone`] if the client goes meanwhile.
-    pub async fn compute<T: Send + 'static>(
-        &mut self,
-        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-    ) -> Step<T> {
-        let shared = Arc::clone(&self.shared);
-        let work = self.client.before.progress().during(work);
-        self.wire.unless_gone(shared.statements.compute(work)).await
-    }
-
     /// Plans a statement, which is listed and can be cancelled meanwhile.
     ///
     /// # Errors

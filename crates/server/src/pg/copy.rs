@@ -103,7 +103,7 @@ impl Connection {
         tokio::time::timeout(timeout, taken).await.unwrap_or_else(|_| {
             let queued = Duration::ZERO;
             let late = EngineError::TimedOut { timeout, queued, ran: timeout, place: None };
-            let failure = Failure::from(late);
+            let failure = running.ended(Failure::from(late));
             running.failed(&failure);
             Err(failure.into())
         })

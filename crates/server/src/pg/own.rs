@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use uplake_engine::within;
 
 use crate::catalog::rewrite;
 use crate::failure::Failure;
@@ -12,7 +13,7 @@ use crate::pg::encoders::Form;
 use crate::pg::rows::{Ask, Begun, description, named};
 use crate::pg::session::Settings;
 use crate::pg::transaction::State;
-use crate::pg::wire::Step;
+use crate::pg::wire::{Step, Stop};
 
 const NO_TRANSACTION: &str = "there is no transaction in progress";
 
@@ -84,7 +85,7 @@ impl Connection {
                 self.transaction.check_savepoint()?;
                 let session = self.transaction_session()?;
                 let work = async move { Ok(session.savepoint().await?) };
-                let savepoint = self.compute(work).await?;
+                let savepoint = self.plan("SAVEPOINT", work).await?;
                 self.transaction.save(name, savepoint);
                 tag("SAVEPOINT")
             }
@@ -95,7 +96,8 @@ impl Connection {
             Command::RollbackTo(name) => {
                 let savepoint = self.transaction.go_back(&name)?;
                 let session = self.transaction_session()?;
-                self.compute(async move { Ok(session.rollback_to(&savepoint).await?) }).await?;
+                let work = async move { Ok(session.rollback_to(&savepoint).await?) };
+                self.plan("ROLLBACK TO SAVEPOINT", work).await?;
                 tag("ROLLBACK")
             }
             Command::SetTransaction => tag("SET"),
@@ -205,12 +207,13 @@ impl Connection {
             }
             State::Open => {
                 if let Some(session) = self.reading.clone() {
-                    // It is listed, and a server that goes down waits for it. Nobody stops it.
+                    // It is listed, a server that goes down waits for it, and who waits no longer hears whether it was
+                    // sent.
                     let running = self.shared.statements.begin(self.client.clone(), "COMMIT");
-                    let work = async move { Ok::<_, Failure>(session.commit().await?) };
-                    let work = self.shared.statements.compute(running.progress().during(work));
-                    let done = async { work.await.inspect_err(|failure| running.failed(failure)) };
-                    self.wire.unless_gone(done).await?;
+                    let _marked = self.cancellable.mark(running.id());
+                    let timeout = self.settings.timeout();
+                    let work = async move { Ok(within(timeout, session.commit()).await??) };
+                    self.wire.unless_gone(running.compute(work)).await?;
                 }
                 Ok("COMMIT")
             }
@@ -221,7 +224,14 @@ impl Connection {
     async fn give_up(&mut self) -> Step {
         match self.reading.clone() {
             None => Ok(()),
-            Some(session) => self.compute(async move { Ok(session.rollback().await?) }).await,
+            Some(session) => {
+                let work = async move { Ok(session.rollback().await?) };
+                match self.plan("ROLLBACK", work).await {
+                    // What was written is given up; that its files go is not waited for any more.
+                    Err(Stop::Failed(failure)) if failure.code == "57014" => Ok(()),
+                    done => done,
+                }
+            }
         }
     }
 
