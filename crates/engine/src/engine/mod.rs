@@ -30,5 +30,6 @@ pub(crate) mod session;
 pub(crate) mod stored_rows;
 pub(crate) mod summarize;
 pub(crate) mod transaction;
+pub(crate) mod unions;
 pub(crate) mod views;
 pub(crate) mod warm;

@@ -29,6 +29,7 @@ use crate::engine::plan_cache::{self, CachedPlan};
 use crate::engine::privileges::Privilege;
 use crate::engine::seen;
 use crate::engine::session::Session;
+use crate::engine::unions::Chain;
 use crate::functions::domain_functions;
 use crate::mends::{self};
 use crate::optimizer::changes::noted;
@@ -196,7 +197,15 @@ impl Session {
             self.catalog.read_names().await?;
         }
         let is_deletion = is_aliased_deletion(&parsed);
-        let planned = self.context().state().statement_to_plan(plannable(parsed)).await;
+        let state = self.context().state();
+        let in_pieces = match Chain::of(&parsed) {
+            Some(chain) => Box::pin(chain.plan(&state)).await?,
+            None => None,
+        };
+        let planned = match in_pieces {
+            Some(plan) => Ok(plan),
+            None => state.statement_to_plan(plannable(parsed)).await,
+        };
         let planned = if is_deletion { planned.map(as_deletion) } else { planned };
         let (lacks_group, repeats_name) = match &planned {
             Ok(plan) => (false, mends::repeats_key(plan)?),
