@@ -221,7 +221,7 @@ def a_rename_that_is_killed_leaves_the_old_table_or_the_new_one(lake):
             assert lake.version("t") == version + 1
             new, name = new + 1, other
         assert lake.json(f"select count(*) n, sum({name}) s, max(c) c from t") == sums
-        lake.refused("sql", "-c", f"select {'z' if name == 'a' else 'a'} from t", says=["not"])
+        lake.refused("sql", "-c", f"select {'z' if name == 'a' else 'a'} from t")
     assert old + new > 0 and "sound" in lake.run("table", "check", "t").out
     lake.same_as_deltalake("t")
 

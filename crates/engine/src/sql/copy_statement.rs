@@ -23,8 +23,8 @@ pub(crate) struct CopyFrom {
     pub options: Vec<(String, String)>,
 }
 
-const USAGE: &str =
-    "write COPY table FROM 'file' [WITH (header true, delimiter ';', null '-', format csv)]";
+const USAGE: &str = "write COPY table FROM 'file', or COPY table TO 'file', and then options as \
+                     (header true, delimiter ';', null '-', format csv)";
 
 fn malformed(token: Option<&TokenWithSpan>) -> EngineError {
     let place = token.map(|token| token.span.start);
