@@ -17,8 +17,8 @@ use datafusion::logical_expr::{Expr, LogicalPlanBuilder, lit};
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use uplake_table::{
-    AsOf, IndexKind, IndexSpec, NewColumns, ReindexOptions, Snapshot, StreamWriter, WriteKind,
-    add_columns, reindex, set_cluster_by, set_comment,
+    AsOf, IndexKind, IndexSpec, NewColumns, ReindexOptions, Snapshot, StreamWriter, TableError,
+    WriteKind, add_columns, reindex, set_cluster_by, set_comment,
 };
 
 use crate::base::answer::{Answer, done, first_count};
@@ -295,7 +295,10 @@ impl Session {
             let names: Vec<&str> = new.iter().map(|field| field.name().as_str()).collect();
             return Ok(format!("added {} to table {name}", names.join(", ")));
         }
-        let new = NewColumns::new(snapshot, columns)?;
+        let new = NewColumns::new(snapshot, columns).map_err(|error| match error {
+            TableError::Invalid(what) => EngineError::unsupported(what),
+            other => other.into(),
+        })?;
         let (bytes, now) = (budget.write_bytes(), budget.now_millis());
         let mut writer = StreamWriter::into_new_columns(
             lake,
