@@ -346,7 +346,7 @@ fn shared(code: SqlState, error: &DataFusionError) -> EngineError {
             Some(own) => own.copy(),
             None => EngineError::execution(code, source.to_string()),
         },
-        other => EngineError::execution(code, other.strip_backtrace()),
+        other => EngineError::execution(code, in_sql_words(&other.strip_backtrace())),
     }
 }
 
@@ -425,7 +425,8 @@ fn in_sql_words(message: &str) -> String {
     } else {
         return message.to_owned();
     };
-    format!("{}{says}", before.unwrap_or_default().trim_start_matches("Cast error: "))
+    let before = before.unwrap_or_default().trim_start_matches("Arrow error: ");
+    format!("{}{says}", before.trim_start_matches("Cast error: "))
 }
 
 /// The parser's error; its place stands at the end of its words ("… at Line: 1, Column: 8").

@@ -9,11 +9,12 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream, execute_stream_partitioned};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 
 use crate::base::error::Result;
 use crate::base::progress::{self, QueryProgress};
 use crate::base::stop::{self, Stop};
+use crate::engine::cast_columns;
 use crate::engine::session::Session;
 use crate::operators::fallback::{Ways, spilled_bytes, with_fallbacks};
 use crate::operators::stoppable::{holding, stoppable};
@@ -67,10 +68,13 @@ impl Session {
         let (physical, end) = self.physical(plan, state).await?;
         let rules = futures::stream::iter(row_of_rules(&physical).map(Ok));
         let mut stream = execute_stream(physical, self.context().task_ctx())?;
-        let Some(first) = stream.next().await.transpose()? else {
+        let first = stream.next().await.transpose();
+        let Some(first) = first.map_err(|error| cast_columns::named(error, plan))? else {
             return Ok(holding(stream, end));
         };
         let schema = stream.schema();
+        let plan = plan.clone();
+        let stream = stream.map_err(move |error| cast_columns::named(error, &plan));
         let rows = futures::stream::iter([Ok(first)]).chain(stream).chain(rules);
         Ok(holding(Box::pin(RecordBatchStreamAdapter::new(schema, rows)), end))
     }

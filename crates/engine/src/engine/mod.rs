@@ -4,6 +4,7 @@ pub(crate) mod added_statements;
 pub(crate) mod additions;
 pub(crate) mod admission;
 pub(crate) mod alter;
+mod cast_columns;
 pub(crate) mod catalog;
 pub(crate) mod conditions;
 pub(crate) mod copy_files;

@@ -23,6 +23,7 @@ use crate::base::foreign_errors::{self, missing_table};
 use crate::base::progress;
 use crate::base::sql_state::SqlState;
 use crate::base::stop::{self, Stop};
+use crate::engine::cast_columns;
 use crate::engine::catalog::{CATALOG, SCHEMA};
 use crate::engine::execution::{constant_row, one_batch};
 use crate::engine::plan_cache::{self, CachedPlan};
@@ -443,7 +444,7 @@ impl Session {
 async fn optimize(state: SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     let stop = Stop::default();
     let work = SpawnedTask::spawn(stop.inherited(async move {
-        let optimized = state.optimize(&plan)?;
+        let optimized = state.optimize(&plan).map_err(|error| cast_columns::named(error, &plan))?;
         // EXPLAIN shows the error of a step instead of failing with it.
         stop::check()?;
         Ok::<_, EngineError>(optimized)
