@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! - A stored type is one that every Delta reader knows: text, the integers, floats, decimal, boolean,
-//!   binary, date, timestamp (no zone, microseconds) and timestamptz (UTC, microseconds), and lists
-//!   and structs of those.
+//!   binary, date, timestamp (no zone, microseconds) and timestamptz (UTC, microseconds), and lists,
+//!   structs and maps of those.
 //! - A file is fitted to a table by widening only. Anything that could change a value is a type
 //!   clash, never a silent cast.
 
@@ -36,6 +36,12 @@ pub fn type_name(data_type: &DataType) -> String {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "binary".into(),
         DataType::List(item) => format!("{}[]", type_name(item.data_type())),
         DataType::Dictionary(_, value) => type_name(value),
+        DataType::Map(entries, _) => match key_and_value(entries) {
+            Some((key, value)) => {
+                format!("map({}, {})", type_name(key.data_type()), type_name(value.data_type()))
+            }
+            None => data_type.to_string().to_lowercase(),
+        },
         other => other.to_string().to_lowercase(),
     }
 }
@@ -154,7 +160,7 @@ fn split_outside_brackets(text: &str) -> Vec<&str> {
 ///
 /// # Errors
 /// A sentence about why there is none (unsigned 64-bit numbers become decimal(20,0); times of day,
-/// intervals, maps and unions are refused).
+/// intervals and unions are refused).
 pub fn stored_type(data_type: &DataType) -> Result<DataType, String> {
     use DataType::{Date32, Date64, Decimal32, Decimal64, Decimal128};
     Ok(match data_type {
@@ -186,6 +192,14 @@ pub fn stored_type(data_type: &DataType) -> Result<DataType, String> {
                 .map(|f| stored_field(f).map(Arc::new))
                 .collect::<Result<Fields, String>>()?,
         ),
+        DataType::Map(entries, _) => {
+            let (key, value) = key_and_value(entries).ok_or("a map without keys or values")?;
+            // Delta's names. Keys are never NULL.
+            let key = Field::new("key", stored_type(key.data_type())?, false);
+            let value = Field::new("value", stored_type(value.data_type())?, true);
+            let entry = DataType::Struct(Fields::from(vec![key, value]));
+            DataType::Map(Arc::new(Field::new("key_value", entry, false)), false)
+        }
         // A column of only NULLs, as JSON and Parquet can have it.
         DataType::Null => DataType::Utf8,
         other => {
@@ -195,6 +209,34 @@ pub fn stored_type(data_type: &DataType) -> Result<DataType, String> {
             ));
         }
     })
+}
+
+/// The same of a column of a file. Delta has no times of day: they are text, such as `10:00:00.250`, which is of the
+/// same order and has all digits.
+pub(crate) fn loaded_type(data_type: &DataType) -> Result<DataType, String> {
+    stored_type(&with_times_as_text(data_type))
+}
+
+fn with_times_as_text(data_type: &DataType) -> DataType {
+    let inner = |field: &Arc<Field>| {
+        let data_type = with_times_as_text(field.data_type());
+        Arc::new(field.as_ref().clone().with_data_type(data_type))
+    };
+    match data_type {
+        DataType::Time32(_) | DataType::Time64(_) => DataType::Utf8,
+        DataType::List(item) => DataType::List(inner(item)),
+        DataType::LargeList(item) => DataType::LargeList(inner(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(inner).collect()),
+        DataType::Map(entries, is_sorted) => DataType::Map(inner(entries), *is_sorted),
+        other => other.clone(),
+    }
+}
+
+fn key_and_value(entries: &Field) -> Option<(&Field, &Field)> {
+    match entries.data_type() {
+        DataType::Struct(fields) if fields.len() == 2 => Some((&fields[0], &fields[1])),
+        _ => None,
+    }
 }
 
 fn stored_field(field: &Field) -> Result<Field, String> {
@@ -207,6 +249,7 @@ pub fn may_be_cut(data_type: &DataType) -> bool {
         DataType::Timestamp(TimeUnit::Nanosecond, _) | DataType::Date64 => true,
         DataType::List(item) | DataType::LargeList(item) => may_be_cut(item.data_type()),
         DataType::Struct(fields) => fields.iter().any(|field| may_be_cut(field.data_type())),
+        DataType::Map(entries, _) => may_be_cut(entries.data_type()),
         DataType::Dictionary(_, value) => may_be_cut(value),
         _ => false,
     }
@@ -249,6 +292,7 @@ fn parts(values: &dyn Array, row: usize) -> Vec<ArrayRef> {
     match values.data_type() {
         DataType::List(_) => vec![values.as_list::<i32>().value(row)],
         DataType::LargeList(_) => vec![values.as_list::<i64>().value(row)],
+        DataType::Map(..) => vec![Arc::new(values.as_map().value(row))],
         DataType::Struct(_) => {
             values.as_struct().columns().iter().map(|column| column.slice(row, 1)).collect()
         }
@@ -276,6 +320,7 @@ pub(crate) fn widens(from: &DataType, to: &DataType) -> bool {
                     .zip(b)
                     .all(|(x, y)| x.name() == y.name() && widens(x.data_type(), y.data_type()))
         }
+        (DataType::Map(a, _), DataType::Map(b, _)) => widens(a.data_type(), b.data_type()),
         _ => false,
     }
 }

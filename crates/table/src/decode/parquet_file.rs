@@ -20,7 +20,7 @@ use super::progress::Progress;
 use super::source::InputFile;
 use crate::chunk_types::check_file;
 use crate::error::{Result, TableError};
-use crate::schema::stored_type;
+use crate::schema::loaded_type;
 use crate::unpanicked::{reason, unpanicked};
 
 /// Rows decoded at a time.
@@ -109,7 +109,7 @@ impl ParquetInput {
     pub fn stored_schema(&self) -> Result<SchemaRef> {
         let mut fields = Vec::new();
         for field in self.decoder.metadata.schema().fields() {
-            let stored = stored_type(field.data_type()).map_err(|reason| TableError::Input {
+            let stored = loaded_type(field.data_type()).map_err(|reason| TableError::Input {
                 file: self.decoder.name.to_string(),
                 reason: format!("column `{}`: {reason}", field.name()),
             })?;
