@@ -5,6 +5,7 @@ bucket, and the same commands on a folder."""
 
 import concurrent.futures
 import datetime
+import gzip
 import ipaddress
 import json
 import subprocess
@@ -413,6 +414,80 @@ def test_files_are_read_where_they_lie(bucket, folder):
     assert bucket.json("select sum(k) as n, count(*) as c from t") == [{"n": 22, "c": 4}]
     none = f"{bucket.url}/in/none.csv"
     bucket.refused("sql", "-c", f"select * from '{none}'", says=[none])
+
+
+# Files, their bytes, and where an error is.
+TEXTS = {
+    "a.csv": b"a;b\n1;x,1\n2;\n", "z.csv.gz": gzip.compress(b"a\tb\n1\tx\n"), "none.csv": b"1,x\n2,y\n3,z\n",
+    "j.json": b'[{"a":1,"l":[1,2]},\n{"a":2,\n "l":null}]', "l.jsonl": b'{"a":1.5}\n{"a":2}\n',
+    "ts.csv": b"ts\n2026-01-01T10:00:00Z\n2026-01-01T10:00:00+02:00\n",
+}
+WRONG = {
+    "late.csv": (b"n\n" + b"1\n" * 30_000 + b"x\n", 'line 30002, column `n`: "x" is not a bigint'),
+    "open.csv": (b'a,b\n1,"x\n2,y\n', "opens a quote that is never closed"), "empty.csv": (b"", "is empty"),
+    "cut.json": (b'[{"a":1},\n{"a":2}', "is not closed"),
+}
+
+
+def test_text_in_a_bucket_is_read_as_text_of_this_machine(bucket, folder, tmp_path):
+    """In place and in loads, from a lake in the bucket and from one in a folder."""
+    here = Bucket(bucket.server, tmp_path, url=str(tmp_path / "lake"))
+    for number, (name, content) in enumerate(TEXTS.items()):
+        bucket.server.put(bucket.key(f"text/{number}/{name}"), content)
+        (folder / name).write_bytes(content)
+        expected = here.arrow(f"SELECT * FROM '{folder / name}'")
+        address = f"{bucket.url}/text/{number}/{name}"
+        for lake in (here, bucket):
+            assert lake.arrow(f"SELECT * FROM '{address}'").equals(expected), address
+            lake.load(f"t{number}", address)
+            assert lake.arrow(f"SELECT * FROM t{number}").to_pylist() == expected.to_pylist(), address
+    for name, (content, says) in WRONG.items():
+        bucket.server.put(bucket.key(f"text/{name}"), content)
+        address = f"{bucket.url}/text/{name}"
+        here.refused("sql", "-c", f"SELECT * FROM '{address}'", says=[address, says])
+        here.refused("load", "t", address, says=[address, says])
+    assert here.version("t") is None
+
+
+def test_folders_and_patterns_in_a_bucket_are_those_of_this_machine(bucket, folder, tmp_path):
+    here = Bucket(bucket.server, tmp_path, url=str(tmp_path / "lake"))
+    local = folder / "in"
+    for name in ("0.csv", "1.csv", "2.txt", ".3.csv", "_4.csv", "deeper/5.csv", "deeper/6.csv"):
+        (local / name).parent.mkdir(parents=True, exist_ok=True)
+        (local / name).write_text(f"n\n{name.strip('./_csvtxdeepr')}\n")
+        bucket.server.put(bucket.key(f"in/{name}"), (local / name).read_bytes())
+    for pattern in ("*.csv", "[01].csv", "?.csv", "*", "**/*.csv", "*/*.csv", "deeper/", "deeper", "0.csv", "", "{0}.csv", "7*"):
+        for command in (lambda place: ("sql", "-c", f"SELECT sum(n) AS s FROM '{place}'", "--format", "csv"),
+                        lambda place: ("load", "t", place, "--quiet")):
+            local_told = here.run(*command(f"{local}/{pattern}"), code=None)
+            told = here.run(*command(f"{bucket.url}/in/{pattern}"), code=None)
+            assert (told.code, told.out) == (local_told.code, local_told.out), f"{pattern}\n{local_told}\n{told}"
+    rows = write_parquet(folder / "rows.parquet", pa.table({"k": [5, 6]})).read_bytes()
+    for name in ("p/a.parquet", "p/b.parquet", "q/a.bin", "q/b.bin"):
+        bucket.server.put(bucket.key(name), rows)
+    for lake in (here, bucket):
+        for pattern in ("p/*.parquet", "p/", "q/*.bin", "q/", "q/?.bin"):
+            found = lake.json(f"SELECT sum(k) AS n FROM '{bucket.url}/{pattern}'")
+            assert found == [{"n": 22}], pattern
+    here.load("p", f"{bucket.url}/p/")
+    assert here.count("p") == 4
+
+
+def test_what_is_wrong_with_an_address_is_said(bucket, tmp_path):
+    here = Bucket(bucket.server, tmp_path, url=str(tmp_path / "lake"))
+    bucket.server.put(bucket.key("a.csv"), b"a\n1\n")
+    for command in (lambda address: ("sql", "-c", f"SELECT * FROM '{address}'"), lambda address: ("load", "t", address)):
+        for name in ("none.csv", "none/", "none/*.csv"):
+            here.refused(*command(f"{bucket.url}/{name}"), says=[f"{bucket.url}/{name}"])
+        scheme = bucket.url.split(":")[0]
+        for address in (f"{scheme}:///a.csv", f"{scheme}://u@{buckets.BUCKET}/a.csv", f"{bucket.url}//a.csv"):
+            here.refused(*command(address), says=[address])
+        here.refused(*command("ftp://host/a.csv"), says=["ftp://host/a.csv"])
+    if not bucket.server.checks_who_asks:
+        pytest.skip(f"LOUD: {bucket.server.name} CHECKS NO SIGNATURES: NOT TESTED; make s3-server")
+    here.env |= bucket.server.wrong_settings()
+    told = here.refused("load", "t", f"{bucket.url}/a.csv", says=[f"{bucket.url}/a.csv", bucket.server.refusal])
+    assert bucket.server.secret not in told.err
 
 
 def test_a_load_that_is_killed_is_in_the_table_as_a_whole_or_not_at_all(bucket, folder):

@@ -1,9 +1,15 @@
 """A file in place is what a load of it is: the same columns, types and rows, or the same error."""
 
+import contextlib
+import functools
 import gzip
+import http.server
 import os
 import re
 import resource
+import ssl
+import threading
+import time
 
 import duckdb
 import pyarrow as pa
@@ -177,6 +183,147 @@ def parquet_under_any_name_is_parquet(lake, folder):
         assert lake.json(_in_place(folder / name)) == [{"a": 1, "b": "x"}, {"a": 2, "b": None}], name
 
 
-def a_file_that_cannot_be_read_twice_is_refused(lake, folder):
+def a_pipe_that_cannot_be_read_twice_is_refused(lake, folder):
     os.mkfifo(folder / "pipe.csv")
     lake.refused("sql", "-c", _in_place(folder / "pipe.csv"), says=["pipe.csv"])
+
+
+def _parquet(folder, name="p.parquet"):
+    pq.write_table(pa.table({"a": [1, 2], "b": ["x", None]}), folder / name)
+    return (folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "/proc/self/fd/0"])
+@pytest.mark.parametrize("kind", ["csv", "json", "array", "gz", "zst", "parquet"])
+def standard_input_is_a_file_of_its_content(lake, folder, name, kind):
+    text = b"a,b\n1,x\n2,\n"
+    content = {
+        "csv": text, "json": b'{"a":1,"b":"x"}\n{"a":2,"b":null}\n', "array": b'[{"a":1,"b":"x"},{"a":2,"b":null}]',
+        "gz": gzip.compress(text), "zst": support.zstd(text), "parquet": _parquet(folder),
+    }[kind]
+    told = lake.run("sql", "-c", _in_place(name), "--format", "csv", stdin=content)
+    assert told.out == "a,b\n1,x\n2,\n"
+
+
+def standard_input_can_be_asked_as_often_as_one_likes(lake, folder):
+    rows = b"n\n" + b"".join(b"%d\n" % n for n in range(300_000))
+    twice = "SELECT count(*) AS n FROM '-' AS x JOIN '/dev/stdin' AS y USING (n); CREATE TABLE t AS SELECT * FROM '-'"
+    assert lake.run("sql", "-c", twice, "--format", "csv", stdin=rows).out.startswith("n\n300000\n")
+    assert lake.count("t") == 300_000
+    (folder / "q.sql").write_text("SELECT sum(n) AS s FROM '-'; SELECT max(n) AS s FROM '-'")
+    for option in ("-f", "--batch"):
+        told = lake.run("sql", option, folder / "q.sql", "--format", "csv", stdin=rows)
+        assert re.findall(r"\d+", told.out) == [str(300_000 * 299_999 // 2), "299999"], told
+    lake.load("u", "-", stdin=rows)
+    assert lake.count("u") == 300_000
+    told = lake.refused("sql", "-c", "SELECT sum(n) FROM '-'", stdin=b"n\n" + b"1\n" * 30_000 + b"x\n")
+    assert 'standard input, line 30002, column `n`: "x" is not a bigint' in told.err
+    # It cannot be the statements and their rows.
+    for options in ([], ["-f", "-"]):
+        lake.refused("sql", *options, stdin=b"SELECT * FROM '-'", says=["standard input is read by statements of"])
+
+
+class _Pages(http.server.SimpleHTTPRequestHandler):
+    """The files of a folder, also under /moved; nobody gets /secret, and /cut is less than it promises."""
+
+    def do_GET(self):
+        kind = self.path.split("/")[1]
+        if kind == "moved":
+            self.send_response(302)
+            self.send_header("Location", self.path.removeprefix("/moved"))
+            self.end_headers()
+        elif kind == "secret":
+            self.send_error(403)
+        elif kind == "cut":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            self.wfile.write(b"a,b\n1,x\n")
+        else:
+            super().do_GET()
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def _web(folder, certificate=None):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Pages, directory=folder))
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http{'s' if certificate else ''}://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def web(folder, monkeypatch):
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    (folder / "web").mkdir()
+    with _web(folder / "web") as address:
+        yield address
+
+
+@pytest.mark.parametrize("packing", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("case", ["semicolon", "no header", "quotes", "zones", "JSON array", "nested JSON"])
+def a_file_on_a_web_server_is_one_of_this_machine(lake, folder, web, case, packing):
+    name, content, _ = TEXTS[case]
+    pack = {"": bytes, ".gz": gzip.compress, ".zst": support.zstd}
+    path = folder / "web" / (name + packing)
+    path.write_bytes(pack[packing](content))
+    expected = _plain(lake.arrow(_in_place(path)))
+    address = f"{web}/{path.name}"
+    assert _plain(lake.arrow(_in_place(address))) == expected
+    assert _plain(lake.arrow(_in_place(f"{web}/moved/{path.name}?a=b&c=*"))) == expected
+    lake.load("t", address)
+    assert _plain(lake.arrow("SELECT * FROM t")) == expected
+
+
+def a_large_file_on_a_web_server_is_read_in_its_order(lake, folder, web):
+    rows = "".join(f"{n},{'x' * 50}\n" for n in range(400_000))
+    (folder / "web/a.csv").write_text("n,s\n" + rows)
+    (folder / "web/b.csv").write_text("n,s\n1,y\n")
+    asked = f"SELECT count(*) AS c, sum(n) AS s, max(length(s)) AS l FROM '{web}/a.csv'"
+    assert lake.json(asked) == [{"c": 400_000, "s": 400_000 * 399_999 // 2, "l": 50}]
+    assert lake.json(f"SELECT n FROM '{web}/a.csv' LIMIT 3") == [{"n": n} for n in range(3)]
+    lake.load("t", f"{web}/a.csv", f"{web}/b.csv")
+    assert lake.json("SELECT count(*) AS c, sum(n) AS s FROM t") == [{"c": 400_001, "s": 400_000 * 399_999 // 2 + 1}]
+
+
+def what_a_web_server_says_is_told(lake, folder, web):
+    for command in (lambda a: ("sql", "-c", _in_place(a)), lambda a: ("load", "t", a)):
+        refused = lambda address, *says: lake.refused(*command(address), says=says)
+        refused(f"{web}/none.csv", f"there is no file `{web}/none.csv`")
+        refused(f"{web}/secret/a.csv", f"{web}/secret/a.csv", "403")
+        refused(f"{web}/cut/a.csv", f"{web}/cut/a.csv")
+        (folder / "web/late.csv").write_bytes(WRONG["late"][1])
+        told = refused(f"{web}/late.csv", f"{web}/late.csv, line 30002, column `n`").err
+        assert '"x" is not a bigint' in told
+        begun = time.monotonic()
+        refused("http://127.0.0.1:9/a.csv", "http://127.0.0.1:9/a.csv")
+        assert time.monotonic() - begun < 30
+        refused("https://", "https://")
+    assert lake.version("t") is None
+    for name in ("rows.bin", "rows.parquet"):
+        _parquet(folder / "web", name)
+        lake.refused("sql", "-c", _in_place(f"{web}/{name}"), says=[f"{web}/{name} is Parquet", "uplake load"])
+        lake.load("p", f"{web}/{name}")
+    assert lake.json("SELECT * FROM p ORDER BY a") == [{"a": 1, "b": "x"}] * 2 + [{"a": 2, "b": None}] * 2
+
+
+def a_web_server_with_a_certificate(lake, folder, web, tmp_path, monkeypatch):
+    from test_buckets import _certificate_of
+
+    (folder / "web/a.csv").write_text("a\n1\n")
+    certificate = _certificate_of("127.0.0.1", tmp_path)
+    with _web(folder / "web", certificate) as address:
+        lake.refused("sql", "-c", _in_place(f"{address}/a.csv"), says=[f"{address}/a.csv", "certificate"])
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        assert lake.json(_in_place(f"{address}/a.csv")) == [{"a": 1}]

@@ -7,6 +7,7 @@ use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::client::{HttpConnector, ReqwestConnector};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig};
@@ -22,6 +23,8 @@ use crate::store::{Bottom, Store};
 use crate::uploads::Uploads;
 
 const GOOGLE_URL: &str = "https://storage.googleapis.com";
+/// An address that nobody answers at is mostly mistyped: so often is told within a second.
+const ADDRESS_RETRIES: usize = 3;
 
 impl Store {
     /// Opens the store that `url` lies in: `s3://`, `gs://`, `az://`, `file://` or `memory://`.
@@ -62,6 +65,34 @@ impl Store {
             }
             _ => Err(refuse("the scheme is not supported".to_owned())),
         }
+    }
+
+    /// Opens what an `https://` or `http://` address names, to be read: it is the store's root, and its only object.
+    ///
+    /// The stock client asks, which follows redirects and goes through proxies, as addresses of web servers need.
+    /// An object is one answer, because many servers give no ranges.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`] for other URLs, [`StoreError::Open`] if the client refuses it.
+    pub fn open_address(url: &str, options: &StorageOptions) -> Result<Arc<Self>, StoreError> {
+        let refuse = |reason: String| StoreError::Url { url: url.to_owned(), reason };
+        let parsed = Url::parse(url).map_err(|error| refuse(error.to_string()))?;
+        if !["https", "http"].contains(&parsed.scheme()) {
+            return Err(refuse("it is no address of a web server".to_owned()));
+        }
+        // Whoever reads the body sees that nothing comes any more; how long all of it takes is nobody's fault.
+        let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
+        let store = HttpBuilder::new()
+            .with_url(parsed.clone())
+            .with_client_options(client)
+            .with_retry(RetryConfig { max_retries: ADDRESS_RETRIES, ..RetryConfig::default() })
+            .with_http_connector(ReqwestConnector::default())
+            .build()
+            .map_err(|source| StoreError::Open { url: url.to_owned(), source })?;
+        let store = Arc::new(Counted(Arc::new(store)));
+        let bottom = Bottom { store, is_remote: false, uploads: None };
+        let clock: Arc<dyn Clock> = Arc::new(RealClock::default());
+        Self::assemble(parsed, Path::default(), bottom, options, clock)
     }
 }
 
@@ -187,6 +218,10 @@ mod tests {
     fn urls_and_settings_that_mean_nothing_are_refused() {
         for url in ["ftp://host/a", "lake", "https://example.com/a"] {
             let error = Store::open(url, &StorageOptions::default()).expect_err(url);
+            assert!(matches!(error, StoreError::Url { .. }), "{error}");
+        }
+        for url in ["s3://bucket/a", "file:///a", "a.csv"] {
+            let error = Store::open_address(url, &StorageOptions::default()).expect_err(url);
             assert!(matches!(error, StoreError::Url { .. }), "{error}");
         }
         let mut options = StorageOptions::default();

@@ -3,11 +3,13 @@
 //! # Invariants
 //! - Columns, types, rows and errors are those of a load of the same files into a new table.
 //! - One file is open at a time, and a piece of it is [`TextPiece::bytes`] long.
+//! - What is waited for, such as a file in a bucket, is read by a thread that is none of the runtime.
 //!
 //! # Not here
 //! Parquet: whoever asks has a reader for it that is asked for columns and rows.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -16,6 +18,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use crate::decode::{Decoder, Fit, Input, InputFile, KnownInput, Progress, TextOptions, Unit};
 use crate::error::{Result, TableError};
 use crate::load_plan::Columns;
+use crate::thread::on_thread;
 
 /// Longer records are long: as many of them as a batch has rows, 8,192, take more than 128 MiB.
 const LONG_RECORD_BYTES: usize = 16 << 10;
@@ -23,6 +26,7 @@ const LONG_RECORD_BYTES: usize = 16 << 10;
 /// Text files whose columns are known.
 pub struct TextFiles {
     inputs: Vec<KnownInput>,
+    is_waited_for: bool,
     has_long_records: bool,
     columns: Columns,
     options: TextOptions,
@@ -34,14 +38,24 @@ impl TextFiles {
     pub fn new(options: TextOptions) -> Self {
         let progress = Arc::new(Progress::default());
         let (inputs, columns) = (Vec::new(), Columns::default());
-        Self { inputs, has_long_records: false, columns, options, progress }
+        Self { inputs, is_waited_for: false, has_long_records: false, columns, options, progress }
     }
 
     /// Looks at one more file. The first one says what the columns are.
     ///
     /// # Errors
     /// What a load says of it; [`TableError::Input`] if it is Parquet.
-    pub fn add(&mut self, file: &InputFile) -> Result<()> {
+    pub async fn with(mut self, file: InputFile) -> Result<Self> {
+        let is_waited_for = file.is_waited_for();
+        self.is_waited_for |= is_waited_for;
+        let add = move || {
+            self.add(&file)?;
+            Ok(self)
+        };
+        if is_waited_for { on_thread(add).await } else { add() }
+    }
+
+    fn add(&mut self, file: &InputFile) -> Result<()> {
         let hints = self.columns.hints(None);
         let mut input = Input::open(file, &self.options, hints.as_ref(), &[], &self.progress)?;
         if !input.is_text()? {
@@ -63,6 +77,16 @@ impl TextFiles {
         Arc::new(Schema::new(self.columns.fields.clone()))
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// How large they are together, if that is known.
+    pub fn bytes(&self) -> Option<u64> {
+        self.inputs.iter().map(KnownInput::size).sum()
+    }
+
     /// What was taken for granted of the files, which users should hear of.
     pub fn notes(&self) -> Vec<String> {
         self.progress.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -78,8 +102,10 @@ impl TextFiles {
                 .project(columns)
                 .map_err(|e| TableError::arrow("choosing columns of files".to_owned(), e))?,
         );
-        let inputs = self.inputs.iter().map(KnownInput::again).collect();
-        Ok(TextRows { inputs, schema, decoder: None })
+        let progress = Arc::default();
+        let inputs = self.inputs.iter().map(|input| input.again(&progress)).collect();
+        let is_waited_for = self.is_waited_for;
+        Ok(TextRows { inputs, is_waited_for, schema, decoder: None, progress })
     }
 }
 
@@ -92,16 +118,34 @@ fn is_parquet(file: &str) -> TableError {
 pub struct TextRows {
     inputs: VecDeque<Input>,
     schema: SchemaRef,
+    is_waited_for: bool,
     /// Of the first input, once it is read.
     decoder: Option<Decoder>,
+    progress: Arc<Progress>,
 }
 
 impl TextRows {
-    /// The next records, to be decoded by whoever has time; `None` at the end.
+    /// Bytes that were read of the files so far, those of compressed ones as they are.
+    pub fn bytes_read(&self) -> u64 {
+        self.progress.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// Files that are not read to their end yet.
+    pub fn files_left(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The next records, to be decoded by whoever has time, and what comes after them; `None` at the end.
     ///
     /// # Errors
     /// A file that cannot be read, or has other columns now.
-    pub fn next_piece(&mut self) -> Result<Option<TextPiece>> {
+    pub async fn next(mut self) -> Result<Option<(TextPiece, Self)>> {
+        let is_waited_for = self.is_waited_for;
+        let next = move || Ok(self.next_piece()?.map(|piece| (piece, self)));
+        if is_waited_for { on_thread(next).await } else { next() }
+    }
+
+    fn next_piece(&mut self) -> Result<Option<TextPiece>> {
         while let Some(input) = self.inputs.front_mut() {
             let decoder = match &mut self.decoder {
                 Some(decoder) => decoder,

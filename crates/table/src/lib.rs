@@ -83,7 +83,8 @@ pub use commit::create_table;
 pub use copy::{CopyOptions, CopySummary, copy_lake};
 pub use data_file::{ColumnBounds, DataFile};
 pub use decode::{
-    BadRow, Header, InputFile, Progress, TextOptions, describe_schema, expand_inputs, is_parquet,
+    BadRow, Header, InputFile, InputStores, Place, Progress, TextOptions, describe_schema,
+    expand_inputs, is_address, is_address_within, keep_standard_input,
 };
 pub use definition::TableDefinition;
 pub use documents::Numbered;

@@ -85,7 +85,12 @@ async fn load_locked(
         commit::sync_log(lake, table).await?;
         return Ok(already_loaded(base));
     }
-    let plan = Plan::new(lake, table, base, files, options, progress)?;
+    let plan = {
+        let (lake, table, files) = (lake.clone(), table.to_owned(), files.to_vec());
+        let (options, progress) = (options.clone(), Arc::clone(progress));
+        // Files in buckets and pipes are waited for.
+        on_thread(move || Plan::new(&lake, &table, base, &files, &options, &progress)).await?
+    };
     let mut writer = TableWriter::new(
         lake,
         plan.layout.clone(),
@@ -152,7 +157,7 @@ fn check_rejects(on_error: &OnError, files: &[InputFile]) -> Result<()> {
     let OnError::Skip { rejects } = on_error else { return Ok(()) };
     let Ok(target) = std::fs::canonicalize(rejects) else { return Ok(()) };
     let same = |f: &&InputFile| {
-        f.path.as_ref().is_some_and(|p| std::fs::canonicalize(p).is_ok_and(|p| p == target))
+        f.path().is_some_and(|p| std::fs::canonicalize(p).is_ok_and(|p| p == target))
     };
     match files.iter().find(same) {
         None => Ok(()),

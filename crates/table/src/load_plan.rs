@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use arrow::datatypes::{Field, Schema};
 
-use crate::decode::{Input, InputFile, Progress};
+use crate::decode::{Input, InputFile, Place, Progress};
 use crate::definition::{TableDefinition, check_definition, check_new_columns};
 use crate::error::{Result, TableError};
 use crate::lake::Lake;
@@ -37,11 +37,7 @@ impl Plan {
         options: &LoadOptions,
         progress: &Arc<Progress>,
     ) -> Result<Self> {
-        let total: u64 = files
-            .iter()
-            .filter_map(|f| std::fs::metadata(f.path.as_ref()?).ok())
-            .map(|m| m.len())
-            .sum();
+        let total: u64 = files.iter().filter_map(InputFile::size).sum();
         progress.bytes_total.store(total, Ordering::Relaxed);
         let declared = options.schema.as_deref();
         let mut columns = match &base {
@@ -53,7 +49,12 @@ impl Plan {
         let key = if base.is_none() { options.primary_key.as_slice() } else { &[] };
         for file in files {
             let hints = columns.hints(declared);
-            let open = if inputs.len() < KEPT_OPEN { Input::open } else { Input::open_later };
+            // Of an object more is fetched than was asked for, while it is open.
+            let is_kept_open = match &file.place {
+                Place::Object(_) => inputs.is_empty(),
+                Place::File(_) | Place::StandardInput => inputs.len() < KEPT_OPEN,
+            };
+            let open = if is_kept_open { Input::open } else { Input::open_later };
             let input = open(file, &options.text, hints.as_ref(), key, progress)?;
             let may_add = inputs.is_empty() && base.is_none() || options.allow_new_columns;
             let known = columns.fields.len();

@@ -115,7 +115,7 @@ async fn load_table(lake: &Lake, args: &LakeArgs, out: &Path, table: &str) -> Re
         label: Some("demo".into()),
         ..LoadOptions::new(memory_bytes(args), threads(args), now_millis())
     };
-    let file = InputFile { name: path.display().to_string(), path: Some(path) };
+    let file = InputFile::of_path(path.display().to_string(), path);
     let started = Instant::now();
     let summary = load(lake, table, &[file], &options, &Arc::new(Progress::default())).await?;
     println!("   {} rows in {:.1} s", count_text(summary.rows), started.elapsed().as_secs_f64());

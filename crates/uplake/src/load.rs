@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use uplake_table::{
-    Header, IdDomainSpec, IndexSpec, LoadOptions, LoadSummary, OnConflict, OnError, Progress,
-    TableError, TextOptions, describe_schema, expand_inputs, load, parse_schema,
+    Header, IdDomainSpec, IndexSpec, InputStores, LoadOptions, LoadSummary, OnConflict, OnError,
+    Progress, TableError, TextOptions, describe_schema, load, parse_schema,
 };
 
 use crate::LakeArgs;
@@ -26,7 +26,8 @@ pub struct LoadArgs {
     lake: LakeArgs,
     /// The table; it is made if there is none
     table: String,
-    /// CSV, JSON lines or Parquet, also .gz and .zst; patterns like 'logs/*.csv'; - for standard input
+    /// CSV, JSON lines or Parquet, also .gz and .zst; patterns like 'logs/*.csv'; addresses (s3://, gs://, az://,
+    /// https://); - for standard input
     #[arg(required = true)]
     files: Vec<String>,
     /// Column types, overriding what is found: "ts timestamp, user_id text not null, …"
@@ -126,7 +127,6 @@ pub async fn run(args: LoadArgs) -> Result<()> {
         (false, false) => Header::Find,
     };
     let schema = args.schema.as_deref().map(parse_schema).transpose()?.map(Arc::new);
-    let files = expand_inputs(&args.files)?;
     let options = LoadOptions {
         schema,
         partition_by: args.partition_by,
@@ -149,6 +149,7 @@ pub async fn run(args: LoadArgs) -> Result<()> {
         )
     };
     let lake = environment::lake(&args.lake)?;
+    let files = InputStores::new(&lake).inputs(&args.files).await?;
     let progress = Arc::new(Progress::default());
     let started = Instant::now();
     let display = Display::start(Arc::clone(&progress), args.quiet);

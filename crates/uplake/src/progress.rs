@@ -182,14 +182,20 @@ fn load_line(progress: &Progress, elapsed: Duration) -> String {
 
 /// Nothing before there is something to read, nor of what is over soon.
 fn statement_line(counts: ProgressCounts, elapsed: Duration) -> Option<String> {
-    let ProgressCounts { files_planned, files_done, rows_read, bytes_read, .. } = counts;
+    let ProgressCounts { files_planned, files_done, rows_read, bytes_read, bytes_planned, .. } =
+        counts;
+    // One file of text is as long as many.
+    let (done, planned) = match bytes_planned {
+        0 => (files_done, files_planned),
+        bytes => (bytes_read, bytes),
+    };
     (files_planned > 0 && elapsed >= STATEMENT_SHOWN_AFTER).then(|| {
         format!(
             "{:.0} s  {files_done} of {files_planned} files  {} rows  read {}{}",
             elapsed.as_secs_f64(),
             count_text(rows_read),
             bytes_text(bytes_read),
-            seconds_left(files_done, files_planned, elapsed),
+            seconds_left(done, planned, elapsed),
         )
     })
 }
@@ -220,6 +226,18 @@ mod tests {
     #[test]
     fn nothing_is_shown_before_there_is_something_to_read() {
         assert_eq!(statement_line(ProgressCounts::default(), Duration::from_secs(9)), None);
+    }
+
+    #[test]
+    fn a_statement_over_text_is_as_far_as_its_bytes() {
+        let mut counts = ProgressCounts::default();
+        (counts.files_planned, counts.rows_read) = (1, 40);
+        (counts.bytes_read, counts.bytes_planned) = (250, 1000);
+        let line = statement_line(counts, Duration::from_secs(6)).expect("it is long under way");
+        assert_eq!(line, "6 s  0 of 1 files  40 rows  read 250 B  about 18 s left");
+        counts.bytes_planned = 0;
+        let line = statement_line(counts, Duration::from_secs(6)).expect("it is long under way");
+        assert_eq!(line, "6 s  0 of 1 files  40 rows  read 250 B");
     }
 
     #[test]

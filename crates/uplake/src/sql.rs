@@ -86,8 +86,12 @@ fn open(args: &SqlArgs) -> Result<Session> {
 async fn run_script(args: SqlArgs) -> Result<()> {
     let session = open(&args)?;
     let text = match (&args.command, args.file.as_ref().or(args.batch.as_ref())) {
-        (Some(command), _) => command.clone(),
+        (Some(command), _) => {
+            session.engine().allow_standard_input();
+            command.clone()
+        }
         (None, Some(path)) if path.as_os_str() != "-" => {
+            session.engine().allow_standard_input();
             std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?
         }
         _ => {

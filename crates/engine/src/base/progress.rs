@@ -25,8 +25,8 @@ use futures::future::BoxFuture;
 use uplake_table::{Counts, Payer};
 
 /// What DataFusion calls its counters of a scan.
-const FILES_DONE: &str = "files_processed";
-const BYTES_READ: &str = "bytes_scanned";
+pub(crate) const FILES_DONE: &str = "files_processed";
+pub(crate) const BYTES_READ: &str = "bytes_scanned";
 
 tokio::task_local! {
     /// Who wants to know how far the statement of this task is.
@@ -64,6 +64,8 @@ struct Times {
 #[derive(Debug)]
 struct Scan {
     files: u64,
+    /// Of all of them, if they are read from their beginning to their end.
+    bytes: Option<u64>,
     counters: ExecutionPlanMetricsSet,
 }
 
@@ -77,6 +79,9 @@ pub struct ProgressCounts {
     /// Of them, those that are read. What need not be read after all stays: a LIMIT is reached, the side of a join
     /// was kept.
     pub files_done: u64,
+    /// Bytes that will have been read, if all files are read from their beginning to their end, as those of text are;
+    /// else 0.
+    pub bytes_planned: u64,
     /// Rows that scans have handed on.
     pub rows_read: u64,
     /// Bytes of data files that were read; none of columns that are kept decoded.
@@ -133,6 +138,7 @@ impl QueryProgress {
             (counts.queued, counts.planned) = (times.queued, times.planned);
             counts.in_slot = times.computed + times.slot.map(|at| at.elapsed()).unwrap_or_default();
         }
+        let mut are_whole = true;
         for scan in self.scans.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let mut done = 0;
             for metric in scan.counters.clone_inner().iter() {
@@ -148,8 +154,13 @@ impl QueryProgress {
                 }
             }
             counts.files_planned += scan.files;
+            counts.bytes_planned += scan.bytes.unwrap_or_default();
+            are_whole &= scan.bytes.is_some() || scan.files == 0;
             // A recursive query reads its files several times, and so does what goes on in a form that spills.
             counts.files_done += done.min(scan.files);
+        }
+        if !are_whole {
+            counts.bytes_planned = 0;
         }
         counts
     }
@@ -220,7 +231,7 @@ impl QueryProgress {
             && let Some(files) = scan.data_source().downcast_ref::<FileScanConfig>()
         {
             let count: usize = files.file_groups.iter().map(|group| group.len()).sum();
-            let scan = Scan { files: count as u64, counters: files.metrics() };
+            let scan = Scan { files: count as u64, bytes: None, counters: files.metrics() };
             self.scans.lock().unwrap_or_else(PoisonError::into_inner).push(scan);
         }
         plan.children().into_iter().for_each(|child| self.add(child.as_ref()));
@@ -253,6 +264,15 @@ pub(crate) fn is_planned() {
         let planned = times.planning.take().map(|at| at.elapsed()).unwrap_or_default();
         times.planned += planned;
     });
+}
+
+/// A scan of this task begins to read files of text, of so many bytes together; the counters are its.
+pub(crate) fn reads_text(files: usize, bytes: Option<u64>, counters: &ExecutionPlanMetricsSet) {
+    let reads = |watcher: &Arc<QueryProgress>| {
+        let scan = Scan { files: files as u64, bytes, counters: counters.clone() };
+        watcher.scans.lock().unwrap_or_else(PoisonError::into_inner).push(scan);
+    };
+    let _ = WATCHER.try_with(reads);
 }
 
 /// A scan of this task need not read so many files of its table.

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
-use uplake_table::{Header, LoadOptions, Progress, TextOptions, expand_inputs, is_parquet, load};
+use uplake_table::{Header, InputStores, LoadOptions, Progress, TextOptions, load};
 
 use crate::base::answer::{Answer, done};
 use crate::base::error::{EngineError, Result, refuse};
@@ -40,7 +40,7 @@ impl Session {
         if copy.files.iter().any(|file| file == "-") {
             return refuse!(InvalidParameterValue, "COPY … FROM takes files: `-` is none");
         }
-        let files = expand_inputs(&copy.files)?;
+        let files = InputStores::new(&self.engine.lake).inputs(&copy.files).await?;
         if let Some(guard) = &self.guard {
             for file in &files {
                 self.check_file(guard.as_ref(), Privilege::ReadFiles, &file.name)?;
@@ -48,7 +48,7 @@ impl Session {
         }
         if let Some(expected) = options.is_parquet {
             for file in &files {
-                if is_parquet(file)? != expected {
+                if file.is_parquet().await? != expected {
                     let what = if expected { "is not" } else { "is" };
                     return refuse!(
                         InvalidParameterValue,

@@ -26,7 +26,7 @@ use datafusion::object_store::{
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use uplake_table::Lake;
+use uplake_table::{Lake, is_address, is_address_within};
 
 use crate::base::error::EngineError;
 use crate::base::sql_state::SqlState;
@@ -37,6 +37,10 @@ const LOCAL: &str = "file";
 /// Is what a statement names a file or folder of the lake itself? In a bucket, where folders are listed whole, one that
 /// holds the lake is, too.
 pub(crate) fn are_own(lake: &Lake, named: &str) -> bool {
+    if is_address(named) {
+        let root = lake.storage().url();
+        return lake.is_remote() && is_address_within(named, root.as_str(), lake.root());
+    }
     // What is no path is no file either.
     let Ok(url) = ListingTableUrl::parse(named) else { return false };
     if lake.is_remote() {

@@ -39,11 +39,12 @@ use crate::cache::stored_sets::StoredSets;
 use crate::engine::additions::{Additions, SessionFacts};
 use crate::engine::admission::Admission;
 use crate::engine::catalog::{CATALOG, LakeCatalog, SCHEMA};
+use crate::engine::file_tables::{self, FilePlaces};
+use crate::engine::own_files;
 use crate::engine::plan_cache::PlanCache;
 use crate::engine::privileges::{Guard, Privilege};
 use crate::engine::registry;
 use crate::engine::seen::SeenTables;
-use crate::engine::{file_tables, own_files};
 use crate::mends::{self, Microseconds};
 use crate::operators::build_side_cache::Planner;
 use crate::optimizer::pipeline::{self, Physical};
@@ -115,6 +116,7 @@ pub struct Engine {
     /// See [`pipeline::physical_spilling`].
     pub(crate) spilling_rules: Arc<[Physical]>,
     pub(crate) plans: Arc<PlanCache>,
+    files: Arc<FilePlaces>,
     /// What sessions begin with, those that have a guard, and of these those that see none of the lake's own files.
     context: SessionContext,
     guarded: SessionContext,
@@ -269,10 +271,12 @@ impl Engine {
                 .build()
         };
         let (guarded, fenced) = (own(Arc::clone(state.runtime_env())), own(fenced));
+        let files = FilePlaces::new(&lake, options.spill_folder.clone());
         Ok(Arc::new(Self {
-            context: context(state, &catalog, false)?,
-            guarded: context(guarded, &catalog, true)?,
-            fenced: context(fenced, &catalog, true)?,
+            context: context(state, &catalog, &files, false)?,
+            guarded: context(guarded, &catalog, &files, true)?,
+            fenced: context(fenced, &catalog, &files, true)?,
+            files,
             lake,
             catalog,
             budget,
@@ -298,6 +302,11 @@ impl Engine {
     /// A part of the engine's memory, for the statements of several sessions together: see [`Session::sharing`].
     pub fn memory_share(&self, bytes: usize) -> MemoryShare {
         MemoryShare::new(self.memory.pool(), bytes)
+    }
+
+    /// Statements may read the process's standard input, as `'-'` and `'/dev/stdin'`: nobody else does.
+    pub fn allow_standard_input(&self) {
+        self.files.allow_standard_input();
     }
 
     /// A session with the engine's settings.
@@ -532,7 +541,12 @@ impl Session {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(Self {
             engine: Arc::clone(&self.engine),
-            context: OnceLock::from(context(state, &catalog, self.guard.is_some())?),
+            context: OnceLock::from(context(
+                state,
+                &catalog,
+                &self.engine.files,
+                self.guard.is_some(),
+            )?),
             catalog,
             shelf: self.shelf.clone(),
             guard: self.guard.clone(),
@@ -547,6 +561,7 @@ impl Session {
 fn context(
     state: SessionState,
     catalog: &Arc<LakeCatalog>,
+    files: &Arc<FilePlaces>,
     is_guarded: bool,
 ) -> Result<SessionContext> {
     let schemas = MemoryCatalogProvider::new();
@@ -562,7 +577,7 @@ fn context(
     for (name, added) in catalog.additions.providers(&catalogs) {
         schemas.register_schema(&name, added)?;
     }
-    Ok(file_tables::with_files(context, catalog.warnings()))
+    Ok(file_tables::with_files(context, files, catalog.warnings()))
 }
 
 fn session_config(threads: usize, budget: &Budget) -> SessionConfig {

@@ -18,7 +18,6 @@
 //! | `checked_arithmetic`, `checked_formula`, `sum` | whole numbers wrap round beyond their type's range |
 //! | `missing_sorts` | plans are refused whose inputs are not in the order that an operator needs |
 //! | `text_casts` | `CAST(CAST(n AS TEXT) AS BIGINT) > 7` is refused |
-//! | `text_records` | one record of a CSV or JSON file in place takes gigabytes, and a bucket's JSON file is read whole for its columns |
 //! | `min_max` | min and max of a group forget what came before a NaN, and windows of them are taken for sorted |
 //! | `comparisons` | `x = 'a'` and `'a' = x` together are taken for false, `x = 0.0` and `x = -0.0`, too |
 //! | `in_lists` | conditions on one column are merged as if it had no NULL |
@@ -101,7 +100,6 @@ mod string_agg;
 mod struct_keys;
 mod sum;
 mod text_casts;
-mod text_records;
 mod timestamps;
 mod top_groups;
 mod truth;
@@ -259,7 +257,6 @@ pub(crate) fn table_functions() -> Vec<Arc<TableFunction>> {
 pub(crate) fn file_formats() -> Vec<Arc<dyn FileFormatFactory>> {
     let mended = |format: Arc<dyn FileFormatFactory>| match format.get_ext().as_str() {
         "parquet" => Arc::new(float_bounds::TrueBounds(format)) as Arc<dyn FileFormatFactory>,
-        "csv" | "json" => Arc::new(text_records::CountedRecords(format)),
         _ => format,
     };
     SessionStateDefaults::default_file_formats().into_iter().map(mended).collect()

@@ -18,12 +18,14 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use futures::{StreamExt, TryStreamExt};
 use uplake_table::{TextFiles, TextPiece, TextRows};
 
 use crate::base::error::EngineError;
+use crate::base::progress;
 
 /// What a piece takes while it is decoded, in its own bytes: itself, its values, and those of a second form on the way
 /// to some types.
@@ -114,10 +116,14 @@ impl PartitionStream for TextScan {
             false => &self.columns,
         };
         let rows = self.files.rows(columns).map_err(failed);
+        let seen = Seen::of(&self.files, self.part == 0);
+        let batches_seen = seen.clone();
         let (part, parts) = (self.part, self.parts);
         let batches = futures::stream::once(std::future::ready(rows))
             .map_ok(move |rows| {
-                let pieces = futures::stream::try_unfold(rows, next_piece).enumerate();
+                let seen = seen.clone();
+                let next = move |rows| next_piece(rows, seen.clone());
+                let pieces = futures::stream::try_unfold(rows, next).enumerate();
                 pieces.filter_map(move |(at, piece)| {
                     let is_own = at % parts == part || piece.is_err();
                     std::future::ready(is_own.then_some(piece))
@@ -133,13 +139,53 @@ impl PartitionStream for TextScan {
                     Ok(batch)
                 })
             })
-            .try_flatten();
+            .try_flatten()
+            .inspect_ok(move |batch| batches_seen.rows.add(batch.num_rows()));
         Box::pin(RecordBatchStreamAdapter::new(SchemaRef::clone(&self.schema), batches))
     }
 }
 
-async fn next_piece(mut rows: TextRows) -> Result<Option<(TextPiece, TextRows)>> {
-    Ok(rows.next_piece().map_err(failed)?.map(|piece| (piece, rows)))
+/// What a scan has read, for whoever shows how far its statement is.
+#[derive(Clone)]
+struct Seen {
+    files: usize,
+    files_done: Count,
+    bytes: Count,
+    rows: Count,
+}
+
+impl Seen {
+    /// Nothing yet. Of several scans of the same files one counts the files.
+    fn of(files: &TextFiles, counts_files: bool) -> Self {
+        let counters = ExecutionPlanMetricsSet::new();
+        let count = if counts_files { files.count() } else { 0 };
+        progress::reads_text(count, files.bytes().filter(|_| counts_files), &counters);
+        let named = |name| MetricBuilder::new(&counters).counter(name, 0);
+        Self {
+            files: count,
+            files_done: named(progress::FILES_DONE),
+            bytes: named(progress::BYTES_READ),
+            rows: MetricBuilder::new(&counters).output_rows(0),
+        }
+    }
+
+    fn is_at(&self, rows: Option<&TextRows>, bytes_read: u64) {
+        if self.files == 0 {
+            return;
+        }
+        let done = self.files - rows.map_or(0, TextRows::files_left);
+        self.files_done.add(done.saturating_sub(self.files_done.value()));
+        let bytes = usize::try_from(bytes_read).unwrap_or(usize::MAX);
+        self.bytes.add(bytes.saturating_sub(self.bytes.value()));
+    }
+}
+
+async fn next_piece(rows: TextRows, seen: Seen) -> Result<Option<(TextPiece, TextRows)>> {
+    let before = rows.bytes_read();
+    let next = rows.next().await.map_err(failed)?;
+    let rows = next.as_ref().map(|(_, rows)| rows);
+    seen.is_at(rows, rows.map_or(before, TextRows::bytes_read));
+    Ok(next)
 }
 
 async fn decoded(

@@ -265,6 +265,26 @@ fn a_statement_says_how_far_it_is_and_ends_at_all_rows() {
         assert_eq!(some.rows_answered, 7);
         let none = run("SHOW TABLES", &QueryProgress::new()).await;
         assert_eq!(none.files_planned, 0, "{none:?}");
+
+        // Text in place is as far as its bytes, beside a table as its files.
+        let texts = folder.path().join("texts");
+        std::fs::create_dir(&texts).unwrap();
+        let line = |n: usize| format!("{n},{}\n", "x".repeat(20));
+        let text = format!("k,s\n{}", (0..200_000).map(line).collect::<String>());
+        for name in ["a.csv", "b.csv"] {
+            std::fs::write(texts.join(name), &text).unwrap();
+        }
+        let asked = format!("SELECT k, s FROM '{}/'", texts.display());
+        let end = run(&asked, &QueryProgress::new()).await;
+        assert_eq!((end.rows_read, end.rows_answered), (400_000, 400_000), "{end:?}");
+        assert_eq!((end.files_planned, end.files_done), (2, 2), "{end:?}");
+        let bytes = 2 * text.len() as u64;
+        assert_eq!((end.bytes_planned, end.bytes_read), (bytes, bytes), "{end:?}");
+        let joined =
+            format!("SELECT t.k FROM t JOIN '{}/a.csv' AS f ON t.k = f.k", texts.display());
+        let end = run(&joined, &QueryProgress::new()).await;
+        assert!(end.files_planned >= 4 && end.files_done == end.files_planned, "{end:?}");
+        assert_eq!((end.bytes_planned, end.rows_answered), (0, 3000), "{end:?}");
     });
 }
 

@@ -143,8 +143,7 @@ pub(super) async fn ingest(
         label: target.label,
         ..LoadOptions::new(room.bytes(), THREADS, now_millis)
     };
-    let input =
-        InputFile { name: "the rows that were sent".into(), path: Some(file.path().to_owned()) };
+    let input = InputFile::of_path("the rows that were sent", file.path());
     let progress = Arc::new(Progress::default());
     let loaded = load(lake, &target.table, &[input], &options, &progress).await;
     loaded.map_err(of_table)

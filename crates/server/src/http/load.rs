@@ -90,7 +90,7 @@ pub(super) async fn post(
     let loaded = running.unless_stopped(async {
         receive(&here, running.role(), body, &file).await?;
         let name = format!("the body for {table}");
-        let input = InputFile { name, path: Some(file.path().to_owned()) };
+        let input = InputFile::of_path(name, file.path());
         let (shared, progress) = (Arc::clone(&here.shared), Arc::clone(&progress));
         let client = running.client().clone();
         let work = async move {

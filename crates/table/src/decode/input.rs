@@ -35,14 +35,18 @@ pub(crate) struct KnownInput {
     schema: SchemaRef,
     options: TextOptions,
     key: Vec<String>,
-    progress: Arc<Progress>,
 }
 
 impl KnownInput {
-    /// From its beginning, and not opened before it is read.
-    pub fn again(&self) -> Input {
-        let KnownInput { file, schema, options, key, progress } = self.clone();
-        Input { file, schema, reader: None, options, key, progress }
+    /// From its beginning, and not opened before it is read; `progress` says how far it is.
+    pub fn again(&self, progress: &Arc<Progress>) -> Input {
+        let KnownInput { file, schema, options, key } = self.clone();
+        Input { file, schema, reader: None, options, key, progress: Arc::clone(progress) }
+    }
+
+    /// In bytes, if that is known.
+    pub fn size(&self) -> Option<u64> {
+        self.file.size()
     }
 }
 
@@ -136,7 +140,7 @@ impl Input {
     ) -> Result<Self> {
         let before = progress.bytes_read.load(Ordering::Relaxed);
         let mut input = Self::open(file, options, known, key, progress)?;
-        if file.path.as_ref().is_some_and(|path| path.is_file()) {
+        if file.is_kept() {
             progress.bytes_read.store(before, Ordering::Relaxed);
             input.reader = None;
         }
@@ -182,7 +186,6 @@ impl Input {
             schema: SchemaRef::clone(&self.schema),
             options: self.options.clone(),
             key: self.key.clone(),
-            progress: Arc::clone(&self.progress),
         }
     }
 

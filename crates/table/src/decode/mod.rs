@@ -10,11 +10,13 @@
 //! - A row that cannot be read is either the error that stops the load or one [`BadRow`]; it is
 //!   never dropped in silence, and no value is changed to make it fit.
 
+mod addresses;
 mod bad_row;
 mod fit;
 mod infer;
 mod input;
 mod json_array;
+mod objects;
 mod parquet_file;
 mod progress;
 mod records;
@@ -26,11 +28,12 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
 
+pub use addresses::{InputStores, is_address, is_address_within};
 pub use bad_row::BadRow;
 pub(crate) use fit::Fit;
 pub(crate) use input::{Decoder, Input, KnownInput, Unit};
 pub use progress::Progress;
-pub use source::{InputFile, expand_inputs, is_parquet};
+pub use source::{InputFile, Place, expand_inputs, keep_standard_input};
 pub use text::{Header, TextOptions};
 
 use crate::schema::type_name;

@@ -8,23 +8,99 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use glob::MatchOptions;
+use tempfile::NamedTempFile;
+use url::Url;
 
 use super::json_array::ArrayLines;
+use super::objects::Object;
 use super::progress::Progress;
 use crate::error::{Result, TableError};
+use crate::thread::on_thread;
 
 /// Extensions of Parquet files.
 const PARQUET_NAMES: [&str; 3] = ["parquet", "parq", "pq"];
+/// How Parquet files begin.
+const MAGIC: &[u8; 4] = b"PAR1";
 /// Bytes looked at to tell the format.
 const SNIFF_BYTES: usize = 4096;
 
 /// An input as the user named it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct InputFile {
     /// What messages call it.
     pub name: String,
-    /// `None` is standard input.
-    pub path: Option<PathBuf>,
+    /// Where its bytes are.
+    pub place: Place,
+}
+
+/// Where the bytes of an input are.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Standard input, which is read once.
+    StandardInput,
+    /// A file of this machine.
+    File(PathBuf),
+    /// What an address names.
+    Object(Arc<Object>),
+}
+
+impl InputFile {
+    /// A file of this machine.
+    pub fn of_path(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        Self { name: name.into(), place: Place::File(path.into()) }
+    }
+
+    /// The path of a file of this machine.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::File(path) => Some(path),
+            Place::StandardInput | Place::Object(_) => None,
+        }
+    }
+
+    /// Are its bytes waited for? Then no thread of the runtime may.
+    pub fn is_waited_for(&self) -> bool {
+        !self.path().is_some_and(Path::is_file)
+    }
+
+    /// The URL of an object in a bucket.
+    pub fn url(&self) -> Option<Url> {
+        match &self.place {
+            Place::Object(object) => object.url(),
+            Place::StandardInput | Place::File(_) => None,
+        }
+    }
+
+    /// In bytes, if that is known.
+    pub(crate) fn size(&self) -> Option<u64> {
+        match &self.place {
+            Place::StandardInput => None,
+            Place::File(path) => std::fs::metadata(path).ok().map(|found| found.len()),
+            Place::Object(object) => object.size,
+        }
+    }
+
+    /// Can it be read from its beginning again? A pipe cannot.
+    pub(super) fn is_kept(&self) -> bool {
+        match &self.place {
+            Place::StandardInput => false,
+            Place::File(path) => path.is_file(),
+            Place::Object(_) => true,
+        }
+    }
+
+    /// Is it Parquet, by its content?
+    ///
+    /// # Errors
+    /// What the file system or the store says.
+    pub async fn is_parquet(&self) -> Result<bool> {
+        let fail = |e| TableError::io(format!("reading {}", self.name), e);
+        match &self.place {
+            Place::StandardInput => Ok(false),
+            Place::File(path) => starts_with(&File::open(path).map_err(fail)?, MAGIC).map_err(fail),
+            Place::Object(object) => object.begins_with(MAGIC).await,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +127,7 @@ pub fn expand_inputs(patterns: &[String]) -> Result<Vec<InputFile>> {
     let mut files = Vec::new();
     for pattern in patterns {
         if pattern == "-" {
-            files.push(InputFile { name: "standard input".into(), path: None });
+            files.push(InputFile { name: "standard input".into(), place: Place::StandardInput });
             continue;
         }
         let path = PathBuf::from(pattern);
@@ -60,7 +136,7 @@ pub fn expand_inputs(patterns: &[String]) -> Result<Vec<InputFile>> {
             continue;
         }
         if path.exists() {
-            files.push(InputFile { name: pattern.clone(), path: Some(path) });
+            files.push(InputFile::of_path(pattern, path));
             continue;
         }
         // As in a shell: hidden files are named, or not meant.
@@ -73,7 +149,7 @@ pub fn expand_inputs(patterns: &[String]) -> Result<Vec<InputFile>> {
                 TableError::io(format!("pattern `{pattern}`"), std::io::Error::from(e))
             })?;
             if path.is_file() {
-                files.push(InputFile { name: path.display().to_string(), path: Some(path) });
+                files.push(InputFile::of_path(path.display().to_string(), path));
             }
         }
         if files.len() == before {
@@ -85,13 +161,18 @@ pub fn expand_inputs(patterns: &[String]) -> Result<Vec<InputFile>> {
 
 pub(super) fn open(file: &InputFile, progress: &Arc<Progress>) -> Result<Opened> {
     let fail = |e| TableError::io(format!("reading {}", file.name), e);
-    let raw: Box<dyn Read + Send> = match &file.path {
-        None => Box::new(Counted { inner: std::io::stdin(), progress: Arc::clone(progress) }),
-        Some(path) => {
+    let raw: Box<dyn Read + Send> = match &file.place {
+        Place::StandardInput => {
+            Box::new(Counted { inner: std::io::stdin(), progress: Arc::clone(progress) })
+        }
+        Place::Object(object) => {
+            Box::new(Counted { inner: object.open()?, progress: Arc::clone(progress) })
+        }
+        Place::File(path) => {
             let handle = File::open(path).map_err(fail)?;
             // A pipe cannot be rewound; it is read through `peek` instead.
             let regular = handle.metadata().map_err(fail)?.is_file();
-            if regular && starts_with(&handle, b"PAR1").map_err(fail)? {
+            if regular && starts_with(&handle, MAGIC).map_err(fail)? {
                 return Ok(Opened::Parquet(Arc::new(handle)));
             }
             let extension = path.extension().map(OsStr::to_ascii_lowercase);
@@ -117,7 +198,7 @@ pub(super) fn open(file: &InputFile, progress: &Arc<Progress>) -> Result<Opened>
         raw
     };
     let (head, mut plain) = peek(plain).map_err(fail)?;
-    if head.starts_with(b"PAR1") {
+    if head.starts_with(MAGIC) {
         // Parquet is read from its end: a stream has to be put down first.
         let mut spool = tempfile::tempfile().map_err(fail)?;
         std::io::copy(&mut plain, &mut spool).map_err(fail)?;
@@ -146,6 +227,20 @@ pub(super) fn open(file: &InputFile, progress: &Arc<Progress>) -> Result<Opened>
     }
 }
 
+/// Puts standard input down in a folder, so that it can be read as often as somebody asks.
+///
+/// # Errors
+/// What the file system says.
+pub async fn keep_standard_input(folder: PathBuf) -> Result<NamedTempFile> {
+    let fail = |e| TableError::io("keeping standard input on the disk".to_owned(), e);
+    on_thread(move || {
+        let mut file = NamedTempFile::with_prefix_in("stdin-", folder).map_err(fail)?;
+        std::io::copy(&mut std::io::stdin().lock(), &mut file).map_err(fail)?;
+        Ok(file)
+    })
+    .await
+}
+
 /// The files of a folder itself, but hidden ones and those that writers have not finished or keep for themselves (`_`).
 fn files_of(folder: &Path) -> Result<Vec<InputFile>> {
     let fail = |e| TableError::io(format!("reading {}", folder.display()), e);
@@ -155,7 +250,7 @@ fn files_of(folder: &Path) -> Result<Vec<InputFile>> {
         let path = entry.path();
         let is_hidden = entry.file_name().to_string_lossy().starts_with(['.', '_']);
         if !is_hidden && path.is_file() {
-            files.push(InputFile { name: path.display().to_string(), path: Some(path) });
+            files.push(InputFile::of_path(path.display().to_string(), path));
         }
     }
     if files.is_empty() {
@@ -163,16 +258,6 @@ fn files_of(folder: &Path) -> Result<Vec<InputFile>> {
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
-}
-
-/// Is it Parquet, by its content?
-///
-/// # Errors
-/// What the file system says.
-pub fn is_parquet(file: &InputFile) -> Result<bool> {
-    let fail = |e| TableError::io(format!("reading {}", file.name), e);
-    let Some(path) = &file.path else { return Ok(false) };
-    starts_with(&File::open(path).map_err(fail)?, b"PAR1").map_err(fail)
 }
 
 fn starts_with(mut handle: &File, magic: &[u8; 4]) -> std::io::Result<bool> {

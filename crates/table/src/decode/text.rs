@@ -752,7 +752,7 @@ mod tests {
     fn a_quote_inside_a_field_is_a_character_and_an_unclosed_one_is_a_bad_row() {
         let text = b"n,t\n1,5\" a\n2,\"a\"\"\nb\"\nx,c\n4,\"7\n5,e\n";
         let options = TextOptions::default();
-        let file = InputFile { name: "f".into(), path: None };
+        let file = InputFile::of_path("f", "f");
         let known = Schema::new(vec![Field::new("n", DataType::Int64, true)]);
         let source = Box::new(std::io::Cursor::new(text.to_vec()));
         let mut input = TextInput::csv(&file, source, &options, Some(&known), &[]).unwrap();
