@@ -417,6 +417,33 @@ fn sql_name(arrow: &str) -> &str {
     }
 }
 
+/// The value and the type of a cast that failed.
+pub(crate) fn cast_error(error: &DataFusionError) -> Option<(String, String)> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let arrow = match error.downcast_ref::<DataFusionError>() {
+            Some(DataFusionError::ArrowError(inner, _)) => Some(inner.as_ref()),
+            _ => error.downcast_ref::<ArrowError>(),
+        };
+        if let Some(ArrowError::CastError(message)) = arrow {
+            return cast_of(message);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// Of "Cannot cast string 'x' to value of Int64 type" and "Can't cast value 3000000000 to type Int32".
+fn cast_of(message: &str) -> Option<(String, String)> {
+    if let Some((_, rest)) = message.split_once("Cannot cast string ") {
+        let (value, to) = rest.split_once(" to value of ")?;
+        let value = value.trim_matches('\'');
+        return Some((value.to_owned(), to.trim_end_matches(" type").to_owned()));
+    }
+    let (value, to) = message.split_once("Can't cast value ")?.1.split_once(" to type ")?;
+    Some((value.to_owned(), to.to_owned()))
+}
+
 fn in_sql_words(message: &str) -> String {
     let (before, says) = if let Some((value, name)) = unread_text(message) {
         (message.split("Cannot cast string ").next(), format!("cannot read {value} as {name}"))

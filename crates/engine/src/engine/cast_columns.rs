@@ -6,16 +6,14 @@
 //! # Not here
 //! Values of files that are loaded or read in place: `uplake_table` names their lines, too.
 
-use std::error::Error;
-
 use datafusion::arrow::datatypes::DataType;
-use datafusion::arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Cast, Expr, LogicalPlan};
 use datafusion::scalar::ScalarValue;
 
-use crate::base::error::EngineError;
+use crate::base::error::{EngineError, Problem};
+use crate::base::foreign_errors;
 
 /// A message with more names says nothing.
 const MOST_NAMES: usize = 3;
@@ -35,7 +33,7 @@ struct Place {
 
 /// The error, with the column that the value is of, if it is one of a cast.
 pub(super) fn named(error: DataFusionError, plan: &LogicalPlan) -> DataFusionError {
-    let Some((value, to)) = cast_error(&error) else { return error };
+    let Some((value, to)) = foreign_errors::cast_error(&error) else { return error };
     let places = match places(plan) {
         Ok(places) => places.into_iter().filter(|place| place.to == to),
         Err(_) => return error,
@@ -53,37 +51,16 @@ pub(super) fn named(error: DataFusionError, plan: &LogicalPlan) -> DataFusionErr
     if names.is_empty() || names.len() > MOST_NAMES {
         return error;
     }
-    let said = EngineError::from(error);
-    let message = format!("column {}: {}", names.join(" or "), said.message());
-    let position = said.position();
-    EngineError::statement(said.code(), message).at(position).into()
-}
-
-/// The value and the type of a cast that failed.
-fn cast_error(error: &DataFusionError) -> Option<(String, String)> {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        let arrow = match error.downcast_ref::<DataFusionError>() {
-            Some(DataFusionError::ArrowError(inner, _)) => Some(inner.as_ref()),
-            _ => error.downcast_ref::<ArrowError>(),
-        };
-        if let Some(ArrowError::CastError(message)) = arrow {
-            return cast_of(message);
-        }
-        cause = error.source();
+    let of_column = |problem: Problem| {
+        let message = format!("column {}: {}", names.join(" or "), problem.message);
+        Problem { message, ..problem }
+    };
+    // When it failed says to reports whether one of their expressions can be planned at all.
+    match EngineError::from(error) {
+        EngineError::Statement(problem) => EngineError::Statement(of_column(problem)).into(),
+        EngineError::Execution(problem) => EngineError::Execution(of_column(problem)).into(),
+        other => other.into(),
     }
-    None
-}
-
-/// Of "Cannot cast string 'x' to value of Int64 type" and "Can't cast value 3000000000 to type Int32".
-fn cast_of(message: &str) -> Option<(String, String)> {
-    if let Some((_, rest)) = message.split_once("Cannot cast string ") {
-        let (value, to) = rest.split_once(" to value of ")?;
-        let value = value.trim_matches('\'');
-        return Some((value.to_owned(), to.trim_end_matches(" type").to_owned()));
-    }
-    let (value, to) = message.split_once("Can't cast value ")?.1.split_once(" to type ")?;
-    Some((value.to_owned(), to.to_owned()))
 }
 
 fn places(plan: &LogicalPlan) -> Result<Vec<Place>, DataFusionError> {
@@ -95,7 +72,9 @@ fn places(plan: &LogicalPlan) -> Result<Vec<Place>, DataFusionError> {
                 other => (None, other),
             };
             inner.apply(|part| {
-                if let Expr::Cast(cast) = part {
+                if let Expr::Cast(cast) = part
+                    && !is_computed(&cast.expr)
+                {
                     let called = called.filter(|_| std::ptr::eq(part, inner));
                     places.push(place(cast, called));
                 }
@@ -128,6 +107,11 @@ fn place(cast: &Cast, called: Option<&str>) -> Place {
         (other, None) => Some(shortened(&other.to_string())),
     };
     Place { name: name.map(|name| format!("`{name}`")), to, literal }
+}
+
+/// A column that the optimizer has made of an expression, which casts before it.
+fn is_computed(expr: &Expr) -> bool {
+    matches!(expr, Expr::Column(column) if column.name.contains('('))
 }
 
 fn shortened(text: &str) -> String {
