@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow::datatypes::{Schema, SchemaRef};
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use futures::StreamExt;
 use pgwire::messages::data::{FieldDescription, RowDescription};
 use tokio::sync::oneshot;
@@ -362,9 +362,10 @@ impl Rows {
 /// The bytes of the first `most` messages of a chunk of whole ones, and how many these are.
 fn cut(chunk: &[u8], most: u64) -> (usize, u64) {
     let (mut at, mut rows) = (0, 0);
-    while rows < most && at + 5 <= chunk.len() {
-        let length = (&chunk[at + 1..at + 5]).get_u32() as usize;
-        at += 1 + length;
+    while rows < most
+        && let Some(length) = chunk.get(at + 1..).and_then(|rest| rest.first_chunk())
+    {
+        at += 1 + u32::from_be_bytes(*length) as usize;
         rows += 1;
     }
     (at.min(chunk.len()), rows)

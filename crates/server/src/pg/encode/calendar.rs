@@ -321,10 +321,8 @@ mod tests {
             (moment, Style { offset: Some(0), json: true }, "2024-07-01T00:00:00+00:00"),
         ] {
             // Of a day that was written before, and of one that was not.
-            for twice in [text(|out| timestamp(micros, style, &mut written, out)), {
-                text(|out| timestamp(micros, style, &mut written, out))
-            }] {
-                assert_eq!(twice, expected);
+            for _ in 0..2 {
+                assert_eq!(text(|out| timestamp(micros, style, &mut written, out)), expected);
             }
         }
         text(|out| timestamp(i64::MAX, plain(Some(50_000)), &mut written, out));

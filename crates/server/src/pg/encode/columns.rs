@@ -17,6 +17,7 @@ use super::calendar::{
 };
 use super::column::{Column, Values};
 use super::error::EncodeError;
+use super::float::short_double;
 use super::numeric::Decimal;
 use super::state::{MOST_ROW_BYTES, Made, State};
 use super::text::few_digits;
@@ -246,6 +247,8 @@ fn short(cell: &Cell<'_>, row: usize, day: &mut WrittenDay) -> Option<([u8; 24],
         Values::Decimal128(values, scale) if cell.binary => {
             Decimal::new(values[row], *scale).short_binary()
         }
+        Values::Decimal128(values, scale) => Decimal::new(values[row], *scale).short_text(),
+        Values::Float64(values) if !cell.binary => short_double(values[row]),
         Values::Int64(values) if !cell.binary => few_digits(values[row]),
         Values::Int32(values) if !cell.binary => few_digits(values[row].into()),
         Values::Timestamp(values, TimeUnit::Microsecond, false) if !cell.binary => {

@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use super::text::{Ascii, Text};
+use super::text::{self, Ascii, Text};
 
 /// Exponents from here on are written: `DBL_DIG`.
 const DOUBLE_DIGITS: i32 = 15;
@@ -22,8 +22,17 @@ pub(super) fn double(value: f64, out: &mut impl Ascii) {
     if value.abs() < 1e15 && value == (value as i64) as f64 {
         return whole(value, out);
     }
-    if four_places(value, out) {
-        return;
+    if let Some(places) = four_places(value) {
+        if value < 0.0 {
+            out.push(b'-');
+        }
+        out.unsigned(places / 10_000);
+        out.push(b'.');
+        out.two((places / 100 % 100) as u8);
+        if !places.is_multiple_of(100) {
+            out.two((places % 100) as u8);
+        }
+        return out.without_zeros();
     }
     if (1e-4..1e15).contains(&value.abs())
         && few_digits(ryu::Buffer::new().format_finite(value), DOUBLE_DIGITS, out)
@@ -33,30 +42,33 @@ pub(super) fn double(value: f64, out: &mut impl Ascii) {
     searched_double(value, out);
 }
 
-/// Writes a number that is not whole and has no more than four places behind the point, as amounts have: it is what a
+/// A number that is not whole and has no more than four places behind the point, as amounts have, by 10,000: it is what a
 /// whole number below 10^15 comes to over 10,000, and a division is exact to the last bit. Of decimals of so few digits no
 /// two stand for one number, as in [`few_digits`].
-fn four_places(value: f64, out: &mut impl Ascii) -> bool {
+#[inline]
+fn four_places(value: f64) -> Option<u64> {
     let magnitude = value.abs();
     if !(1e-4..1e11).contains(&magnitude) {
-        return false;
+        return None;
     }
     let places = (magnitude * 1e4 + 0.5) as u64;
-    if places as f64 / 1e4 != magnitude {
-        return false;
+    (places as f64 / 1e4 == magnitude).then_some(places)
+}
+
+/// The commonest texts of [`double`], whole numbers and amounts: the first so many of these bytes.
+#[inline]
+pub(super) fn short_double(value: f64) -> Option<([u8; 24], usize)> {
+    let whole = value as i64;
+    if whole as f64 == value {
+        // Zero may be below it.
+        return if whole > 0 { text::few_digits(whole) } else { None };
     }
-    if value < 0.0 {
-        out.push(b'-');
+    let places = four_places(value)?;
+    let (whole, mut fraction, mut count) = (places / 10_000, places % 10_000, 4);
+    while fraction.is_multiple_of(10) {
+        (fraction, count) = (fraction / 10, count - 1);
     }
-    out.unsigned(places / 10_000);
-    out.push(b'.');
-    let (high, low) = ((places / 100 % 100) as u8, (places % 100) as u8);
-    out.two(high);
-    if low != 0 {
-        out.two(low);
-    }
-    out.without_zeros();
-    true
+    text::pointed(value < 0.0, whole, fraction, count)
 }
 
 fn searched_double(value: f64, out: &mut impl Ascii) {
@@ -303,6 +315,9 @@ mod tests {
             let mut searched = Text::new();
             searched_double(value, &mut searched);
             assert_eq!(double_text(value).as_bytes(), searched.as_bytes());
+            if let Some((short, length)) = short_double(value) {
+                assert_eq!(short[..length], *searched.as_bytes());
+            }
             let value = value as f32;
             if value.is_finite() && value != value.trunc() {
                 searched.clear();
@@ -350,6 +365,9 @@ mod tests {
             (5.9604644775390625e-8, "5.960464477539063e-08"),
         ] {
             assert_eq!(double_text(value), expected);
+            if let Some((short, length)) = short_double(value) {
+                assert_eq!(short[..length], *expected.as_bytes());
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A decimal is a sign, a magnitude in four words (lowest first) and a scale, so that 128 and 256 bits are one thing.
 
-use super::text::Ascii;
+use super::text::{Ascii, pointed};
 
 /// Digits of 2^255, and one to spare.
 const DIGITS: usize = 78;
@@ -74,6 +74,17 @@ impl Decimal {
         if self.scale < 0 && !digits.is_empty() {
             (0..self.scale.unsigned_abs()).for_each(|_| out.push(b'0'));
         }
+    }
+
+    /// The text of a short one: the first so many of these bytes. `None` for others.
+    #[inline]
+    pub(super) fn short_text(&self) -> Option<([u8; 24], usize)> {
+        let ([magnitude, 0, 0, 0], scale @ 1..=8) = (self.magnitude, self.scale) else {
+            return None;
+        };
+        let one = 10_u64.pow(scale.unsigned_abs().into());
+        let places = scale.unsigned_abs().into();
+        pointed(self.negative, magnitude / one, magnitude % one, places)
     }
 
     /// Appends the wire's form: count of digits, weight, sign, scale, digits.
@@ -201,6 +212,9 @@ mod tests {
     fn text(decimal: Decimal) -> String {
         let mut text = Text::new();
         decimal.text(&mut text);
+        if let Some((short, length)) = decimal.short_text() {
+            assert_eq!(short[..length], *text.as_bytes());
+        }
         String::from_utf8(text.as_bytes().to_vec()).unwrap()
     }
 
@@ -226,6 +240,7 @@ mod tests {
             let mut short = Vec::new();
             decimal.binary(|more| short.extend_from_slice(more));
             assert_eq!(short, long, "{decimal:?}");
+            text(decimal);
         }
         for (number, scale) in [(0, 0), (0, 3), (u64::MAX, 0), (u64::MAX, 1), (u64::MAX, 5)] {
             let decimal = Decimal::new(number.into(), scale);

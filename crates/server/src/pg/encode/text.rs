@@ -107,6 +107,34 @@ pub(super) fn few_digits(number: i64) -> Option<([u8; 24], usize)> {
     Some((bytes, count))
 }
 
+/// A number with so many places behind its point, if that is short: the first so many of these bytes.
+#[inline]
+pub(super) fn pointed(
+    negative: bool,
+    whole: u64,
+    fraction: u64,
+    places: usize,
+) -> Option<([u8; 24], usize)> {
+    if whole >= EIGHT || !(1..=8).contains(&places) {
+        return None;
+    }
+    let (digits, count) = up_to_eight(whole as u32);
+    let length = usize::from(negative) + count + 1 + places;
+    if length > 16 {
+        return None;
+    }
+    // From the end: all of it is made in a register, and read as a whole at once.
+    let behind = (eight(fraction as u32) | ZEROS) >> (8 * (8 - places));
+    let mut text = u128::from(behind) << 8 | u128::from(b'.');
+    text = text << (8 * count) | u128::from(digits) & ((1 << (8 * count)) - 1);
+    if negative {
+        text = text << 8 | u128::from(b'-');
+    }
+    let mut bytes = [0; 24];
+    bytes[..16].copy_from_slice(&text.to_le_bytes());
+    Some((bytes, length))
+}
+
 impl Ascii for Vec<u8> {
     #[inline]
     fn push(&mut self, byte: u8) {
