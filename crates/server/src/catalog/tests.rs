@@ -1,6 +1,7 @@
 //! The catalog in an engine: its tables, what clients ask of it, and who sees what.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::util::display::array_value_to_string;
@@ -8,7 +9,7 @@ use uplake_engine::{Engine, Session, SessionOptions, SharedMemory};
 use uplake_table::{AsOf, Lake};
 
 use super::tables::{CATALOG, INFORMATION, SystemTables};
-use super::{Catalog, PID, SETTING, ServerState, USER, rewrite};
+use super::{Catalog, Hidden, PID, SETTING, ServerState, USER, rewrite};
 
 const MEMORY_BYTES: usize = 256 << 20;
 
@@ -226,6 +227,25 @@ fn functions_know_who_asks_and_two_users_are_kept_apart() {
     }
     ben.set_fact(USER, None);
     assert_eq!(rows(&ben, "SELECT current_user"), ["admin"]);
+}
+
+#[test]
+fn what_a_role_sees_is_worked_out_once_for_a_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let parts = example(folder.path());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&asked);
+    parts.catalog.hide(move |_, _| {
+        counts.fetch_add(1, Ordering::Relaxed);
+        Hidden::default()
+    });
+    let session = parts.engine.session();
+    session.set_fact(USER, Some("ann"));
+    let found = rows(&session, "SELECT count(*) FROM pg_class WHERE pg_table_is_visible(oid)");
+    let visible: usize = found[0].parse().unwrap();
+    let asked = asked.load(Ordering::Relaxed);
+    // For the rows of the table, and in the call, of which planning may make another.
+    assert!(visible > 20 && asked < 6, "asked {asked} times for {visible} rows");
 }
 
 #[test]

@@ -1,17 +1,23 @@
 //! How a function is made of one that knows a row.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Int64Type};
 use uplake_engine::{AddedFunction, Call, Result, SessionFacts, Takes};
 
+use crate::catalog::listing::Listing;
 use crate::catalog::tables::CATALOG;
+
+/// The listing that the rows of a call are asked of, once one of them has asked.
+pub(super) type Looked = OnceCell<Arc<Listing>>;
 
 /// The arguments of one row.
 pub(super) struct Arguments<'a> {
     pub call: &'a Call<'a>,
     pub row: usize,
+    pub looked: &'a Looked,
 }
 
 impl Arguments<'_> {
@@ -73,7 +79,8 @@ pub(super) fn of_rows<T>(
     call: &Call<'_>,
     compute: &impl Fn(&Arguments<'_>) -> Result<Option<T>>,
 ) -> Result<Vec<Option<T>>> {
-    (0..call.rows).map(|row| compute(&Arguments { call, row })).collect()
+    let looked = &Looked::new();
+    (0..call.rows).map(|row| compute(&Arguments { call, row, looked })).collect()
 }
 
 pub(super) fn text(

@@ -9,7 +9,7 @@ use uplake_engine::AddedFunction;
 use crate::catalog::state::OF_OIDS;
 use crate::catalog::words;
 
-use super::arguments::{Arguments, function, number};
+use super::arguments::{Arguments, Looked, function, number};
 
 /// A list of texts.
 pub(super) fn texts() -> DataType {
@@ -42,7 +42,7 @@ pub(super) fn functions() -> Vec<AddedFunction> {
         function("no_oids", &[""], oids(), |call| Ok(new_null_array(&oids(), call.rows))),
         function("parse_ident", &["t", "tb"], texts(), |call| {
             let parts = |row: usize| {
-                let written = Arguments { call, row };
+                let written = Arguments { call, row, looked: &Looked::new() };
                 written.text(0).map(words::parts).unwrap_or_default()
             };
             let rows: Vec<Vec<String>> = (0..call.rows).map(parts).collect();

@@ -61,8 +61,9 @@ fn of_names<T>(
 ) -> impl Fn(&Arguments<'_>) -> Result<Option<T>> + Send + Sync + 'static {
     let shared = Arc::clone(shared);
     move |arguments| {
-        let listing = shared.listing_for(arguments.facts());
-        ask(&Names { listing: &listing, tables: &shared.tables }, arguments)
+        // What a role does not see is worked out of all tables: once for a call, not for each of its rows.
+        let listing = arguments.looked.get_or_init(|| shared.listing_for(arguments.facts()));
+        ask(&Names { listing, tables: &shared.tables }, arguments)
     }
 }
 

@@ -9,7 +9,7 @@ use arrow::array::BooleanArray;
 use arrow::datatypes::DataType;
 use uplake_engine::{AddedFunction, EngineError, Result, SqlState};
 
-use super::arguments::{Arguments, function, of_rows, text};
+use super::arguments::{Arguments, Looked, function, of_rows, text};
 use super::lists::{lists_of, texts};
 use crate::access::{ADMIN, Access, Denied, Object as Granted, Rights, RowFilter, SCHEMA, Verb};
 use crate::catalog::listing::Object;
@@ -116,7 +116,7 @@ fn of_role(
         // Mostly one role asks about all rows.
         let mut last: Option<(String, Asked<'_>)> = None;
         let each = (0..call.rows).map(|row| {
-            let a = Arguments { call, row };
+            let a = Arguments { call, row, looked: &Looked::new() };
             let values: Option<Vec<String>> =
                 (0..a.count()).map(|at| a.text_or_number(at)).collect();
             let Some(mut values) = values else { return Ok(None) };

@@ -7,7 +7,7 @@ use arrow::array::TimestampMicrosecondArray;
 use arrow::datatypes::{DataType, TimeUnit};
 use uplake_engine::{AddedFunction, EngineError, Result, SessionFacts, SqlState};
 
-use super::arguments::{Arguments, function, number, text, truth};
+use super::arguments::{Arguments, Looked, function, number, text, truth};
 use super::lists::{lists_of, texts};
 use crate::catalog::settings;
 use crate::catalog::shared::Shared;
@@ -64,7 +64,7 @@ fn names(shared: &Arc<Shared>) -> Vec<AddedFunction> {
     all.push(function("current_schemas", &["b"], texts(), |call| {
         let row = |row: usize| {
             let mut schemas = search_path(call.facts);
-            if (Arguments { call, row }).truth(0) == Some(true) {
+            if (Arguments { call, row, looked: &Looked::new() }).truth(0) == Some(true) {
                 schemas.insert(0, CATALOG);
             }
             schemas

@@ -48,11 +48,11 @@ pub(super) trait Ascii {
     #[inline]
     fn unsigned(&mut self, number: u64) {
         match number {
-            ..EIGHT => {
+            0..EIGHT => {
                 let (digits, count) = up_to_eight(number as u32);
                 self.put_first(digits.to_le_bytes(), count);
             }
-            ..SIXTEEN => {
+            EIGHT..SIXTEEN => {
                 self.unsigned(number / EIGHT);
                 self.put_first((eight((number % EIGHT) as u32) | ZEROS).to_le_bytes(), 8);
             }
