@@ -19,8 +19,6 @@ use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect, Precedence};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::sql::token_rewrite::{DISTINCT_FROM, NOT_DISTINCT_FROM};
-
 /// The generic dialect with PostgreSQL's precedence of LIKE, IN, BETWEEN, and of operators that it has no own for.
 #[derive(Debug)]
 pub(crate) struct UplakeDialect;
@@ -57,20 +55,14 @@ macro_rules! as_generic {
                     Precedence::Eq => COMPARISON,
                     // What comes before a colon, in `x[a || b : c]`, is read up to what binds no stronger.
                     Precedence::Like | Precedence::Between | Precedence::Colon => MEMBERSHIP,
-                    Precedence::Ampersand | Precedence::Pipe | Precedence::PgOther => OTHER,
+                    Precedence::Ampersand | Precedence::Pipe => OTHER,
                     other => GenericDialect.prec_value(other),
                 }
             }
 
             fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
-                let next = &parser.peek_token_ref().token;
-                if let Token::CustomBinaryOperator(name) = next
-                    && (name == DISTINCT_FROM || name == NOT_DISTINCT_FROM)
-                {
-                    return Some(Ok(GenericDialect.prec_value(Precedence::Is)));
-                }
                 let is_other = matches!(
-                    next,
+                    parser.peek_token_ref().token,
                     Token::Tilde
                         | Token::TildeAsterisk
                         | Token::ExclamationMarkTilde
@@ -79,6 +71,12 @@ macro_rules! as_generic {
                         | Token::ShiftLeft
                         | Token::ShiftRight
                         | Token::CaretAt
+                        | Token::Arrow
+                        | Token::LongArrow
+                        | Token::HashArrow
+                        | Token::HashLongArrow
+                        | Token::AtArrow
+                        | Token::ArrowAt
                 );
                 is_other.then_some(Ok(OTHER))
             }

@@ -71,15 +71,7 @@ fn regular_expression(pattern: &str, escape: Option<char>) -> Result<String> {
             '%' => found.push_str(".*"),
             '_' => found.push('.'),
             '(' => found.push_str("(?:"),
-            '|' | '*' | '+' | '?' | ')' => found.push(c),
-            '{' => {
-                let bounds = rest.as_str().split_once('}').filter(|(bounds, _)| is_count(bounds));
-                let (bounds, after) = bounds.ok_or_else(|| {
-                    refused(format!("a {{ of the pattern '{pattern}' is no {{2}} or {{2,3}}"))
-                })?;
-                found.push_str(&format!("{{{bounds}}}"));
-                rest = after.chars();
-            }
+            '|' | '*' | '+' | '?' | '{' | '}' | ')' => found.push(c),
             '[' => {
                 let inside = characters(&mut rest, escape, &mut found);
                 inside
@@ -92,16 +84,10 @@ fn regular_expression(pattern: &str, escape: Option<char>) -> Result<String> {
     Ok(found)
 }
 
-/// `2`, `2,` and `2,3`: how often something comes.
-fn is_count(bounds: &str) -> bool {
-    let (least, most) = bounds.split_once(',').unwrap_or((bounds, ""));
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    !least.is_empty() && is_number(least) && is_number(most)
-}
-
 /// A character that stands for itself.
 fn literal(c: char, found: &mut String) {
-    if c.is_ascii_punctuation() {
+    // Not all punctuation: `\<` would be where a word begins.
+    if "\\.+*?()|[]{}^$#&-~".contains(c) {
         found.push('\\');
     }
     found.push(c);
@@ -149,25 +135,23 @@ mod tests {
             ("a%b_", "a.*b."),
             ("(a|b)+c{2,3}?", "(?:a|b)+c{2,3}?"),
             ("a.b^c$", "a\\.b\\^c\\$"),
-            ("50\\%\\\\", "50\\%\\\\"),
-            ("[a-c%_]x", "[a-c\\%\\_]x"),
+            ("50\\%\\\\", "50%\\\\"),
+            ("[a-c%_]x", "[a-c%_]x"),
+            ("<a>, b", "<a>, b"),
             ("[^]a[:digit:]&&]", "[^\\]a[:digit:]\\&\\&]"),
             ("(?i)a", "(?:?i)a"),
-            ("a{2}b{3,}}", "a{2}b{3,}\\}"),
             ("日本%", "日本.*"),
         ] {
             let found = regular_expression(pattern, Some('\\')).unwrap();
             assert_eq!(found, format!("^(?s:{expected})$"), "{pattern}");
         }
-        assert_eq!(regular_expression("a\\!%!!", Some('!')).unwrap(), "^(?s:a\\\\\\%\\!)$");
+        assert_eq!(regular_expression("a\\!%!!", Some('!')).unwrap(), "^(?s:a\\\\%!)$");
         assert_eq!(regular_expression("\\%", None).unwrap(), "^(?s:\\\\.*)$");
     }
 
     #[test]
     fn a_pattern_that_does_not_end_is_refused() {
-        for pattern in
-            ["a\\", "[abc", "[", "[^", "[[:digit:]", "[[:digit", "a{2", "a{}", "a{,2}", "a{x}"]
-        {
+        for pattern in ["a\\", "[abc", "[", "[^", "[[:digit:]", "[[:digit"] {
             assert!(regular_expression(pattern, Some('\\')).is_err(), "{pattern}");
         }
     }
