@@ -174,7 +174,7 @@ def keys_ids_indexes_and_comments_go_with_their_columns(lake):
         "key": None, "who": None, "Count": "how many", "__id_who": None,
     }
     lake.run("sql", "-c", "insert into t values ('k5', 'u100', -5), ('new', 'u0', 1)")
-    assert lake.json("select who, count from t where key = 'k5'") == [{"who": "u100", "count": -5}]
+    assert lake.json("select who, count from t where key = 'k5'") == [{"who": "u100", "Count": -5}]
     assert lake.count("t") == 101 and "sound" in lake.run("table", "check", "t").out
     groups = {row["who"]: row["n"] for row in lake.json("select who, count(*) n from t group by who")}
     assert groups == {"u0": 16, "u1": 15, "u2": 14, "u3": 14, "u4": 14, "u5": 13, "u6": 14, "u100": 1}

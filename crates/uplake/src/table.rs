@@ -203,7 +203,10 @@ fn history(commits: &[Commit]) -> Result<RecordBatch> {
     let times = times.collect::<TimestampMillisecondArray>().with_timezone("UTC");
     let parameters = commits.iter().map(|commit| {
         let told = commit.parameters.iter();
-        let told = told.filter(|(_, v)| !v.is_empty() && v.len() <= 80 && v != "[]");
+        // Of a table that is made: what every one has.
+        let usual = |name: &str| ["location", "metadata", "protocol"].contains(&name);
+        let says = |value: &str| !["", "[]", "{}"].contains(&value) && value.len() <= 80;
+        let told = told.filter(|(name, value)| !usual(name) && says(value));
         Some(told.map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("  "))
     });
     let columns: Vec<(&str, ArrayRef)> = vec![
