@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures::TryStreamExt;
 use glob::{MatchOptions, Pattern};
@@ -177,8 +177,9 @@ impl InputStores {
 }
 
 fn input(name: String, store: &Arc<Store>, location: Path, meta: Option<ObjectMeta>) -> InputFile {
-    let (size, e_tag) = meta.map_or((None, None), |meta| (Some(meta.size), meta.e_tag));
+    let size = meta.map(|meta| meta.size);
     let (store, runtime) = (Arc::clone(store), Handle::current());
+    let e_tag = OnceLock::new();
     let object = Object { address: name.clone(), store, location, size, e_tag, runtime };
     InputFile { name, place: Place::Object(Arc::new(object)) }
 }

@@ -6,14 +6,14 @@
 //! - All bytes are of one version of an object in a bucket, or the reader gets an error.
 
 use std::io::{Error, ErrorKind, Read, Result as IoResult};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
-use object_store::{Error as StoreError, GetOptions, GetRange, ObjectStore};
+use object_store::{Error as StoreError, GetOptions, GetRange, GetResult, ObjectStore};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use uplake_objectio::Store;
@@ -35,8 +35,8 @@ pub struct Object {
     pub(super) location: Path,
     /// In bytes, where it is known before it is read.
     pub(super) size: Option<u64>,
-    /// The version, where there are versions.
-    pub(super) e_tag: Option<String>,
+    /// The version that was read first, where there are versions. Listings have other marks of it than answers.
+    pub(super) e_tag: OnceLock<String>,
     /// That fetches.
     pub(super) runtime: Handle,
 }
@@ -44,10 +44,7 @@ pub struct Object {
 impl Object {
     /// From its beginning.
     pub(super) fn open(&self) -> Result<ObjectReader> {
-        let store = self.store.charged();
-        let options = GetOptions { if_match: self.e_tag.clone(), ..GetOptions::default() };
-        let got = self.runtime.block_on(store.get_opts(&self.location, options));
-        let got = got.map_err(|error| self.failed(error))?;
+        let got = self.runtime.block_on(self.get(None))?;
         let expected = got.meta.size;
         let (parts, reader) = channel(AHEAD);
         self.runtime.spawn(fetch(got.into_stream(), expected, parts));
@@ -62,9 +59,7 @@ impl Object {
         }
         // Web servers need not give ranges.
         let range = self.size.map(|_| GetRange::Bounded(0..wanted));
-        let options = GetOptions { range, if_match: self.e_tag.clone(), ..GetOptions::default() };
-        let got = self.store.get_opts(&self.location, options).await;
-        let mut parts = got.map_err(|error| self.failed(error))?.into_stream();
+        let mut parts = self.get(range).await?.into_stream();
         let mut head = Vec::new();
         while head.len() < magic.len()
             && let Some(part) = parts.next().await
@@ -72,6 +67,18 @@ impl Object {
             head.extend_from_slice(&part.map_err(|error| self.failed(error))?);
         }
         Ok(head.starts_with(magic))
+    }
+
+    async fn get(&self, range: Option<GetRange>) -> Result<GetResult> {
+        let if_match = self.e_tag.get().cloned();
+        let options = GetOptions { range, if_match, ..GetOptions::default() };
+        let got = self.store.charged().get_opts(&self.location, options).await;
+        let got = got.map_err(|error| self.failed(error))?;
+        // Those of web servers are often weak ones, which nothing matches.
+        if let Some(e_tag) = got.meta.e_tag.clone().filter(|_| self.size.is_some()) {
+            self.e_tag.get_or_init(|| e_tag);
+        }
+        Ok(got)
     }
 
     /// Where it is in a bucket, encoded.
