@@ -194,9 +194,18 @@ pub fn stored_type(data_type: &DataType) -> Result<DataType, String> {
         ),
         DataType::Map(entries, _) => {
             let (key, value) = key_and_value(entries).ok_or("a map without keys or values")?;
+            let (of_keys, of_values) =
+                (stored_type(key.data_type())?, stored_type(value.data_type())?);
+            // deltalake-core 1.1 does not look into maps for the feature that such a table needs, and nobody could open it.
+            if [&of_keys, &of_values].into_iter().any(has_local_time) {
+                return Err(format!(
+                    "type {} cannot be stored: a map of times without a zone; cast them to timestamptz or text first",
+                    type_name(data_type)
+                ));
+            }
             // Delta's names. Keys are never NULL.
-            let key = Field::new("key", stored_type(key.data_type())?, false);
-            let value = Field::new("value", stored_type(value.data_type())?, true);
+            let key = Field::new("key", of_keys, false);
+            let value = Field::new("value", of_values, true);
             let entry = DataType::Struct(Fields::from(vec![key, value]));
             DataType::Map(Arc::new(Field::new("key_value", entry, false)), false)
         }
@@ -229,6 +238,15 @@ fn with_times_as_text(data_type: &DataType) -> DataType {
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(inner).collect()),
         DataType::Map(entries, is_sorted) => DataType::Map(inner(entries), *is_sorted),
         other => other.clone(),
+    }
+}
+
+fn has_local_time(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Timestamp(_, None) => true,
+        DataType::List(item) => has_local_time(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_local_time(field.data_type())),
+        _ => false,
     }
 }
 
