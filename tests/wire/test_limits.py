@@ -353,7 +353,6 @@ def copies_take_of_the_memory_what_there_is(fresh, lake):
             assert other.execute(sorts).fetchone() == (290_000,)
         for copy in copies:
             assert copy.result() == (rows, rows * (rows - 1) // 2, 90)
-    server.free(5)
 
 
 def a_tenant_that_floods_leaves_others_their_turn(fresh, lake):
