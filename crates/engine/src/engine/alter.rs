@@ -253,7 +253,7 @@ impl Session {
                 }
                 ast::AlterTableOperation::RenameTable { table_name } => {
                     return Err(EngineError::unsupported(format!(
-                        "ALTER TABLE … {table_name} is not supported: files, rights, views and saved definitions \
+                        "ALTER TABLE … RENAME {table_name} is not supported: files, rights, views and saved definitions \
                          go by a table's name, and a bucket cannot rename a folder in one step"
                     ))
                     .with_hint(
