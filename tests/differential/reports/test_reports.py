@@ -1,17 +1,18 @@
 """Random reports are what a plain model says, and the comparison notices what is not.
 
-How long: UPLAKE_REPORT_SECONDS (20). Which worlds: UPLAKE_REPORT_SEED, otherwise new ones each
-time.
+How long: UPLAKE_REPORT_SECONDS (20). Which worlds: UPLAKE_REPORT_SEED (`seeds`).
 """
 import copy
 import json
 import math
 import os
 import pathlib
-import time
+import sys
 
 import pytest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+import seeds
 from reports import assigned
 from reports import command
 from reports import data
@@ -76,8 +77,8 @@ def plain_definition(world):
 
 
 def test_random_reports_are_what_the_model_says(binary, tmp_path):
-    """Fresh worlds each time; a failure prints a script to paste."""
-    seed = int(os.environ.get("UPLAKE_REPORT_SEED", time.time() * 1000))
+    """Worlds of seeds of their own for each checkout; a failure prints a script to paste."""
+    seed = seeds.first("UPLAKE_REPORT_SEED")
     tally = Tester(binary, tmp_path).run(seed, seconds=SECONDS)
     print(f"first world: {seed}", run.summary(tally), sep="\n")
     assert tally.reports > 0 and tally.numbers > 0
