@@ -61,7 +61,7 @@ def seeded(name):
 
 
 # On a machine that is slow a load tells how far it is, before it is refused.
-SAID_WITH_PROGRESS = re.compile(r"(?: *\d+ %.*\n)*error: ")
+SAID_WITH_PROGRESS = re.compile(r"(?:(?: *\d+ %|reading: ).*\n)*error: ")
 
 
 class Result:
