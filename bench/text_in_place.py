@@ -43,6 +43,7 @@ import duckdb
 started = time.perf_counter()
 connection = duckdb.connect()
 connection.execute(f"SET threads = {sys.argv[2]}")
+connection.execute("SET enable_progress_bar = false")
 rows = connection.execute(sys.argv[1]).fetchall()
 print(json.dumps({"seconds": time.perf_counter() - started, "rows": rows}, default=str))
 """
