@@ -174,7 +174,7 @@ class Court:
         if ours is None:
             return Failure(self.world, way, query, "different", "no rows came")
         tolerance = compare.TOLERANCE if tree.is_computed(query) else 0
-        found = compare.difference(ours, theirs, tree.is_ordered(query), tolerance)
+        found = compare.difference(ours, theirs, tree.has_one_order(query), tolerance)
         if found is None:
             return None
         return Failure(
@@ -242,7 +242,7 @@ class Court:
         tolerance = compare.TOLERANCE if tree.is_computed(query) else 0
         try:
             answer = self.postgres.ask(query)
-            found = postgres.difference(answer, ours, tree.is_ordered(query), tolerance)
+            found = postgres.difference(answer, ours, tree.has_one_order(query), tolerance)
         except postgres.NoOpinion as none:
             self.counts.postgres[none.reason] += 1
             return None
@@ -311,7 +311,7 @@ class Court:
             kinds = [c.type for c in expected.columns]
             ours = [tuple(from_json(v, k) for v, k in zip(row, kinds)) for row in answer]
             tolerance = compare.TOLERANCE if tree.is_computed(query) else 0
-            message = compare.row_difference(ours, rows, tree.is_ordered(query), tolerance)
+            message = compare.row_difference(ours, rows, tree.has_one_order(query), tolerance)
             failure = Failure(self.world, "batch", query, "different", message, ours, rows)
             found.append(failure if message else None)
         return found

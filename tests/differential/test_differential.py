@@ -172,6 +172,16 @@ def test_rows_are_cut_off_only_in_a_total_order():
     assert cut > 50
 
 
+def test_rows_that_are_ordered_by_a_computed_double_may_tie():
+    asked = []
+    for seed in range(40):
+        made = grammar.Grammar(random.Random(seed), schemas.make(seed))
+        asked += [q for q in [made.statement() for _ in range(30)] if tree.is_ordered(q)]
+    computed = [q for q in asked if any(tree.is_computed(i.value) for i in tree.results(q))]
+    assert computed and not any(tree.has_one_order(q) for q in computed)
+    assert sum(tree.has_one_order(q) for q in asked) == len(asked) - len(computed) > 100
+
+
 def test_computed_doubles_are_no_columns_of_other_queries():
     derived = 0
     for seed in range(30):

@@ -304,6 +304,18 @@ def is_ordered(query):
     return bool(places) and places >= set(range(1, width(query) + 1))
 
 
+def has_one_order(query):
+    """Does every right answer have its rows in one order? Doubles that are computed may tie, or not."""
+    return is_ordered(query) and not any(is_computed(item.value) for item in results(query))
+
+
+def results(query):
+    """The items of the result, of both sides of a set operation."""
+    if isinstance(query, SetOperation):
+        return [*results(query.left), *results(query.right)]
+    return query.items
+
+
 def has_one_answer(query):
     """Are rows cut off only in a total order?"""
     return all(
