@@ -368,9 +368,10 @@ def text_file(seed, table, folder):
             writer.writerow(names)
             writer.writerows([text_value(v, True) for v in row] for row in rows)
         else:
-            for row in rows:
+            for number, row in enumerate(rows):
                 line = {n: text_value(v, False) for n, v in zip(names, row)}
-                if rng.random() < 0.3:
+                # The first line has every column: one that no line names is not there.
+                if rng.random() < 0.3 and number:
                     line = {n: v for n, v in line.items() if v is not None or n == names[0]}
                 file.write(json.dumps(line, ensure_ascii=rng.random() < 0.5) + "\n")
     return str(path)
