@@ -37,7 +37,7 @@ CHECKED := --release --config tests/checked.toml
 TESTS := --workspace --lib --bins --tests
 TIMED := --config 'target."cfg(all())".runner="tests/timed"'
 # Futures are large in what is not optimized, and tests have threads of their own.
-export RUST_MIN_STACK := 16777216
+export RUST_MIN_STACK := 33554432
 # Two at a time, in any order.
 PYTEST = env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q -rs -n 2 --dist worksteal --durations 40
 # With DuckDB, with models, with others' tests. The first has the longest test, of two minutes.
