@@ -43,7 +43,7 @@ use crate::scan::prefetch::Ahead;
 
 impl IndexedSource {
     /// Begins to read ahead, once for all partitions.
-    fn read_ahead(&self, config: &FileScanConfig, scan: impl FnOnce(Self) -> Scan) {
+    fn read_ahead(&self, config: &FileScanConfig, scan: impl FnOnce(Self, FileScanConfig) -> Scan) {
         let Some((pool, memory_bytes)) = &self.indexes.ahead else { return };
         // A limit reads few rows; by ranges, kept columns are read.
         let by_ranges = config.file_groups.iter().flat_map(|group| group.iter()).any(has_range);
@@ -51,11 +51,13 @@ impl IndexedSource {
             return;
         }
         self.ahead.get_or_init(|| {
-            // Its own source, so that what is read ahead does not keep itself alive.
-            let scan = scan(Self { ahead: Arc::default(), ..self.clone() });
+            // Its own source, also within the configuration, so that what is read ahead does not keep itself alive.
+            let source = Self { ahead: Arc::default(), ..self.clone() };
+            let of_source = FileScanConfigBuilder::from(config.clone());
+            let of_source = of_source.with_source(Arc::new(source.clone())).build();
             Ahead::start(
                 in_order(config, self),
-                Arc::new(scan),
+                Arc::new(scan(source, of_source)),
                 Arc::clone(&self.store),
                 Arc::clone(&self.indexes.metadata),
                 pool,
@@ -103,7 +105,7 @@ impl FileSource for IndexedSource {
             questions,
             row_filters: Arc::default(),
         };
-        self.read_ahead(config, |source| Scan { source, ..scan.clone() });
+        self.read_ahead(config, |source, config| Scan { source, config, ..scan.clone() });
         Ok(Box::new(IndexedMorselizer(Arc::new(scan))))
     }
 

@@ -314,9 +314,11 @@ fn reports_say_how_far_they_are_and_read_a_table_once_for_all() {
 }
 
 const SHARED: usize = 48 << 20;
-/// Keeps 5 MiB in a join as long as its rows are not read to their end.
+/// Keeps 5 MiB in a join as long as its rows are not read to their end. Each row of the other side has its match: where
+/// only the first had, one partition would find no more and read on, and a repartition holds what it meets for the
+/// partition whose rows nobody takes.
 const HOLDS: &str = "SELECT b.s FROM (SELECT value AS v, concat('a long string to be kept ', CAST(value AS VARCHAR)) AS s \
-     FROM generate_series(1, 40000) AS g(value)) b JOIN generate_series(1, 1000000000) AS p(value) ON b.v = p.value";
+     FROM generate_series(1, 40000) AS g(value)) b JOIN generate_series(1, 1000000000) AS p(value) ON b.v = p.value % 40000 + 1";
 /// Needs 23 MiB for what it adds up, which cannot spill, and perhaps as much again to hand it out.
 const NEEDS_MOST: &str = "SELECT array_length(array_agg(concat('a long string to be kept ', CAST(value AS VARCHAR)))) \
      FROM generate_series(1, 1500000) AS s(value)";
@@ -355,7 +357,7 @@ fn what_one_engine_holds_another_cannot_take() {
         let error = rows().await.unwrap_err();
         assert!(matches!(error, EngineError::Limit { .. }), "{error}");
         drop(held);
-        // Rows on their way between threads may be hundreds of MB by now, which are free when their tasks have ended.
+        // Rows on their way between threads are free when their tasks have ended.
         let all_free = async || {
             while memory.taken_bytes() > 0 {
                 tokio::task::yield_now().await;

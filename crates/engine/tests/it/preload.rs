@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use uplake_engine::Session;
+use futures::StreamExt;
+use uplake_engine::{Answer, Session, parse};
 use uplake_faulty_s3::{Faults, Server};
 use uplake_table::StorageOptions;
 
@@ -75,4 +76,35 @@ fn footers_and_indexes_are_there_before_the_first_statement_and_new_ones_when_th
         let none = session(&server, false, false);
         assert!(none.preload().is_none());
     });
+}
+
+#[test]
+fn what_is_read_ahead_goes_with_the_statement_that_wanted_it() {
+    block_on(async {
+        let server = Server::start(1, Faults::none(3)).await.unwrap();
+        let writer = session(&server, false, false);
+        writer.query("CREATE TABLE t (k INT, v TEXT)").await.unwrap();
+        for file in 0..30 {
+            writer.query(&format!("INSERT INTO t VALUES ({file}, 'some text')")).await.unwrap();
+        }
+        let reader = session(&server, false, false);
+        let held = || reader.usage().memory_bytes;
+        // A batch of each file, of which the two readers have a few before anybody asks for more.
+        let statement = parse("SELECT v FROM t").unwrap().remove(0);
+        let Answer::Rows { mut stream, .. } = reader.run(&statement).await.unwrap() else {
+            panic!("rows")
+        };
+        stream.next().await.unwrap().unwrap();
+        until("files that are not open yet are fetched", || held() > 0).await;
+        drop(stream);
+        until("nothing is left of what was fetched", || held() == 0).await;
+    });
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
