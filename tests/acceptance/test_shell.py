@@ -65,6 +65,25 @@ class Terminal:
         # A line that does not fit is drawn again, prompt and all, as it is typed.
         return self.until("\n") + self.until(prompt)
 
+    def computes(self):
+        """Waits until a statement computes: Ctrl-C is a signal once the line editor has given the terminal back, and is
+        the statement's once it has begun, which is when it takes time of the processor."""
+
+        def until(holds):
+            end = time.monotonic() + PATIENCE_SECONDS
+            while not holds():
+                assert time.monotonic() < end, f"nothing computes:\n{self.unread}"
+                time.sleep(0.01)
+
+        def cpu_seconds():
+            with open(f"/proc/{self.pid}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+        until(lambda: termios.tcgetattr(self.screen)[3] & termios.ISIG)
+        before = cpu_seconds()
+        until(lambda: cpu_seconds() > before + 0.3)
+
     def ends(self):
         """The exit code."""
         end = time.monotonic() + PATIENCE_SECONDS
@@ -227,7 +246,7 @@ def tab_completes_names(shell):
     terminal.until("amo")
     terminal.type("\x03")
     # What is typed before the editor is back at a new line goes with the old one.
-    time.sleep(2)
+    terminal.until("\n")
     terminal.until(READY)
     # The column of the table that stands behind the place: to the line's beginning, and on to the word's end.
     terminal.says(") AS total FROM events;\x01SELECT sum(am\t", "│   7.5 │")
@@ -236,8 +255,7 @@ def tab_completes_names(shell):
 def ctrl_c_says_what_it_stopped(shell):
     terminal = shell()
     terminal.type(ENDLESS + ";\r")
-    # Ctrl-C is a signal once the line editor has given the terminal back.
-    time.sleep(2)
+    terminal.computes()
     terminal.type("\x03")
     shown = terminal.until("error: cancelled after ") + terminal.until(READY)
     assert re.search(r"[\d.]+ s: SELECT max\(value % 7\) AS m FROM", shown)

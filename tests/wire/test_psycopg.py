@@ -675,8 +675,8 @@ def cancels_at_once_stop_their_own_alone(server):
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         sql = "select count(*) from numbers a, numbers b where b.id <= 500 and a.id + b.id = -1"
         asked = {c: pool.submit(c.execute, support.LONG if c in stopped else sql) for c in connections}
-        server.runs()
-        time.sleep(0.3)
+        runs = lambda: sum(support.LONG in str(one) for one in server.running())
+        support.within(20, lambda: runs() == len(stopped), "those to be stopped run")
         for connection in stopped:
             threading.Thread(target=connection.cancel_safe).start()
         for connection in stopped:

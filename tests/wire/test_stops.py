@@ -196,15 +196,19 @@ def a_copy_that_is_stopped_writes_nothing(server, how, sends):
                     wire.send(some * 1000)
             found = wire.until_ready()
             took = time.monotonic() - began
-            is_whole = kinds(found) == "CZ"
+            is_whole, is_unknown = kinds(found) == "CZ", _codes(found) == ["40003"]
             whole += is_whole
-            assert is_whole or _codes(found) == ["57014"], found
-            # Whose end has come may be done before it is stopped.
-            assert not is_whole or sends == "the end at once"
+            assert is_whole or is_unknown or _codes(found) == ["57014"], found
+            # Whose end has come may be done before it is stopped, or its commit sent.
+            assert not (is_whole or is_unknown) or sends == "the end at once"
             assert took < seconds + support.FREE_S + 1, f"{took:.2f} s"
             # What was sent before the client heard of it is nobody's.
             wire.send(some, frames.frame(b"c"))
             wire.rows("reset statement_timeout")
+            if is_unknown:
+                # A look says so, once what was sent is over.
+                server.free()
+                whole += wire.rows("select count(*) from stopped_copy") == [[str(200_000 * (whole + 1))]]
             assert wire.rows("select count(*) from stopped_copy") == [[str(200_000 * whole)]]
         other.rows("drop table stopped_copy")
 
