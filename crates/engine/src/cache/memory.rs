@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryPool, MemoryReservation, TrackConsumersPool,
 };
+use tokio::sync::Notify;
 
 use crate::base::error::{EngineError, Result};
 use crate::base::sql_state::SqlState;
@@ -37,6 +38,7 @@ struct Shared {
     pool: Arc<dyn MemoryPool>,
     columns: Arc<KeptColumns>,
     engines: AtomicUsize,
+    given_back: Arc<Notify>,
 }
 
 impl fmt::Debug for SharedMemory {
@@ -49,11 +51,12 @@ impl SharedMemory {
     /// So many bytes for all queries of all engines together.
     pub fn new(bytes: usize) -> Self {
         let columns = KeptColumns::new(bytes / COLUMN_CACHE_SHARE);
+        let given_back = Arc::<Notify>::default();
         let pool = Arc::new(TrackConsumersPool::new(
-            SharedPool::new(bytes, Arc::clone(&columns)),
+            SharedPool::new(bytes, Arc::clone(&columns), Arc::clone(&given_back)),
             NonZeroUsize::new(NAMED_CONSUMERS).unwrap_or(NonZeroUsize::MIN),
         ));
-        Self(Arc::new(Shared { bytes, pool, columns, engines: AtomicUsize::new(0) }))
+        Self(Arc::new(Shared { bytes, pool, columns, engines: AtomicUsize::new(0), given_back }))
     }
 
     /// The limit.
@@ -190,6 +193,11 @@ impl EngineMemory {
         }
     }
 
+    /// What wakes those that wait for memory of whichever engine.
+    pub fn given_back(&self) -> &Notify {
+        &self.shared.0.given_back
+    }
+
     /// Columns that are kept for whichever engine.
     pub fn columns(&self) -> &Arc<KeptColumns> {
         &self.shared.0.columns
@@ -220,6 +228,8 @@ impl Drop for EngineMemory {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     #[test]
@@ -237,6 +247,32 @@ mod tests {
         assert!(HeldMemory::take(&share.pool(), "a load", 16 << 20, 8 << 20).is_ok());
         drop((held, half));
         assert_eq!(memory.taken_bytes(), 0);
+    }
+
+    #[test]
+    fn who_waits_for_memory_is_woken_when_some_is_given_back() {
+        let memory = SharedMemory::new(64 << 20);
+        let engine = Arc::new(memory.join(32 << 20));
+        let rows = MemoryConsumer::new("rows").register(&engine.pool());
+        rows.try_grow(32 << 20).unwrap();
+        // More than a part goes over its limit for whoever has nothing yet.
+        let take = || WriterMemory::take(&engine, &engine.pool(), 32 << 20, 4 << 20);
+        let waits = || {
+            let mut woken = Box::pin(engine.given_back().notified());
+            assert!(!woken.as_mut().enable());
+            woken
+        };
+        let woken = waits();
+        assert!(take().is_err() && woken.now_or_never().is_none());
+        let woken = waits();
+        rows.shrink(8 << 20);
+        assert!(woken.now_or_never().is_some());
+        let woken = waits();
+        let writer = take().unwrap();
+        assert!(woken.now_or_never().is_none());
+        let woken = waits();
+        drop(writer);
+        assert!(woken.now_or_never().is_some() && take().is_ok());
     }
 
     #[test]

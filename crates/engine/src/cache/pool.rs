@@ -26,6 +26,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
 };
+use tokio::sync::Notify;
 
 use crate::base::held;
 use crate::base::progress::{self, QueryProgress};
@@ -45,6 +46,8 @@ pub(crate) struct SharedPool {
     state: Mutex<State>,
     /// Takes what is free, and gives it back.
     columns: Arc<KeptColumns>,
+    /// Wakes those that wait for memory.
+    given_back: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -89,8 +92,8 @@ impl Kind {
 }
 
 impl SharedPool {
-    pub fn new(limit: usize, columns: Arc<KeptColumns>) -> Self {
-        Self { limit, state: Mutex::default(), columns }
+    pub fn new(limit: usize, columns: Arc<KeptColumns>, given_back: Arc<Notify>) -> Self {
+        Self { limit, state: Mutex::default(), columns, given_back }
     }
 
     /// Makes room for what queries have taken by now, and for what the process holds without saying so; a part
@@ -200,6 +203,8 @@ impl MemoryPool for SharedPool {
         if let Some(owner) = state.owners.get(&reservation.consumer().id()) {
             owner.gave(shrink);
         }
+        drop(state);
+        self.given_back.notify_waiters();
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
@@ -355,7 +360,7 @@ mod tests {
 
     #[test]
     fn free_memory_is_given_and_shares_and_the_last_fifth_are_kept() {
-        let pool = SharedPool::new(1000, KeptColumns::new(0));
+        let pool = SharedPool::new(1000, KeptColumns::new(0), Arc::default());
         let state =
             |spilling_consumers, taken| State { spilling_consumers, taken, ..State::default() };
         // Free memory goes to whoever asks, even beyond an even share.
@@ -393,7 +398,8 @@ mod tests {
 
     #[test]
     fn a_class_leaves_the_rest_to_others() {
-        let whole: Arc<dyn MemoryPool> = Arc::new(SharedPool::new(64_000, KeptColumns::new(0)));
+        let whole: Arc<dyn MemoryPool> =
+            Arc::new(SharedPool::new(64_000, KeptColumns::new(0), Arc::default()));
         let class: Arc<dyn MemoryPool> = Arc::new(ClassPool::new(Arc::clone(&whole), 32_000));
         let of = |pool, name: &str| MemoryConsumer::new(name).register(pool);
         let (first, second) = (of(&class, "first"), of(&class, "second"));

@@ -4,8 +4,9 @@
 //! - All rows of a writer are committed together, or none are: one that is dropped leaves nothing.
 //! - What it holds of memory is bounded, however many rows come.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -26,9 +27,11 @@ const ROWS_SHARE: usize = 3;
 /// Of memory, the least that a writer can do with, and of a small engine's a part of so many.
 const LEAST_BYTES: usize = 6 << 20;
 const LEAST_SHARE: usize = 8;
-/// How long it waits for memory that others have, and how often it looks.
+/// How long it waits for memory that others have; how often it looks although nobody says that he gave some back, as
+/// when a part of the memory is made larger; and at most.
 const MEMORY_WAIT: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_AFTER: Duration = Duration::from_millis(1);
 
 /// Writes batches into one table.
 pub struct RowWriter {
@@ -138,13 +141,18 @@ impl RowWriter {
         if let Some(pool) = &self.pool {
             let most = WRITER_BYTES * ROWS_SHARE;
             let least = LEAST_BYTES.min(budget.memory_bytes / LEAST_SHARE);
-            let mut tries = wait.div_duration_f64(LOOK_EVERY) as usize;
+            let until = Instant::now() + wait;
             let taken = loop {
+                let mut given_back = pin!(memory.given_back().notified());
+                // What is given back from here on wakes it.
+                given_back.as_mut().enable();
                 match WriterMemory::take(memory, pool, most, least) {
-                    Err(EngineError::Limit(_)) if tries > 0 => tries -= 1,
+                    Err(EngineError::Limit(_)) if Instant::now() < until => {}
                     taken => break taken?,
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                let left = until.saturating_duration_since(Instant::now());
+                let _ = tokio::time::timeout(left.min(LOOK_EVERY), given_back).await;
+                tokio::time::sleep(LOOK_AFTER).await;
             };
             rows_bytes = taken.bytes() / ROWS_SHARE;
             self.memory = Some(taken);
