@@ -362,22 +362,59 @@ def copies_take_of_the_memory_what_there_is(fresh, lake):
             assert copy.result() == (rows, rows * (rows - 1) // 2, 90)
 
 
+def _behind(server):
+    """How nice the threads are that go behind the others: what they are, and what they should be."""
+
+    def nice(task):
+        return int((task / "stat").read_text().rpartition(")")[2].split()[16])
+
+    process, found = pathlib.Path(f"/proc/{server.process.pid}"), set()
+    for task in process.glob("task/*"):
+        # It may have ended meanwhile.
+        with contextlib.suppress(OSError):
+            if (task / "comm").read_text() == "behind\n":
+                found.add((nice(task), min(19, nice(process) + 10)))
+    return found
+
+
 def a_tenant_that_floods_leaves_others_their_turn(fresh, lake):
+    """Its threads go behind theirs, once there are others."""
     for tenant, user in (("flood", "ann"), ("small", "bob")):
         _tenant(lake, tenant)
         _user(lake, user, "--role", "reader", "--tenant", tenant)
-    server = fresh()
+    server = fresh("--threads", "2")
+
+    def asks(wire):
+        began = time.monotonic()
+        assert wire.execute("select count(*) from numbers where digit = 3").fetchone() == (1000,)
+        assert time.monotonic() - began < 10
+
+    def asks_in_vain(wire):
+        with contextlib.suppress(psycopg.errors.QueryCanceled):
+            wire.execute("select count(*) from numbers")
+
     with contextlib.ExitStack() as held:
         flood = [held.enter_context(_connect(server, "ann")) for _ in range(20)]
         threads = [threading.Thread(target=_until_cancelled, args=[wire, LONG]) for wire in flood]
         for thread in threads:
             thread.start()
+        before = server.cpu_seconds()
+        support.within(60, lambda: server.cpu_seconds() > before + 5, "it floods")
+        late = held.enter_context(_connect(server, "ann"))
+        late.execute("set statement_timeout = 100")
+        asks_in_vain(late)
+        assert not _behind(server), "nobody else is there"
         with _connect(server, "bob") as wire:
-            time.sleep(1)
+
+            def goes_behind():
+                asks(wire)
+                asks_in_vain(late)
+                return _behind(server)
+
+            support.within(60, goes_behind, "the flood goes behind")
+            assert all(nice == lower for nice, lower in _behind(server)), "their priority is lower"
             for _ in range(20):
-                began = time.monotonic()
-                assert wire.execute("select count(*) from numbers where digit = 3").fetchone() == (1000,)
-                assert time.monotonic() - began < 10
+                asks(wire)
         for wire in flood:
             wire.cancel()
         for thread in threads:

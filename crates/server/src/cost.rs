@@ -20,6 +20,9 @@ pub(crate) struct Cost {
     pub total: Duration,
 }
 
+/// A statement that is at it for longer may be in a poll that is told only once it is over.
+const LONG_POLL: Duration = Duration::from_secs(1);
+
 /// What is charged for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Prices {
@@ -34,6 +37,12 @@ impl Cost {
     /// not end, as of a cross join, is told only once it is over.
     pub fn quota_seconds(&self) -> f64 {
         self.compute_seconds().max(self.counts.in_slot.as_secs_f64())
+    }
+
+    /// Seconds of cores, as far as they are known while it runs: see [`Self::quota_seconds`]. A short one that waits for
+    /// its turn at a core, or for the store, has nothing of them meanwhile.
+    pub fn core_seconds(&self) -> f64 {
+        self.compute_seconds().max(self.counts.in_slot.saturating_sub(LONG_POLL).as_secs_f64())
     }
 
     /// How long threads were at it.
@@ -74,6 +83,9 @@ mod tests {
         cost.counts.planned = Duration::from_secs(2);
         cost.counts.in_slot = Duration::from_secs(5);
         assert_eq!((cost.ran(), cost.sent()), (Duration::from_secs(3), Duration::from_secs(4)));
+        assert_eq!((cost.quota_seconds(), cost.core_seconds()), (5.0, 4.0));
+        cost.counts.in_slot = Duration::from_millis(700);
+        assert_eq!((cost.quota_seconds(), cost.core_seconds()), (0.7, 0.0));
     }
 
     #[test]

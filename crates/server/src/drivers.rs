@@ -9,13 +9,15 @@
 //! client is gone, is planned no further than to its next step.
 //!
 //! # Invariants
-//! - What a driven future spawns runs on the runtime that the drivers were made with.
+//! - What a driven future spawns runs on the runtime of the drivers that poll it.
+//! - A future that is to go on elsewhere does so from its next poll on; what it has spawned stays where it is.
 //! - A panic ends one future.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, future};
@@ -33,6 +35,14 @@ const LEAST: usize = 8;
 const FOR_EACH: usize = 2;
 
 type Driven = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Whose threads are to poll a future from now on, if others.
+type Elsewhere = Box<dyn Fn() -> Option<Arc<Drivers>> + Send>;
+
+/// What is polled.
+struct Task {
+    work: Driven,
+    elsewhere: Option<Elsewhere>,
+}
 
 /// The threads.
 #[derive(Debug)]
@@ -43,14 +53,15 @@ pub(crate) struct Drivers {
 
 #[derive(Debug)]
 struct Thread {
-    come: mpsc::Sender<Driven>,
+    come: mpsc::Sender<Task>,
     /// It polls something now.
     polls: Arc<AtomicBool>,
 }
 
 impl Drivers {
-    /// Threads for a runtime. They end when this is dropped and what they drive is done.
-    pub fn new(runtime: &Handle) -> Self {
+    /// Threads for a runtime, that each do `first` before all else. They end when this is dropped and what they drive
+    /// is done.
+    pub fn new(runtime: &Handle, first: fn()) -> Self {
         let count = (FOR_EACH * runtime.metrics().num_workers()).max(LEAST);
         let threads = (0..count).filter_map(|_| {
             let (sender, come) = mpsc::channel(WAITING);
@@ -58,7 +69,10 @@ impl Drivers {
             let thread = std::thread::Builder::new().name("driver".to_owned());
             let polls = Arc::<AtomicBool>::default();
             let work = drive(come, Arc::clone(&polls));
-            let spawned = thread.stack_size(STACK_BYTES).spawn(move || runtime.block_on(work));
+            let spawned = thread.stack_size(STACK_BYTES).spawn(move || {
+                first();
+                runtime.block_on(work);
+            });
             spawned.is_ok().then_some(Thread { come: sender, polls })
         });
         Self { threads: threads.collect(), next: AtomicUsize::new(0) }
@@ -66,47 +80,79 @@ impl Drivers {
 
     /// Drives a future until it is done, or what is given back is dropped. With no room for it, it is dropped at once.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
+        self.start(work, None)
+    }
+
+    /// As [`Self::spawn`], until `elsewhere`, which is asked before each poll, has other threads for it.
+    pub fn spawn_until(
+        &self,
+        elsewhere: impl Fn() -> Option<Arc<Self>> + Send + 'static,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> AbortOnDrop {
+        self.start(work, Some(Box::new(elsewhere)))
+    }
+
+    fn start(
+        &self,
+        work: impl Future<Output = ()> + Send + 'static,
+        elsewhere: Option<Elsewhere>,
+    ) -> AbortOnDrop {
         let stop = Stop::default();
         let work = stop.during(AssertUnwindSafe(work).catch_unwind());
         let (work, abort) = future::abortable(work);
-        let mut work: Driven = Box::pin(work.map(drop));
+        self.take(Task { work: Box::pin(work.map(drop)), elsewhere });
+        AbortOnDrop { abort, _stop: stop }
+    }
+
+    /// Gives a task to a thread.
+    fn take(&self, mut task: Task) {
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let (before, after) = self.threads.split_at(first % self.threads.len().max(1));
         let in_turn = after.iter().chain(before);
         let (free, busy): (Vec<_>, Vec<_>) =
             in_turn.partition(|thread| !thread.polls.load(Ordering::Relaxed));
         for thread in free.into_iter().chain(busy) {
-            match thread.come.try_send(work) {
+            match thread.come.try_send(task) {
                 Ok(()) => break,
-                Err(full) => work = full.into_inner(),
+                Err(full) => task = full.into_inner(),
             }
         }
-        AbortOnDrop { abort, _stop: stop }
     }
 }
 
-/// The work, which says so while it is polled.
-fn marked(mut work: Driven, polls: Arc<AtomicBool>) -> impl Future<Output = ()> + Send {
+/// Polls a task, and says so meanwhile, until it is done or is given back, to go on elsewhere.
+fn marked(
+    task: Task,
+    polls: Arc<AtomicBool>,
+) -> impl Future<Output = Option<(Task, Arc<Drivers>)>> + Send {
+    let mut task = Some(task);
     future::poll_fn(move |context| {
+        let Some(polled) = &mut task else { return Poll::Ready(None) };
+        if let Some(drivers) = polled.elsewhere.as_ref().and_then(|elsewhere| elsewhere()) {
+            polled.elsewhere = None;
+            return Poll::Ready(task.take().map(|task| (task, drivers)));
+        }
         polls.store(true, Ordering::Relaxed);
-        let polled = work.as_mut().poll(context);
+        let is_done = polled.work.as_mut().poll(context);
         polls.store(false, Ordering::Relaxed);
-        polled
+        is_done.map(|()| None)
     })
 }
 
 /// Polls what comes until nothing more can.
-async fn drive(mut come: mpsc::Receiver<Driven>, polls: Arc<AtomicBool>) {
+async fn drive(mut come: mpsc::Receiver<Task>, polls: Arc<AtomicBool>) {
     let mut all = FuturesUnordered::new();
     let mut is_open = true;
     while is_open || !all.is_empty() {
         tokio::select! {
             biased;
             next = come.recv(), if is_open => match next {
-                Some(work) => all.push(marked(work, Arc::clone(&polls))),
+                Some(task) => all.push(marked(task, Arc::clone(&polls))),
                 None => is_open = false,
             },
-            Some(()) = all.next() => {}
+            Some(moved) = all.next() => if let Some((task, drivers)) = moved {
+                drivers.take(task);
+            },
         }
     }
 }
@@ -138,7 +184,7 @@ mod tests {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.unwrap();
-        let drivers = Drivers::new(runtime.handle());
+        let drivers = Drivers::new(runtime.handle(), || ());
         let (stop, stopped) = std::sync::mpsc::sync_channel::<()>(1);
         let (tell, told) = oneshot::channel::<()>();
         let driven = drivers.spawn(async move {
@@ -158,7 +204,7 @@ mod tests {
     #[test]
     fn what_comes_goes_to_a_thread_that_is_free() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let drivers = Drivers::new(runtime.handle());
+        let drivers = Drivers::new(runtime.handle(), || ());
         let (stop, stopped) = std::sync::mpsc::sync_channel::<()>(0);
         let stopped = Arc::new(std::sync::Mutex::new(stopped));
         let polling =
@@ -190,9 +236,42 @@ mod tests {
     }
 
     #[test]
+    fn a_future_goes_on_elsewhere_and_can_still_be_stopped() {
+        let named = |name: &str| {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(1).thread_name(name).enable_all().build().unwrap()
+        };
+        let (here, there) = (named("here"), named("there"));
+        let [first, other] = [&here, &there].map(|of| Arc::new(Drivers::new(of.handle(), || ())));
+        let goes = Arc::new(AtomicBool::new(false));
+        let elsewhere = {
+            let goes = Arc::clone(&goes);
+            move || goes.load(Ordering::Relaxed).then(|| Arc::clone(&other))
+        };
+        let (name, mut names) = mpsc::channel(2);
+        let (wake, mut woken) = mpsc::channel::<()>(1);
+        let (tell, told) = oneshot::channel::<()>();
+        let driven = first.spawn_until(elsewhere, async move {
+            let _told = tell;
+            loop {
+                let of = || std::thread::current().name().unwrap_or_default().to_owned();
+                let spawned = tokio::spawn(async move { of() }).await.unwrap();
+                name.send(spawned).await.unwrap();
+                woken.recv().await.unwrap();
+            }
+        });
+        assert_eq!(names.blocking_recv().unwrap(), "here");
+        goes.store(true, Ordering::Relaxed);
+        wake.blocking_send(()).unwrap();
+        assert_eq!(names.blocking_recv().unwrap(), "there");
+        drop(driven);
+        assert!(futures::executor::block_on(told).is_err());
+    }
+
+    #[test]
     fn a_panic_ends_one_future_alone() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let drivers = Drivers::new(runtime.handle());
+        let drivers = Drivers::new(runtime.handle(), || ());
         let _panics: Vec<_> =
             (0..8).map(|_| drivers.spawn(async { panic!("on purpose") })).collect();
         let (tell, told) = oneshot::channel();

@@ -15,6 +15,7 @@ mod client;
 mod cost;
 mod drivers;
 mod failure;
+mod fair_share;
 mod flight;
 pub mod formats;
 mod gate;

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use uplake_engine::{EngineError, QueryProgress};
@@ -29,7 +31,7 @@ use crate::audit::{Action, Audit, Note, action_of};
 pub(crate) use crate::cause::Cause;
 pub(crate) use crate::client::{Before, Client, Protocol};
 use crate::cost::Cost;
-use crate::drivers::{AbortOnDrop, Drivers};
+use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::labels::{Labels, of_statement};
 use crate::lanes::{Lane, Lanes};
@@ -210,12 +212,14 @@ impl Statements {
         progress: Arc<QueryProgress>,
     ) -> Running {
         let kept: String = text.trim().chars().take(KEPT_CHARACTERS).collect();
-        let tenant = self.quotas.tenant_name(&client.role);
+        let tenant = self.quotas.tenant_of(&client.role);
+        let lane = self.lanes.of(tenant.as_ref().map(|(name, _)| name.as_str()));
+        lane.comes(tenant.map_or(1, |(_, tenant)| tenant.weight));
         progress.payer().known_as(&client.role);
         let mut labels = of_statement(&client.labels, &kept);
         let trace = TraceParent::take(&mut labels, text);
         let entry = Arc::new(Entry {
-            lane: self.lanes.of(tenant.as_deref()),
+            lane,
             id: self.next.fetch_add(1, Ordering::Relaxed),
             labels,
             trace,
@@ -335,24 +339,25 @@ impl Statements {
         &self,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
-        driven(self.lanes.common().drivers(), work).await
+        driven(|work| self.lanes.common().spawn_own(work), work).await
     }
 
     /// Work on the compute runtime that ends with what is given back, if not before.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
-        self.lanes.common().drivers().spawn(work)
+        self.lanes.common().spawn_own(work)
     }
 }
 
 async fn driven<T: Send + 'static>(
-    drivers: &Drivers,
+    spawn: impl FnOnce(BoxFuture<'static, ()>) -> AbortOnDrop,
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
     let (tell, told) = oneshot::channel();
-    let _guard = drivers.spawn(async move {
+    let work = async move {
         // Who asked may be gone.
         let _ = tell.send(work.await);
-    });
+    };
+    let _guard = spawn(work.boxed());
     told.await.unwrap_or_else(|_| Err(Failure::bug("the statement could not be computed: a panic")))
 }
 
@@ -382,7 +387,9 @@ impl Entry {
             &mut *self.charged.lock().unwrap_or_else(PoisonError::into_inner),
             used,
         );
-        quotas.used(&self.client.role, used.since(before));
+        let used = used.since(before);
+        self.lane.used(used.core_seconds);
+        quotas.used(&self.client.role, used);
     }
 
     fn listed(&self) -> Listed {
@@ -468,7 +475,7 @@ impl Running {
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
         let work = self.progress().during(work);
-        self.unless_stopped(driven(self.entry.lane.drivers(), work)).await
+        self.unless_stopped(driven(|work| self.entry.lane.spawn(work), work)).await
     }
 
     /// `work`, dropped when the statement is stopped.
@@ -514,7 +521,7 @@ impl Running {
 
     /// Work of it on the compute runtime, which ends with what is given back, if not before.
     pub fn drive(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
-        self.entry.lane.drivers().spawn(self.progress().during(work))
+        self.entry.lane.spawn(self.progress().during(work))
     }
 
     /// A task of the compute runtime that makes its rows.

@@ -31,6 +31,8 @@ pub(crate) struct Used {
     pub bytes: u64,
     /// In slots.
     pub compute_seconds: f64,
+    /// Of cores.
+    pub core_seconds: f64,
     pub dollars: f64,
 }
 
@@ -41,6 +43,7 @@ impl Used {
         Self {
             bytes: self.bytes.saturating_sub(before.bytes),
             compute_seconds: (self.compute_seconds - before.compute_seconds).max(0.0),
+            core_seconds: (self.core_seconds - before.core_seconds).max(0.0),
             dollars: (self.dollars - before.dollars).max(0.0),
         }
     }
@@ -130,22 +133,18 @@ impl Quotas {
         Used {
             bytes: cost.counts.bytes_read,
             compute_seconds: cost.counts.in_slot.as_secs_f64(),
+            core_seconds: cost.core_seconds(),
             dollars: cost.dollars(&self.prices)
                 + (cost.quota_seconds() - cost.compute_seconds()) / 3600.0 * self.prices.core_hour,
         }
     }
 
-    /// The tenant that a role's statements are counted for.
-    fn tenant_of(&self, role: &str) -> Option<(String, Tenant)> {
+    /// The tenant that a role's statements are counted for, and its name.
+    pub fn tenant_of(&self, role: &str) -> Option<(String, Tenant)> {
         let document = self.directory.current();
         let name = document.access.roles.get(role)?.tenant.as_ref()?;
         let tenant = document.access.tenants.get(name)?;
         Some((name.clone(), tenant.clone()))
-    }
-
-    /// The name of a role's tenant.
-    pub fn tenant_name(&self, role: &str) -> Option<String> {
-        self.tenant_of(role).map(|(name, _)| name)
     }
 
     /// A statement of a role has used so much more.
@@ -307,11 +306,11 @@ mod tests {
     #[test]
     fn use_is_counted_once() {
         let (first, second) = (
-            Used { bytes: 10, compute_seconds: 1.0, dollars: 0.5 },
-            Used { bytes: 15, compute_seconds: 1.5, dollars: 0.5 },
+            Used { bytes: 10, compute_seconds: 1.0, core_seconds: 2.0, dollars: 0.5 },
+            Used { bytes: 15, compute_seconds: 1.5, core_seconds: 2.5, dollars: 0.5 },
         );
         let more = second.since(first);
-        assert_eq!(more, Used { bytes: 5, compute_seconds: 0.5, dollars: 0.0 });
+        assert_eq!(more, Used { bytes: 5, compute_seconds: 0.5, core_seconds: 0.5, dollars: 0.0 });
         assert_eq!(first.since(second), Used::default());
     }
 }
