@@ -122,6 +122,15 @@ def what_is_wrong_with_a_file_is_said_alike(lake, folder, case):
     assert str(path) in first(loaded)
 
 
+@pytest.mark.parametrize("late", ['{"n":"x","s":"a"}', '{"n":1,"s":"a","z":1}', '{"n":1,"s":"a"', '{"n":1,"s":[]}'])
+def a_json_file_has_the_same_errors_whatever_is_asked_of_it(lake, folder, late):
+    path = folder / "a.jsonl"
+    path.write_text('{"n":1,"s":"a"}\n' * 25_000 + late + "\n")
+    told = {lake.run("sql", "-c", f"SELECT {what} FROM '{path}'", code=1).err.splitlines()[0]
+            for what in ("*", "count(*)", "max(n)", "max(s)")}
+    assert len(told) == 1 and "line 25001" in told.pop()
+
+
 def a_first_line_that_is_no_header_is_said_and_can_be_named_one(lake, folder):
     path = folder / "a.csv"
     path.write_text("2024,2025\n1,2\n")

@@ -81,7 +81,7 @@ impl Input {
         key: &[String],
         progress: &Arc<Progress>,
     ) -> Result<Self> {
-        let (schema, reader) = Self::read(file, options, known, key, progress)?;
+        let (schema, reader) = Self::read(file, options, (known, None), key, progress)?;
         let mut options = options.clone();
         if let Reader::Text(input) = &reader {
             if options.header == Header::Find && input.header == Header::No {
@@ -105,10 +105,11 @@ impl Input {
         })
     }
 
+    /// `found`: what an input of the same file has found before.
     fn read(
         file: &InputFile,
         options: &TextOptions,
-        known: Option<&Schema>,
+        (known, found): (Option<&Schema>, Option<&Schema>),
         key: &[String],
         progress: &Arc<Progress>,
     ) -> Result<(SchemaRef, Reader)> {
@@ -123,7 +124,7 @@ impl Input {
             }
             Opened::Text(format, bytes) => {
                 let is_rows = format == Format::JsonArray;
-                let input = TextInput::json(file, bytes, known, key, is_rows)?;
+                let input = TextInput::json(file, bytes, known, key, found, is_rows)?;
                 (input.schema(), Reader::Text(Box::new(input)))
             }
         })
@@ -155,9 +156,9 @@ impl Input {
         let reader = match self.reader.take() {
             Some(reader) => reader,
             None => {
-                let (known, progress) = (Some(self.schema.as_ref()), &self.progress);
+                let (found, progress) = (Some(self.schema.as_ref()), &self.progress);
                 let (schema, reader) =
-                    Self::read(&self.file, &self.options, known, &self.key, progress)?;
+                    Self::read(&self.file, &self.options, (found, found), &self.key, progress)?;
                 if schema != self.schema {
                     return Err(TableError::Input {
                         file: self.file.name.clone(),

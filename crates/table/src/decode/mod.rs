@@ -16,6 +16,7 @@ mod fit;
 mod infer;
 mod input;
 mod json_array;
+mod json_columns;
 mod objects;
 mod parquet_file;
 mod progress;

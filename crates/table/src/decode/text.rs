@@ -14,6 +14,7 @@ use arrow::error::ArrowError;
 
 use super::bad_row::{BadRow, shorten};
 use super::infer::Guess;
+use super::json_columns;
 use super::records::{
     Chunk, Chunker, CsvRecords, Quotes, RecordEnds, input_error, line_at, record_ranges,
 };
@@ -133,7 +134,9 @@ impl TextInput {
             names_without_header(&file.name, width, known)?
         };
         let mut guesses = vec![Guess::Nothing; names.len()];
-        for record in records.take(SAMPLE_RECORDS).filter(|r| r.fields.len() == names.len()) {
+        let is_known = |name: &String| known.is_some_and(|k| k.field_with_name(name).is_ok());
+        let sample = if names.iter().all(is_known) { 0 } else { SAMPLE_RECORDS };
+        for record in records.take(sample).filter(|r| r.fields.len() == names.len()) {
             for (guess, value) in guesses.iter_mut().zip(&record.fields) {
                 let text = String::from_utf8_lossy(value);
                 if !text.is_empty() && Some(text.as_ref()) != options.null.as_deref() {
@@ -161,17 +164,22 @@ impl TextInput {
         Ok(Self { source, first, decoder, header })
     }
 
+    /// `found`: the columns that were found in this file before.
     pub fn json(
         file: &InputFile,
         bytes: Box<dyn Read + Send>,
         known: Option<&Schema>,
         key: &[String],
+        found: Option<&Schema>,
         is_rows: bool,
     ) -> Result<Self> {
         let mut source = Chunker::new(&file.name, bytes, None);
         let first = source.next_chunk()?;
         let head = first.as_ref().map_or(&[][..], |c| &c.bytes);
-        let schema = json_schema(&file.name, head, known, key)?;
+        let schema = match found.filter(|found| has_keys_of(found, head)) {
+            Some(found) => found.clone(),
+            None => json_schema(&file.name, head, known, key)?,
+        };
         let decoder = TextDecoder {
             name: file.name.as_str().into(),
             schema: Arc::new(schema),
@@ -364,6 +372,13 @@ fn json_schema(file: &str, head: &[u8], known: Option<&Schema>, key: &[String]) 
     Ok(Schema::new(fields))
 }
 
+/// Are the keys of the first records those of columns?
+fn has_keys_of(found: &Schema, head: &[u8]) -> bool {
+    let records = head.split(|b| *b == b'\n').take(HEADER_RECORDS);
+    let mut objects = records.filter_map(|line| serde_json::from_slice(line).ok());
+    objects.all(|InOrder(object)| object.iter().all(|(key, _)| found.field_with_name(key).is_ok()))
+}
+
 /// A JSON object with its keys in the order they are written.
 struct InOrder(Vec<(String, serde_json::Value)>);
 
@@ -480,10 +495,7 @@ impl TextDecoder {
                 parse_csv(bytes, &self.schema, *delimiter, null.as_deref(), wanted)
             }
             Syntax::Json => {
-                let batches = parse_json(bytes, &self.schema)?;
-                // A key that nobody expects is refused, whatever is asked for.
-                let Some(wanted) = wanted else { return Ok(batches) };
-                batches.iter().map(|batch| batch.project(wanted)).collect()
+                json_columns::decode(bytes, &self.schema, wanted, batch_rows(&self.schema))
             }
         }
     }
@@ -566,7 +578,7 @@ impl TextDecoder {
             let value = object.get(field.name()).cloned().unwrap_or_default();
             let single = serde_json::json!({ field.name(): value }).to_string();
             let one = Arc::new(Schema::new(vec![Arc::clone(field)]));
-            if parse_json(single.as_bytes(), &one).is_err() {
+            if json_columns::decode(single.as_bytes(), &one, None, 1).is_err() {
                 bad.column = Some(field.name().clone());
                 bad.value = Some(shorten(&value.to_string()));
                 bad.problem = if value.is_null() {
@@ -646,27 +658,6 @@ fn parse_csv(
                 Some(batch) => batches.push(strict::convert(batch, &read)?),
                 None if taken == 0 => return Ok(batches),
                 None => {}
-            }
-        }
-    }
-}
-
-fn parse_json(bytes: &[u8], schema: &SchemaRef) -> Result<Vec<RecordBatch>, ArrowError> {
-    let rows = batch_rows(schema);
-    let mut decoder = arrow::json::ReaderBuilder::new(strict::reading_schema(schema, true))
-        .with_batch_size(rows)
-        .with_strict_mode(true)
-        // A number in a text column is its digits.
-        .with_coerce_primitive(true)
-        .build_decoder()?;
-    let (mut batches, mut rest) = (Vec::new(), bytes);
-    loop {
-        let read = decoder.decode(rest)?;
-        rest = &rest[read..];
-        if rest.is_empty() || read == 0 || decoder.len() == rows {
-            match decoder.flush()? {
-                Some(batch) => batches.push(strict::convert(batch, schema)?),
-                None => return Ok(batches),
             }
         }
     }
