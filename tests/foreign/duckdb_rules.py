@@ -195,7 +195,6 @@ REFUSED = [
     Rule("a literal with a point is a double", message="to store in a Decimal128 of precision"),
     Rule("flags of regular expressions beside i, m, s, g, x", message="unrecognized flag"),
     Rule("primary keys of reals", message="cannot be in a primary key"),
-    Rule("WITH ORDINALITY", message="ordinality is not supported"),
     Rule("rows compared with a subquery", message="can't cast to \\w+ in InSubquery"),
     NoSuchTable("tables and functions of DuckDB", message="there is no table"),
     Rule("lambdas", sql=r"->|\blambda\b", message="No field named"),
@@ -260,7 +259,10 @@ REFUSED = [
         message=r"Unsupported SQL type|cannot be stored in a Delta table|Unsupported CAST|"
         r"Unsupported data type|invalid type",
     ),
-    Rule("files in place that are not Parquet, CSV or JSON", message="no file matches"),
+    Rule(
+        "files in place that are not Parquet, CSV or JSON",
+        message="no file matches|is no address that is known",
+    ),
     Rule(
         "databases, schemas and catalogs of DuckDB",
         message=r"is not a table of the lake|there is no table `(duckdb|pg|sqlite|information)_\w+|"

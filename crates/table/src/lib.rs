@@ -84,7 +84,7 @@ pub use copy::{CopyOptions, CopySummary, copy_lake};
 pub use data_file::{ColumnBounds, DataFile};
 pub use decode::{
     BadRow, Header, InputFile, InputStores, Place, Progress, TextOptions, describe_schema,
-    expand_inputs, is_address, is_address_within, keep_standard_input,
+    expand_inputs, is_address, is_address_within, keep_standard_input, unknown_address,
 };
 pub use definition::TableDefinition;
 pub use documents::Numbered;

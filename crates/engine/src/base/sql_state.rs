@@ -82,6 +82,8 @@ codes! {
     DatetimeFieldOverflow "22008" Invalid,
     /// A number is divided by 0.
     DivisionByZero "22012" Invalid,
+    /// A pattern of SIMILAR TO is none.
+    InvalidRegularExpression "2201B" Invalid,
     /// An argument, an option, a setting or a definition has a value that it cannot have.
     InvalidParameterValue "22023" Invalid,
     /// Text is not of the type that it is read as.

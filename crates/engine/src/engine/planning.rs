@@ -15,7 +15,7 @@ use datafusion::optimizer::OptimizerRule;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
 use futures::future::join_all;
-use uplake_table::Domain;
+use uplake_table::{Domain, unknown_address};
 
 use crate::base::answer::{Answer, with_schema};
 use crate::base::error::{EngineError, Result};
@@ -340,7 +340,10 @@ impl Session {
         let known = self.listed_tables().await.unwrap_or_default();
         let is_file = name.contains('/')
             || [".parquet", ".csv", ".json", ".gz", ".zst"].iter().any(|e| name.ends_with(e));
-        let refused = if is_file {
+        let unknown = unknown_address(name).filter(|_| !name.starts_with("file://"));
+        let refused = if let Some(message) = unknown {
+            EngineError::statement(SqlState::InvalidParameterValue, message)
+        } else if is_file {
             let message = format!(
                 "no file matches '{name}' (Parquet, CSV and JSON files can be read in place)"
             );

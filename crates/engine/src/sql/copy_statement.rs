@@ -170,6 +170,7 @@ pub(crate) fn take_copy_from(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<C
         let at = solid.peek();
         solid.skip_brackets();
         if solid.takes("from") {
+            refuse_standard_input(&solid)?;
             let place = at.map(|token| token.span.start);
             let place = place.map(|at| Position { line: at.line, column: at.column });
             let refused = EngineError::unsupported("COPY … FROM takes all columns of a table");
@@ -182,10 +183,7 @@ pub(crate) fn take_copy_from(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<C
     if !solid.takes("from") {
         return Ok(None);
     }
-    if solid.peek().is_some_and(|token| is_word(token, "stdin")) {
-        return Err(EngineError::unsupported("COPY … FROM STDIN is for clients of a server")
-            .with_hint("name a file, or use: uplake load TABLE -"));
-    }
+    refuse_standard_input(&solid)?;
     let mut copy = CopyFrom { files: vec![solid.text()?], ..CopyFrom::default() };
     while solid.takes_sign(&Token::Comma) {
         copy.files.push(solid.text()?);
@@ -216,6 +214,16 @@ pub(crate) fn take_copy_from(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<C
     insert.extend([space(), word("DEFAULT"), space(), word("VALUES")]);
     *tokens = insert;
     Ok(Some(copy))
+}
+
+fn refuse_standard_input(solid: &Solid<'_>) -> Result<()> {
+    match solid.peek() {
+        Some(token) if is_word(token, "stdin") => {
+            Err(EngineError::unsupported("COPY … FROM STDIN is for clients of a server")
+                .with_hint("name a file, or use: uplake load TABLE -"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Options of COPY … TO a file as the parser knows them.
@@ -299,7 +307,10 @@ mod tests {
             let position = parse(text).unwrap_err().position();
             assert_eq!(position, Some(Position { line: 1, column }), "{text}");
         }
-        assert!(parse("COPY t FROM STDIN").is_err());
+        for text in ["COPY t FROM STDIN", "COPY t (a, b) FROM STDIN"] {
+            let refused = parse(text).unwrap_err().to_string();
+            assert!(refused.contains("for clients of a server"), "{refused}");
+        }
     }
 
     #[test]

@@ -176,7 +176,8 @@ fn nested(expr: Expr) -> Expr {
 /// A table whose clauses would be ignored.
 pub(crate) fn refuse_ordinality(table: &TableFactor) -> ControlFlow<EngineError> {
     match table {
-        TableFactor::Table { with_ordinality: true, .. } => ControlFlow::Break(
+        TableFactor::Table { with_ordinality: true, .. }
+        | TableFactor::UNNEST { with_ordinality: true, .. } => ControlFlow::Break(
             EngineError::unsupported("WITH ORDINALITY is not supported")
                 .with_hint("number the rows with row_number()"),
         ),
@@ -323,6 +324,7 @@ mod tests {
     fn what_would_be_ignored_is_refused() {
         for refused in [
             "SELECT * FROM range(3) WITH ORDINALITY",
+            "SELECT * FROM unnest([1, 2]) WITH ORDINALITY",
             "CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1) STORED)",
             "SELECT FROM t",
             "SELECT DISTINCT ON (2) a FROM t",

@@ -11,7 +11,7 @@
 
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, Value};
 
-use crate::base::error::{EngineError, Result};
+use crate::base::error::{EngineError, Position, Result};
 use crate::base::sql_state::SqlState;
 
 /// The test in other words; an error if the pattern is no text that stands in the statement.
@@ -21,7 +21,7 @@ pub(crate) fn as_regular_expression(
     pattern: &Expr,
     escape: Option<&ast::ValueWithSpan>,
 ) -> Result<Expr> {
-    let Some(text) = text_of(pattern) else {
+    let Some((text, place)) = text_of(pattern) else {
         let error =
             EngineError::unsupported("SIMILAR TO of a pattern that is computed is not supported");
         return Err(error.with_hint("write the pattern as text, or use LIKE or ~"));
@@ -30,10 +30,13 @@ pub(crate) fn as_regular_expression(
         None => Some('\\'),
         Some(Value::SingleQuotedString(one)) if one.chars().count() < 2 => one.chars().next(),
         Some(_) => {
-            return Err(refused("ESCAPE is one character, or none"));
+            let message = "ESCAPE is one character, or none";
+            return Err(EngineError::statement(SqlState::InvalidParameterValue, message));
         }
     };
-    let regular_expression = Value::SingleQuotedString(regular_expression(text, escape)?);
+    let found = regular_expression(text, escape).and_then(|found| checked(text, found));
+    let found = found.map_err(|error| error.at(place))?;
+    let regular_expression = Value::SingleQuotedString(found);
     let op = if negated { BinaryOperator::PGRegexNotMatch } else { BinaryOperator::PGRegexMatch };
     let right = Box::new(Expr::value(regular_expression));
     let left = Box::new(expr.clone());
@@ -41,14 +44,19 @@ pub(crate) fn as_regular_expression(
 }
 
 fn refused(message: impl Into<String>) -> EngineError {
-    EngineError::statement(SqlState::InvalidParameterValue, message)
+    EngineError::statement(SqlState::InvalidRegularExpression, message)
 }
 
-fn text_of(pattern: &Expr) -> Option<&str> {
+/// With the place where it stands.
+fn text_of(pattern: &Expr) -> Option<(&str, Option<Position>)> {
     match pattern {
         Expr::Nested(inner) => text_of(inner),
         Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) => Some(text),
+            Value::SingleQuotedString(text) => {
+                let at = value.span.start;
+                let place = Position { line: at.line, column: at.column };
+                Some((text, Some(place).filter(|place| place.line > 0)))
+            }
             _ => None,
         },
         _ => None,
@@ -82,6 +90,28 @@ fn regular_expression(pattern: &str, escape: Option<char>) -> Result<String> {
     }
     found.push_str(")$");
     Ok(found)
+}
+
+/// The regular expression, if it is one.
+fn checked(pattern: &str, found: String) -> Result<String> {
+    match regex::Regex::new(&found) {
+        Ok(_) => Ok(found),
+        Err(error) => Err(refused(format!("'{pattern}' is no pattern: {}", reason(&error)))
+            .with_hint(
+                "a character before which \\ stands is itself: \\{ or \\(, if ESCAPE says no other",
+            )),
+    }
+}
+
+/// What is wrong, without the regular expression that nobody wrote.
+fn reason(error: &regex::Error) -> String {
+    match error {
+        regex::Error::CompiledTooBig(_) => "it says too much".to_owned(),
+        error => {
+            let text = error.to_string();
+            text.rsplit_once("error: ").map_or(text.as_str(), |(_, reason)| reason).to_owned()
+        }
+    }
 }
 
 /// A character that stands for itself.
@@ -153,6 +183,25 @@ mod tests {
     fn a_pattern_that_does_not_end_is_refused() {
         for pattern in ["a\\", "[abc", "[", "[^", "[[:digit:]", "[[:digit"] {
             assert!(regular_expression(pattern, Some('\\')).is_err(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_told_in_its_own_words() {
+        for (pattern, expected) in [
+            ("a{x}", "'a{x}' is no pattern: repetition quantifier expects a valid decimal"),
+            ("a(", "'a(' is no pattern: unclosed group"),
+            (
+                "a{9,1}",
+                "'a{9,1}' is no pattern: invalid repetition count range, the start must be <= the end",
+            ),
+            ("*a", "'*a' is no pattern: repetition operator missing expression"),
+            ("a{99999}{99999}", "'a{99999}{99999}' is no pattern: it says too much"),
+        ] {
+            let found = regular_expression(pattern, Some('\\'));
+            let error = found.and_then(|found| checked(pattern, found)).unwrap_err();
+            assert_eq!((error.message().as_str(), error.code().as_str()), (expected, "2201B"));
+            assert!(error.hint().is_some());
         }
     }
 }

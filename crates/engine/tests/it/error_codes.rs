@@ -187,8 +187,11 @@ fn values_that_are_wrong() {
         "SET uplake.timeout = 'abc'",
         "SET datafusion.execution.batch_size = 'abc'",
         "SELECT * FROM t TIMESTAMP AS OF 'yesterday'",
+        "SELECT * FROM 'ftp://host/day.csv'",
     ];
     check("22023", Invalid, &parameters);
+    let patterns = ["SELECT 'a' SIMILAR TO 'a('", "SELECT 'a' SIMILAR TO 'a\\'"];
+    check("2201B", Invalid, &patterns);
     check("22P03", Invalid, &["SELECT bitmap_count(arrow_cast('x', 'Binary'))"]);
     check("23502", Invalid, &["INSERT INTO t VALUES (NULL, 'a', NULL)"]);
     check("54000", Limit, &["SELECT array_length(range(0, 300000000))"]);
@@ -238,6 +241,20 @@ fn places_and_hints_are_fields() {
             Some("sum CAST(x AS DECIMAL(38, 0))"),
         ),
         ("SELECT 1 / 0", None, "Divide by zero error", None),
+        (
+            "SELECT 'a'\n SIMILAR TO 'a{x}'",
+            Some((2, 13)),
+            "'a{x}' is no pattern: repetition quantifier expects a valid decimal",
+            Some(
+                "a character before which \\ stands is itself: \\{ or \\(, if ESCAPE says no other",
+            ),
+        ),
+        (
+            "SELECT * FROM unnest([1]) WITH ORDINALITY",
+            None,
+            "WITH ORDINALITY is not supported",
+            Some("number the rows with row_number()"),
+        ),
         (
             "CREATE TABLE t (a INT)",
             None,

@@ -77,6 +77,15 @@ pub fn is_address(named: &str) -> bool {
     scheme.is_some_and(|scheme| BUCKETS.contains(&scheme) || WEB.contains(&scheme))
 }
 
+/// What is said of an address of another kind; `None` of what is no address.
+pub fn unknown_address(named: &str) -> Option<String> {
+    let is_unknown =
+        named.contains("://") && !is_address(named) && !std::path::Path::new(named).exists();
+    is_unknown.then(|| {
+        format!("{named} is no address that is known: they begin with s3://, gs://, az://, https:// or http://")
+    })
+}
+
 /// Can what an address names be in the folder of a bucket, the root of whose store is `root`, or hold it?
 pub fn is_address_within(named: &str, root: &str, folder: &Path) -> bool {
     let Ok(Some(at)) = in_bucket(named) else { return false };
@@ -101,10 +110,8 @@ impl InputStores {
         for name in named {
             if is_address(name) {
                 files.extend(self.objects(name).await?);
-            } else if name.contains("://") && !std::path::Path::new(name).exists() {
-                return Err(TableError::Invalid(format!(
-                    "{name} is no address that is known: they begin with s3://, gs://, az://, https:// or http://"
-                )));
+            } else if let Some(unknown) = unknown_address(name) {
+                return Err(TableError::Invalid(unknown));
             } else {
                 files.extend(expand_inputs(std::slice::from_ref(name))?);
             }

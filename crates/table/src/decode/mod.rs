@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
 
-pub use addresses::{InputStores, is_address, is_address_within};
+pub use addresses::{InputStores, is_address, is_address_within, unknown_address};
 pub use bad_row::BadRow;
 pub(crate) use fit::Fit;
 pub(crate) use input::{Decoder, Input, KnownInput, Unit};
