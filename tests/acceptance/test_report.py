@@ -58,6 +58,23 @@ def _report(lake, definition, folder, *options):
     return json.loads(lake.run("report", path, "--format", "json", *options).out)
 
 
+def a_view_is_not_the_table_of_a_report(lake, folder):
+    lake.run("sql", "-c", "CREATE TABLE t (user_id TEXT, variant TEXT, ts TIMESTAMP, amount DOUBLE);"
+             "CREATE VIEW v AS SELECT * FROM t")
+    definition = """
+        name = "e"
+        start = "2026-11-01"
+        end = "2026-11-08"
+        exposures = { table = "EXPOSURES", user = "user_id", variant = "variant", time = "ts" }
+        variant = [{ name = "a", share = 0.5, control = true }, { name = "b", share = 0.5 }]
+        metric = [{ name = "revenue", type = "mean", table = "METRIC", value = "amount" }]
+    """
+    path = folder / "e.toml"
+    for exposures, metric in (("v", "t"), ("t", "v")):
+        path.write_text(definition.replace("EXPOSURES", exposures).replace("METRIC", metric))
+        lake.refused("report", path, says=["`v` is a view, and reports read tables", "CREATE TABLE … AS SELECT * FROM v"])
+
+
 def _metric(report, name):
     return next(m for m in report["metrics"] if m["name"] == name)
 

@@ -348,6 +348,11 @@ impl Session {
                 "no file matches '{name}' (Parquet, CSV and JSON files can be read in place)"
             );
             EngineError::statement(SqlState::UndefinedFile, message)
+        } else if self.listed_views().await.is_ok_and(|views| views.iter().any(|view| view == name))
+        {
+            let what = format!("`{name}` is a view, and reports read tables");
+            let hint = format!("make a table of it: CREATE TABLE … AS SELECT * FROM {name}");
+            EngineError::unsupported(what).with_hint(hint)
         } else {
             let hint = match known.is_empty() {
                 true => format!(
