@@ -41,7 +41,7 @@ def all_of_it_is_done(found):
 
 def metadata_names_what_there_is(found):
     assert found["product"] == "Uplake"
-    assert (found["catalogs"], found["schemas"], found["types"]) == ("lake", "public", "TABLE")
+    assert (found["catalogs"], found["schemas"], found["types"]) == ("lake", "public", "TABLE,VIEW")
     assert {"people:TABLE", "numbers:TABLE", "every_type:TABLE"} <= set(found["tables"].split(","))
     assert found["columns"] == "id:4,b:16,s:5,i:4,n:-5,r:6,d:8,q:3,x:12,y:-3,day:91,at:93,z:2014"
     assert (found["keys"], found["valid"]) == ("", "true")

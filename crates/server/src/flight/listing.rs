@@ -9,7 +9,7 @@ use arrow_flight::sql::{
     CommandGetCatalogs, CommandGetDbSchemas, CommandGetPrimaryKeys, CommandGetTables,
 };
 use futures::{StreamExt, TryStreamExt, stream};
-use uplake_engine::EngineError;
+use uplake_engine::{EngineError, Session, ViewDescription};
 use uplake_table::{AsOf, Lake, TableError};
 
 use super::rows::sent_schema;
@@ -21,6 +21,8 @@ use crate::readable::hidden;
 pub(super) const SCHEMA: &str = "public";
 /// What tables are.
 pub(super) const TABLE: &str = "TABLE";
+/// What views are.
+pub(super) const VIEW: &str = "VIEW";
 /// Tables that are looked at together.
 const AT_ONCE: usize = 16;
 
@@ -46,19 +48,31 @@ pub(super) fn schemas(asked: CommandGetDbSchemas, catalog: &str) -> Result<Recor
     builder.build().map_err(bug)
 }
 
-/// The tables that are asked for; only they are looked at, if their columns are to be told.
+/// The tables and views that are asked for; only these tables are looked at, if their columns are to be told.
+/// `session` may read all.
 pub(super) async fn tables(
-    lake: &Lake,
+    session: &Session,
     asked: CommandGetTables,
     catalog: &str,
     rights: &Rights,
 ) -> Result<RecordBatch, Failure> {
+    let lake = session.lake();
     let mut names = lake.table_names().await.map_err(of_table)?;
+    let views = match asked.table_types.is_empty() || asked.table_types.iter().any(|t| t == VIEW) {
+        true => session.views().await?,
+        false => Vec::new(),
+    };
+    // A name is a table before it is a view.
+    let views = views.into_iter().filter(|view| !names.contains(&view.name) && sees(rights, view));
+    let views: Vec<ViewDescription> = views.collect();
     names.retain(|name| rights.sees(name));
     let without = CommandGetTables { include_schema: false, ..asked.clone() };
     let mut builder = without.into_builder();
     for name in &names {
         builder.append(catalog, SCHEMA, name, TABLE, &Schema::empty()).map_err(bug)?;
+    }
+    for view in views.iter().filter(|_| !asked.include_schema) {
+        builder.append(catalog, SCHEMA, &view.name, VIEW, &Schema::empty()).map_err(bug)?;
     }
     let found = builder.build().map_err(bug)?;
     if !asked.include_schema {
@@ -86,7 +100,16 @@ pub(super) async fn tables(
     for (name, schema) in known.iter().flatten() {
         builder.append(catalog, SCHEMA, name, TABLE, schema).map_err(bug)?;
     }
+    for view in &views {
+        let schema = sent_schema(&view.schema, false);
+        builder.append(catalog, SCHEMA, &view.name, VIEW, &schema).map_err(bug)?;
+    }
     builder.build().map_err(bug)
+}
+
+/// Does a role see a view? It was planned by somebody who sees all columns of its tables.
+fn sees(rights: &Rights, view: &ViewDescription) -> bool {
+    view.tables.iter().all(|table| rights.sees(table) && hidden(rights, table).is_empty())
 }
 
 /// Columns of what is told about primary keys.

@@ -196,7 +196,7 @@ impl FlightSqlService for Flight {
         let rights = shared.rights(&caller.client.role);
         let rows = async move {
             let session = shared.engine.session();
-            listing::tables(session.lake(), asked, &shared.options.database, &rights).await
+            listing::tables(&session, asked, &shared.options.database, &rights).await
         };
         self.told(&caller, rows).await
     }
@@ -209,6 +209,7 @@ impl FlightSqlService for Flight {
         let rows = async move {
             let mut builder = asked.into_builder();
             builder.append(listing::TABLE);
+            builder.append(listing::VIEW);
             builder.build().map_err(bug)
         };
         self.known(&request, rows).await

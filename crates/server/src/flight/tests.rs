@@ -218,12 +218,34 @@ async fn names_and_abilities_are_told() {
     assert_eq!(schema.field(0).name(), "id");
     let info = client.get_tables(CommandGetTables::default()).await.unwrap();
     assert_eq!(fetch(&mut client, info).await.unwrap()[0].num_rows(), 2);
+    let made = "CREATE VIEW vis_users AS SELECT user_id AS who FROM visits";
+    client.execute_update(made.into(), None).await.unwrap();
+    for (table_types, include_schema, expected) in [
+        (vec![], false, vec!["other TABLE", "vis_users VIEW", "visits TABLE"]),
+        (vec!["VIEW".to_owned()], true, vec!["vis_users VIEW"]),
+        (vec!["TABLE".to_owned()], true, vec!["other TABLE", "visits TABLE"]),
+    ] {
+        let asked = CommandGetTables { table_types, include_schema, ..Default::default() };
+        let info = client.get_tables(asked).await.unwrap();
+        let found = &fetch(&mut client, info).await.unwrap()[0];
+        let text = |row: usize, column: usize| found.column(column).as_string::<i32>().value(row);
+        let told = (0..found.num_rows()).map(|row| format!("{} {}", text(row, 2), text(row, 3)));
+        let mut told: Vec<String> = told.collect();
+        told.sort();
+        assert_eq!(told, expected);
+        if expected == ["vis_users VIEW"] {
+            let schema = found.column(4).as_binary::<i32>().value(0).to_vec();
+            let schema = Schema::try_from(IpcMessage(schema.into())).unwrap();
+            assert_eq!(schema.fields().len(), 1);
+            assert_eq!(schema.field(0).name(), "who");
+        }
+    }
     let info = client.get_catalogs().await.unwrap();
     assert_eq!(fetch(&mut client, info).await.unwrap()[0].num_rows(), 1);
     let info = client.get_db_schemas(CommandGetDbSchemas::default()).await.unwrap();
     assert_eq!(fetch(&mut client, info).await.unwrap()[0].num_rows(), 1);
     let info = client.get_table_types().await.unwrap();
-    assert_eq!(fetch(&mut client, info).await.unwrap()[0].num_rows(), 1);
+    assert_eq!(fetch(&mut client, info).await.unwrap()[0].num_rows(), 2);
     let info = client.get_sql_info(vec![SqlInfo::FlightSqlServerName]).await.unwrap();
     assert_eq!(fetch(&mut client, info).await.unwrap()[0].num_rows(), 1);
     let info = client.get_xdbc_type_info(CommandGetXdbcTypeInfo::default()).await.unwrap();
