@@ -15,7 +15,7 @@ use deltalake_core::kernel::StructField;
 use deltalake_core::kernel::engine::arrow_conversion::TryIntoKernel;
 use deltalake_core::protocol::DeltaOperation;
 
-use crate::commit::{self, Called, Change, ColumnChange, Comment, CommitError, layout_properties};
+use crate::commit::{self, Called, Change, ColumnChange, Comment, layout_properties};
 use crate::data_file::DataFile;
 use crate::definition::{TableDefinition, check_definition, check_new_columns};
 use crate::error::{Result, TableError};
@@ -97,24 +97,13 @@ pub async fn set_cluster_by(
     cluster_by: Vec<String>,
     now_millis: i64,
 ) -> Result<u64> {
-    let definition = TableDefinition { cluster_by, ..definition_of(base) };
+    let definition = TableDefinition { cluster_by, ..TableDefinition::of(base) };
     check_definition(&definition)?;
     let text = definition.cluster_by.join(",");
     let set = [(CLUSTER_BY.to_owned(), text.clone())].into();
     let operation = DeltaOperation::SetTableProperties { properties: set };
     let properties = vec![(CLUSTER_BY, text)];
     changed(lake, base, Change { properties, ..Change::nothing(operation, now_millis) }).await
-}
-
-fn definition_of(base: &Snapshot) -> TableDefinition {
-    TableDefinition {
-        schema: Arc::clone(base.schema()),
-        partition_columns: base.partition_columns().to_vec(),
-        cluster_by: base.cluster_by().to_vec(),
-        indexes: base.indexes().to_vec(),
-        id_domains: base.id_domains().to_vec(),
-        primary_key: base.primary_key().to_vec(),
-    }
 }
 
 /// The columns that a table is to have in place of its own: some of these, with other names maybe, and new ones.
@@ -265,13 +254,6 @@ fn check_plain(base: &Snapshot) -> Result<()> {
 }
 
 async fn changed(lake: &Lake, base: &Snapshot, change: Change) -> Result<u64> {
-    commit::commit(lake, base, change).await.map_err(|error| match error {
-        CommitError::Failed(error) => error,
-        CommitError::Conflict(reason) => {
-            TableError::Conflict { table: base.table().to_owned(), reason }
-        }
-        CommitError::LabelTaken => {
-            TableError::Conflict { table: base.table().to_owned(), reason: String::new() }
-        }
-    })
+    let committed = commit::commit(lake, base, change).await;
+    committed.map_err(|error| error.without_label(base.table()))
 }

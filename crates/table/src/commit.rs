@@ -138,6 +138,18 @@ pub(crate) enum CommitError {
     Failed(TableError),
 }
 
+impl CommitError {
+    /// Of a commit that has no label which could be taken.
+    pub fn without_label(self, table: &str) -> TableError {
+        let reason = match self {
+            Self::Failed(error) => return error,
+            Self::Conflict(reason) => reason,
+            Self::LabelTaken => String::new(),
+        };
+        TableError::Conflict { table: table.to_owned(), reason }
+    }
+}
+
 impl From<TableError> for CommitError {
     fn from(error: TableError) -> Self {
         Self::Failed(error)

@@ -8,8 +8,9 @@ use crate::error::{Result, TableError};
 use crate::id_domain::{self, ID_PREFIX, IdDomainSpec, is_id_column};
 use crate::index::{IndexSpec, check_specs};
 use crate::schema::{can_partition_by, type_name};
+use crate::snapshot::Snapshot;
 
-/// What a new table is made of.
+/// What a table is made of.
 #[derive(Clone, Debug)]
 pub struct TableDefinition {
     /// All columns, partition columns included.
@@ -24,6 +25,20 @@ pub struct TableDefinition {
     pub id_domains: Vec<IdDomainSpec>,
     /// Columns of which no two rows have the same values; empty for none.
     pub primary_key: Vec<String>,
+}
+
+impl TableDefinition {
+    /// What a table is made of.
+    pub(crate) fn of(base: &Snapshot) -> Self {
+        Self {
+            schema: Arc::clone(base.schema()),
+            partition_columns: base.partition_columns().to_vec(),
+            cluster_by: base.cluster_by().to_vec(),
+            indexes: base.indexes().to_vec(),
+            id_domains: base.id_domains().to_vec(),
+            primary_key: base.primary_key().to_vec(),
+        }
+    }
 }
 
 /// New columns must not be named like columns of ids.

@@ -9,7 +9,7 @@
 //! What the documents say (`server`).
 
 use futures::TryStreamExt;
-use object_store::{ObjectMeta, ObjectStore, PutMode};
+use object_store::{ObjectMeta, ObjectStore};
 
 use crate::error::{Result, TableError};
 use crate::lake::Lake;
@@ -80,18 +80,7 @@ impl Lake {
         if number == 0 || number > LAST {
             return Err(TableError::Invalid(format!("{relative}: numbers are from 1 to {LAST}")));
         }
-        self.check_promise().await?;
-        self.initialise().await?;
-        let path = self.path_of(&relative)?;
-        let put = self.store().put_opts(&path, text.to_owned().into(), PutMode::Create.into());
-        match put.await {
-            Ok(_) => Ok(true),
-            // One whose answer was lost and that was sent again finds itself.
-            Err(object_store::Error::AlreadyExists { .. }) => {
-                Ok(self.text(&relative).await?.is_some_and(|(there, _)| there == text))
-            }
-            Err(e) => Err(TableError::store(format!("writing {relative}"), e)),
-        }
+        self.add_text(&relative, text).await
     }
 }
 

@@ -80,6 +80,22 @@ impl Lake {
         Ok(PutDefinition::Replaced)
     }
 
+    /// Writes a text at a path below the lake; false if another writer has made it.
+    pub(crate) async fn add_text(&self, relative: &str, text: &str) -> Result<bool> {
+        self.check_promise().await?;
+        self.initialise().await?;
+        let path = self.path_of(relative)?;
+        let put = self.store().put_opts(&path, text.to_owned().into(), PutMode::Create.into());
+        match put.await {
+            Ok(_) => Ok(true),
+            // One whose answer was lost and that was sent again finds itself.
+            Err(object_store::Error::AlreadyExists { .. }) => {
+                Ok(self.text(relative).await?.is_some_and(|(there, _)| there == text))
+            }
+            Err(e) => Err(TableError::store(format!("writing {relative}"), e)),
+        }
+    }
+
     /// A text at a path below the lake, and how that is shown; `None` if it is not there.
     pub(crate) async fn text(&self, relative: &str) -> Result<Option<(String, String)>> {
         // A name that cannot be a path is the name of nothing.

@@ -1,7 +1,5 @@
 //! How a table's rows are laid out in files.
 
-use std::sync::Arc;
-
 use arrow::datatypes::SchemaRef;
 use object_store::path::Path;
 
@@ -40,32 +38,34 @@ pub enum OnConflict {
 impl Layout {
     /// The layout that a table has.
     pub fn of(base: &Snapshot) -> Self {
-        Self {
-            table: base.table().to_owned(),
-            schema: Arc::clone(base.schema()),
-            partition_columns: base.partition_columns().to_vec(),
-            cluster_by: base.cluster_by().to_vec(),
-            indexes: base.indexes().to_vec(),
-            id_domains: base.id_domains().to_vec(),
-            primary_key: base.primary_key().to_vec(),
-            on_conflict: OnConflict::default(),
-            prefix: base.prefix().clone(),
-        }
+        Self::with(base.table(), TableDefinition::of(base), base.prefix().clone())
     }
 
     /// The layout that a new table is to have.
     pub fn new(lake: &Lake, table: &str, definition: &TableDefinition) -> Result<Self> {
-        Ok(Self {
+        Ok(Self::with(table, definition.clone(), lake.table_prefix(table)?))
+    }
+
+    fn with(table: &str, definition: TableDefinition, prefix: Path) -> Self {
+        let TableDefinition {
+            schema,
+            partition_columns,
+            cluster_by,
+            indexes,
+            id_domains,
+            primary_key,
+        } = definition;
+        Self {
             table: table.to_owned(),
-            schema: Arc::clone(&definition.schema),
-            partition_columns: definition.partition_columns.clone(),
-            cluster_by: definition.cluster_by.clone(),
-            indexes: definition.indexes.clone(),
-            id_domains: definition.id_domains.clone(),
-            primary_key: definition.primary_key.clone(),
+            schema,
+            partition_columns,
+            cluster_by,
+            indexes,
+            id_domains,
+            primary_key,
             on_conflict: OnConflict::default(),
-            prefix: lake.table_prefix(table)?,
-        })
+            prefix,
+        }
     }
 
     /// The columns that rows of a file are really sorted by: ids in place of their keys, so that

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use uplake_objectio::Store;
 
 use crate::columns::fit;
-use crate::commit::{self, Change, CommitError, check_removable, remove_action};
+use crate::commit::{self, Change, check_removable, remove_action};
 use crate::data_file::DataFile;
 use crate::encodings::{ROW_GROUP_ROWS, sort_order};
 use crate::error::{Result, TableError};
@@ -139,15 +139,7 @@ async fn compact_groups(
         }
         Err(error) => {
             commit::discard(lake, base.table(), &adds).await;
-            Err(match error {
-                CommitError::Failed(error) => error,
-                CommitError::Conflict(reason) => {
-                    TableError::Conflict { table: base.table().to_owned(), reason }
-                }
-                CommitError::LabelTaken => {
-                    TableError::Conflict { table: base.table().to_owned(), reason: String::new() }
-                }
-            })
+            Err(error.without_label(base.table()))
         }
     }
 }

@@ -19,7 +19,7 @@ use uplake_objectio::Store;
 
 use crate::as_of::AsOf;
 use crate::columns::fit;
-use crate::commit::{self, Change, CommitError};
+use crate::commit::{self, Change};
 use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
 use crate::index::{
@@ -159,15 +159,8 @@ async fn commit_specs(
     };
     let properties = vec![(INDEXES, text)];
     let change = Change { properties, ..Change::nothing(operation, now_millis) };
-    commit::commit(lake, base, change).await.map_err(|error| match error {
-        CommitError::Failed(error) => error,
-        CommitError::Conflict(reason) => {
-            TableError::Conflict { table: base.table().to_owned(), reason }
-        }
-        CommitError::LabelTaken => {
-            TableError::Conflict { table: base.table().to_owned(), reason: String::new() }
-        }
-    })
+    let committed = commit::commit(lake, base, change).await;
+    committed.map_err(|error| error.without_label(base.table()))
 }
 
 async fn remove_all(lake: &Lake, base: &Snapshot) -> Result<usize> {

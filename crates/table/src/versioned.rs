@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use futures::TryStreamExt;
-use object_store::{ObjectMeta, ObjectStore, PutMode};
+use object_store::{ObjectMeta, ObjectStore};
 
 use crate::error::{Result, TableError};
 use crate::lake::Lake;
@@ -29,13 +29,6 @@ pub enum Versioned {
 }
 
 impl Versioned {
-    fn what(self) -> &'static str {
-        match self {
-            Self::Metric => "metric",
-            Self::Result => "result",
-        }
-    }
-
     pub(crate) const fn folder(self) -> &'static str {
         match self {
             Self::Metric => "_uplake/metrics",
@@ -127,19 +120,7 @@ impl Lake {
         text: &str,
     ) -> Result<bool> {
         of.check_name(name)?;
-        self.check_promise().await?;
-        self.initialise().await?;
-        let relative = of.path(name, version);
-        let path = self.path_of(&relative)?;
-        let put = self.store().put_opts(&path, text.to_owned().into(), PutMode::Create.into());
-        match put.await {
-            Ok(_) => Ok(true),
-            // One whose answer was lost and that was sent again finds itself.
-            Err(object_store::Error::AlreadyExists { .. }) => {
-                Ok(self.text(&relative).await?.is_some_and(|(there, _)| there == text))
-            }
-            Err(e) => Err(TableError::store(format!("writing {} {name}", of.what()), e)),
-        }
+        self.add_text(&of.path(name, version), text).await
     }
 }
 
