@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use uplake_engine::QueryProgress;
 
 use crate::drivers::{AbortOnDrop, Drivers, STACK_BYTES};
 use crate::fair_share::FairShare;
@@ -103,8 +104,7 @@ impl Lane {
         self.usual.drivers.spawn(work)
     }
 
-    /// Drives a statement's work; whatever it spawns from the moment on that this is behind, such as all that it
-    /// computes when it gets its slot, is behind.
+    /// Drives a statement's work, behind from the moment on that this is.
     pub fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
         if let Some(behind) = self.drivers_behind() {
             return behind.spawn(work);
@@ -117,11 +117,22 @@ impl Lane {
 
     /// Those to go on with, if it is behind.
     fn drivers_behind(&self) -> Option<Arc<Drivers>> {
+        self.threads_behind().map(|threads| Arc::clone(&threads.drivers))
+    }
+
+    fn threads_behind(&self) -> Option<&Threads> {
         if !self.is_behind.load(Ordering::Relaxed) {
             return None;
         }
         let start = || Threads::start(self.threads, BEHIND, go_behind);
-        self.behind.get_or_init(start).as_ref().map(|threads| Arc::clone(&threads.drivers))
+        self.behind.get_or_init(start).as_ref()
+    }
+
+    /// If it is behind, so is what a statement of it computes already.
+    pub fn look_at(&self, statement: &QueryProgress) {
+        if let Some(runtime) = self.threads_behind().and_then(|threads| threads.runtime.as_ref()) {
+            statement.go_on(runtime.handle());
+        }
     }
 
     /// A statement comes, of somebody with a weight.

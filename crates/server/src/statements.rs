@@ -291,8 +291,8 @@ impl Statements {
         newest.is_some_and(|id| self.stop(id, cause))
     }
 
-    /// What those that run have used since the last time is counted, and those of tenants that have used up a quota are
-    /// stopped; how many.
+    /// What those that run have used since the last time is counted, those of tenants that have used more than their
+    /// share go behind, and those of tenants that have used up a quota are stopped; how many.
     pub fn charge(&self) -> usize {
         let entries: Vec<Arc<Entry>> = self.lock().running.values().cloned().collect();
         let mut stopped = 0;
@@ -300,6 +300,7 @@ impl Statements {
             // What is only planned is charged with what it is planned for.
             if entry.stage() != Stage::Planning {
                 entry.charge(&self.quotas, &entry.cost());
+                entry.lane.look_at(&entry.progress);
             }
             if let Err(failure) = self.quotas.check(&entry.client.role)
                 && entry.over_quota.set(failure).is_ok()

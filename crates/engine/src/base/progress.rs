@@ -13,7 +13,8 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
@@ -22,6 +23,8 @@ use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricValue};
 use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use uplake_table::{Counts, Payer};
 
 /// What DataFusion calls its counters of a scan.
@@ -46,6 +49,8 @@ pub struct QueryProgress {
     sides_kept: AtomicU64,
     saved_nanos: AtomicU64,
     times: Mutex<Times>,
+    /// Where its tasks go on, if not where they began.
+    elsewhere: OnceLock<Handle>,
 }
 
 /// Where the time went.
@@ -168,6 +173,11 @@ impl QueryProgress {
     /// Who pays: it goes on to tell what is still under way when the statement is over.
     pub fn payer(&self) -> Arc<Payer> {
         Arc::clone(&self.payer)
+    }
+
+    /// From now on the statement's tasks go on on another runtime, each from its next poll; the first that is said counts.
+    pub fn go_on(&self, runtime: &Handle) {
+        let _ = self.elsewhere.set(runtime.clone());
     }
 
     fn times(&self) -> std::sync::MutexGuard<'_, Times> {
@@ -298,6 +308,33 @@ pub(crate) fn follow_tasks() {
     let _ = set_join_set_tracer(&Follows);
 }
 
+/// Does `work` here until it is to go on elsewhere, and there from then on.
+async fn until_elsewhere(watcher: Arc<QueryProgress>, work: BoxFuture<'static, Made>) -> Made {
+    let mut work = Some(work);
+    let done = std::future::poll_fn(|context| match (&mut work, watcher.elsewhere.get()) {
+        (Some(work), None) => work.as_mut().poll(context).map(Some),
+        _ => Poll::Ready(None),
+    });
+    if let Some(made) = done.await {
+        return made;
+    }
+    let (Some(work), Some(runtime)) = (work, watcher.elsewhere.get()) else {
+        return std::future::pending().await;
+    };
+    if runtime.id() == Handle::current().id() {
+        return work.await;
+    }
+    // Ends with what waits for it.
+    let mut there = JoinSet::new();
+    there.spawn_on(work, runtime);
+    match there.join_next().await {
+        Some(Ok(made)) => made,
+        Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // That runtime has ended, and the process does.
+        _ => std::future::pending().await,
+    }
+}
+
 struct Follows;
 
 type Made = Box<dyn Any + Send>;
@@ -305,7 +342,10 @@ type Made = Box<dyn Any + Send>;
 impl JoinSetTracer for Follows {
     fn trace_future(&self, work: BoxFuture<'static, Made>) -> BoxFuture<'static, Made> {
         match watcher() {
-            Some(watcher) => Box::pin(watcher.during(work)),
+            Some(watcher) => {
+                let work = Box::pin(Arc::clone(&watcher).during(work));
+                Box::pin(until_elsewhere(watcher, work))
+            }
             None => work,
         }
     }
@@ -318,5 +358,75 @@ impl JoinSetTracer for Follows {
             Some(watcher) => Box::new(move || watcher.run(work)),
             None => work,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::common::runtime::SpawnedTask;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn tasks_of_a_statement_go_on_elsewhere_from_their_next_poll() {
+        follow_tasks();
+        let named = |name: &str| {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(1).thread_name(name).enable_all().build().unwrap()
+        };
+        let (here, there) = (named("here"), named("there"));
+        let progress = QueryProgress::new();
+        let (tell, mut told) = mpsc::channel(1);
+        let (wake, mut woken) = mpsc::channel::<()>(1);
+        let thread = || std::thread::current().name().unwrap_or_default().to_owned();
+        let work = async move {
+            loop {
+                let inner = SpawnedTask::spawn(async move { thread() }).join().await.unwrap();
+                tell.send((thread(), inner)).await.unwrap();
+                if woken.recv().await.is_none() {
+                    return 7;
+                }
+            }
+        };
+        let _here = here.enter();
+        let task = progress.run(|| SpawnedTask::spawn(work));
+        let both = |name: &str| Some((name.to_owned(), name.to_owned()));
+        assert_eq!(told.blocking_recv(), both("here"));
+        wake.blocking_send(()).unwrap();
+        assert_eq!(told.blocking_recv(), both("here"));
+        progress.go_on(there.handle());
+        // It may be in the middle of a poll.
+        let next = || {
+            wake.blocking_send(()).unwrap();
+            told.blocking_recv()
+        };
+        let found: Vec<_> = std::iter::repeat_with(next).take(100).collect();
+        assert_eq!(found.last().unwrap(), &both("there"));
+        assert!(progress.payer().busy() > Duration::ZERO, "it still pays");
+        drop(wake);
+        assert_eq!(here.block_on(task.join()).unwrap(), 7);
+    }
+
+    #[test]
+    fn a_task_that_went_on_elsewhere_ends_with_its_statement_and_panics_as_it_would_have() {
+        follow_tasks();
+        let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let (here, there) = (runtime(), runtime());
+        let progress = QueryProgress::new();
+        progress.go_on(there.handle());
+        let (tell, mut told) = mpsc::channel::<()>(1);
+        let endless = async move {
+            let _tell = tell;
+            std::future::pending::<()>().await
+        };
+        let _here = here.enter();
+        let task = progress.run(|| SpawnedTask::spawn(endless));
+        drop(task);
+        // What it held is gone.
+        assert_eq!(told.blocking_recv(), None);
+        let panics = async { panic!("on purpose") };
+        let task: SpawnedTask<()> = progress.run(|| SpawnedTask::spawn(panics));
+        assert!(here.block_on(task.join()).unwrap_err().is_panic());
     }
 }
