@@ -266,8 +266,13 @@ def scalars():
         same("+ days", "date", "date", "CAST({0} + INTERVAL '2 days' AS DATE)"),
         same("+ month", "date", "date", "CAST({0} + INTERVAL '1 month' AS DATE)"),
         same("of timestamp", "date", "timestamp", "CAST({0} AS DATE)"),
+        # DuckDB's comparisons with the month of a date that is NULL may be true.
         same(
-            "date_trunc month", "timestamp", "date", "CAST(date_trunc('month', {0}) AS TIMESTAMP)"
+            "date_trunc month",
+            "timestamp",
+            "date",
+            "CAST(date_trunc('month', {0}) AS TIMESTAMP)",
+            "date_trunc('month', CAST({0} AS TIMESTAMP))",
         ),
         same("of date", "timestamp", "date", "CAST({0} AS TIMESTAMP)"),
         same("date_trunc day", "timestamp", "timestamp", "date_trunc('day', {0})"),

@@ -558,6 +558,19 @@ def test_the_columns_of_using_explain_no_other_rows():
     assert known.explain(failure) is None
 
 
+def test_a_subquery_explains_other_totals_and_no_other_groups():
+    key = tree.InIdSet(Column("t", "n", "int"), "numbers", False)
+    query = Select([Item(key, "c0")], TableRef("events", "t"), group=tree.Group([key], "ROLLUP"))
+    failure = failure_of(query, "row 0: …", "different")
+    assert known.explain(failure) is None
+    failure.way = "postgres"
+    assert "before 18" in known.explain(failure)
+    query.group.kind = ""
+    assert known.explain(failure) is None
+    query.group = tree.Group([Column("t", "n", "int")], "ROLLUP")
+    assert known.explain(failure) is None
+
+
 def test_a_fault_is_told_by_its_signature():
     user, value = Column("u", "user_id", "text"), Column("e", "v", "wild")
     join = tree.Join("LEFT", TableRef("exposures", "u"), TableRef("events", "e"))
