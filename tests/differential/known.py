@@ -45,14 +45,18 @@ def columns_of_using_in_their_place(failure):
 
 def subqueries_in_keys_of_totals(failure):
     """PostgreSQL before 18 computes a key with a subquery anew in totals, where it is NULL."""
-    totals = [
-        n
-        for n in tree.walk(failure.query)
-        if isinstance(n, tree.Select) and n.group and n.group.kind not in ("", "ALL")
-    ]
-    # Keys that are columns of a subquery become what computes them.
-    inside = [n for s in totals for n in tree.walk([s.group, s.source])]
-    return any(isinstance(n, tree.InIdSet) or tree.has_subquery(n) for n in inside)
+    for select in tree.walk(failure.query):
+        if not isinstance(select, tree.Select) or not select.group:
+            continue
+        if select.group.kind in ("", "ALL"):
+            continue
+        # Keys that are columns of a derived table become what computes them.
+        below = [n.items for n in tree.walk(select.source) if isinstance(n, tree.Select)]
+        computed = [select.group.keys, below]
+        sets = any(isinstance(n, tree.InIdSet) for n in tree.walk(computed))
+        if sets or tree.has_subquery(computed):
+            return True
+    return False
 
 
 # By kind of failure. Each reason is the function's docstring.

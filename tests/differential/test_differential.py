@@ -569,6 +569,13 @@ def test_a_subquery_explains_other_totals_and_no_other_groups():
     assert known.explain(failure) is None
     query.group = tree.Group([Column("t", "n", "int")], "ROLLUP")
     assert known.explain(failure) is None
+    query.where = key
+    assert known.explain(failure) is None
+    below = Select([Item(key, "n")], TableRef("events", "e"))
+    query.source = tree.Derived(below, "t")
+    assert "before 18" in known.explain(failure)
+    below.items, below.where = [Item(Column("e", "n", "int"), "n")], key
+    assert known.explain(failure) is None
 
 
 def test_a_fault_is_told_by_its_signature():
