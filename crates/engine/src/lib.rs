@@ -37,6 +37,7 @@ mod functions;
 mod mends;
 mod operators;
 mod optimizer;
+mod portable;
 mod report;
 mod scan;
 mod sql;
@@ -58,6 +59,7 @@ pub use engine::additions::{
     SessionFacts, Summary, Takes,
 };
 pub use engine::admission::{Class, Listed, Queue, Tenant};
+pub use engine::parts::HereInParts;
 pub use engine::pending::Savepoint;
 pub use engine::preload::Preload;
 pub use engine::privileges::{Guard, Privilege, Readable};
@@ -72,5 +74,6 @@ pub use experiments::definitions::{Definition, Definitions};
 pub use experiments::list::{ExperimentList, ListedExperiment, list_experiments};
 pub use experiments::reports::{ReportOptions, ReportRequest};
 pub use experiments::results::{LastResults, last_results, save_report, saved_report};
+pub use portable::elsewhere::{Elsewhere, Fragment, PartRunner, Share, Wanted};
 pub use sql::prepared::Prepared;
 pub use sql::statement::{Statement, parse, parse_each, split};

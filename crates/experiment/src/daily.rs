@@ -122,6 +122,52 @@ impl DailyMoments {
         self.has_pivot = self.pivot.iter().all(|pivot| pivot.is_finite());
     }
 
+    /// The state as plain numbers, to carry between processes; [`DailyMoments::from_state`] reads it back unchanged.
+    pub fn to_state(&self) -> Vec<f64> {
+        let halves = |count: u64| [(count >> 32) as f64, (count & 0xffff_ffff) as f64];
+        let mut state = self.pivot.clone();
+        for day in &self.days {
+            state.extend(halves(day.users));
+            state.extend(halves(day.zeros));
+            state.push(f64::from(u8::from(!day.sums.is_empty())));
+            for sum in day.sums.iter().chain(&day.products) {
+                let (high, low) = sum.parts();
+                state.extend([high, low]);
+            }
+        }
+        state
+    }
+
+    /// Reads what [`DailyMoments::to_state`] wrote of so many columns and days; `None` if it is not that long, or has
+    /// counts that are none.
+    pub fn from_state(columns: usize, days: usize, state: &[f64]) -> Option<Self> {
+        let mut daily = Self::new(columns, days);
+        let (pivot, mut rest) = state.split_at_checked(columns)?;
+        daily.pivot.copy_from_slice(pivot);
+        daily.has_pivot = pivot.iter().all(|pivot| pivot.is_finite());
+        let half = |value: f64| {
+            let whole = value.fract() == 0.0 && (0.0..4_294_967_296.0).contains(&value);
+            whole.then_some(value as u64)
+        };
+        for day in &mut daily.days {
+            let ([high, low, zeros_high, zeros_low, is_there], others) =
+                rest.split_first_chunk::<5>()?;
+            rest = others;
+            day.users = (half(*high)? << 32) + half(*low)?;
+            day.zeros = (half(*zeros_high)? << 32) + half(*zeros_low)?;
+            if *is_there == 0.0 {
+                continue;
+            }
+            day.with_columns(columns);
+            for sum in day.sums.iter_mut().chain(&mut day.products) {
+                let ([high, low], others) = rest.split_first_chunk::<2>()?;
+                rest = others;
+                *sum = Double::from_parts(*high, *low);
+            }
+        }
+        rest.is_empty().then_some(daily)
+    }
+
     /// The moments as of the end of each day.
     pub fn cumulative(&self) -> Vec<Moments> {
         let mut sums = vec![Double::ZERO; self.columns];
@@ -168,6 +214,28 @@ mod tests {
                 assert_eq!((days[2].mean(1), days[2].variance(1)), (2.0, 1.0));
             }
         }
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written_or_refused() {
+        let mut daily = DailyMoments::new(2, 3);
+        daily.add(0, &[0.0, 0.0]);
+        daily.add(0, &[1e16, 0.1]);
+        daily.add(2, &[0.3, -7.0]);
+        daily.change(2, &[1e16, 0.1], &[1e16 + 2.0, 0.1]);
+        for daily in [DailyMoments::new(2, 3), daily] {
+            let state = daily.to_state();
+            let again = DailyMoments::from_state(2, 3, &state).unwrap();
+            assert_eq!(
+                again.to_state().iter().map(|n| n.to_bits()).collect::<Vec<_>>(),
+                state.iter().map(|n| n.to_bits()).collect::<Vec<_>>()
+            );
+            let days = |daily: &DailyMoments| format!("{:?}", daily.cumulative());
+            assert_eq!(days(&again), days(&daily));
+            assert_eq!(DailyMoments::from_state(2, 3, &state[1..]), None);
+            assert_eq!(DailyMoments::from_state(2, 2, &state), None);
+        }
+        assert_eq!(DailyMoments::from_state(0, 1, &[0.5, 0.0, 0.0, 0.0, 0.0]), None);
     }
 
     #[test]

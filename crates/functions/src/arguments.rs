@@ -32,3 +32,14 @@ pub fn no_distinct(args: &AccumulatorArgs, name: &str) -> Result<()> {
 pub fn passes(filter: Option<&BooleanArray>, row: usize) -> bool {
     filter.is_none_or(|f| f.is_valid(row) && f.value(row))
 }
+
+/// What a function was made of whose constant arguments have been read and taken off.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BoundConstants {
+    /// The arguments that were taken off, in order.
+    pub constants: Vec<ScalarValue>,
+    /// A value of the type of the time, which follows them.
+    pub time: ScalarValue,
+    /// How many arguments follow the time.
+    pub conditions: usize,
+}

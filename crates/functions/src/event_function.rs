@@ -37,7 +37,7 @@ use datafusion_expr::{
 };
 use datafusion_physical_expr::PhysicalExpr;
 
-use crate::arguments::{constants, no_distinct};
+use crate::arguments::{BoundConstants, constants, no_distinct};
 use crate::error::refuse;
 use crate::event_log::{ByGroup, EventLog, Mask, RowRun, row_runs};
 use crate::event_path;
@@ -56,7 +56,7 @@ pub(crate) fn functions() -> [AggregateUDF; 4] {
         [Kind::WindowFunnel, Kind::ConversionTimes, Kind::SequenceMatch, Kind::SequenceCount];
     kinds.map(|kind| {
         let signature = Signature::user_defined(Volatility::Immutable);
-        AggregateUDF::from(EventFunction { kind, signature, question: None })
+        AggregateUDF::from(EventFunction { kind, signature, question: None, bound: None })
     })
 }
 
@@ -91,6 +91,34 @@ struct EventFunction {
     signature: Signature,
     /// Set when the constant arguments have been read and taken off.
     question: Option<Question>,
+    /// And what they were.
+    bound: Option<BoundConstants>,
+}
+
+/// What a function of these was made of.
+pub(crate) fn bound_constants(function: &AggregateUDF) -> Option<&BoundConstants> {
+    function.inner().downcast_ref::<EventFunction>()?.bound.as_ref()
+}
+
+/// The function that is made of them; `None` if none of these is called so.
+pub(crate) fn bind(name: &str, bound: BoundConstants) -> Result<Option<AggregateUDF>> {
+    let function = functions().into_iter().find(|function| function.name() == name);
+    let Some(function) = function.as_ref().and_then(|f| f.inner().downcast_ref::<EventFunction>())
+    else {
+        return Ok(None);
+    };
+    if bound.constants.is_empty() {
+        return internal_err!("{name} is made of one constant at least");
+    }
+    Ok(Some(AggregateUDF::from(function.bound_to(bound)?)))
+}
+
+impl EventFunction {
+    fn bound_to(&self, bound: BoundConstants) -> Result<Self> {
+        let BoundConstants { constants, time, conditions } = &bound;
+        let question = self.question(constants, &time.data_type(), *conditions)?;
+        Ok(Self { question: Some(question), bound: Some(bound), ..self.clone() })
+    }
 }
 
 impl Question {
@@ -318,9 +346,9 @@ impl AggregateUDFImpl for EventFunction {
             let Some(constants) = literals.collect::<Option<Vec<_>>>() else {
                 return Ok(Expr::AggregateFunction(call));
             };
+            let time = ScalarValue::try_from(&types[leading])?;
             let conditions = types.len() - leading - 1;
-            let question = function.question(&constants, &types[leading], conditions)?;
-            let bound = EventFunction { question: Some(question), ..function.clone() };
+            let bound = function.bound_to(BoundConstants { constants, time, conditions })?;
             let mut args = call.params.args;
             args.drain(..leading);
             let params = AggregateFunctionParams { args, ..call.params };

@@ -30,7 +30,7 @@ use datafusion_expr::{
     Volatility,
 };
 
-use crate::arguments::{constants, no_distinct};
+use crate::arguments::{BoundConstants, constants, no_distinct};
 use crate::error::refuse;
 use crate::event_log::{EventLog, RowRun, row_runs};
 use crate::events::{NotInOrder, holds, is_text, raw_times};
@@ -48,7 +48,7 @@ const NEVER: i64 = i64::MIN;
 /// The function, to be registered with a session.
 pub(crate) fn function() -> AggregateUDF {
     let signature = Signature::user_defined(Volatility::Immutable);
-    AggregateUDF::from(EventPath { signature, rules: None })
+    AggregateUDF::from(EventPath { signature, rules: None, bound: None })
 }
 
 /// Is it the function with its constant arguments read and taken off?
@@ -62,6 +62,27 @@ struct EventPath {
     signature: Signature,
     /// Set when the constant arguments have been read and taken off.
     rules: Option<Rules>,
+    /// And what they were.
+    bound: Option<BoundConstants>,
+}
+
+pub(crate) fn is_named(name: &str) -> bool {
+    name == NAME
+}
+
+/// What the function was made of.
+pub(crate) fn bound_constants(function: &AggregateUDF) -> Option<&BoundConstants> {
+    function.inner().downcast_ref::<EventPath>()?.bound.as_ref()
+}
+
+/// The function that is made of them.
+pub(crate) fn bind(bound: BoundConstants) -> Result<AggregateUDF> {
+    if bound.constants.len() < 2 {
+        return datafusion_common::plan_err!("{NAME} takes {FORM}");
+    }
+    let rules = Some(EventPath::read(&bound.constants, &bound.time.data_type())?);
+    let signature = Signature::user_defined(Volatility::Immutable);
+    Ok(AggregateUDF::from(EventPath { signature, rules, bound: Some(bound) }))
 }
 
 impl EventPath {
@@ -204,11 +225,12 @@ impl AggregateUDFImpl for EventPath {
             let Some(constants) = literals.collect::<Option<Vec<_>>>() else {
                 return Ok(Expr::AggregateFunction(call));
             };
-            let rules = Some(Self::read(&constants, &types[leading])?);
+            let time = ScalarValue::try_from(&types[leading])?;
+            let conditions = types.len() - leading - 1;
             let mut args = call.params.args;
             args.drain(..leading);
             let params = AggregateFunctionParams { args, ..call.params };
-            let func = Arc::new(AggregateUDF::from(Self { rules, ..function.clone() }));
+            let func = Arc::new(bind(BoundConstants { constants, time, conditions })?);
             Ok(Expr::AggregateFunction(AggregateFunction { func, params }))
         }))
     }

@@ -23,6 +23,7 @@
 mod ab_test;
 mod arguments;
 mod bitmap;
+mod bound;
 mod error;
 mod event_function;
 mod event_log;
@@ -44,7 +45,8 @@ mod window_funnel;
 
 use datafusion_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
-pub use arguments::{no_distinct, passes};
+pub use arguments::{BoundConstants, no_distinct, passes};
+pub use bound::{bind, bound_constants};
 pub use error::FunctionError;
 pub use event_function::{EventBits, absorb, expect_order, time_of, update_runs};
 pub use event_log::RowRun;

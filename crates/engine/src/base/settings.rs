@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     pub labels: String,
     /// What statements are a part of, for who traces them.
     pub traceparent: String,
+    /// Are statements computed in parts?
+    pub elsewhere: InParts,
     /// Those that there are.
     pub rules: &'static [&'static str],
     /// Names of several.
@@ -30,6 +32,31 @@ pub(crate) struct Settings {
     pub memory_bytes: usize,
     /// That of all engines that it shares memory with.
     pub shared_bytes: usize,
+}
+
+/// When a statement is computed in parts, by others if there are any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum InParts {
+    /// Where it is worth it.
+    #[default]
+    Auto,
+    Never,
+    /// Where it can be.
+    Always,
+}
+
+impl InParts {
+    const ALL: [(Self, &str); 3] =
+        [(Self::Auto, "auto"), (Self::Never, "never"), (Self::Always, "always")];
+
+    fn parse(text: &str) -> Option<Self> {
+        let is_it = |(_, name): &&(Self, &str)| text.trim().eq_ignore_ascii_case(name);
+        Self::ALL.iter().find(is_it).map(|(when, _)| *when)
+    }
+
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(when, _)| *when == self).map_or("auto", |(_, name)| name)
+    }
 }
 
 impl ConfigExtension for Settings {
@@ -58,6 +85,10 @@ impl ExtensionOptions for Settings {
                 parse_labels(value).map_err(wrong)?;
                 self.labels = value.to_owned();
             }
+            "elsewhere" => {
+                self.elsewhere = InParts::parse(value)
+                    .ok_or_else(|| wrong(format!("`{value}` is none of auto, never and always")))?;
+            }
             "traceparent" if is_traceparent(value) => self.traceparent = value.to_owned(),
             "traceparent" => {
                 let what = format!("`{value}` is no traceparent: 00-<trace>-<span>-<flags>");
@@ -79,6 +110,11 @@ impl ExtensionOptions for Settings {
                 key: "uplake.disabled_rules".into(),
                 value: Some(self.disabled_rules.join(",")),
                 description: "Rules of the optimizer that are left out; they change no answer",
+            },
+            ConfigEntry {
+                key: "uplake.elsewhere".into(),
+                value: Some(self.elsewhere.name().into()),
+                description: "Are statements computed in parts, by other machines: auto, never or always",
             },
             ConfigEntry {
                 key: "uplake.labels".into(),
@@ -140,6 +176,7 @@ fn is_traceparent(text: &str) -> bool {
 pub(crate) fn no_setting(name: &str) -> EngineError {
     EngineError::statement(SqlState::UndefinedObject, format!("there is no setting {name}"))
         .with_hint(
-            "there are uplake.timeout, uplake.disabled_rules, uplake.labels and uplake.traceparent",
+            "there are uplake.timeout, uplake.disabled_rules, uplake.elsewhere, uplake.labels and \
+             uplake.traceparent",
         )
 }

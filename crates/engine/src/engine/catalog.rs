@@ -503,6 +503,21 @@ impl LakeCatalog {
         Ok(Some(Arc::new(LakeTable::new(self.lake.clone(), snapshot))))
     }
 
+    /// A table at a version of which somebody else says that there is one; it is not asked whether that is the newest.
+    pub async fn at_version(
+        &self,
+        table: &str,
+        version: u64,
+    ) -> uplake_table::Result<Arc<LakeTable>> {
+        let known = self.cache().used(table).map(|cached| cached.table);
+        if let Some(known) = known.filter(|known| known.snapshot().version() == version) {
+            return Ok(known);
+        }
+        let snapshot = self.lake.snapshot(table, &AsOf::Version(version)).await?;
+        let snapshot = self.believed(snapshot).await;
+        Ok(Arc::new(LakeTable::new(self.lake.clone(), snapshot)))
+    }
+
     /// A snapshot that was read, without ids that their domain has no more.
     async fn believed(&self, snapshot: Snapshot) -> Snapshot {
         let domains = match self.lake.lost_ids(&snapshot).await {

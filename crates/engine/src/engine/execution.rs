@@ -65,6 +65,8 @@ impl Session {
             progress::is_planned();
             return Ok(one_batch(row));
         }
+        let in_parts = self.in_parts(plan, state)?;
+        let plan = in_parts.as_ref().unwrap_or(plan);
         let (physical, end) = self.physical(plan, state).await?;
         let rules = futures::stream::iter(row_of_rules(&physical).map(Ok));
         let mut stream = execute_stream(physical, self.context().task_ctx())?;
@@ -93,7 +95,7 @@ impl Session {
 
     /// The operators of a plan, which stop when the second is dropped, after their streams, and go on in another way
     /// where they are refused memory.
-    async fn physical(
+    pub(crate) async fn physical(
         &self,
         plan: &LogicalPlan,
         state: &SessionState,
@@ -113,7 +115,7 @@ impl Session {
 }
 
 /// What becomes of a plan when nobody wants its rows any more.
-struct End {
+pub(crate) struct End {
     _stop: Stop,
     plan: Arc<dyn ExecutionPlan>,
     watcher: Option<Arc<QueryProgress>>,

@@ -15,6 +15,7 @@ pub(crate) mod guard;
 pub(crate) mod id_sets;
 pub(crate) mod own_files;
 pub(crate) mod parameter_types;
+pub(crate) mod parts;
 pub(crate) mod pending;
 pub(crate) mod plan_cache;
 pub(crate) mod planning;

@@ -29,7 +29,7 @@ use uplake_table::{AsOf, IndexCache, Lake};
 use crate::base::budget::Budget;
 use crate::base::error::{EngineError, Result};
 use crate::base::progress;
-use crate::base::settings::Settings;
+use crate::base::settings::{InParts, Settings};
 use crate::base::warnings::Warnings;
 use crate::cache::columns::ColumnCache;
 use crate::cache::memory::{EngineMemory, HeldMemory, MemoryShare, SharedMemory};
@@ -49,6 +49,9 @@ use crate::mends::{self, Microseconds};
 use crate::operators::build_side_cache::Planner;
 use crate::optimizer::pipeline::{self, Physical};
 use crate::optimizer::steps::Steps;
+use crate::portable::elsewhere::Elsewhere;
+use crate::portable::guard::PortablePlans;
+use crate::portable::parts::PartsPlanner;
 use crate::scan::indexed_source::IndexUse;
 use crate::scan::repairs::Repairs;
 use crate::scan::storage::{self, QueryStore};
@@ -117,6 +120,7 @@ pub struct Engine {
     pub(crate) spilling_rules: Arc<[Physical]>,
     pub(crate) plans: Arc<PlanCache>,
     files: Arc<FilePlaces>,
+    pub(crate) portable: PortablePlans,
     /// What sessions begin with, those that have a guard, and of these those that see none of the lake's own files.
     context: SessionContext,
     guarded: SessionContext,
@@ -136,9 +140,11 @@ pub struct Session {
     pub(crate) guard: Option<Arc<dyn Guard>>,
     /// The part of the memory that it takes from with others, if that is not all.
     pub(crate) share: Option<MemoryShare>,
+    /// Who may compute parts of its statements.
+    pub(crate) elsewhere: Option<Arc<dyn Elsewhere>>,
     pub(crate) context: OnceLock<SessionContext>,
     /// What `SET` has changed, by name.
-    changed: Mutex<BTreeMap<String, String>>,
+    pub(crate) changed: Mutex<BTreeMap<String, String>>,
     /// By their names.
     pub(crate) prepared: Arc<Mutex<HashMap<String, Prepared>>>,
 }
@@ -219,6 +225,7 @@ impl Engine {
             timeout: options.timeout,
             labels: String::new(),
             traceparent: String::new(),
+            elsewhere: InParts::Auto,
             rules: &pipeline::SPEED,
             presets: &pipeline::PRESETS,
             disabled_rules: match options.use_indexes {
@@ -262,7 +269,10 @@ impl Engine {
             .with_analyzer_rules(pipeline::analysis())
             .with_optimizer_rules(pipeline::logical())
             .with_physical_optimizer_rules(pipeline::physical())
-            .with_query_planner(Arc::new(Planner(columns)));
+            .with_query_planner(Arc::new(Planner {
+                columns,
+                others: vec![Arc::new(PartsPlanner)],
+            }));
         let state = state.build();
         let own = |runtime: Arc<RuntimeEnv>| {
             SessionStateBuilder::new_from_existing(state.clone())
@@ -287,6 +297,7 @@ impl Engine {
             memory,
             spilling_rules: pipeline::physical_spilling(),
             plans,
+            portable: PortablePlans::default(),
         }))
     }
 
@@ -317,6 +328,7 @@ impl Engine {
             shelf: None,
             guard: None,
             share: None,
+            elsewhere: None,
             context: OnceLock::new(),
             changed: Mutex::default(),
             prepared: Arc::default(),
@@ -536,9 +548,13 @@ impl Session {
         self.over(state, Arc::clone(&self.catalog))
     }
 
+    /// What `SET` has changed, for a session of the same.
+    pub(crate) fn changes(&self) -> Mutex<BTreeMap<String, String>> {
+        Mutex::new(self.changed.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
     /// A session of the same engine and settings.
     pub(crate) fn over(&self, state: SessionState, catalog: Arc<LakeCatalog>) -> Result<Self> {
-        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(Self {
             engine: Arc::clone(&self.engine),
             context: OnceLock::from(context(
@@ -551,7 +567,8 @@ impl Session {
             shelf: self.shelf.clone(),
             guard: self.guard.clone(),
             share: self.share.clone(),
-            changed: Mutex::new(changed),
+            elsewhere: self.elsewhere.clone(),
+            changed: self.changes(),
             prepared: Arc::default(),
         })
     }

@@ -86,7 +86,7 @@ fn mended(mut function: AggregateFunction) -> Transformed<Expr> {
         changed = true;
     }
     if is_turned_round(&function) {
-        function.func = Arc::new(AggregateUDF::from(InItsOrder { function: function.func }));
+        function.func = Arc::new(in_its_order(function.func));
         changed = true;
     }
     let expr = Expr::AggregateFunction(function);
@@ -97,6 +97,15 @@ fn mended(mut function: AggregateFunction) -> Transformed<Expr> {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct InItsOrder {
     function: Arc<AggregateUDF>,
+}
+
+/// What such an `array_agg` stands in front of.
+pub(super) fn inner(function: &AggregateUDF) -> Option<&Arc<AggregateUDF>> {
+    function.inner().downcast_ref::<InItsOrder>().map(|found| &found.function)
+}
+
+pub(super) fn in_its_order(function: Arc<AggregateUDF>) -> AggregateUDF {
+    AggregateUDF::from(InItsOrder { function })
 }
 
 impl AggregateUDFImpl for InItsOrder {

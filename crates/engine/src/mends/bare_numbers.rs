@@ -85,8 +85,8 @@ fn with_seconds(text: &Expr) -> Option<Expr> {
     is_whole.then(|| lit(format!("{minutes}:00{zone}")))
 }
 
-static SECONDS: LazyLock<ScalarUDF> = LazyLock::new(|| spelled(Kind::Interval));
-static CLOCK: LazyLock<ScalarUDF> = LazyLock::new(|| spelled(Kind::Time));
+pub(super) static SECONDS: LazyLock<ScalarUDF> = LazyLock::new(|| spelled(Kind::Interval));
+pub(super) static CLOCK: LazyLock<ScalarUDF> = LazyLock::new(|| spelled(Kind::Time));
 
 fn spelled(kind: Kind) -> ScalarUDF {
     ScalarUDF::from(Spelled { kind, signature: Signature::any(1, Volatility::Immutable) })

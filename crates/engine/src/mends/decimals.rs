@@ -79,7 +79,7 @@ fn does_not_fit() -> DataFusionError {
         .into()
 }
 
-static FITS: LazyLock<ScalarUDF> =
+pub(super) static FITS: LazyLock<ScalarUDF> =
     LazyLock::new(|| ScalarUDF::from(Fits { signature: Signature::any(1, Volatility::Immutable) }));
 
 /// The decimal itself, or an error.

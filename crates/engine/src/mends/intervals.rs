@@ -175,7 +175,7 @@ fn has_distances(frame: &WindowFrame) -> bool {
         && (is_distance(&frame.start_bound) || is_distance(&frame.end_bound))
 }
 
-static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
+pub(super) static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::from(Length { signature: Signature::any(1, Volatility::Immutable) })
 });
 

@@ -89,6 +89,7 @@ mod nested_order;
 mod null_equality;
 mod null_lists;
 mod percentile;
+mod private;
 mod regression;
 mod repeated_names;
 mod rounding;
@@ -120,6 +121,9 @@ pub(crate) use equivalences::PlainExec;
 pub(crate) use group_keys::name_decided_columns;
 pub(crate) use grouping_sets::GROUP_KEY;
 pub(crate) use nan_sign::is_one_number;
+pub(crate) use private::{
+    private_from_bytes, private_to_bytes, sorted_at_the_end, sorting_at_the_end,
+};
 pub(crate) use repeated_names::{name_apart, named_cast, repeats_key, shown_name, with_names};
 pub(crate) use sum::does_not_fit;
 pub(crate) use timestamps::Microseconds;

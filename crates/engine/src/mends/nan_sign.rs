@@ -33,7 +33,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::grouping_sets::keys_below;
 use crate::scan::lake_table::LakeTable;
 
-static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
+pub(super) static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::from(OneNumber { signature: Signature::any(1, Volatility::Immutable) })
 });
 

@@ -27,9 +27,12 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::base::error::EngineError;
 
-static ORDER_KEY: LazyLock<ScalarUDF> = LazyLock::new(|| ScalarUDF::from(OrderKey::default()));
-static GREATEST: LazyLock<ScalarUDF> = LazyLock::new(|| ScalarUDF::from(Best::new(End::Greatest)));
-static LEAST: LazyLock<ScalarUDF> = LazyLock::new(|| ScalarUDF::from(Best::new(End::Least)));
+pub(super) static ORDER_KEY: LazyLock<ScalarUDF> =
+    LazyLock::new(|| ScalarUDF::from(OrderKey::default()));
+pub(super) static GREATEST: LazyLock<ScalarUDF> =
+    LazyLock::new(|| ScalarUDF::from(Best::new(End::Greatest)));
+pub(super) static LEAST: LazyLock<ScalarUDF> =
+    LazyLock::new(|| ScalarUDF::from(Best::new(End::Least)));
 
 /// Bytes that are in the order of lists or structs, NULL where those are.
 fn order_key(nested: Expr) -> Expr {

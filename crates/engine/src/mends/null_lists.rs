@@ -22,7 +22,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
+pub(super) static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::from(EmptyNulls { signature: Signature::any(1, Volatility::Immutable) })
 });
 

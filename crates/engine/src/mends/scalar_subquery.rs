@@ -55,8 +55,7 @@ fn with_nulls(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         let name = names.save(&expr);
         let rewritten = expr.transform_up(|part| match part {
             Expr::ScalarSubquery(subquery) if may_lack_row(&subquery) => {
-                let or_null = ScalarUDF::from(OrNull { signature: one_of_any_type() });
-                Ok(Transformed::yes(or_null.call(vec![Expr::ScalarSubquery(subquery)])))
+                Ok(Transformed::yes(or_null().call(vec![Expr::ScalarSubquery(subquery)])))
             }
             other => Ok(Transformed::no(other)),
         })?;
@@ -108,6 +107,11 @@ fn has_a_row(plan: &LogicalPlan) -> bool {
 
 fn one_of_any_type() -> Signature {
     Signature::any(1, Volatility::Immutable)
+}
+
+/// The function that says so of a value.
+pub(super) fn or_null() -> ScalarUDF {
+    ScalarUDF::from(OrNull { signature: one_of_any_type() })
 }
 
 /// A value as it is, of which it is said that it may be NULL.

@@ -149,6 +149,19 @@ impl BuildSideCache {
     }
 }
 
+/// The plan without the marks of [`BuildSideCache::marked`]: who computes parts of it has rows of its own.
+pub(crate) fn without_sides(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let plain = plan.transform_up(|node| {
+        if let LogicalPlan::Extension(extension) = &node
+            && let Some(side) = extension.node.as_any().downcast_ref::<CachedSubplan>()
+        {
+            return Ok(Transformed::yes(side.input.clone()));
+        }
+        Ok(Transformed::no(node))
+    })?;
+    Ok(plain.data)
+}
+
 fn is_by_id(aggregate: &Aggregate) -> bool {
     match aggregate.group_expr.as_slice() {
         [key] => IdColumn::of_expr(key, aggregate.input.schema()).is_some(),
@@ -233,8 +246,17 @@ fn no_input() -> DataFusionError {
 }
 
 /// DataFusion's planner, which plans sides, too.
-#[derive(Debug)]
-pub(crate) struct Planner(pub Arc<ColumnCache>);
+pub(crate) struct Planner {
+    pub columns: Arc<ColumnCache>,
+    /// What plans operators of others.
+    pub others: Vec<Arc<dyn ExtensionPlanner + Send + Sync>>,
+}
+
+impl fmt::Debug for Planner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Planner")
+    }
+}
 
 #[async_trait]
 impl QueryPlanner for Planner {
@@ -243,8 +265,10 @@ impl QueryPlanner for Planner {
         plan: &LogicalPlan,
         session: &dyn PlanningSession,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let sides = Arc::new(SidePlanner(Arc::clone(&self.0)));
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![sides]);
+        let sides = Arc::new(SidePlanner(Arc::clone(&self.columns)));
+        let mut planners: Vec<Arc<dyn ExtensionPlanner + Send + Sync>> = vec![sides];
+        planners.extend(self.others.iter().cloned());
+        let planner = DefaultPhysicalPlanner::with_extension_planners(planners);
         planner.create_physical_plan(plan, session).await
     }
 }

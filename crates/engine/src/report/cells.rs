@@ -152,7 +152,7 @@ pub(super) struct Cells {
     pub(super) users: Vec<u64>,
     pub(super) moments: Vec<Vec<Moments>>,
     /// Users whose numbers of a group are all 0, which the moments do not have yet.
-    zeros: Vec<Vec<u64>>,
+    pub(super) zeros: Vec<Vec<u64>>,
 }
 
 impl Cells {

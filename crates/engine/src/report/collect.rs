@@ -31,38 +31,38 @@ use crate::functions::local_day::{LocalDays, day_text};
 
 /// Cells of the users seen so far.
 pub(super) struct Collect {
-    layout: Arc<Layout>,
+    pub(super) layout: Arc<Layout>,
     local_days: LocalDays,
     /// Clusters, and users if there is no dimension: otherwise a user has one value of each, and in the
     /// end the cells of one dimension, put together, are everyone's.
-    total: Cells,
+    pub(super) total: Cells,
     /// Per dimension.
-    slices: Vec<Slices>,
+    pub(super) slices: Vec<Slices>,
     /// Per arm and group; one of these per thread in the end.
-    daily: Vec<Vec<Vec<DailyMoments>>>,
+    pub(super) daily: Vec<Vec<Vec<DailyMoments>>>,
     /// Per arm and day, users who enter.
-    entering: Vec<Vec<u64>>,
+    pub(super) entering: Vec<Vec<u64>>,
     /// Per table and day.
-    active: Vec<Vec<u64>>,
-    last_day: Option<usize>,
+    pub(super) active: Vec<Vec<u64>>,
+    pub(super) last_day: Option<usize>,
     open: Option<OpenCluster>,
     path: Path,
     room: Room,
-    users_in_many_variants: u64,
-    users_excluded: Vec<u64>,
+    pub(super) users_in_many_variants: u64,
+    pub(super) users_excluded: Vec<u64>,
     /// Users who were never activated.
-    idle: Cells,
-    users_assigned_otherwise: u64,
+    pub(super) idle: Cells,
+    pub(super) users_assigned_otherwise: u64,
     /// Of the arms.
-    pub users_exposed_before: u64,
-    unknown_variants: BTreeMap<String, u64>,
-    first_exposures: BTreeMap<(i32, usize), u64>,
+    pub(super) users_exposed_before: u64,
+    pub(super) unknown_variants: BTreeMap<String, u64>,
+    pub(super) first_exposures: BTreeMap<(i32, usize), u64>,
     /// Per arm, if units are clusters.
-    clusters: Vec<u64>,
+    pub(super) clusters: Vec<u64>,
     /// Per window that has an end, and arm.
-    in_progress: Vec<Vec<u64>>,
+    pub(super) in_progress: Vec<Vec<u64>>,
     /// Per day since exposure and arm, and units whose numbers are all 0, which the moments lack.
-    since: Vec<Vec<(Moments, u64)>>,
+    pub(super) since: Vec<Vec<(Moments, u64)>>,
 }
 
 impl Collect {
@@ -356,7 +356,7 @@ impl Collect {
     }
 
     /// Turns the open cluster into one unit.
-    fn close_cluster(&mut self) {
+    pub(super) fn close_cluster(&mut self) {
         let Some(open) = self.open.take() else { return };
         let layout = Arc::clone(&self.layout);
         let mut path = Path::default();

@@ -18,6 +18,7 @@
 
 mod cells;
 mod collect;
+mod collect_bytes;
 mod complete;
 mod decode;
 mod end_of_data;

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -27,7 +28,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, SchemaExt, Statistics};
 use datafusion::datasource::TableType;
-use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::parquet::transform_schema_to_view;
 use datafusion::datasource::physical_plan::{
     FileGroup, FileScanConfigBuilder, FileSource, ParquetSource,
@@ -54,6 +55,7 @@ use uplake_table::{DataFile, Lake, OnConflict, Snapshot, StreamWriter, WriteKind
 
 use crate::base::budget::Budget;
 use crate::base::error::EngineError;
+use crate::base::id_column::IdColumn;
 use crate::base::progress;
 use crate::base::settings::Settings;
 use crate::base::sql_state::SqlState;
@@ -95,6 +97,8 @@ pub(crate) struct LakeTable {
     on_conflict: OnConflict,
     /// Does each row say in which of the files it is, in the last column?
     numbered: bool,
+    /// Which part of its bytes it is, of how many.
+    stretch: Option<(u32, u32)>,
 }
 
 impl LakeTable {
@@ -187,7 +191,62 @@ impl LakeTable {
             by_path,
             on_conflict: OnConflict::Replace,
             numbered,
+            stretch: None,
         }
+    }
+
+    /// The same table with the rows of one part of so many: those of row groups that begin in its share of the bytes.
+    pub fn stretch(&self, part: u32, parts: u32) -> Arc<Self> {
+        let (snapshot, files) = (self.snapshot.clone(), Arc::clone(&self.files));
+        let table = Self::with_columns(self.lake.clone(), snapshot, files, Arc::clone(&self.exact));
+        Arc::new(Self { stretch: Some((part, parts)), ..table })
+    }
+
+    /// Of each file, the bytes that are in the table's stretch; `None` if that is all of them.
+    fn stretches(&self) -> Option<Vec<Range<u64>>> {
+        let (part, parts) = self.stretch?;
+        let total: u64 = self.files.iter().map(|file| file.size).sum();
+        let border = |part: u32| {
+            let bytes = u128::from(total) * u128::from(part) / u128::from(parts.max(1));
+            u64::try_from(bytes).unwrap_or(u64::MAX)
+        };
+        let (from, to, mut begins) = (border(part), border(part + 1), 0u64);
+        let stretch = |file: &DataFile| {
+            let (start, end) = (begins, begins + file.size);
+            begins = end;
+            from.clamp(start, end) - start..to.clamp(start, end) - start
+        };
+        Some(self.files.iter().map(stretch).collect())
+    }
+
+    /// Is it a table as its name says, and no form of one that a statement made for itself?
+    pub fn is_plain(&self) -> bool {
+        !self.numbered && self.stretch.is_none()
+    }
+
+    /// The same table without its columns of ids.
+    pub fn without_ids(&self) -> Arc<Self> {
+        let (snapshot, files) = (self.snapshot.clone(), Arc::clone(&self.files));
+        Arc::new(Self::with_files(self.lake.clone(), snapshot, files))
+    }
+
+    /// Has it its columns of ids?
+    pub fn is_with_ids(&self) -> bool {
+        self.is_plain() && self.exact.fields().len() > self.snapshot.schema().fields().len()
+    }
+
+    /// Its columns of ids, which [`Self::with_ids`] has: what they hold, and their names.
+    pub fn id_columns(&self) -> Vec<(IdColumn, String)> {
+        let all = self.snapshot.id_domains().iter().filter_map(|spec| {
+            let source = IdColumn::of_source(self.snapshot.ids_of(&spec.column)?)?;
+            Some((source, id_column(&spec.column).to_lowercase()))
+        });
+        all.collect()
+    }
+
+    /// Its rows, if the log says of each file.
+    pub fn rows(&self) -> Option<u64> {
+        self.files.iter().map(|file| file.rows).sum()
     }
 
     /// The same table as if it had only these of its files.
@@ -262,7 +321,7 @@ impl LakeTable {
     /// it is only a part of a table.
     pub fn rows_of(&self) -> Option<(String, u64, usize)> {
         let files = self.snapshot.files();
-        let whole = self.files.len() == files.len();
+        let whole = self.files.len() == files.len() && self.stretch.is_none();
         let place = files.as_ptr() as usize;
         whole.then(|| (self.snapshot.table().to_owned(), self.snapshot.version(), place))
     }
@@ -436,11 +495,11 @@ impl LakeTable {
             .iter()
             .map(|field| bounds.column_statistics(&field.name().to_lowercase(), number))
             .collect();
-        Statistics {
+        self.in_stretch(Statistics {
             num_rows: rows_precision(file.rows),
             total_byte_size: Precision::Inexact(file.size as usize),
             column_statistics: columns,
-        }
+        })
     }
 }
 
@@ -525,10 +584,10 @@ impl TableProvider for LakeTable {
 
     fn statistics(&self) -> Option<Statistics> {
         let mut statistics = Statistics::new_unknown(&self.schema);
-        statistics.num_rows = rows_precision(self.files.iter().map(|f| f.rows).sum());
+        statistics.num_rows = rows_precision(self.rows());
         let bytes: u64 = self.files.iter().map(|f| f.size).sum();
         statistics.total_byte_size = Precision::Inexact(bytes as usize);
-        Some(statistics)
+        Some(self.in_stretch(statistics))
     }
 
     async fn scan(
@@ -553,8 +612,19 @@ impl TableProvider for LakeTable {
         if candidates.is_empty() {
             return Ok(Arc::new(EmptyExec::new(wanted)));
         }
-        let files =
+        let mut files =
             candidates.iter().map(|i| self.partitioned_file(*i)).collect::<Result<Vec<_>>>()?;
+        if let Some(stretches) = self.stretches() {
+            for (file, place) in files.iter_mut().zip(&candidates) {
+                let Range { start, end } = stretches[*place];
+                let (start, end) = (start as i64, end as i64);
+                file.range = Some(FileRange { start, end });
+            }
+            files.retain(|file| file.range.as_ref().is_some_and(|range| range.start < range.end));
+            if files.is_empty() {
+                return Ok(Arc::new(EmptyExec::new(wanted)));
+            }
+        }
         let url = store_url(&self.lake)?;
         let options = state.default_table_options().parquet;
         let store = QueryStore::of(state.config(), &self.lake);
@@ -616,6 +686,11 @@ fn renamed(scan: Arc<dyn ExecutionPlan>, wanted: &SchemaRef) -> Result<Arc<dyn E
 }
 
 impl LakeTable {
+    /// What is said of the rows of files, of which only a part may be read.
+    fn in_stretch(&self, said: Statistics) -> Statistics {
+        if self.stretch.is_some() { said.to_inexact() } else { said }
+    }
+
     fn scan_statistics(&self, candidates: &[usize]) -> Statistics {
         let mut statistics = Statistics::new_unknown(self.scan_schema.table_schema());
         let rows: Option<u64> = candidates.iter().map(|i| self.files[*i].rows).sum();
@@ -631,7 +706,7 @@ impl LakeTable {
                 *column = self.bounds().over_files(&field.name().to_lowercase(), candidates);
             }
         }
-        statistics
+        self.in_stretch(statistics)
     }
 }
 

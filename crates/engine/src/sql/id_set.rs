@@ -43,6 +43,16 @@ pub(crate) enum IdSet {
     Texts { set: HashSet<Arc<str>>, values: Arc<Vec<String>>, bounds: Option<(String, String)> },
 }
 
+impl PartialEq for IdSet {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Integers { set, .. }, Self::Integers { set: other, .. }) => set == other,
+            (Self::Texts { set, .. }, Self::Texts { set: other, .. }) => set == other,
+            _ => false,
+        }
+    }
+}
+
 impl IdSet {
     pub fn of_integers(ids: Vec<i64>) -> Self {
         let bounds = ids.iter().min().zip(ids.iter().max()).map(|(a, b)| (*a, *b));
@@ -198,7 +208,7 @@ pub(crate) fn integer(value: &ScalarValue) -> Option<i64> {
     }
 }
 
-/// `column IN` a set. Two are equal if they are of one set.
+/// `column IN` a set. Two are equal if their sets have the same values.
 #[derive(Debug)]
 pub(crate) struct InIdSet {
     name: String,
@@ -209,9 +219,14 @@ pub(crate) struct InIdSet {
 impl InIdSet {
     /// `column IN` the set, under a name that plans show.
     pub fn of(name: String, set: Arc<IdSet>, column: Expr) -> Expr {
-        let signature = Signature::any(1, Volatility::Immutable);
-        let function = ScalarUDF::from(Self { name, set, signature });
+        let function = Self::function(name, set);
         Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), vec![column]))
+    }
+
+    /// What `column IN` the set calls.
+    pub fn function(name: String, set: Arc<IdSet>) -> ScalarUDF {
+        let signature = Signature::any(1, Volatility::Immutable);
+        ScalarUDF::from(Self { name, set, signature })
     }
 
     /// What plans call it.
@@ -222,7 +237,7 @@ impl InIdSet {
 
 impl PartialEq for InIdSet {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.set, &other.set)
+        Arc::ptr_eq(&self.set, &other.set) || self.set == other.set
     }
 }
 
@@ -230,7 +245,7 @@ impl Eq for InIdSet {}
 
 impl Hash for InIdSet {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.set).hash(state);
+        self.set.len().hash(state);
     }
 }
 

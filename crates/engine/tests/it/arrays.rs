@@ -9,7 +9,7 @@ use crate::{block_on, options, session};
 
 /// Two tables of one domain in several files and partitions, with NULL everywhere it can be. Numbers
 /// are multiples of 0.25, so that sums do not depend on the order of rows.
-const DATA: &str = "
+pub(crate) const DATA: &str = "
 CREATE TABLE events (dt DATE, user_id TEXT, n BIGINT, event TEXT, value DOUBLE, small SMALLINT)
   PARTITIONED BY (dt) CLUSTERED BY (user_id, n) ID DOMAINS (user_id users);
 CREATE TABLE exposures (user_id TEXT, exp INT, variant INT, t BIGINT)
@@ -31,7 +31,7 @@ INSERT INTO exposures VALUES ('late 1', 1, 0, 5), ('late 2', 1, 1, 6), ('nobody 
 const FIRST: &str = "u AS (SELECT user_id, MIN(variant) AS variant, MIN(t) AS t FROM exposures \
                      WHERE exp = 1 GROUP BY user_id)";
 
-fn questions() -> Vec<String> {
+pub(crate) fn questions() -> Vec<String> {
     let mut questions: Vec<String> = [
         // Groups by ids, with keys that are looked at and keys that are not.
         "SELECT user_id, count(*), sum(value), avg(value), min(n), max(event) FROM events GROUP BY user_id",
@@ -191,7 +191,7 @@ fn questions() -> Vec<String> {
     questions
 }
 
-fn rows(session: &Session, sql: &str) -> Vec<String> {
+pub(crate) fn rows(session: &Session, sql: &str) -> Vec<String> {
     let batches = block_on(session.query(sql)).unwrap_or_else(|e| panic!("{sql}: {e}"));
     let row = |batch: &RecordBatch, row: usize| -> String {
         let cell = |column| array_value_to_string(column, row).unwrap();

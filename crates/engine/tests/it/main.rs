@@ -18,6 +18,7 @@ mod indexes;
 mod kinds;
 mod moments;
 mod overlap;
+mod parts;
 mod planning;
 mod plans;
 mod preload;

@@ -26,7 +26,7 @@ use super::sizes::of_scalar;
 /// 8192 rows of it are the 16 MiB that a call may make at least.
 const LONG_BYTES: u128 = 2048;
 
-static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
+pub(super) static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::from(Constant { signature: Signature::any(1, Volatility::Volatile) })
 });
 

@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 
 use super::limits::expect_to_fit;
 
-static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
+pub(super) static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::from(Joined { signature: Signature::variadic_any(Volatility::Immutable) })
 });
 

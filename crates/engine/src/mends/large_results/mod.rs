@@ -50,6 +50,11 @@ use limits::expect_to_fit;
 /// A pattern that takes 4 MiB once it is compiled.
 const LONG_PATTERN_BYTES: u128 = 32 << 10;
 
+/// Those that no statement names.
+pub(super) fn private_functions() -> [ScalarUDF; 2] {
+    [constants::FUNCTION.clone(), joined::FUNCTION.clone()]
+}
+
 /// The function, which refuses what would be too large.
 pub(super) fn bounded(function: Arc<ScalarUDF>) -> ScalarUDF {
     ScalarUDF::from(Bounded { function })

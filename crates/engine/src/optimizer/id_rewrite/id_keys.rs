@@ -50,9 +50,16 @@ impl Hash for KeysOfIds {
     }
 }
 
-fn function(source: &str, domain: Option<Arc<Domain>>) -> Arc<ScalarUDF> {
+/// The function that looks up keys of ids from `source`, with its domain once the plan is resolved.
+pub(crate) fn function(source: &str, domain: Option<Arc<Domain>>) -> Arc<ScalarUDF> {
     let signature = Signature::exact(vec![DataType::Int32], Volatility::Immutable);
     Arc::new(ScalarUDF::from(KeysOfIds { source: source.to_owned(), domain, signature }))
+}
+
+/// Where the ids are from whose keys a function looks up, and its domain if it has it; `None` of all others.
+pub(crate) fn source_of(function: &ScalarUDF) -> Option<(&str, Option<&Arc<Domain>>)> {
+    let found = function.inner().downcast_ref::<KeysOfIds>()?;
+    Some((&found.source, found.domain.as_ref()))
 }
 
 /// Is it the function that looks up keys?

@@ -27,6 +27,7 @@ mod runs;
 mod tests;
 mod users;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -43,12 +44,15 @@ use uplake_experiment::query::{MomentsQuery, MomentsTable};
 
 use super::cells::Layout;
 use super::collect::Collect;
+use super::collect_bytes;
 use super::sql::{Source, Sql};
 use super::time::Times;
 use crate::base::error::{EngineError, Result};
 use crate::engine::catalog::with_table;
 use crate::engine::session::Session;
 use crate::optimizer::id_rewrite::key_ids::with_ids;
+use crate::portable::elsewhere::{Share, Wanted};
+use crate::portable::share::condition_of;
 use aside::Aside;
 use exposed::{Exposed, Members};
 
@@ -136,6 +140,64 @@ impl Session {
         kind: &KeyKind,
         questions: &[ScanQuery<'_>],
     ) -> Result<Option<Vec<MomentsTable>>> {
+        let shares = self.shares_of_users(kind, questions).await?;
+        let mut whole: Option<Vec<Counted>> = None;
+        // In the order of the shares, so that the same parts give the same bytes whoever was first.
+        for share in &shares {
+            let part = match share {
+                Some(_) => Box::pin(self.again().one_part(kind, questions, share.as_ref())).await?,
+                None => Box::pin(self.one_part(kind, questions, None)).await?,
+            };
+            let Some(mut part) = part else { return Ok(None) };
+            if share.is_some() {
+                // As it would arrive from somebody else.
+                part = part.into_iter().map(Counted::sent).collect::<Result<_>>()?;
+            }
+            match &mut whole {
+                None => whole = Some(part),
+                Some(whole) => {
+                    whole.iter_mut().zip(part).try_for_each(|(whole, part)| whole.merge(part))?;
+                }
+            }
+        }
+        whole.map(|whole| whole.into_iter().map(Counted::finish).collect()).transpose()
+    }
+
+    /// The parts that users are divided into; a single `None` if they are not.
+    async fn shares_of_users(
+        &self,
+        kind: &KeyKind,
+        questions: &[ScanQuery<'_>],
+    ) -> Result<Vec<Option<Share>>> {
+        let (Some(elsewhere), KeyKind::Ids(source)) = (&self.elsewhere, kind) else {
+            return Ok(vec![None]);
+        };
+        let (mut rows, mut highest_id) = (0u64, Some(0));
+        for question in questions {
+            let exposures = &question.query.exposures.table;
+            let columns = question.query.columns.iter().map(|column| &column.table);
+            let tables: BTreeSet<&String> = columns.chain([exposures]).collect();
+            for table in tables {
+                let Some(table) = self.catalog.find(table).await? else { return Ok(vec![None]) };
+                rows = rows.saturating_add(table.rows().unwrap_or(u64::MAX));
+                let highest = table.highest_ids().get(source).copied().flatten();
+                highest_id = highest_id.zip(highest).map(|(known, most)| known.max(most));
+            }
+        }
+        let source = Some(source.as_str());
+        let wanted = Wanted { source, highest_id, rows, is_raw: false, always: false };
+        let shares = elsewhere.divide(&wanted);
+        Ok(shares.map_or(vec![None], |shares| shares.into_iter().map(Some).collect()))
+    }
+
+    /// Cells of the users of a share, or of all.
+    async fn one_part(
+        &self,
+        kind: &KeyKind,
+        questions: &[ScanQuery<'_>],
+        share: Option<&Share>,
+    ) -> Result<Option<Vec<Counted>>> {
+        let kind = &Divided { kind, share };
         let sql: Vec<Sql<'_>> =
             questions.iter().map(|q| Sql::new(q.query, q.times)).collect::<Result<_>>()?;
         let Some(passes) = passes(&sql) else { return Ok(None) };
@@ -144,7 +206,7 @@ impl Session {
             .zip(questions)
             .map(|(sql, question)| Arc::new(Layout::new(sql, question.caps.clone())))
             .collect();
-        let keys = Arc::new(SharedKeys::new(Keys::new(kind), self.memory("users' keys")));
+        let keys = Arc::new(SharedKeys::new(Keys::new(kind.kind), self.memory("users' keys")));
         let asked = sql.iter().zip(&layouts);
         let asked = asked.map(|(sql, layout)| self.exposed(kind, &keys, sql, layout));
         let mut asked = futures::stream::iter(asked)
@@ -195,7 +257,7 @@ impl Session {
     /// The users of an experiment.
     async fn exposed(
         &self,
-        kind: &KeyKind,
+        kind: &Divided<'_>,
         keys: &Arc<SharedKeys>,
         sql: &Sql<'_>,
         layout: &Arc<Layout>,
@@ -236,7 +298,7 @@ impl Session {
     /// What SQL says of the users of an experiment: `users` is its number and how many there are.
     async fn aside(
         &self,
-        kind: &KeyKind,
+        kind: &Divided<'_>,
         keys: &Keys,
         members: &Members,
         users: (usize, usize),
@@ -261,13 +323,18 @@ impl Session {
     /// The runs of a pass, as each thread found them, and the memory they are in.
     async fn scan(
         &self,
-        kind: &KeyKind,
+        kind: &Divided<'_>,
         pass: Arc<Pass>,
         keys: &Arc<Keys>,
         members: &Arc<Members>,
     ) -> Result<Option<(Arc<Pass>, Vec<(Found, MemoryReservation)>)>> {
         let sql = pass.sql();
-        let (mut parts, plan) = match self.by_file(kind, &pass, keys, members).await? {
+        // What files add up to is known of all users.
+        let by_file = match kind.share {
+            None => self.by_file(kind.kind, &pass, keys, members).await?,
+            Some(_) => None,
+        };
+        let (mut parts, plan) = match by_file {
             Some(ByFile { found, others, .. }) if others.files().is_empty() => {
                 return Ok(Some((pass, found)));
             }
@@ -290,7 +357,7 @@ impl Session {
     }
 
     /// Cells of all users. Every thread takes the next ids that nobody has; no sum depends on who.
-    async fn count_users(&self, scanned: Arc<Scanned>) -> Result<Vec<MomentsTable>> {
+    async fn count_users(&self, scanned: Arc<Scanned>) -> Result<Vec<Counted>> {
         let mut tasks = JoinSet::new();
         let next = Arc::new(AtomicUsize::new(0));
         for _ in 0..self.engine.budget.threads {
@@ -314,13 +381,47 @@ impl Session {
                 whole.merge(part)?;
             }
         }
-        let tables = whole.into_iter().zip(&scanned.exposed).map(|(collect, exposed)| {
-            let mut table = collect.finish()?;
-            table.left_out.exposures_without_user = exposed.left_out.without_user;
-            table.left_out.exposures_without_time = exposed.left_out.without_time;
-            Ok(table)
+        let counted = whole.into_iter().zip(&scanned.exposed).map(|(collect, exposed)| Counted {
+            collect,
+            without_user: exposed.left_out.without_user,
+            without_time: exposed.left_out.without_time,
         });
-        tables.collect()
+        Ok(counted.collect())
+    }
+}
+
+/// Whose users are asked about: told apart by what, and which share of them, if not all.
+struct Divided<'a> {
+    kind: &'a KeyKind,
+    share: Option<&'a Share>,
+}
+
+/// Cells of an experiment's users, and rows that are of nobody.
+struct Counted {
+    collect: Collect,
+    without_user: u64,
+    without_time: u64,
+}
+
+impl Counted {
+    fn sent(self) -> Result<Self> {
+        let layout = Arc::clone(&self.collect.layout);
+        let collect = collect_bytes::from_bytes(&layout, &collect_bytes::to_bytes(self.collect))?;
+        Ok(Self { collect, ..self })
+    }
+
+    /// Takes in other users of the experiment.
+    fn merge(&mut self, other: Self) -> Result<()> {
+        self.without_user += other.without_user;
+        self.without_time += other.without_time;
+        self.collect.merge(other.collect)
+    }
+
+    fn finish(self) -> Result<MomentsTable> {
+        let mut table = self.collect.finish()?;
+        table.left_out.exposures_without_user = self.without_user;
+        table.left_out.exposures_without_time = self.without_time;
+        Ok(table)
     }
 }
 
@@ -340,7 +441,12 @@ async fn find_runs(
 
 /// The plan with what its first column, a key, is told apart by; `with_text`: and the key as text
 /// behind all others. `None` if the key is not of that kind.
-fn key_first(kind: &KeyKind, plan: LogicalPlan, with_text: bool) -> Result<Option<LogicalPlan>> {
+fn key_first(
+    divided: &Divided<'_>,
+    plan: LogicalPlan,
+    with_text: bool,
+) -> Result<Option<LogicalPlan>> {
+    let kind = divided.kind;
     let key = Column::from(plan.schema().qualified_field(0));
     let others: Vec<Column> = plan.schema().columns().into_iter().skip(1).collect();
     let (plan, first) = match kind {
@@ -353,12 +459,19 @@ fn key_first(kind: &KeyKind, plan: LogicalPlan, with_text: bool) -> Result<Optio
         }
         _ => return Ok(None),
     };
+    let mut plan = LogicalPlanBuilder::from(plan);
+    if let Some(share) = divided.share {
+        let Some(condition) = condition_of(&Expr::Column(first.clone()), share) else {
+            return Ok(None);
+        };
+        plan = plan.filter(condition)?;
+    }
     let mut columns = vec![Expr::Column(first)];
     columns.extend(others.into_iter().map(Expr::Column));
     if with_text {
         columns.push(cast(Expr::Column(key), DataType::Utf8View).alias(KEY_TEXT));
     }
-    Ok(Some(LogicalPlanBuilder::from(plan).project(columns)?.build()?))
+    Ok(Some(plan.project(columns)?.build()?))
 }
 
 /// Keys that several tasks number, and the memory they are in.

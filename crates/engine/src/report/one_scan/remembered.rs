@@ -34,7 +34,7 @@ use super::exposed::Members;
 use super::keys::{KeyKind, Keys};
 use super::passes::Pass;
 use super::runs::{Found, Item, Log, Run, Runs};
-use super::{joined, key_first, reserve};
+use super::{Divided, joined, key_first, reserve};
 use crate::base::error::Result;
 use crate::cache::shelf::Shelf;
 use crate::engine::catalog::with_table;
@@ -236,7 +236,8 @@ impl Session {
         let cuts = joined(cuts.join().await.map(Ok))?;
         let of_file = self.definition_plan(&key.sql);
         let plan = with_table(name_in_plans, table.only(vec![file]), of_file).await?;
-        let Some(plan) = key_first(kind, plan, false)? else { return Ok(None) };
+        let all = Divided { kind, share: None };
+        let Some(plan) = key_first(&all, plan, false)? else { return Ok(None) };
         let mut tasks = Vec::new();
         for mut stream in self.run_partitions(&plan).await? {
             let mut runs = runs().of_everyone(Arc::clone(&cuts));

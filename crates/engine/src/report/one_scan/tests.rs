@@ -9,6 +9,7 @@ use uplake_table::{AsOf, Lake};
 use super::super::caps;
 use super::super::time::Times;
 use super::{KeyKind, ScanQuery};
+use crate::engine::parts::HereInParts;
 use crate::engine::session::{Session, SessionOptions};
 
 fn session(folder: &std::path::Path, memory_bytes: usize, threads: usize) -> Session {
@@ -366,15 +367,20 @@ fn one_scan_says_what_sql_says(keys: &[(&str, &str)], kind: fn(&KeyKind) -> bool
     let told = |value: &str| expected.last().unwrap().iter().any(|line| line.contains(value));
     assert!(values.into_iter().all(told), "{values:?}");
     assert!(block_on(sql.catalog.find("events")).unwrap().unwrap().snapshot().files().len() > 2);
-    for threads in [1, 2, 5] {
-        let session = session(folder.path(), 1 << 30, threads);
+    // Users who are told apart by ids can be in parts, each of which knows nothing of the others.
+    for (threads, parts) in [(1, 0), (2, 0), (5, 0), (2, 1), (1, 2), (2, 3), (2, 7)] {
+        let mut session = session(folder.path(), 1 << 30, threads);
+        if parts > 0 {
+            session = session.with_elsewhere(Arc::new(HereInParts { parts, whole_rows: 0 }));
+        }
+        let threads = format!("{threads} threads, {parts} parts");
         for (number, (query, expected)) in queries.iter().zip(&expected).enumerate() {
             let alone = in_one_scan(&session, kind, std::slice::from_ref(query));
-            assert_same(&alone[0], expected, &format!("{number} alone, {threads} threads"));
+            assert_same(&alone[0], expected, &format!("{number} alone, {threads}"));
         }
         let together = in_one_scan(&session, kind, &queries);
         for (number, (table, expected)) in together.iter().zip(&expected).enumerate() {
-            assert_same(table, expected, &format!("{number} of all, {threads} threads"));
+            assert_same(table, expected, &format!("{number} of all, {threads}"));
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The records of tests/sql/*.slt, all in this process; tests/sql/run.py says what the format means.
 //!
-//! Every file is run in three ways, each on a lake of its own, and its expected rows must come of all:
+//! Every file is run in four ways, each on a lake of its own, and its expected rows must come of all:
 //! - plain: every record has a session of its own, as if it were a process of its own;
 //! - indexed: one session; all columns of whole numbers and text are indexed when their table was made;
-//! - in a bucket: as indexed, on the simulated S3 server.
+//! - in a bucket: as indexed, on the simulated S3 server;
+//! - in parts: as plain, with every statement cut into 1, 2, 3 and 7 parts that travel, where it can be.
 //!
 //! # Invariants
 //! - A query is asked three times in a row: the second time its plan is there, the third its columns.
@@ -19,14 +20,14 @@ mod text;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use futures::TryStreamExt;
 use regex::Regex;
-use uplake_engine::{Answer, EngineError, Session, SessionOptions, parse};
+use uplake_engine::{Answer, EngineError, HereInParts, Session, SessionOptions, parse};
 use uplake_faulty_s3::{Faults, Server};
 use uplake_table::{AsOf, IndexSpec, Lake, ReindexOptions, StorageOptions, reindex};
 
@@ -45,6 +46,8 @@ static VERSION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)(version\s+as\s+of\s+'?)([1-9])\b").unwrap());
 static SHOWS_LAYOUT: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^\s*(show|describe)\b").unwrap());
+static EXPLAINS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?i)^\s*explain\b").unwrap());
+static ORDERS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?i)\border\s+by\b").unwrap());
 static INDEXABLE: [&str; 5] = ["text", "bigint", "integer", "smallint", "tinyint"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +55,23 @@ enum Way {
     Plain,
     Indexed,
     Bucket,
+    /// As plain, every statement in so many parts if it can be.
+    InParts {
+        parts: u32,
+        whole_rows: u64,
+    },
+    /// As plain; every plan of a query travels, or is refused.
+    Travel,
 }
+
+/// Plans that travelled, and why others did not.
+#[derive(Default)]
+struct Travels {
+    arrived: usize,
+    refused: Vec<String>,
+}
+
+static TRAVELS: LazyLock<Mutex<Travels>> = LazyLock::new(Mutex::default);
 
 #[test]
 fn every_record_holds() {
@@ -67,6 +86,24 @@ fn every_record_holds_with_indexes() {
 #[test]
 fn every_record_holds_in_a_bucket() {
     check_all(Way::Bucket);
+}
+
+#[test]
+fn every_record_holds_in_parts() {
+    for (parts, whole_rows) in [(1, 0), (2, u64::MAX), (3, 0), (7, u64::MAX)] {
+        check_all(Way::InParts { parts, whole_rows });
+    }
+}
+
+/// What is not equal after the round trip is refused, which costs speed: few plans may be.
+#[test]
+fn plans_travel() {
+    check_all(Way::Travel);
+    let Travels { arrived, mut refused } = std::mem::take(&mut *TRAVELS.lock().unwrap());
+    let all = arrived + refused.len();
+    refused.sort_unstable();
+    println!("{arrived} of {all} plans travel; others do not:\n{}", refused.join("\n"));
+    assert!(all > 1000 && arrived * 100 >= all * 95, "{arrived} of {all}");
 }
 
 fn check_all(way: Way) {
@@ -139,25 +176,58 @@ impl Ground {
             self.substitutes = on;
             return Ok(());
         }
-        if self.way == Way::Plain {
+        if let Way::InParts { parts, whole_rows } = self.way {
+            let session = session_in(self.folder.path(), &self.options);
+            self.session = session.with_elsewhere(Arc::new(HereInParts { parts, whole_rows }));
+        } else if self.is_plain() {
             self.session = session_in(self.folder.path(), &self.options);
         } else if SHOWS_LAYOUT.is_match(&record.sql) {
             return Ok(());
         }
         let sql = self.sql(record);
-        let times = if record.is_query { TIMES } else { 1 };
+        if self.way == Way::Travel && record.is_query {
+            self.travel(&sql).await?;
+            return Ok(());
+        }
+        let in_parts = matches!(self.way, Way::InParts { .. });
+        // Operators that are shown are others.
+        if in_parts && EXPLAINS.is_match(&sql) {
+            return Ok(());
+        }
+        let times = if record.is_query && !in_parts { TIMES } else { 1 };
         for time in 1..=times {
             let answer = answer(&self.session, &sql).await;
             self.session.take_warnings();
-            judge(record, answer)
+            // Rows of parts come in another order.
+            let orders = !in_parts || ORDERS.is_match(&sql);
+            judge(record, answer, orders)
                 .map_err(|problem| format!("{problem}\n(asked for time {time} of {times})"))?;
         }
         match CREATED.captures(&record.sql) {
-            Some(created) if self.way != Way::Plain && !record.expected.is_error() => {
+            Some(created) if !self.is_plain() && !record.expected.is_error() => {
                 self.index(&created[1]).await
             }
             _ => Ok(()),
         }
+    }
+
+    /// Has every record a session of its own, and no table an index?
+    fn is_plain(&self) -> bool {
+        matches!(self.way, Way::Plain | Way::InParts { .. } | Way::Travel)
+    }
+
+    /// Counts whether the plans of a text arrive as they are.
+    async fn travel(&self, sql: &str) -> Result<(), String> {
+        for statement in parse(sql).into_iter().flatten() {
+            // What is refused, or is no query, has no plan.
+            let Ok(Some(travel)) = self.session.travels(&statement).await else { continue };
+            let mut travels = TRAVELS.lock().unwrap();
+            match travel {
+                Ok(()) => travels.arrived += 1,
+                Err(why) => travels.refused.push(format!("{why}: {}", statement.text)),
+            }
+        }
+        Ok(())
     }
 
     fn sql(&self, record: &Record) -> String {
@@ -165,7 +235,7 @@ impl Ground {
         if self.substitutes {
             sql = sql.replace("$TMP", self.folder.path().to_str().unwrap());
         }
-        if self.way == Way::Plain {
+        if self.is_plain() {
             return sql;
         }
         let higher = |found: &regex::Captures<'_>| {
@@ -266,7 +336,7 @@ fn message(error: impl Into<EngineError>) -> String {
     text
 }
 
-fn judge(record: &Record, answer: Result<Found, String>) -> Result<(), String> {
+fn judge(record: &Record, answer: Result<Found, String>, orders: bool) -> Result<(), String> {
     match (&record.expected, answer) {
         (Expected::Error(pattern), Err(message)) if pattern.is_match(&message) => Ok(()),
         (Expected::Error(pattern), Err(message)) => {
@@ -281,7 +351,7 @@ fn judge(record: &Record, answer: Result<Found, String>) -> Result<(), String> {
         },
         (Expected::Rows { types, rows, any_order }, Ok(found)) => {
             let found = found.rows().ok_or("expected rows, but it has none")?;
-            compare(types, rows, *any_order, &found)
+            compare(types, rows, *any_order || !orders, &found)
         }
         (Expected::Done | Expected::Substitution(_), Ok(_)) => Ok(()),
     }

@@ -1,0 +1,108 @@
+//! What a part is told beside its share: a plan, and the tables and domains that it is about.
+
+use datafusion::common::{Result, plan_err};
+
+use crate::portable::bytes::{Reader, Writer};
+use crate::portable::functions::{Codec, Pin};
+use crate::portable::share::Divided;
+
+const MAGIC: &[u8] = b"UPF";
+/// Goes up with every change of what is written.
+const FORMAT: u8 = 1;
+
+/// What stands before the plan.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub pins: Vec<Pin>,
+    /// The id domains and logs that functions of the plan have.
+    pub domains: Vec<String>,
+    pub divided: Vec<Divided>,
+}
+
+pub(crate) fn to_bytes(codec: &Codec, divided: &[Divided], plan: &[u8]) -> Vec<u8> {
+    let pins = codec.tables.iter().map(|(pin, _)| pin.clone()).collect();
+    let mut domains: Vec<String> = codec.domains.keys().cloned().collect();
+    domains.sort_unstable();
+    write(&Header { pins, domains, divided: divided.to_vec() }, plan)
+}
+
+fn write(header: &Header, plan: &[u8]) -> Vec<u8> {
+    let mut to = Writer::default();
+    MAGIC.iter().for_each(|byte| to.byte(*byte));
+    to.byte(FORMAT);
+    to.number(header.pins.len() as u64);
+    for pin in &header.pins {
+        to.text(&pin.table);
+        to.number(pin.version);
+        to.number(pin.files.into());
+    }
+    to.number(header.domains.len() as u64);
+    header.domains.iter().for_each(|domain| to.text(domain));
+    to.number(header.divided.len() as u64);
+    for divided in &header.divided {
+        to.number(divided.scan as u64);
+        to.text(divided.ids.as_deref().unwrap_or_default());
+    }
+    to.bytes(plan);
+    to.0
+}
+
+/// What stands before the plan, and the plan.
+pub(crate) fn from_bytes(bytes: &[u8]) -> Result<(Header, &[u8])> {
+    let mut from = Reader::new(bytes);
+    for byte in MAGIC {
+        if from.byte()? != *byte {
+            return plan_err!("these are no bytes of a part");
+        }
+    }
+    let format = from.byte()?;
+    if format != FORMAT {
+        return plan_err!("a part has the format {format}, this version reads {FORMAT}");
+    }
+    let count = from.count()?;
+    let pin = |from: &mut Reader| {
+        let (table, version, files) = (from.text()?.to_owned(), from.number()?, from.number()?);
+        let Ok(files) = u32::try_from(files) else { return plan_err!("a part has a wrong pin") };
+        Ok(Pin { table, version, files })
+    };
+    let pins = (0..count).map(|_| pin(&mut from)).collect::<Result<_>>()?;
+    let count = from.count()?;
+    let domains = (0..count).map(|_| Ok(from.text()?.to_owned())).collect::<Result<_>>()?;
+    let count = from.count()?;
+    let divided = |from: &mut Reader| {
+        let (scan, ids) = (from.number()?, from.text()?);
+        let scan = usize::try_from(scan).unwrap_or(usize::MAX);
+        Ok(Divided { scan, ids: (!ids.is_empty()).then(|| ids.to_owned()) })
+    };
+    let divided = (0..count).map(|_| divided(&mut from)).collect::<Result<_>>()?;
+    let plan = from.bytes()?;
+    match from.is_at_end() {
+        true => Ok((Header { pins, domains, divided }, plan)),
+        false => plan_err!("a part has bytes after its plan"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_as_it_was_written_or_refused() {
+        let pin = Pin { table: "events".into(), version: 300, files: u32::MAX };
+        let divided = vec![
+            Divided { scan: 0, ids: Some("__id_user_id".into()) },
+            Divided { scan: 3, ids: None },
+        ];
+        let header = Header { pins: vec![pin], domains: vec!["users:01".into()], divided };
+        let bytes = write(&header, b"plan");
+        assert_eq!(from_bytes(&bytes).unwrap(), (header, b"plan".as_slice()));
+        for end in 0..bytes.len() {
+            assert!(from_bytes(&bytes[..end]).is_err(), "cut off after {end}");
+        }
+        let mut other = bytes.clone();
+        other[3] += 1;
+        assert!(from_bytes(&other).is_err(), "another format");
+        let longer = [bytes, vec![0]].concat();
+        assert!(from_bytes(&longer).is_err());
+    }
+}

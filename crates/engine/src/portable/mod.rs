@@ -1,0 +1,12 @@
+//! Plans that are computed in parts, by others or here: how they are cut, how they travel, and what the parts answer.
+
+pub(crate) mod bytes;
+pub(crate) mod cut;
+pub(crate) mod elsewhere;
+pub(crate) mod fragment;
+pub(crate) mod functions;
+pub(crate) mod guard;
+pub(crate) mod halves;
+pub(crate) mod parts;
+pub(crate) mod plan;
+pub(crate) mod share;
