@@ -1,6 +1,7 @@
 //! What `SET uplake.…` changes.
 
 use std::any::Any;
+use std::fmt;
 use std::time::Duration;
 
 use datafusion::common::Result;
@@ -43,19 +44,38 @@ pub(crate) enum InParts {
     Never,
     /// Where it can be.
     Always,
+    /// Where it can be, in so many parts that this process computes one after the other: to see that the answers are
+    /// the same.
+    Here(u32),
 }
 
 impl InParts {
-    const ALL: [(Self, &str); 3] =
-        [(Self::Auto, "auto"), (Self::Never, "never"), (Self::Always, "always")];
+    /// More parts than machines there are find no more.
+    const HERE_MAX: u32 = 64;
 
     fn parse(text: &str) -> Option<Self> {
-        let is_it = |(_, name): &&(Self, &str)| text.trim().eq_ignore_ascii_case(name);
-        Self::ALL.iter().find(is_it).map(|(when, _)| *when)
+        let text = text.trim().to_lowercase();
+        match (text.as_str(), text.strip_prefix("here:")) {
+            ("auto", _) => Some(Self::Auto),
+            ("never", _) => Some(Self::Never),
+            ("always", _) => Some(Self::Always),
+            (_, Some(parts)) => {
+                let parts = parts.parse().ok().filter(|parts| (1..=Self::HERE_MAX).contains(parts));
+                parts.map(Self::Here)
+            }
+            _ => None,
+        }
     }
+}
 
-    fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(when, _)| *when == self).map_or("auto", |(_, name)| name)
+impl fmt::Display for InParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Never => f.write_str("never"),
+            Self::Always => f.write_str("always"),
+            Self::Here(parts) => write!(f, "here:{parts}"),
+        }
     }
 }
 
@@ -86,8 +106,9 @@ impl ExtensionOptions for Settings {
                 self.labels = value.to_owned();
             }
             "elsewhere" => {
-                self.elsewhere = InParts::parse(value)
-                    .ok_or_else(|| wrong(format!("`{value}` is none of auto, never and always")))?;
+                self.elsewhere = InParts::parse(value).ok_or_else(|| {
+                    wrong(format!("`{value}` is none of auto, never, always and here:<parts>"))
+                })?;
             }
             "traceparent" if is_traceparent(value) => self.traceparent = value.to_owned(),
             "traceparent" => {
@@ -113,7 +134,7 @@ impl ExtensionOptions for Settings {
             },
             ConfigEntry {
                 key: "uplake.elsewhere".into(),
-                value: Some(self.elsewhere.name().into()),
+                value: Some(self.elsewhere.to_string()),
                 description: "Are statements computed in parts, by other machines: auto, never or always",
             },
             ConfigEntry {

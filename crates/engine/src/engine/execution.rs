@@ -18,7 +18,7 @@ use crate::engine::cast_columns;
 use crate::engine::session::Session;
 use crate::operators::fallback::{Ways, spilled_bytes, with_fallbacks};
 use crate::operators::stoppable::{holding, stoppable};
-use crate::optimizer::changes::row_of_rules;
+use crate::optimizer::changes::{row_of_parts, row_of_rules};
 #[cfg(test)]
 use crate::sql::statement::Statement;
 
@@ -66,9 +66,12 @@ impl Session {
             return Ok(one_batch(row));
         }
         let in_parts = self.in_parts(plan, state)?;
-        let plan = in_parts.as_ref().unwrap_or(plan);
+        let plan = in_parts.as_ref().and_then(|cut| cut.as_ref().ok()).unwrap_or(plan);
         let (physical, end) = self.physical(plan, state).await?;
-        let rules = futures::stream::iter(row_of_rules(&physical).map(Ok));
+        let stays = in_parts.as_ref().and_then(|cut| cut.as_ref().err());
+        let stays = stays.and_then(|why| row_of_parts(&physical, why));
+        let rules = stays.into_iter().chain(row_of_rules(&physical));
+        let rules = futures::stream::iter(rules.map(Ok));
         let mut stream = execute_stream(physical, self.context().task_ctx())?;
         let first = stream.next().await.transpose();
         let Some(first) = first.map_err(|error| cast_columns::named(error, plan))? else {

@@ -24,7 +24,7 @@ use crate::functions::calls::each_call;
 use crate::operators::build_side_cache::without_sides;
 use crate::operators::stoppable::holding;
 use crate::optimizer::id_rewrite::id_keys;
-use crate::portable::cut::{Piece, cut};
+use crate::portable::cut::{Cut, Piece, cut};
 use crate::portable::elsewhere::{Elsewhere, Fragment, PartRunner, Share, Wanted};
 use crate::portable::fragment;
 use crate::portable::functions::{Codec, Pin};
@@ -39,6 +39,9 @@ type Travel = std::result::Result<(), String>;
 
 /// Slots that ids are divided into, for each part at least.
 const SLOTS_OF_PART: u32 = 3;
+
+/// Rows of tables that every part reads whole, if a setting has this process compute them.
+const HERE_WHOLE_ROWS: u64 = 1_000_000;
 
 impl Session {
     /// This session, whose statements may be computed in parts.
@@ -56,35 +59,40 @@ impl Session {
             guard: self.guard.clone(),
             share: self.share.clone(),
             elsewhere: None,
+            may_divide: false,
             context: OnceLock::from(self.context().clone()),
             changed: self.changes(),
             prepared: Arc::clone(&self.prepared),
         }
     }
 
-    /// An optimized plan with what others compute of it; `None` if they compute nothing.
-    pub(crate) fn in_parts(
-        &self,
-        plan: &LogicalPlan,
-        state: &SessionState,
-    ) -> Result<Option<LogicalPlan>> {
-        let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
-        let when = Settings::of(state.config_options()).map(|set| set.elsewhere);
-        let when = when.unwrap_or_default();
-        if when == InParts::Never {
-            return Ok(None);
+    /// Who may compute parts of a statement, and whether that is wanted whatever it is worth.
+    pub(crate) fn elsewhere(&self, state: &SessionState) -> Option<(Arc<dyn Elsewhere>, bool)> {
+        let settings = Settings::of(state.config_options());
+        let when = settings.map(|settings| settings.elsewhere).unwrap_or_default();
+        match when {
+            InParts::Never => None,
+            InParts::Auto => Some((self.elsewhere.clone()?, false)),
+            InParts::Always => Some((self.elsewhere.clone()?, true)),
+            InParts::Here(parts) if self.may_divide => {
+                Some((Arc::new(HereInParts { parts, whole_rows: HERE_WHOLE_ROWS }), true))
+            }
+            InParts::Here(_) => None,
         }
-        // What a transaction has written nobody else can read.
+    }
+
+    /// An optimized plan with what others compute of it, or why they compute nothing; `None` if nobody is asked.
+    pub(crate) fn in_parts(&self, plan: &LogicalPlan, state: &SessionState) -> Result<Option<Cut>> {
+        let Some((elsewhere, always)) = self.elsewhere(state) else { return Ok(None) };
         if self.catalog.pending.is_some() {
-            return Ok(None);
+            return Ok(Some(Err("nobody else can read what a transaction has written".to_owned())));
         }
         let plan = without_sides(plan.clone())?;
         let codec = self.codec_of(&plan, state)?;
-        let whole_rows = elsewhere.whole_rows();
-        let cut = cut(&plan, whole_rows, &mut |piece| {
-            self.parts_of(piece, elsewhere, when == InParts::Always, &codec)
+        let cut = cut(&plan, elsewhere.whole_rows(), &mut |piece| {
+            self.parts_of(piece, &elsewhere, always, &codec)
         })?;
-        Ok(cut)
+        Ok(Some(cut))
     }
 
     fn parts_of(
@@ -93,7 +101,7 @@ impl Session {
         elsewhere: &Arc<dyn Elsewhere>,
         always: bool,
         codec: &Codec,
-    ) -> DfResult<Option<LogicalPlan>> {
+    ) -> DfResult<Cut> {
         let source = piece.source.as_ref().map(IdColumn::source);
         let wanted = Wanted {
             source: source.as_deref(),
@@ -102,9 +110,15 @@ impl Session {
             is_raw: piece.is_raw,
             always,
         };
-        let Some(shares) = elsewhere.divide(&wanted) else { return Ok(None) };
-        let Ok(plan) = self.engine.portable.bytes_of(&piece.plan, codec) else { return Ok(None) };
-        let bytes = fragment::to_bytes(codec, &piece.divided, &plan);
+        let Some(shares) = elsewhere.divide(&wanted) else {
+            return Ok(Err("it is not worth it, or nobody is there".to_owned()));
+        };
+        let plan = match self.engine.portable.bytes_of(&piece.plan, codec) {
+            Ok(plan) => plan,
+            Err(error) => return Ok(Err(error.strip_backtrace())),
+        };
+        let settings = self.settings_of_parts();
+        let bytes = fragment::to_bytes(codec, settings, &piece.divided, &plan);
         let schema = piece.plan.schema();
         let fragment = Fragment { bytes: bytes.into(), schema: Arc::clone(schema.inner()) };
         // What depends on what in a part need not do so in all of them.
@@ -112,7 +126,7 @@ impl Session {
             DFSchema::clone(schema).with_functional_dependencies(FunctionalDependencies::empty())?;
         let here = Arc::new(Here(self.again()));
         let parts = Parts { fragment, shares, elsewhere: Arc::clone(elsewhere), here };
-        Ok(Some(parts_node(parts, Arc::new(schema))))
+        Ok(Ok(parts_node(parts, Arc::new(schema))))
     }
 
     /// What a plan's tables and functions are written with.
@@ -177,11 +191,11 @@ impl Session {
             };
             domains.extend(found.map(|domain| (source, domain)));
         }
-        let (state, _) = self.query_state();
+        let state = self.state_of_part(&header.settings)?;
         let codec = Codec::new(state.task_ctx(), tables, domains);
         let plan = with_share(from_bytes(plan, &codec)?, &header.divided, share)?;
         let (physical, end) = self.physical(&plan, &state).await?;
-        Ok(holding(execute_stream(physical, self.context().task_ctx())?, end))
+        Ok(holding(execute_stream(physical, state.task_ctx())?, end))
     }
 }
 

@@ -17,6 +17,7 @@ use datafusion::catalog::{
     CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList, SchemaProvider,
 };
 use datafusion::common::config::ExtensionOptions;
+use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -56,6 +57,9 @@ use crate::scan::indexed_source::IndexUse;
 use crate::scan::repairs::Repairs;
 use crate::scan::storage::{self, QueryStore};
 use crate::sql::prepared::Prepared;
+
+/// What `SET` changes that no plan depends on.
+const CHANGE_NO_PLANS: [&str; 3] = ["uplake.timeout", "uplake.labels", "uplake.traceparent"];
 
 /// Of the memory budget, what the session keeps of index files.
 const INDEX_CACHE_SHARE: usize = 16;
@@ -142,6 +146,8 @@ pub struct Session {
     pub(crate) share: Option<MemoryShare>,
     /// Who may compute parts of its statements.
     pub(crate) elsewhere: Option<Arc<dyn Elsewhere>>,
+    /// May its statements be cut, or is it one that computes parts?
+    pub(crate) may_divide: bool,
     pub(crate) context: OnceLock<SessionContext>,
     /// What `SET` has changed, by name.
     pub(crate) changed: Mutex<BTreeMap<String, String>>,
@@ -329,6 +335,7 @@ impl Engine {
             guard: None,
             share: None,
             elsewhere: None,
+            may_divide: true,
             context: OnceLock::new(),
             changed: Mutex::default(),
             prepared: Arc::default(),
@@ -428,10 +435,41 @@ impl Session {
     /// What plans of this session depend on beside texts and tables: empty if nothing was set.
     pub(crate) fn settings(&self) -> String {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        let no_plans = ["uplake.timeout", "uplake.labels", "uplake.traceparent"];
-        let changes_plans = |name: &str| !no_plans.contains(&name);
-        let others = changed.iter().filter(|(name, _)| changes_plans(name));
+        let others = changed.iter().filter(|(name, _)| !CHANGE_NO_PLANS.contains(&name.as_str()));
         others.map(|(name, value)| format!("{name}={value:?};")).collect()
+    }
+
+    /// What `SET` has changed that somebody who computes parts of a statement has to know.
+    pub(crate) fn settings_of_parts(&self) -> Vec<(String, String)> {
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is of the process is decided by who has it.
+        let is_here =
+            |name: &str| name == "uplake.elsewhere" || name.starts_with("datafusion.runtime.");
+        let matters = |name: &str| !CHANGE_NO_PLANS.contains(&name) && !is_here(name);
+        let others = changed.iter().filter(|(name, _)| matters(name));
+        others.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
+    /// The state that a part is planned and run with: what sessions begin with, and these settings.
+    pub(crate) fn state_of_part(&self, settings: &[(String, String)]) -> Result<SessionState> {
+        let mut state = self.context().state();
+        let first = self.engine.context.state();
+        let options = state.config_mut().options_mut();
+        *options = first.config_options().as_ref().clone();
+        for (name, value) in settings {
+            options.set(name, value)?;
+        }
+        if !settings.is_empty() {
+            // As `SET` does: some functions hold what is set.
+            let options = Arc::clone(state.config_options());
+            let functions = state.scalar_functions().values();
+            let changed = functions.filter_map(|f| f.inner().with_updated_config(&options));
+            for function in changed.collect::<Vec<_>>() {
+                state.register_udf(Arc::new(function))?;
+            }
+        }
+        state.config_mut().set_extension(Arc::new(QueryStore::new(&self.engine.lake)));
+        Ok(pipeline::enabled(state))
     }
 
     /// This session, which remembers on this machine what data files add up to in reports, so that the
@@ -568,6 +606,7 @@ impl Session {
             guard: self.guard.clone(),
             share: self.share.clone(),
             elsewhere: self.elsewhere.clone(),
+            may_divide: self.may_divide,
             changed: self.changes(),
             prepared: Arc::default(),
         })

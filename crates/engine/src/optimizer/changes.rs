@@ -27,18 +27,24 @@ pub(crate) fn noted(
 
 /// A row that names the rules, for the end of what EXPLAIN shows; `None` if it shows every step, or no steps are known.
 pub(crate) fn row_of_rules(plan: &Arc<dyn ExecutionPlan>) -> Option<RecordBatch> {
-    let explain = plan.downcast_ref::<ExplainExec>().filter(|explain| !explain.verbose())?;
-    let is_step = |step: &StringifiedPlan| step.plan_type == PlanType::InitialPhysicalPlan;
-    let steps = explain.stringified_plans();
-    steps
-        .iter()
-        .any(is_step)
-        .then(|| row(explain.schema(), &rules_that_changed(steps).join(", ")))?
+    let explain = explain_of(plan)?;
+    row(explain.schema(), "rules", &rules_that_changed(explain.stringified_plans()).join(", "))
 }
 
-fn row(schema: SchemaRef, rules: &str) -> Option<RecordBatch> {
+/// A row that says why a plan is not computed in parts, for the same.
+pub(crate) fn row_of_parts(plan: &Arc<dyn ExecutionPlan>, why: &str) -> Option<RecordBatch> {
+    row(explain_of(plan)?.schema(), "parts", &format!("none: {why}"))
+}
+
+fn explain_of(plan: &Arc<dyn ExecutionPlan>) -> Option<&ExplainExec> {
+    let explain = plan.downcast_ref::<ExplainExec>().filter(|explain| !explain.verbose())?;
+    let is_step = |step: &StringifiedPlan| step.plan_type == PlanType::InitialPhysicalPlan;
+    explain.stringified_plans().iter().any(is_step).then_some(explain)
+}
+
+fn row(schema: SchemaRef, what: &str, text: &str) -> Option<RecordBatch> {
     let column = |text: &str| -> ArrayRef { Arc::new(StringArray::from(vec![text])) };
-    RecordBatch::try_new(schema, vec![column("rules"), column(rules)]).ok()
+    RecordBatch::try_new(schema, vec![column(what), column(text)]).ok()
 }
 
 /// Names of rules after which the plan was another, each once, in their order.

@@ -93,15 +93,19 @@ pub(crate) struct Piece {
     pub is_raw: bool,
 }
 
+/// A plan, or why there is none.
+pub(crate) type Cut = std::result::Result<LogicalPlan, String>;
+
 /// What makes the plan that was cut of the rows of its parts.
 type Above = Box<dyn FnOnce(LogicalPlan) -> Result<LogicalPlan>>;
 
-/// The plan with `parts` of pieces in it; where that gives none, what is below is looked at. `None` if there is no piece.
+/// The plan with `parts` of pieces in it, or why there is none; where `parts` says why it has none, what is below is
+/// looked at.
 pub(crate) fn cut(
     plan: &LogicalPlan,
     whole_rows: u64,
-    parts: &mut dyn FnMut(Piece) -> Result<Option<LogicalPlan>>,
-) -> Result<Option<LogicalPlan>> {
+    parts: &mut dyn FnMut(Piece) -> Result<Cut>,
+) -> Result<Cut> {
     let (mut nodes, mut scans) = (0, 0);
     plan.apply(|node| {
         nodes += 1;
@@ -109,26 +113,38 @@ pub(crate) fn cut(
         let is_much = nodes > NODES_MAX || scans > SCANS_MAX;
         Ok(if is_much { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
-    if scans == 0 || scans > SCANS_MAX || nodes > NODES_MAX {
-        return Ok(None);
+    if scans > SCANS_MAX || nodes > NODES_MAX {
+        let why = format!("it has more than {SCANS_MAX} scans or {NODES_MAX} operators");
+        return Ok(Err(why));
     }
-    cut_below(plan, whole_rows, parts)
+    if scans == 0 {
+        return Ok(Err("it reads no table".to_owned()));
+    }
+    let mut why = None;
+    let cut = cut_below(plan, whole_rows, parts, &mut why)?;
+    Ok(cut.ok_or_else(|| why.unwrap_or_else(|| "it reads no table of the lake".to_owned())))
 }
 
 fn cut_below(
     plan: &LogicalPlan,
     whole_rows: u64,
-    parts: &mut dyn FnMut(Piece) -> Result<Option<LogicalPlan>>,
+    parts: &mut dyn FnMut(Piece) -> Result<Cut>,
+    why: &mut Option<String>,
 ) -> Result<Option<LogicalPlan>> {
-    if let Some((piece, above)) = piece_of(plan, whole_rows)?
-        && let Some(rows) = parts(piece)?
-    {
-        return above(rows).map(Some);
+    match piece_of(plan, whole_rows)? {
+        Ok((piece, above)) => match parts(piece)? {
+            Ok(rows) => return above(rows).map(Some),
+            // That there is a piece says more than what is above it.
+            Err(reason) => *why = Some(reason),
+        },
+        Err(reason) => {
+            why.get_or_insert_with(|| reason.unwrap_or_default());
+        }
     }
     let mut changed = false;
     let mut inputs = Vec::new();
     for input in plan.inputs() {
-        let cut = cut_below(input, whole_rows, parts)?;
+        let cut = cut_below(input, whole_rows, parts, why)?;
         changed |= cut.is_some();
         inputs.push(cut.unwrap_or_else(|| input.clone()));
     }
@@ -143,14 +159,19 @@ fn cut_below(
     Ok(Some(plan.data))
 }
 
-/// The piece that ends with this operator.
-fn piece_of(plan: &LogicalPlan, whole_rows: u64) -> Result<Option<(Piece, Above)>> {
+/// The piece that ends with this operator, or which operator cannot be in one.
+fn piece_of(
+    plan: &LogicalPlan,
+    whole_rows: u64,
+) -> Result<std::result::Result<(Piece, Above), Option<String>>> {
+    let mut why = None;
     for choice in choices(plan)? {
-        let (kind, looked) = Looked::at(plan, &choice, whole_rows)?;
+        let (kind, mut looked) = Looked::at(plan, &choice, whole_rows)?;
+        why = why.or(looked.why.take());
         if matches!(kind, Kind::Split(_)) {
             let is_raw = !has_groups(plan)?;
             let above: Above = Box::new(Ok);
-            return Ok(Some((looked.piece(plan.clone(), &choice, is_raw), above)));
+            return Ok(Ok((looked.piece(plan.clone(), &choice, is_raw), above)));
         }
         let [input] = plan.inputs()[..] else { continue };
         let (Kind::Split(ids), looked) = Looked::at(input, &choice, whole_rows)? else { continue };
@@ -158,9 +179,9 @@ fn piece_of(plan: &LogicalPlan, whole_rows: u64) -> Result<Option<(Piece, Above)
             continue;
         }
         let Some((half, above)) = halves(plan, &ids)? else { continue };
-        return Ok(Some((looked.piece(half, &choice, false), above)));
+        return Ok(Ok((looked.piece(half, &choice, false), above)));
     }
-    Ok(None)
+    Ok(Err(why))
 }
 
 fn has_groups(plan: &LogicalPlan) -> Result<bool> {
@@ -240,12 +261,14 @@ struct Looked<'a> {
     whole_rows: u64,
     scans: usize,
     divided: Vec<Divided>,
+    /// The first operator that cannot be had in parts.
+    why: Option<String>,
 }
 
 impl<'a> Looked<'a> {
     fn at(plan: &LogicalPlan, choice: &'a Choice, whole_rows: u64) -> Result<(Kind, Self)> {
         let choice = Some(choice);
-        let mut looked = Self { choice, whole_rows, scans: 0, divided: Vec::new() };
+        let mut looked = Self { choice, whole_rows, scans: 0, divided: Vec::new(), why: None };
         Ok((looked.kind(plan)?, looked))
     }
 
@@ -266,6 +289,10 @@ impl<'a> Looked<'a> {
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
         let kind = self.kind_over(plan, &inputs)?;
         if matches!(kind, Kind::Here) || !is_repeatable(plan) || !self.may_ask(plan)? {
+            let is_first = !inputs.iter().any(|input| matches!(input, Kind::Here));
+            if is_first && self.why.is_none() {
+                self.why = Some(format!("{} needs all rows", plan.display()));
+            }
             return Ok(Kind::Here);
         }
         Ok(kind)
@@ -406,7 +433,8 @@ impl<'a> Looked<'a> {
             expr.apply(|part| {
                 if let Expr::ScalarSubquery(subquery) = part {
                     let (whole_rows, divided) = (self.whole_rows, Vec::new());
-                    let mut asked = Looked { choice: None, whole_rows, scans: 0, divided };
+                    let mut asked =
+                        Looked { choice: None, whole_rows, scans: 0, divided, why: None };
                     may &= matches!(asked.kind(&subquery.subquery)?, Kind::Whole);
                 }
                 Ok(if may { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })

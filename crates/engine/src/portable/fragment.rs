@@ -8,7 +8,7 @@ use crate::portable::share::Divided;
 
 const MAGIC: &[u8] = b"UPF";
 /// Goes up with every change of what is written.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// What stands before the plan.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,13 +17,20 @@ pub(crate) struct Header {
     /// The id domains and logs that functions of the plan have.
     pub domains: Vec<String>,
     pub divided: Vec<Divided>,
+    /// What the session has set that plans depend on, by name.
+    pub settings: Vec<(String, String)>,
 }
 
-pub(crate) fn to_bytes(codec: &Codec, divided: &[Divided], plan: &[u8]) -> Vec<u8> {
+pub(crate) fn to_bytes(
+    codec: &Codec,
+    settings: Vec<(String, String)>,
+    divided: &[Divided],
+    plan: &[u8],
+) -> Vec<u8> {
     let pins = codec.tables.iter().map(|(pin, _)| pin.clone()).collect();
     let mut domains: Vec<String> = codec.domains.keys().cloned().collect();
     domains.sort_unstable();
-    write(&Header { pins, domains, divided: divided.to_vec() }, plan)
+    write(&Header { pins, domains, divided: divided.to_vec(), settings }, plan)
 }
 
 fn write(header: &Header, plan: &[u8]) -> Vec<u8> {
@@ -42,6 +49,11 @@ fn write(header: &Header, plan: &[u8]) -> Vec<u8> {
     for divided in &header.divided {
         to.number(divided.scan as u64);
         to.text(divided.ids.as_deref().unwrap_or_default());
+    }
+    to.number(header.settings.len() as u64);
+    for (name, value) in &header.settings {
+        to.text(name);
+        to.text(value);
     }
     to.bytes(plan);
     to.0
@@ -75,9 +87,12 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<(Header, &[u8])> {
         Ok(Divided { scan, ids: (!ids.is_empty()).then(|| ids.to_owned()) })
     };
     let divided = (0..count).map(|_| divided(&mut from)).collect::<Result<_>>()?;
+    let count = from.count()?;
+    let setting = |from: &mut Reader| Ok((from.text()?.to_owned(), from.text()?.to_owned()));
+    let settings = (0..count).map(|_| setting(&mut from)).collect::<Result<_>>()?;
     let plan = from.bytes()?;
     match from.is_at_end() {
-        true => Ok((Header { pins, domains, divided }, plan)),
+        true => Ok((Header { pins, domains, divided, settings }, plan)),
         false => plan_err!("a part has bytes after its plan"),
     }
 }
@@ -93,7 +108,9 @@ mod tests {
             Divided { scan: 0, ids: Some("__id_user_id".into()) },
             Divided { scan: 3, ids: None },
         ];
-        let header = Header { pins: vec![pin], domains: vec!["users:01".into()], divided };
+        let settings = vec![("datafusion.execution.time_zone".into(), "+02:00".into())];
+        let domains = vec!["users:01".into()];
+        let header = Header { pins: vec![pin], domains, divided, settings };
         let bytes = write(&header, b"plan");
         assert_eq!(from_bytes(&bytes).unwrap(), (header, b"plan".as_slice()));
         for end in 0..bytes.len() {

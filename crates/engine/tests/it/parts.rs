@@ -101,3 +101,76 @@ fn errors_of_parts_are_errors_of_the_statement() {
         assert_eq!(parts.usage().memory_bytes, 0);
     }
 }
+
+/// What is computed in this process because a setting says so.
+#[test]
+fn a_setting_has_statements_computed_in_parts_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), 1 << 30, 2);
+    block_on(session.query(DATA)).unwrap();
+    let sql = "SELECT event, count(*), sum(n) FROM events GROUP BY event";
+    let (expected, explained) = (rows(&session, sql), format!("EXPLAIN {sql}"));
+    for (set, shown) in [
+        ("here:3", "PartsExec: parts=3"),
+        ("Here:64", "PartsExec: parts=64"),
+        // Nobody is there.
+        ("always", "AggregateExec"),
+        ("never", "AggregateExec"),
+        ("auto", "AggregateExec"),
+    ] {
+        rows(&session, &format!("SET uplake.elsewhere = '{set}'"));
+        assert_eq!(rows(&session, sql), expected, "{set}");
+        let plan = rows(&session, &explained).concat();
+        assert!(plan.contains(shown), "{set}: {plan}");
+        assert_eq!(plan.contains("PartsExec"), set.to_lowercase().starts_with("here"), "{plan}");
+        assert!(!plan.contains("parts|"), "{set}: {plan}");
+        assert_eq!(rows(&session, "SHOW uplake.elsewhere").concat(), {
+            format!("uplake.elsewhere|{}|", set.to_lowercase())
+        });
+    }
+    for set in ["here", "here:0", "here:65", "here:x", "sometimes", ""] {
+        let error = block_on(session.query(&format!("SET uplake.elsewhere = '{set}'")));
+        assert!(error.unwrap_err().to_string().contains("here:<parts>"), "{set}");
+    }
+}
+
+#[test]
+fn explain_says_why_a_plan_stays_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), 1 << 30, 2);
+    block_on(session.query(DATA)).unwrap();
+    rows(&session, "SET uplake.elsewhere = 'here:3'");
+    for (sql, why) in [
+        ("SELECT * FROM (VALUES (1), (2)) AS v", "reads no table"),
+        ("SELECT count(*) FROM information_schema.tables", "reads no table of the lake"),
+        ("SELECT n FROM events WHERE n < (SELECT count(*) FROM exposures)", "does not travel"),
+    ] {
+        let plan = rows(&session, &format!("EXPLAIN {sql}")).concat();
+        assert!(plan.contains("parts|none: ") && plan.contains(why), "{sql}: {plan}");
+    }
+}
+
+/// What is set is known to who computes parts, who begins with nothing.
+#[test]
+fn settings_travel() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), 1 << 30, 2);
+    block_on(session.query(DATA)).unwrap();
+    let sql = "SELECT n, to_timestamp(concat('2026-11-0', CAST(n % 9 + 1 AS TEXT), ' 01:02:03')), \
+               date_trunc('day', arrow_cast(n * 3600, 'Timestamp(Second, Some(\"+00:00\"))')) \
+               FROM events WHERE n < 50";
+    let usual = rows(&session, sql);
+    let mut seen = Vec::new();
+    for zone in ["+05:00", "America/New_York"] {
+        rows(&session, &format!("SET TIME ZONE '{zone}'"));
+        let expected = rows(&session, sql);
+        assert_ne!(expected, usual, "the zone changes the answer");
+        rows(&session, "SET uplake.elsewhere = 'here:3'");
+        let plan = rows(&session, &format!("EXPLAIN {sql}")).concat();
+        assert!(plan.contains("PartsExec: parts=3"), "{plan}");
+        assert_eq!(rows(&session, sql), expected, "{zone}");
+        rows(&session, "RESET uplake.elsewhere");
+        seen.push(expected);
+    }
+    assert_ne!(seen[0], seen[1]);
+}

@@ -169,9 +169,15 @@ impl Session {
         kind: &KeyKind,
         questions: &[ScanQuery<'_>],
     ) -> Result<Vec<Option<Share>>> {
-        let (Some(elsewhere), KeyKind::Ids(source)) = (&self.elsewhere, kind) else {
+        let state = self.context().state_ref();
+        let elsewhere = self.elsewhere(&state.read());
+        let (Some((elsewhere, always)), KeyKind::Ids(source)) = (elsewhere, kind) else {
             return Ok(vec![None]);
         };
+        // What a transaction has written nobody else can read.
+        if self.catalog.pending.is_some() {
+            return Ok(vec![None]);
+        }
         let (mut rows, mut highest_id) = (0u64, Some(0));
         for question in questions {
             let exposures = &question.query.exposures.table;
@@ -185,7 +191,7 @@ impl Session {
             }
         }
         let source = Some(source.as_str());
-        let wanted = Wanted { source, highest_id, rows, is_raw: false, always: false };
+        let wanted = Wanted { source, highest_id, rows, is_raw: false, always };
         let shares = elsewhere.divide(&wanted);
         Ok(shares.map_or(vec![None], |shares| shares.into_iter().map(Some).collect()))
     }
