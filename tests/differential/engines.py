@@ -61,7 +61,8 @@ def environment(folder):
 class Uplake:
     """A session in a process."""
 
-    def __init__(self, binary, lake, folder, options=()):
+    def __init__(self, binary, lake, folder, options=(), settings=()):
+        self.settings = settings
         self.command = [
             binary,
             "sql",
@@ -92,6 +93,9 @@ class Uplake:
         os.close(slave)
         os.set_blocking(self.master, False)
         self.read_to_prompt(b"")
+        for setting in self.settings:
+            self.read_to_prompt(f"SET {setting};\n".encode())
+        self.new_errors()  # a binary of before knows fewer settings
 
     def close(self):
         if self.process is None:
@@ -247,8 +251,8 @@ class Lake:
     def path(self):
         return self.folder / "lake"
 
-    def session(self, *options):
-        return Uplake(self.binary, self.path, self.folder, options)
+    def session(self, *options, settings=()):
+        return Uplake(self.binary, self.path, self.folder, options, settings)
 
     def command(self, *args, check=True):
         return command(self.binary, self.folder, *args, "--lake", str(self.path), check=check)

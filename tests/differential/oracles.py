@@ -4,6 +4,7 @@
     again        the statement asked four times of one process, which learns (kept sides, hot files)
     no-index     --no-index
     threads 1/7  --threads
+    parts 2/3    cut into parts that travel as bytes and are computed by themselves
     memory       with little memory: the same rows, or an error that says so
     batch        all statements of a world by `uplake sql --batch`
     ternary      rows where p, where NOT p and where p IS NULL are all rows
@@ -47,6 +48,13 @@ SESSIONS = {
     "threads 1": ["--threads", "1"],
     "threads 7": ["--threads", "7"],
     "memory": ["--threads", "2", "--memory", "24M"],
+    "parts 2": ["--threads", "2"],
+    "parts 3": ["--threads", "2"],
+}
+# What these sessions set.
+SETTINGS = {
+    "parts 2": ["uplake.elsewhere = 'here:2'"],
+    "parts 3": ["uplake.elsewhere = 'here:3'"],
 }
 # Share of the statements that are asked in each way beside the first.
 SHARES = {
@@ -54,6 +62,8 @@ SHARES = {
     "no-index": 0.06,
     "threads 1": 0.04,
     "threads 7": 0.04,
+    "parts 2": 0.03,
+    "parts 3": 0.05,
     "memory": 0.03,
     "ternary": 0.03,
     "stored": 0.01,
@@ -122,7 +132,9 @@ class Court:
     def session(self, way):
         name = way if way in SESSIONS else "duckdb"
         if name not in self.sessions:
-            self.sessions[name] = self.lake.session(*SESSIONS[name])
+            self.sessions[name] = self.lake.session(
+                *SESSIONS[name], settings=SETTINGS.get(name, ())
+            )
         return self.sessions[name]
 
     def close(self):

@@ -416,6 +416,18 @@ def failure_of(query, message, kind="refused", world=0):
     return oracles.Failure(schemas.make(world), "duckdb", query, kind, message)
 
 
+def test_statements_are_asked_in_parts(court):
+    for way, parts in [("parts 2", 2), ("parts 3", 3)]:
+        session = court.session(way)
+        plan = str(session.ask("EXPLAIN SELECT count(*) FROM events").to_pylist())
+        assert f"PartsExec: parts={parts}" in plan, plan
+        session.process.kill()
+        with pytest.raises(engines.Died):
+            session.ask("SELECT 1")
+        plan = str(session.ask("EXPLAIN SELECT count(*) FROM events").to_pylist())
+        assert f"PartsExec: parts={parts}" in plan, plan
+
+
 def test_a_known_difference_is_no_wider_than_its_reason():
     n = Column("t", "n", "int")
     plain = Select([Item(n, "c0")], TableRef("events", "t"))
