@@ -13,6 +13,8 @@
 //! # Not here
 //! No network, no plans, no SQL.
 
+#![forbid(unsafe_code)]
+
 pub mod late;
 pub mod members;
 pub mod nodes;
