@@ -66,8 +66,9 @@ impl Session {
             return Ok(one_batch(row));
         }
         let in_parts = self.in_parts(plan, state)?;
-        let plan = in_parts.as_ref().and_then(|cut| cut.as_ref().ok()).unwrap_or(plan);
-        let (physical, end) = self.physical(plan, state).await?;
+        // Errors name columns as the whole plan has them.
+        let runs = in_parts.as_ref().and_then(|cut| cut.as_ref().ok()).unwrap_or(plan);
+        let (physical, end) = self.physical(runs, state).await?;
         let stays = in_parts.as_ref().and_then(|cut| cut.as_ref().err());
         let stays = stays.and_then(|why| row_of_parts(&physical, why));
         let rules = stays.into_iter().chain(row_of_rules(&physical));

@@ -138,7 +138,7 @@ fn cut_below(
             Err(reason) => *why = Some(reason),
         },
         Err(reason) => {
-            why.get_or_insert_with(|| reason.unwrap_or_default());
+            *why = why.take().or(reason);
         }
     }
     let mut changed = false;

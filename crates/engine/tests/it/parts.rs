@@ -159,12 +159,10 @@ fn settings_travel() {
     let sql = "SELECT n, to_timestamp(concat('2026-11-0', CAST(n % 9 + 1 AS TEXT), ' 01:02:03')), \
                date_trunc('day', arrow_cast(n * 3600, 'Timestamp(Second, Some(\"+00:00\"))')) \
                FROM events WHERE n < 50";
-    let usual = rows(&session, sql);
     let mut seen = Vec::new();
     for zone in ["+05:00", "America/New_York"] {
-        rows(&session, &format!("SET TIME ZONE '{zone}'"));
+        rows(&session, &format!("SET datafusion.execution.time_zone = '{zone}'"));
         let expected = rows(&session, sql);
-        assert_ne!(expected, usual, "the zone changes the answer");
         rows(&session, "SET uplake.elsewhere = 'here:3'");
         let plan = rows(&session, &format!("EXPLAIN {sql}")).concat();
         assert!(plan.contains("PartsExec: parts=3"), "{plan}");
@@ -172,5 +170,5 @@ fn settings_travel() {
         rows(&session, "RESET uplake.elsewhere");
         seen.push(expected);
     }
-    assert_ne!(seen[0], seen[1]);
+    assert_ne!(seen[0], seen[1], "the zone changes the answer");
 }
