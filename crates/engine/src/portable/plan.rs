@@ -13,14 +13,16 @@
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{
-    DFSchemaRef, JoinConstraint, JoinType, NullEquality, Result, TableReference, not_impl_err,
-    plan_datafusion_err, plan_err,
+    DFSchemaRef, JoinConstraint, JoinType, NullEquality, Result, Spans, TableReference,
+    not_impl_err, plan_datafusion_err, plan_err,
 };
 use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{
     Aggregate, Distinct, EmptyRelation, Expr, Filter, Join, Limit, LogicalPlan, Projection, Sort,
-    SortExpr, SubqueryAlias, TableScanBuilder, Union, Values, Window,
+    SortExpr, Subquery, SubqueryAlias, TableScanBuilder, Union, Values, Window,
 };
 use datafusion_proto::protobuf::DfSchema;
 use prost::Message;
@@ -28,6 +30,9 @@ use prost::Message;
 use crate::portable::bytes::{Reader, Writer};
 use crate::portable::functions::Codec;
 use crate::scan::lake_table::LakeTable;
+
+/// What stands for a subquery in an expression, with its number.
+const SUBQUERY: &str = "$subquery";
 
 /// Nodes of a plan at most: what is larger is planned for longer than it runs.
 const NODES_MAX: usize = 1000;
@@ -103,7 +108,7 @@ fn write(plan: &LogicalPlan, codec: &Codec, to: &mut Writer, nodes: &mut usize) 
         }
         LogicalPlan::Filter(node) => {
             to.byte(FILTER);
-            codec.write_expr(&node.predicate, to)?;
+            write_expr(&node.predicate, codec, to)?;
         }
         LogicalPlan::Window(node) => {
             to.byte(WINDOW);
@@ -118,7 +123,7 @@ fn write(plan: &LogicalPlan, codec: &Codec, to: &mut Writer, nodes: &mut usize) 
             to.byte(SORT);
             to.number(node.expr.len() as u64);
             for key in &node.expr {
-                codec.write_expr(&key.expr, to)?;
+                write_expr(&key.expr, codec, to)?;
                 to.flag(key.asc);
                 to.flag(key.nulls_first);
             }
@@ -160,7 +165,7 @@ fn write(plan: &LogicalPlan, codec: &Codec, to: &mut Writer, nodes: &mut usize) 
             for rows in [&node.skip, &node.fetch] {
                 to.flag(rows.is_some());
                 if let Some(rows) = rows {
-                    codec.write_expr(rows, to)?;
+                    write_expr(rows, codec, to)?;
                 }
             }
         }
@@ -187,11 +192,11 @@ fn write_join(node: &Join, codec: &Codec, to: &mut Writer) -> Result<()> {
     to.flag(node.null_aware);
     to.number(node.on.len() as u64);
     for (left, right) in &node.on {
-        codec.write_expr(left, to)?;
-        codec.write_expr(right, to)?;
+        write_expr(left, codec, to)?;
+        write_expr(right, codec, to)?;
     }
     to.flag(node.filter.is_some());
-    node.filter.iter().try_for_each(|filter| codec.write_expr(filter, to))
+    node.filter.iter().try_for_each(|filter| write_expr(filter, codec, to))
 }
 
 fn read(from: &mut Reader, codec: &Codec, made: &mut Vec<LogicalPlan>) -> Result<LogicalPlan> {
@@ -200,7 +205,7 @@ fn read(from: &mut Reader, codec: &Codec, made: &mut Vec<LogicalPlan>) -> Result
         PROJECTION => {
             LogicalPlan::Projection(Projection::try_new(read_exprs(from, codec)?, input()?)?)
         }
-        FILTER => LogicalPlan::Filter(Filter::new(codec.read_expr(from)?, input()?)),
+        FILTER => LogicalPlan::Filter(Filter::new(read_expr(from, codec)?, input()?)),
         WINDOW => LogicalPlan::Window(Window::try_new(read_exprs(from, codec)?, input()?)?),
         AGGREGATE => {
             let (groups, functions) = (read_exprs(from, codec)?, read_exprs(from, codec)?);
@@ -209,7 +214,7 @@ fn read(from: &mut Reader, codec: &Codec, made: &mut Vec<LogicalPlan>) -> Result
         SORT => {
             let count = from.count()?;
             let key = |from: &mut Reader| {
-                let expr = codec.read_expr(from)?;
+                let expr = read_expr(from, codec)?;
                 Ok(SortExpr::new(expr, from.flag()?, from.flag()?))
             };
             let expr = (0..count).map(|_| key(from)).collect::<Result<_>>()?;
@@ -256,7 +261,7 @@ fn read(from: &mut Reader, codec: &Codec, made: &mut Vec<LogicalPlan>) -> Result
         }
         LIMIT => {
             let number = |from: &mut Reader| match from.flag()? {
-                true => Ok(Some(Box::new(codec.read_expr(from)?))),
+                true => Ok(Some(Box::new(read_expr(from, codec)?))),
                 false => Ok::<_, datafusion::common::DataFusionError>(None),
             };
             let (skip, fetch) = (number(from)?, number(from)?);
@@ -286,20 +291,62 @@ fn read_join(
     };
     let null_aware = from.flag()?;
     let count = from.count()?;
-    let on = (0..count).map(|_| Ok((codec.read_expr(from)?, codec.read_expr(from)?)));
+    let on = (0..count).map(|_| Ok((read_expr(from, codec)?, read_expr(from, codec)?)));
     let on = on.collect::<Result<_>>()?;
-    let filter = if from.flag()? { Some(codec.read_expr(from)?) } else { None };
+    let filter = if from.flag()? { Some(read_expr(from, codec)?) } else { None };
     Join::try_new(left, right, on, filter, *kind, constraint, equality, null_aware)
+}
+
+/// An expression, behind the plans of its subqueries, for which parameters stand in it: what `datafusion-proto` makes of
+/// plans is not what they were.
+fn write_expr(expr: &Expr, codec: &Codec, to: &mut Writer) -> Result<()> {
+    if !expr.exists(|part| Ok(matches!(part, Expr::ScalarSubquery(_))))? {
+        to.number(0);
+        return codec.write_expr(expr, to);
+    }
+    let mut plans = Vec::new();
+    let changed = expr.clone().transform_down(|part| match part {
+        Expr::ScalarSubquery(subquery) if subquery.outer_ref_columns.is_empty() => {
+            let stands = Placeholder::new_with_field(format!("{SUBQUERY}{}", plans.len()), None);
+            plans.push(to_bytes(&subquery.subquery, codec)?);
+            Ok(Transformed::new(Expr::Placeholder(stands), true, TreeNodeRecursion::Jump))
+        }
+        Expr::ScalarSubquery(_) => not_impl_err!("a correlated subquery does not travel"),
+        part => Ok(Transformed::no(part)),
+    })?;
+    to.number(plans.len() as u64);
+    plans.iter().for_each(|plan| to.bytes(plan));
+    codec.write_expr(&changed.data, to)
+}
+
+fn read_expr(from: &mut Reader, codec: &Codec) -> Result<Expr> {
+    let count = from.count()?;
+    let plans = (0..count).map(|_| from_bytes(from.bytes()?, codec).map(Arc::new));
+    let plans = plans.collect::<Result<Vec<_>>>()?;
+    let expr = codec.read_expr(from)?;
+    if plans.is_empty() {
+        return Ok(expr);
+    }
+    let read = expr.transform_down(|part| {
+        let Expr::Placeholder(stands) = &part else { return Ok(Transformed::no(part)) };
+        let number = stands.id.strip_prefix(SUBQUERY).and_then(|number| number.parse().ok());
+        let plan = number.and_then(|number: usize| plans.get(number)).ok_or_else(no_input)?;
+        let (subquery, outer_ref_columns) = (Arc::clone(plan), Vec::new());
+        let subquery = Subquery { subquery, outer_ref_columns, spans: Spans::new() };
+        let subquery = Expr::ScalarSubquery(subquery);
+        Ok(Transformed::new(subquery, true, TreeNodeRecursion::Jump))
+    })?;
+    Ok(read.data)
 }
 
 fn write_exprs(exprs: &[Expr], codec: &Codec, to: &mut Writer) -> Result<()> {
     to.number(exprs.len() as u64);
-    exprs.iter().try_for_each(|expr| codec.write_expr(expr, to))
+    exprs.iter().try_for_each(|expr| write_expr(expr, codec, to))
 }
 
 fn read_exprs(from: &mut Reader, codec: &Codec) -> Result<Vec<Expr>> {
     let count = from.count()?;
-    (0..count).map(|_| codec.read_expr(from)).collect()
+    (0..count).map(|_| read_expr(from, codec)).collect()
 }
 
 fn write_schema(schema: &DFSchemaRef, to: &mut Writer) -> Result<()> {

@@ -187,7 +187,7 @@ impl Ground {
             return Ok(());
         }
         let sql = self.sql(record);
-        if self.way == Way::Travel && record.is_query {
+        if self.way == Way::Travel && record.is_query && !record.expected.is_error() {
             self.travel(&sql).await?;
             return Ok(());
         }
