@@ -56,12 +56,21 @@ impl Writer {
     }
 }
 
-/// Bytes that are read.
-pub(crate) struct Reader<'a>(&'a [u8]);
+/// Bytes in bytes, at most: what reads them calls itself.
+const DEPTH_MAX: u8 = 16;
+
+/// Bytes that are read, and in how many others they are.
+pub(crate) struct Reader<'a>(&'a [u8], u8);
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
+        Self(bytes, 0)
+    }
+
+    /// The bytes that follow, as some of their own.
+    pub fn inner(&mut self) -> Result<Self> {
+        let bytes = self.bytes()?;
+        if self.1 == DEPTH_MAX { Err(cut_off()) } else { Ok(Self(bytes, self.1 + 1)) }
     }
 
     pub fn is_at_end(&self) -> bool {
@@ -153,5 +162,16 @@ mod tests {
         assert!(Reader::new(&[0xff; 11]).number().is_err());
         assert!(Reader::new(&[0xff, 0xff, 0xff, 0xff, 0x7f]).count().is_err());
         assert!(Reader::new(&[1, 0xff]).text().is_err());
+        let within = |bytes: Vec<u8>| {
+            let mut writer = Writer::default();
+            writer.bytes(&bytes);
+            writer.0
+        };
+        let nested = (0..=DEPTH_MAX).fold(Vec::new(), |bytes, _| within(bytes));
+        let mut reader = Reader::new(&nested);
+        for _ in 0..DEPTH_MAX {
+            reader = reader.inner().unwrap();
+        }
+        assert!(reader.inner().is_err());
     }
 }

@@ -311,6 +311,14 @@ impl<'a> Looked<'a> {
                     _ => Kind::Here,
                 }
             }
+            (LogicalPlan::Unnest(node), [Kind::Split(ids)]) => {
+                let unnested = node.list_type_columns.iter().map(|(place, _)| place);
+                let unnested: Vec<_> = unnested.chain(&node.struct_type_columns).collect();
+                let of = node.dependency_indices.iter().enumerate();
+                let kept = of.filter(|(_, of)| ids.contains(of) && !unnested.contains(of));
+                Kind::Split(kept.map(|(place, _)| place).collect())
+            }
+            (LogicalPlan::Unnest(_), [Kind::Whole]) => Kind::Whole,
             (LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_), _) => Kind::Whole,
             (LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_), [input]) => input.copy(),
             (LogicalPlan::Projection(node), [Kind::Split(ids)]) => {

@@ -15,14 +15,15 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{
-    DFSchemaRef, JoinConstraint, JoinType, NullEquality, Result, Spans, TableReference,
-    not_impl_err, plan_datafusion_err, plan_err,
+    Column, DFSchemaRef, JoinConstraint, JoinType, NullEquality, NullHandling,
+    RecursionUnnestOption, Result, Spans, TableReference, UnnestOptions, not_impl_err,
+    plan_datafusion_err, plan_err,
 };
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{
     Aggregate, Distinct, EmptyRelation, Expr, Filter, Join, Limit, LogicalPlan, Projection, Sort,
-    SortExpr, Subquery, SubqueryAlias, TableScanBuilder, Union, Values, Window,
+    SortExpr, Subquery, SubqueryAlias, TableScanBuilder, Union, Unnest, Values, Window,
 };
 use datafusion_proto::protobuf::DfSchema;
 use prost::Message;
@@ -50,6 +51,10 @@ const ALIAS: u8 = 10;
 const LIMIT: u8 = 11;
 const VALUES: u8 = 12;
 const DISTINCT: u8 = 13;
+const UNNEST: u8 = 14;
+
+const NULLS: [NullHandling; 3] =
+    [NullHandling::Drop, NullHandling::Preserve, NullHandling::PreserveAndExpandEmpty];
 
 const JOINS: [JoinType; 10] = [
     JoinType::Inner,
@@ -82,7 +87,11 @@ pub(crate) fn to_bytes(plan: &LogicalPlan, codec: &Codec) -> Result<Vec<u8>> {
 /// # Errors
 /// Bytes that are none, or a plan about what is not there.
 pub(crate) fn from_bytes(bytes: &[u8], codec: &Codec) -> Result<LogicalPlan> {
-    let (mut from, mut made) = (Reader::new(bytes), Vec::new());
+    read_plan(Reader::new(bytes), codec)
+}
+
+fn read_plan(mut from: Reader, codec: &Codec) -> Result<LogicalPlan> {
+    let mut made = Vec::new();
     while !from.is_at_end() {
         let node = read(&mut from, codec, &mut made)?;
         made.push(node);
@@ -176,6 +185,22 @@ fn write(plan: &LogicalPlan, codec: &Codec, to: &mut Writer, nodes: &mut usize) 
             node.values.iter().try_for_each(|row| write_exprs(row, codec, to))?;
         }
         LogicalPlan::Distinct(Distinct::All(_)) => to.byte(DISTINCT),
+        LogicalPlan::Unnest(node) => {
+            let UnnestOptions { null_handling, recursions } = &node.options;
+            let Some(nulls) = NULLS.iter().position(|known| known == null_handling) else {
+                return not_impl_err!("lists unnested with {null_handling:?} do not travel");
+            };
+            to.byte(UNNEST);
+            to.byte(nulls as u8);
+            to.number(node.exec_columns.len() as u64);
+            node.exec_columns.iter().try_for_each(|column| write_column(column, codec, to))?;
+            to.number(recursions.len() as u64);
+            for recursion in recursions {
+                write_column(&recursion.input_column, codec, to)?;
+                write_column(&recursion.output_column, codec, to)?;
+                to.number(recursion.depth as u64);
+            }
+        }
         other => return not_impl_err!("{} does not travel", name_of(other)),
     }
     Ok(())
@@ -273,6 +298,21 @@ fn read(from: &mut Reader, codec: &Codec, made: &mut Vec<LogicalPlan>) -> Result
             LogicalPlan::Values(Values { schema, values })
         }
         DISTINCT => LogicalPlan::Distinct(Distinct::All(input()?)),
+        UNNEST => {
+            let null_handling = *NULLS.get(usize::from(from.byte()?)).ok_or_else(no_input)?;
+            let count = from.count()?;
+            let columns = (0..count).map(|_| read_column(from, codec)).collect::<Result<_>>()?;
+            let count = from.count()?;
+            let recursion = |from: &mut Reader| {
+                let input_column = read_column(from, codec)?;
+                let output_column = read_column(from, codec)?;
+                let depth = rows(from.number()?)?;
+                Ok(RecursionUnnestOption { input_column, output_column, depth })
+            };
+            let recursions = (0..count).map(|_| recursion(from)).collect::<Result<_>>()?;
+            let options = UnnestOptions { null_handling, recursions };
+            LogicalPlan::Unnest(Unnest::try_new(input()?, columns, options)?)
+        }
         other => return plan_err!("the bytes of a plan have no operator {other}"),
     })
 }
@@ -321,7 +361,7 @@ fn write_expr(expr: &Expr, codec: &Codec, to: &mut Writer) -> Result<()> {
 
 fn read_expr(from: &mut Reader, codec: &Codec) -> Result<Expr> {
     let count = from.count()?;
-    let plans = (0..count).map(|_| from_bytes(from.bytes()?, codec).map(Arc::new));
+    let plans = (0..count).map(|_| read_plan(from.inner()?, codec).map(Arc::new));
     let plans = plans.collect::<Result<Vec<_>>>()?;
     let expr = codec.read_expr(from)?;
     if plans.is_empty() {
@@ -347,6 +387,17 @@ fn write_exprs(exprs: &[Expr], codec: &Codec, to: &mut Writer) -> Result<()> {
 fn read_exprs(from: &mut Reader, codec: &Codec) -> Result<Vec<Expr>> {
     let count = from.count()?;
     (0..count).map(|_| read_expr(from, codec)).collect()
+}
+
+fn write_column(column: &Column, codec: &Codec, to: &mut Writer) -> Result<()> {
+    codec.write_expr(&Expr::Column(column.clone()), to)
+}
+
+fn read_column(from: &mut Reader, codec: &Codec) -> Result<Column> {
+    match codec.read_expr(from)? {
+        Expr::Column(column) => Ok(column),
+        _ => Err(no_input()),
+    }
 }
 
 fn write_schema(schema: &DFSchemaRef, to: &mut Writer) -> Result<()> {
