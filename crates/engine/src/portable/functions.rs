@@ -283,12 +283,21 @@ impl LogicalExtensionCodec for Codec {
         }
     }
 
-    fn try_encode_udwf(&self, function: &WindowUDF, _: &mut Vec<u8>) -> Result<()> {
+    fn try_encode_udwf(&self, function: &WindowUDF, to: &mut Vec<u8>) -> Result<()> {
         if self.context.udwf(function.name()).is_ok_and(|known| known.as_ref() == function) {
+            return Ok(());
+        }
+        if their_window(function.name()).is_some_and(|theirs| theirs.as_ref() == function) {
+            to.push(BY_NAME);
             return Ok(());
         }
         self.refuse(&format!("the window {}", function.name()));
         not_impl_err!("{} does not travel", function.name())
+    }
+
+    fn try_decode_udwf(&self, name: &str, bytes: &[u8]) -> Result<Arc<WindowUDF>> {
+        let theirs = their_window(name).filter(|_| bytes == [BY_NAME]);
+        theirs.ok_or_else(|| plan_datafusion_err!("nobody knows the window {name}"))
     }
 }
 
@@ -319,6 +328,12 @@ impl Codec {
 /// DataFusion's aggregate of that name, in whose place sessions have one of ours.
 fn theirs(name: &str) -> Option<Arc<AggregateUDF>> {
     let all = datafusion::execution::SessionStateDefaults::default_aggregate_functions();
+    all.into_iter().find(|function| function.name() == name)
+}
+
+/// The same of windows: rows that EXCEPT ALL numbers are numbered by DataFusion's own.
+fn their_window(name: &str) -> Option<Arc<WindowUDF>> {
+    let all = datafusion::execution::SessionStateDefaults::default_window_functions();
     all.into_iter().find(|function| function.name() == name)
 }
 
