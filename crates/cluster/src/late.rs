@@ -51,11 +51,16 @@ impl Parts {
     /// A part is late when at least half of the parts are done and it takes longer than twice their
     /// median and than the median and 200 ms.
     pub fn late(&mut self, now: Duration, copies: &mut Copies) -> Vec<usize> {
+        self.late_at(now, copies, now)
+    }
+
+    /// The same where `copies` has another clock than the parts: the moment is `at` for it.
+    pub fn late_at(&mut self, now: Duration, copies: &mut Copies, at: Duration) -> Vec<usize> {
         let Some(limit) = self.limit() else { return Vec::new() };
         let mut late = Vec::new();
         for (number, part) in self.parts.iter_mut().enumerate() {
             let runs = part.took.is_none() && !part.copied;
-            if runs && now.saturating_sub(part.began) > limit && copies.take(now) {
+            if runs && now.saturating_sub(part.began) > limit && copies.take(at) {
                 part.copied = true;
                 late.push(number);
             }

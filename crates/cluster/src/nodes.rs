@@ -5,7 +5,8 @@
 //!
 //! # Invariants
 //! - A node is used only after it has answered with the same lake and the same format.
-//! - A node that failed is out for ten seconds; then one hello, not a query, decides.
+//! - A node that failed is out for ten seconds; then a hello, not a query, decides. Another process at its address is
+//!   used at once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use std::time::Duration;
 pub const HELLO_EVERY: Duration = Duration::from_secs(2);
 /// A node is used as long as its last answer is younger than this.
 const ANSWER_LASTS: Duration = Duration::from_secs(3);
-/// How long a node is not asked anything after it has failed.
+/// How long a node is asked for nothing but hello after it has failed.
 const OUT_FOR: Duration = Duration::from_secs(10);
 /// This many failures within [`FAILURES_WITHIN`] keep a node out for as long:
 const FAILURES_MAX: usize = 3;
@@ -95,7 +96,22 @@ impl Nodes {
         known.hello = Some((hello, now));
     }
 
-    /// A hello, a part or the connection of a node failed.
+    /// A node says that it takes nothing more.
+    pub fn drains(&mut self, address: &str) {
+        if let Some((hello, _)) = self.known.get_mut(address).and_then(|known| known.hello.as_mut())
+        {
+            hello.draining = true;
+        }
+    }
+
+    /// A node did not understand a part, or has other tables: it is not used until its next hello.
+    pub fn refused(&mut self, address: &str) {
+        if let Some(known) = self.known.get_mut(address) {
+            known.hello = None;
+        }
+    }
+
+    /// A part or the connection of a node failed.
     pub fn failed(&mut self, address: &str, now: Duration) {
         let Some(known) = self.known.get_mut(address) else { return };
         while known.failures.front().is_some_and(|at| now.saturating_sub(*at) > FAILURES_WITHIN) {
@@ -125,16 +141,16 @@ impl Nodes {
         by_name.into_iter().map(|(name, (_, address))| (name, address)).collect()
     }
 
+    /// The addresses that are nominated, in their order.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        self.known.keys().cloned().collect()
+    }
+
     /// Why the node at `address` is not used; `None` if it is, or if it is not nominated.
     #[must_use]
     pub fn why_not(&self, address: &str, now: Duration) -> Option<Unused> {
         self.unused(self.known.get(address)?, now)
-    }
-
-    /// Whether to say hello to the node at `address` now: not while it is out after a failure.
-    #[must_use]
-    pub fn may_ask(&self, address: &str, now: Duration) -> bool {
-        self.known.get(address).is_some_and(|known| !out(known, now))
     }
 
     fn unused(&self, known: &Known, now: Duration) -> Option<Unused> {
@@ -228,9 +244,10 @@ mod tests {
         let mut nodes = two();
         nodes.failed(A, s(1));
         assert_eq!(nodes.why_not(A, s(2)), Some(Unused::Out));
-        assert!(!nodes.may_ask(A, s(10)));
-        assert!(nodes.may_ask(A, s(11)), "one probe");
-        assert_eq!(nodes.why_not(A, s(11)), Some(Unused::Out), "not by time alone");
+        nodes.answered(A, hello("a", 1), s(10));
+        assert_eq!(nodes.why_not(A, s(10)), Some(Unused::Out), "it answers, and is out");
+        nodes.failed(B, s(1));
+        assert_eq!(nodes.why_not(B, s(11)), Some(Unused::Out), "not by time alone");
         nodes.answered(A, hello("a", 1), s(11));
         assert_eq!(nodes.why_not(A, s(11)), None);
     }
@@ -243,9 +260,20 @@ mod tests {
             nodes.answered(A, hello("a", 1), s(at + 11));
         }
         assert_eq!(nodes.why_not(A, s(42)), Some(Unused::Out));
-        assert!(nodes.may_ask(A, s(61)));
         nodes.answered(A, hello("a", 2), s(43));
         assert_eq!(nodes.why_not(A, s(43)), None, "another process");
+    }
+
+    #[test]
+    fn a_node_that_refuses_or_drains_is_not_used_until_it_says_otherwise() {
+        let mut nodes = two();
+        nodes.drains(A);
+        nodes.refused(B);
+        assert_eq!(nodes.why_not(A, s(1)), Some(Unused::Draining));
+        assert_eq!(nodes.why_not(B, s(1)), Some(Unused::Silent));
+        nodes.answered(A, hello("a", 2), s(2));
+        nodes.answered(B, hello("b", 1), s(2));
+        assert_eq!(nodes.usable("default", s(2)), [("a", A), ("b", B)]);
     }
 
     #[test]
