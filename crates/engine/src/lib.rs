@@ -66,6 +66,7 @@ pub use engine::privileges::{Guard, Privilege, Readable};
 pub use engine::repair::Repair;
 pub use engine::row_writer::RowWriter;
 pub use engine::run::{RunOptions, Usage};
+pub use engine::sent_part::SentPart;
 pub use engine::session::{Engine, Session, SessionOptions};
 pub use engine::stored_rows::{NotAfter, StoredRows};
 pub use engine::views::ViewDescription;
@@ -74,6 +75,11 @@ pub use experiments::definitions::{Definition, Definitions};
 pub use experiments::list::{ExperimentList, ListedExperiment, list_experiments};
 pub use experiments::reports::{ReportOptions, ReportRequest};
 pub use experiments::results::{LastResults, last_results, save_report, saved_report};
-pub use portable::elsewhere::{Elsewhere, Fragment, PartRunner, Share, Wanted};
+pub use portable::elsewhere::{
+    Asked, Elsewhere, Fragment, PartRows, PartRunner, PartTold, PartsTold, Placed, Share,
+    Undivided, Wanted,
+};
+pub use portable::fragment::parts_format;
+pub use portable::part_error::PartError;
 pub use sql::prepared::Prepared;
 pub use sql::statement::{Statement, parse, parse_each, split};

@@ -419,6 +419,11 @@ fn sql_name(arrow: &str) -> &str {
 
 /// The value and the type of a cast that failed.
 pub(crate) fn cast_error(error: &DataFusionError) -> Option<(String, String)> {
+    cast_of(cast_message(error)?)
+}
+
+/// What a cast that failed says.
+pub(crate) fn cast_message(error: &DataFusionError) -> Option<&str> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         let arrow = match error.downcast_ref::<DataFusionError>() {
@@ -426,7 +431,7 @@ pub(crate) fn cast_error(error: &DataFusionError) -> Option<(String, String)> {
             _ => error.downcast_ref::<ArrowError>(),
         };
         if let Some(ArrowError::CastError(message)) = arrow {
-            return cast_of(message);
+            return Some(message);
         }
         cause = error.source();
     }

@@ -79,6 +79,15 @@ fn ends_and(end: End) -> Vec<End> {
     ends
 }
 
+/// When the time of this task's statement is over.
+pub(crate) fn deadline() -> Option<Instant> {
+    let at = |end: &End| match end {
+        End::Stopped(_) => None,
+        End::Over(deadline) => Some(deadline.at),
+    };
+    ENDS.try_with(|ends| ends.iter().filter_map(at).min()).ok().flatten()
+}
+
 /// Between two steps: is the statement of this task still wanted?
 ///
 /// # Errors
@@ -120,6 +129,9 @@ mod tests {
         let step = || async { check() };
         assert!(found(step()).is_none());
         assert!(found(before(deadline(later), step())).is_none());
+        let at = async { super::deadline() };
+        let at = before(deadline(later), before(deadline(now), at)).now_or_never().unwrap();
+        assert_eq!((at, super::deadline()), (Some(now), None));
         let over = found(before(deadline(now), step()));
         assert!(matches!(over, Some(EngineError::TimedOut { .. })), "{over:?}");
         // The outer one counts within the inner one.

@@ -509,9 +509,16 @@ impl LakeCatalog {
         table: &str,
         version: u64,
     ) -> uplake_table::Result<Arc<LakeTable>> {
+        let is_it = |known: &Arc<LakeTable>| known.snapshot().version() == version;
         let known = self.cache().used(table).map(|cached| cached.table);
-        if let Some(known) = known.filter(|known| known.snapshot().version() == version) {
+        if let Some(known) = known.filter(is_it) {
             return Ok(known);
+        }
+        // Mostly it is the newest, which is kept.
+        if let Ok(Some(newest)) = self.find(table).await
+            && is_it(&newest)
+        {
+            return Ok(newest);
         }
         let snapshot = self.lake.snapshot(table, &AsOf::Version(version)).await?;
         let snapshot = self.believed(snapshot).await;

@@ -28,6 +28,7 @@ pub(crate) mod row_changes;
 pub(crate) mod row_writer;
 pub(crate) mod run;
 pub(crate) mod seen;
+pub(crate) mod sent_part;
 pub(crate) mod session;
 pub(crate) mod stored_rows;
 pub(crate) mod summarize;

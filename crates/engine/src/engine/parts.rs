@@ -1,37 +1,36 @@
 //! Statements in parts: what of a plan others compute, and a part that this process computes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DFSchema, DataFusionError, FunctionalDependencies, Result as DfResult};
+use datafusion::common::{DFSchema, FunctionalDependencies, Result as DfResult};
 use datafusion::datasource::source_as_provider;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::execute_stream;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use futures::{StreamExt, TryStreamExt, stream};
-use uplake_table::Domain;
 
-use crate::base::error::{EngineError, Result};
+use crate::base::error::Result;
 use crate::base::id_column::IdColumn;
 use crate::base::settings::{InParts, Settings};
+use crate::base::stop;
+use crate::cache::memory::HeldMemory;
 use crate::engine::session::Session;
 use crate::functions::calls::each_call;
 use crate::operators::build_side_cache::without_sides;
-use crate::operators::stoppable::holding;
 use crate::optimizer::id_rewrite::id_keys;
 use crate::portable::cut::{Cut, Piece, cut};
-use crate::portable::elsewhere::{Elsewhere, Fragment, PartRunner, Share, Wanted};
+use crate::portable::elsewhere::{
+    Asked, Elsewhere, Fragment, PartRows, PartRunner, Placed, Share, Undivided, Wanted,
+};
 use crate::portable::fragment;
 use crate::portable::functions::{Codec, Pin};
+use crate::portable::part_error::PartError;
 use crate::portable::parts::{Parts, parts_node};
-use crate::portable::plan::from_bytes;
-use crate::portable::share::with_share;
-use crate::scan::lake_table::LakeTable;
+use crate::scan::lake_table::{LakeTable, unqualified};
 use crate::sql::statement::Statement;
 
 /// Whether a plan travels, or why not.
@@ -39,6 +38,12 @@ type Travel = std::result::Result<(), String>;
 
 /// Slots that ids are divided into, for each part at least.
 const SLOTS_OF_PART: u32 = 3;
+
+/// What warnings are about that fewer nodes computed than should have.
+const ALONE: &str = "parts";
+
+/// Rows of so many ids are looked up, not read.
+const LOOKED_UP: usize = 1000;
 
 /// Rows of tables that every part reads whole, if a setting has this process compute them.
 const HERE_WHOLE_ROWS: u64 = 1_000_000;
@@ -50,8 +55,9 @@ impl Session {
         Self { elsewhere: Some(elsewhere), ..self }
     }
 
-    /// The same session once more, whose statements are not computed in parts.
-    pub(crate) fn again(&self) -> Self {
+    /// The same session once more, which computes parts itself.
+    #[must_use]
+    pub fn for_parts(&self) -> Self {
         Self {
             engine: Arc::clone(&self.engine),
             catalog: Arc::clone(&self.catalog),
@@ -90,7 +96,7 @@ impl Session {
         let plan = without_sides(plan.clone())?;
         let codec = self.codec_of(&plan, state)?;
         let cut = cut(&plan, elsewhere.whole_rows(), &mut |piece| {
-            self.parts_of(piece, &elsewhere, always, &codec)
+            self.parts_of(piece, (&elsewhere, always), state, &codec)
         })?;
         Ok(Some(cut))
     }
@@ -98,20 +104,31 @@ impl Session {
     fn parts_of(
         &self,
         piece: Piece,
-        elsewhere: &Arc<dyn Elsewhere>,
-        always: bool,
+        (elsewhere, always): (&Arc<dyn Elsewhere>, bool),
+        state: &SessionState,
         codec: &Codec,
     ) -> DfResult<Cut> {
         let source = piece.source.as_ref().map(IdColumn::source);
+        let (rows, bytes) = match always {
+            true => (piece.rows, 0),
+            false => read_by(&piece.plan, state, &mut HashSet::new())?,
+        };
         let wanted = Wanted {
             source: source.as_deref(),
             highest_id: piece.highest_id,
-            rows: piece.rows,
+            rows,
+            remote_bytes: if self.engine.lake.is_remote() { bytes } else { 0 },
             is_raw: piece.is_raw,
             always,
         };
-        let Some(shares) = elsewhere.divide(&wanted) else {
-            return Ok(Err("it is not worth it, or nobody is there".to_owned()));
+        let parts = match elsewhere.divide(&wanted) {
+            Ok(parts) => parts,
+            Err(Undivided { why, is_alone }) => {
+                if is_alone {
+                    self.warn(ALONE, &format!("the statement was computed by one node: {why}"));
+                }
+                return Ok(Err(why));
+            }
         };
         let plan = match self.engine.portable.bytes_of(&piece.plan, codec) {
             Ok(plan) => plan,
@@ -124,8 +141,10 @@ impl Session {
         // What depends on what in a part need not do so in all of them.
         let schema =
             DFSchema::clone(schema).with_functional_dependencies(FunctionalDependencies::empty())?;
-        let here = Arc::new(Here(self.again()));
-        let parts = Parts { fragment, shares, elsewhere: Arc::clone(elsewhere), here };
+        let here = Arc::new(Here(self.for_parts()));
+        let (is_raw, deadline, told) = (piece.is_raw, stop::deadline(), Arc::default());
+        let asked = Asked { fragment, parts, is_raw, deadline, here, told };
+        let parts = Parts { asked, elsewhere: Arc::clone(elsewhere) };
         Ok(Ok(parts_node(parts, Arc::new(schema))))
     }
 
@@ -170,33 +189,6 @@ impl Session {
         let bytes = self.engine.portable.bytes_of(&plan, &codec);
         Ok(Some(bytes.map(drop).map_err(|error| error.to_string())))
     }
-
-    /// The rows of one part of a statement that was cut elsewhere.
-    async fn part(&self, bytes: &[u8], share: &Share) -> Result<SendableRecordBatchStream> {
-        let (header, plan) = fragment::from_bytes(bytes)?;
-        let mut tables = Vec::new();
-        for pin in header.pins {
-            let table = self.catalog.at_version(&pin.table, pin.version).await?;
-            if Pin::of(&table).as_ref() != Some(&pin) {
-                let what = format!("{} at version {} has other files", pin.table, pin.version);
-                return Err(EngineError::bug(what));
-            }
-            tables.push((pin, table));
-        }
-        let mut domains: HashMap<String, Arc<Domain>> = HashMap::new();
-        for source in header.domains {
-            let found = match source.split_once(':') {
-                Some((name, log)) => self.engine.lake.domain_with_ids(name, log, None).await?,
-                None => None,
-            };
-            domains.extend(found.map(|domain| (source, domain)));
-        }
-        let state = self.state_of_part(&header.settings)?;
-        let codec = Codec::new(state.task_ctx(), tables, domains);
-        let plan = with_share(from_bytes(plan, &codec)?, &header.divided, share)?;
-        let (physical, end) = self.physical(&plan, &state).await?;
-        Ok(holding(execute_stream(physical, state.task_ctx())?, end))
-    }
 }
 
 /// This process, as one that computes parts.
@@ -210,9 +202,76 @@ impl std::fmt::Debug for Here {
 
 #[async_trait]
 impl PartRunner for Here {
-    async fn run_part(&self, fragment: &[u8], share: &Share) -> Result<SendableRecordBatchStream> {
-        Box::pin(self.0.part(fragment, share)).await
+    async fn run_part(&self, fragment: &[u8], share: &Share) -> Result<PartRows> {
+        let work = async {
+            let part = self.0.read_part(fragment, share).await?;
+            self.0.rows_of_part(&part).await
+        };
+        Ok(Box::pin(work).await?.map_err(PartError::from).boxed())
     }
+
+    fn hold(&self, bytes: usize) -> Result<HeldMemory> {
+        let pool = &self.0.context().runtime_env().memory_pool;
+        HeldMemory::take(pool, "rows of parts", bytes, bytes)
+    }
+
+    fn warn(&self, message: &str) {
+        self.0.warn(ALONE, message);
+    }
+}
+
+/// Rows and bytes of the files that a plan reads, without those that are ruled out and without rows that are looked up by
+/// an id: those are few. `looked_up`: columns of ids and keys of which values are named.
+fn read_by(
+    plan: &LogicalPlan,
+    state: &SessionState,
+    looked_up: &mut HashSet<String>,
+) -> DfResult<(u64, u64)> {
+    let before = looked_up.clone();
+    if let LogicalPlan::Filter(filter) = plan {
+        looked_up.extend(named_values(&filter.predicate));
+    }
+    let mut read = (0u64, 0u64);
+    if let LogicalPlan::TableScan(scan) = plan {
+        looked_up.extend(scan.filters.iter().flat_map(named_values));
+        let provider = source_as_provider(&scan.source)?;
+        if let Some(table) = provider.downcast_ref::<LakeTable>()
+            && !table.key_columns().iter().any(|column| looked_up.contains(column))
+        {
+            let filters: Vec<Expr> =
+                scan.filters.iter().cloned().map(unqualified).collect::<DfResult<_>>()?;
+            for number in table.candidate_files(state, &filters)? {
+                let file = &table.files()[number];
+                read.0 = read.0.saturating_add(file.rows.unwrap_or(u32::MAX.into()));
+                read.1 = read.1.saturating_add(file.size);
+            }
+        }
+    }
+    for input in plan.inputs() {
+        let (rows, bytes) = read_by(input, state, looked_up)?;
+        read = (read.0.saturating_add(rows), read.1.saturating_add(bytes));
+    }
+    *looked_up = before;
+    Ok(read)
+}
+
+/// Columns that are to have one of a few values.
+fn named_values(predicate: &Expr) -> Vec<String> {
+    let column = |expr: &Expr| match expr {
+        Expr::Column(column) => Some(column.name.clone()),
+        _ => None,
+    };
+    let named = split_conjunction(predicate).into_iter().filter_map(|part| match part {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
+            match (left.as_ref(), right.as_ref()) {
+                (named, Expr::Literal(..)) | (Expr::Literal(..), named) => column(named),
+                _ => None,
+            }
+        }
+        Expr::InList(list) if !list.negated && list.list.len() <= LOOKED_UP => column(&list.expr),
+        _ => None,
+    });
+    named.collect()
 }
 
 /// Every statement that can be in parts is, in this process, one part after the other: the oracle of all that is cut
@@ -229,10 +288,15 @@ impl Elsewhere for HereInParts {
         self.whole_rows
     }
 
-    fn divide(&self, wanted: &Wanted<'_>) -> Option<Vec<Share>> {
+    fn divides_reports(&self) -> bool {
+        true
+    }
+
+    fn divide(&self, wanted: &Wanted<'_>) -> Result<Vec<Placed>, Undivided> {
         let parts = self.parts.max(1);
+        let placed = |share| Placed { share, node: String::new() };
         if wanted.source.is_none() {
-            return Some((0..parts).map(|part| Share::Stretch { part, parts }).collect());
+            return Ok((0..parts).map(|part| placed(Share::Stretch { part, parts })).collect());
         }
         let slots = parts * SLOTS_OF_PART;
         let width = wanted.highest_id.unwrap_or_default() / slots + 1;
@@ -247,28 +311,23 @@ impl Elsewhere for HereInParts {
                     _ => ranges.push(from..to),
                 }
             }
-            Share::Ids { ranges, without_id: part == 0 }
+            placed(Share::Ids { ranges, without_id: part == 0 })
         };
-        Some((0..parts).map(share).collect())
+        Ok((0..parts).map(share).collect())
     }
 
-    fn rows(
-        &self,
-        fragment: Fragment,
-        shares: Vec<Share>,
-        here: Arc<dyn PartRunner>,
-    ) -> SendableRecordBatchStream {
-        let schema = Arc::clone(&fragment.schema);
-        let parts = stream::iter(shares).then(move |share| {
+    fn rows(&self, asked: Asked) -> PartRows {
+        let Asked { fragment, parts, here, .. } = asked;
+        let parts = stream::iter(parts).then(move |part| {
             let (here, fragment) = (Arc::clone(&here), fragment.clone());
             async move {
-                let rows = here.run_part(&fragment.bytes, &share).await?;
+                let rows = here.run_part(&fragment.bytes, &part.share).await?;
                 // A part that fails has handed nothing on.
                 let rows: Vec<RecordBatch> = rows.try_collect().await?;
-                Ok::<_, DataFusionError>(stream::iter(rows.into_iter().map(Ok)))
+                Ok::<_, PartError>(stream::iter(rows.into_iter().map(Ok)))
             }
         });
-        Box::pin(RecordBatchStreamAdapter::new(schema, parts.try_flatten()))
+        parts.try_flatten().boxed()
     }
 }
 
@@ -281,9 +340,16 @@ mod tests {
         for (parts, highest) in [(1, 0), (2, 3), (3, 1000), (7, 20), (7, i32::MAX as u32)] {
             let here = HereInParts { parts, whole_rows: 0 };
             let highest_id = Some(highest);
-            let wanted =
-                Wanted { source: Some("u:1"), highest_id, rows: 1, is_raw: false, always: false };
-            let shares = here.divide(&wanted).unwrap();
+            let wanted = Wanted {
+                source: Some("u:1"),
+                highest_id,
+                rows: 1,
+                remote_bytes: 0,
+                is_raw: false,
+                always: false,
+            };
+            let placed = here.divide(&wanted).unwrap();
+            let shares: Vec<Share> = placed.into_iter().map(|part| part.share).collect();
             assert_eq!(shares.len(), parts as usize);
             let owners = |id: u32| {
                 let owns = |share: &&Share| match share {

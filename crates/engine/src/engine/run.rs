@@ -23,7 +23,7 @@ use crate::base::error::{EngineError, Result};
 use crate::base::progress::{QueryProgress, watched};
 use crate::base::settings::Settings;
 use crate::cache::memory::MemoryShare;
-use crate::engine::admission::{Class, Queue, Tenant, Ticket};
+use crate::engine::admission::{Admission, Class, Queue, Tenant, Ticket};
 use crate::engine::session::Session;
 use crate::sql::statement::{IdSetStatement, Statement};
 
@@ -144,11 +144,11 @@ impl Session {
 
     /// What statements hold.
     pub fn usage(&self) -> Usage {
-        let queue = self.queue();
+        let (queue, parts) = (self.queue(), self.engine.part_admission.queue());
         let runtime = self.context().runtime_env();
         Usage {
-            running: queue.running.len(),
-            waiting: queue.waiting.len(),
+            running: queue.running.len() + parts.running.len(),
+            waiting: queue.waiting.len() + parts.waiting.len(),
             memory_bytes: runtime.memory_pool.reserved(),
             spill_files: runtime.disk_manager.spilling_progress().active_files_count,
             reads: self.engine.lake.storage().reads_under_way(),
@@ -164,8 +164,20 @@ impl Session {
         work: impl Fn() -> F,
         short: impl Fn(&T) -> bool,
     ) -> Result<(T, (Ticket, SlotTime))> {
+        self.admitted_to(&self.engine.admission, text, options, work, short).await
+    }
+
+    /// The same in a slot of these.
+    pub(super) async fn admitted_to<T, F: Future<Output = T>>(
+        &self,
+        slots: &Arc<Admission>,
+        text: &str,
+        options: RunOptions,
+        work: impl Fn() -> F,
+        short: impl Fn(&T) -> bool,
+    ) -> Result<(T, (Ticket, SlotTime))> {
         let timeout = options.timeout.or_else(|| self.timeout());
-        let mut ticket = self.engine.admission.join(text, options.class, &options.tenant, timeout);
+        let mut ticket = slots.join(text, options.class, &options.tenant, timeout);
         let slot = SlotTime(options.progress);
         let came = Instant::now();
         ticket.granted().await?;
@@ -219,7 +231,7 @@ async fn caught(work: impl Future<Output = Result<Answer>>) -> Result<Answer> {
     }
 }
 
-fn bug(panic: &(dyn Any + Send)) -> EngineError {
+pub(super) fn bug(panic: &(dyn Any + Send)) -> EngineError {
     EngineError::bug(format!("the statement could not be computed: {}", panic_text(panic)))
 }
 
@@ -259,7 +271,7 @@ fn computes(statement: &Statement) -> bool {
 }
 
 /// Tells whoever wants to know how long a statement has its slot, until it is dropped.
-struct SlotTime(Option<Arc<QueryProgress>>);
+pub(super) struct SlotTime(Option<Arc<QueryProgress>>);
 
 impl SlotTime {
     fn begins(&self, queued: Duration) {
@@ -282,7 +294,7 @@ impl Drop for SlotTime {
 }
 
 /// Rows until the deadline; the slot is given back with the last of them.
-struct Guarded {
+pub(super) struct Guarded {
     schema: SchemaRef,
     /// Stopped before its slot is given back.
     running: Option<(SendableRecordBatchStream, Ticket, SlotTime)>,
@@ -291,7 +303,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    fn new(
+    pub fn new(
         stream: SendableRecordBatchStream,
         (ticket, slot): (Ticket, SlotTime),
         progress: Option<Arc<QueryProgress>>,

@@ -119,6 +119,11 @@ pub struct Engine {
     pub(crate) repairs: Arc<Repairs>,
     pub(crate) id_sets: StoredSets,
     pub(crate) admission: Arc<Admission>,
+    /// Of parts of statements that others were asked: they wait for each other alone, so that nodes that compute for
+    /// each other always get on.
+    pub(crate) part_admission: Arc<Admission>,
+    /// Who may compute parts of statements.
+    elsewhere: OnceLock<Arc<dyn Elsewhere>>,
     pub(crate) memory: Arc<EngineMemory>,
     /// See [`pipeline::physical_spilling`].
     pub(crate) spilling_rules: Arc<[Physical]>,
@@ -195,8 +200,11 @@ impl Engine {
         let memory = Arc::new(memory.join(options.memory_bytes));
         let columns = Arc::new(ColumnCache::new(memory.columns()));
         let slots = options.at_once.unwrap_or(options.threads * STATEMENTS_PER_THREAD);
-        let room = Arc::clone(&memory);
-        let admission = Admission::new(slots, move || room.has_room());
+        let slots_for = || {
+            let room = Arc::clone(&memory);
+            Admission::new(slots, move || room.has_room())
+        };
+        let (admission, part_admission) = (slots_for(), slots_for());
         let mut disk = DiskManagerBuilder::default();
         if let Some(folder) = &options.spill_folder {
             disk = disk.with_mode(DiskManagerMode::Directories(vec![folder.clone()]));
@@ -300,6 +308,8 @@ impl Engine {
             repairs,
             id_sets: StoredSets::new(options.memory_bytes / SETS_SHARE),
             admission,
+            part_admission,
+            elsewhere: OnceLock::new(),
             memory,
             spilling_rules: pipeline::physical_spilling(),
             plans,
@@ -326,6 +336,11 @@ impl Engine {
         self.files.allow_standard_input();
     }
 
+    /// From now on statements of its sessions may be computed in parts; the first that is said counts.
+    pub fn set_elsewhere(&self, elsewhere: Arc<dyn Elsewhere>) {
+        let _ = self.elsewhere.set(elsewhere);
+    }
+
     /// A session with the engine's settings.
     pub fn session(self: &Arc<Self>) -> Session {
         Session {
@@ -334,7 +349,7 @@ impl Engine {
             shelf: None,
             guard: None,
             share: None,
-            elsewhere: None,
+            elsewhere: self.elsewhere.get().cloned(),
             may_divide: true,
             context: OnceLock::new(),
             changed: Mutex::default(),

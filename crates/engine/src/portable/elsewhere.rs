@@ -1,18 +1,25 @@
 //! The seam: who computes parts of a statement, and what they are told.
 //!
+//! # Invariants
+//! - Rows of a part are handed on once: what computes it again after it was lost has handed on nothing of it.
+//!
 //! # Not here
 //! Networks and other machines, which an implementation of [`Elsewhere`] knows alone.
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::execution::SendableRecordBatchStream;
+use futures::stream::BoxStream;
 
 use crate::base::error::Result;
+use crate::cache::memory::HeldMemory;
+use crate::portable::part_error::PartError;
 
 /// What one part takes of the tables that are divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +31,25 @@ pub enum Share {
     Stretch { part: u32, parts: u32 },
 }
 
+impl Share {
+    /// All rows that parts like this one have together, as one part.
+    #[must_use]
+    pub fn of_all(&self) -> Self {
+        match self {
+            Self::Ids { .. } => Self::Ids { ranges: vec![0..u32::MAX], without_id: true },
+            Self::Stretch { .. } => Self::Stretch { part: 0, parts: 1 },
+        }
+    }
+}
+
+/// A part, and who is to compute it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    pub share: Share,
+    /// The node, by its name.
+    pub node: String,
+}
+
 /// What is known before a statement is divided; no file is opened for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
@@ -31,12 +57,22 @@ pub struct Wanted<'a> {
     pub source: Option<&'a str>,
     /// The highest id, if files say.
     pub highest_id: Option<u32>,
-    /// Rows of the tables that are divided.
+    /// Rows of the tables that are divided, without those of files that are ruled out. Of rows that are looked up, none.
     pub rows: u64,
+    /// Bytes of these files, if they are not on this machine.
+    pub remote_bytes: u64,
     /// Are rows answered as they are read, not groups or the first of them?
     pub is_raw: bool,
     /// Is it wanted whether it is worth it or not?
     pub always: bool,
+}
+
+/// Why a statement is not divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undivided {
+    pub why: String,
+    /// It would have been, but nobody is there.
+    pub is_alone: bool,
 }
 
 /// What all parts of a statement have in common.
@@ -48,11 +84,67 @@ pub struct Fragment {
     pub schema: SchemaRef,
 }
 
-/// Who does a part in this process: what [`Elsewhere`] falls back on.
+/// Rows of parts.
+pub type PartRows = BoxStream<'static, Result<RecordBatch, PartError>>;
+
+/// Who does a part in this process: what [`Elsewhere`] falls back on; and what of the statement's it may use.
 #[async_trait]
 pub trait PartRunner: fmt::Debug + Send + Sync {
     /// The rows of one part.
-    async fn run_part(&self, fragment: &[u8], share: &Share) -> Result<SendableRecordBatchStream>;
+    async fn run_part(&self, fragment: &[u8], share: &Share) -> Result<PartRows>;
+
+    /// Takes so much of the statement's memory, for rows that wait.
+    ///
+    /// # Errors
+    /// [`EngineError::Limit`](crate::EngineError::Limit) if there is not that much.
+    fn hold(&self, bytes: usize) -> Result<HeldMemory>;
+
+    /// Tells the statement's user something, although it is answered.
+    fn warn(&self, message: &str);
+}
+
+/// What became of a part, for who asks how a statement was computed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartTold {
+    /// Who computed it.
+    pub node: String,
+    pub rows: u64,
+    /// That came over a network.
+    pub bytes: u64,
+    pub took: Duration,
+    /// Other nodes that were asked for it: before, because they were lost, or beside, because it was late.
+    pub others: u32,
+}
+
+/// What became of the parts of a statement so far.
+#[derive(Debug, Default)]
+pub struct PartsTold(Mutex<Vec<PartTold>>);
+
+impl PartsTold {
+    /// A part is done.
+    pub fn add(&self, told: PartTold) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+    }
+
+    /// Those that are done, by who did them.
+    pub fn all(&self) -> Vec<PartTold> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        all.sort_by(|a, b| a.node.cmp(&b.node));
+        all
+    }
+}
+
+/// Parts that are to be computed.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub fragment: Fragment,
+    pub parts: Vec<Placed>,
+    /// Are rows answered as they are read?
+    pub is_raw: bool,
+    /// When the statement's time is over.
+    pub deadline: Option<Instant>,
+    pub here: Arc<dyn PartRunner>,
+    pub told: Arc<PartsTold>,
 }
 
 /// Who computes parts.
@@ -60,14 +152,14 @@ pub trait Elsewhere: fmt::Debug + Send + Sync {
     /// Rows up to which a table is read by every part, if it is not divided itself.
     fn whole_rows(&self) -> u64;
 
-    /// The shares of the parts; `None` if it is not worth it, or if nobody is there.
-    fn divide(&self, wanted: &Wanted<'_>) -> Option<Vec<Share>>;
+    /// Are reports divided, too? Their parts are computed by the session that was asked.
+    fn divides_reports(&self) -> bool {
+        false
+    }
+
+    /// The parts, or why there are none: it is not worth it, or nobody is there.
+    fn divide(&self, wanted: &Wanted<'_>) -> Result<Vec<Placed>, Undivided>;
 
     /// The rows of all parts, in any order. Dropping the stream stops all of them.
-    fn rows(
-        &self,
-        fragment: Fragment,
-        shares: Vec<Share>,
-        here: Arc<dyn PartRunner>,
-    ) -> SendableRecordBatchStream;
+    fn rows(&self, asked: Asked) -> PartRows;
 }

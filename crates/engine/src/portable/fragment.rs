@@ -10,6 +10,16 @@ const MAGIC: &[u8] = b"UPF";
 /// Goes up with every change of what is written.
 const FORMAT: u8 = 2;
 
+/// A number that processes have in common which understand each other's parts: plans of another version of this program
+/// or of DataFusion may mean something else.
+pub fn parts_format() -> u64 {
+    let versions = [env!("CARGO_PKG_VERSION"), datafusion::DATAFUSION_VERSION];
+    // FNV-1a, which is the same wherever it is computed.
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let bytes = versions.iter().flat_map(|version| version.bytes().chain([0]));
+    bytes.chain([FORMAT]).fold(0xcbf2_9ce4_8422_2325, step)
+}
+
 /// What stands before the plan.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Header {

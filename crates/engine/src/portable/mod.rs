@@ -7,6 +7,7 @@ pub(crate) mod fragment;
 pub(crate) mod functions;
 pub(crate) mod guard;
 pub(crate) mod halves;
+pub(crate) mod part_error;
 pub(crate) mod parts;
 pub(crate) mod plan;
 pub(crate) mod share;

@@ -29,15 +29,13 @@ use datafusion::physical_plan::{
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use futures::StreamExt;
 
-use crate::portable::elsewhere::{Elsewhere, Fragment, PartRunner, Share};
+use crate::portable::elsewhere::{Asked, Elsewhere};
 
 /// What is computed in parts, by whom.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    pub fragment: Fragment,
-    pub shares: Vec<Share>,
+    pub asked: Asked,
     pub elsewhere: Arc<dyn Elsewhere>,
-    pub here: Arc<dyn PartRunner>,
 }
 
 /// The operator of a logical plan.
@@ -55,8 +53,8 @@ pub(crate) fn parts_node(parts: Parts, schema: DFSchemaRef) -> LogicalPlan {
 
 impl PartialEq for PartsNode {
     fn eq(&self, other: &Self) -> bool {
-        let (ours, theirs) = (&self.parts, &other.parts);
-        ours.fragment.bytes == theirs.fragment.bytes && ours.shares == theirs.shares
+        let (ours, theirs) = (&self.parts.asked, &other.parts.asked);
+        ours.fragment.bytes == theirs.fragment.bytes && ours.parts == theirs.parts
     }
 }
 
@@ -64,14 +62,14 @@ impl Eq for PartsNode {}
 
 impl PartialOrd for PartsNode {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        let order = self.parts.fragment.bytes.cmp(&other.parts.fragment.bytes);
+        let order = self.parts.asked.fragment.bytes.cmp(&other.parts.asked.fragment.bytes);
         (order != Ordering::Equal || self == other).then_some(order)
     }
 }
 
 impl Hash for PartsNode {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.parts.fragment.bytes.hash(state);
+        self.parts.asked.fragment.bytes.hash(state);
     }
 }
 
@@ -93,7 +91,7 @@ impl UserDefinedLogicalNodeCore for PartsNode {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Parts: {}", self.parts.shares.len())
+        write!(f, "Parts: {}", self.parts.asked.parts.len())
     }
 
     fn with_exprs_and_inputs(&self, _: Vec<Expr>, _: Vec<LogicalPlan>) -> Result<Self> {
@@ -130,7 +128,7 @@ struct PartsExec {
 
 impl PartsExec {
     fn new(parts: Arc<Parts>) -> Self {
-        let schema = Arc::clone(&parts.fragment.schema);
+        let schema = Arc::clone(&parts.asked.fragment.schema);
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
             Partitioning::UnknownPartitioning(1),
@@ -144,8 +142,22 @@ impl PartsExec {
 
 impl DisplayAs for PartsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parts { fragment, shares, .. } = self.parts.as_ref();
-        write!(f, "PartsExec: parts={}, fragment={} bytes", shares.len(), fragment.bytes.len())
+        let Asked { fragment, parts, told, .. } = &self.parts.asked;
+        write!(f, "PartsExec: parts={}, fragment={} bytes", parts.len(), fragment.bytes.len())?;
+        let mut nodes: Vec<&str> = parts.iter().map(|part| part.node.as_str()).collect();
+        nodes.dedup();
+        if !nodes.concat().is_empty() {
+            write!(f, ", nodes=[{}]", nodes.join(", "))?;
+        }
+        // Once it has run.
+        for told in told.all() {
+            let ms = told.took.as_secs_f64() * 1e3;
+            write!(f, ", {}: {} rows, {} bytes, {ms:.1} ms", told.node, told.rows, told.bytes)?;
+            if told.others > 0 {
+                write!(f, " ({} others were asked)", told.others)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -188,13 +200,13 @@ impl ExecutionPlan for PartsExec {
         if partition > 0 {
             return internal_err!("parts have one partition");
         }
-        let Parts { fragment, shares, elsewhere, here } = self.parts.as_ref();
-        let schema = Arc::clone(&fragment.schema);
-        let rows = elsewhere.rows(fragment.clone(), shares.clone(), Arc::clone(here));
+        let Parts { asked, elsewhere } = self.parts.as_ref();
+        let schema = Arc::clone(&asked.fragment.schema);
+        let rows = elsewhere.rows(asked.clone());
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let expected = Arc::clone(&schema);
         let rows = rows.map(move |batch| {
-            let batch = batch?;
+            let batch = batch.map_err(DataFusionError::from)?;
             // What others sent is not believed.
             let types = |schema: &datafusion::arrow::datatypes::Schema| {
                 schema.fields().iter().map(|f| f.data_type().clone()).collect::<Vec<_>>()

@@ -244,6 +244,12 @@ impl LakeTable {
         all.collect()
     }
 
+    /// The columns that have ids, and those of the ids, in lower case.
+    pub fn key_columns(&self) -> Vec<String> {
+        let both = |column: &str| [column.to_lowercase(), id_column(column).to_lowercase()];
+        self.snapshot.id_domains().iter().flat_map(|spec| both(&spec.column)).collect()
+    }
+
     /// Its rows, if the log says of each file.
     pub fn rows(&self) -> Option<u64> {
         self.files.iter().map(|file| file.rows).sum()

@@ -145,7 +145,9 @@ impl Session {
         // In the order of the shares, so that the same parts give the same bytes whoever was first.
         for share in &shares {
             let part = match share {
-                Some(_) => Box::pin(self.again().one_part(kind, questions, share.as_ref())).await?,
+                Some(_) => {
+                    Box::pin(self.for_parts().one_part(kind, questions, share.as_ref())).await?
+                }
                 None => Box::pin(self.one_part(kind, questions, None)).await?,
             };
             let Some(mut part) = part else { return Ok(None) };
@@ -174,6 +176,9 @@ impl Session {
         let (Some((elsewhere, always)), KeyKind::Ids(source)) = (elsewhere, kind) else {
             return Ok(vec![None]);
         };
+        if !elsewhere.divides_reports() {
+            return Ok(vec![None]);
+        }
         // What a transaction has written nobody else can read.
         if self.catalog.pending.is_some() {
             return Ok(vec![None]);
@@ -191,9 +196,11 @@ impl Session {
             }
         }
         let source = Some(source.as_str());
-        let wanted = Wanted { source, highest_id, rows, is_raw: false, always };
-        let shares = elsewhere.divide(&wanted);
-        Ok(shares.map_or(vec![None], |shares| shares.into_iter().map(Some).collect()))
+        let remote_bytes = 0;
+        let wanted = Wanted { source, highest_id, rows, remote_bytes, is_raw: false, always };
+        let parts = elsewhere.divide(&wanted);
+        Ok(parts
+            .map_or(vec![None], |parts| parts.into_iter().map(|part| Some(part.share)).collect()))
     }
 
     /// Cells of the users of a share, or of all.

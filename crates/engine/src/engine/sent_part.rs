@@ -1,0 +1,118 @@
+//! A part of a statement that another process cut.
+//!
+//! # Invariants
+//! - A part that cannot be read as it was written, or of which a table is not as it was there, is refused before anything
+//!   of it is computed: whoever sent it computes it.
+//! - It takes a slot of those for parts, and waits for nobody else.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use datafusion::common::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use uplake_table::Domain;
+
+use crate::base::error::{EngineError, Result};
+use crate::base::progress::watched;
+use crate::engine::run::{Guarded, RunOptions, bug};
+use crate::engine::session::Session;
+use crate::operators::stoppable::holding;
+use crate::portable::elsewhere::{PartRows, Share};
+use crate::portable::fragment;
+use crate::portable::functions::{Codec, Pin};
+use crate::portable::part_error::PartError;
+use crate::portable::plan::from_bytes;
+use crate::portable::share::with_share;
+
+/// A part that was read: a plan of tables of the lake.
+pub struct SentPart {
+    plan: LogicalPlan,
+    state: SessionState,
+}
+
+impl fmt::Debug for SentPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SentPart({})", self.plan.display())
+    }
+}
+
+impl Session {
+    /// Reads a part.
+    ///
+    /// # Errors
+    /// Bytes that are no part, tables that are other ones here, and those of a lake that cannot be read.
+    pub async fn read_part(&self, bytes: &[u8], share: &Share) -> Result<SentPart> {
+        let (header, plan) = fragment::from_bytes(bytes)?;
+        let mut tables = Vec::new();
+        for pin in header.pins {
+            let table = self.catalog.at_version(&pin.table, pin.version).await?;
+            if Pin::of(&table).as_ref() != Some(&pin) {
+                let what = format!("{} at version {} has other files", pin.table, pin.version);
+                return Err(EngineError::bug(what));
+            }
+            tables.push((pin, table));
+        }
+        let mut domains: HashMap<String, Arc<Domain>> = HashMap::new();
+        for source in header.domains {
+            let found = match source.split_once(':') {
+                Some((name, log)) => self.engine.lake.domain_with_ids(name, log, None).await?,
+                None => None,
+            };
+            domains.extend(found.map(|domain| (source, domain)));
+        }
+        let state = self.state_of_part(&header.settings)?;
+        let codec = Codec::new(state.task_ctx(), tables, domains);
+        let plan = with_share(from_bytes(plan, &codec)?, &header.divided, share)?;
+        Ok(SentPart { plan, state })
+    }
+
+    /// The rows of a part that was read, in the slot that this statement has.
+    pub(crate) async fn rows_of_part(&self, part: &SentPart) -> Result<SendableRecordBatchStream> {
+        let (physical, end) = self.physical(&part.plan, &part.state).await?;
+        Ok(holding(execute_stream(physical, part.state.task_ctx())?, end))
+    }
+
+    /// Runs a part for somebody else, as a statement of its own: it waits for a slot if others compute, then begins. Its
+    /// first rows are there when this returns.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    pub async fn run_part(
+        &self,
+        part: &SentPart,
+        text: &str,
+        options: RunOptions,
+    ) -> Result<PartRows, PartError> {
+        let short = |begun: &Result<_, PartError>| begun.as_ref().is_err_and(PartError::is_limit);
+        let progress = options.progress.clone();
+        let work = || watched(progress.clone(), Box::pin(self.begun(part)));
+        let slots = &self.engine.part_admission;
+        let (begun, held) = self.admitted_to(slots, text, options, work, short).await?;
+        let rows = Guarded::new(begun?, held, progress);
+        Ok(rows.map_err(|error| PartError::from(error).settled()).boxed())
+    }
+
+    async fn begun(&self, part: &SentPart) -> Result<SendableRecordBatchStream, PartError> {
+        let work = async {
+            let mut rows = self.rows_of_part(part).await?;
+            let first = rows.next().await.transpose()?;
+            let schema = rows.schema();
+            let rows = futures::stream::iter(first.map(Ok)).chain(rows);
+            let rows: SendableRecordBatchStream =
+                Box::pin(RecordBatchStreamAdapter::new(schema, rows));
+            Ok::<_, DataFusionError>(rows)
+        };
+        // A panic in a library is this part's error and nobody else's.
+        match AssertUnwindSafe(Box::pin(work)).catch_unwind().await {
+            Ok(rows) => rows.map_err(|error| PartError::from(error).settled()),
+            Err(panic) => Err(bug(panic.as_ref()).into()),
+        }
+    }
+}
