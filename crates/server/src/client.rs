@@ -12,6 +12,8 @@ pub(crate) enum Protocol {
     Postgres,
     Http,
     Flight,
+    /// Another node, which asks for a part of a statement.
+    Node,
 }
 
 impl Protocol {
@@ -21,6 +23,7 @@ impl Protocol {
             Self::Postgres => "postgres",
             Self::Http => "http",
             Self::Flight => "flight",
+            Self::Node => "node",
         }
     }
 }

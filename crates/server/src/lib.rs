@@ -27,6 +27,8 @@ mod loads;
 mod log;
 mod logins;
 mod metrics;
+mod node_options;
+mod nodes;
 mod pg;
 mod process;
 mod random;
@@ -53,7 +55,9 @@ pub use access::{
 };
 pub use access_sql::owner_session;
 pub use limits::Limits;
+pub use node_options::{DEFAULT_WAREHOUSE, NodeOptions};
 pub use random::system_random;
 pub use serve::{ServeError, Server};
 pub use server::ServerOptions;
 pub use tls::TlsError;
+pub use uplake_cluster::members::{Members, MembersError};

@@ -62,9 +62,63 @@ pub(crate) struct Metrics {
     tenant_compute: Family<Vec<(&'static str, String)>, Seconds>,
     tenant_dollars: Family<Vec<(&'static str, String)>, Seconds>,
     unkept: Gauge,
+    parts: Parts,
     process_cpu: Seconds,
     process_memory: Gauge,
     process_files: Gauge,
+}
+
+/// Parts of statements: of those of clients, and of those that other nodes asked for.
+#[derive(Debug, Default)]
+struct Parts {
+    asked: Family<Labels<1>, Counter>,
+    bytes: Counter,
+    computed: Counter,
+    nodes: Gauge,
+}
+
+/// What became of a part of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// It was sent to a node,
+    Sent,
+    /// to another one, because the first could not compute it,
+    Again,
+    /// or it was computed here.
+    Here,
+    /// A node was lost while it computed it.
+    Lost,
+    /// It was late, and a second copy was begun.
+    Late,
+}
+
+impl Part {
+    const ALL: [Self; 5] = [Self::Sent, Self::Again, Self::Here, Self::Lost, Self::Late];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Again => "again",
+            Self::Here => "here",
+            Self::Lost => "lost",
+            Self::Late => "late",
+        }
+    }
+}
+
+impl Parts {
+    fn register(&self, all: &mut Registry) {
+        let asked =
+            "Parts of statements: sent to nodes, again to others, computed here, lost, late";
+        all.register("uplake_parts", asked, Family::clone(&self.asked));
+        for part in Part::ALL {
+            drop(self.asked.get_or_create(&[("what", part.name())]));
+        }
+        all.register("uplake_part_bytes", "Bytes of answers of nodes", self.bytes.clone());
+        let computed = "Parts of statements of other nodes that were begun here";
+        all.register("uplake_parts_computed", computed, self.computed.clone());
+        all.register("uplake_nodes", "Nodes that can be used", self.nodes.clone());
+    }
 }
 
 /// A sum of fractions.
@@ -231,6 +285,8 @@ impl Metrics {
         all.register("uplake_tenant_dollars", "What they cost", Family::clone(&tenant_dollars));
         let unkept = Gauge::default();
         all.register("uplake_history_rows_lost", "Rows that the lake did not take", unkept.clone());
+        let parts = Parts::default();
+        parts.register(all);
         let (process_cpu, process_memory) = (Seconds::default(), Gauge::default());
         let process_files = Gauge::default();
         all.register("process_cpu_seconds", "What it has had of cores", process_cpu.clone());
@@ -268,6 +324,7 @@ impl Metrics {
             tenant_compute,
             tenant_dollars,
             unkept,
+            parts,
             process_cpu,
             process_memory,
             process_files,
@@ -314,6 +371,26 @@ impl Metrics {
     /// Rows of `system` tables that the lake did not take.
     pub fn unkept(&self, rows: u64) {
         self.unkept.set(as_gauge(rows));
+    }
+
+    /// A part of a statement of this node.
+    pub fn part(&self, what: Part) {
+        self.parts.asked.get_or_create(&[("what", what.name())]).inc();
+    }
+
+    /// So many bytes of rows came from another node.
+    pub fn part_bytes(&self, bytes: u64) {
+        self.parts.bytes.inc_by(bytes);
+    }
+
+    /// A part of another node's statement begins here.
+    pub fn part_computed(&self) {
+        self.parts.computed.inc();
+    }
+
+    /// So many nodes can be used now.
+    pub fn nodes(&self, count: usize) {
+        self.parts.nodes.set(as_gauge(count as u64));
     }
 
     /// A statement is over.
@@ -453,6 +530,9 @@ mod tests {
         metrics.certificate(Some(1_800_000_550), true);
         metrics.refused("login");
         metrics.login(false);
+        metrics.part(Part::Again);
+        metrics.part_bytes(70);
+        metrics.nodes(3);
         let text = metrics.text(&now);
         for line in [
             "uplake_connections{protocol=\"http\"} 1\n",
@@ -469,6 +549,11 @@ mod tests {
             "uplake_storage_requests_total{kind=\"get\",for=\"statements\"} 0\n",
             "uplake_build_info{version=",
             "uplake_statements 2\n",
+            "uplake_parts_total{what=\"sent\"} 0\n",
+            "uplake_parts_total{what=\"again\"} 1\n",
+            "uplake_part_bytes_total 70\n",
+            "uplake_parts_computed_total 0\n",
+            "uplake_nodes 3\n",
             "uplake_access_readable 0\n",
             "uplake_tls_certificate_current{} 1\n",
             "uplake_tls_certificate_expires{} 1800000550\n",

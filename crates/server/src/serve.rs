@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use uplake_cluster::members::Members;
 use uplake_engine::{Engine, EngineError, Session, SessionOptions, SharedMemory};
 use uplake_table::{Lake, TableError};
 
@@ -24,6 +25,7 @@ use crate::catalog::{Catalog, Hidden, REFRESH_SECONDS, ServerState};
 use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::limits::{Quotas, kept};
+use crate::nodes::{self, Me, Warehouse, Worker};
 use crate::roll::Roll;
 use crate::server::{ServerOptions, Shared};
 use crate::statements::{Cause, Clock, Statements};
@@ -50,6 +52,8 @@ const KEEP_TIME: Duration = Duration::from_secs(10);
 /// Said when they cannot be written.
 const UNKEPT: &str =
     "warning: what is told of statements is not kept in the lake (--no-history says so)";
+/// What a server waits for members to answer before it says that it serves.
+const NODES_TIME: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What statements that were stopped have to end.
 const STOP_TIME: Duration = Duration::from_secs(1);
@@ -67,6 +71,12 @@ pub enum ServeError {
     /// It would be open to everybody.
     #[error("{address} can be reached from other machines: {missing}")]
     Open { address: SocketAddr, missing: &'static str },
+    /// Nodes would speak to each other over a network that others read.
+    #[error(
+        "{what} is not of this machine: what nodes send each other is not encrypted yet, so all of them are on one \
+         machine (127.0.0.1, ::1, localhost)"
+    )]
+    NodeBeyond { what: String },
     /// The audit log cannot be written.
     #[error("the audit log {}: {source}", path.display())]
     Audit { path: PathBuf, source: io::Error },
@@ -90,6 +100,7 @@ pub struct Server {
     shared: Arc<Shared>,
     pg: Option<SocketAddr>,
     http: Option<SocketAddr>,
+    node: Option<SocketAddr>,
     certificate: Option<Arc<Certificate>>,
     drain: watch::Sender<bool>,
     network: JoinHandle<()>,
@@ -116,6 +127,9 @@ impl Server {
         let directory = Arc::new(Directory::open(&lake).await?);
         for address in options.pg.iter().chain(&options.http) {
             check_open(*address, certificate.is_some(), directory.has_users())?;
+        }
+        if let Some(what) = options.nodes.beyond_loopback() {
+            return Err(ServeError::NodeBeyond { what });
         }
         let mut state = ServerState::default();
         state.directory = Some(Arc::clone(&directory));
@@ -150,7 +164,7 @@ impl Server {
             roll: Arc::clone(&roll),
             prices,
             settings: told(&options, session),
-            node: node(&options),
+            node: number(&options),
             history: options.history,
         })?;
         let system = Arc::new(system);
@@ -168,6 +182,7 @@ impl Server {
         catalog.refresh_with_views(&engine.session()).await?;
         let (pg_listener, pg) = listen(options.pg)?.unzip();
         let (http_listener, http) = listen(options.http)?.unzip();
+        let (node_listener, node) = listen(options.nodes.listen)?.unzip();
         let pg_tls = certificate.as_ref().map(Certificate::for_postgres).transpose()?;
         let http_tls = certificate.as_ref().map(Certificate::for_http).transpose()?;
         let shared = Shared::new(engine, options, statements, directory, catalog, pg_tls, roll);
@@ -181,6 +196,14 @@ impl Server {
             .enable_all()
             .build()
             .map_err(ServeError::Thread)?;
+        let me = Me::new(node, &shared.options);
+        let worker = Worker::new(Arc::clone(&shared), me.clone(), drain.subscribe());
+        let members = shared.options.nodes.members.clone();
+        let peers = members.map(|members| {
+            let handle = network.handle().clone();
+            Warehouse::join(&shared, members, me, (node.is_some(), handle), drain.subscribe())
+        });
+        let (first, all_were_asked) = oneshot::channel();
         let work = async move {
             // Whoever registers a socket hears of it: not the runtime that computes.
             let pg = async {
@@ -194,10 +217,19 @@ impl Server {
                     http::serve(shared, listener, http_tls, drains.clone()).await;
                 }
             };
-            tokio::join!(pg, http);
+            let nodes = async {
+                if let Some(Ok(listener)) = node_listener.map(TcpListener::from_std) {
+                    nodes::serve(worker, listener).await;
+                }
+            };
+            // Ends with the runtime.
+            drop(peers.map(|peers| tokio::spawn(peers.look(first))));
+            tokio::join!(pg, http, nodes);
         };
         let thread = std::thread::Builder::new().name("network".to_owned());
         let network = thread.spawn(move || network.block_on(work)).map_err(ServeError::Thread)?;
+        // The first statement finds those who answer. Without members nobody says so, and nobody waits.
+        let _ = tokio::time::timeout(NODES_TIME, all_were_asked).await;
         if let Some(certificate) = &certificate {
             shared.metrics.certificate(certificate.expires(), true);
         }
@@ -211,6 +243,7 @@ impl Server {
             system,
             pg,
             http,
+            node,
             certificate,
             drain,
             network,
@@ -238,6 +271,11 @@ impl Server {
     /// Where HTTP listens.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http
+    }
+
+    /// Where it takes parts of other nodes' statements.
+    pub fn node_address(&self) -> Option<SocketAddr> {
+        self.node
     }
 
     /// Reads the certificate's files again.
@@ -391,12 +429,15 @@ fn told(options: &ServerOptions, session: &SessionOptions) -> Vec<(&'static str,
         ("timeout", timeout),
         ("dollars_per_core_hour", options.dollars_per_core_hour.to_string()),
         ("history", options.history.to_string()),
+        ("node", address(options.nodes.listen)),
+        ("members", options.nodes.members.as_ref().map_or_else(String::new, Members::to_string)),
+        ("warehouse", options.nodes.warehouse.clone()),
         ("audit", options.audit.as_ref().map_or_else(String::new, |p| p.display().to_string())),
     ]
 }
 
 /// A name for this process that no other has.
-fn node(options: &ServerOptions) -> String {
+fn number(options: &ServerOptions) -> String {
     let mut bytes = [0; 8];
     (options.random)(&mut bytes);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -15,6 +15,7 @@ use crate::cost::Prices;
 use crate::limits::{Connections, FailedLogins, LOADS_AT_ONCE, Limits, MemoryShares, Quotas, Rate};
 use crate::logins::Logins;
 use crate::metrics::{Metrics, Now};
+use crate::node_options::NodeOptions;
 use crate::pg::Probes;
 use crate::roll::Roll;
 use crate::spool::{SLOW_READER, SpoolRoom};
@@ -50,6 +51,8 @@ pub struct ServerOptions {
     pub history: bool,
     /// The audit log on this machine.
     pub audit: Option<PathBuf>,
+    /// What it does for other nodes, and they for it.
+    pub nodes: NodeOptions,
 }
 
 impl ServerOptions {

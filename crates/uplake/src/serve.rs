@@ -1,14 +1,17 @@
 //! `uplake serve`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use uplake_server::{Limits as Rules, Server, ServerOptions, system_random};
+use uplake_server::{
+    DEFAULT_WAREHOUSE, Limits as Rules, Members, MembersError, NodeOptions, ServeError, Server,
+    ServerOptions, system_random,
+};
 use uplake_table::{AsOf, Lake};
 
 use crate::LakeArgs;
@@ -29,12 +32,24 @@ const DOLLARS_PER_CORE_HOUR: f64 = 0.0504;
 pub struct ServeArgs {
     #[command(flatten)]
     lake: LakeArgs,
-    /// Listen for clients of Postgres here: psql, drivers, BI tools
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5433")]
-    pg: SocketAddr,
-    /// Listen for HTTP here
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8440")]
-    http: SocketAddr,
+    /// Listen for clients of Postgres here: psql, drivers, BI tools [default: 127.0.0.1:5433; nowhere with `--roles work`]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pg: Option<SocketAddr>,
+    /// Listen for HTTP here [default: 127.0.0.1:8440; nowhere with `--roles work`]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+    /// What this node does in a warehouse of several: compute parts of others' statements, have its own computed in parts, or both
+    #[arg(long, value_enum, value_name = "ROLE", value_delimiter = ',')]
+    roles: Vec<NodeRole>,
+    /// Take parts of other nodes' statements here; of this machine, because nothing is encrypted between nodes yet
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    node: Option<SocketAddr>,
+    /// The nodes that compute: ADDRESS:PORT,… as their --node says, or dns:NAME:PORT for all addresses of a name
+    #[arg(long, value_name = "MEMBERS", value_parser = parse_members)]
+    members: Option<Members>,
+    /// The warehouse that this node belongs to: nodes ask those of their own
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_WAREHOUSE, value_parser = parse_warehouse)]
+    warehouse: String,
     /// What clients call the database
     #[arg(long, value_name = "NAME", default_value = "lake")]
     database: String,
@@ -82,6 +97,64 @@ pub struct ServeArgs {
     drain: Duration,
 }
 
+/// What a node does.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum NodeRole {
+    /// Compute parts of other nodes' statements
+    Work,
+    /// Have statements computed by those who do
+    Coordinate,
+}
+
+/// Where clients find a server if nobody says.
+const PG: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5433);
+const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8440);
+
+fn parse_members(text: &str) -> std::result::Result<Members, String> {
+    text.parse().map_err(|error: MembersError| error.to_string())
+}
+
+fn parse_warehouse(text: &str) -> std::result::Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    match (1..=63).contains(&text.len()) && text.chars().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err("a warehouse has letters, digits, _ and -, 63 at most".to_owned()),
+    }
+}
+
+impl ServeArgs {
+    /// Where it listens, and what it does with other nodes.
+    fn nodes(&self) -> Result<(Option<SocketAddr>, Option<SocketAddr>, NodeOptions)> {
+        let has = |role| self.roles.contains(&role);
+        let (works, coordinates) = (has(NodeRole::Work), has(NodeRole::Coordinate));
+        match (works, self.node) {
+            (true, None) => bail!("--roles work needs --node ADDRESS:PORT, where parts come to"),
+            (false, Some(_)) => bail!("--node is for nodes that compute: add --roles work"),
+            _ => {}
+        }
+        match (coordinates, &self.members) {
+            (true, None) => bail!("--roles coordinate needs --members, those who compute"),
+            (false, Some(_)) if !works => {
+                bail!("--members are asked by nodes that coordinate: add --roles coordinate")
+            }
+            _ => {}
+        }
+        let asked = NodeOptions {
+            listen: self.node,
+            members: self.members.clone(),
+            warehouse: self.warehouse.clone(),
+        };
+        if let Some(what) = asked.beyond_loopback() {
+            return Err(ServeError::NodeBeyond { what }.into());
+        }
+        let is_for_clients = !works || coordinates;
+        let of_clients = |said: Option<SocketAddr>, usual| said.or(is_for_clients.then_some(usual));
+        let members = asked.members.clone().filter(|_| coordinates);
+        let nodes = NodeOptions { members, ..asked };
+        Ok((of_clients(self.pg, PG), of_clients(self.http, HTTP), nodes))
+    }
+}
+
 /// A price in dollars.
 fn parse_price(text: &str) -> std::result::Result<f64, String> {
     match text.parse() {
@@ -93,11 +166,12 @@ fn parse_price(text: &str) -> std::result::Result<f64, String> {
 /// Runs the command until a signal ends it.
 pub async fn run(args: ServeArgs) -> Result<()> {
     let limits = Limits { timeout: Some(args.timeout), at_once: args.at_once };
+    let (pg, http, nodes) = args.nodes()?;
     let (lake, of_sessions) = session_options(&args.lake, AsOf::Latest, limits)?;
     let spool_folder = spill::folder().context("making a folder to spill to")?;
     let options = ServerOptions {
-        pg: Some(args.pg),
-        http: Some(args.http),
+        pg,
+        http,
         database: args.database.clone(),
         connections: args.connections,
         limits: Rules {
@@ -113,6 +187,7 @@ pub async fn run(args: ServeArgs) -> Result<()> {
         dollars_per_core_hour: args.dollars_per_core_hour,
         history: !args.no_history,
         audit: args.audit_log.clone().or_else(|| audit_log(&lake)),
+        nodes,
     };
     let tls = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
     let server = Server::start(lake, &of_sessions, options, tls).await?;
@@ -212,6 +287,17 @@ fn greeting(server: &Server, session: &uplake_engine::Session, args: &ServeArgs)
     if let Some(address) = server.http_address() {
         let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
         lines += &format!("http      {address}   curl '{scheme}://{address}/sql' -d 'SELECT 1'\n");
+    }
+    if let Some(address) = server.node_address() {
+        lines += &format!(
+            "node      {address}   for parts of statements of the warehouse {}\n",
+            args.warehouse
+        );
+    }
+    if let Some(members) =
+        args.members.as_ref().filter(|_| args.roles.contains(&NodeRole::Coordinate))
+    {
+        lines += &format!("members   {members}\n");
     }
     lines
 }

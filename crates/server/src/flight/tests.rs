@@ -76,6 +76,7 @@ async fn served() -> Served {
         dollars_per_core_hour: 0.0,
         history: false,
         audit: None,
+        nodes: crate::node_options::NodeOptions::default(),
     };
     let shared = Shared::for_tests(engine, options);
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -68,6 +68,7 @@ async fn server() -> Server {
         dollars_per_core_hour: 0.0,
         history: false,
         audit: None,
+        nodes: crate::node_options::NodeOptions::default(),
     };
     let shared = Shared::for_tests(engine, options);
     let (drain, drains) = watch::channel(false);

@@ -66,6 +66,7 @@ impl Server {
             dollars_per_core_hour: 0.0,
             history: false,
             audit: None,
+            nodes: crate::node_options::NodeOptions::default(),
         };
         let shared = compute.block_on(async { Shared::for_tests(engine, options) });
         let network =

@@ -1,0 +1,166 @@
+//! The nodes of a warehouse as those who compute parts of this node's statements.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use uplake_cluster::members::Members;
+use uplake_engine::{Asked, Elsewhere, PartRows, Placed, Undivided, Wanted, parts_format};
+
+use super::division::{by_bytes, by_ids};
+use super::messages::{Common, TICKET_BYTES};
+use super::peers::Peers;
+use super::statement::{self, Copies, Statement, computed_here};
+use super::worker::Me;
+use crate::metrics::Part;
+use crate::server::{Random, Shared};
+
+/// A statement that reads fewer rows takes less time here than ten times what dividing it costs (4 ms), and so does one
+/// of fewer bytes that come from a bucket.
+const ROWS: u64 = 4_000_000;
+const REMOTE_BYTES: u64 = 64 << 20;
+/// Tables of up to so many rows are read whole by every part.
+const WHOLE_ROWS: u64 = 1_000_000;
+/// Parts of a statement that is worth it, at least.
+const LEAST: usize = 2;
+
+/// Who asks, and whom.
+pub(crate) struct Warehouse {
+    shared: Arc<statement::Shared>,
+    /// The name of this node.
+    name: String,
+    lake: String,
+    format: u64,
+    network: Handle,
+    random: Arc<Random>,
+    drain: watch::Receiver<bool>,
+}
+
+impl fmt::Debug for Warehouse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Warehouse({:?})", self.shared.peers)
+    }
+}
+
+impl Warehouse {
+    /// From now on statements of this server may be computed by these members; whoever gets them is to look after them.
+    pub fn join(
+        shared: &Arc<Shared>,
+        members: Members,
+        me: Me,
+        (works, network): (bool, Handle),
+        drain: watch::Receiver<bool>,
+    ) -> Arc<Peers> {
+        let (lake, format) = (shared.engine.session().lake().location(), parts_format());
+        let peers = Peers::new(members, &me.warehouse, &lake, format, Arc::clone(&shared.metrics));
+        let of_statements = statement::Shared {
+            peers: Arc::clone(&peers),
+            metrics: Arc::clone(&shared.metrics),
+            me: works.then(|| me.name.clone()),
+            copies: Copies::new(),
+        };
+        let warehouse = Self {
+            shared: Arc::new(of_statements),
+            name: me.name,
+            lake,
+            format,
+            network,
+            random: Arc::clone(&shared.options.random),
+            drain,
+        };
+        shared.engine.set_elsewhere(Arc::new(warehouse));
+        peers
+    }
+
+    fn query(&self) -> String {
+        let mut bytes = [0; 8];
+        (self.random)(&mut bytes);
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl Elsewhere for Warehouse {
+    fn whole_rows(&self) -> u64 {
+        WHOLE_ROWS
+    }
+
+    fn divide(&self, wanted: &Wanted<'_>) -> Result<Vec<Placed>, Undivided> {
+        let here = |why: String| Undivided { why, is_alone: false };
+        if *self.drain.borrow() {
+            return Err(here("this node is about to end".to_owned()));
+        }
+        if let Some(why) = not_worth_it(wanted) {
+            return Err(here(why));
+        }
+        let peers = &self.shared.peers;
+        let nodes = peers.usable();
+        let least = if wanted.always { 1 } else { LEAST };
+        if nodes.len() < least {
+            let (count, of, why) = (nodes.len(), peers.members(), peers.why_not());
+            let why = format!("{count} of {of} nodes can be used: {why}");
+            return Err(Undivided { why, is_alone: nodes.is_empty() });
+        }
+        let names: Vec<&str> = nodes.iter().map(|(name, _)| name.as_str()).collect();
+        match (wanted.source, wanted.highest_id) {
+            (Some(source), Some(highest)) => Ok(by_ids(source, highest, &names)),
+            (Some(source), None) if wanted.always => Ok(by_ids(source, i32::MAX as u32, &names)),
+            (Some(_), None) => Err(here("its files do not say which ids they have".to_owned())),
+            (None, _) => Ok(by_bytes(&names)),
+        }
+    }
+
+    fn rows(&self, asked: Asked) -> PartRows {
+        if asked.fragment.bytes.len() > TICKET_BYTES / 2
+            && let Some(first) = asked.parts.first()
+        {
+            // Its plan takes longer to send than to run.
+            self.shared.metrics.part(Part::Here);
+            return computed_here(&asked, first.share.of_all());
+        }
+        let common = Common {
+            query: self.query(),
+            parts: asked.parts.len(),
+            from: self.name.clone(),
+            format: self.format,
+            lake: self.lake.clone(),
+        };
+        Statement::new(asked, common, Arc::clone(&self.shared)).rows(&self.network)
+    }
+}
+
+/// Why a statement is not worth to be divided, if it is not.
+fn not_worth_it(wanted: &Wanted<'_>) -> Option<String> {
+    if wanted.always {
+        return None;
+    }
+    if wanted.is_raw {
+        return Some("it answers rows as it reads them".to_owned());
+    }
+    let (rows, bytes) = (wanted.rows, wanted.remote_bytes);
+    (rows <= ROWS && bytes <= REMOTE_BYTES)
+        .then(|| format!("it reads {rows} rows, and is divided from {ROWS} on"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_reads_much_is_divided() {
+        let wanted = Wanted {
+            source: Some("users:1"),
+            highest_id: Some(10),
+            rows: 0,
+            remote_bytes: 0,
+            is_raw: false,
+            always: false,
+        };
+        let is_worth_it = |wanted: Wanted<'_>| not_worth_it(&wanted).is_none();
+        assert!(!is_worth_it(Wanted { rows: ROWS, remote_bytes: REMOTE_BYTES, ..wanted }));
+        assert!(is_worth_it(Wanted { rows: ROWS + 1, ..wanted }));
+        assert!(is_worth_it(Wanted { remote_bytes: REMOTE_BYTES + 1, ..wanted }));
+        assert!(!is_worth_it(Wanted { rows: ROWS + 1, is_raw: true, ..wanted }));
+        assert!(is_worth_it(Wanted { is_raw: true, always: true, ..wanted }));
+    }
+}

@@ -1,0 +1,461 @@
+//! A node that computes parts for others.
+//!
+//! # Invariants
+//! - A part is a statement: it is listed, counted, stopped and waited for as those of clients are, and it is the stream of
+//!   its call that owns it.
+//! - The answer begins at once, before anything is computed: who asked knows that the part was taken.
+//!
+//! # Not here
+//! Who may ask: whoever reaches the port, which is of this machine alone.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::DataType;
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::IpcWriteOptions;
+use arrow_flight::encode::{DictionaryHandling, FlightDataEncoderBuilder};
+use arrow_flight::error::FlightError;
+use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use arrow_flight::{
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
+    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+use uplake_engine::{
+    EngineError, PartError, Problem, RunOptions, Session, Share, SqlState, parts_format,
+};
+
+use super::messages::{CANCEL, End, HELLO, Head, HelloMessage, TICKET_BYTES, read_ticket};
+use super::peers::{CONNECTION_WINDOW, PING_EVERY, PING_TIME, STREAM_WINDOW};
+use crate::client::{Before, Client, Protocol};
+use crate::drivers::AbortOnDrop;
+use crate::failure::Failure;
+use crate::labels::Labels;
+use crate::server::{ServerOptions, Shared};
+use crate::statements::{Cause, Running};
+
+/// Bytes of rows in a message.
+const MESSAGE_BYTES: usize = 2 << 20;
+/// Messages that wait for the network.
+const WAITING: usize = 8;
+/// Parts of one coordinator at once, and calls beside them.
+const STREAMS: u32 = 4096;
+/// What a part has beyond what is left of its statement's time: the coordinator ends it, and this is for one that cannot.
+const LATER: Duration = Duration::from_secs(5);
+
+/// Who this node says it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Me {
+    pub name: String,
+    pub start: u64,
+    pub warehouse: String,
+}
+
+impl Me {
+    /// A node is called as its address is, which stays when it begins anew; one that only asks others is called so.
+    pub fn new(address: Option<SocketAddr>, options: &ServerOptions) -> Self {
+        let mut start = [0; 8];
+        (options.random)(&mut start);
+        let name = address.or(options.pg).or(options.http);
+        Self {
+            name: name.map_or_else(|| "a node".to_owned(), |address| address.to_string()),
+            start: u64::from_ne_bytes(start),
+            warehouse: options.nodes.warehouse.clone(),
+        }
+    }
+}
+
+/// The parts that run: their statements here, by the number that their coordinator gave.
+#[derive(Debug)]
+struct Active {
+    statements: Mutex<BTreeSet<(String, u64)>>,
+    count: watch::Sender<usize>,
+}
+
+/// What answers other nodes.
+#[derive(Clone)]
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    me: Me,
+    lake: Arc<str>,
+    drain: watch::Receiver<bool>,
+    active: Arc<Active>,
+}
+
+/// Serves other nodes until `drain` is true and their parts are done. To be called on the network's runtime.
+pub(crate) async fn serve(worker: Worker, listener: TcpListener) {
+    let Worker { mut drain, active, .. } = worker.clone();
+    let over = async move {
+        // Whoever could say so is gone: the same.
+        let _ = drain.wait_for(|drain| *drain).await;
+        // Until then hello says that this node drains.
+        let _ = active.count.subscribe().wait_for(|count| *count == 0).await;
+    };
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let service = FlightServiceServer::new(worker)
+        .max_decoding_message_size(TICKET_BYTES + 1024)
+        .max_encoding_message_size(usize::MAX);
+    let served = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(PING_EVERY))
+        .http2_keepalive_timeout(Some(PING_TIME))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(STREAMS)
+        .add_service(service)
+        .serve_with_incoming_shutdown(incoming, over);
+    if let Err(error) = served.await {
+        eprintln!("warning: this node takes no parts any more: {error}");
+    }
+}
+
+impl Worker {
+    pub fn new(shared: Arc<Shared>, me: Me, drain: watch::Receiver<bool>) -> Self {
+        let lake = shared.engine.session().lake().location().into();
+        let active = Active { statements: Mutex::default(), count: watch::Sender::new(0) };
+        Self { shared, me, lake, drain, active: Arc::new(active) }
+    }
+
+    fn hello(&self) -> HelloMessage {
+        HelloMessage {
+            name: self.me.name.clone(),
+            start: self.me.start,
+            warehouse: self.me.warehouse.clone(),
+            works: true,
+            draining: *self.drain.borrow(),
+            format: parts_format(),
+            lake: self.lake.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            parts: *self.active.count.borrow(),
+        }
+    }
+
+    /// Why this node does not compute a part, if it does not.
+    fn refuses(&self, head: &Head) -> Option<End> {
+        if *self.drain.borrow() {
+            return Some(End::Draining);
+        }
+        if head.format != parts_format() {
+            return Some(End::Refused(format!("{} is of another version", self.me.name)));
+        }
+        let other = *head.lake != *self.lake;
+        other.then(|| End::Refused(format!("{} serves the lake {}", self.me.name, self.lake)))
+    }
+
+    /// Begins a part; its rows, then its end.
+    fn part(&self, head: &Head, plan: Bytes, address: String) -> PartStream {
+        let client = Client {
+            role: String::new(),
+            by_token: false,
+            tenant: String::new(),
+            protocol: Protocol::Node,
+            application: head.from.clone(),
+            address,
+            labels: Labels::new(),
+            before: Before::default(),
+        };
+        let text = format!("part {} of {} of statement {}", head.part, head.parts, head.query);
+        let running = self.shared.statements.begin(client, &text);
+        let options = RunOptions {
+            timeout: head.left_ms.map(|left| Duration::from_millis(left) + LATER),
+            progress: Some(running.progress()),
+            ..RunOptions::default()
+        };
+        let listed = self.active.add(&head.query, running.id());
+        let session = self.shared.engine.session().for_parts();
+        let (share, (tell, told)) = (head.share(), mpsc::channel(WAITING));
+        let task = running.drive(async move {
+            let end = computed(&session, (&plan, &share), &text, options, &tell).await;
+            // Nobody may want to know.
+            let _ = tell.send(Message::End(end)).await;
+        });
+        self.shared.metrics.part_computed();
+        let flow = Flow { told, _task: task, _listed: listed, running };
+        Box::pin(stream::unfold(Some(flow), |flow| async {
+            let mut flow = flow?;
+            let Flow { told, running, .. } = &mut flow;
+            match running.unless_stopped(async { Ok(told.recv().await) }).await {
+                // Without an end: a panic.
+                Ok(None) => None,
+                Ok(Some(Message::Rows(data))) => {
+                    let bytes = data.data_header.len() + data.data_body.len();
+                    flow.running.sent(0, bytes as u64);
+                    Some((Ok(data), Some(flow)))
+                }
+                Ok(Some(Message::End(end))) => {
+                    if let End::Done { rows } = &end {
+                        flow.running.sent(*rows, 0);
+                    }
+                    let end = end.into_bytes();
+                    if let Some(failure) = failure_of(&end) {
+                        flow.running.failed(&failure);
+                    }
+                    Some((Ok(last(end)), None))
+                }
+                Err(failure) => Some((Ok(last(end_of(failure).into_bytes())), None)),
+            }
+        }))
+    }
+}
+
+/// What the part's task says.
+enum Message {
+    Rows(FlightData),
+    End(End),
+}
+
+/// What a call owns; the task goes first.
+struct Flow {
+    told: mpsc::Receiver<Message>,
+    _task: AbortOnDrop,
+    _listed: Listed,
+    running: Running,
+}
+
+/// A part that is listed, until this is dropped.
+struct Listed {
+    active: Arc<Active>,
+    entry: (String, u64),
+}
+
+impl Active {
+    fn add(self: &Arc<Self>, query: &str, running: u64) -> Listed {
+        let entry = (query.to_owned(), running);
+        self.statements.lock().unwrap_or_else(PoisonError::into_inner).insert(entry.clone());
+        self.count.send_modify(|count| *count += 1);
+        Listed { active: Arc::clone(self), entry }
+    }
+
+    fn of(&self, query: &str) -> Vec<u64> {
+        let all = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_query = (query.to_owned(), 0)..=(query.to_owned(), u64::MAX);
+        all.range(of_query).map(|(_, running)| *running).collect()
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.active.statements.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.entry);
+        self.active.count.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Computes a part and sends its rows; how it ended.
+async fn computed(
+    session: &Session,
+    (plan, share): (&[u8], &Share),
+    text: &str,
+    options: RunOptions,
+    tell: &mpsc::Sender<Message>,
+) -> End {
+    let part = match session.read_part(plan, share).await {
+        Ok(part) => part,
+        Err(error) => return End::Refused(error.to_string()),
+    };
+    let rows = match session.run_part(&part, text, options).await {
+        Ok(rows) => rows,
+        Err(error) => return End::Failed(error),
+    };
+    let count = Arc::<AtomicU64>::default();
+    let counted = Arc::clone(&count);
+    let rows = rows.map(move |batch| match batch {
+        Ok(batch) => {
+            counted.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+            compacted(&batch).map_err(FlightError::from)
+        }
+        Err(error) => Err(FlightError::ExternalError(Box::new(error))),
+    });
+    let lz4 = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME));
+    let mut encoded = FlightDataEncoderBuilder::new()
+        .with_options(lz4.unwrap_or_default())
+        .with_dictionary_handling(DictionaryHandling::Resend)
+        .with_max_flight_data_size(MESSAGE_BYTES)
+        .build(rows);
+    while let Some(data) = encoded.next().await {
+        match data {
+            Ok(data) => {
+                if tell.send(Message::Rows(data)).await.is_err() {
+                    break;
+                }
+            }
+            Err(error) => return End::Failed(part_error(error)),
+        }
+    }
+    End::Done { rows: count.load(Ordering::Relaxed) }
+}
+
+fn part_error(error: FlightError) -> PartError {
+    let bug = |what: String| {
+        let message = format!("rows of a part could not be sent: {what}");
+        PartError::from(EngineError::execution(SqlState::InternalError, message))
+    };
+    match error {
+        FlightError::ExternalError(inner) => match inner.downcast::<PartError>() {
+            Ok(error) => *error,
+            Err(other) => bug(other.to_string()),
+        },
+        other => bug(other.to_string()),
+    }
+}
+
+/// The batch, whose texts hold no bytes of others: views share what they were read from.
+fn compacted(batch: &RecordBatch) -> Result<RecordBatch, arrow::error::ArrowError> {
+    let column = |column: &ArrayRef| -> ArrayRef {
+        match column.data_type() {
+            DataType::Utf8View => Arc::new(column.as_string_view().gc()),
+            DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+            _ => Arc::clone(column),
+        }
+    };
+    let columns = batch.columns().iter().map(column).collect();
+    let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(batch.schema(), columns, &rows)
+}
+
+/// The last message of an answer.
+fn last(end: Bytes) -> FlightData {
+    FlightData { app_metadata: end, ..FlightData::default() }
+}
+
+/// What the lists of this node say of a part that ended so.
+fn failure_of(end: &[u8]) -> Option<Failure> {
+    match End::from_bytes(end).ok()? {
+        End::Failed(error) => Some(EngineError::from(error).into()),
+        End::Refused(why) => Some(Failure::new("0A000", why)),
+        End::Done { .. } | End::Draining => None,
+    }
+}
+
+/// How a part ended that was stopped here.
+fn end_of(failure: Failure) -> End {
+    let Failure { code, message, hint, .. } = failure;
+    if code == "57P01" {
+        return End::Draining;
+    }
+    let known = SqlState::ALL.iter().find(|known| known.as_str() == code);
+    let code = known.copied().unwrap_or(SqlState::InternalError);
+    let problem = Problem { code, message, hint, position: None };
+    End::Failed(PartError::from(match code {
+        SqlState::OutOfMemory => EngineError::Limit(problem),
+        _ => EngineError::Execution(problem),
+    }))
+}
+
+type Answer<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type PartStream = Answer<FlightData>;
+
+fn not_here<T>() -> Result<Response<T>, Status> {
+    Err(Status::unimplemented(
+        "this port is for nodes of a warehouse; clients have one of their own",
+    ))
+}
+
+#[async_trait]
+impl FlightService for Worker {
+    type HandshakeStream = Answer<HandshakeResponse>;
+    type ListFlightsStream = Answer<FlightInfo>;
+    type DoGetStream = PartStream;
+    type DoPutStream = Answer<PutResult>;
+    type DoExchangeStream = Answer<FlightData>;
+    type DoActionStream = Answer<arrow_flight::Result>;
+    type ListActionsStream = Answer<ActionType>;
+
+    async fn do_get(&self, request: Request<Ticket>) -> Result<Response<PartStream>, Status> {
+        let address = request.remote_addr().map_or_else(String::new, |peer| peer.to_string());
+        let (head, plan) =
+            read_ticket(&request.into_inner().ticket).map_err(Status::invalid_argument)?;
+        Ok(Response::new(match self.refuses(&head) {
+            Some(end) => Box::pin(stream::iter([Ok(last(end.into_bytes()))])),
+            None => self.part(&head, plan, address),
+        }))
+    }
+
+    async fn do_action(
+        &self,
+        request: Request<Action>,
+    ) -> Result<Response<Self::DoActionStream>, Status> {
+        let action = request.into_inner();
+        let body = match action.r#type.as_str() {
+            HELLO => serde_json::to_vec(&self.hello())
+                .map_err(|error| Status::internal(error.to_string()))?,
+            CANCEL => {
+                let query = std::str::from_utf8(&action.body)
+                    .map_err(|_| Status::invalid_argument("this is no statement's number"))?;
+                for running in self.active.of(query) {
+                    self.shared.statements.stop(running, Cause::Client);
+                }
+                Vec::new()
+            }
+            _ => return not_here(),
+        };
+        let answer = arrow_flight::Result { body: body.into() };
+        Ok(Response::new(Box::pin(stream::iter([Ok(answer)]))))
+    }
+
+    async fn handshake(
+        &self,
+        _: Request<Streaming<HandshakeRequest>>,
+    ) -> Result<Response<Self::HandshakeStream>, Status> {
+        not_here()
+    }
+
+    async fn list_flights(
+        &self,
+        _: Request<Criteria>,
+    ) -> Result<Response<Self::ListFlightsStream>, Status> {
+        not_here()
+    }
+
+    async fn get_flight_info(
+        &self,
+        _: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        not_here()
+    }
+
+    async fn poll_flight_info(
+        &self,
+        _: Request<FlightDescriptor>,
+    ) -> Result<Response<PollInfo>, Status> {
+        not_here()
+    }
+
+    async fn get_schema(
+        &self,
+        _: Request<FlightDescriptor>,
+    ) -> Result<Response<SchemaResult>, Status> {
+        not_here()
+    }
+
+    async fn do_put(
+        &self,
+        _: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoPutStream>, Status> {
+        not_here()
+    }
+
+    async fn do_exchange(
+        &self,
+        _: Request<Streaming<FlightData>>,
+    ) -> Result<Response<Self::DoExchangeStream>, Status> {
+        not_here()
+    }
+
+    async fn list_actions(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<Self::ListActionsStream>, Status> {
+        not_here()
+    }
+}
