@@ -21,9 +21,9 @@ support.only_uplake("it is about its nodes")
 
 USERS, EVENTS = 2000, 60_000
 COUNTRIES = ["DE", "FR", "JP", "BR", ""]
-# A pass over all pairs of a user's events takes seconds, in each part.
-SLOW = """SELECT count(*), max(a.n + b.n) FROM events a JOIN events b ON a.user_id = b.user_id
-JOIN events c ON a.user_id = c.user_id WHERE a.n % 7 = b.n % 5 AND b.n % 3 = c.n % 11"""
+# Takes seconds, in each part alike.
+PAIRED = 4000
+SLOW = "SELECT count(*), max(e.n + x.x) FROM events e JOIN paired x ON (e.n * x.x) % 7 = 3"
 
 STATEMENTS = [
     "SELECT count(*), sum(n), min(ts), max(kind), avg(n) FROM events",
@@ -115,7 +115,10 @@ class Asked:
     def error(self, sql):
         _, _, errors = self.all(sql)
         assert errors, f"{sql} is answered"
-        return {name: errors[0].get(name) for name in "CMHP"}
+        said = {name: errors[0].get(name) for name in "CMHP"}
+        # Which of several wrong values is read first is nobody's business.
+        said["M"] = re.sub(r"cannot read '\w*'", "cannot read '…'", said["M"])
+        return said
 
 
 def made(folder):
@@ -124,7 +127,7 @@ def made(folder):
     with open(folder / "events.csv", "w") as out:
         out.write("user_id,country,kind,n,ts\n")
         for n in range(EVENTS):
-            user = "" if n % 997 == 0 else f"u{int(USERS * rng.random() ** 2)}"
+            user = "" if n % 997 == 0 else f"u{rng.randrange(USERS)}"
             country = rng.choice(COUNTRIES)
             kind = rng.choice(["view", "click", "buy"])
             out.write(f"{user},{country},{kind},{rng.randrange(1000)},2026-11-{rng.randrange(1, 21):02} 10:{n % 60:02}:00\n")
@@ -142,11 +145,12 @@ def made(folder):
     run("load", "events", "events.csv", "--lake", str(lake), *ids, "user_id,ts", "--null", "")
     run("load", "users", "users.csv", "--lake", str(lake), *ids, "user_id")
     run("sql", "--lake", str(lake), "-c", """
-        create table plain as select case when x % 3 = 0 then 'a' when x % 3 = 1 then 'b' end as kind, x * 1.5 as amount
+        create table plain as select case when x %% 3 = 0 then 'a' when x %% 3 = 1 then 'b' end as kind, x * 1.5 as amount
           from generate_series(1, 20000) g(x);
+        create table paired as select x from generate_series(1, %d) g(x);
         create table kinds as select * from (values ('a'), ('c')) k(kind);
         create table nothing (user_id text, kind text, n bigint) clustered by (user_id) id domains (user_id users);
-    """)
+    """ % PAIRED)
     return lake
 
 
@@ -429,9 +433,8 @@ def test_a_worker_that_stops_without_a_word_is_not_waited_for(own):
 
 
 def test_a_part_that_is_late_is_begun_again_elsewhere(own):
-    sql = SLOW.replace("% 3 = c.n % 11", "% 31 = c.n % 11")
-    expected = Asked(own.coordinator, "never").rows(sql)
-    answered = in_background(Asked(own.coordinator), sql)
+    expected = Asked(own.coordinator, "never").rows(SLOW)
+    answered = in_background(Asked(own.coordinator), SLOW)
     within(20, lambda: all(worker.parts() for worker in own.workers), "all workers compute")
     worker = own.workers[0]
     worker.process.send_signal(signal.SIGSTOP)

@@ -36,7 +36,10 @@ impl Share {
     #[must_use]
     pub fn of_all(&self) -> Self {
         match self {
-            Self::Ids { .. } => Self::Ids { ranges: vec![0..u32::MAX], without_id: true },
+            Self::Ids { .. } => {
+                let all = 0..u32::MAX;
+                Self::Ids { ranges: Vec::from([all]), without_id: true }
+            }
             Self::Stretch { .. } => Self::Stretch { part: 0, parts: 1 },
         }
     }
