@@ -196,7 +196,7 @@ impl Server {
             .enable_all()
             .build()
             .map_err(ServeError::Thread)?;
-        let me = Me::new(node, &shared.options);
+        let me = Me::new(node.or(pg).or(http), &shared.options);
         let worker = Worker::new(Arc::clone(&shared), me.clone(), drain.subscribe());
         let members = shared.options.nodes.members.clone();
         let peers = members.map(|members| {

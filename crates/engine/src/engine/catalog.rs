@@ -514,7 +514,8 @@ impl LakeCatalog {
         if let Some(known) = known.filter(is_it) {
             return Ok(known);
         }
-        // Mostly it is the newest, which is kept.
+        // Mostly it is the newest, which is kept. What was seen before says nothing: there is one that is later.
+        self.begin_statement();
         if let Ok(Some(newest)) = self.find(table).await
             && is_it(&newest)
         {

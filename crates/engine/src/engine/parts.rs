@@ -268,6 +268,13 @@ fn named_values(predicate: &Expr) -> Vec<String> {
                 _ => None,
             }
         }
+        // What an IN of a few becomes.
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+            match (named_values(left).as_slice(), named_values(right).as_slice()) {
+                ([one], [other]) if one == other => Some(one.clone()),
+                _ => None,
+            }
+        }
         Expr::InList(list) if !list.negated && list.list.len() <= LOOKED_UP => column(&list.expr),
         _ => None,
     });

@@ -20,7 +20,7 @@ use super::peers::Client;
 /// Messages of a part whose rows are handed on as they come, which wait for whoever takes them.
 const WAITING: usize = 8;
 /// Memory for rows that are held is taken in pieces of at least this.
-const HOLD_BYTES: usize = 256 << 10;
+const HOLD_BYTES: usize = 1 << 20;
 
 /// What became of a try.
 #[derive(Debug)]

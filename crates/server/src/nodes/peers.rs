@@ -25,6 +25,8 @@ use crate::metrics::Metrics;
 const CONNECT: Duration = Duration::from_millis(500);
 /// What hello takes, connection included; a node that does not say it is asked again later.
 const HELLO_TIME: Duration = Duration::from_millis(1500);
+/// What a name takes to be looked up.
+const LOOK_UP: Duration = Duration::from_millis(400);
 /// A node that is gone without a word is found in the sum of both.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(2);
 pub(super) const PING_TIME: Duration = Duration::from_secs(3);
@@ -83,11 +85,13 @@ impl Peers {
     pub async fn look(self: Arc<Self>, first: oneshot::Sender<()>) {
         let mut first = Some(first);
         loop {
+            let began = Instant::now();
             self.ask_all().await;
             self.metrics.nodes(self.usable().len());
             // Who starts the server may not wait for it.
             let _ = first.take().map(|first| first.send(()));
-            tokio::time::sleep(HELLO_EVERY).await;
+            // However long one of them takes, the others are asked again before what they said is too old.
+            tokio::time::sleep_until((began + HELLO_EVERY).into()).await;
         }
     }
 
@@ -122,10 +126,12 @@ impl Peers {
         match &self.members {
             Members::Listed(listed) => listed.clone(),
             Members::Dns { host, port } => {
-                let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+                let found = tokio::net::lookup_host((host.as_str(), *port));
+                let Ok(Ok(found)) = tokio::time::timeout(LOOK_UP, found).await else {
+                    // Nobody knows: those that there were.
+                    return self.nodes().addresses();
+                };
                 let mut found: Vec<String> = found
-                    .into_iter()
-                    .flatten()
                     .filter(|address: &SocketAddr| address.ip().is_loopback())
                     .map(|address| address.to_string())
                     .collect();

@@ -134,12 +134,11 @@ fn not_worth_it(wanted: &Wanted<'_>) -> Option<String> {
     if wanted.always {
         return None;
     }
-    if wanted.is_raw {
-        return Some("it answers rows as it reads them".to_owned());
-    }
     let (rows, bytes) = (wanted.rows, wanted.remote_bytes);
-    (rows <= ROWS && bytes <= REMOTE_BYTES)
-        .then(|| format!("it reads {rows} rows, and is divided from {ROWS} on"))
+    if rows <= ROWS && bytes <= REMOTE_BYTES {
+        return Some(format!("it reads {rows} rows, and is divided from {ROWS} on"));
+    }
+    wanted.is_raw.then(|| "it answers rows as it reads them".to_owned())
 }
 
 #[cfg(test)]

@@ -64,13 +64,12 @@ pub(crate) struct Me {
 }
 
 impl Me {
-    /// A node is called as its address is, which stays when it begins anew; one that only asks others is called so.
+    /// A node is called as an address of its is, which stays when it begins anew.
     pub fn new(address: Option<SocketAddr>, options: &ServerOptions) -> Self {
         let mut start = [0; 8];
         (options.random)(&mut start);
-        let name = address.or(options.pg).or(options.http);
         Self {
-            name: name.map_or_else(|| "a node".to_owned(), |address| address.to_string()),
+            name: address.map_or_else(|| "a node".to_owned(), |address| address.to_string()),
             start: u64::from_ne_bytes(start),
             warehouse: options.nodes.warehouse.clone(),
         }
