@@ -156,7 +156,7 @@ fn settings_travel() {
     let folder = tempfile::tempdir().unwrap();
     let session = session(folder.path(), 1 << 30, 2);
     block_on(session.query(DATA)).unwrap();
-    let sql = "SELECT n, to_timestamp(concat('2026-11-0', CAST(n % 9 + 1 AS TEXT), ' 01:02:03')), \
+    let sql = "SELECT n, to_timestamp(concat('2026-11-0', CAST(n % 9 + 1 AS TEXT), ' 05:02:03')), \
                date_trunc('day', arrow_cast(n * 3600, 'Timestamp(Second, Some(\"+00:00\"))')) \
                FROM events WHERE n < 50";
     let mut seen = Vec::new();
