@@ -45,6 +45,9 @@ pub enum TableError {
     /// A bad row, with `--on-error abort`.
     #[error("{0}\nnothing was loaded; {MEND_OR_SKIP}")]
     BadRow(Box<crate::decode::BadRow>),
+    /// The same of files that a query reads in place, where nothing is loaded.
+    #[error("{}", in_place(.0))]
+    InPlace(Box<TableError>),
     /// A file whose column type does not fit the table's.
     #[error("{file}: column `{column}` is {found}, but the table has {expected}; {CONVERT}")]
     TypeClash { file: String, column: String, found: String, expected: String },
@@ -135,6 +138,15 @@ impl From<uplake_domain::DomainError> for TableError {
 pub type Result<T, E = TableError> = std::result::Result<T, E>;
 
 impl TableError {
+    /// What a query hears of a file that it reads in place.
+    pub(crate) fn of_query(self) -> Self {
+        match self {
+            Self::BadRow(_) | Self::TypeClash { .. } | Self::NewColumn { .. } => {
+                Self::InPlace(Box::new(self))
+            }
+            other => other,
+        }
+    }
     pub(crate) fn io(what: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { what: what.into(), source }
     }
@@ -160,6 +172,7 @@ impl TableError {
             Self::NoSuchColumn { known, .. } => Some(columns(known)),
             Self::TableExists { .. } => Some(ANOTHER_NAME.to_owned()),
             Self::BadRow(_) => Some(MEND_OR_SKIP.to_owned()),
+            Self::InPlace(error) => in_place_hint(error).map(str::to_owned),
             Self::TypeClash { .. } => Some(CONVERT.to_owned()),
             Self::NewColumn { .. } => Some(ALLOW.to_owned()),
             Self::Conflict { .. } => Some(AGAIN.to_owned()),
@@ -172,6 +185,9 @@ impl TableError {
 
     /// What is wrong, without the hint.
     pub fn message(&self) -> String {
+        if let Self::InPlace(error) = self {
+            return in_place_message(error);
+        }
         let mut text = self.to_string();
         if let Some(hint) = self.hint() {
             text.truncate(text.len().saturating_sub(hint.len() + "; ".len()));
@@ -213,10 +229,43 @@ const fn required(is_key: bool) -> &'static str {
 const ANOTHER_NAME: &str = "drop it first or choose another name";
 const MEND_OR_SKIP: &str =
     "mend the row, or load the good ones with --on-error skip --rejects FILE";
+const MEND: &str = "mend the row; a column has the type of the file's first rows";
+const NAME_APART: &str = "name the files apart: SELECT … UNION ALL BY NAME SELECT …";
 const CONVERT: &str = "convert it first, or load into another table";
 const ALLOW: &str = "add it with --allow-new-columns";
 const AGAIN: &str = "run it again";
 const UPGRADE: &str = "upgrade uplake";
+
+/// What is wrong with a file that is read in place.
+fn in_place_message(error: &TableError) -> String {
+    match error {
+        TableError::BadRow(row) => row.to_string(),
+        TableError::TypeClash { file, column, found, expected } => {
+            format!("{file}: column `{column}` is {found}, but the first file has {expected}")
+        }
+        TableError::NewColumn { file, column, type_name } => {
+            format!("{file}: column `{column}` ({type_name}) is not in the first file")
+        }
+        other => other.message(),
+    }
+}
+
+fn in_place_hint(error: &TableError) -> Option<&'static str> {
+    match error {
+        TableError::BadRow(_) => Some(MEND),
+        TableError::TypeClash { .. } | TableError::NewColumn { .. } => Some(NAME_APART),
+        _ => None,
+    }
+}
+
+fn in_place(error: &TableError) -> String {
+    match (error, in_place_hint(error)) {
+        // As a load says it: its first line is the place.
+        (TableError::BadRow(row), Some(hint)) => format!("{row}\n{hint}"),
+        (error, Some(hint)) => format!("{}; {hint}", in_place_message(error)),
+        (error, None) => error.to_string(),
+    }
+}
 
 fn tables(known: &[String]) -> String {
     match known {
@@ -262,6 +311,19 @@ mod tests {
         ] {
             let hint = error.hint().expect("each of these has one");
             assert_eq!(error.to_string(), format!("{}; {hint}", error.message()));
+        }
+        let (file, column) = (|| "f.csv".to_owned(), || "c".to_owned());
+        let clash = TableError::TypeClash {
+            file: file(),
+            column: column(),
+            found: text(),
+            expected: text(),
+        };
+        let new = TableError::NewColumn { file: file(), column: column(), type_name: text() };
+        for error in [clash.of_query(), new.of_query()] {
+            let hint = error.hint().expect("each of these has one");
+            assert_eq!(error.to_string(), format!("{}; {hint}", error.message()));
+            assert!(error.message().contains("first file") && !hint.contains("load"), "{error}");
         }
         let error = TableError::Stopped;
         assert_eq!((error.hint(), error.message()), (None, error.to_string()));

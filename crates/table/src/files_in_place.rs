@@ -1,7 +1,8 @@
 //! Text files read where they are, as a load reads them.
 //!
 //! # Invariants
-//! - Columns, types, rows and errors are those of a load of the same files into a new table.
+//! - Columns, types, rows and errors are those of a load of the same files into a new table; what errors advise is a
+//!   query's.
 //! - One file is open at a time, and a piece of it is [`TextPiece::bytes`] long.
 //! - What is waited for, such as a file in a bucket, is read by a thread that is none of the runtime.
 //!
@@ -49,7 +50,7 @@ impl TextFiles {
         let is_waited_for = file.is_waited_for();
         self.is_waited_for |= is_waited_for;
         let add = move || {
-            self.add(&file)?;
+            self.add(&file).map_err(TableError::of_query)?;
             Ok(self)
         };
         if is_waited_for { on_thread(add).await } else { add() }
@@ -141,7 +142,10 @@ impl TextRows {
     /// A file that cannot be read, or has other columns now.
     pub async fn next(mut self) -> Result<Option<(TextPiece, Self)>> {
         let is_waited_for = self.is_waited_for;
-        let next = move || Ok(self.next_piece()?.map(|piece| (piece, self)));
+        let next = move || {
+            let piece = self.next_piece().map_err(TableError::of_query)?;
+            Ok(piece.map(|piece| (piece, self)))
+        };
         if is_waited_for { on_thread(next).await } else { next() }
     }
 
@@ -187,15 +191,16 @@ impl TextPiece {
     /// The rows.
     ///
     /// # Errors
-    /// [`TableError::BadRow`] for the first row that cannot be read.
+    /// [`TableError::InPlace`] for the first row that cannot be read.
     pub fn decode(self) -> Result<Vec<RecordBatch>> {
         let mut batches = Vec::new();
-        let bad = self.decoder.decode(self.unit, 1, &Progress::default(), &mut |batch| {
+        let decoded = self.decoder.decode(self.unit, 1, &Progress::default(), &mut |batch| {
             batches.push(batch);
             Ok(())
-        })?;
+        });
+        let bad = decoded.map_err(TableError::of_query)?;
         match bad.into_iter().next() {
-            Some(row) => Err(TableError::BadRow(Box::new(row))),
+            Some(row) => Err(TableError::BadRow(Box::new(row)).of_query()),
             None => Ok(batches),
         }
     }

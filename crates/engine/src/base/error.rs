@@ -297,6 +297,7 @@ pub(crate) fn code_of_table(error: &TableError) -> SqlState {
         TableError::UnsupportedFeature { .. }
         | TableError::UnsafeStore { .. }
         | TableError::TooNew { .. } => SqlState::FeatureNotSupported,
+        TableError::InPlace(error) => code_of_table(error),
         TableError::BadRow(_) | TableError::Input { .. } => SqlState::BadCopyFileFormat,
         TableError::TypeClash { .. } => SqlState::DatatypeMismatch,
         TableError::Conflict { .. } => SqlState::SerializationFailure,
