@@ -5,6 +5,7 @@ import functools
 import gzip
 import http.server
 import os
+import pathlib
 import re
 import resource
 import ssl
@@ -12,6 +13,7 @@ import threading
 import time
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -120,6 +122,7 @@ def what_is_wrong_with_a_file_is_said_alike(lake, folder, case):
     loaded = lake.run("load", "t", path, code=1)
     assert re.search(says, first(loaded)), loaded
     assert first(in_place) == first(loaded)
+    assert "--on-error" not in in_place.err and "loaded" not in in_place.err
     assert str(path) in first(loaded)
 
 
@@ -235,11 +238,19 @@ def standard_input_can_be_asked_as_often_as_one_likes(lake, folder):
 
 
 class _Pages(http.server.SimpleHTTPRequestHandler):
-    """The files of a folder, also under /moved; nobody gets /secret, and /cut is less than it promises."""
+    """The files of a folder, also under /moved; nobody gets /secret, and /cut is less than it promises. Parts are given
+    under /parts, and written down; of what is under /new/parts no time is told."""
+
+    asked = []
+
+    def do_HEAD(self):
+        self.send_error(403)
 
     def do_GET(self):
         kind = self.path.split("/")[1]
-        if kind == "moved":
+        if "/parts/" in self.path:
+            self.parts()
+        elif kind == "moved":
             self.send_response(302)
             self.send_header("Location", self.path.removeprefix("/moved"))
             self.end_headers()
@@ -252,6 +263,26 @@ class _Pages(http.server.SimpleHTTPRequestHandler):
             self.wfile.write(b"a,b\n1,x\n")
         else:
             super().do_GET()
+
+    def parts(self):
+        path = pathlib.Path(self.translate_path("/" + self.path.split("/parts/")[1]))
+        if not path.is_file():
+            return self.send_error(404)
+        content, wanted = path.read_bytes(), self.headers.get("Range")
+        first, end = 0, len(content)
+        if wanted:
+            first, last = re.fullmatch(r"bytes=(\d+)-(\d+)", wanted).groups()
+            first, end = int(first), min(int(last) + 1, end)
+        self.asked.append((path.name, end - first if wanted else None))
+        self.send_response(206 if wanted else 200)
+        self.send_header("Content-Length", str(end - first))
+        if wanted:
+            self.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(content)}")
+        if not self.path.startswith("/new/"):
+            self.send_header("Last-Modified", self.date_time_string(path.stat().st_mtime))
+        self.end_headers()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.wfile.write(content[first:end])
 
     def log_message(self, *_):
         pass
@@ -324,9 +355,42 @@ def what_a_web_server_says_is_told(lake, folder, web):
     assert lake.version("t") is None
     for name in ("rows.bin", "rows.parquet"):
         _parquet(folder / "web", name)
-        lake.refused("sql", "-c", _in_place(f"{web}/{name}"), says=[f"{web}/{name} is Parquet", "uplake load"])
+        # This one gives no parts of files.
+        lake.refused("sql", "-c", _in_place(f"{web}/{name}"), says=[f"{web}/{name}: is Parquet", "parts", "uplake load"])
         lake.load("p", f"{web}/{name}")
     assert lake.json("SELECT * FROM p ORDER BY a") == [{"a": 1, "b": "x"}] * 2 + [{"a": 2, "b": None}] * 2
+
+
+def parquet_on_a_web_server_is_read_in_parts(lake, folder, web):
+    rows = 200_000
+    random = np.random.default_rng(7)
+    table = pa.table({
+        "n": np.arange(rows), "day": pa.array(np.arange(rows) // 10_000), "large": random.random(rows),
+        "text": [f"{n * 7919 % rows:040}" for n in range(rows)],
+    })
+    path = folder / "web/day.parquet"
+    pq.write_table(table, path, row_group_size=20_000)
+    pq.write_table(table, folder / "web/any name[1].bin")
+    asked = "SELECT count(*) AS c, sum(n) AS s, max(day) AS d, min(text) AS t FROM '{}' WHERE n >= 150000"
+    expected = lake.json(asked.format(path))
+    for address in ("parts/day.parquet", "new/parts/day.parquet?key=a%2Fb&c=*", "parts/any%20name%5B1%5D.bin"):
+        address = f"{web}/{address}"
+        assert lake.json(asked.format(address)) == expected, address
+        joined = f"SELECT count(*) AS c FROM '{address}' a JOIN '{path}' b ON a.n = b.n AND a.text = b.text"
+        assert lake.json(joined) == [{"c": rows}], address
+    # One small column of some row groups is a small part of the file.
+    _Pages.asked.clear()
+    assert lake.json(f"SELECT sum(day) AS s FROM '{web}/parts/day.parquet' WHERE n < 1000") == [{"s": 0}]
+    read = [count for _, count in _Pages.asked]
+    # It is looked at from its beginning to see what it is.
+    assert read.count(None) == 1 and sum(count for count in read if count) < path.stat().st_size / 10, read
+    # What is copied and loaded is the same.
+    lake.load("t", f"{web}/parts/day.parquet")
+    lake.run("sql", "-c", f"COPY t FROM '{web}/parts/day.parquet'")
+    assert lake.json("SELECT count(*) AS c, sum(n) AS s FROM t") == [{"c": 2 * rows, "s": rows * (rows - 1)}]
+    lake.refused("sql", "-c", _in_place(f"{web}/parts/none.parquet"), says=[f"there is no file `{web}/parts/none.parquet`"])
+    path.write_bytes(path.read_bytes()[:-100_000])
+    lake.refused("sql", "-c", _in_place(f"{web}/parts/day.parquet"), says=["Parquet"])
 
 
 def a_web_server_with_a_certificate(lake, folder, web, tmp_path, monkeypatch):

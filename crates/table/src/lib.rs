@@ -83,8 +83,9 @@ pub use commit::create_table;
 pub use copy::{CopyOptions, CopySummary, copy_lake};
 pub use data_file::{ColumnBounds, DataFile};
 pub use decode::{
-    BadRow, Header, InputFile, InputStores, Place, Progress, TextOptions, describe_schema,
-    expand_inputs, is_address, is_address_within, keep_standard_input, unknown_address,
+    BadRow, Header, InputFile, InputStores, Place, Progress, TextOptions, WebFiles,
+    describe_schema, expand_inputs, is_address, is_address_within, keep_standard_input,
+    unknown_address,
 };
 pub use definition::TableDefinition;
 pub use documents::Numbered;

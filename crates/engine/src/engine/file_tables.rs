@@ -29,8 +29,8 @@ use datafusion::object_store::path::Path as StorePath;
 use tempfile::NamedTempFile;
 use tokio::sync::OnceCell;
 use uplake_table::{
-    InputFile, InputStores, Lake, Place, TableError, TextFiles, TextOptions, expand_inputs,
-    is_address, keep_standard_input,
+    InputFile, InputStores, Lake, Place, TableError, TextFiles, TextOptions, WebFiles,
+    expand_inputs, is_address, keep_standard_input,
 };
 
 use crate::base::error::EngineError;
@@ -185,7 +185,7 @@ impl FileTables {
             if is_named_so && may_be_listed && !is_pattern_of_objects(named) {
                 return self.listed(named).await;
             }
-            return parquet(&self.state()?, &files).await.map(Some);
+            return self.parquet(&files).await.map(Some);
         }
         let mut text = TextFiles::new(TextOptions::default());
         for file in files {
@@ -197,6 +197,43 @@ impl FileTables {
             self.warnings.add(&note, &note);
         }
         Ok(Some(Arc::new(TextTable::new(text))))
+    }
+
+    /// Parquet files of other names.
+    async fn parquet(&self, files: &[InputFile]) -> Result<Arc<dyn TableProvider>> {
+        let state = self.state()?;
+        let format = state.get_file_format_factory(PARQUET);
+        let format = format
+            .ok_or_else(|| DataFusionError::Internal("Parquet is not known".to_owned()))?
+            .create(&state, &HashMap::new())?;
+        let options = ListingOptions::new(format).with_file_extension("");
+        let mut paths = Vec::new();
+        for file in files {
+            paths.push(match (&file.place, file.url()) {
+                (Place::File(path), _) => ListingTableUrl::parse(path.to_string_lossy())?,
+                (_, Some(url)) => ListingTableUrl::try_new(url, None)?,
+                _ => self.on_web_server(&state, file).await?,
+            });
+        }
+        let config = ListingTableConfig::new_with_multi_paths(paths)
+            .with_listing_options(options)
+            .infer_schema(&state)
+            .await?;
+        Ok(Arc::new(ListingTable::try_new(config)?))
+    }
+
+    /// What a web server has, of which parts are read.
+    async fn on_web_server(
+        &self,
+        state: &SessionState,
+        file: &InputFile,
+    ) -> Result<ListingTableUrl> {
+        let web = self.places.stores.web();
+        if let Some(root) = WebFiles::root() {
+            state.runtime_env().register_object_store(&root, Arc::clone(web) as _);
+        }
+        let url = web.object(&file.name).await.map_err(EngineError::from)?;
+        ListingTableUrl::try_new(url, None)
     }
 
     fn state(&self) -> Result<SessionState> {
@@ -244,30 +281,4 @@ async fn check(state: &SessionState, file: &mut InputFile) -> Result<()> {
     store.head(&StorePath::from_absolute_path(&path)?).await?;
     file.place = Place::File(path);
     Ok(())
-}
-
-/// Parquet files of other names.
-async fn parquet(state: &SessionState, files: &[InputFile]) -> Result<Arc<dyn TableProvider>> {
-    let format = state.get_file_format_factory(PARQUET);
-    let format = format
-        .ok_or_else(|| DataFusionError::Internal("Parquet is not known".to_owned()))?
-        .create(state, &HashMap::new())?;
-    let options = ListingOptions::new(format).with_file_extension("");
-    let path = |file: &InputFile| match (&file.place, file.url()) {
-        (Place::File(path), _) => ListingTableUrl::parse(path.to_string_lossy()),
-        (_, Some(url)) => ListingTableUrl::try_new(url, None),
-        _ => {
-            let message = format!(
-                "{} is Parquet, which is read from its end: download it, or `uplake load` it into a table",
-                file.name
-            );
-            Err(EngineError::unsupported(message).into())
-        }
-    };
-    let paths: Result<Vec<ListingTableUrl>> = files.iter().map(path).collect();
-    let config = ListingTableConfig::new_with_multi_paths(paths?)
-        .with_listing_options(options)
-        .infer_schema(state)
-        .await?;
-    Ok(Arc::new(ListingTable::try_new(config)?))
 }

@@ -19,6 +19,7 @@ use uplake_objectio::{ByteSize, StorageOptions, Store};
 
 use super::objects::Object;
 use super::source::{InputFile, Place, expand_inputs};
+use super::web_files::WebFiles;
 use crate::error::{Result, TableError};
 use crate::lake::Lake;
 
@@ -37,6 +38,7 @@ const MOST_OBJECTS: usize = 100_000;
 pub struct InputStores {
     own: Arc<Store>,
     opened: Mutex<HashMap<String, Arc<Store>>>,
+    web: Arc<WebFiles>,
 }
 
 /// A bucket and what is named in it.
@@ -97,7 +99,14 @@ pub fn is_address_within(named: &str, root: &str, folder: &Path) -> bool {
 impl InputStores {
     /// That of the lake is opened already; others get its settings.
     pub fn new(lake: &Lake) -> Self {
-        Self { own: Arc::clone(lake.storage()), opened: Mutex::default() }
+        let own = Arc::clone(lake.storage());
+        let web = Arc::new(WebFiles::new(without_cache(&own)));
+        Self { own, opened: Mutex::default(), web }
+    }
+
+    /// Files of web servers, for whoever reads parts of them.
+    pub fn web(&self) -> &Arc<WebFiles> {
+        &self.web
     }
 
     /// The input files that paths, patterns, addresses and `-` (standard input) stand for, in order; a pattern's files
@@ -143,11 +152,8 @@ impl InputStores {
         Ok(store)
     }
 
-    /// The cache is for the lake.
     fn options(&self) -> StorageOptions {
-        let none = ByteSize::default();
-        let options = self.own.options().clone();
-        StorageOptions { memory_cache: none, disk_cache: none, disk_cache_path: None, ..options }
+        without_cache(&self.own)
     }
 
     async fn objects(&self, named: &str) -> Result<Vec<InputFile>> {
@@ -181,6 +187,13 @@ impl InputStores {
             false => Ok(of_objects(found)),
         }
     }
+}
+
+/// The lake's settings, whose cache is for the lake.
+fn without_cache(own: &Store) -> StorageOptions {
+    let none = ByteSize::default();
+    let options = own.options().clone();
+    StorageOptions { memory_cache: none, disk_cache: none, disk_cache_path: None, ..options }
 }
 
 fn input(name: String, store: &Arc<Store>, location: Path, meta: Option<ObjectMeta>) -> InputFile {

@@ -24,6 +24,7 @@ mod records;
 mod source;
 mod strict;
 mod text;
+mod web_files;
 
 use std::sync::Arc;
 
@@ -36,6 +37,7 @@ pub(crate) use input::{Decoder, Input, KnownInput, Unit};
 pub use progress::Progress;
 pub use source::{InputFile, Place, expand_inputs, keep_standard_input};
 pub use text::{Header, TextOptions};
+pub use web_files::WebFiles;
 
 use crate::schema::type_name;
 

@@ -24,7 +24,7 @@ use crate::error::{Result, TableError};
 /// Parts of an object that are there before they are asked for; a part is what the store hands on at once.
 const AHEAD: usize = 2;
 /// A web server from which nothing comes for so long is gone. (Buckets have their own, shorter times.)
-const STALLED: Duration = Duration::from_secs(60);
+pub(super) const STALLED: Duration = Duration::from_secs(60);
 
 /// What an address names.
 #[derive(Debug)]
