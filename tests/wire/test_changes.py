@@ -47,6 +47,52 @@ def values_may_be_parameters(connection):
     assert _rows(connection) == [(1, "p", 7), (2, None, 14), (3, None, None), (9, "q", None)]
 
 
+def what_returning_gives_comes_as_rows(connection):
+    for sql, status, columns, rows in [
+        ("insert into t (id, n) values (4, 4), (5, null) returning *", "INSERT 0 2", "id v n", [(4, None, 4), (5, None, None)]),
+        ("insert into t (id) select 6 returning t.id + 1 as next, upper(coalesce(v, 'none')), n::bigint", "INSERT 0 1", "next upper n", [(7, "NONE", None)]),
+        ("update t set n = n * 2 where id < 3 returning id, n", "UPDATE 2", "id n", [(1, 2), (2, 4)]),
+        ("update t set v = s.v from (values (1, 'z')) s (k, v) where s.k = t.id returning s.*, t.v", "UPDATE 1", "k v v", [(1, "z", "z")]),
+        ("update t set n = 0 where false returning id", "UPDATE 0", "id", []),
+        ("delete from t x where x.id > 3 returning x.id", "DELETE 3", "id", [(4,), (5,), (6,)]),
+        ("delete from t where false returning *", "DELETE 0", "id v n", []),
+    ]:
+        with connection.transaction(force_rollback=True):
+            for binary in (False, True):
+                with connection.transaction(force_rollback=True):
+                    done = connection.execute(sql, binary=binary, prepare=binary)
+                    assert [column.name for column in done.description] == columns.split(), sql
+                    assert sorted(done.fetchall()) == sorted(rows) and done.statusmessage == status, sql
+        connection.execute(sql)
+    assert _rows(connection) == [(1, "z", 2), (2, "b", 4), (3, None, None)]
+
+
+def what_returning_gives_takes_parameters_and_is_of_its_transaction(connection):
+    with connection.transaction():
+        for n in range(10, 14):
+            asked = "insert into t (id, v) values (%s, %s) returning id, v || %s, (select count(*) from t)"
+            # Each reads the rows of those before it.
+            assert connection.execute(asked, (n, f"v{n}", "!")).fetchall() == [(n, f"v{n}!", n - 7)]
+        done = connection.execute("update t set n = id where id >= %s returning id - %s", (12, 10))
+        assert sorted(done.fetchall()) == [(2,), (3,)]
+        assert connection.execute("delete from t where id = 10 returning v").fetchall() == [("v10",)]
+    assert [row[0] for row in _rows(connection)] == [1, 2, 3, 11, 12, 13]
+    with connection.cursor() as cursor:
+        cursor.executemany("insert into t (id) values (%s) returning id", [(20,), (21,)], returning=True)
+        assert [cursor.fetchone(), cursor.nextset(), cursor.fetchone()] == [(20,), True, (21,)]
+        cursor.execute("select 1; delete from t where id >= 20 returning id")
+        assert cursor.nextset() and sorted(cursor.fetchall()) == [(20,), (21,)] and cursor.statusmessage == "DELETE 2"
+    # What cannot be given back is not done.
+    for sql, code in [
+        ("delete from t returning 1 / (id - 1)", "22012"), ("insert into t (id) values (1) returning nothing", "42703"),
+        ("delete from t returning count(*)", "42803"), ("update t set n = 1 returning rank() over ()", "42P20"),
+    ]:
+        with pytest.raises(psycopg.Error) as raised:
+            connection.execute(sql)
+        assert raised.value.sqlstate == code, (sql, raised.value)
+    assert [row[0] for row in _rows(connection)] == [1, 2, 3, 11, 12, 13]
+
+
 def a_transaction_changes_rows_together(connection):
     with pytest.raises(ZeroDivisionError), connection.transaction():
         connection.execute("update t set n = 100")

@@ -46,11 +46,11 @@ create id set some as select user_id from keyed;
 """
 
 # Groups have the policies and hidden columns; users are in groups.
-GROUPS = ("de", "fr", "own", "nomail", "two")
+GROUPS = ("de", "fr", "own", "nomail", "two", "half")
 MEMBERS = {
     "boss": ["admin"], "ann": ["reader", "de"], "abe": ["reader", "de", "fr"], "bob": ["reader"],
     "cat": ["reader", "nomail", "de"], "olga": ["reader", "own"], "dan": ["two", "de"], "eve": [],
-    "gus": [], "hal": ["writer"], "kim": ["writer", "de"], "ivy": ["reader", "de", "read_files", "write_files"],
+    "gus": [], "lee": ["half"], "hal": ["writer"], "kim": ["writer", "de"], "ivy": ["reader", "de", "read_files", "write_files"],
 }
 DE, FR = (lambda row: row["country"] == "DE"), (lambda row: row["country"] == "FR")
 # Of each user: which rows of sales it sees, which columns are hidden, which are granted (None: all).
@@ -75,6 +75,7 @@ def _set_up(access):
     table = lambda name: {"table": name}
     access["grants"] = [
         _grant("two", "select", table("sales"), ["country", "id"]), _grant("gus", "insert", table("plain")),
+        _grant("half", "insert", table("plain")), _grant("half", "select", table("plain"), ["id"]),
     ]
     access["policies"] = [
         _policy("keyed", "p_de", "de", "country = 'DE'"),
@@ -459,6 +460,20 @@ OTHERS = [
     *((role, way, sql, code) for way in WRITES for sql in ("update plain set v = 'z' where id is null", "merge into plain using (select null as id) s on plain.id = s.id when matched then update set v = 'z'") for role, code in (("hal", "done"), ("kim", "done"), ("gus", "42501"), ("ann", "42501"), ("eve", "42501"))),
     *((role, way, "delete from plain where id is null", code) for way in WRITES for role, code in (("hal", "done"), ("kim", "done"), ("gus", "42501"), ("ann", "42501"), ("eve", "42501"))),
     ("gus", _done, "insert into plain select * from plain", "42501"),
+    # What is given back is read.
+    *((role, way, sql, expected) for way in (_simple, _extended, _http, _flight) for role, sql, expected in (
+        ("gus", "insert into plain values (null, 'r') returning id", "42501"),
+        ("gus", "insert into plain values (null, 'r') returning 1 as one", "42501"),
+        ("lee", "insert into plain values (null, 'r') returning v", "42501"),
+        ("lee", "insert into plain values (null, 'r') returning *", "42501"),
+        ("lee", "insert into plain values (null, 'r') returning (select count(*) from sales)", "42501"),
+        ("hal", "delete from plain where id is null returning id", []),
+        ("lee", "insert into plain values (null, 'r') returning id", [(None,)]),
+        ("lee", "update plain set v = 'w' returning id", "42501"),
+        ("lee", "delete from plain returning id", "42501"),
+        ("hal", "insert into plain values (null, 's') returning v, (select count(*) from plain)", [("s", "3")]),
+        ("hal", "update plain set v = 'w' || v where id is null returning id, v", [(None, "wr"), (None, "ws")]),
+        ("hal", "delete from plain where id is null returning v", [("wr",), ("ws",)]))),
     # What is made of what a role sees has what it sees.
     ("kim", _done, "create table of_kim as select * from sales", "done"),
     ("boss", _simple, "select id from of_kim", [("1",), ("3",), ("6",)]),

@@ -24,6 +24,7 @@ use crate::base::settings::no_setting;
 use crate::base::sql_state::SqlState;
 use crate::engine::alter::commented;
 use crate::engine::catalog::{CATALOG, SCHEMA};
+use crate::engine::returning::Returning;
 use crate::engine::seen;
 use crate::engine::session::Session;
 use crate::scan::lake_table::{LakeTable, write_stream};
@@ -101,16 +102,13 @@ impl Session {
                 let about = commented(object_type, object_name);
                 self.comment(about, comment.as_deref(), *if_exists).await.map(Some)
             }
-            ast::Statement::Insert(insert) => {
-                gives_nothing_back("INSERT", insert.returning.is_some())
-            }
             ast::Statement::Delete(delete) => {
                 if delete.limit.is_some() || !delete.order_by.is_empty() {
                     return Err(EngineError::unsupported(
                         "DELETE takes USING and WHERE: no LIMIT and no ORDER BY",
                     ));
                 }
-                gives_nothing_back("DELETE", delete.returning.is_some())
+                Ok(None)
             }
             ast::Statement::Update(update) => {
                 if update.limit.is_some()
@@ -121,9 +119,12 @@ impl Session {
                         "UPDATE takes one table, SET, FROM and WHERE: no JOIN, LIMIT and ORDER BY",
                     ));
                 }
-                gives_nothing_back("UPDATE", update.returning.is_some())
+                Ok(None)
             }
-            ast::Statement::Merge(merge) => gives_nothing_back("MERGE", merge.output.is_some()),
+            ast::Statement::Merge(merge) if merge.output.is_some() => {
+                Err(EngineError::unsupported("MERGE … RETURNING is not supported")
+                    .with_hint("INSERT, UPDATE and DELETE have RETURNING"))
+            }
             _ => Ok(None),
         }
     }
@@ -147,23 +148,11 @@ impl Session {
             }
             LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => {
                 let name = self.own_table(&dml.table_name).await?;
-                Box::pin(self.change_rows(&name, dml)).await
+                Box::pin(self.change_rows(&name, dml, None)).await
             }
             LogicalPlan::Dml(dml) => {
                 let name = self.own_table(&dml.table_name).await?;
-                if dml.op != WriteOp::Insert(InsertOp::Append) {
-                    return Err(EngineError::unsupported(format!("{} is not supported", dml.op)));
-                }
-                let insert = without_cutting(dml)?;
-                let rows = match self.catalog.pending {
-                    Some(_) => self.insert_later(insert).await?,
-                    None => {
-                        let stream = self.run_query(LogicalPlan::Dml(insert)).await?;
-                        let written = stream.try_collect::<Vec<_>>().await;
-                        self.catalog.forget(&name);
-                        first_count(&written?)
-                    }
-                };
+                let rows = self.insert(&name, dml, None).await?;
                 Ok(done(format!("inserted {rows} rows into {name}"), Some(rows)))
             }
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) if is_fixed(&set.variable) => {
@@ -208,6 +197,26 @@ impl Session {
                 Ok(Answer::Rows { schema: stream.schema(), stream })
             }
         }
+    }
+
+    /// INSERT: how many rows.
+    pub(crate) async fn insert(
+        &self,
+        name: &str,
+        dml: DmlStatement,
+        returning: Option<&mut Returning>,
+    ) -> Result<u64> {
+        if dml.op != WriteOp::Insert(InsertOp::Append) {
+            return Err(EngineError::unsupported(format!("{} is not supported", dml.op)));
+        }
+        let insert = without_cutting(dml)?;
+        if self.catalog.pending.is_some() || returning.is_some() {
+            return self.insert_rows(insert, returning).await;
+        }
+        let stream = self.run_query(LogicalPlan::Dml(insert)).await?;
+        let written = stream.try_collect::<Vec<_>>().await;
+        self.catalog.forget(name);
+        Ok(first_count(&written?))
     }
 
     /// An INSERT that leaves out rows whose keys are there.
@@ -415,15 +424,6 @@ impl Session {
             ),
         ];
         rows_answer(columns).map(Some)
-    }
-}
-
-/// Refuses RETURNING.
-fn gives_nothing_back(command: &str, returns: bool) -> Result<Option<Answer>> {
-    match returns {
-        false => Ok(None),
-        true => Err(EngineError::unsupported(format!("{command} … RETURNING is not supported"))
-            .with_hint("SELECT the rows before or after")),
     }
 }
 

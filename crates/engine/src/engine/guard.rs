@@ -27,6 +27,7 @@ use crate::engine::privileges::{Guard, Privilege, Readable};
 use crate::engine::seen::{Seen, Sight, TablePart};
 use crate::engine::session::Session;
 use crate::scan::lake_table::LakeTable;
+use crate::sql::returning;
 use crate::sql::statement::{self, IdSetStatement, Statement};
 use crate::sql::view_statement::ViewStatement;
 use crate::sql::words::split_version;
@@ -151,6 +152,14 @@ impl Session {
                 let table = own_name(&insert.table.to_string());
                 guard.check(Privilege::Insert, &self.catalog.exact_name(&table).await?)?;
                 self.check_query(guard, insert.source.as_deref(), names).await?;
+                if let Some(returned) = returning::query_of(parsed) {
+                    self.check_reads(guard, Some(&returned), names).await?;
+                    // Rows are written by all columns.
+                    if matches!(names.get(&table), Some(Sight::Part(part)) if part.hides_columns())
+                    {
+                        must_be_whole(names, "RETURNING")?;
+                    }
+                }
                 names.entry(table).or_insert(Sight::Whole);
                 Ok(())
             }
@@ -432,6 +441,14 @@ mod tests {
             ("DESCRIBE t", vec![table("t")]),
             ("INSERT INTO t SELECT * FROM u", vec![(Some(Insert), "t".into()), table("u")]),
             ("INSERT INTO t VALUES (7)", vec![(Some(Insert), "t".into())]),
+            (
+                "INSERT INTO t VALUES (7) RETURNING (SELECT max(k) FROM u)",
+                vec![(Some(Insert), "t".into()), table("t"), table("u")],
+            ),
+            (
+                "DELETE FROM t WHERE k = 7 RETURNING (SELECT max(k) FROM u)",
+                vec![(Some(Delete), "t".into()), table("t"), table("u")],
+            ),
             ("DELETE FROM t WHERE k = 7", vec![(Some(Delete), "t".into()), table("t")]),
             (
                 "UPDATE t SET k = u.k FROM u WHERE t.k = u.k - 1",

@@ -42,6 +42,7 @@ use crate::optimizer::id_rewrite::key_ids::highest_ids;
 use crate::optimizer::pipeline;
 use crate::scan::lake_table::Tables;
 use crate::sql::result_names::written_names;
+use crate::sql::returning;
 use crate::sql::row_changes::{as_deletion, is_aliased_deletion, plannable};
 use crate::sql::statement::{self, Statement, with_lower_case};
 use crate::sql::words::split_version;
@@ -97,6 +98,9 @@ impl Session {
             Box::pin(self.ask(statement, named)).await?
         } else {
             let plan = Box::pin(self.plan(statement)).await?;
+            if let Some(returned) = statement.returned() {
+                return Box::pin(self.run_returning(plan, returned)).await;
+            }
             Box::pin(self.run_plan(copied_as_written(plan, statement)?)).await?
         };
         match answer {
@@ -188,9 +192,15 @@ impl Session {
     /// What the text says.
     pub(crate) async fn parsed_plan(&self, statement: &Statement) -> Result<LogicalPlan> {
         let exact = mixed_case_columns(&self.tables_of(&statement.parsed).await?);
-        let spelled = || match exact.is_empty() {
-            true => Ok(statement.parsed.clone()),
-            false => with_lower_case(statement, &exact.values().cloned().collect()),
+        let spelled = || -> Result<_> {
+            let parsed = match exact.is_empty() {
+                true => statement.parsed.clone(),
+                false => with_lower_case(statement, &exact.values().cloned().collect())?,
+            };
+            Ok(match statement.is_returned {
+                true => returning::query_of(&parsed).unwrap_or(parsed),
+                false => returning::without(parsed),
+            })
         };
         let parsed = spelled()?;
         let about_all = |r: &TableReference| r.schema() == Some(INFORMATION_SCHEMA);

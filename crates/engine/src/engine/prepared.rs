@@ -77,8 +77,18 @@ impl Session {
         }
         self.catalog.begin_statement();
         let plan = self.parsed_plan(statement).await?;
+        let returned = statement.returned();
+        let given = match &returned {
+            Some(returned) => Some(self.parsed_plan(returned).await?),
+            None => None,
+        };
         let mut types: Vec<Option<DataType>> = Vec::new();
+        let mut asked = given.as_ref().map(parameter_types).transpose()?.unwrap_or_default();
         for (name, data_type) in parameter_types(&plan)? {
+            let known = asked.entry(name).or_default();
+            *known = data_type.or(known.take());
+        }
+        for (name, data_type) in asked {
             let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
             let Some(at) = number.and_then(|number| number.checked_sub(1)) else {
                 return refuse!(SyntaxError, "parameters are $1, $2 and so on, not {name}");
@@ -105,11 +115,15 @@ impl Session {
                 data_type.clone_from(typed);
             }
         }
-        let schema = match writes {
-            true => Schema::empty().into(),
-            false => {
+        let asked = match (&returned, given) {
+            (Some(returned), Some(given)) => Some((returned, given)),
+            _ => (!writes).then_some((statement, plan)),
+        };
+        let schema = match asked {
+            None => Schema::empty().into(),
+            Some((asked, plan)) => {
                 let columns = self.columns_of(&with_types(plan, &types)?)?;
-                self.spell(statement, &Arc::new(columns)).await?
+                self.spell(asked, &Arc::new(columns)).await?
             }
         };
         Ok((types, schema))

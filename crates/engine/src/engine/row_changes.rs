@@ -19,7 +19,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{Field, Int64Type};
 use datafusion::catalog::TableProvider;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Column, DFSchema, ScalarValue, TableReference};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::functions_aggregate::expr_fn::count;
@@ -37,7 +37,9 @@ use crate::base::answer::{Answer, done, first_count};
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
 use crate::engine::ddl::cuts;
+use crate::engine::returning::Returning;
 use crate::engine::session::Session;
+use crate::engine::subquery_columns::{SubqueryColumns, must_be_same, with_added};
 use crate::scan::lake_table::{FILE_COLUMN, LakeTable, write_rows};
 
 /// What a statement does to rows of its table.
@@ -69,15 +71,28 @@ struct LoneRows {
 struct Target {
     name: TableReference,
     alias: Option<TableReference>,
+    /// Columns that its rows have beside the table's: see [`SubqueryColumns`].
+    added: Vec<Expr>,
 }
 
 impl Target {
     fn plan(&self, table: Arc<LakeTable>) -> Result<LogicalPlan> {
         let scan = LogicalPlanBuilder::scan(self.name.clone(), provider_as_source(table), None)?;
-        Ok(match &self.alias {
+        let scan = match &self.alias {
             Some(alias) => scan.alias(alias.clone())?.build()?,
             None => scan.build()?,
-        })
+        };
+        with_added(scan, &self.added)
+    }
+
+    /// Rows of the target as the table has them.
+    fn without_added(&self, rows: LogicalPlan, table: &LakeTable) -> Result<LogicalPlan> {
+        if self.added.is_empty() {
+            return Ok(rows);
+        }
+        let seen = table.schema();
+        let columns = seen.fields().iter().map(|field| self.column(field.name()));
+        Ok(LogicalPlanBuilder::from(rows).project(columns.collect::<Vec<_>>())?.build()?)
     }
 
     fn column(&self, name: &str) -> Expr {
@@ -111,6 +126,11 @@ impl RowChange {
 
     /// Those that stay as they are, of `table`.
     fn kept(&self, table: Arc<LakeTable>) -> Result<Vec<LogicalPlan>> {
+        let rows = self.left(Arc::clone(&table))?.into_iter();
+        rows.map(|rows| self.target.without_added(rows, &table)).collect()
+    }
+
+    fn left(&self, table: Arc<LakeTable>) -> Result<Vec<LogicalPlan>> {
         let target = LogicalPlanBuilder::from(self.target.plan(Arc::clone(&table))?);
         let on = self.on.clone();
         let Some(source) = &self.source else {
@@ -126,18 +146,37 @@ impl RowChange {
         Ok([Some(matched), self.lone(table, false)?].into_iter().flatten().collect())
     }
 
-    /// Changed rows as they are from now on.
-    fn changed(&self, table: Arc<LakeTable>) -> Result<Vec<LogicalPlan>> {
+    /// Changed rows as they are from now on; with those of the source behind them, if there is one and it is `beside`.
+    fn changed(&self, table: Arc<LakeTable>, beside: bool) -> Result<Vec<LogicalPlan>> {
         let mut plans = Vec::new();
         if let Some(changed) = &self.changed {
-            plans.push(as_changed(self.pairs(Arc::clone(&table))?, changed)?);
+            let sources = if beside { self.source_columns() } else { Vec::new() };
+            plans.push(as_changed(self.pairs(Arc::clone(&table))?, changed, sources)?);
         }
         if let Some(changed) = self.lone.as_ref().and_then(|lone| lone.changed.as_ref())
             && let Some(rows) = self.lone(table, true)?
         {
-            plans.push(as_changed(rows, changed)?);
+            plans.push(as_changed(rows, changed, Vec::new())?);
         }
         Ok(plans)
+    }
+
+    /// The rows of `table` that are removed, as they were, with those of the source behind them.
+    fn removed(&self, table: Arc<LakeTable>) -> Result<LogicalPlan> {
+        let seen = table.schema();
+        let own = seen.fields().iter().map(|field| self.target.column(field.name()));
+        let own = own.zip(seen.fields()).map(|(column, field)| column.alias(field.name()));
+        let columns: Vec<Expr> = own.chain(self.source_columns()).collect();
+        Ok(LogicalPlanBuilder::from(self.pairs(table)?).project(columns)?.build()?)
+    }
+
+    /// The columns of the source under names that no table has.
+    fn source_columns(&self) -> Vec<Expr> {
+        let columns = self.source.iter().flat_map(|source| source.schema().columns());
+        columns
+            .enumerate()
+            .map(|(at, column)| Expr::Column(column).alias(format!("__source_{at}")))
+            .collect()
     }
 
     /// New rows.
@@ -153,21 +192,27 @@ impl RowChange {
     }
 }
 
-/// Rows for which the condition is true, with other values.
+/// Rows for which the condition is true, with other values, and columns beside them.
 fn as_changed(
     rows: LogicalPlan,
     (condition, columns): &(Option<Expr>, Vec<Expr>),
+    beside: Vec<Expr>,
 ) -> Result<LogicalPlan> {
     let mut rows = LogicalPlanBuilder::from(rows);
     if let Some(condition) = condition {
         rows = rows.filter(condition.clone().is_true())?;
     }
-    Ok(rows.project(columns.clone())?.build()?)
+    Ok(rows.project(columns.iter().cloned().chain(beside))?.build()?)
 }
 
 impl Session {
     /// DELETE, UPDATE or MERGE.
-    pub(crate) async fn change_rows(&self, name: &str, dml: DmlStatement) -> Result<Answer> {
+    pub(crate) async fn change_rows(
+        &self,
+        name: &str,
+        dml: DmlStatement,
+        returning: Option<&mut Returning>,
+    ) -> Result<Answer> {
         let table = self.catalog.load(name).await?;
         let (change, verb) = match &dml.op {
             WriteOp::Delete => (deletion(&dml)?, "deleted"),
@@ -175,7 +220,7 @@ impl Session {
             WriteOp::MergeInto(merge) => (merging(&dml, merge, &table)?, "merged"),
             other => return Err(EngineError::unsupported(format!("{other} is not supported"))),
         };
-        let rows = self.changing(&table, &change, &dml.op).await;
+        let rows = self.changing(&table, &change, &dml.op, returning).await;
         if self.catalog.pending.is_none() {
             self.catalog.forget(name);
         }
@@ -189,6 +234,7 @@ impl Session {
         table: &Arc<LakeTable>,
         change: &RowChange,
         op: &WriteOp,
+        returning: Option<&mut Returning>,
     ) -> Result<u64> {
         let keyed = !table.snapshot().primary_key().is_empty();
         if keyed && change.inserted.is_some() {
@@ -208,7 +254,8 @@ impl Session {
             budget.now_millis(),
         )
         .await?;
-        let written = self.write_changes(&mut writer, table, change, (&replaced, affected)).await;
+        let counted = (replaced.as_slice(), affected);
+        let written = self.write_changes(&mut writer, table, change, counted, returning).await;
         let (changed, new) = match written {
             Ok(rows) => rows,
             Err(error) => {
@@ -220,7 +267,10 @@ impl Session {
             writer.abort().await;
             return Ok(0);
         }
-        let predicate = change.on.to_string();
+        let predicate = match op {
+            WriteOp::MergeInto(merge) => merge.on.to_string(),
+            _ => change.on.to_string(),
+        };
         let deleted = affected.saturating_sub(changed);
         let rows = ChangedRows { inserted: new, updated: changed, deleted };
         let kind = match op {
@@ -274,6 +324,7 @@ impl Session {
         table: &Arc<LakeTable>,
         change: &RowChange,
         (replaced, affected): (&[DataFile], u64),
+        returning: Option<&mut Returning>,
     ) -> Result<(u64, u64)> {
         let schema = table.snapshot().schema();
         let mut changed_rows = 0;
@@ -287,9 +338,19 @@ impl Session {
             if kept + affected != all {
                 return Err(not_each_once(change, table.snapshot().table()));
             }
-            for changed in change.changed(part)? {
-                let changed = self.run_query(changed).await?;
+            for changed in change.changed(Arc::clone(&part), returning.is_some())? {
+                let mut changed = self.run_query(changed).await?;
+                if let Some(returning) = &returning {
+                    changed = returning.holding(changed, schema);
+                }
                 changed_rows += write_rows(writer, changed, schema).await?;
+            }
+            if let Some(returning) = returning {
+                if change.changed.is_none() {
+                    let removed = self.run_query(change.removed(part)?).await?;
+                    returning.hold(removed, schema).await?;
+                }
+                returning.compute(self).await?;
             }
         }
         let Some(inserted) = change.inserted(Arc::clone(table))? else {
@@ -368,10 +429,13 @@ fn target_where(input: &LogicalPlan) -> Result<(Target, Expr)> {
         table => (table, lit(true)),
     };
     let target = match table {
-        LogicalPlan::TableScan(scan) => Target { name: scan.table_name.clone(), alias: None },
+        LogicalPlan::TableScan(scan) => {
+            Target { name: scan.table_name.clone(), alias: None, added: Vec::new() }
+        }
         LogicalPlan::SubqueryAlias(alias) => match alias.input.as_ref() {
             LogicalPlan::TableScan(scan) => {
-                Target { name: scan.table_name.clone(), alias: Some(alias.alias.clone()) }
+                let (name, alias) = (scan.table_name.clone(), Some(alias.alias.clone()));
+                Target { name, alias, added: Vec::new() }
             }
             _ => return Err(other_form()),
         },
@@ -383,29 +447,6 @@ fn target_where(input: &LogicalPlan) -> Result<(Target, Expr)> {
 
 fn other_form() -> EngineError {
     EngineError::unsupported("this form of DELETE or UPDATE is not supported")
-}
-
-/// A condition is asked twice: when rows are counted and when they are written.
-fn must_be_same(condition: &Expr) -> Result<()> {
-    match condition.is_volatile() {
-        false => Ok(()),
-        true => Err(EngineError::unsupported(
-            "the condition of a statement that changes rows has no function that answers otherwise each time",
-        )
-        .with_hint("keep what it answers in a table, and name that")),
-    }
-}
-
-fn must_have_no_subquery(expr: &Expr, what: &str) -> Result<()> {
-    let is_subquery = |expr: &Expr| {
-        use Expr::{Exists, InSubquery, ScalarSubquery, SetComparison};
-        Ok(matches!(expr, Exists(_) | InSubquery(_) | ScalarSubquery(_) | SetComparison(_)))
-    };
-    match expr.exists(is_subquery)? {
-        false => Ok(()),
-        true => Err(EngineError::unsupported(format!("a subquery in {what} is not supported"))
-            .with_hint("name its rows in the source: USING (SELECT …) or FROM (SELECT …)")),
-    }
 }
 
 fn deletion(dml: &DmlStatement) -> Result<RowChange> {
@@ -458,9 +499,7 @@ fn merging(dml: &DmlStatement, merge: &MergeIntoOp, table: &LakeTable) -> Result
     if source_as_provider(&dml.target)?.downcast_ref::<LakeTable>().is_none() {
         return Err(EngineError::unsupported("MERGE is for tables of the lake"));
     }
-    let target = Target { name: dml.table_name.clone(), alias: None };
-    must_have_no_subquery(&merge.on, "the condition of MERGE or UPDATE … FROM")?;
-    must_be_same(&merge.on)?;
+    let mut target = Target { name: dml.table_name.clone(), alias: None, added: Vec::new() };
     let mut is_volatile = false;
     source.apply_with_subqueries(|plan| {
         is_volatile |= plan.expressions().iter().any(Expr::is_volatile);
@@ -472,29 +511,35 @@ fn merging(dml: &DmlStatement, merge: &MergeIntoOp, table: &LakeTable) -> Result
         )
         .with_hint("keep its rows in a table, and name that"));
     }
-    for clause in &merge.clauses {
-        if let Some(predicate) = &clause.predicate {
-            must_have_no_subquery(predicate, "WHEN … AND")?;
-            must_be_same(predicate)?;
-        }
+    let seen = table.schema();
+    let of_target = DFSchema::try_from_qualified_schema(target.name.clone(), &seen)?;
+    let of_source = Arc::clone(source.schema());
+    let mut subqueries = SubqueryColumns::of(&of_target, &of_source);
+    let on = subqueries.taken_out(&merge.on, true)?;
+    let mut clauses = merge.clauses.clone();
+    for clause in &mut clauses {
+        let has_source = clause.kind != MergeIntoClauseKind::NotMatchedBySource;
+        let predicate = clause.predicate.take();
+        let taken = predicate.map(|condition| subqueries.taken_out(&condition, has_source));
+        clause.predicate = taken.transpose()?;
     }
+    let SubqueryColumns { target: added, source: source_columns, .. } = subqueries;
+    target.added = added;
     let of = |by_source: bool| {
         let is_it = move |clause: &&MergeIntoClause| {
             (clause.kind == MergeIntoClauseKind::NotMatchedBySource) == by_source
         };
-        merge.clauses.iter().filter(is_it)
+        clauses.iter().filter(is_it)
     };
     let (matched, others): (Vec<&MergeIntoClause>, Vec<_>) =
         of(false).partition(|clause| clause.kind == MergeIntoClauseKind::Matched);
     let by_source: Vec<&MergeIntoClause> = of(true).collect();
-    let seen = table.schema();
-    let of_target = DFSchema::try_from_qualified_schema(target.name.clone(), &seen)?;
     let schema = of_target.join(source.schema())?;
     let fields: Vec<Arc<Field>> = seen.fields().to_vec();
     let changed = matched_rows(&matched, &target, table, (&fields, &schema))?;
     let inserted = match others.is_empty() {
         true => None,
-        false => Some(inserted_rows(&others, &merge.on, (&fields, &schema, &of_target))?),
+        false => Some(inserted_rows(&others, &on, (&fields, &schema, &of_target))?),
     };
     let lone = match by_source.is_empty() {
         true => None,
@@ -502,17 +547,18 @@ fn merging(dml: &DmlStatement, merge: &MergeIntoOp, table: &LakeTable) -> Result
             must_be_of_target(&by_source, source.schema())?;
             let changed = matched_rows(&by_source, &target, table, (&fields, &schema))?;
             let applies = any_of(&by_source).unwrap_or_else(|| lit(true));
-            Some(LoneRows { on: merge.on.clone(), applies, changed })
+            Some(LoneRows { on: on.clone(), applies, changed })
         }
     };
     let on = match matched.is_empty() {
         true => lit(false),
         false => match any_of(&matched) {
-            None => merge.on.clone(),
-            Some(applies) => merge.on.clone().and(applies),
+            None => on,
+            Some(applies) => on.and(applies),
         },
     };
-    Ok(RowChange { target, source: Some(source), on, changed, inserted, lone })
+    let source = Some(with_added(source, &source_columns)?);
+    Ok(RowChange { target, source, on, changed, inserted, lone })
 }
 
 /// Of the source no row is there.

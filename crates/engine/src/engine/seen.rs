@@ -154,6 +154,19 @@ impl TableProvider for TablePart {
     }
 }
 
+impl TablePart {
+    /// Are there columns that do not exist for the user?
+    pub fn hides_columns(&self) -> bool {
+        !self.hidden.is_empty()
+    }
+}
+
+/// The table of the lake that rows are written into, of which the statement may see a part.
+pub(crate) fn written_table(target: &dyn TableProvider) -> Option<&LakeTable> {
+    let part = || target.downcast_ref::<TablePart>().map(|part| part.table.as_ref());
+    target.downcast_ref::<LakeTable>().or_else(part)
+}
+
 /// The lake's tables for guarded sessions.
 #[derive(Debug)]
 pub(crate) struct SeenTables(pub Arc<LakeCatalog>);

@@ -19,8 +19,11 @@ use uplake_table::{OnConflict, StreamWriter, WriteKind};
 use crate::base::error::{EngineError, Result};
 use crate::engine::catalog::LakeCatalog;
 use crate::engine::pending::{Pending, PendingWrites, Savepoint};
+use crate::engine::returning::Returning;
+use crate::engine::seen;
 use crate::engine::session::{Engine, Session};
 use crate::scan::lake_table::LakeTable;
+use crate::sql::returning;
 use crate::sql::statement::Statement;
 use crate::sql::words::split_version;
 
@@ -190,22 +193,52 @@ impl Session {
         {
             let Some(source) = &insert.source else { return Ok(Vec::new()) };
             let query = ast::Statement::Query(source.clone());
-            return self.references(&DfStatement::Statement(Box::new(query)));
+            let mut read = self.references(&DfStatement::Statement(Box::new(query)))?;
+            if let Some(beside) = returning::read_beside(parsed) {
+                read.extend(self.references(&beside)?);
+            }
+            return Ok(read);
         }
         self.references(parsed)
     }
 
-    /// INSERT in a transaction.
-    pub(crate) async fn insert_later(&self, insert: DmlStatement) -> Result<u64> {
+    /// INSERT in a transaction, or with RETURNING.
+    pub(crate) async fn insert_rows(
+        &self,
+        insert: DmlStatement,
+        mut returning: Option<&mut Returning>,
+    ) -> Result<u64> {
         let target = source_as_provider(&insert.target)?;
-        let Some(table) = target.downcast_ref::<LakeTable>() else {
+        let Some(table) = seen::written_table(target.as_ref()) else {
             return Err(EngineError::unsupported("INSERT is for tables of the lake"));
         };
-        let snapshot = table.snapshot().clone();
-        let mut writer = self.row_writer_into(snapshot, table.on_conflict()).await?;
+        let (snapshot, on_conflict) = (table.snapshot().clone(), table.on_conflict());
+        let keys =
+            snapshot.primary_key().iter().filter_map(|key| snapshot.schema().index_of(key).ok());
+        let keys: Vec<usize> = keys.collect();
+        if let Some(returning) = returning.as_deref_mut().filter(|_| !keys.is_empty()) {
+            if on_conflict == OnConflict::Ignore {
+                let what = "RETURNING with ON CONFLICT DO NOTHING is not supported";
+                return Err(EngineError::unsupported(what).with_hint(
+                    "which rows are new is known when they are committed: SELECT them then",
+                ));
+            }
+            returning.holds_too(&keys)?;
+        }
+        let schema = Arc::clone(snapshot.schema());
+        let mut writer = self.row_writer_into(snapshot, on_conflict).await?;
         let mut rows = self.run_query(insert.input.as_ref().clone()).await?;
+        if let Some(returning) = &returning {
+            rows = returning.holding(rows, &schema);
+        }
         while let Some(batch) = rows.try_next().await? {
             writer.write(&batch).await?;
+        }
+        if let Some(returning) = returning {
+            if !keys.is_empty() {
+                returning.must_have_each_once(self, &keys).await?;
+            }
+            returning.compute(self).await?;
         }
         writer.finish().await
     }

@@ -18,6 +18,7 @@ pub(crate) mod prepared;
 pub(crate) mod quantified;
 pub(crate) mod question_marks;
 pub(crate) mod result_names;
+pub(crate) mod returning;
 pub(crate) mod rewrite;
 pub(crate) mod row_changes;
 mod similar_to;

@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::sql::id_set::MARK;
+use crate::sql::returning;
 
 /// A column that has no name of its own.
 const UNNAMED: &str = "?column?";
@@ -159,7 +160,7 @@ fn by_place<T: Item>(
     names
 }
 
-/// What the query of a statement selects, also that of which it makes a table or a file.
+/// What the query of a statement selects, also that of which it makes a table or a file, or what it gives back.
 fn select_of(parsed: &DfStatement) -> Option<&[SelectItem]> {
     let inner = match parsed {
         DfStatement::Statement(inner) => inner,
@@ -171,7 +172,7 @@ fn select_of(parsed: &DfStatement) -> Option<&[SelectItem]> {
     match inner.as_ref() {
         ast::Statement::Query(query) => items(&query.body),
         ast::Statement::CreateTable(create) => items(&create.query.as_ref()?.body),
-        _ => None,
+        _ => returning::items(parsed),
     }
 }
 

@@ -90,7 +90,7 @@ fn planned_as(statement: ast::Statement) -> ast::Statement {
 }
 
 /// The one table of a DELETE.
-fn target(delete: &ast::Delete) -> Option<ast::TableWithJoins> {
+pub(crate) fn target(delete: &ast::Delete) -> Option<ast::TableWithJoins> {
     let (ast::FromTable::WithFromKeyword(tables) | ast::FromTable::WithoutKeyword(tables)) =
         &delete.from;
     match tables.as_slice() {
@@ -130,6 +130,23 @@ fn merge(
     })
 }
 
+/// A table and what its rows are changed by.
+pub(crate) fn cross_joined(
+    table: ast::TableFactor,
+    sources: Vec<ast::TableWithJoins>,
+) -> ast::TableWithJoins {
+    let joins = match sources.is_empty() {
+        true => Vec::new(),
+        false => vec![cross(together(sources))],
+    };
+    ast::TableWithJoins { relation: table, joins }
+}
+
+fn cross(relation: ast::TableFactor) -> ast::Join {
+    let join_operator = ast::JoinOperator::CrossJoin(ast::JoinConstraint::None);
+    ast::Join { relation, global: false, join_operator }
+}
+
 /// Several of FROM as one.
 fn together(sources: Vec<ast::TableWithJoins>) -> ast::TableFactor {
     let mut sources = sources.into_iter().map(|source| match source.joins.is_empty() {
@@ -137,11 +154,6 @@ fn together(sources: Vec<ast::TableWithJoins>) -> ast::TableFactor {
         false => nested(source),
     });
     let relation = sources.next().expect("the parser asks for one after FROM and USING");
-    let cross = |relation: ast::TableFactor| ast::Join {
-        relation,
-        global: false,
-        join_operator: ast::JoinOperator::CrossJoin(ast::JoinConstraint::None),
-    };
     let joins: Vec<ast::Join> = sources.map(cross).collect();
     match joins.is_empty() {
         true => relation,

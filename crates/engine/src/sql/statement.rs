@@ -29,6 +29,7 @@ use crate::sql::plain_forms::join_digits;
 use crate::sql::prepare_statement::{PrepareStatement, take_prepare};
 use crate::sql::question_marks::number_parameters;
 use crate::sql::result_names::{NamedBy, named_by, postgres_names};
+use crate::sql::returning;
 use crate::sql::rewrite::rewrite;
 use crate::sql::statement_size;
 use crate::sql::token_rewrite::{
@@ -77,6 +78,8 @@ pub struct Statement {
     pub(crate) ignores_conflicts: bool,
     /// COPY … FROM files, of which the INSERT that is parsed has the table alone.
     pub(crate) copy_from: Option<CopyFrom>,
+    /// Is it the query of what another one gives back?
+    pub(crate) is_returned: bool,
 }
 
 impl Statement {
@@ -169,6 +172,12 @@ impl Statement {
         };
         self.copy_from.is_none()
             && matches!(&self.parsed, DfStatement::Statement(inner) if writes(inner))
+    }
+
+    /// The query of what it gives back, if it has RETURNING.
+    pub(crate) fn returned(&self) -> Option<Self> {
+        let parsed = returning::query_of(&self.parsed)?;
+        Some(Self { parsed, is_returned: true, ..self.clone() })
     }
 
     /// Does it change nothing, so that it may be begun twice?
@@ -329,6 +338,7 @@ fn parse_one(
         values: Vec::new(),
         ignores_conflicts,
         copy_from,
+        is_returned: false,
     })
 }
 

@@ -44,6 +44,9 @@ static CREATED: LazyLock<Regex> = LazyLock::new(|| {
 });
 static VERSION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)(version\s+as\s+of\s+'?)([1-9])\b").unwrap());
+/// A change is no query, though RETURNING may follow.
+static WRITES: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)^\s*(insert|update|delete)\b").unwrap());
 static SHOWS_LAYOUT: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^\s*(show|describe)\b").unwrap());
 static EXPLAINS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?i)^\s*explain\b").unwrap());
@@ -188,7 +191,8 @@ impl Ground {
             return Ok(());
         }
         let sql = self.sql(record);
-        if self.way == Way::Travel && record.is_query && !record.expected.is_error() {
+        let is_query = record.is_query && !WRITES.is_match(&sql);
+        if self.way == Way::Travel && is_query && !record.expected.is_error() {
             self.travel(&sql).await?;
             return Ok(());
         }
@@ -197,7 +201,7 @@ impl Ground {
         if in_parts && EXPLAINS.is_match(&sql) {
             return Ok(());
         }
-        let times = if record.is_query && !in_parts { TIMES } else { 1 };
+        let times = if is_query && !in_parts { TIMES } else { 1 };
         for time in 1..=times {
             let answer = answer(&self.session, &sql).await;
             self.session.take_warnings();
