@@ -152,6 +152,7 @@ fn keep_panics_quiet() {
 }
 
 fn main() -> ExitCode {
+    memory::use_huge_pages(false);
     let cli = Cli::parse_from(leading_options::after_command(std::env::args_os().collect()));
     keep_panics_quiet();
     uplake_engine::count_held_by(memory::allocated_bytes);

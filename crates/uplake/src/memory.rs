@@ -24,6 +24,10 @@ const GIVE_BACK_EVERY: Duration = Duration::from_millis(250);
 /// How often it is looked at when the budget is nearly used.
 const NEAR_EVERY: Duration = Duration::from_millis(20);
 
+/// Huge pages are for who holds this much: a page of the allocator's that is touched at all is 2 MiB then, of which a
+/// short statement in a process of its own uses a quarter.
+const HUGE_PAGES_FROM: usize = 96 << 20;
+
 /// 0 before anything is to be watched.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
 /// From here on freed memory is given back: the rest of the budget is for the program itself.
@@ -34,6 +38,15 @@ pub fn watch(budget: usize) {
     let limit = budget.saturating_add(BESIDE_BYTES.max(budget / 8));
     LIMIT.store(limit, Ordering::Relaxed);
     FULL.store(budget - budget / 8, Ordering::Relaxed);
+}
+
+/// Should memory be in huge pages, as the allocator asks for (`.cargo/config.toml`)? What is touched already stays as it
+/// is. The system may know no such thing; then all is as before.
+pub fn use_huge_pages(wanted: bool) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(!wanted);
+    #[cfg(not(target_os = "linux"))]
+    let _ = wanted;
 }
 
 /// What the process has allocated. The allocator's counts are those of its last epoch.
@@ -60,12 +73,17 @@ fn give_back(resident: usize) -> bool {
 /// Ends when the process holds too much.
 pub async fn exceeded() {
     let mut next_given_back = Instant::now();
+    let mut is_small = true;
     loop {
         let limit = LIMIT.load(Ordering::Relaxed);
         // What is allocated, and not what is touched of it: that is milliseconds later.
         let held = if limit > 0 { uplake_engine::held_bytes() } else { 0 };
         if held > limit {
             return;
+        }
+        if is_small && held > HUGE_PAGES_FROM {
+            use_huge_pages(true);
+            is_small = false;
         }
         // As of the same epoch.
         let resident = stats::resident::read().unwrap_or(0);
