@@ -670,6 +670,10 @@ def anytime(estimate, users, planned, alpha, level):
                                high=estimate.value + half, p=p).checked()
 
 
+# Of e: a power beyond is no double.
+LARGEST_EXPONENT = math.log(np.finfo(float).max)
+
+
 def anytime_above(estimate, users, planned, alpha):
     """One-sided p-value of the sequence whose two sides are tuned for alpha."""
     rho2 = (-2 * math.log(alpha) + math.log(1 - 2 * math.log(alpha))) / planned
@@ -677,6 +681,8 @@ def anytime_above(estimate, users, planned, alpha):
     grown = n * rho2 + 1
     z = max(estimate.value / estimate.error, 0)
     evidence = rho2 * z * z * n / (2 * grown)
+    if evidence > LARGEST_EXPONENT:
+        return 0.0
     return min(1.0, math.sqrt(grown) / (2 * math.expm1(evidence))) if evidence else 1.0
 
 
