@@ -147,6 +147,7 @@ impl TableError {
             other => other,
         }
     }
+
     pub(crate) fn io(what: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { what: what.into(), source }
     }
@@ -229,7 +230,7 @@ const fn required(is_key: bool) -> &'static str {
 const ANOTHER_NAME: &str = "drop it first or choose another name";
 const MEND_OR_SKIP: &str =
     "mend the row, or load the good ones with --on-error skip --rejects FILE";
-const MEND: &str = "mend the row; a column has the type of the file's first rows";
+const MEND: &str = "mend the row";
 const NAME_APART: &str = "name the files apart: SELECT … UNION ALL BY NAME SELECT …";
 const CONVERT: &str = "convert it first, or load into another table";
 const ALLOW: &str = "add it with --allow-new-columns";
@@ -239,7 +240,10 @@ const UPGRADE: &str = "upgrade uplake";
 /// What is wrong with a file that is read in place.
 fn in_place_message(error: &TableError) -> String {
     match error {
-        TableError::BadRow(row) => row.to_string(),
+        // As a load says it: the first line is the place.
+        TableError::BadRow(row) => {
+            format!("{row}\na column has the type of the file's first rows")
+        }
         TableError::TypeClash { file, column, found, expected } => {
             format!("{file}: column `{column}` is {found}, but the first file has {expected}")
         }
@@ -259,11 +263,9 @@ fn in_place_hint(error: &TableError) -> Option<&'static str> {
 }
 
 fn in_place(error: &TableError) -> String {
-    match (error, in_place_hint(error)) {
-        // As a load says it: its first line is the place.
-        (TableError::BadRow(row), Some(hint)) => format!("{row}\n{hint}"),
-        (error, Some(hint)) => format!("{}; {hint}", in_place_message(error)),
-        (error, None) => error.to_string(),
+    match in_place_hint(error) {
+        Some(hint) => format!("{}; {hint}", in_place_message(error)),
+        None => error.to_string(),
     }
 }
 
@@ -320,10 +322,22 @@ mod tests {
             expected: text(),
         };
         let new = TableError::NewColumn { file: file(), column: column(), type_name: text() };
-        for error in [clash.of_query(), new.of_query()] {
+        let row = crate::decode::BadRow {
+            file: file(),
+            line: 3,
+            is_row: false,
+            column: Some(column()),
+            value: Some(text()),
+            problem: text(),
+            record: text(),
+        };
+        let place = row.to_string();
+        let bad = TableError::BadRow(Box::new(row)).of_query();
+        assert_eq!(bad.to_string().lines().next(), Some(&*place));
+        for error in [clash.of_query(), new.of_query(), bad] {
             let hint = error.hint().expect("each of these has one");
             assert_eq!(error.to_string(), format!("{}; {hint}", error.message()));
-            assert!(error.message().contains("first file") && !hint.contains("load"), "{error}");
+            assert!(error.message().contains("first ") && !hint.contains("load"), "{error}");
         }
         let error = TableError::Stopped;
         assert_eq!((error.hint(), error.message()), (None, error.to_string()));
