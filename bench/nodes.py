@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""What do three workers give? XAB's Q1 to Q7 over three nodes of half a core each and over one such node alone.
+
+    bench/nodes.py DATA                    DATA is what `uplake generate xab` wrote; its lake is made beside it; minutes
+    bench/nodes.py DATA --days 20 --rounds 7 --only q1,q3
+
+Two cores cannot show three workers at once, so every process has half a core (a control group with a quota, which needs
+root): three that work, one that coordinates, and one plain `uplake serve` as the baseline. Statements go over a
+connection, once before they count, then rounds in turns; medians. Beside the ratio of the times: what all processes of
+the cluster needed in CPU time against the one (overhead), the longest part against the mean (balance), and the bytes of
+the parts' answers. Then what a node's part adds to the smallest statement, and what having nodes adds to statements that
+stay. Ends with status 1 if an answer differs.
+
+UPLAKE names the binary.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+# In place of this folder, whose `concurrent` would stand before Python's own; it comes last.
+sys.path[0] = str(ROOT / "tests/wire")
+sys.path.append(str(ROOT / "bench"))
+BINARY = os.environ["UPLAKE_BIN"] = os.environ.get("UPLAKE", str(ROOT / "target/release/uplake"))
+
+import frames
+import measure
+import support
+import xab
+
+WORKERS = 3
+# A short period, so that a short statement does not end before its quota does.
+PERIOD_US = 10_000
+DIVIDED = ["q1", "q2", "q3", "q4", "q5", "q6", "q7"]
+STAY = ["q9", "q8"]
+SMALLEST = "SELECT count(*), sum(value) FROM events WHERE dt = DATE '{day}' AND event = 'none'"
+
+
+class Shares:
+    """Control groups with a quota of CPU time, of either version."""
+
+    def __init__(self):
+        first, second = pathlib.Path("/sys/fs/cgroup/cpu"), pathlib.Path("/sys/fs/cgroup")
+        self.is_first = (first / "cpu.cfs_quota_us").is_file() or (first / "tasks").is_file()
+        self.root = first if self.is_first else second
+        self.made = []
+
+    def put(self, pid, cores):
+        """Bounds a process and all its threads."""
+        folder = self.root / f"uplake-bench-{os.getpid()}-{len(self.made)}"
+        quota = int(cores * PERIOD_US)
+        try:
+            folder.mkdir()
+            self.made.append(folder)
+            if self.is_first:
+                (folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+                (folder / "cpu.cfs_quota_us").write_text(str(quota))
+            else:
+                (folder / "cpu.max").write_text(f"{quota} {PERIOD_US}")
+            (folder / "cgroup.procs").write_text(str(pid))
+        except OSError as error:
+            sys.exit(f"cannot give a process {cores} cores: {error} (control groups of CPU time, as root)")
+
+    def remove(self):
+        for folder in self.made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+class Asked:
+    """A connection whose statements are timed."""
+
+    def __init__(self, server, *settings):
+        self.wire = server.raw(timeout=600)
+        for setting in settings:
+            self.ask(setting)
+
+    def ask(self, sql):
+        """Seconds, and the rows."""
+        began = time.perf_counter()
+        messages = self.wire.ask(frames.query(sql))
+        took = time.perf_counter() - began
+        assert not frames.errors(messages), (sql, frames.errors(messages))
+        return took, [tuple(frames.values_of(body)) for kind, body in messages if kind == b"D"]
+
+
+def cpu_seconds(servers):
+    return sum(server.cpu_seconds() for server in servers)
+
+
+def metric(server, name):
+    text = server.ask("GET", "/metrics")[2].decode()
+    return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
+
+
+def same(one, other):
+    """Are the rows the same, in any order, decimals to nine digits?"""
+
+    def plain(rows):
+        def value(text):
+            try:
+                return text if text is None or b"." not in text else f"{float(text):.9g}"
+            except ValueError:
+                return text
+
+        return sorted((tuple(value(text) for text in row) for row in rows), key=repr)
+
+    return plain(one) == plain(other)
+
+
+def balance(asked, sql):
+    """The longest part against the mean, and how many parts; `None` if it stayed."""
+    _, rows = asked.ask(f"EXPLAIN ANALYZE {sql}")
+    times = [float(ms) for ms in re.findall(r"rows?, \d+ bytes, ([\d.]+) ms", " ".join(str(row) for row in rows))]
+    return (round(max(times) / statistics.mean(times), 2), len(times)) if times else None
+
+
+def compare(one, many, cluster, alone, statements, rounds):
+    """What each statement takes in turns; the first round does not count."""
+    found, equal = {}, True
+    coordinator = cluster[0]
+    for name, sql in statements.items():
+        times, cpu = {"one": [], "many": []}, {"one": 0.0, "many": 0.0}
+        sent = 0
+        for turn in range(rounds + 1):
+            answers = {}
+            for way, asked, processes in ("one", one, [alone]), ("many", many, cluster):
+                before, bytes_before = cpu_seconds(processes), metric(coordinator, "uplake_part_bytes_total")
+                took, answers[way] = asked.ask(sql)
+                if turn:
+                    times[way].append(took)
+                    cpu[way] += cpu_seconds(processes) - before
+                    sent += metric(coordinator, "uplake_part_bytes_total") - bytes_before
+            equal &= same(answers["one"], answers["many"])
+        medians = {way: statistics.median(took) for way, took in times.items()}
+        found[name] = {
+            "one_ms": round(medians["one"] * 1000, 1), "three_ms": round(medians["many"] * 1000, 1),
+            "ratio": round(medians["one"] / medians["many"], 2),
+            "cpu_overhead": round(cpu["many"] / cpu["one"], 2) if cpu["one"] else None,
+            "balance, parts": balance(many, sql), "bytes": int(sent / rounds),
+        }
+        measure.progress(f"{name}: {json.dumps(found[name])}")
+    return found, equal
+
+
+def p50_ms(asked, sql, count):
+    return statistics.median(asked.ask(sql)[0] for _ in range(count)) * 1000
+
+
+def added(data, cluster, alone, rounds):
+    """What parts on nodes add to the smallest statement, and nodes to statements that stay; without quotas it is the same
+    machine, so here everybody has them."""
+    smallest = SMALLEST.format(day=data.days[-1])
+    always, never = Asked(cluster[0], "SET uplake.elsewhere = always"), Asked(cluster[0], "SET uplake.elsewhere = never")
+    auto, plain = Asked(cluster[0], "SET uplake.elsewhere = auto"), Asked(alone)
+    for asked in always, never:
+        p50_ms(asked, smallest, 5)
+    parts, whole = [], []
+    for _ in range(rounds):
+        parts.append(p50_ms(always, smallest, 40))
+        whole.append(p50_ms(never, smallest, 40))
+    told = {"smallest_ms": {
+        "always": round(statistics.median(parts), 2), "never": round(statistics.median(whole), 2),
+        "added": round(statistics.median(parts) - statistics.median(whole), 2),
+    }}
+    for name in STAY:
+        sql = data.statement(name, 1)
+        with_nodes, without = [], []
+        for _ in range(rounds + 1):
+            with_nodes.append(p50_ms(auto, sql, 20))
+            without.append(p50_ms(plain, sql, 20))
+        medians = statistics.median(with_nodes[1:]), statistics.median(without[1:])
+        told[f"{name}_stays"] = {"with_nodes_ms": round(medians[0], 2), "plain_ms": round(medians[1], 2),
+                                 "ratio": round(medians[0] / medians[1], 3)}
+    return told
+
+
+def lake_of(data):
+    lake = data.folder / "lake"
+    if lake.is_dir():
+        return lake
+    for table in xab.TABLES:
+        command = [BINARY, "load", table, *data.files(table), "--lake", lake, *xab.LAYOUT[table]]
+        subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
+    return lake
+
+
+class Worker(support.Server):
+    def __init__(self, folder, lake, *options):
+        super().__init__(folder, lake, "--roles", "work", "--node", "127.0.0.1:0", *options)
+        self.node = re.match(r"node\s+(\S+)", self.process.stdout.readline().decode())[1]
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("data", type=pathlib.Path)
+    options.add_argument("--days", type=int, default=20)
+    options.add_argument("--rounds", type=int, default=7)
+    options.add_argument("--cores", type=float, default=0.5, help="of each process")
+    options.add_argument("--only", default=",".join(DIVIDED), metavar="Q,…")
+    options.add_argument("--elsewhere", default="auto", choices=["auto", "always"])
+    args = options.parse_args()
+    data = xab.DataSet(args.data)
+    lake = lake_of(data)
+    statements = {name: data.statement(name, args.days) for name in args.only.split(",") if name}
+    shares, servers = Shares(), []
+    with tempfile.TemporaryDirectory() as folder:
+        place = lambda name: pathlib.Path(folder, name)
+        try:
+            threads = ["--threads", "1"]
+            for name in ["alone", "coordinator", *(f"worker{n}" for n in range(WORKERS))]:
+                place(name).mkdir()
+            workers = [Worker(place(f"worker{n}"), lake, *threads) for n in range(WORKERS)]
+            servers += workers
+            members = ",".join(worker.node for worker in workers)
+            roles = ["--roles", "coordinate", "--members", members]
+            coordinator = support.Server(place("coordinator"), lake, *roles, *threads)
+            servers.append(coordinator)
+            alone = support.Server(place("alone"), lake, *threads)
+            servers.append(alone)
+            support.within(30, lambda: metric(coordinator, "uplake_nodes") == WORKERS, "the coordinator knows its workers")
+            for server in servers:
+                shares.put(server.process.pid, args.cores)
+            cluster = [coordinator, *workers]
+            load = os.getloadavg()[0]
+            many = Asked(coordinator, f"SET uplake.elsewhere = {args.elsewhere}")
+            found, equal = compare(Asked(alone), many, cluster, alone, statements, args.rounds)
+            told = added(data, cluster, alone, args.rounds)
+        finally:
+            for server in reversed(servers):
+                server.stop()
+            shares.remove()
+    print(json.dumps({"data": data.summary(), "days": args.days, "cores_each": args.cores, "load_before": load,
+                      "statements": found, **told}, indent=1))
+    if not equal:
+        sys.exit("answers differ")
+
+
+if __name__ == "__main__":
+    main()
