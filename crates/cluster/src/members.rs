@@ -37,7 +37,7 @@ pub enum MembersError {
     #[error("--members has an empty address; write HOST:PORT,HOST:PORT or dns:NAME:PORT")]
     Empty,
     /// No port, or none that is a number from 1 to 65535.
-    #[error("member {member:?} has no port; write HOST:PORT, such as 10.0.0.1:19001")]
+    #[error("member {member:?} has no port; write HOST:PORT, such as 127.0.0.1:19001")]
     Port {
         /// As it was written.
         member: String,

@@ -16,8 +16,7 @@ use super::worker::Me;
 use crate::metrics::Part;
 use crate::server::{Random, Shared};
 
-/// A statement that reads fewer rows takes less time here than ten times what dividing it costs (4 ms), and so does one
-/// of fewer bytes that come from a bucket.
+/// Fewer rows than these, and fewer bytes that come from a bucket, are not worth the two milliseconds that parts take more.
 const ROWS: u64 = 4_000_000;
 const REMOTE_BYTES: u64 = 64 << 20;
 /// Tables of up to so many rows are read whole by every part.
