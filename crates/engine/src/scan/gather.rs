@@ -35,7 +35,7 @@ use crate::cache::dictionary::{compact, picked, piece};
 use crate::cache::dictionary_filter::DictionaryFilter;
 use crate::cache::predicates::{PredicateKey, PredicateRows};
 use crate::scan::id_range::IdRange;
-use crate::scan::row_filter::{AppliedFilters, RowFilter, select};
+use crate::scan::row_filter::{AppliedFilters, RowFilter, bit_of, select};
 use crate::scan::row_groups::{StoreReader, decoded_rows, groups_of, kept_bytes, wanted_rows};
 
 /// What a scan wants of files, and how to get it from decoded columns.
@@ -475,13 +475,8 @@ struct Before(Option<usize>);
 impl Before {
     /// Has it let these rows through?
     fn holds_for(self, part: &Part) -> bool {
-        let passed = match part {
-            Part::Numbers(_, passed) => *passed,
-            Part::Piece(..) => 0,
-        };
-        self.0.is_some_and(|row_filter| {
-            passed.checked_shr(row_filter as u32).unwrap_or_default() & 1 == 1
-        })
+        let (Part::Numbers(_, passed) | Part::Piece(_, _, passed)) = part;
+        self.0.is_some_and(|row_filter| passed & bit_of(row_filter) != 0)
     }
 }
 
@@ -541,7 +536,7 @@ impl Layout {
     fn batch(&self, columns: &[Values], part: &Part) -> Result<RecordBatch> {
         let of_rows = self.plain.iter().map(|column| match (&columns[*column], part) {
             (Values::Decoded(values), Part::Numbers(rows, _)) => picked(values, rows),
-            (Values::Decoded(values), Part::Piece(from, rows)) => {
+            (Values::Decoded(values), Part::Piece(from, rows, _)) => {
                 piece(values, *from, *rows, self.lends)
             }
             (Values::Same(value), part) => value.to_array_of_size(part.rows()),
@@ -559,7 +554,7 @@ impl Layout {
                     let all = values.as_any_dictionary().keys();
                     let found = match part {
                         Part::Numbers(rows, _) => take(all, rows, None)?,
-                        Part::Piece(from, rows) => all.slice(*from, *rows),
+                        Part::Piece(from, rows, _) => all.slice(*from, *rows),
                     };
                     keys.push((asked.column, Arc::clone(&found)));
                     found
@@ -625,7 +620,8 @@ fn chunk_of(file: &PartitionedFile, row_group: usize, field: &FieldRef) -> Chunk
 
 impl Picked {
     /// The rows that satisfy the conditions, as the query wants them.
-    pub fn into_stream(self) -> BoxStream<'static, Result<RecordBatch>> {
+    pub fn into_stream(mut self) -> BoxStream<'static, Result<RecordBatch>> {
+        let passed = self.narrow();
         let Self { gather, rows, columns } = self;
         let batch_rows = gather.batch_rows.max(1);
         let layout = match Layout::new(&gather, &columns) {
@@ -645,12 +641,16 @@ impl Picked {
                     range.step_by(batch_rows).map(piece)
                 };
                 let pieces = ranges.into_iter().flat_map(pieces);
-                match gather.row_filters {
-                    None => Box::new(pieces.map(|(from, rows)| Ok(Part::Piece(from, rows)))),
-                    Some(_) => Box::new(Sifted {
+                let filters = gather.row_filters.as_ref().map_or(0, |(filters, _)| filters.len());
+                match (0..filters).all(|filter| passed & bit_of(filter) != 0) {
+                    true => Box::new(
+                        pieces.map(move |(from, rows)| Ok(Part::Piece(from, rows, passed))),
+                    ),
+                    false => Box::new(Sifted {
                         gather: Arc::clone(&gather),
                         columns: Arc::clone(&columns),
                         pieces: Box::new(pieces),
+                        all_passed: passed,
                         found: Vec::new(),
                         passed: AppliedFilters::MAX,
                         next: None,
@@ -666,6 +666,24 @@ impl Picked {
             })
             .boxed()
     }
+
+    /// Leaves out what conditions on columns that are in order rule out, and says which of the row_filters all others pass.
+    fn narrow(&mut self) -> AppliedFilters {
+        let Some((row_filters, skipped)) = &self.gather.row_filters else { return 0 };
+        let PickedRows::Ranges(ranges) = &mut self.rows else { return 0 };
+        let mut passed = 0;
+        for (number, one) in row_filters.iter().enumerate() {
+            let Values::Decoded(values) = &self.columns[one.column] else { continue };
+            let left: Option<Vec<_>> =
+                ranges.iter().map(|rows| one.of_sorted(values, rows)).collect();
+            let Some(left) = left else { continue };
+            let before: usize = ranges.iter().map(Range::len).sum();
+            *ranges = left.into_iter().flatten().collect();
+            skipped.add(before - ranges.iter().map(Range::len).sum::<usize>());
+            passed |= bit_of(number);
+        }
+        passed
+    }
 }
 
 /// The rows of pieces that pass all row_filters.
@@ -673,6 +691,8 @@ struct Sifted {
     gather: Arc<Gather>,
     columns: Arc<[Values]>,
     pieces: Box<dyn Iterator<Item = (usize, usize)> + Send>,
+    /// The row_filters that all rows of them pass.
+    all_passed: AppliedFilters,
     /// Rows to hand out, fewer than a batch.
     found: Vec<u32>,
     /// The row_filters that all of them have passed.
@@ -693,11 +713,13 @@ impl Iterator for Sifted {
         };
         loop {
             if let Some((from, rows)) = self.next.take() {
-                return Some(Ok(Part::Piece(from, rows)));
+                return Some(Ok(Part::Piece(from, rows, self.all_passed)));
             }
             let Some((from, rows)) = self.pieces.next() else { break };
             let before = self.found.len();
-            let passed = match select(row_filters, decoded, from..from + rows, &mut self.found) {
+            let piece = from..from + rows;
+            let passed = match select(row_filters, self.all_passed, decoded, piece, &mut self.found)
+            {
                 Ok(passed) => passed,
                 Err(error) => return Some(Err(error)),
             };
@@ -733,14 +755,14 @@ impl Iterator for Sifted {
 enum Part {
     Numbers(UInt32Array, AppliedFilters),
     /// From a row on, so many.
-    Piece(usize, usize),
+    Piece(usize, usize, AppliedFilters),
 }
 
 impl Part {
     fn rows(&self) -> usize {
         match self {
             Self::Numbers(rows, _) => rows.len(),
-            Self::Piece(_, rows) => *rows,
+            Self::Piece(_, rows, _) => *rows,
         }
     }
 }

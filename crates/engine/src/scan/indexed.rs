@@ -174,13 +174,16 @@ impl FileSource for IndexedSource {
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
         // With an index there are few rows to apply the other conditions to, so the reader does it
-        // before it reads other columns. Without one that costs more than it gains.
+        // before it reads other columns. Without one that costs more than it gains, but for the ids of a
+        // part, which are in order, so that there is little to ask.
         let specs = &self.indexes.specs;
         let askable = |f: &Arc<dyn PhysicalExpr>| {
             split_conjunction(f).iter().any(|c| question(c, specs).is_some())
         };
         let one_id = filters.iter().any(|f| split_conjunction(f).iter().any(|c| self.names_ids(c)));
-        let applies = self.applies || one_id || filters.iter().any(askable);
+        let of_part =
+            |f: &Arc<dyn PhysicalExpr>| split_conjunction(f).iter().any(|c| self.divides_ids(c));
+        let applies = self.applies || one_id || filters.iter().any(|f| askable(f) || of_part(f));
         let mut inner = self.inner.clone();
         if applies {
             inner = inner.with_pushdown_filters(true);

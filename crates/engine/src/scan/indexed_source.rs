@@ -21,6 +21,7 @@ use crate::base::id_column::IdColumn;
 use crate::base::warnings::Warnings;
 use crate::cache::columns::{Chunk, ColumnCache};
 use crate::scan::index_predicate::question;
+use crate::scan::integer_ranges::IntegerRanges;
 use crate::scan::prefetch::Ahead;
 use crate::scan::pruned::Pruner;
 use crate::scan::repairs::Repairs;
@@ -115,15 +116,18 @@ impl IndexedSource {
         columns.into_iter().all(|field| self.indexes.columns.keeps(&chunk(field.name())))
     }
 
-    /// Is this a condition on ids that few rows satisfy?
-    pub(super) fn names_ids(&self, condition: &Arc<dyn PhysicalExpr>) -> bool {
+    /// The name of the column of ids that this is.
+    fn id_column<'e>(&self, expr: &'e Arc<dyn PhysicalExpr>) -> Option<&'e str> {
+        let column = expr.downcast_ref::<Column>()?;
         // Conditions are over all columns of the table.
         let table = self.inner.table_schema().table_schema();
-        let is_id = |expr: &Arc<dyn PhysicalExpr>| {
-            let column = expr.downcast_ref::<Column>();
-            let field = column.and_then(|column| table.field_with_name(column.name()).ok());
-            field.is_some_and(|field| IdColumn::of(field).is_some())
-        };
+        let field = table.field_with_name(column.name()).ok()?;
+        IdColumn::of(field).map(|_| column.name())
+    }
+
+    /// Is this a condition on ids that few rows satisfy?
+    pub(super) fn names_ids(&self, condition: &Arc<dyn PhysicalExpr>) -> bool {
+        let is_id = |expr: &Arc<dyn PhysicalExpr>| self.id_column(expr).is_some();
         if let Some(list) = condition.downcast_ref::<InListExpr>() {
             return is_id(list.expr()) && !list.negated() && list.len() <= FEW_IDS;
         }
@@ -132,7 +136,18 @@ impl IndexedSource {
             .is_some_and(|comparison| *comparison.op() == Operator::Eq && is_id(comparison.left()))
     }
 
-    /// Is it such a condition, and compares it ids with constants only?
+    /// Is this a condition of ranges of ids, as a part of a statement has?
+    pub(super) fn divides_ids(&self, condition: &Arc<dyn PhysicalExpr>) -> bool {
+        let columns = collect_columns(condition);
+        columns.len() == 1
+            && columns.into_iter().all(|column| {
+                let column: Arc<dyn PhysicalExpr> = Arc::new(column);
+                let name = self.id_column(&column);
+                name.is_some_and(|name| IntegerRanges::of(condition, name).is_some())
+            })
+    }
+
+    /// Is this a condition on ids that few rows satisfy, and compares it them with constants only?
     pub(super) fn names_constant_ids(&self, condition: &Arc<dyn PhysicalExpr>) -> bool {
         self.names_ids(condition) && names_constants(condition)
     }

@@ -9,6 +9,7 @@ pub(crate) mod id_ranges;
 pub(crate) mod index_predicate;
 pub(crate) mod indexed;
 pub(crate) mod indexed_source;
+pub(crate) mod integer_ranges;
 pub(crate) mod lake_table;
 mod opened;
 pub(crate) mod prefetch;

@@ -4,7 +4,8 @@
 //! becomes a bitmap; of a longer one the join's own table is asked. A row whose key is not there would be
 //! dropped by the join, so it is not handed out. Likewise for conditions on one column: where text is
 //! kept as numbers, each different value is asked about once; in text that is kept end to end, the word
-//! of a `LIKE '%word%'` is looked for in all of a piece at once.
+//! of a `LIKE '%word%'` is looked for in all of a piece at once. Ranges of whole numbers are found by bisection where
+//! these are in order, which is looked at.
 //!
 //! # Invariants
 //! - Only speed depends on it: the join looks every key up again, the filter asks every row again, but
@@ -24,7 +25,7 @@ use datafusion::arrow::datatypes::{
     DataType, FieldRef, Int8Type, Int16Type, Int32Type, Int64Type, Schema, SchemaRef, UInt8Type,
     UInt16Type, UInt32Type,
 };
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::Result;
 use datafusion::physical_expr::expressions::{
     Column, DynamicFilterPhysicalExpr, InListExpr, LikeExpr, Literal,
 };
@@ -37,16 +38,24 @@ use memchr::memmem::Finder;
 use uplake_functions::holds as true_only;
 
 use crate::scan::among_ids::AmongIds;
+use crate::scan::integer_ranges::{IntegerRanges, whole_number};
 
 /// Bits of the longest bitmap: 4 MiB, which the second-level caches of a few cores hold.
 const BITS_MAX: i128 = 1 << 25;
 /// Rows after which it is known how many of them are dropped.
 const TRIED_ROWS: usize = 1 << 16;
 
+/// Rows that are looked at together for whether they are in order.
+const BLOCK: usize = 256;
+/// Rows of a piece on average at least, if they are found by bisection: a batch is made of each.
+const PIECE_ROWS: usize = 512;
+/// So many pieces may be shorter.
+const FEW_PIECES: usize = 16;
+
 /// Which values of one column rows may have.
 pub(crate) struct RowFilter {
     /// Among the columns that the scan reads.
-    column: usize,
+    pub column: usize,
     passes: Passes,
     /// The condition of a filter, over those columns: what passes satisfies it.
     filter: Option<Arc<dyn PhysicalExpr>>,
@@ -60,8 +69,8 @@ pub(crate) type AppliedFilters = u64;
 enum Passes {
     /// The keys of a join's small side.
     Bitmap { least: i64, bits: Arc<[u64]> },
-    /// A condition.
-    If(Condition),
+    /// A condition, and the ranges of whole numbers that it holds for, if it is one of those.
+    If(Condition, Option<IntegerRanges>),
     /// A condition on text, for columns that are kept as numbers; and the word of `LIKE '%word%'`, for
     /// those that are kept end to end.
     Text(Condition, Mutex<Option<Codes>>, Option<Box<Finder<'static>>>),
@@ -117,7 +126,7 @@ impl RowFilter {
         found.sort_by_key(|one| match one.passes {
             Passes::Text(_, _, None) => 0,
             Passes::Bitmap { .. } => 1,
-            Passes::If(_) => 2,
+            Passes::If(..) => 2,
             Passes::Text(_, _, Some(_)) => 3,
         });
         Ok(found)
@@ -170,7 +179,7 @@ impl RowFilter {
         condition.downcast_ref::<HashTableLookupExpr>()?;
         let (column, condition) = on_one_column(condition, fields)?;
         let whole = fields[column].data_type().is_integer();
-        whole.then(|| Self::new(column, Passes::If(condition)))
+        whole.then(|| Self::new(column, Passes::If(condition, None)))
     }
 
     fn of_filter(condition: &Arc<dyn PhysicalExpr>, fields: &[FieldRef]) -> Option<Self> {
@@ -185,7 +194,10 @@ impl RowFilter {
                 let word = word_of(&condition.holds);
                 Passes::Text(condition, Mutex::default(), word)
             }
-            kind if kind.is_primitive() => Passes::If(condition),
+            kind if kind.is_primitive() => {
+                let ranges = IntegerRanges::of(&condition.holds, fields[column].name());
+                Passes::If(condition, ranges.filter(|_| kind.is_integer()))
+            }
             _ => return None,
         };
         Some(Self { filter, ..Self::new(column, passes) })
@@ -200,6 +212,17 @@ impl RowFilter {
         asked < TRIED_ROWS || self.kept.load(Ordering::Relaxed) < enough
     }
 
+    /// Of rows whose numbers are in order, at least for a while each time, those that pass, found by bisection. `None` if
+    /// that cannot be or gives short runs, then all may pass.
+    pub fn of_sorted(&self, values: &ArrayRef, rows: &Range<usize>) -> Option<Vec<Range<usize>>> {
+        let Passes::If(_, Some(ranges)) = &self.passes else { return None };
+        match values.data_type() {
+            DataType::Int32 => sorted_rows::<Int32Type>(ranges, values, rows),
+            DataType::Int64 => sorted_rows::<Int64Type>(ranges, values, rows),
+            _ => None,
+        }
+    }
+
     /// Keeps those of `rows` that pass, or all. Has each been asked?
     fn retain(&self, values: &ArrayRef, picked: bool, rows: &mut Vec<u32>) -> Result<bool> {
         if !self.is_worth_it(picked) || rows.is_empty() {
@@ -209,7 +232,10 @@ impl RowFilter {
         let mut all_asked = true;
         match &self.passes {
             Passes::Bitmap { least, bits } => all_asked = retain_bits(*least, bits, values, rows),
-            Passes::If(condition) => {
+            Passes::If(_, Some(ranges)) if ranges.is_faster => {
+                all_asked = retain_ranges(ranges, values, rows);
+            }
+            Passes::If(condition, _) => {
                 let (first, last) = (rows[0] as usize, rows[rows.len() - 1] as usize);
                 let asked = match last - first + 1 == rows.len() {
                     true => values.slice(first, rows.len()),
@@ -360,68 +386,130 @@ fn keep_where(rows: &mut Vec<u32>, passes: impl Fn(usize, usize) -> bool) {
 
 /// Keeps those of `rows` whose bit is set; all, and false, if the column is of another type.
 fn retain_bits(least: i64, bits: &[u64], values: &ArrayRef, rows: &mut Vec<u32>) -> bool {
+    let holds = |key: i64| {
+        let bit = key.wrapping_sub(least) as u64;
+        bits.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 == 1)
+    };
+    retain_integers(values, rows, false, holds)
+}
+
+/// Keeps those of `rows` that are in the ranges, likewise.
+fn retain_ranges(ranges: &IntegerRanges, values: &ArrayRef, rows: &mut Vec<u32>) -> bool {
+    retain_integers(values, rows, ranges.null, |number| ranges.contains(number))
+}
+
+/// Keeps those of `rows` whose number `holds`, and those of NULL if `null`; all, and false, if the column has no numbers.
+fn retain_integers(
+    values: &ArrayRef,
+    rows: &mut Vec<u32>,
+    null: bool,
+    holds: impl Fn(i64) -> bool,
+) -> bool {
     match values.data_type() {
-        DataType::Int8 => retain_bits_of::<Int8Type>(least, bits, values, rows),
-        DataType::Int16 => retain_bits_of::<Int16Type>(least, bits, values, rows),
-        DataType::Int32 => retain_bits_of::<Int32Type>(least, bits, values, rows),
-        DataType::Int64 => retain_bits_of::<Int64Type>(least, bits, values, rows),
-        DataType::UInt8 => retain_bits_of::<UInt8Type>(least, bits, values, rows),
-        DataType::UInt16 => retain_bits_of::<UInt16Type>(least, bits, values, rows),
-        DataType::UInt32 => retain_bits_of::<UInt32Type>(least, bits, values, rows),
+        DataType::Int8 => retain_integers_of::<Int8Type>(values, rows, null, holds),
+        DataType::Int16 => retain_integers_of::<Int16Type>(values, rows, null, holds),
+        DataType::Int32 => retain_integers_of::<Int32Type>(values, rows, null, holds),
+        DataType::Int64 => retain_integers_of::<Int64Type>(values, rows, null, holds),
+        DataType::UInt8 => retain_integers_of::<UInt8Type>(values, rows, null, holds),
+        DataType::UInt16 => retain_integers_of::<UInt16Type>(values, rows, null, holds),
+        DataType::UInt32 => retain_integers_of::<UInt32Type>(values, rows, null, holds),
         _ => return false,
     }
     true
 }
 
-fn retain_bits_of<T: ArrowPrimitiveType>(
-    least: i64,
-    bits: &[u64],
+fn retain_integers_of<T: ArrowPrimitiveType>(
     values: &ArrayRef,
     rows: &mut Vec<u32>,
+    null: bool,
+    holds: impl Fn(i64) -> bool,
 ) where
     T::Native: Into<i64>,
 {
     let values = values.as_primitive::<T>();
-    let (keys, nulls) = (values.values(), values.nulls());
-    let holds = |key: i64| {
-        let bit = key.wrapping_sub(least) as u64;
-        bits.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 == 1)
-    };
-    keep_where(rows, |_, row| holds(keys[row].into()));
-    if let Some(nulls) = nulls {
-        rows.retain(|row| nulls.is_valid(*row as usize));
+    let numbers = values.values();
+    match values.nulls() {
+        // The number of a NULL means nothing.
+        Some(nulls) => keep_where(rows, |_, row| match nulls.is_null(row) {
+            true => null,
+            false => holds(numbers[row].into()),
+        }),
+        None => keep_where(rows, |_, row| holds(numbers[row].into())),
     }
 }
 
-fn whole_number(value: &ScalarValue) -> Option<i64> {
-    Some(match value {
-        ScalarValue::Int8(Some(n)) => i64::from(*n),
-        ScalarValue::Int16(Some(n)) => i64::from(*n),
-        ScalarValue::Int32(Some(n)) => i64::from(*n),
-        ScalarValue::Int64(Some(n)) => *n,
-        ScalarValue::UInt8(Some(n)) => i64::from(*n),
-        ScalarValue::UInt16(Some(n)) => i64::from(*n),
-        ScalarValue::UInt32(Some(n)) => i64::from(*n),
-        _ => return None,
-    })
+fn sorted_rows<T: ArrowPrimitiveType>(
+    ranges: &IntegerRanges,
+    values: &ArrayRef,
+    rows: &Range<usize>,
+) -> Option<Vec<Range<usize>>>
+where
+    T::Native: Into<i64>,
+{
+    let values = values.as_primitive_opt::<T>().filter(|values| values.null_count() == 0)?;
+    let values = values.values();
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for run in sorted_runs(values.get(rows.clone())?)? {
+        let run = rows.start + run.start..rows.start + run.end;
+        let of_run = &values[run.clone()];
+        let of_border = |border: i64| run.start + of_run.partition_point(|n| (*n).into() < border);
+        for next in ranges.between(of_border, run.clone()) {
+            match found.last_mut() {
+                Some(last) if last.end == next.start => last.end = next.end,
+                _ => found.push(next),
+            }
+        }
+    }
+    let left: usize = found.iter().map(Range::len).sum();
+    (found.len() <= FEW_PIECES + left / PIECE_ROWS).then_some(found)
 }
 
-/// Appends to `found` the rows of a range that pass all row_filters, and says which they were asked by.
-/// `column` has the kept values of a column, if they differ from row to row.
+/// The longest stretches that are in order; `None` if there are many.
+fn sorted_runs<N: PartialOrd>(values: &[N]) -> Option<Vec<Range<usize>>> {
+    let (mut runs, mut start) = (Vec::new(), 0);
+    for at in (0..values.len()).step_by(BLOCK) {
+        // With the first of the next.
+        let end = (at + BLOCK + 1).min(values.len());
+        if values[at..end].is_sorted() {
+            continue;
+        }
+        for next in at + 1..end {
+            if values[next] < values[next - 1] {
+                runs.push(start..next);
+                start = next;
+            }
+        }
+        if runs.len() > 1 + at / PIECE_ROWS {
+            return None;
+        }
+    }
+    runs.push(start..values.len());
+    Some(runs)
+}
+
+/// The filter's bit, if there is one for it.
+pub(crate) fn bit_of(row_filter: usize) -> AppliedFilters {
+    AppliedFilters::from(true).checked_shl(row_filter as u32).unwrap_or_default()
+}
+
+/// Appends to `found` the rows of a range that pass all row_filters but those of `passed`, which all of them do; says
+/// which they have passed then. `column` has the kept values of a column, if they differ from row to row.
 pub(crate) fn select<'v>(
     row_filters: &[RowFilter],
+    mut passed: AppliedFilters,
     column: impl Fn(usize) -> Option<&'v ArrayRef>,
     range: Range<usize>,
     found: &mut Vec<u32>,
 ) -> Result<AppliedFilters> {
     let mut rows: Vec<u32> = (range.start as u32..range.end as u32).collect();
-    let mut passed = 0;
     for (number, one) in row_filters.iter().enumerate() {
-        if let Some(values) = column(one.column) {
+        if passed & bit_of(number) == 0
+            && let Some(values) = column(one.column)
+        {
             let picked = rows.len() < range.len();
-            let all_asked = one.retain(values, picked, &mut rows)?;
-            passed |=
-                AppliedFilters::from(all_asked).checked_shl(number as u32).unwrap_or_default();
+            if one.retain(values, picked, &mut rows)? {
+                passed |= bit_of(number);
+            }
         }
     }
     found.append(&mut rows);
@@ -432,6 +520,7 @@ pub(crate) fn select<'v>(
 mod tests {
     use datafusion::arrow::array::{Float64Array, Int32Array, StringViewArray, UInt32Array};
     use datafusion::arrow::datatypes::{Field, Schema};
+    use datafusion::common::ScalarValue;
     use datafusion::logical_expr::Operator;
     use datafusion::physical_expr::expressions::{binary, cast, col, in_list, is_null, like, lit};
 
@@ -448,7 +537,7 @@ mod tests {
 
     fn check(row_filter: &RowFilter, values: ArrayRef, range: Range<usize>, expected: &[u32]) {
         let mut found = Vec::new();
-        select(std::slice::from_ref(row_filter), |_| Some(&values), range, &mut found).unwrap();
+        select(std::slice::from_ref(row_filter), 0, |_| Some(&values), range, &mut found).unwrap();
         assert_eq!(found, expected);
     }
 
@@ -462,6 +551,100 @@ mod tests {
         check(&some, Arc::new(UInt32Array::from(vec![u32::MAX, 70])), 0..2, &[1]);
         // What is no whole number is left to the join.
         check(&some, Arc::new(StringArray::from(vec!["a", "b"])), 0..2, &[0, 1]);
+    }
+
+    #[test]
+    fn several_ranges_are_one_look_up() {
+        let field = Arc::new(Field::new("n", DataType::Int32, true));
+        let schema = Schema::new(vec![Arc::clone(&field)]);
+        let column = || col("n", &schema).unwrap();
+        let compared = |op, number: i32| binary(column(), op, lit(number), &schema).unwrap();
+        let joined = |one, op, other| binary(one, op, other, &schema).unwrap();
+        let range = |from, to| {
+            joined(compared(Operator::GtEq, from), Operator::And, compared(Operator::Lt, to))
+        };
+        let two = joined(range(0, 8), Operator::Or, range(16, 24));
+        let or_null = joined(Arc::clone(&two), Operator::Or, is_null(column()).unwrap());
+        let numbers = vec![Some(7), None, Some(8), Some(16), Some(i32::MAX), Some(-1), Some(0)];
+        let numbers: ArrayRef = Arc::new(Int32Array::from(numbers));
+        for (condition, expected) in [(two, vec![0, 3, 6]), (or_null, vec![0, 1, 3, 6])] {
+            let row_filters = RowFilter::of(&[Arc::clone(&condition)], &[Arc::clone(&field)]);
+            let row_filters = row_filters.unwrap();
+            assert!(matches!(&row_filters[0].passes, Passes::If(_, Some(set)) if set.is_faster));
+            let mut found = Vec::new();
+            let passed = select(&row_filters, 0, |_| Some(&numbers), 0..7, &mut found).unwrap();
+            assert_eq!((passed, found), (1, expected));
+            assert_eq!(RowFilter::position(&row_filters, &condition), Some(0));
+        }
+    }
+
+    #[test]
+    fn ranges_of_numbers_in_order_are_bisected() {
+        let field = Arc::new(Field::new("n", DataType::Int32, true));
+        let schema = Schema::new(vec![Arc::clone(&field)]);
+        let compared =
+            |op, number: i32| binary(col("n", &schema).unwrap(), op, lit(number), &schema).unwrap();
+        let joined = |one, op, other| binary(one, op, other, &schema).unwrap();
+        let range = |from, to| {
+            joined(compared(Operator::GtEq, from), Operator::And, compared(Operator::Lt, to))
+        };
+        let two = joined(range(0, 8), Operator::Or, range(16, 24));
+        let all =
+            [two, compared(Operator::Lt, 5), compared(Operator::Eq, 7), compared(Operator::Gt, 99)];
+        for condition in all {
+            let filter = &RowFilter::of(&[condition], &[Arc::clone(&field)]).unwrap()[0];
+            let of_sorted = |numbers: &[Option<i32>], rows| {
+                filter.of_sorted(&(Arc::new(Int32Array::from(numbers.to_vec())) as ArrayRef), &rows)
+            };
+            let numbers: Vec<_> = [-1, 0, 7, 7, 8, 16, 17, 23, 24, i32::MAX].map(Some).to_vec();
+            let array: ArrayRef = Arc::new(Int32Array::from(numbers.clone()));
+            for from in 0..=numbers.len() {
+                for to in from..=numbers.len() {
+                    let mut expected: Vec<u32> = (from as u32..to as u32).collect();
+                    filter.retain(&array, true, &mut expected).unwrap();
+                    let found = of_sorted(&numbers, from..to).unwrap();
+                    assert!(found.iter().all(|run| !run.is_empty()), "{found:?}");
+                    let found: Vec<u32> =
+                        found.into_iter().flatten().map(|row| row as u32).collect();
+                    assert_eq!(found, expected, "{from}..{to}");
+                }
+            }
+            assert_eq!(of_sorted(&[Some(3), None], 0..2), None);
+            // In order for a while, or hardly.
+            let saws: Vec<_> = (0..6000).map(|row| Some(row % 3000 / 100)).collect();
+            let array: ArrayRef = Arc::new(Int32Array::from(saws.clone()));
+            let mut expected: Vec<u32> = (100..5900).collect();
+            filter.retain(&array, true, &mut expected).unwrap();
+            let found = of_sorted(&saws, 100..5900).unwrap();
+            let found: Vec<u32> = found.into_iter().flatten().map(|row| row as u32).collect();
+            assert_eq!(found, expected);
+            let saws: Vec<_> = (0..6000).map(|row| Some(row % 100)).collect();
+            assert_eq!(of_sorted(&saws, 0..6000), None);
+        }
+    }
+
+    #[test]
+    fn stretches_in_order_are_found() {
+        let mut random = 7u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for _ in 0..300 {
+            let (mut values, mut expected) = (Vec::new(), Vec::new());
+            for turn in 0..next(4) {
+                // Each begins below the end of the one before.
+                let rows = 1000 + next(600) as i64;
+                let start = values.len();
+                values.extend((0..rows).map(|row| row / 3 - turn as i64));
+                expected.push(start..values.len());
+            }
+            if values.is_empty() {
+                expected.push(0..0);
+            }
+            assert_eq!(sorted_runs(&values), Some(expected));
+        }
+        assert_eq!(sorted_runs(&[3, 2, 1]), None);
     }
 
     #[test]
@@ -512,7 +695,7 @@ mod tests {
         let select = |texts: &ArrayRef| {
             let mut found = Vec::new();
             let column = |column| Some(if column == 0 { &numbers } else { texts });
-            (select(&row_filters, column, 0..4, &mut found).unwrap(), found)
+            (select(&row_filters, 0, column, 0..4, &mut found).unwrap(), found)
         };
         let both = 1 << place(&like) | 1 << place(&large);
         assert_eq!(select(&compact(&as_read)), (both, vec![1]));
