@@ -8,5 +8,6 @@ pub(crate) mod distinct_ids;
 pub(crate) mod domain_functions;
 pub(crate) mod exact_sum;
 pub(crate) mod funnel;
+pub(crate) mod halves;
 pub(crate) mod local_day;
 pub(crate) mod match_words;

@@ -31,8 +31,8 @@ use datafusion::logical_expr::{
 };
 
 use crate::base::id_column::IdColumn;
+use crate::functions::halves::{Argument, merged, partial};
 use crate::mends;
-use crate::portable::halves::{Argument, merged, partial};
 use crate::portable::share::Divided;
 use crate::scan::lake_table::LakeTable;
 

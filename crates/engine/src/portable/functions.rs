@@ -24,10 +24,10 @@ use prost::Message;
 use uplake_table::Domain;
 
 use crate::functions::distinct_ids::distinct_ids;
+use crate::functions::halves::{of_partial, partial};
 use crate::mends;
 use crate::optimizer::id_rewrite::id_keys;
 use crate::portable::bytes::{Reader, Writer};
-use crate::portable::halves::{of_partial, partial};
 use crate::scan::lake_table::LakeTable;
 use crate::sql::id_set::{IdSet, InIdSet};
 

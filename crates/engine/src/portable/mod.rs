@@ -6,7 +6,6 @@ pub(crate) mod elsewhere;
 pub(crate) mod fragment;
 pub(crate) mod functions;
 pub(crate) mod guard;
-pub(crate) mod halves;
 pub(crate) mod part_error;
 pub(crate) mod parts;
 pub(crate) mod plan;

@@ -5,15 +5,20 @@
 //! # Invariants
 //! - NULLs are left out; a sum or a mean without a term is NULL.
 //! - Sums of whole numbers are exact, or an error if they do not fit.
+//! - The first half of a sum or a mean ([`of_partial`]) is added up likewise, and answered as its state.
 
 use std::mem::size_of;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch,
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int64Array, RecordBatch,
+    StructArray, UInt64Array,
 };
 use datafusion::arrow::buffer::BooleanBuffer;
-use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type, Schema};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, Field, Fields, Float64Type, Int64Type, Schema,
+};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -24,6 +29,7 @@ use uplake_functions::{EventBits, RowRun, absorb, expect_order, time_of, update_
 
 use uplake_functions::holds as true_only;
 
+use crate::functions::halves::of_partial;
 use crate::operators::array_aggregate::expressions::asks;
 use crate::operators::array_aggregate::rows::RowGroups;
 use crate::operators::array_aggregate::whole_sums::{WholeSums, largest};
@@ -56,6 +62,8 @@ pub(crate) struct SumPlan {
     else_zero: bool,
     /// Is the argument a cast of a whole number of at most 32 bits?
     of_short: bool,
+    /// Of the first half of a sum or mean: the state that stands for it.
+    state: Option<Fields>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,20 +96,29 @@ impl SumPlan {
             condition: filter.cloned(),
             else_zero: false,
             of_short: false,
+            state: None,
         };
         if function.is_distinct() {
             return Some(plan);
         }
         let [argument] = plan.arguments.as_slice() else { return Some(plan) };
         let data_type = argument.data_type(schema).ok()?;
-        let output = function.field().data_type().clone();
-        plan.what = match (function.fun().name(), data_type, output) {
+        let (name, output, state) = match (of_partial(function.fun()), function.field().data_type())
+        {
+            // A sum, and so is what a mean needs, is of its argument's type.
+            (Some(whole), DataType::Struct(state)) => {
+                (whole.name(), data_type.clone(), Some(state.clone()))
+            }
+            (_, output) => (function.fun().name(), output.clone(), None),
+        };
+        plan.what = match (name, data_type, output) {
             ("count", _, DataType::Int64) => SumKind::Count,
             ("sum", DataType::Float64, DataType::Float64) => SumKind::Sum,
             ("avg", DataType::Float64, DataType::Float64) => SumKind::Mean,
             ("sum", DataType::Int64, DataType::Int64) => SumKind::SumWhole,
             _ => return Some(plan),
         };
+        plan.state = state;
         let short = |inner: &Arc<dyn PhysicalExpr>| {
             let data_type = inner.data_type(schema);
             data_type.is_ok_and(|t| t.is_integer() && t.primitive_width().is_some_and(|w| w <= 4))
@@ -485,6 +502,9 @@ impl Slot {
             (Values::SumsOf(_), Some(sums)) => Values::Numbers(sums),
             (values, _) => values,
         };
+        if let Some(fields) = &self.plan.state {
+            return state(fields, values, counts());
+        }
         Ok(match values {
             Values::Other(mut accumulator) => accumulator.evaluate(EmitTo::All)?,
             Values::OfKey(place) => of_key(place)?,
@@ -511,6 +531,39 @@ impl Slot {
         };
         values + self.missing.capacity() * size_of::<i64>()
     }
+}
+
+/// The state of sums or means, whose terms are counted.
+fn state(
+    fields: &Fields,
+    values: Values,
+    counts: impl Iterator<Item = i64> + Clone,
+) -> Result<ArrayRef> {
+    let sums: ArrayRef = match values {
+        Values::Numbers(sums) => {
+            let sums = sums.into_iter().zip(counts.clone());
+            Arc::new(sums.map(|(x, n)| (n > 0).then_some(x)).collect::<Float64Array>())
+        }
+        Values::Whole(sums) => {
+            let sums = sums.totals().into_iter().zip(counts.clone());
+            let sums: Decimal128Array = sums.map(|(x, n)| (n > 0).then_some(x)).collect();
+            Arc::new(sums.with_precision_and_scale(DECIMAL128_MAX_PRECISION, 0)?)
+        }
+        _ => return internal_err!("a state without sums"),
+    };
+    let column = |field: &Arc<Field>| -> Result<ArrayRef> {
+        Ok(match field.data_type() {
+            DataType::UInt64 => {
+                let counts = counts.clone().take(sums.len());
+                // Of no term both are NULL: who merges a count of 0 takes the sum for 0.
+                let count = |n: i64| u64::try_from(n).ok().filter(|n| *n > 0);
+                Arc::new(counts.map(count).collect::<UInt64Array>())
+            }
+            data_type => cast(&sums, data_type)?,
+        })
+    };
+    let columns = fields.iter().map(column).collect::<Result<Vec<_>>>()?;
+    Ok(Arc::new(StructArray::try_new(fields.clone(), columns, None)?))
 }
 
 /// Of so many rows at most one is wanted if the others are passed over.

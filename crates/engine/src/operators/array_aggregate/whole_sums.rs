@@ -78,6 +78,12 @@ impl WholeSums {
         sums.into_iter().zip(counts).map(sum).collect()
     }
 
+    /// The same, of any size.
+    pub fn totals(self) -> Vec<i128> {
+        let Self { short, long, .. } = self;
+        long.unwrap_or_else(|| short.into_iter().map(i128::from).collect())
+    }
+
     /// Bytes.
     pub fn size(&self) -> usize {
         let long = self.long.as_ref().map_or(0, Vec::capacity);

@@ -22,21 +22,21 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
 
 /// The first half of a function.
-pub(super) fn partial(function: Arc<AggregateUDF>) -> AggregateUDF {
+pub(crate) fn partial(function: Arc<AggregateUDF>) -> AggregateUDF {
     AggregateUDF::from(Partial { name: format!("partial_{}", function.name()), function })
 }
 
 /// The function of which this is the first half.
-pub(super) fn of_partial(function: &AggregateUDF) -> Option<&Arc<AggregateUDF>> {
+pub(crate) fn of_partial(function: &AggregateUDF) -> Option<&Arc<AggregateUDF>> {
     function.inner().downcast_ref::<Partial>().map(|partial| &partial.function)
 }
 
 /// An argument of the function in the parts, and its value if that is a constant.
-pub(super) type Argument = (FieldRef, Option<ScalarValue>);
+pub(crate) type Argument = (FieldRef, Option<ScalarValue>);
 
 /// The second half of a function that had these arguments. It takes the structs of [`partial`] if `is_struct`, or else
 /// what the function itself came to, which must be all of its state.
-pub(super) fn merged(
+pub(crate) fn merged(
     function: Arc<AggregateUDF>,
     arguments: Vec<Argument>,
     is_struct: bool,
