@@ -150,7 +150,7 @@ pub fn eppo_shard(input: &str, shards: u32) -> u32 {
 }
 
 /// How a system was told to assign units to arms.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Assignment {
     pub system: System,
     /// What makes this experiment's hash differ from others': the seed, salt, experiment id or
@@ -161,7 +161,7 @@ pub struct Assignment {
 }
 
 /// A published assignment system.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum System {
     /// `version` 1 or 2 of the hash.
     GrowthBook {

@@ -7,7 +7,7 @@
 //! No SQL is read.
 
 /// An expression and where it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Expression {
     /// "metric `revenue`", "[exposures]".
     pub place: String,
@@ -28,7 +28,7 @@ pub struct Written {
 }
 
 /// What an expression is used as, and so what it can be cast to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Role {
     /// Rows pass where it is true.
     Condition,

@@ -75,7 +75,7 @@ pub enum Lift {
 
 /// Half-open `[start, end)`, local dates or date-times in the experiment's time zone
 /// ("2026-11-01" or "2026-11-01T12:00:00").
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Period {
     pub start: String,
     pub end: String,
@@ -104,7 +104,7 @@ impl Period {
 }
 
 /// One arm.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Variant {
     pub name: String,
     /// What the variant column holds, compared as text.
@@ -115,7 +115,7 @@ pub struct Variant {
 }
 
 /// A way to break results down: an expression over the exposures, taken at first exposure.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Dimension {
     pub name: String,
     pub sql: String,

@@ -1,7 +1,7 @@
 //! Who was exposed to what, and what was assigned to arms.
 
 /// Where exposures are; SQL identifiers and expressions, opaque here.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Exposures {
     pub table: String,
     pub user: String,
@@ -16,7 +16,7 @@ pub struct Exposures {
 }
 
 /// Rows of users in some table.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct UserRows {
     pub table: String,
     pub user: String,
@@ -26,7 +26,7 @@ pub struct UserRows {
 }
 
 /// What was assigned to arms, and so is the unit of randomness.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Unit {
     User,
     /// Groups of users, by a SQL expression over the exposures: shops, teams, cities. Metrics stay

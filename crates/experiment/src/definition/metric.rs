@@ -43,14 +43,14 @@ pub struct Metric {
 }
 
 /// Half-open, in milliseconds after the user's first exposure; no end is unbounded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Window {
     pub start_ms: i64,
     pub end_ms: Option<i64>,
 }
 
 /// What a user's number becomes before it is averaged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Transform {
     /// log(1 + x); a number below 0 has none.
     Log1p,
@@ -184,7 +184,7 @@ pub struct Step {
 }
 
 /// A user's number counts at most this much (winsorising from above).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Cap {
     Value(f64),
     /// This quantile of the numbers of all users, or of those whose number is not 0; all arms together.

@@ -23,7 +23,7 @@ const STEPS: (usize, usize) = (5, 20);
 const TOP: (usize, usize) = (10, 50);
 
 /// Which sequences of events lead from one event to another, after exposure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Path {
     pub name: String,
     pub table: String,

@@ -9,7 +9,7 @@ use crate::definition::{
 use crate::expression::Expression;
 
 /// What a report needs to know about the data.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MomentsQuery {
     pub exposures: Exposures,
     pub variants: Vec<Variant>,
@@ -42,7 +42,7 @@ pub struct MomentsQuery {
 
 /// One metric on one day of 24 hours since each user's first exposure, of users for whom that day is
 /// over.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DaySince {
     /// Index into the query's metrics.
     pub metric: usize,
@@ -53,6 +53,42 @@ pub struct DaySince {
 }
 
 impl MomentsQuery {
+    /// For another process of this version; `None` if it would read something else, as of a number that is none.
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        let bytes = serde_json::to_vec(self).ok()?;
+        (Self::from_bytes(&bytes).as_ref() == Some(self)).then_some(bytes)
+    }
+
+    /// What [`Self::to_bytes`] wrote; `None` of anything else, and of a query whose numbers name what it does not have.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let query: Self = serde_json::from_slice(bytes).ok()?;
+        query.is_consistent().then_some(query)
+    }
+
+    /// Do all numbers of columns, metrics, dimensions and steps name some?
+    fn is_consistent(&self) -> bool {
+        let (columns, metrics) = (self.columns.len(), self.metrics.len());
+        let caps = self.columns.iter().filter_map(|column| match column.cap {
+            Some(Cap::OfColumn(other)) => Some(other),
+            _ => None,
+        });
+        let of_groups = self.groups.iter().flatten().copied();
+        let of_since = self.since.iter().flat_map(|since| since.columns.iter().copied());
+        let of_quantiles = self.quantiles.iter().map(|quantile| quantile.metric);
+        let of_days = self.since.iter().map(|since| since.metric);
+        let of_conversions = self.conversion_times.iter().map(|one| &one.column);
+        let all_columns = self.columns.iter().chain(of_conversions);
+        let mut steps = all_columns.filter_map(|column| match &column.aggregate {
+            Aggregate::Steps { steps, reached } => Some((1..=steps.len()).contains(reached)),
+            _ => None,
+        });
+        self.groups.len() == metrics
+            && steps.all(|is_one| is_one)
+            && caps.chain(of_groups).chain(of_since).all(|column| column < columns)
+            && of_quantiles.chain(of_days).all(|metric| metric < metrics)
+            && self.others.iter().all(|other| other.dimension < self.dimensions.len())
+    }
+
     /// When after the exposure the window of a metric is over, milliseconds; `None`: it has no end.
     pub fn window_end_ms(&self, metric: usize) -> Option<i64> {
         self.figure(metric)?.window?.end_ms
@@ -166,7 +202,7 @@ pub const NOT_THERE: &str = "(not in it)";
 pub const SEVERAL_ARMS: &str = "(several)";
 
 /// Another experiment that the same users may be in.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Other {
     /// Its place among the query's dimensions.
     pub dimension: usize,
@@ -187,7 +223,7 @@ impl Other {
 
 /// A number per exposed user: `aggregate` of `value` over the user's rows of `table` that pass
 /// `filter` and lie in the window and the period. A user without such rows has 0.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct UserColumn {
     pub table: String,
     pub user: String,
@@ -210,7 +246,7 @@ pub struct UserColumn {
 }
 
 /// How a user's rows become one number.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Aggregate {
     /// Sum of the values; NULL adds nothing.
     Sum,
@@ -236,7 +272,7 @@ pub enum Aggregate {
 
 /// A quantile per cell: of the column's number per user (zeros included), or of its single values
 /// that are not NULL.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct QuantileQuery {
     /// Index into the query's metrics.
     pub metric: usize,
@@ -248,9 +284,93 @@ pub struct QuantileQuery {
 }
 
 /// How long users took from the first step of a funnel to the last.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ConversionQuery {
     pub funnel: String,
     /// `Aggregate::Steps` that all are reached: among the query's columns, too.
     pub column: UserColumn,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan;
+
+    const DEFINITION: &str = r#"
+name = "t"
+start = "2026-10-12"
+end = "2026-11-09"
+days_since_exposure = 3
+[exposures]
+table = "exposures"
+user = "user_id"
+variant = "variant"
+time = "ts"
+[[variant]]
+name = "a"
+share = 0.5
+[[variant]]
+name = "b"
+share = 0.5
+[[metric]]
+name = "spend"
+type = "mean"
+table = "events"
+value = "amount"
+[[metric]]
+name = "median"
+type = "quantile"
+table = "events"
+value = "amount"
+level = 0.5
+[[metric]]
+name = "way"
+type = "funnel"
+table = "events"
+steps = [{ name = "view", where = "event = 'view'" }, { name = "buy", where = "event = 'buy'" }]
+"#;
+
+    fn query() -> MomentsQuery {
+        let experiment = Experiment::parse(DEFINITION, "t.toml").unwrap();
+        let mut query = plan(&experiment, &[], None).unwrap();
+        query.tell_apart(&experiment).unwrap();
+        query
+    }
+
+    #[test]
+    fn a_query_arrives_as_it_was() {
+        let asked = query();
+        let bytes = asked.to_bytes().unwrap();
+        assert_eq!(MomentsQuery::from_bytes(&bytes), Some(asked));
+        assert_eq!(MomentsQuery::from_bytes(b"{}"), None);
+        assert_eq!(MomentsQuery::from_bytes(&[&bytes, b"x".as_slice()].concat()), None);
+    }
+
+    #[test]
+    fn numbers_that_name_what_is_not_there_are_refused() {
+        let steps = |query: &mut MomentsQuery, reached: usize| {
+            let mut columns = query.columns.iter_mut();
+            let of_steps = columns.find_map(|column| match &mut column.aggregate {
+                Aggregate::Steps { reached, .. } => Some(reached),
+                _ => None,
+            });
+            *of_steps.unwrap() = reached;
+        };
+        let check = |what: &str, change: &dyn Fn(&mut MomentsQuery)| {
+            let mut asked = query();
+            change(&mut asked);
+            assert_eq!(asked.to_bytes(), None, "{what}");
+            let bytes = serde_json::to_vec(&asked).unwrap();
+            assert_eq!(MomentsQuery::from_bytes(&bytes), None, "{what}");
+        };
+        check("a column of a metric", &|query| query.groups[0].push(usize::MAX));
+        check("a metric without name", &|query| query.groups.push(Vec::new()));
+        check("a quantile", &|query| query.quantiles[0].metric = 77);
+        check("a cap", &|query| query.columns[0].cap = Some(Cap::OfColumn(77)));
+        check("an arm elsewhere", &|query| query.others[0].dimension = query.dimensions.len());
+        check("a metric by days", &|query| query.since[0].metric = usize::MAX);
+        check("its column", &|query| query.since[0].columns.push(77));
+        check("no step", &|query| steps(query, 0));
+        check("a step", &|query| steps(query, 3));
+    }
 }
