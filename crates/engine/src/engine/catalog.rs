@@ -262,6 +262,12 @@ impl LakeCatalog {
         Ok(Self { pinned, ..self.another() })
     }
 
+    /// The same lake with these tables, each at the version that it has.
+    pub fn with_pinned(&self, tables: impl IntoIterator<Item = Arc<LakeTable>>) -> Self {
+        let named = |table: Arc<LakeTable>| (table.snapshot().table().to_owned(), table);
+        Self { pinned: tables.into_iter().map(named).collect(), ..self.another() }
+    }
+
     /// The same tables, each kept at the version that it has when it is first looked up.
     pub fn of_transaction(parent: Arc<Self>) -> Self {
         let another = parent.another();

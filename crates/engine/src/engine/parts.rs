@@ -40,7 +40,7 @@ type Travel = std::result::Result<(), String>;
 const SLOTS_OF_PART: u32 = 3;
 
 /// What warnings are about that fewer nodes computed than should have.
-const ALONE: &str = "parts";
+pub(crate) const ALONE: &str = "parts";
 
 /// Rows of so many ids are looked up, not read.
 const LOOKED_UP: usize = 1000;
@@ -141,11 +141,16 @@ impl Session {
         // What depends on what in a part need not do so in all of them.
         let schema =
             DFSchema::clone(schema).with_functional_dependencies(FunctionalDependencies::empty())?;
-        let here = Arc::new(Here(self.for_parts()));
+        let here = self.here();
         let (is_raw, deadline, told) = (piece.is_raw, stop::deadline(), Arc::default());
         let asked = Asked { fragment, parts, is_raw, deadline, here, told };
         let parts = Parts { asked, elsewhere: Arc::clone(elsewhere) };
         Ok(Ok(parts_node(parts, Arc::new(schema))))
+    }
+
+    /// This process, as one that computes parts of a statement of this session.
+    pub(crate) fn here(&self) -> Arc<dyn PartRunner> {
+        Arc::new(Here(self.for_parts()))
     }
 
     /// What a plan's tables and functions are written with.
@@ -293,10 +298,6 @@ pub struct HereInParts {
 impl Elsewhere for HereInParts {
     fn whole_rows(&self) -> u64 {
         self.whole_rows
-    }
-
-    fn divides_reports(&self) -> bool {
-        true
     }
 
     fn divide(&self, wanted: &Wanted<'_>) -> Result<Vec<Placed>, Undivided> {

@@ -25,21 +25,28 @@ use crate::engine::run::{Guarded, RunOptions, bug};
 use crate::engine::session::Session;
 use crate::operators::stoppable::holding;
 use crate::portable::elsewhere::{PartRows, Share};
-use crate::portable::fragment;
+use crate::portable::fragment::{self, Kind};
 use crate::portable::functions::{Codec, Pin};
 use crate::portable::part_error::PartError;
 use crate::portable::plan::from_bytes;
+use crate::portable::questions::SentQuestions;
 use crate::portable::share::with_share;
+use crate::scan::lake_table::LakeTable;
 
-/// A part that was read: a plan of tables of the lake.
-pub struct SentPart {
-    plan: LogicalPlan,
-    state: SessionState,
+/// A part that was read: a plan of tables of the lake, or questions of reports about them.
+pub struct SentPart(Sent);
+
+enum Sent {
+    Plan { plan: LogicalPlan, state: Box<SessionState> },
+    Report { session: Session, questions: SentQuestions, share: Share },
 }
 
 impl fmt::Debug for SentPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SentPart({})", self.plan.display())
+        match &self.0 {
+            Sent::Plan { plan, .. } => write!(f, "SentPart({})", plan.display()),
+            Sent::Report { questions, .. } => write!(f, "SentPart({questions:?})"),
+        }
     }
 }
 
@@ -59,6 +66,14 @@ impl Session {
             }
             tables.push((pin, table));
         }
+        if header.kind == Kind::Report {
+            let questions = SentQuestions::read(header.domains, plan)?;
+            let tables: Vec<Arc<LakeTable>> = tables.into_iter().map(|(_, table)| table).collect();
+            let session = self.over_tables(tables, &header.settings)?;
+            session.refuse_questions(&questions)?;
+            let share = share.clone();
+            return Ok(SentPart(Sent::Report { session, questions, share }));
+        }
         let mut domains: HashMap<String, Arc<Domain>> = HashMap::new();
         for source in header.domains {
             let found = match source.split_once(':') {
@@ -70,13 +85,23 @@ impl Session {
         let state = self.state_of_part(&header.settings)?;
         let codec = Codec::new(state.task_ctx(), tables, domains);
         let plan = with_share(from_bytes(plan, &codec)?, &header.divided, share)?;
-        Ok(SentPart { plan, state })
+        Ok(SentPart(Sent::Plan { plan, state: Box::new(state) }))
     }
 
     /// The rows of a part that was read, in the slot that this statement has.
     pub(crate) async fn rows_of_part(&self, part: &SentPart) -> Result<SendableRecordBatchStream> {
-        let (physical, end) = self.physical(&part.plan, &part.state).await?;
-        Ok(holding(execute_stream(physical, part.state.task_ctx())?, end))
+        match &part.0 {
+            Sent::Plan { plan, state } => {
+                let (physical, end) = self.physical(plan, state).await?;
+                Ok(holding(execute_stream(physical, state.task_ctx())?, end))
+            }
+            Sent::Report { session, questions, share } => {
+                let cells = Box::pin(session.cells_of_part(questions, share)).await?;
+                let schema = cells.schema();
+                let rows = futures::stream::iter([Ok(cells)]);
+                Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+            }
+        }
     }
 
     /// Runs a part for somebody else, as a statement of its own: it waits for a slot if others compute, then begins. Its

@@ -54,6 +54,7 @@ use crate::portable::elsewhere::Elsewhere;
 use crate::portable::guard::PortablePlans;
 use crate::portable::parts::PartsPlanner;
 use crate::scan::indexed_source::IndexUse;
+use crate::scan::lake_table::LakeTable;
 use crate::scan::repairs::Repairs;
 use crate::scan::storage::{self, QueryStore};
 use crate::sql::prepared::Prepared;
@@ -297,9 +298,9 @@ impl Engine {
         let (guarded, fenced) = (own(Arc::clone(state.runtime_env())), own(fenced));
         let files = FilePlaces::new(&lake, options.spill_folder.clone());
         Ok(Arc::new(Self {
-            context: context(state, &catalog, &files, false)?,
-            guarded: context(guarded, &catalog, &files, true)?,
-            fenced: context(fenced, &catalog, &files, true)?,
+            context: context(state, &catalog, Some(&files), false)?,
+            guarded: context(guarded, &catalog, Some(&files), true)?,
+            fenced: context(fenced, &catalog, Some(&files), true)?,
             files,
             lake,
             catalog,
@@ -487,6 +488,22 @@ impl Session {
         Ok(pipeline::enabled(state))
     }
 
+    /// This session for a part of somebody else's statement: these tables at the versions that they have, these settings,
+    /// and no files in place.
+    pub(crate) fn over_tables(
+        &self,
+        tables: Vec<Arc<LakeTable>>,
+        settings: &[(String, String)],
+    ) -> Result<Self> {
+        let catalog = Arc::new(self.catalog.with_pinned(tables));
+        let state = SessionStateBuilder::new_from_existing(self.state_of_part(settings)?)
+            .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
+            .build();
+        let context = context(state, &catalog, None, self.guard.is_some())?;
+        let changed = Mutex::new(settings.iter().cloned().collect());
+        Ok(Self { context: OnceLock::from(context), catalog, changed, ..self.for_parts() })
+    }
+
     /// This session, which remembers on this machine what data files add up to in reports, so that the
     /// next report of the same metrics reads only files that are new. The same session if the machine
     /// keeps nothing of this lake, or without indexes.
@@ -613,7 +630,7 @@ impl Session {
             context: OnceLock::from(context(
                 state,
                 &catalog,
-                &self.engine.files,
+                Some(&self.engine.files),
                 self.guard.is_some(),
             )?),
             catalog,
@@ -632,7 +649,7 @@ impl Session {
 fn context(
     state: SessionState,
     catalog: &Arc<LakeCatalog>,
-    files: &Arc<FilePlaces>,
+    files: Option<&Arc<FilePlaces>>,
     is_guarded: bool,
 ) -> Result<SessionContext> {
     let schemas = MemoryCatalogProvider::new();
@@ -648,7 +665,10 @@ fn context(
     for (name, added) in catalog.additions.providers(&catalogs) {
         schemas.register_schema(&name, added)?;
     }
-    Ok(file_tables::with_files(context, files, catalog.warnings()))
+    Ok(match files {
+        Some(files) => file_tables::with_files(context, files, catalog.warnings()),
+        None => context,
+    })
 }
 
 fn session_config(threads: usize, budget: &Budget) -> SessionConfig {

@@ -81,7 +81,7 @@ pub struct Undivided {
 /// What all parts of a statement have in common.
 #[derive(Clone, Debug)]
 pub struct Fragment {
-    /// The plan.
+    /// The plan, or the questions of a report.
     pub bytes: Bytes,
     /// The columns of its rows.
     pub schema: SchemaRef,
@@ -154,11 +154,6 @@ pub struct Asked {
 pub trait Elsewhere: fmt::Debug + Send + Sync {
     /// Rows up to which a table is read by every part, if it is not divided itself.
     fn whole_rows(&self) -> u64;
-
-    /// Are reports divided, too? Their parts are computed by the session that was asked.
-    fn divides_reports(&self) -> bool {
-        false
-    }
 
     /// The parts, or why there are none: it is not worth it, or nobody is there.
     fn divide(&self, wanted: &Wanted<'_>) -> Result<Vec<Placed>, Undivided>;

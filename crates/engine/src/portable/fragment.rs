@@ -1,4 +1,4 @@
-//! What a part is told beside its share: a plan, and the tables and domains that it is about.
+//! What a part is told beside its share: a plan or the question of a report, and the tables and domains that it is about.
 
 use datafusion::common::{Result, plan_err};
 
@@ -8,7 +8,7 @@ use crate::portable::share::Divided;
 
 const MAGIC: &[u8] = b"UPF";
 /// Goes up with every change of what is written.
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 
 /// A number that processes have in common which understand each other's parts: plans of another version of this program
 /// or of DataFusion may mean something else.
@@ -20,9 +20,19 @@ pub fn parts_format() -> u64 {
     bytes.chain([FORMAT]).fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// What stands before the plan.
+/// What is asked of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The rows of a plan.
+    Plan = 0,
+    /// The cells of reports.
+    Report = 1,
+}
+
+/// What stands before the plan, or what else is asked.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Header {
+    pub kind: Kind,
     pub pins: Vec<Pin>,
     /// The id domains and logs that functions of the plan have.
     pub domains: Vec<String>,
@@ -40,13 +50,14 @@ pub(crate) fn to_bytes(
     let pins = codec.tables.iter().map(|(pin, _)| pin.clone()).collect();
     let mut domains: Vec<String> = codec.domains.keys().cloned().collect();
     domains.sort_unstable();
-    write(&Header { pins, domains, divided: divided.to_vec(), settings }, plan)
+    write(&Header { kind: Kind::Plan, pins, domains, divided: divided.to_vec(), settings }, plan)
 }
 
-fn write(header: &Header, plan: &[u8]) -> Vec<u8> {
+pub(crate) fn write(header: &Header, plan: &[u8]) -> Vec<u8> {
     let mut to = Writer::default();
     MAGIC.iter().for_each(|byte| to.byte(*byte));
     to.byte(FORMAT);
+    to.byte(header.kind as u8);
     to.number(header.pins.len() as u64);
     for pin in &header.pins {
         to.text(&pin.table);
@@ -81,6 +92,11 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<(Header, &[u8])> {
     if format != FORMAT {
         return plan_err!("a part has the format {format}, this version reads {FORMAT}");
     }
+    let kind = match from.byte()? {
+        0 => Kind::Plan,
+        1 => Kind::Report,
+        other => return plan_err!("a part is of the unknown kind {other}"),
+    };
     let count = from.count()?;
     let pin = |from: &mut Reader| {
         let (table, version, files) = (from.text()?.to_owned(), from.number()?, from.number()?);
@@ -102,7 +118,7 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<(Header, &[u8])> {
     let settings = (0..count).map(|_| setting(&mut from)).collect::<Result<_>>()?;
     let plan = from.bytes()?;
     match from.is_at_end() {
-        true => Ok((Header { pins, domains, divided, settings }, plan)),
+        true => Ok((Header { kind, pins, domains, divided, settings }, plan)),
         false => plan_err!("a part has bytes after its plan"),
     }
 }
@@ -120,7 +136,7 @@ mod tests {
         ];
         let settings = vec![("datafusion.execution.time_zone".into(), "+02:00".into())];
         let domains = vec!["users:01".into()];
-        let header = Header { pins: vec![pin], domains, divided, settings };
+        let header = Header { kind: Kind::Report, pins: vec![pin], domains, divided, settings };
         let bytes = write(&header, b"plan");
         assert_eq!(from_bytes(&bytes).unwrap(), (header, b"plan".as_slice()));
         for end in 0..bytes.len() {
@@ -129,6 +145,9 @@ mod tests {
         let mut other = bytes.clone();
         other[3] += 1;
         assert!(from_bytes(&other).is_err(), "another format");
+        let mut other = bytes.clone();
+        other[4] = 2;
+        assert!(from_bytes(&other).is_err(), "an unknown kind");
         let longer = [bytes, vec![0]].concat();
         assert!(from_bytes(&longer).is_err());
     }

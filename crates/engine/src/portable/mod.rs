@@ -9,4 +9,5 @@ pub(crate) mod guard;
 pub(crate) mod part_error;
 pub(crate) mod parts;
 pub(crate) mod plan;
+pub(crate) mod questions;
 pub(crate) mod share;

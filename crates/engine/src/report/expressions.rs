@@ -54,6 +54,12 @@ impl Session {
                     problem.within("an expression of the experiment's definition cannot be used"),
                 ),
             },
+            // A disk, a network or nodes, or somebody who stopped it: no expression is to blame, and none is asked again.
+            EngineError::Execution(problem)
+                if matches!(problem.code, SqlState::IoError | SqlState::QueryCanceled) =>
+            {
+                EngineError::Execution(problem)
+            }
             EngineError::Execution(problem) => match self.unplanned(query).await {
                 Some(error) => error,
                 None => self.failing(query, problem).await,

@@ -52,7 +52,7 @@ use crate::sql::statement::{self, Statement};
 use crate::sql::words::split_version;
 use cells::Layout;
 use collect::Collect;
-use one_scan::{KeyKind, ScanQuery};
+use one_scan::{KeyKind, NotScanned, ScanQuery};
 use sql::Sql;
 use time::Times;
 
@@ -83,23 +83,34 @@ impl Session {
                 (Ok(_), Ok(None)) => {}
             }
         }
+        // Of which nothing else is to be tried.
+        let mut lost: BTreeMap<usize, EngineError> = BTreeMap::new();
         let mut groups: Vec<_> = together.into_iter().collect();
         while let Some((kind, mut asked)) = groups.pop() {
             match self.scan_together(&kind, queries, &asked, &mut answers).await {
                 Ok(found) => found.into_iter().for_each(|(number, table)| {
                     answers[number] = Some(Ok(table));
                 }),
+                Err(NotScanned::Lost(error)) => {
+                    let unanswered = asked.iter().map(|(number, _)| *number);
+                    let unanswered = unanswered.filter(|number| answers[*number].is_none());
+                    lost.extend(unanswered.map(|number| (number, error.copy())));
+                }
                 // Half of them need less memory, and one that fails keeps fewer others back.
-                Err(_) if asked.len() > 1 => {
+                Err(NotScanned::Failed(_)) if asked.len() > 1 => {
                     let rest = asked.split_off(asked.len() / 2);
                     groups.extend([(kind.clone(), rest), (kind, asked)]);
                 }
                 // SQL can spill, and says what is wrong.
-                Err(_) => {}
+                Err(NotScanned::Failed(_)) => {}
             }
         }
         let mut all = Vec::with_capacity(queries.len());
-        for (answer, query) in answers.into_iter().zip(queries) {
+        for (number, (answer, query)) in answers.into_iter().zip(queries).enumerate() {
+            if let Some(error) = lost.remove(&number) {
+                all.push(Err(error));
+                continue;
+            }
             let answer = match answer {
                 Some(answer) => answer,
                 None => self.moments_by_sql(query).await,
@@ -117,21 +128,29 @@ impl Session {
     /// the lake for everyone, and whoever asks for a report has not asked for files of his own to be read.
     fn refuse(&self, query: &MomentsQuery) -> Result<()> {
         self.check_expressions(query)?;
-        // A file is named after FROM.
+        let is_file = |name: &&str| check_table_name(split_version(name).0).is_err();
+        match self.tables_in(query)?.iter().map(TableReference::table).find(is_file) {
+            Some(file) => {
+                let message = format!("a definition may not read the file '{file}'");
+                Err(EngineError::report(SqlState::InsufficientPrivilege, message)
+                    .with_hint("load it into a table first"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What expressions of a definition read beside its tables: subqueries do.
+    fn tables_in(&self, query: &MomentsQuery) -> Result<Vec<TableReference>> {
+        // A table and a file are named after FROM.
         let has_query = |text: &&str| text.to_ascii_lowercase().contains("from");
         let expressions = query.expressions.iter().map(|expression| expression.sql.as_str());
+        let mut tables = Vec::new();
         for text in expressions.filter(has_query) {
             for statement in &statement::parse(&format!("SELECT {text}"))? {
-                let names = self.references(&statement.parsed)?;
-                let is_file = |name: &&str| check_table_name(split_version(name).0).is_err();
-                if let Some(file) = names.iter().map(TableReference::table).find(is_file) {
-                    let message = format!("a definition may not read the file '{file}'");
-                    return Err(EngineError::report(SqlState::InsufficientPrivilege, message)
-                        .with_hint("load it into a table first"));
-                }
+                tables.extend(self.references(&statement.parsed)?);
             }
         }
-        Ok(())
+        Ok(tables)
     }
 
     /// Answers the queries `asked` of `queries` in one scan, or none of them if that cannot be. A query
@@ -142,7 +161,7 @@ impl Session {
         queries: &[&MomentsQuery],
         asked: &[(usize, Times)],
         answers: &mut [Option<Result<MomentsTable>>],
-    ) -> Result<Vec<(usize, MomentsTable)>> {
+    ) -> Result<Vec<(usize, MomentsTable)>, NotScanned> {
         let mut numbers = Vec::with_capacity(asked.len());
         let mut questions = Vec::with_capacity(asked.len());
         for (number, times) in asked {

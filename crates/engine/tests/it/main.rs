@@ -25,6 +25,7 @@ mod preload;
 mod queue;
 mod ranked;
 mod repair;
+mod reports_in_parts;
 mod running_windows;
 mod sessions;
 mod sql_records;

@@ -19,6 +19,7 @@
 
 mod aside;
 mod exposed;
+mod in_parts;
 mod keys;
 mod passes;
 mod remembered;
@@ -27,7 +28,6 @@ mod runs;
 mod tests;
 mod users;
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -38,7 +38,7 @@ use datafusion::common::{Column, DataFusionError};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use uplake_experiment::definition::Unit;
 use uplake_experiment::query::{MomentsQuery, MomentsTable};
 
@@ -48,10 +48,12 @@ use super::collect_bytes;
 use super::sql::{Source, Sql};
 use super::time::Times;
 use crate::base::error::{EngineError, Result};
+use crate::base::sql_state::{ErrorKind, SqlState};
 use crate::engine::catalog::with_table;
 use crate::engine::session::Session;
 use crate::optimizer::id_rewrite::key_ids::with_ids;
-use crate::portable::elsewhere::{Share, Wanted};
+use crate::portable::bytes::{Reader, Writer};
+use crate::portable::elsewhere::Share;
 use crate::portable::share::condition_of;
 use aside::Aside;
 use exposed::{Exposed, Members};
@@ -139,68 +141,15 @@ impl Session {
         &self,
         kind: &KeyKind,
         questions: &[ScanQuery<'_>],
-    ) -> Result<Option<Vec<MomentsTable>>> {
-        let shares = self.shares_of_users(kind, questions).await?;
-        let mut whole: Option<Vec<Counted>> = None;
-        // In the order of the shares, so that the same parts give the same bytes whoever was first.
-        for share in &shares {
-            let part = match share {
-                Some(_) => {
-                    Box::pin(self.for_parts().one_part(kind, questions, share.as_ref())).await?
-                }
-                None => Box::pin(self.one_part(kind, questions, None)).await?,
-            };
-            let Some(mut part) = part else { return Ok(None) };
-            if share.is_some() {
-                // As it would arrive from somebody else.
-                part = part.into_iter().map(Counted::sent).collect::<Result<_>>()?;
+    ) -> Result<Option<Vec<MomentsTable>>, NotScanned> {
+        let counted = match self.report_in_parts(kind, questions).await? {
+            Some(parts) => {
+                Box::pin(self.of_parts(questions, parts)).await.map_err(NotScanned::in_parts)?
             }
-            match &mut whole {
-                None => whole = Some(part),
-                Some(whole) => {
-                    whole.iter_mut().zip(part).try_for_each(|(whole, part)| whole.merge(part))?;
-                }
-            }
-        }
-        whole.map(|whole| whole.into_iter().map(Counted::finish).collect()).transpose()
-    }
-
-    /// The parts that users are divided into; a single `None` if they are not.
-    async fn shares_of_users(
-        &self,
-        kind: &KeyKind,
-        questions: &[ScanQuery<'_>],
-    ) -> Result<Vec<Option<Share>>> {
-        let state = self.context().state_ref();
-        let elsewhere = self.elsewhere(&state.read());
-        let (Some((elsewhere, always)), KeyKind::Ids(source)) = (elsewhere, kind) else {
-            return Ok(vec![None]);
+            None => Box::pin(self.one_part(kind, questions, None)).await?,
         };
-        if !elsewhere.divides_reports() {
-            return Ok(vec![None]);
-        }
-        // What a transaction has written nobody else can read.
-        if self.catalog.pending.is_some() {
-            return Ok(vec![None]);
-        }
-        let (mut rows, mut highest_id) = (0u64, Some(0));
-        for question in questions {
-            let exposures = &question.query.exposures.table;
-            let columns = question.query.columns.iter().map(|column| &column.table);
-            let tables: BTreeSet<&String> = columns.chain([exposures]).collect();
-            for table in tables {
-                let Some(table) = self.catalog.find(table).await? else { return Ok(vec![None]) };
-                rows = rows.saturating_add(table.rows().unwrap_or(u64::MAX));
-                let highest = table.highest_ids().get(source).copied().flatten();
-                highest_id = highest_id.zip(highest).map(|(known, most)| known.max(most));
-            }
-        }
-        let source = Some(source.as_str());
-        let remote_bytes = 0;
-        let wanted = Wanted { source, highest_id, rows, remote_bytes, is_raw: false, always };
-        let parts = elsewhere.divide(&wanted);
-        Ok(parts
-            .map_or(vec![None], |parts| parts.into_iter().map(|part| Some(part.share)).collect()))
+        let tables = counted.map(|all| all.into_iter().map(Counted::finish).collect());
+        Ok(tables.transpose()?)
     }
 
     /// Cells of the users of a share, or of all.
@@ -221,7 +170,9 @@ impl Session {
             .collect();
         let keys = Arc::new(SharedKeys::new(Keys::new(kind.kind), self.memory("users' keys")));
         let asked = sql.iter().zip(&layouts);
-        let asked = asked.map(|(sql, layout)| self.exposed(kind, &keys, sql, layout));
+        // Begun when they are polled. In a list, because what makes them is no part of this future then.
+        let asked: Vec<_> =
+            asked.map(|(sql, layout)| self.exposed(kind, &keys, sql, layout).boxed()).collect();
         let mut asked = futures::stream::iter(asked)
             .buffered(EXPERIMENTS_A_THREAD * self.engine.budget.threads);
         let mut held = Vec::new();
@@ -403,6 +354,30 @@ impl Session {
     }
 }
 
+/// Why one scan has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotScanned {
+    /// It may be had in another way.
+    #[error(transparent)]
+    Failed(#[from] EngineError),
+    /// Nodes that computed parts were lost or told to stop, or answered what nobody had asked. No other way is tried,
+    /// which may end other nodes as well, or hide a fault of ours.
+    #[error(transparent)]
+    Lost(EngineError),
+}
+
+impl NotScanned {
+    fn in_parts(error: EngineError) -> Self {
+        match (error.code(), error.kind()) {
+            (SqlState::QueryCanceled, _) | (_, ErrorKind::Unavailable | ErrorKind::Fault) => {
+                Self::Lost(error)
+            }
+            // Too little memory, or an expression that fails.
+            _ => Self::Failed(error),
+        }
+    }
+}
+
 /// Whose users are asked about: told apart by what, and which share of them, if not all.
 struct Divided<'a> {
     kind: &'a KeyKind,
@@ -417,10 +392,24 @@ struct Counted {
 }
 
 impl Counted {
-    fn sent(self) -> Result<Self> {
-        let layout = Arc::clone(&self.collect.layout);
-        let collect = collect_bytes::from_bytes(&layout, &collect_bytes::to_bytes(self.collect))?;
-        Ok(Self { collect, ..self })
+    fn into_bytes(self) -> Vec<u8> {
+        let mut to = Writer::default();
+        to.number(self.without_user);
+        to.number(self.without_time);
+        to.bytes(&collect_bytes::to_bytes(self.collect));
+        to.0
+    }
+
+    /// # Errors
+    /// Bytes that [`Self::into_bytes`] did not write of the same layout.
+    fn from_bytes(layout: &Arc<Layout>, bytes: &[u8]) -> Result<Self> {
+        let mut from = Reader::new(bytes);
+        let (without_user, without_time) = (from.number()?, from.number()?);
+        let collect = collect_bytes::from_bytes(layout, from.bytes()?)?;
+        match from.is_at_end() {
+            true => Ok(Self { collect, without_user, without_time }),
+            false => Err(EngineError::bug("there are bytes after the cells of a part")),
+        }
     }
 
     /// Takes in other users of the experiment.

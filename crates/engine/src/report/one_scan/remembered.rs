@@ -27,7 +27,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use futures::future::try_join_all;
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use uplake_table::DataFile;
 
 use super::exposed::Members;
@@ -166,8 +166,9 @@ impl Session {
             let (pass, keys, members) = (Arc::clone(pass), Arc::clone(keys), Arc::clone(members));
             let runs =
                 move || Runs::new(Arc::clone(&pass), Arc::clone(&keys), Arc::clone(&members));
-            self.runs_of_file(kind, shelf, key, (&name, &table), file, runs)
+            self.runs_of_file(kind, shelf, key, (&name, &table), file, runs).boxed()
         });
+        let files: Vec<_> = files.collect();
         let logs: Vec<Option<Vec<(Log, MemoryReservation)>>> =
             futures::stream::iter(files).buffered(self.engine.budget.threads).try_collect().await?;
         let tidied = Arc::clone(shelf);

@@ -8,9 +8,10 @@ use uplake_table::{AsOf, Lake};
 
 use super::super::caps;
 use super::super::time::Times;
-use super::{KeyKind, ScanQuery};
+use super::{Counted, KeyKind, Layout, ScanQuery, Sql};
 use crate::engine::parts::HereInParts;
 use crate::engine::session::{Session, SessionOptions};
+use crate::portable::bytes::Writer;
 
 fn session(folder: &std::path::Path, memory_bytes: usize, threads: usize) -> Session {
     let lake = Lake::open(folder.to_str().unwrap()).unwrap();
@@ -382,6 +383,46 @@ fn one_scan_says_what_sql_says(keys: &[(&str, &str)], kind: fn(&KeyKind) -> bool
         for (number, (table, expected)) in together.iter().zip(&expected).enumerate() {
             assert_same(table, expected, &format!("{number} of all, {threads}"));
         }
+    }
+}
+
+/// What a part answers arrives as it was; bytes that are anything are an error or other cells.
+#[test]
+fn cells_that_are_damaged_are_refused_or_are_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), 1 << 30, 2);
+    fill(&session, IDS);
+    let short = ("PERIOD", "start = \"2026-10-20T07:30:00\"\nend = \"2026-10-24\"");
+    let query = query(&[short, TIMED, CUPED, ORDERED, FOLLOWED, ASSIGNED]);
+    let times = block_on(session.times(&query)).unwrap();
+    let caps = caps(&query, &[]);
+    let question = ScanQuery { query: &query, times: &times, caps: caps.clone() };
+    let kind = block_on(session.key_kind(&query, &times)).unwrap().unwrap();
+    let counted = block_on(session.one_part(&kind, &[question], None)).unwrap().unwrap();
+    let bytes = counted.into_iter().next().unwrap().into_bytes();
+    let layout = Arc::new(Layout::new(&Sql::new(&query, &times).unwrap(), caps));
+    let read = |bytes: &[u8]| Counted::from_bytes(&layout, bytes).and_then(Counted::finish);
+    let expected = said(&block_on(session.moments_by_sql(&query)).unwrap());
+    assert_same(&read(&bytes).unwrap(), &expected, "as it was");
+    // Numbers are in the first thousands of bytes, and then again.
+    let places = || (0..bytes.len()).filter(|place| *place < 3000 || place % 61 == 0);
+    for end in places() {
+        assert!(read(&bytes[..end]).is_err(), "cut off after {end} of {}", bytes.len());
+    }
+    assert!(read(&[bytes.as_slice(), &[0]].concat()).is_err(), "longer");
+    let mut others = 0;
+    for place in places() {
+        for flip in [0x01, 0x40, 0x80] {
+            let mut other = bytes.clone();
+            other[place] ^= flip;
+            others += usize::from(read(&other).is_ok());
+        }
+    }
+    assert!(others > 1000, "counts and sums may be any: {others}");
+    for count in [1 << 30, u64::MAX] {
+        let mut to = Writer::default();
+        (0..200).for_each(|_| to.number(count));
+        assert!(read(&to.0).is_err());
     }
 }
 
