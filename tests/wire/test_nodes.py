@@ -566,6 +566,7 @@ def rights_are_those_of_who_asks(tmp_path):
     (["--roles", "coordinate", "--members", "10.1.2.3:1"], "not encrypted"),
     (["--roles", "coordinate", "--members", "127.0.0.1"], "no port"),
     (["--roles", "cook"], "work"),
+    (["--warehouse", "reports"], "--roles"),
     (["--roles", "work", "--node", "127.0.0.1:0", "--warehouse", "a b"], "letters"),
 ])
 def options_that_mean_nothing_are_refused(tmp_path, lake, options, says):

@@ -48,7 +48,13 @@ pub struct ServeArgs {
     #[arg(long, value_name = "MEMBERS", value_parser = parse_members)]
     members: Option<Members>,
     /// The warehouse that this node belongs to: nodes ask those of their own
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_WAREHOUSE, value_parser = parse_warehouse)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = DEFAULT_WAREHOUSE,
+        value_parser = parse_warehouse,
+        requires = "roles"
+    )]
     warehouse: String,
     /// What clients call the database
     #[arg(long, value_name = "NAME", default_value = "lake")]
