@@ -1,6 +1,7 @@
 """Statements in parts: a coordinator and three workers, as processes on loopback.
 
-Every answer of `uplake.elsewhere = always` is compared with that of `never`, which one process computes.
+Every answer of `uplake.elsewhere = always` is compared with that of `never`, which one process computes. Reports are in
+test_report_nodes.py.
 """
 
 import json
@@ -139,6 +140,11 @@ def _made(folder):
         out.write("user_id,plan\n")
         for user in range(0, USERS + 200, 2):
             out.write(f"u{user},{rng.choice(['free', 'paid'])}\n")
+    with open(folder / "exposures.csv", "w") as out:
+        out.write("user_id,variant,seen,country\n")
+        for user in range(USERS):
+            arm = rng.choice(["a", "b"])
+            out.write(f"u{user},{arm},2026-11-{rng.randrange(1, 10):02} 08:00:00,{rng.choice(COUNTRIES)}\n")
     lake = folder / "lake"
 
     def run(*words):
@@ -148,6 +154,7 @@ def _made(folder):
     ids = ["--id-domain", "user_id=users", "--cluster-by"]
     run("load", "events", "events.csv", "--lake", str(lake), *ids, "user_id,ts", "--null", "")
     run("load", "users", "users.csv", "--lake", str(lake), *ids, "user_id")
+    run("load", "exposures", "exposures.csv", "--lake", str(lake), *ids, "user_id", "--null", "")
     run("sql", "--lake", str(lake), "-c", """
         create table plain as select case when x %% 3 = 0 then 'a' when x %% 3 = 1 then 'b' end as kind, x * 1.5 as amount
           from generate_series(1, 20000) g(x);

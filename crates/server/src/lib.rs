@@ -56,6 +56,7 @@ pub use access::{
 pub use access_sql::owner_session;
 pub use limits::Limits;
 pub use node_options::{DEFAULT_WAREHOUSE, NodeOptions};
+pub use nodes::CommandNodes;
 pub use random::system_random;
 pub use serve::{ServeError, Server};
 pub use server::ServerOptions;

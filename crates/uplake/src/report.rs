@@ -12,12 +12,14 @@ use uplake_engine::{
     Session, save_report,
 };
 use uplake_experiment::Report;
+use uplake_server::{CommandNodes, DEFAULT_WAREHOUSE, Members, NodeOptions};
 use uplake_table::{AsOf, check_experiment_name};
 
 use crate::LakeArgs;
 use crate::environment::{Limits, now_millis, parse_timeout, session, until_stopped};
 use crate::output::{error_text, is_terminal, tell, width, write_file};
 use crate::progress::Display;
+use crate::serve::{parse_members, parse_warehouse};
 
 /// Arguments of `uplake report`.
 #[derive(Args, Debug)]
@@ -62,9 +64,34 @@ pub struct ReportArgs {
     /// Also save the report in the lake, where `uplake experiments` finds its decision
     #[arg(long, conflicts_with = "metric")]
     save: bool,
+    /// Have these nodes compute, each for some of the users (`uplake serve --roles work`): ADDRESS:PORT,… or dns:NAME:PORT;
+    /// the report is the same
+    #[arg(long, value_name = "MEMBERS", value_parser = parse_members, conflicts_with = "remember")]
+    members: Option<Members>,
+    /// The warehouse of these nodes; others are not asked
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = DEFAULT_WAREHOUSE,
+        value_parser = parse_warehouse,
+        requires = "members"
+    )]
+    warehouse: String,
+    /// When they compute
+    #[arg(long, value_enum, default_value = "auto", requires = "members")]
+    elsewhere: Elsewhere,
     /// Print the SQL that the report runs instead of running it
     #[arg(long, conflicts_with = "save")]
     show_sql: bool,
+}
+
+/// When members compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Elsewhere {
+    /// If a report reads more than 4 million rows, or 64 MiB of a bucket, and two of them are there
+    Auto,
+    /// Whatever it reads, if one of them is there
+    Always,
 }
 
 /// How a report is written.
@@ -148,6 +175,16 @@ async fn report(args: ReportArgs) -> Result<()> {
     if args.remember {
         session = session.remembering();
     }
+    let nodes = NodeOptions {
+        listen: None,
+        members: args.members.clone(),
+        warehouse: args.warehouse.clone(),
+    };
+    if args.elsewhere == Elsewhere::Always {
+        session.query("SET uplake.elsewhere = 'always'").await?;
+    }
+    // Until the reports are made.
+    let (session, _nodes) = CommandNodes::join(session, "uplake report", &nodes).await?;
     // The others are still wanted.
     let told = |error: anyhow::Error| match several {
         true => {

@@ -116,11 +116,11 @@ enum NodeRole {
 const PG: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5433);
 const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8440);
 
-fn parse_members(text: &str) -> std::result::Result<Members, String> {
+pub fn parse_members(text: &str) -> std::result::Result<Members, String> {
     text.parse().map_err(|error: MembersError| error.to_string())
 }
 
-fn parse_warehouse(text: &str) -> std::result::Result<String, String> {
+pub fn parse_warehouse(text: &str) -> std::result::Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     match (1..=63).contains(&text.len()) && text.chars().all(is_plain) {
         true => Ok(text.to_owned()),

@@ -21,6 +21,7 @@
 //! Where plans are cut (`engine`), which slots are whose (`cluster`), and encryption: nodes are on one machine.
 
 mod attempt;
+mod command;
 mod division;
 mod messages;
 mod peers;
@@ -28,5 +29,6 @@ mod statement;
 mod warehouse;
 mod worker;
 
+pub use command::CommandNodes;
 pub(crate) use warehouse::Warehouse;
 pub(crate) use worker::{Me, Worker, serve};

@@ -401,7 +401,10 @@ fn lost_twice(part: usize, first: &str, second: &str, why: &str) -> PartError {
     );
     let error = EngineError::execution(SqlState::IoError, message);
     error
-        .with_hint("it may take more memory than nodes have: ask for less, or SET uplake.elsewhere = never")
+        .with_hint(
+            "it may take more memory than nodes have: ask for less, or of one node (SET uplake.elsewhere = never, \
+             uplake report without --members)",
+        )
         .into()
 }
 

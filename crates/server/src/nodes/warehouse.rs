@@ -13,7 +13,7 @@ use super::messages::{Common, TICKET_BYTES};
 use super::peers::Peers;
 use super::statement::{self, Copies, Statement, computed_here};
 use super::worker::Me;
-use crate::metrics::Part;
+use crate::metrics::{Metrics, Part};
 use crate::server::{Random, Shared};
 
 /// Fewer rows than these, and fewer bytes that come from a bucket, are not worth the two milliseconds that parts take more.
@@ -51,25 +51,40 @@ impl Warehouse {
         (works, network): (bool, Handle),
         drain: watch::Receiver<bool>,
     ) -> Arc<Peers> {
-        let (lake, format) = (shared.engine.session().lake().location(), parts_format());
-        let peers = Peers::new(members, &me.warehouse, &lake, format, Arc::clone(&shared.metrics));
+        let lake = shared.engine.session().lake().location();
+        let (metrics, random) = (Arc::clone(&shared.metrics), Arc::clone(&shared.options.random));
+        let (warehouse, peers) =
+            Self::new((&lake, metrics), members, me, (works, network, random), drain);
+        shared.engine.set_elsewhere(Arc::new(warehouse));
+        peers
+    }
+
+    /// The members as those who compute for a lake, and those who are to be looked after.
+    pub fn new(
+        (lake, metrics): (&str, Arc<Metrics>),
+        members: Members,
+        me: Me,
+        (works, network, random): (bool, Handle, Arc<Random>),
+        drain: watch::Receiver<bool>,
+    ) -> (Self, Arc<Peers>) {
+        let format = parts_format();
+        let peers = Peers::new(members, &me.warehouse, lake, format, Arc::clone(&metrics));
         let of_statements = statement::Shared {
             peers: Arc::clone(&peers),
-            metrics: Arc::clone(&shared.metrics),
+            metrics,
             me: works.then(|| me.name.clone()),
             copies: Copies::new(),
         };
         let warehouse = Self {
             shared: Arc::new(of_statements),
             name: me.name,
-            lake,
+            lake: lake.to_owned(),
             format,
             network,
-            random: Arc::clone(&shared.options.random),
+            random,
             drain,
         };
-        shared.engine.set_elsewhere(Arc::new(warehouse));
-        peers
+        (warehouse, peers)
     }
 
     fn query(&self) -> String {

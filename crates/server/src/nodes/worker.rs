@@ -74,6 +74,11 @@ impl Me {
             warehouse: options.nodes.warehouse.clone(),
         }
     }
+
+    /// A command that asks nodes and is asked by nobody.
+    pub fn of_command(name: &str, warehouse: &str) -> Self {
+        Self { name: name.to_owned(), start: 0, warehouse: warehouse.to_owned() }
+    }
 }
 
 /// The parts that run: their statements here, by the number that their coordinator gave.
