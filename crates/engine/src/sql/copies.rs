@@ -100,11 +100,7 @@ pub(crate) fn within(text: &str, rows: SetExpr) -> Option<SetExpr> {
 pub(crate) fn order_by_all(query: &mut ast::Query) {
     let Some(order) = &mut query.order_by else { return };
     let ast::OrderByKind::All(options) = order.kind else { return };
-    let is_one = |item: &ast::SelectItem| {
-        matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
-    };
-    let count = items(&query.body).filter(|items| items.iter().all(is_one)).map(<[_]>::len);
-    match count {
+    match names(&query.body).map(|names| names.len()) {
         Some(count) => {
             let place = |place: usize| ast::OrderByExpr {
                 expr: ast::Expr::value(ast::Value::Number(place.to_string(), false)),
@@ -123,12 +119,37 @@ pub(crate) fn order_by_all(query: &mut ast::Query) {
     }
 }
 
-/// What the first SELECT of a query selects.
-fn items(body: &SetExpr) -> Option<&[ast::SelectItem]> {
+/// What the columns of a query are called, as far as one is told from another; `None` if it does not say how many there are.
+fn names(body: &SetExpr) -> Option<Vec<String>> {
+    use ast::SetQuantifier::{AllByName, ByName, DistinctByName};
     match body {
-        SetExpr::Select(select) => Some(&select.projection),
-        SetExpr::Query(query) => items(&query.body),
-        SetExpr::SetOperation { left, .. } => items(left),
+        SetExpr::Select(select) => select.projection.iter().map(name).collect(),
+        SetExpr::Query(query) => names(&query.body),
+        SetExpr::SetOperation { left, right, set_quantifier, .. } => {
+            let mut all = names(left)?;
+            if matches!(set_quantifier, ByName | AllByName | DistinctByName) {
+                let more: Vec<String> =
+                    names(right)?.into_iter().filter(|name| !all.contains(name)).collect();
+                all.extend(more);
+            }
+            Some(all)
+        }
         _ => None,
     }
+}
+
+fn name(item: &ast::SelectItem) -> Option<String> {
+    let of_ident = |ident: &ast::Ident| match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    };
+    Some(match item {
+        ast::SelectItem::ExprWithAlias { alias, .. } => of_ident(alias),
+        ast::SelectItem::UnnamedExpr(ast::Expr::Identifier(ident)) => of_ident(ident),
+        ast::SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(idents)) => {
+            of_ident(idents.last()?)
+        }
+        ast::SelectItem::UnnamedExpr(expr) => expr.to_string(),
+        _ => return None,
+    })
 }
