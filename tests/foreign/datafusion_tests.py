@@ -7,8 +7,8 @@ CHECKOUT is a checkout of apache/datafusion with its submodules `testing` and `p
 FILE is a path below datafusion/sqllogictest/test_files. UPLAKE_BIN names the binary (default:
 `uplake` on PATH). The exit code is 1 if a record is wrong, fails without a reason, or shows a bug.
 
-What uplake has not but a file needs to go on has a stand-in: an external table and a view become
-tables with the same rows. The statement itself counts as refused.
+What uplake has not but a file needs to go on has a stand-in: an external table becomes a
+table with the same rows. The statement itself counts as refused.
 
 Not here: reading and judging (`sqllogictest`).
 """
@@ -34,11 +34,6 @@ EXTERNAL = re.compile(
     r"(?P<name>(?:\"[^\"]+\"|[\w.])+)\s*(?P<columns>\(.*?\)\s*(?=stored))?"
     r"stored\s+as\s+(?P<form>\w+)"
     r"(?P<rest>.*)",
-    re.IGNORECASE | re.DOTALL,
-)
-VIEW = re.compile(
-    r"\s*create\s+(?:or\s+replace\s+)?(?:temporary\s+)?view\s+(?:if\s+not\s+exists\s+)?"
-    r"(?P<name>(?:\"[^\"]+\"|[\w.])+)\s*(?P<columns>\([^()]*\))?\s*as\s+(?P<query>.*)",
     re.IGNORECASE | re.DOTALL,
 )
 LOCATION = re.compile(r"location\s+'([^']+)'", re.IGNORECASE)
@@ -112,12 +107,10 @@ class DataFusion(slt.Suite):
             state.skip_next = "made for Postgres"
 
     def prepare(self, record, sql, state):
-        external, view = EXTERNAL.match(sql), VIEW.match(sql)
+        external = EXTERNAL.match(sql)
         self.note(sql, state)
         if external:
             return stand_in_for_external(external, state) or "external tables"
-        if view and record.expects == "ok":
-            return [f"CREATE TABLE {view['name']} {view['columns'] or ''} AS {view['query']}"]
         return [sql]
 
     @staticmethod

@@ -25,6 +25,8 @@ import pyarrow as pa
 PROMPT = b"uplake> "
 DONE = re.compile(rb"[0-9]+\.[0-9]{3} s\nuplake> \Z")
 LAST_LINE_BYTES = 64
+# What the shell prints before each further line of an input; Arrow's bytes begin otherwise.
+CONTINUED = re.compile(rb"\A(?: +\S+> )+")
 # Text that only a bug prints.
 BUG = re.compile(
     r"panicked at|Internal error|caused by a bug in DataFusion|Assertion failed|"
@@ -171,6 +173,7 @@ def answer(out, text):
         return Answer(error=failed[1].strip(), bug=bool(BUG.search(text)))
     if BUG.search(text):
         return Answer(error=text, bug=True)
+    out = CONTINUED.sub(b"", out)
     body = out[:-LAST_LINE_BYTES] + DONE.sub(b"", out[-LAST_LINE_BYTES:])
     if body in (b"", PROMPT):
         return Answer(message=text)

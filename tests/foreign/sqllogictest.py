@@ -446,6 +446,7 @@ CREATED = re.compile(
 DROPPED = re.compile(
     r"\s*drop\s+table\s+(?:if\s+exists\s+)?((?:\"[^\"]+\"|[\w.$])+)", re.IGNORECASE
 )
+PREPARED = re.compile(r"\s*prepare\s+(\w+)", re.IGNORECASE)
 INTO = re.compile(r"\s*select\b.*?\binto\s+(\w+)", re.IGNORECASE | re.DOTALL)
 CHANGED = re.compile(
     r"\b(?:insert\s+(?:or\s+\w+\s+)?into|update|delete\s+from|merge\s+into|truncate(?:\s+table)?|"
@@ -457,7 +458,7 @@ CHANGED = re.compile(
 
 # What stands behind a word that tables follow, up to what ends their list.
 TABLES = re.compile(
-    r"\b(?:from|join|into|update|table|view|using|describe|copy|execute)\b\s*"
+    r"\b(?:from|join|into|update|table|view|using|describe|copy|execute|deallocate)\b\s*"
     r"([^();]*?)(?=\b(?:where|group|order|limit|having|union|except|intersect|on|set|values|select|"
     r"join|left|right|full|cross|inner|from)\b|[();]|$)",
     re.IGNORECASE | re.DOTALL,
@@ -522,7 +523,7 @@ class State:
         self.skip_next = None
 
     def note_failure(self, sql):
-        created = CREATED.match(sql) or INTO.match(sql)
+        created = CREATED.match(sql) or INTO.match(sql) or PREPARED.match(sql)
         if created:
             self.missing.add(plain_name(created[1]))
         names = {plain_name(changed[1]) for changed in CHANGED.finditer(sql)}
@@ -535,7 +536,9 @@ class State:
         dropped = DROPPED.match(sql)
         if dropped:
             self.created.discard(plain_name(dropped[1]))
-        if re.match(r"\s*prepare\b", sql, re.IGNORECASE):
+        prepared = PREPARED.match(sql)
+        if prepared:
+            self.missing.discard(plain_name(prepared[1]))
             self.preparations.append(sql)
             self.prepared |= {plain_name(changed[1]) for changed in CHANGED.finditer(sql)}
         created = CREATED.match(sql)

@@ -297,6 +297,16 @@ def test_an_input_is_one_for_the_shell():
     assert shell.one_input("SELECT 'a;\nb' -- c\n;") == "SELECT 'a; b' -- c\n;\n"
 
 
+def test_what_the_shell_asks_within_an_input_is_no_row():
+    assert shell.answer(b"     ;>      '> uplake> ", "inserted 1 rows").message
+    sink = pa.BufferOutputStream()
+    table = pa.table({"a": [1]})
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    answered = b"     ;> " + sink.getvalue().to_pybytes() + b"uplake> "
+    assert shell.answer(answered, "").table == table
+
+
 def test_tables_keep_times_in_utc_and_microseconds():
     want = [["2024-01-01T00:00:00.123456789+01:00", "UInt32"]]
     assert datafusion_rules.same_as_kept([["2023-12-31T23:00:00.123456Z", "Int64"]], want)
