@@ -102,6 +102,11 @@ DIFFERS = [
         expected=r"Prepare specifies \d+ data types but",
     ),
     Rule(
+        "PREPARE may name more or fewer types than there are parameters, as in PostgreSQL",
+        raw=r"^DEALLOCATE my_plan",
+        expected="does not exist",
+    ),
+    Rule(
         "answered here, not by DataFusion", expected=r"not implemented|Invalid \\\(non-executable"
     ),
     Rule(

@@ -216,6 +216,31 @@ REFUSED = [
         "attached databases", sql=r"^\s*(attach|detach|use|copy\s+from\s+database|export|import)\b"
     ),
     Rule(
+        "ALTER TABLE beside ADD, DROP and RENAME COLUMN and SET (…)",
+        sql=r"^\s*alter\b",
+        message=r"^ALTER TABLE … .* is not supported|of a column that is added is not supported",
+    ),
+    Rule(
+        "ALTER TABLE beside ADD, DROP and RENAME COLUMN and SET (…)",
+        sql=r"^\s*alter\s+table\s+v1\s+rename\s+to\b",
+        message="there is no table",
+    ),
+    Rule(
+        "a parameter has the type of its place, as in PostgreSQL",
+        sql=r"^\s*execute\b",
+        message=r"^\$\d+: \S+ does not fit",
+    ),
+    Rule(
+        "DEALLOCATE of what is not there is an error, as in PostgreSQL",
+        sql=r"^\s*deallocate\b",
+        message=r"^there is no prepared statement",
+    ),
+    Rule(
+        "a row that several rows of FROM change is an error",
+        sql=r"^\s*update\b.*\bfrom\b",
+        message="is changed by more than one row of the source",
+    ),
+    Rule(
         "PREPARE of other statements than queries",
         sql=r"^\s*prepare\b",
         message="only (a query|queries) can be prepared",

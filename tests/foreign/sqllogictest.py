@@ -595,13 +595,14 @@ def judge(suite, record, answer, state):
             return Verdict("bug", record, got=message)
         if record.expects in ("error", "maybe"):
             return Verdict("passed", record)
+        # Before what the statement itself leaves undone counts.
+        excuse = state.excuse(sql)
         state.note_failure(sql)
         if set(state.named(state.missing, sql)) - {plain_name(made_name(sql))}:
             return Verdict("refused", record, "reads what was refused before", message)
         for rule in suite.refused:
             if rule.holds(sql, message) and rule.fits(state, message):
                 return Verdict("refused", record, rule.name, message)
-        excuse = state.excuse(sql)
         if excuse:
             return Verdict("refused", record, excuse, message)
         return Verdict("failed", record, got=message)
