@@ -116,18 +116,17 @@ impl IndexedSource {
         columns.into_iter().all(|field| self.indexes.columns.keeps(&chunk(field.name())))
     }
 
-    /// The name of the column of ids that this is.
-    fn id_column<'e>(&self, expr: &'e Arc<dyn PhysicalExpr>) -> Option<&'e str> {
-        let column = expr.downcast_ref::<Column>()?;
-        // Conditions are over all columns of the table.
+    /// Does this column hold ids? Conditions are over all columns of the table.
+    fn holds_ids(&self, column: &Column) -> bool {
         let table = self.inner.table_schema().table_schema();
-        let field = table.field_with_name(column.name()).ok()?;
-        IdColumn::of(field).map(|_| column.name())
+        table.field_with_name(column.name()).is_ok_and(|field| IdColumn::of(field).is_some())
     }
 
     /// Is this a condition on ids that few rows satisfy?
     pub(super) fn names_ids(&self, condition: &Arc<dyn PhysicalExpr>) -> bool {
-        let is_id = |expr: &Arc<dyn PhysicalExpr>| self.id_column(expr).is_some();
+        let is_id = |expr: &Arc<dyn PhysicalExpr>| {
+            expr.downcast_ref::<Column>().is_some_and(|column| self.holds_ids(column))
+        };
         if let Some(list) = condition.downcast_ref::<InListExpr>() {
             return is_id(list.expr()) && !list.negated() && list.len() <= FEW_IDS;
         }
@@ -138,13 +137,10 @@ impl IndexedSource {
 
     /// Is this a condition of ranges of ids, as a part of a statement has?
     pub(super) fn divides_ids(&self, condition: &Arc<dyn PhysicalExpr>) -> bool {
-        let columns = collect_columns(condition);
-        columns.len() == 1
-            && columns.into_iter().all(|column| {
-                let column: Arc<dyn PhysicalExpr> = Arc::new(column);
-                let name = self.id_column(&column);
-                name.is_some_and(|name| IntegerRanges::of(condition, name).is_some())
-            })
+        // Ranges are of one column.
+        collect_columns(condition).iter().any(|column| {
+            self.holds_ids(column) && IntegerRanges::of(condition, column.name()).is_some()
+        })
     }
 
     /// Is this a condition on ids that few rows satisfy, and compares it them with constants only?
