@@ -75,6 +75,10 @@ def a_certificate_is_replaced_and_a_bad_one_is_not_taken(fresh, tmp_path):
         support.within(10, lambda: _metric(server, "uplake_tls_certificate_current") == [current], f"metric {current}")
 
     assert shown() == ("first", "first")
+    at = ":".join(map(str, server.http))
+    for words, says in ([], "ok\n"), (["--ready"], "ready\n"):
+        done = subprocess.run([support.binary(), "health", at, *words], capture_output=True, text=True, timeout=30)
+        assert (done.returncode, done.stdout) == (0, says), done.stderr
     assert _metric(server, "uplake_tls_certificate_current") == [1]
     assert _metric(server, "uplake_tls_certificate_expires") == [until]
 

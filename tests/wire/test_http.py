@@ -5,6 +5,7 @@ import csv
 import http.client
 import io
 import json
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -260,6 +261,24 @@ def health_ready_and_metrics(server):
     assert 'uplake_queries_total{protocol="http",result="ok"}' in body.decode()
     assert server.ask("GET", "/nowhere")[0] == 404
     assert server.ask("PUT", "/sql", b"select 1")[0] == 405
+
+
+def _health(*words):
+    done = subprocess.run([support.binary(), "health", *words], capture_output=True, text=True, timeout=30)
+    return done.returncode, done.stdout, done.stderr
+
+
+def the_health_command_asks_without_curl(server, fresh):
+    at = ":".join(map(str, server.http))
+    assert _health(at) == (0, "ok\n", "")
+    assert _health(at, "--ready") == (0, "ready\n", "")
+    code, out, error = _health(":".join(map(str, server.pg)))
+    assert code == 1 and not out and "does not speak HTTP" in error, error
+    ended = fresh()
+    at = ":".join(map(str, ended.http))
+    ended.stop()
+    code, out, error = _health(at)
+    assert code == 1 and not out and f"nobody answers at {at}" in error, error
 
 
 def the_same_connection_asks_a_hundred_times(server):

@@ -19,6 +19,7 @@ mod fair_share;
 mod flight;
 pub mod formats;
 mod gate;
+mod health_check;
 mod http;
 mod labels;
 mod lanes;
@@ -54,6 +55,7 @@ pub use access::{
     newest,
 };
 pub use access_sql::owner_session;
+pub use health_check::{HealthError, ask_health};
 pub use limits::Limits;
 pub use node_options::{DEFAULT_WAREHOUSE, NodeOptions};
 pub use nodes::CommandNodes;

@@ -15,6 +15,7 @@ mod experiments;
 mod explain_tree;
 mod foreign_errors;
 mod generate;
+mod health;
 mod help_files;
 mod lake;
 mod leading_options;
@@ -99,6 +100,8 @@ enum Command {
     Sql(sql::SqlArgs),
     /// Serve the lake to many: over the wire of Postgres, and HTTP
     Serve(serve::ServeArgs),
+    /// Ask a server of this machine whether it lives: what containers' health commands are
+    Health(health::HealthArgs),
     /// Analyse an experiment
     Report(report::ReportArgs),
     /// List the lake's experiments, with state and decision; put definitions there
@@ -164,6 +167,7 @@ fn main() -> ExitCode {
                 Command::Load(args) => load::run(args).await,
                 Command::Sql(args) => sql::run(args).await,
                 Command::Serve(args) => serve::run(args).await,
+                Command::Health(args) => health::run(args).await,
                 Command::Report(args) => report::run(args).await,
                 Command::Experiments(args) => experiments::run(args).await,
                 Command::Metric(args) => metric::run(args).await,

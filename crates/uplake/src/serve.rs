@@ -114,7 +114,7 @@ enum NodeRole {
 
 /// Where clients find a server if nobody says.
 const PG: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5433);
-const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8440);
+pub const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8440);
 
 pub fn parse_members(text: &str) -> std::result::Result<Members, String> {
     text.parse().map_err(|error: MembersError| error.to_string())
