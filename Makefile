@@ -5,6 +5,7 @@
 #   make soak   every test with many seeds, hours of it: before a release (SOAK=20, HOURS=2)
 #   make bucket-servers  versitygw, fake-gcs-server (by Go) and Azurite (by npm), for the tests of buckets
 #   make wire-tools  node's pg, pgJDBC and Flight SQL's JDBC driver (by npm and Maven), for the tests over connections
+#   make deploy-tools  helm and types of Prometheus' operator (by Go, minutes of CPU), for the tests of deploy/
 #   make deny   licences, sources and versions of all that is linked
 #   make dist   a tarball of the command with licences, SBOM and checksums (BINARY: one that is built)
 #   make bench  the benchmarks of docs/BENCHMARKS.md (QUICK=1: small data)
@@ -28,6 +29,7 @@ NODE_PG_VERSION := 8.23.1
 PGJDBC_VERSION := 42.7.8
 FLIGHT_JDBC_VERSION := 18.3.0
 DENY_VERSION := 0.20.2
+HELM_VERSION := v3.22.0
 
 # Where tests/step keeps the times and logs of steps.
 export UPLAKE_TIMES := $(CARGO_TARGET_DIR)/times
@@ -48,10 +50,10 @@ HOURS ?= 2
 need = @command -v $(1) >/dev/null || { echo "missing: $(1). Install it: $(2)" >&2; exit 1; }
 
 .PHONY: help demo dist build test rust-test command-test browser-test lint format programs check soak bench \
-  rust-tools python-tools bucket-servers s3-server gcs-server azurite deny wire-tools wire-test
+  rust-tools python-tools bucket-servers s3-server gcs-server azurite deny wire-tools wire-test deploy-tools deploy-test
 
 help:
-	@sed -n '2,10s/^# \{0,1\}//p' Makefile
+	@sed -n '2,11s/^# \{0,1\}//p' Makefile
 
 rust-tools:
 	$(call need,cargo,https://rustup.rs (Rust 1.95 or later))
@@ -89,6 +91,11 @@ wire-tools:
 	    test -f "$(WIRE)/$$name-$$version.jar" || mvn --quiet dependency:copy "-Dartifact=$$group:$$name:$$version" -DoutputDirectory=$(WIRE); \
 	  done; fi
 
+deploy-tools:
+	$(call need,go,https://go.dev/dl (1.26 or later))
+	@test -x $(SERVERS)/helm || GOBIN=$(SERVERS) go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+	@cd tests/deploy/operator_types && go build -o $(SERVERS)/uplake-operator-types .
+
 build: rust-tools
 	cargo build --release -p uplake
 
@@ -116,7 +123,12 @@ command-test: python-tools rust-tools
 	@$(STEP) "comparisons" $(PYTEST) $(COMPARISONS)
 	@$(STEP) "acceptance" $(PYTEST) tests/acceptance
 	@$(STEP) "commands of README and docs" $(PYTEST) tests/docs
+	@$(MAKE) --no-print-directory deploy-test
 	@$(MAKE) --no-print-directory wire-test
+
+# The container's files in a chroot, and the chart if helm is there.
+deploy-test: python-tools
+	@$(STEP) "container and chart" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q -rs tests/deploy
 
 # Drivers, psql and bare sockets against the server. One process: what a test leaves is seen by the next.
 wire-test: export PATH := $(PATH):$(SERVERS)

@@ -5,7 +5,7 @@
 
 Beside the tarball are SHA256SUMS. In it:
     uplake                     stripped: a quarter of its bytes were names of functions
-    LICENSE, README.md, docs/
+    LICENSE, README.md, docs/, deploy/
     licences.txt               of every package that is linked: its licence's name and its texts
     uplake.cdx.json            the packages, their checksums and who uses whom (SBOM, CycloneDX 1.6)
     platform.txt               the shared libraries and the versions of their symbols that it asks for
@@ -55,6 +55,9 @@ def main():
     files["uplake.cdx.json"] = bill(linked, edges, files["uplake"], when).encode()
     for path in [ROOT / "LICENSE", ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         files[str(path.relative_to(ROOT))] = path.read_bytes()
+    for path in sorted((ROOT / "deploy").rglob("*")):
+        if path.is_file():
+            files[str(path.relative_to(ROOT))] = path.read_bytes()
     files |= written_by(args.binary)
     args.out.mkdir(parents=True, exist_ok=True)
     tarball = args.out / f"{name}.tar.gz"
