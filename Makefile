@@ -5,7 +5,7 @@
 #   make soak   every test with many seeds, hours of it: before a release (SOAK=20, HOURS=2)
 #   make bucket-servers  versitygw, fake-gcs-server (by Go) and Azurite (by npm), for the tests of buckets
 #   make wire-tools  node's pg, pgJDBC and Flight SQL's JDBC driver (by npm and Maven), for the tests over connections
-#   make deploy-tools  helm and types of Prometheus' operator (by Go, minutes of CPU), for the tests of deploy/
+#   make deploy-tools  helm and types of Prometheus' operator (by Go, five minutes of CPU), for the tests of deploy/
 #   make deny   licences, sources and versions of all that is linked
 #   make dist   a tarball of the command with licences, SBOM and checksums (BINARY: one that is built)
 #   make bench  the benchmarks of docs/BENCHMARKS.md (QUICK=1: small data)
