@@ -136,7 +136,7 @@ class Contained:
 
     def words(self):
         # What a container is given, and no more.
-        return {"PATH": os.environ["PATH"], "HOME": "/home/nonroot", **ENV}
+        return {"PATH": os.environ["PATH"], **ENV}
 
     def run(self, *words):
         return subprocess.run(self.command(words), capture_output=True, text=True, timeout=120, env=self.words())
