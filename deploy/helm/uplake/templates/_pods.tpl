@@ -105,7 +105,7 @@ metadata:
   {{- end }}
 spec:
   {{- include "uplake.podSecurity" $root | nindent 2 }}
-  # Statements have their time, then the process a second, then whoever still asks the old address.
+  # The sleep below, the time that statements have, and a second to end.
   terminationGracePeriodSeconds: {{ add .settings.drainSeconds 20 }}
   containers:
     - name: uplake
