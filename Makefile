@@ -1,5 +1,5 @@
 # What a developer types. Each target says in one line what is missing and how to install it.
-#   make demo   build, then a shop's A/B test from nothing to a report
+#   make demo   build, then a shop's A/B test from nothing to a report (QUICK=1: not optimized, built much sooner)
 #   make test   every test, with few seeds where seeds are drawn
 #   make check  format, lints as errors, the pure crates' tests (seconds once built)
 #   make soak   every test with many seeds, hours of it: before a release (SOAK=20, HOURS=2)
@@ -49,7 +49,7 @@ HOURS ?= 2
 
 need = @command -v $(1) >/dev/null || { echo "missing: $(1). Install it: $(2)" >&2; exit 1; }
 
-.PHONY: help demo dist build test rust-test command-test browser-test lint format programs check soak bench \
+.PHONY: help demo dist build quick test rust-test command-test browser-test lint format programs check soak bench \
   rust-tools python-tools bucket-servers s3-server gcs-server azurite deny wire-tools wire-test deploy-tools deploy-test
 
 help:
@@ -103,8 +103,12 @@ build: rust-tools
 dist: $(if $(BINARY),python-tools,build python-tools)
 	$(VENV)/bin/python -B dist/package.py --binary "$(or $(BINARY),$(UPLAKE))" --out "$(CARGO_TARGET_DIR)/dist"
 
-demo: build
-	$(UPLAKE) demo $(CARGO_TARGET_DIR)/demo
+# QUICK=1: not optimized.
+demo: $(if $(QUICK),quick,build)
+	$(CARGO_TARGET_DIR)/$(if $(QUICK),quick,release)/uplake demo $(CARGO_TARGET_DIR)/demo
+
+quick: rust-tools
+	cargo build --profile quick -p uplake
 
 test: rust-tools python-tools
 	@rm -rf $(UPLAKE_TIMES)

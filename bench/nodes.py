@@ -6,7 +6,8 @@
 
 Two cores cannot show three workers at once, so every process has half a core (a control group with a quota, which needs
 root): three that work, one that coordinates, and one plain `uplake serve` as the baseline. Statements go over a
-connection, once before they count, then rounds in turns; medians. Beside the ratio of the times: what all processes of
+connection, first without being counted, until both have what they keep in memory (a worker, which reads a third of a
+file each time, keeps its columns after six), then rounds in turns; medians. Beside the ratio of the times: what all processes of
 the cluster needed in CPU time against the one (overhead), the longest part against the mean (balance), and the bytes of
 the parts' answers. Then what a node's part adds to the smallest statement, and what having nodes adds to statements that
 stay. Ends with status 1 if an answer differs.
@@ -135,19 +136,19 @@ def balance(asked, sql):
     return (round(max(times) / statistics.mean(times), 2), len(times)) if times else None
 
 
-def compare(one, many, cluster, alone, statements, rounds):
-    """What each statement takes in turns; the first round does not count."""
+def compare(one, many, cluster, alone, statements, warm, rounds):
+    """What each statement takes in turns; the first `warm` rounds do not count."""
     found, equal = {}, True
     coordinator = cluster[0]
     for name, sql in statements.items():
         times, cpu = {"one": [], "many": []}, {"one": 0.0, "many": 0.0}
         sent = 0
-        for turn in range(rounds + 1):
+        for turn in range(warm + rounds):
             answers = {}
             for way, asked, processes in ("one", one, [alone]), ("many", many, cluster):
                 before, bytes_before = cpu_seconds(processes), metric(coordinator, "uplake_part_bytes_total")
                 took, answers[way] = asked.ask(sql)
-                if turn:
+                if turn >= warm:
                     times[way].append(took)
                     cpu[way] += cpu_seconds(processes) - before
                     sent += metric(coordinator, "uplake_part_bytes_total") - bytes_before
@@ -215,6 +216,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("data", type=pathlib.Path)
     options.add_argument("--days", type=int, default=20)
+    options.add_argument("--warm", type=int, default=8, help="rounds that do not count")
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--cores", type=float, default=0.5, help="of each process")
     options.add_argument("--only", default=",".join(DIVIDED), metavar="Q,…")
@@ -244,7 +246,7 @@ def main():
             cluster = [coordinator, *workers]
             load = os.getloadavg()[0]
             many = Asked(coordinator, f"SET uplake.elsewhere = {args.elsewhere}")
-            found, equal = compare(Asked(alone), many, cluster, alone, statements, args.rounds)
+            found, equal = compare(Asked(alone), many, cluster, alone, statements, args.warm, args.rounds)
             told = added(data, cluster, alone, args.rounds)
         finally:
             for server in reversed(servers):

@@ -11,7 +11,8 @@
 //! holds while sorts around it use what they may.
 //! What deals rows out to partitions is never refused, only counted: when DataFusion 55.2 spills there, its
 //! reader may wait for a file that its writer will not finish (apache/datafusion#24883), and the query hangs.
-//! Its queues hold a few batches per partition as long as all partitions are read.
+//! Its queues hold a few batches per partition as long as all partitions are read; of one that nobody has begun to read
+//! they hold all there is. Refusing others would not shorten them, so at most half of the limit counts as theirs.
 //!
 //! DataFusion's pools do one or the other: the even shares of `FairSpillPool` are too small when 24
 //! queries have 150 spilling operators while memory is free (measured: an aggregation of 118 MB failed
@@ -53,9 +54,10 @@ pub(crate) struct SharedPool {
 #[derive(Debug, Default)]
 struct State {
     spilling_consumers: usize,
-    /// By all but merges.
+    /// By all but merges and queues between partitions.
     taken: usize,
     merging: usize,
+    queued: usize,
     /// Whose statement a consumer is of, by its number, if somebody wants to know.
     owners: HashMap<usize, Arc<QueryProgress>>,
 }
@@ -73,6 +75,12 @@ enum Kind {
     Arrays,
     /// Fail.
     Fixed,
+}
+
+impl State {
+    fn all(&self) -> usize {
+        self.taken + self.merging + self.queued
+    }
 }
 
 impl Kind {
@@ -116,12 +124,13 @@ impl SharedPool {
 
     /// May a consumer that holds `held` take `more`?
     fn fits(&self, state: &State, kind: Kind, held: usize, more: usize) -> bool {
-        let total = state.taken.saturating_add(state.merging.div_ceil(2).min(self.limit / 5));
+        let taken = state.taken.saturating_add(state.queued.min(self.limit / 2));
+        let total = taken.saturating_add(state.merging.div_ceil(2).min(self.limit / 5));
         match kind {
             Kind::Repartition => true,
             Kind::Merge => {
                 let merging = (state.merging.saturating_add(more)) / 2;
-                state.taken.saturating_add(merging) <= self.limit + self.limit / 4
+                taken.saturating_add(merging) <= self.limit + self.limit / 4
             }
             Kind::Arrays => {
                 let is_small = held.saturating_add(more) <= self.limit / 32;
@@ -146,6 +155,7 @@ impl SharedPool {
     fn account<'s>(state: &'s mut State, consumer: &MemoryConsumer) -> &'s mut usize {
         match Kind::of(consumer) {
             Kind::Merge => &mut state.merging,
+            Kind::Repartition => &mut state.queued,
             _ => &mut state.taken,
         }
     }
@@ -191,7 +201,7 @@ impl MemoryPool for SharedPool {
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         let mut state = self.lock();
         Self::add(&mut state, reservation.consumer(), additional);
-        let taken = state.taken + state.merging;
+        let taken = state.all();
         drop(state);
         self.displace_columns(taken);
     }
@@ -216,20 +226,19 @@ impl MemoryPool for SharedPool {
                 reservation.consumer().name(),
                 human_readable_size(additional),
                 human_readable_size(reservation.size()),
-                human_readable_size(state.taken + state.merging),
+                human_readable_size(state.all()),
                 human_readable_size(self.limit),
             )));
         }
         Self::add(&mut state, reservation.consumer(), additional);
-        let taken = state.taken + state.merging;
+        let taken = state.all();
         drop(state);
         self.displace_columns(taken);
         Ok(())
     }
 
     fn reserved(&self) -> usize {
-        let state = self.lock();
-        state.taken + state.merging
+        self.lock().all()
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -389,8 +398,13 @@ mod tests {
         assert!(pool.fits(&state(0, 1069), Kind::Arrays, 0, 31));
         assert!(!pool.fits(&state(0, 1070), Kind::Arrays, 0, 31));
         assert!(!pool.fits(&state(0, 600), Kind::Arrays, 31, 31));
-        // Queues between partitions must not spill.
+        // Queues between partitions must not spill, and leave half to others, however long they are.
         assert!(pool.fits(&merging(1000, 900), Kind::Repartition, 0, 500));
+        let queued = |taken, queued| State { taken, queued, ..State::default() };
+        assert!(pool.fits(&queued(300, 5000), Kind::Spilling, 300, 200));
+        assert!(pool.fits(&queued(300, 5000), Kind::Fixed, 300, 200));
+        assert!(!pool.fits(&queued(300, 5000), Kind::Fixed, 300, 216));
+        assert!(pool.fits(&queued(300, 400), Kind::Fixed, 300, 300));
         // Small requests may overdraw.
         assert!(pool.fits(&merging(800, 900), Kind::Fixed, 0, 15));
         assert!(!pool.fits(&merging(900, 900), Kind::Fixed, 0, 15));

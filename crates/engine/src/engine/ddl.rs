@@ -45,6 +45,11 @@ const FIXED: [&str; 9] = [
     "datafusion.sql_parser.recursion_limit",
 ];
 
+/// Does the plan change rows that are there?
+fn changes_rows(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)))
+}
+
 fn is_fixed(variable: &str) -> bool {
     FIXED.contains(&variable.to_lowercase().as_str())
 }
@@ -64,14 +69,14 @@ impl Session {
         if let Some(about) = &statement.view {
             return self.run_view(about, statement).await.map(Some);
         }
+        if let Some(answer) = self.run_prepare(statement).await? {
+            return Ok(Some(answer));
+        }
         if statement.describes {
             return self.describe_query(statement).await.map(Some);
         }
         if statement.summarizes {
             return self.summarize(statement).await.map(Some);
-        }
-        if let Some(answer) = self.run_prepare(statement).await? {
-            return Ok(Some(answer));
         }
         if let Some(about) = &statement.warm {
             return self.run_warm(about, statement).await.map(Some);
@@ -145,6 +150,16 @@ impl Session {
             }
             LogicalPlan::Ddl(other) => {
                 Err(EngineError::unsupported(format!("{} is not supported", other.name())))
+            }
+            LogicalPlan::Explain(explain) if changes_rows(&explain.plan) => {
+                let stream = self.run_query(self.explained_change(explain).await?).await?;
+                Ok(Answer::Rows { schema: stream.schema(), stream })
+            }
+            LogicalPlan::Analyze(analyze) if changes_rows(&analyze.input) => {
+                Err(EngineError::unsupported(
+                    "EXPLAIN ANALYZE of DELETE, UPDATE and MERGE, which would change rows, is not supported",
+                )
+                .with_hint("EXPLAIN shows how their rows are found"))
             }
             LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => {
                 let name = self.own_table(&dml.table_name).await?;

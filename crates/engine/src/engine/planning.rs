@@ -41,9 +41,10 @@ use crate::optimizer::id_rewrite::join_ids::JoinIds;
 use crate::optimizer::id_rewrite::key_ids::highest_ids;
 use crate::optimizer::pipeline;
 use crate::scan::lake_table::Tables;
+use crate::sql::order_by_all::sorted_by_all;
 use crate::sql::result_names::written_names;
 use crate::sql::returning;
-use crate::sql::row_changes::{as_deletion, is_aliased_deletion, plannable};
+use crate::sql::row_changes::{as_deletion, is_deletion_by_other_name, plannable};
 use crate::sql::statement::{self, Statement, with_lower_case};
 use crate::sql::words::split_version;
 
@@ -207,7 +208,7 @@ impl Session {
         if self.references_of_lake(&parsed)?.iter().any(about_all) {
             self.catalog.read_names().await?;
         }
-        let is_deletion = is_aliased_deletion(&parsed);
+        let is_deletion = is_deletion_by_other_name(&parsed);
         let state = self.context().state();
         let in_pieces = match Chain::of(&parsed) {
             Some(chain) => Box::pin(chain.plan(&state)).await?,
@@ -230,7 +231,7 @@ impl Session {
             (Some(plan), _) | (None, Ok(plan)) => plan,
             (None, Err(error)) => return Err(self.explain(error, statement).await),
         };
-        let mut plan = crate::sql::merged_joins::without_marks(plan)?;
+        let mut plan = sorted_by_all(crate::sql::merged_joins::without_marks(plan)?)?;
         if !statement.values.is_empty() {
             plan = plan.with_param_values(statement.values.clone())?;
         }

@@ -403,6 +403,7 @@ mod tests {
         assert!(error(&session, "PREPARE").contains("write PREPARE name"));
         assert!(error(&session, "PREPARE r (INT, ) AS SELECT 1").contains("write PREPARE name"));
         assert!(error(&session, "PREPARE r AS DROP TABLE t").contains("only queries"));
+        assert!(error(&session, "PREPARE r AS DESCRIBE SELECT 1").contains("only queries"));
         assert!(error(&session, "PREPARE r AS SELECT nothing FROM t").contains("nothing"));
         // What was prepared sees what came later.
         run(&session, "PREPARE n AS SELECT count(*) FROM t; INSERT INTO t VALUES (2)").unwrap();

@@ -108,11 +108,19 @@ impl Session {
 impl Returning {
     fn new(statement: Statement, query: LogicalPlan, memory: MemoryReservation) -> Result<Self> {
         let rows = rows_of(&query)?;
-        let names = names_in(&query)?;
+        let asked = columns_in(&query)?;
+        // Of one table a name says enough; a part of it has another qualifier than the query has.
+        let of_one = rows.iter().all(|(table, _)| table == rows.qualified_field(0).0);
+        let is_asked = |table: Option<&TableReference>, field: &Field| {
+            asked.iter().any(|column| {
+                let relation = column.relation.as_ref();
+                column.name == *field.name() && (of_one || relation.is_none() || relation == table)
+            })
+        };
         let kept: Vec<usize> = rows
             .iter()
             .enumerate()
-            .filter_map(|(at, (_, field))| names.contains(field.name()).then_some(at))
+            .filter_map(|(at, (table, field))| is_asked(table, field).then_some(at))
             .collect();
         // One of no columns would be no relation.
         let kept = if kept.is_empty() { vec![0] } else { kept };
@@ -144,11 +152,18 @@ impl Returning {
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), rows))
     }
 
-    /// Rows that are removed.
-    pub async fn hold(&self, rows: SendableRecordBatchStream, schema: &SchemaRef) -> Result<()> {
-        let mut rows = self.holding(rows, schema);
-        while rows.try_next().await?.is_some() {}
-        Ok(())
+    /// Does it ask for columns behind the first `own`?
+    pub fn asks_behind(&self, own: usize) -> bool {
+        self.held().kept.iter().any(|at| *at >= own)
+    }
+
+    /// Rows that are removed, and how many.
+    pub async fn hold(&self, rows: SendableRecordBatchStream, schema: &SchemaRef) -> Result<u64> {
+        let (mut rows, mut count) = (self.holding(rows, schema), 0);
+        while let Some(batch) = rows.try_next().await? {
+            count += batch.num_rows() as u64;
+        }
+        Ok(count)
     }
 
     /// Refuses rows of which two have one key: the later one would replace the other.
@@ -276,20 +291,20 @@ fn scan_below(plan: &LogicalPlan) -> Option<&LogicalPlan> {
     }
 }
 
-/// Names of columns that a plan has anywhere, also in subqueries.
-fn names_in(query: &LogicalPlan) -> Result<HashSet<String>> {
-    let mut names = HashSet::new();
+/// Columns that a plan has anywhere, also in subqueries.
+fn columns_in(query: &LogicalPlan) -> Result<HashSet<Column>> {
+    let mut columns = HashSet::new();
     query.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
             expr.apply(|expr| {
                 if let Expr::Column(column) | Expr::OuterReferenceColumn(_, column) = expr {
-                    names.insert(column.name.clone());
+                    columns.insert(column.clone());
                 }
                 Ok(TreeNodeRecursion::Continue)
             })
         })
     })?;
-    Ok(names)
+    Ok(columns)
 }
 
 /// Rows in the place of the table that a query was planned on.

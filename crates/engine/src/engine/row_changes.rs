@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //! - Of the rows of the files that are replaced each is kept or changed: they are counted before the commit. A row that
-//!   several of the source change is one too many there, and the statement fails with 21000.
+//!   several of the source change is one too many there, and the statement fails with 21000; DELETE … USING removes it
+//!   once.
 //! - A row for which the condition is NULL stays.
 //!
 //! # Not here
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{Field, Int64Type};
 use datafusion::catalog::TableProvider;
+use datafusion::common::display::{PlanType, ToStringifiedPlan};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Column, DFSchema, ScalarValue, TableReference};
 use datafusion::datasource::{provider_as_source, source_as_provider};
@@ -28,7 +30,8 @@ use datafusion::logical_expr::dml::{
 };
 use datafusion::logical_expr::expr_fn::{cast, when};
 use datafusion::logical_expr::{
-    DmlStatement, Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, WriteOp, lit,
+    DmlStatement, Explain, Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, WriteOp,
+    lit,
 };
 use futures::TryStreamExt;
 use uplake_table::{ChangedRows, DataFile, OnConflict, StreamWriter, WriteKind};
@@ -47,6 +50,8 @@ struct RowChange {
     target: Target,
     /// What rows are changed by, if not by themselves.
     source: Option<LogicalPlan>,
+    /// Is a row changed once, however many of the source it matches? Then all that match are removed, and no more.
+    once: bool,
     /// Which rows are changed, and by which of the source.
     on: Expr,
     /// Of these, which stay in another form, and in which: the table's columns in their order.
@@ -102,7 +107,19 @@ impl Target {
 }
 
 impl RowChange {
-    /// The rows of `table` that are changed, each beside what changes it.
+    /// The rows of `table` that are changed.
+    fn affected(&self, table: Arc<LakeTable>) -> Result<LogicalPlan> {
+        match &self.source {
+            Some(source) if self.once => {
+                let target = LogicalPlanBuilder::from(self.target.plan(table)?);
+                let on = [self.on.clone()];
+                Ok(target.join_on(source.clone(), JoinType::LeftSemi, on)?.build()?)
+            }
+            _ => self.pairs(table),
+        }
+    }
+
+    /// The same, each beside what changes it.
     fn pairs(&self, table: Arc<LakeTable>) -> Result<LogicalPlan> {
         let target = LogicalPlanBuilder::from(self.target.plan(table)?);
         let both = match &self.source {
@@ -161,13 +178,17 @@ impl RowChange {
         Ok(plans)
     }
 
-    /// The rows of `table` that are removed, as they were, with those of the source behind them.
-    fn removed(&self, table: Arc<LakeTable>) -> Result<LogicalPlan> {
+    /// The rows of `table` that are removed, as they were; with those of the source behind them, if it is `beside`.
+    fn removed(&self, table: Arc<LakeTable>, beside: bool) -> Result<LogicalPlan> {
         let seen = table.schema();
         let own = seen.fields().iter().map(|field| self.target.column(field.name()));
         let own = own.zip(seen.fields()).map(|(column, field)| column.alias(field.name()));
-        let columns: Vec<Expr> = own.chain(self.source_columns()).collect();
-        Ok(LogicalPlanBuilder::from(self.pairs(table)?).project(columns)?.build()?)
+        let (rows, sources) = match beside {
+            true => (self.pairs(table)?, self.source_columns()),
+            false => (self.affected(table)?, Vec::new()),
+        };
+        let columns: Vec<Expr> = own.chain(sources).collect();
+        Ok(LogicalPlanBuilder::from(rows).project(columns)?.build()?)
     }
 
     /// The columns of the source under names that no table has.
@@ -214,18 +235,37 @@ impl Session {
         returning: Option<&mut Returning>,
     ) -> Result<Answer> {
         let table = self.catalog.load(name).await?;
-        let (change, verb) = match &dml.op {
-            WriteOp::Delete => (deletion(&dml)?, "deleted"),
-            WriteOp::Update => (update(&dml, &table)?, "updated"),
-            WriteOp::MergeInto(merge) => (merging(&dml, merge, &table)?, "merged"),
-            other => return Err(EngineError::unsupported(format!("{other} is not supported"))),
-        };
+        let (change, verb) = change_of(&dml, &table)?;
         let rows = self.changing(&table, &change, &dml.op, returning).await;
         if self.catalog.pending.is_none() {
             self.catalog.forget(name);
         }
         let (rows, place) = (rows?, if verb == "deleted" { "from" } else { "in" });
         Ok(done(format!("{verb} {rows} rows {place} {name}"), Some(rows)))
+    }
+
+    /// EXPLAIN of such a statement: how the rows that it changes, and new ones, are found.
+    pub(crate) async fn explained_change(&self, mut explain: Explain) -> Result<LogicalPlan> {
+        let LogicalPlan::Dml(dml) = explain.plan.as_ref() else {
+            return Err(EngineError::bug("EXPLAIN of what changes no rows"));
+        };
+        let name = self.own_table(&dml.table_name).await?;
+        let table = self.catalog.load(&name).await?;
+        let (change, _) = change_of(dml, &table)?;
+        let lone = change.lone(Arc::clone(&table), true)?;
+        let new = change.inserted(Arc::clone(&table))?;
+        let rows = count(lit(1)).alias("rows");
+        let counted = |found: LogicalPlan| {
+            LogicalPlanBuilder::from(found).aggregate(Vec::<Expr>::new(), [rows.clone()])
+        };
+        let mut plan = counted(change.affected(table)?)?;
+        for found in lone.into_iter().chain(new) {
+            plan = plan.union(counted(found)?.build()?)?;
+        }
+        let plan = plan.build()?;
+        explain.stringified_plans = vec![plan.to_stringified(PlanType::InitialLogicalPlan)];
+        explain.plan = Arc::new(plan);
+        Ok(LogicalPlan::Explain(explain))
     }
 
     /// How many rows were changed.
@@ -274,6 +314,7 @@ impl Session {
         let deleted = affected.saturating_sub(changed);
         let rows = ChangedRows { inserted: new, updated: changed, deleted };
         let kind = match op {
+            _ if change.once => WriteKind::Delete { replaced, predicate, rows },
             WriteOp::Delete => WriteKind::Delete { replaced, predicate, rows },
             WriteOp::Update => WriteKind::Update { replaced, predicate, rows },
             // Which keys are new was asked of the files that there were.
@@ -293,10 +334,10 @@ impl Session {
         change: &RowChange,
     ) -> Result<(Vec<DataFile>, u64)> {
         let numbered = Arc::new(table.numbered());
-        let pairs = change.pairs(Arc::clone(&numbered))?;
+        let affected = change.affected(Arc::clone(&numbered))?;
         let lone = change.lone(numbered, true)?;
         let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
-        for rows in std::iter::once(pairs).chain(lone) {
+        for rows in std::iter::once(affected).chain(lone) {
             let file = change.target.column(FILE_COLUMN);
             let counted =
                 LogicalPlanBuilder::from(rows).aggregate([file], [count(lit(1))])?.build()?;
@@ -347,8 +388,11 @@ impl Session {
             }
             if let Some(returning) = returning {
                 if change.changed.is_none() {
-                    let removed = self.run_query(change.removed(part)?).await?;
-                    returning.hold(removed, schema).await?;
+                    let beside = returning.asks_behind(schema.fields().len());
+                    let removed = self.run_query(change.removed(part, beside)?).await?;
+                    if returning.hold(removed, schema).await? != affected {
+                        return Err(not_each_once(change, table.snapshot().table()));
+                    }
                 }
                 returning.compute(self).await?;
             }
@@ -408,6 +452,19 @@ impl Session {
     }
 }
 
+/// What the statement does, and the word for it.
+fn change_of(dml: &DmlStatement, table: &LakeTable) -> Result<(RowChange, &'static str)> {
+    Ok(match &dml.op {
+        WriteOp::Delete => (deletion(dml)?, "deleted"),
+        WriteOp::Update => (update(dml, table)?, "updated"),
+        WriteOp::MergeInto(merge) => match merging(dml, merge, table)? {
+            change if change.once => (change, "deleted"),
+            change => (change, "merged"),
+        },
+        other => return Err(EngineError::unsupported(format!("{other} is not supported"))),
+    })
+}
+
 /// Rows that are kept and rows that are changed are not all rows.
 fn not_each_once(change: &RowChange, table: &str) -> EngineError {
     if change.source.is_none() {
@@ -415,9 +472,15 @@ fn not_each_once(change: &RowChange, table: &str) -> EngineError {
             "rows of `{table}` that the statement changes and rows that it does not are not all rows; nothing was written"
         ));
     }
-    let what = format!(
-        "a row of `{table}` is changed by more than one row of the source; nothing was written"
-    );
+    let what = match change.once {
+        true => format!(
+            "a row of `{table}` is removed by more than one row of the source, of which RETURNING would give back one; \
+             nothing was written"
+        ),
+        false => format!(
+            "a row of `{table}` is changed by more than one row of the source; nothing was written"
+        ),
+    };
     EngineError::statement(SqlState::CardinalityViolation, what)
         .with_hint("make the source's rows one for each: SELECT DISTINCT ON, GROUP BY, or a narrower condition")
 }
@@ -451,7 +514,15 @@ fn other_form() -> EngineError {
 
 fn deletion(dml: &DmlStatement) -> Result<RowChange> {
     let (target, on) = target_where(&dml.input)?;
-    Ok(RowChange { target, source: None, on, changed: None, inserted: None, lone: None })
+    Ok(RowChange {
+        target,
+        source: None,
+        once: false,
+        on,
+        changed: None,
+        inserted: None,
+        lone: None,
+    })
 }
 
 fn update(dml: &DmlStatement, table: &LakeTable) -> Result<RowChange> {
@@ -470,7 +541,7 @@ fn update(dml: &DmlStatement, table: &LakeTable) -> Result<RowChange> {
     }
     must_keep_keys(table, &set)?;
     let changed = Some((None, values));
-    Ok(RowChange { target, source: None, on, changed, inserted: None, lone: None })
+    Ok(RowChange { target, source: None, once: false, on, changed, inserted: None, lone: None })
 }
 
 /// The value without DataFusion's cast if that could cut it: the table casts it, and refuses what it cannot keep.
@@ -550,7 +621,10 @@ fn merging(dml: &DmlStatement, merge: &MergeIntoOp, table: &LakeTable) -> Result
             Some(LoneRows { on: on.clone(), applies, changed })
         }
     };
+    // DELETE … USING.
+    let once = merge.clauses.is_empty();
     let on = match matched.is_empty() {
+        true if once => on,
         true => lit(false),
         false => match any_of(&matched) {
             None => on,
@@ -558,7 +632,7 @@ fn merging(dml: &DmlStatement, merge: &MergeIntoOp, table: &LakeTable) -> Result
         },
     };
     let source = Some(with_added(source, &source_columns)?);
-    Ok(RowChange { target, source, on, changed, inserted, lone })
+    Ok(RowChange { target, source, once, on, changed, inserted, lone })
 }
 
 /// Of the source no row is there.

@@ -24,6 +24,7 @@ use crate::base::progress::watched;
 use crate::engine::run::{Guarded, RunOptions, bug};
 use crate::engine::session::Session;
 use crate::operators::stoppable::holding;
+use crate::optimizer::pipeline;
 use crate::portable::elsewhere::{PartRows, Share};
 use crate::portable::fragment::{self, Kind};
 use crate::portable::functions::{Codec, Pin};
@@ -84,7 +85,12 @@ impl Session {
         }
         let state = self.state_of_part(&header.settings)?;
         let codec = Codec::new(state.task_ctx(), tables, domains);
-        let plan = with_share(from_bytes(plan, &codec)?, &header.divided, share)?;
+        let mut plan = with_share(from_bytes(plan, &codec)?, &header.divided, share)?;
+        if !pipeline::is_disabled(&state, "build_side_cache") {
+            // Nothing below a cut answers otherwise when it is asked again.
+            let settings = format!("{:?}", header.settings);
+            plan = self.engine.plans.sides.marked(plan, &settings)?;
+        }
         Ok(SentPart(Sent::Plan { plan, state: Box::new(state) }))
     }
 

@@ -136,6 +136,7 @@ pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
     vec![
         Arc::new(crate::sql::merged_joins::MergedColumns),
         Arc::new(crate::sql::copies::NumberedCopies),
+        Arc::new(crate::sql::order_by_all::AllColumns),
     ]
 }
 

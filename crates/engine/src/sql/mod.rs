@@ -12,6 +12,7 @@ pub(crate) mod id_set;
 pub(crate) mod literals;
 pub(crate) mod merged_joins;
 mod named_windows;
+pub(crate) mod order_by_all;
 pub(crate) mod plain_forms;
 pub(crate) mod prepare_statement;
 pub(crate) mod prepared;

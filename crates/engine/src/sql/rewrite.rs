@@ -18,10 +18,11 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
-use crate::sql::copies::{number_copies, order_by_all};
+use crate::sql::copies::number_copies;
 use crate::sql::copy_formats;
 use crate::sql::exact_casts::keep_exact;
 use crate::sql::named_windows::{NameWindows, windows_of};
+use crate::sql::order_by_all::order_by_all;
 use crate::sql::plain_forms::{
     has_no_column, have_subquery, refuse_generated, refuse_ordinality, refuse_recursion,
     write_plainly,

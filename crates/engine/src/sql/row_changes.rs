@@ -2,13 +2,19 @@
 //!
 //! ```text
 //! UPDATE t SET … FROM s WHERE c      MERGE INTO t USING s ON c WHEN MATCHED THEN UPDATE SET …
-//! DELETE FROM t USING s WHERE c      MERGE INTO t USING s ON c WHEN MATCHED THEN DELETE
+//! DELETE FROM t USING s WHERE c      MERGE INTO t USING s ON c WHEN MATCHED THEN DELETE, less its clause: see `as_deletion`
 //! DELETE FROM t AS x WHERE c         UPDATE t AS x WHERE c, which sets nothing: see `as_deletion`
+//! MERGE … WHEN NOT MATCHED           names without a table are the source's, the only row there; BY SOURCE: the table's
 //! ```
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use datafusion::logical_expr::{LogicalPlan, WriteOp};
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::{self, helpers::attached_token::AttachedToken};
+use datafusion::sql::sqlparser::ast::{
+    self, VisitMut, VisitorMut, helpers::attached_token::AttachedToken,
+};
 
 /// The statement as it is planned.
 pub(crate) fn plannable(statement: DfStatement) -> DfStatement {
@@ -22,20 +28,43 @@ pub(crate) fn plannable(statement: DfStatement) -> DfStatement {
     }
 }
 
-/// Is it a DELETE that is planned as an UPDATE?
-pub(crate) fn is_aliased_deletion(statement: &DfStatement) -> bool {
-    let DfStatement::Statement(inner) = statement else { return false };
-    matches!(inner.as_ref(), ast::Statement::Delete(delete) if aliased_target(delete).is_some())
+/// Is it a DELETE that is planned as an UPDATE or a MERGE?
+pub(crate) fn is_deletion_by_other_name(statement: &DfStatement) -> bool {
+    match statement {
+        DfStatement::Statement(inner) => match inner.as_ref() {
+            ast::Statement::Delete(delete) => {
+                delete.using.is_some() || aliased_target(delete).is_some()
+            }
+            _ => false,
+        },
+        DfStatement::Explain(explain) => is_deletion_by_other_name(&explain.statement),
+        _ => false,
+    }
 }
 
-/// The plan of such an UPDATE as that of the DELETE that it stands for.
+/// The plan of such a statement as that of the DELETE that it stands for. That of DELETE … USING is a MERGE of no clause,
+/// which SQL has not: what matches is removed, once, however many rows of the source it matches.
 pub(crate) fn as_deletion(plan: LogicalPlan) -> LogicalPlan {
     match plan {
-        LogicalPlan::Dml(mut dml) if dml.op == WriteOp::Update => {
-            if let LogicalPlan::Projection(columns) = dml.input.as_ref() {
-                dml.input = std::sync::Arc::clone(&columns.input);
+        LogicalPlan::Explain(mut explain) => {
+            explain.plan = Arc::new(as_deletion(Arc::unwrap_or_clone(explain.plan)));
+            LogicalPlan::Explain(explain)
+        }
+        LogicalPlan::Analyze(mut analyze) => {
+            analyze.input = Arc::new(as_deletion(Arc::unwrap_or_clone(analyze.input)));
+            LogicalPlan::Analyze(analyze)
+        }
+        LogicalPlan::Dml(mut dml) => {
+            match &mut dml.op {
+                WriteOp::Update => {
+                    if let LogicalPlan::Projection(columns) = dml.input.as_ref() {
+                        dml.input = Arc::clone(&columns.input);
+                    }
+                    dml.op = WriteOp::Delete;
+                }
+                WriteOp::MergeInto(merge) => merge.clauses.clear(),
+                _ => {}
             }
-            dml.op = WriteOp::Delete;
             LogicalPlan::Dml(dml)
         }
         other => other,
@@ -85,7 +114,80 @@ fn planned_as(statement: ast::Statement) -> ast::Statement {
                 }
             },
         },
+        ast::Statement::Merge(mut merge) => {
+            let (table, source) = (name_of(&merge.table), name_of(&merge.source));
+            for clause in &mut merge.clauses {
+                use ast::MergeClauseKind::{
+                    Matched, NotMatched, NotMatchedBySource, NotMatchedByTarget,
+                };
+                let side = match clause.clause_kind {
+                    Matched => None,
+                    NotMatched | NotMatchedByTarget => source.clone(),
+                    NotMatchedBySource => table.clone(),
+                };
+                let Some(side) = side else { continue };
+                let mut names = OfOneSide { side, queries: 0 };
+                let _ = clause.predicate.visit(&mut names);
+                match &mut clause.action {
+                    ast::MergeAction::Insert(insert) => {
+                        let _ = insert.kind.visit(&mut names);
+                    }
+                    ast::MergeAction::Update(update) => {
+                        for assignment in &mut update.assignments {
+                            let _ = assignment.value.visit(&mut names);
+                        }
+                    }
+                    ast::MergeAction::Delete { .. } => {}
+                }
+            }
+            ast::Statement::Merge(merge)
+        }
         other => other,
+    }
+}
+
+/// What columns of a relation are qualified by, where that is certain.
+fn name_of(relation: &ast::TableFactor) -> Option<ast::Ident> {
+    let (name, alias) = match relation {
+        ast::TableFactor::Table { name, alias, .. } => (Some(name), alias),
+        ast::TableFactor::Derived { alias, .. } => (None, alias),
+        _ => return None,
+    };
+    if let Some(alias) = alias {
+        return Some(alias.name.clone());
+    }
+    let [ast::ObjectNamePart::Identifier(name)] = name?.0.as_slice() else { return None };
+    // Not a file, and not a table at a version.
+    let is_word = name.value.chars().all(|c| c.is_alphanumeric() || c == '_');
+    is_word.then(|| name.clone())
+}
+
+/// Names of columns without a table get one, but in subqueries, which have relations of their own.
+struct OfOneSide {
+    side: ast::Ident,
+    queries: usize,
+}
+
+impl VisitorMut for OfOneSide {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<()> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<()> {
+        self.queries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
+        if self.queries == 0
+            && let ast::Expr::Identifier(name) = expr
+        {
+            *expr = ast::Expr::CompoundIdentifier(vec![self.side.clone(), name.clone()]);
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -188,12 +290,27 @@ mod tests {
             ),
             ("UPDATE t SET a = 1 WHERE b", "UPDATE t SET a = 1 WHERE b"),
             ("DELETE FROM t WHERE b", "DELETE FROM t WHERE b"),
+            (
+                "MERGE INTO t USING s ON t.k = s.k WHEN MATCHED AND b THEN UPDATE SET a = b \
+                 WHEN NOT MATCHED AND b > t.k THEN INSERT (k) VALUES (k + (SELECT max(k) FROM u)) \
+                 WHEN NOT MATCHED BY SOURCE AND b THEN UPDATE SET a = b",
+                "MERGE INTO t USING s ON t.k = s.k WHEN MATCHED AND b THEN UPDATE SET a = b \
+                 WHEN NOT MATCHED AND s.b > t.k THEN INSERT (k) VALUES (s.k + (SELECT max(k) FROM u)) \
+                 WHEN NOT MATCHED BY SOURCE AND t.b THEN UPDATE SET a = t.b",
+            ),
+            (
+                "MERGE INTO t USING (SELECT 1 AS k) AS \"Y\" ON true WHEN NOT MATCHED THEN INSERT VALUES (k)",
+                "MERGE INTO t USING (SELECT 1 AS k) AS \"Y\" ON true \
+                 WHEN NOT MATCHED THEN INSERT VALUES (\"Y\".k)",
+            ),
         ] {
             let parsed = parse(text).unwrap().pop().unwrap().parsed;
-            assert!(!is_aliased_deletion(&parsed), "{text}");
+            assert_eq!(is_deletion_by_other_name(&parsed), text.contains("DELETE FROM t USING"));
             assert_eq!(plannable(parsed).to_string(), expected);
         }
-        let parsed = parse("DELETE FROM t AS x WHERE x.b").unwrap().pop().unwrap().parsed;
-        assert!(is_aliased_deletion(&parsed));
+        for text in ["DELETE FROM t AS x WHERE x.b", "EXPLAIN DELETE FROM t AS x WHERE x.b"] {
+            let parsed = parse(text).unwrap().pop().unwrap().parsed;
+            assert!(is_deletion_by_other_name(&parsed), "{text}");
+        }
     }
 }
