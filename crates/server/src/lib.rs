@@ -57,8 +57,8 @@ pub use access::{
 pub use access_sql::owner_session;
 pub use health_check::{HealthError, ask_health};
 pub use limits::Limits;
-pub use node_options::{DEFAULT_WAREHOUSE, NodeOptions};
-pub use nodes::CommandNodes;
+pub use node_options::{Beyond, DEFAULT_WAREHOUSE, NodeOptions, NodeTlsFiles, TrustFiles};
+pub use nodes::{CommandNodes, TrustError};
 pub use random::system_random;
 pub use serve::{ServeError, Server};
 pub use server::ServerOptions;

@@ -55,6 +55,8 @@ pub(crate) struct Metrics {
     access_is_read: Gauge,
     certificate_expires: Family<Labels<0>, Gauge>,
     certificate_is_read: Family<Labels<0>, Gauge>,
+    node_certificate_expires: Family<Labels<0>, Gauge>,
+    node_files_are_read: Family<Labels<0>, Gauge>,
     logins: Family<Labels<1>, Counter>,
     storage: Storage,
     cache_bytes: Family<Labels<1>, Counter>,
@@ -74,7 +76,34 @@ struct Parts {
     asked: Family<Labels<1>, Counter>,
     bytes: Counter,
     computed: Counter,
+    refused: Family<Labels<1>, Counter>,
     nodes: Gauge,
+}
+
+/// Why a call of another node was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RefusedCall {
+    /// Who calls has no certificate of ours, or does not speak TLS.
+    Certificate,
+    /// It has no token for it.
+    Token,
+    /// It sends what is no part.
+    Ticket,
+    /// The part is of what is not here, or of more than parts may do.
+    Plan,
+}
+
+impl RefusedCall {
+    const ALL: [Self; 4] = [Self::Certificate, Self::Token, Self::Ticket, Self::Plan];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Certificate => "certificate",
+            Self::Token => "token",
+            Self::Ticket => "ticket",
+            Self::Plan => "plan",
+        }
+    }
 }
 
 /// What became of a part of a statement.
@@ -117,6 +146,11 @@ impl Parts {
         all.register("uplake_part_bytes", "Bytes of answers of nodes", self.bytes.clone());
         let computed = "Parts of statements of other nodes that were begun here";
         all.register("uplake_parts_computed", computed, self.computed.clone());
+        let refused = "Calls of other nodes, parts among them, that were refused here: why";
+        all.register("uplake_parts_refused", refused, Family::clone(&self.refused));
+        for why in RefusedCall::ALL {
+            drop(self.refused.get_or_create(&[("why", why.name())]));
+        }
         all.register("uplake_nodes", "Nodes that can be used", self.nodes.clone());
     }
 }
@@ -264,6 +298,14 @@ impl Metrics {
         let of_read = "0: the certificate's files cannot be used, and the old one stays";
         let into = Family::clone(&certificate_is_read);
         all.register("uplake_tls_certificate_current", of_read, into);
+        let node_certificate_expires = Family::default();
+        let of_expires = "When the certificate that nodes get ends, in seconds since 1970";
+        let into = Family::clone(&node_certificate_expires);
+        all.register("uplake_node_certificate_expires", of_expires, into);
+        let node_files_are_read = Family::default();
+        let of_read = "0: the files of --node-tls-… or --node-secret cannot be used, and what they held before stays";
+        let into = Family::clone(&node_files_are_read);
+        all.register("uplake_node_trust_current", of_read, into);
         let logins = Family::default();
         all.register("uplake_logins", "Who came, and was let in or not", Family::clone(&logins));
         let storage = Storage::default();
@@ -317,6 +359,8 @@ impl Metrics {
             access_is_read,
             certificate_expires,
             certificate_is_read,
+            node_certificate_expires,
+            node_files_are_read,
             logins,
             storage,
             cache_bytes,
@@ -355,6 +399,19 @@ impl Metrics {
         if let Some(expires) = expires {
             self.certificate_expires.get_or_create(&[]).set(expires);
         }
+    }
+
+    /// What nodes are believed by was read, or could not be; of one alone nothing is said.
+    pub fn node_trust(&self, expires: Option<i64>, is_read: bool) {
+        self.node_files_are_read.get_or_create(&[]).set(i64::from(is_read));
+        if let Some(expires) = expires {
+            self.node_certificate_expires.get_or_create(&[]).set(expires);
+        }
+    }
+
+    /// Another node asked, and was refused.
+    pub fn refused_call(&self, why: RefusedCall) {
+        self.parts.refused.get_or_create(&[("why", why.name())]).inc();
     }
 
     /// Somebody was refused because of a limit, or stopped.

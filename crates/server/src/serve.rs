@@ -25,7 +25,8 @@ use crate::catalog::{Catalog, Hidden, REFRESH_SECONDS, ServerState};
 use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::limits::{Quotas, kept};
-use crate::nodes::{self, Me, Warehouse, Worker};
+use crate::node_options::Beyond;
+use crate::nodes::{self, Me, Trust, TrustError, Warehouse, Worker};
 use crate::roll::Roll;
 use crate::server::{ServerOptions, Shared};
 use crate::statements::{Cause, Clock, Statements};
@@ -71,12 +72,15 @@ pub enum ServeError {
     /// It would be open to everybody.
     #[error("{address} can be reached from other machines: {missing}")]
     Open { address: SocketAddr, missing: &'static str },
-    /// Nodes would speak to each other over a network that others read.
+    /// Nodes would speak to each other over a network that others read, and write to.
     #[error(
-        "{what} is not of this machine: what nodes send each other is not encrypted yet, so all of them are on one \
-         machine (127.0.0.1, ::1, localhost)"
+        "{} is not of this machine: what nodes send each other is not encrypted without certificates, and without a \
+         secret others can ask them; add {}, or use addresses of this machine (127.0.0.1, ::1, localhost)",
+        .0.what, .0.missing
     )]
-    NodeBeyond { what: String },
+    NodeBeyond(Beyond),
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     /// The audit log cannot be written.
     #[error("the audit log {}: {source}", path.display())]
     Audit { path: PathBuf, source: io::Error },
@@ -102,6 +106,7 @@ pub struct Server {
     http: Option<SocketAddr>,
     node: Option<SocketAddr>,
     certificate: Option<Arc<Certificate>>,
+    trust: Arc<Trust>,
     drain: watch::Sender<bool>,
     network: JoinHandle<()>,
     system: Arc<System>,
@@ -128,8 +133,12 @@ impl Server {
         for address in options.pg.iter().chain(&options.http) {
             check_open(*address, certificate.is_some(), directory.has_users())?;
         }
-        if let Some(what) = options.nodes.beyond_loopback() {
-            return Err(ServeError::NodeBeyond { what });
+        if let Some(beyond) = options.nodes.beyond_loopback() {
+            return Err(ServeError::NodeBeyond(beyond));
+        }
+        let trust = Trust::open(&options.nodes.trust, Arc::clone(&options.clock))?;
+        if let Some(members) = &options.nodes.members {
+            nodes::check_names(members, &trust)?;
         }
         let mut state = ServerState::default();
         state.directory = Some(Arc::clone(&directory));
@@ -197,11 +206,13 @@ impl Server {
             .build()
             .map_err(ServeError::Thread)?;
         let me = Me::new(node.or(pg).or(http), &shared.options);
-        let worker = Worker::new(Arc::clone(&shared), me.clone(), drain.subscribe());
+        let (of_worker, trusted) = (Arc::clone(&trust), Arc::clone(&trust));
+        let worker = Worker::new(Arc::clone(&shared), me.clone(), of_worker, drain.subscribe());
         let members = shared.options.nodes.members.clone();
         let peers = members.map(|members| {
             let handle = network.handle().clone();
-            Warehouse::join(&shared, members, me, (node.is_some(), handle), drain.subscribe())
+            let works = (node.is_some(), handle);
+            Warehouse::join(&shared, members, me, works, trusted, drain.subscribe())
         });
         let (first, all_were_asked) = oneshot::channel();
         let work = async move {
@@ -233,7 +244,11 @@ impl Server {
         if let Some(certificate) = &certificate {
             shared.metrics.certificate(certificate.expires(), true);
         }
-        let looks = look(Arc::clone(&shared), certificate.clone()).boxed();
+        if trust.has_files() {
+            shared.metrics.node_trust(trust.expires(), true);
+        }
+        let read_again = (certificate.clone(), Arc::clone(&trust));
+        let looks = look(Arc::clone(&shared), read_again).boxed();
         let counts = count(Arc::clone(&shared)).boxed();
         let keeps = keep(Arc::clone(&shared), Arc::clone(&system)).boxed();
         let own = [looks, counts, keeps]
@@ -245,6 +260,7 @@ impl Server {
             http,
             node,
             certificate,
+            trust,
             drain,
             network,
             _own: own,
@@ -284,6 +300,14 @@ impl Server {
     /// [`TlsError`]; the old certificate stays.
     pub fn reload_certificate(&self) -> Result<(), TlsError> {
         self.certificate.as_ref().map_or(Ok(()), |certificate| reload(&self.shared, certificate))
+    }
+
+    /// Reads again whom this node believes among nodes; false if nobody has said.
+    ///
+    /// # Errors
+    /// [`TrustError`]; what was believed before stays.
+    pub fn reload_trust(&self) -> Result<bool, TrustError> {
+        reload_trust(&self.shared, &self.trust)
     }
 
     /// The process holds more memory than it may: stops the statement that came last. False if none runs.
@@ -346,8 +370,18 @@ fn reload(shared: &Shared, certificate: &Certificate) -> Result<(), TlsError> {
     read
 }
 
-/// Looks at users, tables and the certificate now and then. What cannot be read stays as it was known.
-async fn look(shared: Arc<Shared>, certificate: Option<Arc<Certificate>>) {
+/// Reads again what nodes are believed by, and counts what came of it; false if there is nothing.
+fn reload_trust(shared: &Shared, trust: &Trust) -> Result<bool, TrustError> {
+    if !trust.has_files() {
+        return Ok(false);
+    }
+    let read = trust.reload();
+    shared.metrics.node_trust(trust.expires(), read.is_ok());
+    read.map(|()| true)
+}
+
+/// Looks at users, tables and certificates now and then. What cannot be read stays as it was known.
+async fn look(shared: Arc<Shared>, (certificate, trust): (Option<Arc<Certificate>>, Arc<Trust>)) {
     let session = shared.engine.session();
     let lake = session.lake();
     for round in 1_u64.. {
@@ -369,11 +403,10 @@ async fn look(shared: Arc<Shared>, certificate: Option<Arc<Certificate>>) {
         if round.is_multiple_of(REFRESH_SECONDS / USERS_EVERY.as_secs()) {
             let _ = shared.catalog.refresh_with_views(&session).await;
         }
-        if let Some(certificate) = &certificate
-            && round.is_multiple_of(CERTIFICATE_EVERY.as_secs() / USERS_EVERY.as_secs())
-        {
+        if round.is_multiple_of(CERTIFICATE_EVERY.as_secs() / USERS_EVERY.as_secs()) {
             // The metrics say so.
-            let _ = reload(&shared, certificate);
+            let _ = certificate.as_ref().map(|certificate| reload(&shared, certificate));
+            let _ = reload_trust(&shared, &trust);
         }
         if round.is_multiple_of(KEPT_EVERY.as_secs() / USERS_EVERY.as_secs()) {
             shared.keep_used();

@@ -22,6 +22,7 @@ mod leading_options;
 mod load;
 mod memory;
 mod metric;
+mod node_trust;
 mod output;
 mod power;
 mod progress;

@@ -17,6 +17,7 @@ use uplake_table::{AsOf, check_experiment_name};
 
 use crate::LakeArgs;
 use crate::environment::{Limits, now_millis, parse_timeout, session, until_stopped};
+use crate::node_trust::NodeTrustArgs;
 use crate::output::{error_text, is_terminal, tell, width, write_file};
 use crate::progress::Display;
 use crate::serve::{parse_members, parse_warehouse};
@@ -77,6 +78,8 @@ pub struct ReportArgs {
         requires = "members"
     )]
     warehouse: String,
+    #[command(flatten)]
+    trust: NodeTrustArgs,
     /// When they compute
     #[arg(long, value_enum, default_value = "auto", requires = "members")]
     elsewhere: Elsewhere,
@@ -179,12 +182,14 @@ async fn report(args: ReportArgs) -> Result<()> {
         listen: None,
         members: args.members.clone(),
         warehouse: args.warehouse.clone(),
+        trust: args.trust.files(args.members.is_some(), "--members")?,
     };
     if args.elsewhere == Elsewhere::Always {
         session.query("SET uplake.elsewhere = 'always'").await?;
     }
     // Until the reports are made.
-    let (session, _nodes) = CommandNodes::join(session, "uplake report", &nodes).await?;
+    let clock = Arc::new(now_millis);
+    let (session, _nodes) = CommandNodes::join(session, "uplake report", &nodes, clock).await?;
     // The others are still wanted.
     let told = |error: anyhow::Error| match several {
         true => {

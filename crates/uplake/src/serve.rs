@@ -19,6 +19,7 @@ use crate::environment::{
     INTERRUPTED, Limits, Stopped, TERMINATED, is_first_to_tell, now_millis, parse_bytes,
     parse_timeout, session_options, writers_end,
 };
+use crate::node_trust::NodeTrustArgs;
 use crate::{memory, spill};
 
 /// What statements get back after one was stopped for memory, before another is.
@@ -41,7 +42,8 @@ pub struct ServeArgs {
     /// What this node does in a warehouse of several: compute parts of others' statements, have its own computed in parts, or both
     #[arg(long, value_enum, value_name = "ROLE", value_delimiter = ',')]
     roles: Vec<NodeRole>,
-    /// Take parts of other nodes' statements here; of this machine, because nothing is encrypted between nodes yet
+    /// Take parts of other nodes' statements here; on another address than this machine's own with --node-tls-… and
+    /// --node-secret
     #[arg(long, value_name = "ADDRESS:PORT")]
     node: Option<SocketAddr>,
     /// The nodes that compute: ADDRESS:PORT,… as their --node says, or dns:NAME:PORT for all addresses of a name
@@ -56,6 +58,8 @@ pub struct ServeArgs {
         requires = "roles"
     )]
     warehouse: String,
+    #[command(flatten)]
+    trust: NodeTrustArgs,
     /// What clients call the database
     #[arg(long, value_name = "NAME", default_value = "lake")]
     database: String,
@@ -149,9 +153,10 @@ impl ServeArgs {
             listen: self.node,
             members: self.members.clone(),
             warehouse: self.warehouse.clone(),
+            trust: self.trust.files(works || coordinates, "--roles")?,
         };
-        if let Some(what) = asked.beyond_loopback() {
-            return Err(ServeError::NodeBeyond { what }.into());
+        if let Some(beyond) = asked.beyond_loopback() {
+            return Err(ServeError::NodeBeyond(beyond).into());
         }
         let is_for_clients = !works || coordinates;
         let of_clients = |said: Option<SocketAddr>, usual| said.or(is_for_clients.then_some(usual));
@@ -250,12 +255,7 @@ async fn until_told(
     loop {
         tokio::select! {
             _ = ends.next() => break,
-            _ = reload.recv() => match server.reload_certificate() {
-                Ok(()) => eprintln!("the certificate was read again"),
-                Err(error) => {
-                    crate::output::tell(&format!("warning: the old certificate stays: {error}"));
-                }
-            },
+            _ = reload.recv() => read_again(&server),
             () = relieved(&server) => {}
         }
     }
@@ -271,6 +271,22 @@ async fn until_told(
                 return Err(Stopped::now(status).into());
             }
             () = relieved(&server) => {}
+        }
+    }
+}
+
+/// Reads again what may have been replaced.
+fn read_again(server: &Server) {
+    match server.reload_certificate() {
+        Ok(()) => eprintln!("the certificate was read again"),
+        Err(error) => crate::output::tell(&format!("warning: the old certificate stays: {error}")),
+    }
+    match server.reload_trust() {
+        Ok(true) => eprintln!("the certificate and the secret of nodes were read again"),
+        Ok(false) => {}
+        Err(error) => {
+            let stays = "the old certificate and the old secret of nodes stay";
+            crate::output::tell(&format!("warning: {stays}: {error}"));
         }
     }
 }

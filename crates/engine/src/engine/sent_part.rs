@@ -3,6 +3,8 @@
 //! # Invariants
 //! - A part that cannot be read as it was written, or of which a table is not as it was there, is refused before anything
 //!   of it is computed: whoever sent it computes it.
+//! - A plan reads tables of the lake that it names with their versions and files, and does nothing else. Bytes that are
+//!   anything are an error, and never the end of the process.
 //! - It takes a slot of those for parts, and waits for nobody else.
 
 use std::collections::HashMap;
@@ -10,14 +12,15 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use datafusion::common::DataFusionError;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, plan_err};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use uplake_table::Domain;
+use uplake_table::{Domain, check_table_name};
 
 use crate::base::error::{EngineError, Result};
 use crate::base::progress::watched;
@@ -25,8 +28,9 @@ use crate::engine::run::{Guarded, RunOptions, bug};
 use crate::engine::session::Session;
 use crate::operators::stoppable::holding;
 use crate::optimizer::pipeline;
+use crate::portable::cut::is_repeatable;
 use crate::portable::elsewhere::{PartRows, Share};
-use crate::portable::fragment::{self, Kind};
+use crate::portable::fragment::{self, Header, Kind};
 use crate::portable::functions::{Codec, Pin};
 use crate::portable::part_error::PartError;
 use crate::portable::plan::from_bytes;
@@ -57,41 +61,68 @@ impl Session {
     /// # Errors
     /// Bytes that are no part, tables that are other ones here, and those of a lake that cannot be read.
     pub async fn read_part(&self, bytes: &[u8], share: &Share) -> Result<SentPart> {
-        let (header, plan) = fragment::from_bytes(bytes)?;
-        let mut tables = Vec::new();
-        for pin in header.pins {
-            let table = self.catalog.at_version(&pin.table, pin.version).await?;
-            if Pin::of(&table).as_ref() != Some(&pin) {
-                let what = format!("{} at version {} has other files", pin.table, pin.version);
-                return Err(EngineError::bug(what));
-            }
-            tables.push((pin, table));
+        // Libraries that make expressions of bytes expect some of those that they have written.
+        match AssertUnwindSafe(Box::pin(self.read(bytes, share))).catch_unwind().await {
+            Ok(part) => part,
+            Err(panic) => Err(bug(panic.as_ref())),
         }
+    }
+
+    async fn read(&self, bytes: &[u8], share: &Share) -> Result<SentPart> {
+        let (header, plan) = fragment::from_bytes(bytes)?;
         if header.kind == Kind::Report {
+            let tables =
+                self.tables_of_part(&header).await?.into_iter().map(|(_, table)| table).collect();
             let questions = SentQuestions::read(header.domains, plan)?;
-            let tables: Vec<Arc<LakeTable>> = tables.into_iter().map(|(_, table)| table).collect();
             let session = self.over_tables(tables, &header.settings)?;
             session.refuse_questions(&questions)?;
             let share = share.clone();
             return Ok(SentPart(Sent::Report { session, questions, share }));
         }
-        let mut domains: HashMap<String, Arc<Domain>> = HashMap::new();
-        for source in header.domains {
-            let found = match source.split_once(':') {
-                Some((name, log)) => self.engine.lake.domain_with_ids(name, log, None).await?,
-                None => None,
-            };
-            domains.extend(found.map(|domain| (source, domain)));
-        }
-        let state = self.state_of_part(&header.settings)?;
-        let codec = Codec::new(state.task_ctx(), tables, domains);
-        let mut plan = with_share(from_bytes(plan, &codec)?, &header.divided, share)?;
+        let (codec, state) = self.codec_of_part(&header).await?;
+        let plan = from_bytes(plan, &codec)?;
+        plan.apply_with_subqueries(|node| match is_repeatable(node) {
+            true => Ok(TreeNodeRecursion::Continue),
+            // What acts, such as a function that ends statements, is computed where it was asked.
+            false => plan_err!("a part has what is computed once: {}", node.display()),
+        })?;
+        let mut plan = with_share(plan, &header.divided, share)?;
         if !pipeline::is_disabled(&state, "build_side_cache") {
-            // Nothing below a cut answers otherwise when it is asked again.
             let settings = format!("{:?}", header.settings);
             plan = self.engine.plans.sides.marked(plan, &settings)?;
         }
         Ok(SentPart(Sent::Plan { plan, state: Box::new(state) }))
+    }
+
+    /// The tables that a part is about, which are what they were where it was cut.
+    async fn tables_of_part(&self, header: &Header) -> Result<Vec<(Pin, Arc<LakeTable>)>> {
+        let mut tables = Vec::new();
+        for pin in &header.pins {
+            // A path would lead to another lake.
+            check_table_name(&pin.table)?;
+            let table = self.catalog.at_version(&pin.table, pin.version).await?;
+            if Pin::of(&table).as_ref() != Some(pin) {
+                let what = format!("{} at version {} has other files", pin.table, pin.version);
+                return Err(EngineError::bug(what));
+            }
+            tables.push((pin.clone(), table));
+        }
+        Ok(tables)
+    }
+
+    /// What the plan of a part is read with, and the state that it is run with.
+    async fn codec_of_part(&self, header: &Header) -> Result<(Codec, SessionState)> {
+        let tables = self.tables_of_part(header).await?;
+        let mut domains: HashMap<String, Arc<Domain>> = HashMap::new();
+        for source in &header.domains {
+            let found = match source.split_once(':') {
+                Some((name, log)) => self.engine.lake.domain_with_ids(name, log, None).await?,
+                None => None,
+            };
+            domains.extend(found.map(|domain| (source.clone(), domain)));
+        }
+        let state = self.state_of_part(&header.settings)?;
+        Ok((Codec::new(state.task_ctx(), tables, domains), state))
     }
 
     /// The rows of a part that was read, in the slot that this statement has.
@@ -147,3 +178,6 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

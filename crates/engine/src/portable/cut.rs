@@ -463,7 +463,7 @@ impl Kind {
 }
 
 /// Do its expressions say the same of a row whoever asks?
-fn is_repeatable(plan: &LogicalPlan) -> bool {
+pub(crate) fn is_repeatable(plan: &LogicalPlan) -> bool {
     let mut repeatable = true;
     let look = plan.apply_expressions(|expr| {
         expr.apply(|part| {

@@ -3,14 +3,18 @@
 //! # Invariants
 //! - A function that another session would take for another one is not written down. DataFusion's own code drops errors
 //!   of functions; they are kept in [`Codec::refused`], which who writes a plan must ask.
+//! - An expression that is read has no plan in it: DataFusion's code would make one of any file that it names. Subqueries
+//!   travel as plans of ours ([`crate::portable::plan`]).
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::datatypes::{Int64Type, SchemaRef};
 use datafusion::catalog::TableProvider;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Result, TableReference, not_impl_err, plan_datafusion_err, plan_err};
 use datafusion::execution::{FunctionRegistry, TaskContext};
 use datafusion::logical_expr::{
@@ -40,6 +44,9 @@ const PARTIAL: u8 = 5;
 const SORTED_AT_THE_END: u8 = 6;
 const BOUND: u8 = 7;
 const BY_NAME: u8 = 8;
+
+/// Functions made of others, inside one another: three are. Each is read by code that calls itself.
+const WITHIN_MAX: usize = 8;
 
 /// Which table, in which version, and the sum of its files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +84,10 @@ pub(crate) struct Codec {
     /// The domains, by their sources.
     pub domains: HashMap<String, Arc<Domain>>,
     refused: Mutex<Option<String>>,
+    /// Operators of the plan that is read, so far.
+    operators: AtomicUsize,
+    /// Functions that are read now, each for the one before.
+    within: AtomicUsize,
 }
 
 impl fmt::Debug for Codec {
@@ -91,7 +102,29 @@ impl Codec {
         tables: Vec<(Pin, Arc<LakeTable>)>,
         domains: HashMap<String, Arc<Domain>>,
     ) -> Self {
-        Self { context, tables, domains, refused: Mutex::default() }
+        let (operators, within) = Default::default();
+        Self { context, tables, domains, refused: Mutex::default(), operators, within }
+    }
+
+    /// A plan is read from its beginning.
+    pub fn begins(&self) {
+        self.operators.store(0, Ordering::Relaxed);
+        self.within.store(0, Ordering::Relaxed);
+    }
+
+    /// One operator more was read of a plan, or of one of its subqueries; how many there are.
+    pub fn operator(&self) -> usize {
+        self.operators.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Reads what a function is made of.
+    fn read_within<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.within.fetch_add(1, Ordering::Relaxed) >= WITHIN_MAX {
+            return plan_err!("a plan has too many functions inside one another");
+        }
+        let read = read();
+        self.within.fetch_sub(1, Ordering::Relaxed);
+        read
     }
 
     /// What could not be written since the last call.
@@ -113,7 +146,22 @@ impl Codec {
     pub fn read_expr(&self, from: &mut Reader) -> Result<Expr> {
         let node = LogicalExprNode::decode(from.bytes()?)
             .map_err(|error| plan_datafusion_err!("an expression of a plan: {error}"))?;
-        parse_expr(&node, &self.context, self).map_err(|error| plan_datafusion_err!("{error}"))
+        let expr = parse_expr(&node, &self.context, self);
+        let expr = expr.map_err(|error| plan_datafusion_err!("{error}"))?;
+        let has_plan = |part: &Expr| {
+            let is_one = matches!(
+                part,
+                Expr::ScalarSubquery(_)
+                    | Expr::Exists(_)
+                    | Expr::InSubquery(_)
+                    | Expr::SetComparison(_)
+            );
+            Ok(is_one)
+        };
+        match expr.exists(has_plan)? {
+            true => plan_err!("an expression has a plan of another format in it"),
+            false => Ok(expr),
+        }
     }
 
     /// The function's name, and what else is to be known of it.
@@ -129,7 +177,7 @@ impl Codec {
         let (name, bytes) = (from.text()?, from.bytes()?);
         match bytes {
             [] => self.context.udaf(name),
-            bytes => self.try_decode_udaf(name, bytes),
+            bytes => self.read_within(|| self.try_decode_udaf(name, bytes)),
         }
     }
 }
@@ -272,9 +320,12 @@ impl LogicalExtensionCodec for Codec {
                     _ => Err(unknown()),
                 };
                 let conditions = usize::try_from(reader.number()?).map_err(|_| unknown())?;
-                let time = literal(&mut reader)?;
-                let count = reader.count()?;
-                let constants = (0..count).map(|_| literal(&mut reader)).collect::<Result<_>>()?;
+                let (time, constants) = self.read_within(|| {
+                    let time = literal(&mut reader)?;
+                    let count = reader.count()?;
+                    let constants = (0..count).map(|_| literal(&mut reader));
+                    Ok((time, constants.collect::<Result<_>>()?))
+                })?;
                 let bound = uplake_functions::BoundConstants { constants, time, conditions };
                 uplake_functions::bind(name, bound)?.map(Arc::new).ok_or_else(unknown)
             }
@@ -377,6 +428,51 @@ fn read_set(from: &mut Reader) -> Result<IdSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn codec() -> Codec {
+        Codec::new(Arc::new(TaskContext::default()), Vec::new(), HashMap::new())
+    }
+
+    /// DataFusion would make a plan of it, of whatever files it names.
+    #[test]
+    fn an_expression_with_a_plan_in_it_is_refused() {
+        let plan = LogicalPlan::EmptyRelation(datafusion::logical_expr::EmptyRelation {
+            produce_one_row: true,
+            schema: Arc::new(datafusion::common::DFSchema::empty()),
+        });
+        let subquery = Expr::ScalarSubquery(datafusion::logical_expr::Subquery {
+            subquery: Arc::new(plan),
+            outer_ref_columns: Vec::new(),
+            spans: datafusion::common::Spans::new(),
+        });
+        let one = datafusion::logical_expr::lit(1);
+        for expr in [subquery.clone(), subquery.clone().eq(one.clone()), one.eq(subquery)] {
+            let mut writer = Writer::default();
+            codec().write_expr(&expr, &mut writer).unwrap();
+            let error = codec().read_expr(&mut Reader::new(&writer.0)).unwrap_err().to_string();
+            assert!(error.contains("plan of another format"), "{error}");
+        }
+    }
+
+    #[test]
+    fn functions_inside_one_another_without_end_are_refused() {
+        for depth in [WITHIN_MAX + 1, 100_000] {
+            // The innermost has no more than its name.
+            let mut bytes = Vec::new();
+            for _ in 0..depth {
+                let mut writer = Writer::default();
+                writer.byte(PARTIAL);
+                writer.text("sum");
+                writer.bytes(&bytes);
+                bytes = writer.0;
+                if bytes.len() > 1 << 20 {
+                    break;
+                }
+            }
+            let error = codec().try_decode_udaf("sum", &bytes).unwrap_err().to_string();
+            assert!(error.contains("inside one another"), "{error}");
+        }
+    }
 
     #[test]
     fn sets_are_written_as_what_is_added() {

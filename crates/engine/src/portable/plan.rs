@@ -7,6 +7,8 @@
 //! - Inputs come before what is made of them.
 //! - What is read is what DataFusion's own constructors make: schemas are worked out anew, where they are not a node's
 //!   own.
+//! - What is read has no more operators than what is written, those of subqueries among them: whatever goes through a plan
+//!   calls itself for each.
 //!
 //! # Not here
 //! That nothing is lost: [`crate::portable::guard`].
@@ -87,12 +89,16 @@ pub(crate) fn to_bytes(plan: &LogicalPlan, codec: &Codec) -> Result<Vec<u8>> {
 /// # Errors
 /// Bytes that are none, or a plan about what is not there.
 pub(crate) fn from_bytes(bytes: &[u8], codec: &Codec) -> Result<LogicalPlan> {
+    codec.begins();
     read_plan(Reader::new(bytes), codec)
 }
 
 fn read_plan(mut from: Reader, codec: &Codec) -> Result<LogicalPlan> {
     let mut made = Vec::new();
     while !from.is_at_end() {
+        if codec.operator() > NODES_MAX {
+            return plan_err!("a plan has more than {NODES_MAX} operators");
+        }
         let node = read(&mut from, codec, &mut made)?;
         made.push(node);
     }

@@ -22,18 +22,22 @@ pub(crate) struct Divided {
 }
 
 /// The plan with the rows of one part.
+///
+/// # Errors
+/// Scans that are not there, and those that cannot be divided so: such a part would have rows of others.
 pub(crate) fn with_share(
     plan: LogicalPlan,
     divided: &[Divided],
     share: &Share,
 ) -> Result<LogicalPlan> {
-    let mut scans = 0..;
+    let (mut scans, mut found) = (0.., 0);
     let shared = plan.transform_up(|node| {
         let LogicalPlan::TableScan(scan) = node else { return Ok(Transformed::no(node)) };
         let number = scans.next();
         let Some(how) = divided.iter().find(|divided| Some(divided.scan) == number) else {
             return Ok(Transformed::no(LogicalPlan::TableScan(scan)));
         };
+        found += 1;
         let provider = source_as_provider(&scan.source)?;
         let Some(table) = provider.downcast_ref::<LakeTable>() else {
             return plan_err!("{} cannot be divided", scan.table_name);
@@ -54,7 +58,10 @@ pub(crate) fn with_share(
             _ => return plan_err!("{} is not divided in this way", scan.table_name),
         }))
     })?;
-    Ok(shared.data)
+    match found == divided.len() {
+        true => Ok(shared.data),
+        false => plan_err!("a part divides {} tables, of which {found} are there", divided.len()),
+    }
 }
 
 /// The condition of being in a share of ids; `None` if it is of something else.

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
 use arrow_flight::{FlightData, Ticket};
-use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::mpsc;
-use tonic::Streaming;
+use tonic::{Request, Streaming};
 use uplake_engine::{EngineError, HeldMemory, PartError, PartRows, PartRunner, SqlState};
 
 use super::messages::End;
 use super::peers::Client;
+use super::wire::words;
 
 /// Messages of a part whose rows are handed on as they come, which wait for whoever takes them.
 const WAITING: usize = 8;
@@ -74,7 +74,11 @@ enum Taken {
 }
 
 /// Asks a node for a part; its rows are held.
-pub(super) async fn held(client: Client, ticket: Bytes, memory: &dyn PartRunner) -> Outcome {
+pub(super) async fn held(
+    client: Client,
+    ticket: Request<Ticket>,
+    memory: &dyn PartRunner,
+) -> Outcome {
     let mut answer = match begun(client, ticket).await {
         Ok(answer) => answer,
         Err(outcome) => return outcome,
@@ -111,7 +115,7 @@ pub(super) async fn held(client: Client, ticket: Bytes, memory: &dyn PartRunner)
 /// before whoever takes them knows that they are all.
 pub(super) async fn handed_on(
     client: Client,
-    ticket: Bytes,
+    ticket: Request<Ticket>,
     tell: &mpsc::Sender<Told>,
     done: impl Fn(u64, u64),
 ) -> Outcome {
@@ -169,8 +173,11 @@ fn gone(why: &str) -> PartError {
 }
 
 /// Sends the ticket; the answer, once the node says that it has taken the part.
-async fn begun(mut client: Client, ticket: Bytes) -> Result<Streaming<FlightData>, Outcome> {
-    let answer = client.do_get(Ticket { ticket }).await;
+async fn begun(
+    mut client: Client,
+    ticket: Request<Ticket>,
+) -> Result<Streaming<FlightData>, Outcome> {
+    let answer = client.do_get(ticket).await;
     answer.map(tonic::Response::into_inner).map_err(|status| Outcome::NotBegun(words(&status)))
 }
 
@@ -201,18 +208,6 @@ fn outcome_of(end: End) -> Outcome {
         End::Failed(error) => Outcome::Failed(error),
         End::Refused(why) => Outcome::Refused(why),
         End::Draining => Outcome::Draining,
-    }
-}
-
-/// What is wrong with a connection, for people: the innermost cause says it.
-fn words(status: &tonic::Status) -> String {
-    let mut cause: &dyn std::error::Error = status;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    match cause.downcast_ref::<tonic::Status>() {
-        Some(status) => status.message().to_owned(),
-        None => cause.to_string(),
     }
 }
 

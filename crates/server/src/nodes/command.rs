@@ -7,7 +7,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use uplake_engine::Session;
 
+use super::trust::{Clock, Trust};
 use super::warehouse::Warehouse;
+use super::wire::check_names;
 use super::worker::Me;
 use crate::metrics::Metrics;
 use crate::node_options::NodeOptions;
@@ -28,18 +30,23 @@ impl CommandNodes {
     /// members it is the session as it was.
     ///
     /// # Errors
-    /// [`ServeError::NodeBeyond`] for a member on another machine.
+    /// [`ServeError::NodeBeyond`] for a member on another machine without what that needs, [`ServeError::Trust`] for files
+    /// that cannot be used.
     pub async fn join(
         session: Session,
         command: &str,
         options: &NodeOptions,
+        clock: Clock,
     ) -> Result<(Session, Self), ServeError> {
-        if let Some(what) = options.beyond_loopback() {
-            return Err(ServeError::NodeBeyond { what });
+        if let Some(beyond) = options.beyond_loopback() {
+            return Err(ServeError::NodeBeyond(beyond));
         }
         let Some(members) = options.members.clone() else {
             return Ok((session, Self { network: None }));
         };
+        // It ends before they are replaced.
+        let trust = Trust::open(&options.trust, clock)?;
+        check_names(&members, &trust)?;
         let network = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("network")
@@ -53,7 +60,7 @@ impl CommandNodes {
         let handle = network.handle().clone();
         let random = Arc::new(system_random);
         let (warehouse, peers) =
-            Warehouse::new((&lake, metrics), members, me, (false, handle, random), drain);
+            Warehouse::new((&lake, metrics), members, me, (false, handle, random), trust, drain);
         let (first, all_were_asked) = oneshot::channel();
         drop(network.spawn(Arc::clone(&peers).look(first)));
         let _ = tokio::time::timeout(NODES_TIME, all_were_asked).await;

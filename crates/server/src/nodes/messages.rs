@@ -2,13 +2,17 @@
 //!
 //! # Invariants
 //! - What is read may be anything: it is refused, never believed and never a panic.
+//! - A ticket in which a bit has changed is none: of a number in a plan nobody else would see it.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use serde::{Deserialize, Serialize};
 use uplake_engine::{PartError, Share};
 
 /// Bytes of a ticket: a plan with lists of hundreds of thousands of literals. What is larger is computed where it is.
 pub(super) const TICKET_BYTES: usize = 16 << 20;
+/// What a ticket ends with: the SHA-256 of the rest.
+pub(super) const SUM_BYTES: usize = SHA256_OUTPUT_LEN;
 /// What stands before the plan, at most.
 const HEAD_BYTES: usize = 1 << 20;
 
@@ -78,7 +82,7 @@ pub(super) struct Common {
     pub lake: String,
 }
 
-/// The ticket of a part; `None` if it is too large.
+/// The ticket of a part, which ends with its sum; `None` if it is too large.
 pub(super) fn ticket(
     common: &Common,
     (part, share): (usize, &Share),
@@ -95,26 +99,36 @@ pub(super) fn ticket(
     let Common { query, parts, from, format, lake } = common.clone();
     let head = Head { query, part, parts, from, format, lake, left_ms, share };
     let head = serde_json::to_vec(&head).ok()?;
-    if head.len() > HEAD_BYTES || head.len() + fragment.len() + 4 > TICKET_BYTES {
+    let length = 4 + head.len() + fragment.len() + SUM_BYTES;
+    if head.len() > HEAD_BYTES || length > TICKET_BYTES {
         return None;
     }
-    let mut ticket = BytesMut::with_capacity(4 + head.len() + fragment.len());
+    let mut ticket = BytesMut::with_capacity(length);
     ticket.put_u32(head.len() as u32);
     ticket.extend_from_slice(&head);
     ticket.extend_from_slice(fragment);
+    let sum = digest(&SHA256, &ticket);
+    ticket.extend_from_slice(sum.as_ref());
     Some(ticket.freeze())
 }
 
-/// What a ticket says, and the plan.
-pub(super) fn read_ticket(ticket: &Bytes) -> Result<(Head, Bytes), String> {
+/// The SHA-256 that a ticket ends with, and what it is of; `None` if these bytes are none.
+fn sum_of(ticket: &[u8]) -> Option<(&[u8], &[u8; SUM_BYTES])> {
+    let (rest, sum) = ticket.split_last_chunk()?;
+    (digest(&SHA256, rest).as_ref() == sum).then_some((rest, sum))
+}
+
+/// What a ticket says, the plan, and the ticket's sum.
+pub(super) fn read_ticket(ticket: &Bytes) -> Result<(Head, Bytes, &[u8]), String> {
     let no_ticket = || "this is no ticket of a part".to_owned();
-    let (length, rest) = ticket.split_first_chunk::<4>().ok_or_else(no_ticket)?;
+    let (whole, sum) = sum_of(ticket).ok_or_else(no_ticket)?;
+    let (length, rest) = whole.split_first_chunk::<4>().ok_or_else(no_ticket)?;
     let length = u32::from_be_bytes(*length) as usize;
     if length > HEAD_BYTES || length > rest.len() {
         return Err(no_ticket());
     }
     let head = serde_json::from_slice(&rest[..length]).map_err(|_| no_ticket())?;
-    Ok((head, ticket.slice(4 + length..)))
+    Ok((head, ticket.slice(4 + length..whole.len()), sum))
 }
 
 /// How a part ended: the last message of its answer.
@@ -177,16 +191,29 @@ mod tests {
         let ids = Share::Ids { ranges: vec![0..8, 24..u32::MAX], without_id: true };
         for (number, share) in [(1, ids), (3, Share::Stretch { part: 2, parts: 3 })] {
             let bytes = ticket(&common, (number, &share), Some(7), b"plan").unwrap();
-            let (head, plan) = read_ticket(&bytes).unwrap();
+            let (head, plan, _) = read_ticket(&bytes).unwrap();
             assert_eq!((head.share(), head.part, head.left_ms), (share, number, Some(7)));
             assert_eq!((head.format, &plan[..]), (u64::MAX, b"plan".as_slice()));
-            for end in 0..bytes.len() - 4 {
+            for end in 0..bytes.len() {
                 assert!(read_ticket(&bytes.slice(..end)).is_err(), "cut off after {end}");
             }
+            for (at, flip) in (0..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, 1 << bit)))
+            {
+                let mut other = bytes.to_vec();
+                other[at] ^= flip;
+                assert!(read_ticket(&other.into()).is_err(), "{flip} of {at} is changed");
+            }
+            let longer = [&bytes[..], &[0]].concat();
+            assert!(read_ticket(&longer.into()).is_err());
         }
         let share = Share::Stretch { part: 0, parts: 1 };
         assert!(ticket(&common, (1, &share), None, &vec![0; TICKET_BYTES]).is_none());
         assert!(read_ticket(&Bytes::from_static(&[0xff; 40])).is_err());
+        // Bytes with a sum that are no ticket.
+        for bytes in [&b""[..], b"\0\0\0\x02{}rest", b"\xff\xff\xff\xff{}", b"\0\0\0\x03{}"] {
+            let with_sum = [bytes, digest(&SHA256, bytes).as_ref()].concat();
+            assert!(sum_of(&with_sum).is_some() && read_ticket(&with_sum.into()).is_err());
+        }
     }
 
     #[test]

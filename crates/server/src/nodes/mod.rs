@@ -16,9 +16,10 @@
 //! - Rows of a part that are groups or few are handed on when the part has ended, so that it can be computed again.
 //! - Connections are driven by the network's runtime, which never computes: a busy node still answers pings.
 //! - A worker makes only plans of tables of its lake, at the version and with the files that the coordinator has.
+//! - Beyond one machine nodes show each other certificates (`trust`, `wire`), and what is asked has a token (`token`).
 //!
 //! # Not here
-//! Where plans are cut (`engine`), which slots are whose (`cluster`), and encryption: nodes are on one machine.
+//! Where plans are cut (`engine`), and which slots are whose (`cluster`).
 
 mod attempt;
 mod command;
@@ -26,9 +27,15 @@ mod division;
 mod messages;
 mod peers;
 mod statement;
+mod token;
+mod trust;
 mod warehouse;
+mod wire;
 mod worker;
 
 pub use command::CommandNodes;
+pub(crate) use trust::Trust;
+pub use trust::TrustError;
 pub(crate) use warehouse::Warehouse;
+pub(crate) use wire::check_names;
 pub(crate) use worker::{Me, Worker, serve};

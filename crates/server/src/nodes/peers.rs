@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! - Connections are made and driven on the network's runtime, where [`Peers::look`] runs.
-//! - Only addresses of this machine are asked, whoever a name is said to be.
+//! - Without certificates and a secret only addresses of this machine are asked, whoever a name is said to be.
+//! - With certificates a node is believed if its own is for the host of `--members`: of `dns:NAME:PORT` that is NAME.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +20,9 @@ use uplake_cluster::members::Members;
 use uplake_cluster::nodes::{HELLO_EVERY, Hello, Nodes, Unused};
 
 use super::messages::{HELLO, HelloMessage};
+use super::token::About;
+use super::trust::Trust;
+use super::wire::{connector, host_of, words};
 use crate::metrics::Metrics;
 
 /// What a connection takes to be made: nodes are near each other.
@@ -44,7 +48,11 @@ pub(crate) struct Peers {
     warehouse: String,
     start: Instant,
     nodes: Mutex<Nodes>,
-    clients: Mutex<BTreeMap<String, Client>>,
+    /// With the number of what was believed when they were made.
+    clients: Mutex<BTreeMap<String, (u64, Client)>>,
+    /// Why those that do not answer do not, by address.
+    troubles: Mutex<BTreeMap<String, String>>,
+    pub(super) trust: Arc<Trust>,
     metrics: Arc<Metrics>,
 }
 
@@ -61,6 +69,7 @@ impl Peers {
         warehouse: &str,
         lake: &str,
         format: u64,
+        trust: Arc<Trust>,
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -69,6 +78,8 @@ impl Peers {
             start: Instant::now(),
             nodes: Mutex::new(Nodes::new(lake, format)),
             clients: Mutex::default(),
+            troubles: Mutex::default(),
+            trust,
             metrics,
         })
     }
@@ -79,6 +90,15 @@ impl Peers {
 
     fn now(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    /// The group of nodes that are asked.
+    pub fn warehouse(&self) -> &str {
+        &self.warehouse
+    }
+
+    fn troubles(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks members for hello, for as long as it is polled; `first` hears when all have been asked once.
@@ -102,26 +122,37 @@ impl Peers {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|address, _| addresses.contains(address));
+        self.troubles().retain(|address, _| addresses.contains(address));
         let ask = addresses.iter().map(async |address| {
-            let hello = tokio::time::timeout(HELLO_TIME, self.ask(address)).await;
             // One that does not answer is silent, and after three seconds not used.
-            if let Ok(Some(hello)) = hello {
-                self.nodes().answered(address, hello, self.now());
-            }
+            let trouble = match tokio::time::timeout(HELLO_TIME, self.ask(address)).await {
+                Ok(Ok(hello)) => {
+                    self.nodes().answered(address, hello, self.now());
+                    self.troubles().remove(address);
+                    return;
+                }
+                Ok(Err(why)) => why,
+                Err(_) => format!("nothing came within {HELLO_TIME:?}"),
+            };
+            self.troubles().insert(address.clone(), trouble);
         });
         futures::future::join_all(ask).await;
     }
 
-    async fn ask(&self, address: &str) -> Option<Hello> {
+    async fn ask(&self, address: &str) -> Result<Hello, String> {
+        let no_node = || "what answers there is no node".to_owned();
         let action = Action { r#type: HELLO.to_owned(), body: bytes::Bytes::new() };
-        let mut answer = self.client(address)?.do_action(action).await.ok()?.into_inner();
-        let said = answer.next().await?.ok()?;
-        let said: HelloMessage = serde_json::from_slice(&said.body).ok()?;
+        let action = self.trust.request(action, &About::HELLO);
+        let mut client = self.client(address).ok_or("this is no address")?;
+        let answer = client.do_action(action).await.map_err(|status| words(&status))?;
+        let said = answer.into_inner().next().await.ok_or_else(no_node)?;
+        let said = said.map_err(|status| words(&status))?;
+        let said = serde_json::from_slice(&said.body).map_err(|_| no_node())?;
         let HelloMessage { name, start, warehouse, works, draining, format, lake, .. } = said;
-        Some(Hello { name, start, warehouse, works, draining, format, lake })
+        Ok(Hello { name, start, warehouse, works, draining, format, lake })
     }
 
-    /// The addresses of members that are on this machine.
+    /// The addresses of members that may be asked.
     async fn addresses(&self) -> Vec<String> {
         match &self.members {
             Members::Listed(listed) => listed.clone(),
@@ -131,8 +162,10 @@ impl Peers {
                     // Nobody knows: those that there were.
                     return self.nodes().addresses();
                 };
+                let is_near = |address: &SocketAddr| address.ip().is_loopback();
+                let all = self.trust.reaches_beyond();
                 let mut found: Vec<String> = found
-                    .filter(|address: &SocketAddr| address.ip().is_loopback())
+                    .filter(|address| all || is_near(address))
                     .map(|address| address.to_string())
                     .collect();
                 found.sort_unstable();
@@ -144,22 +177,32 @@ impl Peers {
 
     /// What asks the node at an address; to be called on the network's runtime.
     pub(super) fn client(&self, address: &str) -> Option<Client> {
+        let (number, tls) = self.trust.client();
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = clients.get(address) {
+        if let Some((_, client)) = clients.get(address).filter(|(made, _)| *made == number) {
             return Some(client.clone());
         }
         let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
-        let channel = endpoint
+        let endpoint = endpoint
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIME)
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .connect_lazy();
+            .initial_connection_window_size(CONNECTION_WINDOW);
+        let channel = match tls {
+            Some(tls) => {
+                let host = match &self.members {
+                    Members::Listed(_) => host_of(address)?,
+                    Members::Dns { host, .. } => host,
+                };
+                endpoint.connect_with_connector_lazy(connector(address, host, tls)?)
+            }
+            None => endpoint.connect_lazy(),
+        };
         let client = FlightServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES);
-        clients.insert(address.to_owned(), client.clone());
+        clients.insert(address.to_owned(), (number, client.clone()));
         Some(client)
     }
 
@@ -180,7 +223,10 @@ impl Peers {
         let nodes = self.nodes();
         let of = |address: &String| {
             let why = match nodes.why_not(address, self.now())? {
-                Unused::Silent => "does not answer",
+                Unused::Silent => match self.troubles().get(address) {
+                    Some(why) => return Some(format!("{address} does not answer: {why}")),
+                    None => "does not answer",
+                },
                 Unused::Out => "failed a moment ago",
                 Unused::Draining => "is about to end",
                 Unused::Coordinates => "takes no parts",

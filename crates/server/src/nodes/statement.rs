@@ -10,18 +10,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow_flight::Action;
-use bytes::Bytes;
+use arrow_flight::{Action, Ticket};
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
+use tonic::Request;
 use uplake_cluster::late;
 use uplake_engine::{Asked, EngineError, PartError, PartRows, PartTold, Placed, Share, SqlState};
 
 use super::attempt::{self, HeldRows, Outcome, Told, left_ms};
-use super::messages::{CANCEL, Common, ticket};
+use super::messages::{CANCEL, Common, SUM_BYTES, ticket};
 use super::peers::{Client, Peers};
+use super::token::{About, What};
 use crate::metrics::{Metrics, Part};
 
 /// What a node that is told to stop may take to hear of it.
@@ -80,7 +81,7 @@ struct Call {
     name: String,
     address: String,
     client: Client,
-    ticket: Bytes,
+    ticket: Request<Ticket>,
 }
 
 impl Statement {
@@ -277,9 +278,18 @@ impl Statement {
         let (share, left) = (&self.asked.parts[number].share, left_ms(self.asked.deadline));
         let fragment = &self.asked.fragment.bytes;
         let ticket = ticket(&self.common, (number + 1, share), left, fragment)?;
+        let sum = ticket.last_chunk::<SUM_BYTES>()?;
+        let about = self.about(What::Part, number + 1, sum);
+        let ticket = peers.trust.request(Ticket { ticket: ticket.clone() }, &about);
         let client = peers.client(&address)?;
         state.asked.insert(name.clone());
         Some(Call { name, address, client, ticket })
+    }
+
+    /// What a token of this statement is about.
+    fn about<'a>(&'a self, what: What, part: usize, sum: &'a [u8]) -> About<'a> {
+        let (Common { query, lake, .. }, warehouse) = (&self.common, self.shared.peers.warehouse());
+        About { what, query, part, warehouse, lake, sum }
     }
 
     async fn tried(&self, number: usize, call: Call, tell: &mpsc::Sender<Told>) -> Outcome {
@@ -386,6 +396,8 @@ impl Drop for Guard {
             let query = statement.common.query.clone();
             let cancel = statement.shared.peers.usable().into_iter().map(async |(_, address)| {
                 let action = Action { r#type: CANCEL.to_owned(), body: query.clone().into() };
+                let about = statement.about(What::Cancel, 0, &[]);
+                let action = statement.shared.peers.trust.request(action, &about);
                 if let Some(mut client) = statement.shared.peers.client(&address) {
                     let _ = tokio::time::timeout(CANCEL_TIME, client.do_action(action)).await;
                 }

@@ -12,6 +12,7 @@ use super::division::{by_bytes, by_ids};
 use super::messages::{Common, TICKET_BYTES};
 use super::peers::Peers;
 use super::statement::{self, Copies, Statement, computed_here};
+use super::trust::Trust;
 use super::worker::Me;
 use crate::metrics::{Metrics, Part};
 use crate::server::{Random, Shared};
@@ -49,12 +50,13 @@ impl Warehouse {
         members: Members,
         me: Me,
         (works, network): (bool, Handle),
+        trust: Arc<Trust>,
         drain: watch::Receiver<bool>,
     ) -> Arc<Peers> {
         let lake = shared.engine.session().lake().location();
         let (metrics, random) = (Arc::clone(&shared.metrics), Arc::clone(&shared.options.random));
         let (warehouse, peers) =
-            Self::new((&lake, metrics), members, me, (works, network, random), drain);
+            Self::new((&lake, metrics), members, me, (works, network, random), trust, drain);
         shared.engine.set_elsewhere(Arc::new(warehouse));
         peers
     }
@@ -65,10 +67,11 @@ impl Warehouse {
         members: Members,
         me: Me,
         (works, network, random): (bool, Handle, Arc<Random>),
+        trust: Arc<Trust>,
         drain: watch::Receiver<bool>,
     ) -> (Self, Arc<Peers>) {
         let format = parts_format();
-        let peers = Peers::new(members, &me.warehouse, lake, format, Arc::clone(&metrics));
+        let peers = Peers::new(members, &me.warehouse, lake, format, trust, Arc::clone(&metrics));
         let of_statements = statement::Shared {
             peers: Arc::clone(&peers),
             metrics,

@@ -4,9 +4,10 @@
 //! - A part is a statement: it is listed, counted, stopped and waited for as those of clients are, and it is the stream of
 //!   its call that owns it.
 //! - The answer begins at once, before anything is computed: who asked knows that the part was taken.
+//! - Nothing is looked at for who has no token for it, if there is a secret; what is refused is counted.
 //!
 //! # Not here
-//! Who may ask: whoever reaches the port, which is of this machine alone.
+//! Rights of users, which are in the plan: who asks is a node, and believed.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -31,7 +32,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tonic::transport::server::TcpIncoming;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 use uplake_engine::{
     EngineError, PartError, Problem, RunOptions, Session, Share, SqlState, parts_format,
@@ -39,10 +40,14 @@ use uplake_engine::{
 
 use super::messages::{CANCEL, End, HELLO, Head, HelloMessage, TICKET_BYTES, read_ticket};
 use super::peers::{CONNECTION_WINDOW, PING_EVERY, PING_TIME, STREAM_WINDOW};
+use super::token::{About, What};
+use super::trust::Trust;
+use super::wire::incoming;
 use crate::client::{Before, Client, Protocol};
 use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::labels::Labels;
+use crate::metrics::{Metrics, RefusedCall};
 use crate::server::{ServerOptions, Shared};
 use crate::statements::{Cause, Running};
 
@@ -69,7 +74,7 @@ impl Me {
         let mut start = [0; 8];
         (options.random)(&mut start);
         Self {
-            name: address.map_or_else(|| "a node".to_owned(), |address| address.to_string()),
+            name: address.map_or_else(|| "a node".to_owned(), |address| named(address, host())),
             start: u64::from_ne_bytes(start),
             warehouse: options.nodes.warehouse.clone(),
         }
@@ -79,6 +84,21 @@ impl Me {
     pub fn of_command(name: &str, warehouse: &str) -> Self {
         Self { name: name.to_owned(), start: 0, warehouse: warehouse.to_owned() }
     }
+}
+
+/// An address that is all of a machine's is that of others, too: nodes would be called alike.
+fn named(address: SocketAddr, host: Option<String>) -> String {
+    match host.filter(|_| address.ip().is_unspecified()) {
+        Some(host) => format!("{host}:{}", address.port()),
+        None => address.to_string(),
+    }
+}
+
+/// What this machine calls itself: a pod's name, which stays when it begins anew.
+fn host() -> Option<String> {
+    let of_system = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = of_system.or_else(|| std::env::var("HOSTNAME").ok())?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 /// The parts that run: their statements here, by the number that their coordinator gave.
@@ -94,6 +114,7 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     me: Me,
     lake: Arc<str>,
+    trust: Arc<Trust>,
     drain: watch::Receiver<bool>,
     active: Arc<Active>,
 }
@@ -107,7 +128,8 @@ pub(crate) async fn serve(worker: Worker, listener: TcpListener) {
         // Until then hello says that this node drains.
         let _ = active.count.subscribe().wait_for(|count| *count == 0).await;
     };
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let (trust, metrics) = (Arc::clone(&worker.trust), Arc::clone(&worker.shared.metrics));
+    let incoming = incoming(listener, trust, metrics);
     let service = FlightServiceServer::new(worker)
         .max_decoding_message_size(TICKET_BYTES + 1024)
         .max_encoding_message_size(usize::MAX);
@@ -125,10 +147,15 @@ pub(crate) async fn serve(worker: Worker, listener: TcpListener) {
 }
 
 impl Worker {
-    pub fn new(shared: Arc<Shared>, me: Me, drain: watch::Receiver<bool>) -> Self {
+    pub fn new(
+        shared: Arc<Shared>,
+        me: Me,
+        trust: Arc<Trust>,
+        drain: watch::Receiver<bool>,
+    ) -> Self {
         let lake = shared.engine.session().lake().location().into();
         let active = Active { statements: Mutex::default(), count: watch::Sender::new(0) };
-        Self { shared, me, lake, drain, active: Arc::new(active) }
+        Self { shared, me, lake, trust, drain, active: Arc::new(active) }
     }
 
     fn hello(&self) -> HelloMessage {
@@ -143,6 +170,19 @@ impl Worker {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             parts: *self.active.count.borrow(),
         }
+    }
+
+    /// Has who calls a token for this?
+    fn check(&self, metadata: &MetadataMap, about: &About<'_>) -> Result<(), Status> {
+        self.trust.check(metadata, about).map_err(|why| {
+            self.shared.metrics.refused_call(RefusedCall::Token);
+            Status::unauthenticated(format!("{} refuses: {why}", self.me.name))
+        })
+    }
+
+    /// What a token for this node is about.
+    fn about<'a>(&'a self, what: What, query: &'a str, part: usize, sum: &'a [u8]) -> About<'a> {
+        About { what, query, part, warehouse: &self.me.warehouse, lake: &self.lake, sum }
     }
 
     /// Why this node does not compute a part, if it does not.
@@ -179,8 +219,9 @@ impl Worker {
         let listed = self.active.add(&head.query, running.id());
         let session = self.shared.engine.session().for_parts();
         let (share, (tell, told)) = (head.share(), mpsc::channel(WAITING));
+        let metrics = Arc::clone(&self.shared.metrics);
         let task = running.drive(async move {
-            let end = computed(&session, (&plan, &share), &text, options, &tell).await;
+            let end = computed((&session, &metrics), (&plan, &share), &text, options, &tell).await;
             // Nobody may want to know.
             let _ = tell.send(Message::End(end)).await;
         });
@@ -257,7 +298,7 @@ impl Drop for Listed {
 
 /// Computes a part and sends its rows; how it ended.
 async fn computed(
-    session: &Session,
+    (session, metrics): (&Session, &Metrics),
     (plan, share): (&[u8], &Share),
     text: &str,
     options: RunOptions,
@@ -265,7 +306,10 @@ async fn computed(
 ) -> End {
     let part = match session.read_part(plan, share).await {
         Ok(part) => part,
-        Err(error) => return End::Refused(error.to_string()),
+        Err(error) => {
+            metrics.refused_call(RefusedCall::Plan);
+            return End::Refused(error.to_string());
+        }
     };
     let rows = match session.run_part(&part, text, options).await {
         Ok(rows) => rows,
@@ -377,8 +421,12 @@ impl FlightService for Worker {
 
     async fn do_get(&self, request: Request<Ticket>) -> Result<Response<PartStream>, Status> {
         let address = request.remote_addr().map_or_else(String::new, |peer| peer.to_string());
-        let (head, plan) =
-            read_ticket(&request.into_inner().ticket).map_err(Status::invalid_argument)?;
+        let (metadata, _, Ticket { ticket }) = request.into_parts();
+        let (head, plan, sum) = read_ticket(&ticket).map_err(|why| {
+            self.shared.metrics.refused_call(RefusedCall::Ticket);
+            Status::invalid_argument(why)
+        })?;
+        self.check(&metadata, &self.about(What::Part, &head.query, head.part, sum))?;
         Ok(Response::new(match self.refuses(&head) {
             Some(end) => Box::pin(stream::iter([Ok(last(end.into_bytes()))])),
             None => self.part(&head, plan, address),
@@ -389,13 +437,17 @@ impl FlightService for Worker {
         &self,
         request: Request<Action>,
     ) -> Result<Response<Self::DoActionStream>, Status> {
-        let action = request.into_inner();
+        let (metadata, _, action) = request.into_parts();
         let body = match action.r#type.as_str() {
-            HELLO => serde_json::to_vec(&self.hello())
-                .map_err(|error| Status::internal(error.to_string()))?,
+            HELLO => {
+                self.check(&metadata, &About::HELLO)?;
+                serde_json::to_vec(&self.hello())
+                    .map_err(|error| Status::internal(error.to_string()))?
+            }
             CANCEL => {
                 let query = std::str::from_utf8(&action.body)
                     .map_err(|_| Status::invalid_argument("this is no statement's number"))?;
+                self.check(&metadata, &self.about(What::Cancel, query, 0, &[]))?;
                 for running in self.active.of(query) {
                     self.shared.statements.stop(running, Cause::Client);
                 }
@@ -461,5 +513,23 @@ impl FlightService for Worker {
         _: Request<Empty>,
     ) -> Result<Response<Self::ListActionsStream>, Status> {
         not_here()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_on_all_addresses_are_called_as_their_machines() {
+        for (address, host, name) in [
+            ("127.0.0.1:19001", Some("pod-1"), "127.0.0.1:19001"),
+            ("10.0.0.7:19001", Some("pod-1"), "10.0.0.7:19001"),
+            ("0.0.0.0:19001", Some("pod-1"), "pod-1:19001"),
+            ("[::]:19001", Some("pod-1"), "pod-1:19001"),
+            ("0.0.0.0:19001", None, "0.0.0.0:19001"),
+        ] {
+            assert_eq!(named(address.parse().unwrap(), host.map(str::to_owned)), name);
+        }
     }
 }
