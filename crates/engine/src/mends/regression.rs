@@ -5,7 +5,7 @@
 //!   what `regr_r2` keeps: counts, means and sums of squares about them, by Welford's method.
 //! - `regr_r2` of a constant y is NULL, which PostgreSQL has 1.
 //! - Parts of a group are merged by their means, which are rounded, so that a constant seen in parts is none any
-//!   more and the result is noise: constants are told apart here.
+//!   more and the result is noise: constants are told apart here, also in parts that are merged once more.
 
 use std::mem::size_of_val;
 use std::sync::Arc;
@@ -124,7 +124,18 @@ impl Accumulator for Single {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.sums.state()
+        let mut state = self.sums.state()?;
+        let [_, mean_x, mean_y, squares_x, squares_y, products] = state.as_mut_slice() else {
+            return internal_err!("regr_r2 has another state: {state:?}");
+        };
+        for (merged, mean, squares) in [(self.x, mean_x, squares_x), (self.y, mean_y, squares_y)] {
+            if let Merged::Constant(value) = merged {
+                *mean = ScalarValue::Float64(Some(value));
+                *squares = ScalarValue::Float64(Some(0.0));
+                *products = ScalarValue::Float64(Some(0.0));
+            }
+        }
+        Ok(state)
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
@@ -171,6 +182,9 @@ impl Accumulator for Single {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::arrow::array::Float64Array;
+    use datafusion::functions_aggregate::regr::{RegrAccumulator, RegrType};
+
     use super::*;
 
     #[test]
@@ -184,5 +198,33 @@ mod tests {
         assert_eq!(merged(&[(0.1, 0.0), (0.2, 0.0), (0.1, 0.0)]), Merged::Values);
         assert_eq!(merged(&[(0.1, 0.5), (0.1, 0.0)]), Merged::Values);
         assert_eq!(merged(&[]), Merged::Nothing);
+    }
+
+    /// As nodes do with what their threads have.
+    #[test]
+    fn a_constant_is_one_however_often_it_was_merged() {
+        let single = || {
+            let sums = Box::new(RegrAccumulator::try_new(&RegrType::R2).unwrap());
+            let result = OfConstantY::Correlation;
+            Single { sums, result, x: Merged::Nothing, y: Merged::Nothing }
+        };
+        let columns = |state: Vec<ScalarValue>| -> Vec<ArrayRef> {
+            state.iter().map(|value| value.to_array().unwrap()).collect()
+        };
+        let mut last = single();
+        for part in 0..3 {
+            let mut merged = single();
+            for thread in 1..8 {
+                let mut first = single();
+                let rows = 3 * thread + part;
+                let y: ArrayRef = Arc::new(Float64Array::from(vec![0.1; rows]));
+                let x: ArrayRef =
+                    Arc::new(Float64Array::from_iter_values((0..rows).map(|row| row as f64)));
+                first.update_batch(&[y, x]).unwrap();
+                merged.merge_batch(&columns(first.state().unwrap())).unwrap();
+            }
+            last.merge_batch(&columns(merged.state().unwrap())).unwrap();
+        }
+        assert_eq!(last.evaluate().unwrap(), ScalarValue::Float64(None));
     }
 }
