@@ -112,6 +112,9 @@ impl Snapshot {
             // What reads the log for us does it in tasks of its own.
             None => lake.storage().charged(),
         };
+        if let AsOf::Version(version) = as_of {
+            must_be_reached(&store, lake, table, *version).await?;
+        }
         let store = Arc::new(SealedLog::new(store));
         let builder = DeltaTableBuilder::from_url(lake.table_url(table)?)
             .map_err(delta)?
@@ -430,6 +433,30 @@ impl Snapshot {
     pub(crate) fn prefix(&self) -> &Path {
         &self.prefix
     }
+}
+
+/// Refuses a version that the table has not had yet: what reads the log would look for a checkpoint from there downwards,
+/// a thousand versions at a time.
+async fn must_be_reached(
+    store: &Arc<dyn ObjectStore>,
+    lake: &Lake,
+    table: &str,
+    version: u64,
+) -> Result<()> {
+    let log = lake.path_of(&format!("{table}/_delta_log"))?;
+    let mut later = store.list_with_offset(Some(&log), &log.clone().join(format!("{version:020}")));
+    while let Some(file) = later.try_next().await.map_err(|e| TableError::delta(table, e.into()))? {
+        if file
+            .location
+            .filename()
+            .is_some_and(|name| name.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            return Ok(());
+        }
+    }
+    Err(TableError::NoSuch(format!(
+        "table `{table}` has no version {version} (any more); see: uplake table history {table}"
+    )))
 }
 
 fn explain_load(table: &str, as_of: &AsOf, error: DeltaTableError) -> TableError {

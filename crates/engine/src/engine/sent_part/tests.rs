@@ -1,6 +1,7 @@
 //! What a worker refuses, whoever sends it: everything that is not a plan of tables of its lake at their versions.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use datafusion::arrow::util::pretty::pretty_format_batches;
@@ -80,9 +81,17 @@ async fn told(folder: &std::path::Path) -> (Vec<(Bytes, Vec<Share>)>, Session) {
 
 /// The rows of a part, or why there are none.
 async fn answer(worker: &Session, bytes: &[u8], share: &Share) -> Result<String, String> {
+    answer_within(Duration::from_secs(20), worker, bytes, share).await
+}
+
+async fn answer_within(
+    limit: Duration,
+    worker: &Session,
+    bytes: &[u8],
+    share: &Share,
+) -> Result<String, String> {
     let part = worker.read_part(bytes, share).await.map_err(|error| error.to_string())?;
-    let options =
-        RunOptions { timeout: Some(std::time::Duration::from_secs(20)), ..Default::default() };
+    let options = RunOptions { timeout: Some(limit), ..Default::default() };
     let rows =
         worker.run_part(&part, "a part", options).await.map_err(|error| error.to_string())?;
     let rows: Vec<_> = rows.try_collect().await.map_err(|error| error.to_string())?;
@@ -241,6 +250,9 @@ impl Numbers {
     }
 }
 
+/// What a part that was changed may take.
+const LIMIT: Duration = Duration::from_secs(1);
+
 /// A few thousand changes, more with `UPLAKE_SOAK`. Changed numbers in a plan may make another plan, which is why tickets
 /// have a sum; here it is about what is read when that is right.
 #[tokio::test(flavor = "multi_thread")]
@@ -258,10 +270,14 @@ async fn bytes_that_are_changed_end_no_worker() {
         let (bytes, shares) = &told[numbers.below(told.len())];
         let changed = numbers.changed(bytes);
         // Each is read, and one in five computed, if it is a part.
-        let error = match seed % 5 {
-            0 => answer(&worker, &changed, &shares[1]).await.err(),
-            _ => worker.read_part(&changed, &shares[1]).await.err().map(|e| e.to_string()),
+        let work = async {
+            match seed % 5 {
+                0 => answer_within(LIMIT, &worker, &changed, &shares[1]).await.err(),
+                _ => worker.read_part(&changed, &shares[1]).await.err().map(|e| e.to_string()),
+            }
         };
+        let error = tokio::time::timeout(Duration::from_secs(30), work).await;
+        let error = error.unwrap_or_else(|_| panic!("seed {seed} is still being read"));
         if let Some(error) = error {
             refused += 1;
             if error.contains("could not be computed") {
