@@ -171,7 +171,11 @@ fn select_of(parsed: &DfStatement) -> Option<&[SelectItem]> {
     };
     match inner.as_ref() {
         ast::Statement::Query(query) => items(&query.body),
-        ast::Statement::CreateTable(create) => items(&create.query.as_ref()?.body),
+        // Columns that are listed have their names.
+        ast::Statement::CreateTable(create) if create.columns.is_empty() => {
+            items(&create.query.as_ref()?.body)
+        }
+        ast::Statement::CreateTable(_) => None,
         _ => returning::items(parsed),
     }
 }
