@@ -29,7 +29,7 @@ const DATA: [&str; 4] = [
     "CREATE TABLE kinds AS SELECT * FROM (VALUES ('buy'), ('other')) k(kind)",
 ];
 const STATEMENTS: [&str; 6] = [
-    "SELECT kind, count(*), sum(n), count(DISTINCT user_id), stddev(n) FROM events GROUP BY kind",
+    "SELECT kind, count(*), sum(n), count(DISTINCT user_id), avg(n) FROM events GROUP BY kind",
     "SELECT user_id, count(*) c FROM events WHERE n > 5 GROUP BY user_id ORDER BY c DESC, user_id LIMIT 4",
     "SELECT lag(n) OVER (PARTITION BY user_id ORDER BY n) FROM events WHERE kind IN ('buy', 'x')",
     "SELECT kind, sum(amount) FROM plain GROUP BY kind",
