@@ -13,6 +13,7 @@
 //! # Not here
 //! That a call is made once: who has a token and its ticket can have the same part computed again until its time is over.
 
+use ring::digest::{Digest, SHA256, digest};
 use ring::hmac::{HMAC_SHA256, Key, Tag, sign, verify};
 
 /// Where a token stands.
@@ -69,13 +70,20 @@ impl About<'_> {
 /// The secret, and the one that it replaced.
 pub(super) struct Secrets {
     key: Key,
+    /// SHA-256 of the secret.
+    sum: Digest,
     /// Until when it is good, in milliseconds since 1970, UTC.
     before: Option<(Key, i64)>,
 }
 
 impl Secrets {
     pub fn new(secret: &[u8]) -> Self {
-        Self { key: Key::new(HMAC_SHA256, secret), before: None }
+        let (key, sum) = (Key::new(HMAC_SHA256, secret), digest(&SHA256, secret));
+        Self { key, sum, before: None }
+    }
+
+    pub fn is_of(&self, secret: &[u8]) -> bool {
+        self.sum.as_ref() == digest(&SHA256, secret).as_ref()
     }
 
     /// From `now` on there is another secret.
