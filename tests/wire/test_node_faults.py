@@ -84,7 +84,8 @@ def a_network_that_is_cut_without_a_word_is_found(all_pass, ways):
     nodes.networks[0].lose(*ways)
     rows, notices, errors = answered()
     assert (_sorted(rows), notices, errors) == (expected, [], [])
-    assert nodes.told("lost") + nodes.told("late") > lost
+    # What is asked already may still arrive, where only what is sent to a worker is lost.
+    assert FROM not in ways or nodes.told("lost") + nodes.told("late") > lost
     # Whoever computed it hears, too, that nobody asks any more: of a ping that is not answered.
     nodes.workers[0].free(30)
     within(20, lambda: _metric(nodes.coordinator, "uplake_nodes") == 2, "it is not used")
