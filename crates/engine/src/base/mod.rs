@@ -4,6 +4,7 @@
 pub(crate) mod alarm;
 pub(crate) mod answer;
 pub(crate) mod budget;
+pub(crate) mod can_fail;
 pub(crate) mod durations;
 pub(crate) mod error;
 pub(crate) mod foreign_errors;

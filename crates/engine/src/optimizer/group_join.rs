@@ -6,10 +6,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::datatypes::Schema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinSide, JoinType, NullEquality, Result};
-use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::conjunction;
 use datafusion::physical_expr::expressions::{
@@ -23,12 +22,12 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion_datasource::source::DataSourceExec;
 use uplake_functions::EventBits;
 
+use crate::base::can_fail::step_may_fail;
 use crate::base::id_column::IdColumn;
 use crate::base::one_input::EachNode;
 use crate::cache::computed_rows;
 use crate::operators::array_aggregate::aggregate::{ArrayAggregate, Group};
 use crate::operators::array_aggregate::exec::ArrayAggregateExec;
-use crate::operators::array_aggregate::expressions::compares;
 use crate::operators::array_aggregate::group_join::{GroupJoin, Wanted};
 use crate::operators::array_aggregate::keys::Keys;
 use crate::optimizer::shapes::{Layer, layer};
@@ -258,41 +257,19 @@ fn has_one_row_each(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
 fn cannot_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     let mut safe = true;
     let visited = expr.apply(|part| {
-        safe &= match (part.downcast_ref::<BinaryExpr>(), part.downcast_ref::<CastExpr>()) {
-            (Some(binary), _) => match binary.op() {
-                Operator::Plus | Operator::Minus | Operator::Multiply => part
-                    .data_type(schema)
-                    .is_ok_and(|found| found.is_numeric() && !found.is_decimal()),
-                op => compares(op) || matches!(op, Operator::And | Operator::Or),
-            },
-            (_, Some(cast)) => {
-                let from = cast.expr.data_type(schema);
-                from.is_ok_and(|from| is_wider(&from, cast.cast_type()))
-            }
-            _ => {
-                part.is::<Column>()
-                    || part.is::<Literal>()
-                    || part.is::<CaseExpr>()
-                    || part.is::<InListExpr>()
-                    || part.is::<IsNullExpr>()
-                    || part.is::<IsNotNullExpr>()
-                    || part.is::<LikeExpr>()
-                    || part.is::<NotExpr>()
-                    || part.is::<EventBits>()
-            }
-        };
+        let known = part.is::<BinaryExpr>()
+            || part.is::<CastExpr>()
+            || part.is::<Column>()
+            || part.is::<Literal>()
+            || part.is::<CaseExpr>()
+            || part.is::<InListExpr>()
+            || part.is::<IsNullExpr>()
+            || part.is::<IsNotNullExpr>()
+            || part.is::<LikeExpr>()
+            || part.is::<NotExpr>()
+            || part.is::<EventBits>();
+        safe = known && !step_may_fail(part, schema);
         Ok(if safe { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     });
     safe && visited.is_ok()
-}
-
-/// Has every number of one type a value of the other?
-fn is_wider(from: &DataType, to: &DataType) -> bool {
-    use DataType::{Float32, Float64, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32};
-    match to {
-        Float64 => from.is_integer() || matches!(from, Float32 | Float64),
-        Int64 => matches!(from, Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32),
-        Int32 => matches!(from, Int8 | Int16 | Int32 | UInt8 | UInt16),
-        _ => from == to,
-    }
 }

@@ -30,12 +30,13 @@ use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{
     EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr, split_conjunction,
 };
-use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
+use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 use datafusion_datasource::file_stream::FileOpener;
 use datafusion_datasource::morsel::Morselizer;
 
+use crate::base::can_fail::may_fail;
 use crate::scan::index_predicate::question;
 use crate::scan::indexed_source::IndexedSource;
 use crate::scan::opened::{IndexedMorselizer, Scan, has_range};
@@ -192,7 +193,16 @@ impl FileSource for IndexedSource {
             // Ids are in order or nearly so: bounds of pages say what a bloom filter could.
             inner = inner.with_bloom_filter_on_read(false);
         }
-        let mut pushed = inner.try_pushdown_filters(filters, config)?;
+        // An error within Parquet's reader is a text without a code: what may fail is asked above the scan.
+        let schema = inner.table_schema().table_schema();
+        let stays: Vec<bool> =
+            filters.iter().map(|filter| !askable(filter) && may_fail(filter, schema)).collect();
+        let goes = filters.into_iter().zip(&stays).filter(|(_, stays)| !**stays);
+        let mut pushed =
+            inner.try_pushdown_filters(goes.map(|(filter, _)| filter).collect(), config)?;
+        let mut said = pushed.filters.into_iter();
+        let answers = stays.iter().map(|stays| if *stays { None } else { said.next() });
+        pushed.filters = answers.map(|said| said.unwrap_or(PushedDown::No)).collect();
         pushed.updated_node = match pushed.updated_node {
             Some(node) => {
                 let source = Self { applies, ..self.around(&node)? };

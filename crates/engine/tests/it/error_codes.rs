@@ -3,6 +3,7 @@
 
 use uplake_engine::{EngineError, ErrorKind, Session, SqlState};
 
+use crate::arrays::rows;
 use crate::{block_on, session};
 
 const MEMORY: usize = 256 << 20;
@@ -278,4 +279,34 @@ fn an_error_for_several_keeps_its_code() {
     let sql =
         "SELECT a.id FROM t a JOIN (SELECT CAST(name AS BIGINT) AS id FROM t) b ON a.id = b.id";
     assert_eq!(error(&session, sql).code(), SqlState::InvalidTextRepresentation);
+}
+
+/// Whoever asks a condition, an index, a scan by ids, a part or a filter above them, tells what it cannot compute alike.
+#[test]
+fn what_a_condition_cannot_compute_is_told_alike_beside_an_index() {
+    let (_folder, session) = asked();
+    let tables = "CREATE TABLE events (user_id TEXT, n BIGINT, kind TEXT) CLUSTERED BY (user_id) \
+                  INDEXED BY (n, kind words) ID DOMAINS (user_id users); \
+                  INSERT INTO events SELECT concat('u', x % 100), x, \
+                  CASE WHEN x % 5 > 0 THEN CAST(x AS TEXT) ELSE 'buy' END FROM generate_series(1, 3000) g(x)";
+    block_on(session.query(tables)).unwrap();
+    for wrong in ["CAST(kind AS INT) > 0", "7 / (n % 5) > 0", "n * 9223372036854775807 > 7"] {
+        let alone = error(&session, &format!("SELECT count(*) FROM events WHERE {wrong}"));
+        for beside in [
+            "n IN (5, 10)",
+            "n BETWEEN 5 AND 10",
+            "user_id = 'u5'",
+            "user_id IN ('u5', 'u10', 'u16')",
+            "match(kind, 'buy')",
+            "n IN (SELECT n FROM events WHERE n < 20)",
+        ] {
+            for elsewhere in ["never", "here:3"] {
+                rows(&session, &format!("SET uplake.elsewhere = '{elsewhere}'"));
+                let sql = format!("SELECT user_id, kind FROM events WHERE {beside} AND {wrong}");
+                let found = error(&session, &sql);
+                assert_eq!(found.code(), alone.code(), "{sql}: {found}");
+                assert!(!found.to_string().contains("predicate"), "{sql}: {found}");
+            }
+        }
+    }
 }
