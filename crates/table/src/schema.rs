@@ -36,6 +36,10 @@ pub fn type_name(data_type: &DataType) -> String {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "binary".into(),
         DataType::List(item) => format!("{}[]", type_name(item.data_type())),
         DataType::Dictionary(_, value) => type_name(value),
+        DataType::Struct(fields) => {
+            let field = |f: &Arc<Field>| format!("{} {}", f.name(), type_name(f.data_type()));
+            format!("struct<{}>", fields.iter().map(field).collect::<Vec<_>>().join(", "))
+        }
         DataType::Map(entries, _) => match key_and_value(entries) {
             Some((key, value)) => {
                 format!("map({}, {})", type_name(key.data_type()), type_name(value.data_type()))

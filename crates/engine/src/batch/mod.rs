@@ -424,7 +424,9 @@ async fn planned_one(session: &Session, statement: &Statement) -> Result<Task> {
     }
     if let DfStatement::Statement(inner) = &statement.parsed {
         match inner.as_ref() {
-            ast::Statement::ShowTables { .. } | ast::Statement::ExplainTable { .. } => {
+            ast::Statement::ShowTables { .. }
+            | ast::Statement::ShowCreate { .. }
+            | ast::Statement::ExplainTable { .. } => {
                 return Ok(Task::Look);
             }
             ast::Statement::Query(_) => {}

@@ -87,6 +87,22 @@ impl Session {
             ast::Statement::ExplainTable { table_name, .. } => {
                 self.describe(&table_name.to_string()).await
             }
+            ast::Statement::ShowCreate { obj_type, obj_name } => {
+                if !matches!(obj_type, ast::ShowCreateObject::Table) {
+                    return Err(EngineError::unsupported("SHOW CREATE is for TABLE and VIEW"));
+                }
+                self.show_create_table(obj_name).await.map(Some)
+            }
+            // Over a connection it is the server's.
+            ast::Statement::Set(ast::Set::SetTimeZone { value, .. }) => {
+                let zone = value.to_string().to_lowercase();
+                match zone.trim_matches('\'') {
+                    "utc" | "+00:00" | "0" | "default" | "local" => Ok(Some(done("done".into(), None))),
+                    _ => Err(EngineError::unsupported("times are in UTC here").with_hint(
+                        "for others write … AT TIME ZONE 'Europe/Berlin', or SET TIME ZONE of a server's connection",
+                    )),
+                }
+            }
             ast::Statement::CreateTable(create) => {
                 if create.or_replace {
                     return Err(EngineError::unsupported(

@@ -222,6 +222,10 @@ impl Session {
                 self.check_reads(guard, Some(parsed), names).await?;
                 must_be_whole(names, "EXPLAIN")
             }
+            ast::Statement::ShowCreate { .. } => {
+                self.check_reads(guard, Some(parsed), names).await?;
+                must_be_whole(names, "SHOW CREATE TABLE")
+            }
             _ => self.check_reads(guard, Some(parsed), names).await,
         }
     }
@@ -474,6 +478,7 @@ mod tests {
             ("DROP TABLE v", vec![(Some(Create), "v".into())]),
             ("CREATE VIEW w AS SELECT * FROM u", vec![(Some(Create), "w".into()), table("u")]),
             ("SHOW CREATE VIEW w", vec![table("u")]),
+            ("SHOW CREATE TABLE t", vec![table("t")]),
             ("DROP VIEW w", vec![(Some(Create), "w".into())]),
             ("DESCRIBE SELECT * FROM t", vec![table("t")]),
             ("SUMMARIZE t", vec![table("t")]),

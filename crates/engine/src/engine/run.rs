@@ -258,6 +258,7 @@ fn computes(statement: &Statement) -> bool {
             ast::Statement::CreateTable(create) => create.query.is_some(),
             ast::Statement::ShowTables { .. }
             | ast::Statement::ExplainTable { .. }
+            | ast::Statement::ShowCreate { .. }
             | ast::Statement::ShowVariable { .. }
             | ast::Statement::Set(_)
             | ast::Statement::Deallocate { .. }

@@ -46,7 +46,7 @@ use crate::engine::plan_cache::PlanCache;
 use crate::engine::privileges::{Guard, Privilege};
 use crate::engine::registry;
 use crate::engine::seen::SeenTables;
-use crate::mends::{self, Microseconds};
+use crate::mends;
 use crate::operators::build_side_cache::Planner;
 use crate::optimizer::pipeline::{self, Physical};
 use crate::optimizer::steps::Steps;
@@ -58,6 +58,7 @@ use crate::scan::lake_table::LakeTable;
 use crate::scan::repairs::Repairs;
 use crate::scan::storage::{self, QueryStore};
 use crate::sql::prepared::Prepared;
+use crate::sql::types::StoredTypes;
 
 /// What `SET` changes that no plan depends on.
 const CHANGE_NO_PLANS: [&str; 3] = ["uplake.timeout", "uplake.labels", "uplake.traceparent"];
@@ -279,7 +280,7 @@ impl Engine {
             .with_table_function_list(mends::table_functions())
             .with_file_formats(mends::file_formats())
             .with_expr_planners(expr_planners)
-            .with_type_planner(Arc::new(Microseconds))
+            .with_type_planner(Arc::new(StoredTypes))
             .with_relation_planners(relation_planners)
             .with_analyzer_rules(pipeline::analysis())
             .with_optimizer_rules(pipeline::logical())

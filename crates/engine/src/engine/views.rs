@@ -58,17 +58,14 @@ impl Session {
             return Ok(None);
         }
         let mut found = Found::default();
-        let (mut targets, is_table_dropped) = targets(&statement.parsed);
+        let (mut targets, hint) = targets(&statement.parsed);
         targets.retain(|name| check_table_name(name).is_ok());
         for target in &targets {
             if !self.is_table(target).await?
                 && let Some(view) = self.view_called(target, &mut found).await?
             {
                 let refused = EngineError::unsupported(format!("`{view}` is a view"));
-                return Err(refused.with_hint(match is_table_dropped {
-                    true => "DROP VIEW drops it",
-                    false => "change the tables that it reads: SHOW CREATE VIEW names them",
-                }));
+                return Err(refused.with_hint(hint));
             }
         }
         let meaning = Box::pin(self.meaning(&statement.parsed, &mut found)).await?;
@@ -365,33 +362,38 @@ fn check_columns(of_query: &[String], named: &[String]) -> Result<()> {
     }
 }
 
-/// What a statement changes, and whether it is DROP TABLE.
-fn targets(parsed: &DfStatement) -> (Vec<String>, bool) {
+/// The tables that a statement changes or shows, and what to do if one is a view.
+fn targets(parsed: &DfStatement) -> (Vec<String>, &'static str) {
+    const CHANGE: &str = "change the tables that it reads: SHOW CREATE VIEW names them";
     let inner = match parsed {
         DfStatement::Statement(inner) => inner.as_ref(),
         DfStatement::Explain(explain) => return targets(&explain.statement),
-        _ => return (Vec::new(), false),
+        _ => return (Vec::new(), CHANGE),
     };
     let of_factor = |factor: &ast::TableFactor| match factor {
         ast::TableFactor::Table { name, .. } => last_of(name),
         _ => None,
     };
+    let one = |name: Option<String>| name.into_iter().collect();
     match inner {
         ast::Statement::Insert(insert) => match &insert.table {
-            ast::TableObject::TableName(name) => (last_of(name).into_iter().collect(), false),
-            _ => (Vec::new(), false),
+            ast::TableObject::TableName(name) => (one(last_of(name)), CHANGE),
+            _ => (Vec::new(), CHANGE),
         },
         ast::Statement::Delete(delete) => {
             let (ast::FromTable::WithFromKeyword(tables) | ast::FromTable::WithoutKeyword(tables)) =
                 &delete.from;
-            (tables.iter().filter_map(|table| of_factor(&table.relation)).collect(), false)
+            (tables.iter().filter_map(|table| of_factor(&table.relation)).collect(), CHANGE)
         }
-        ast::Statement::Update(update) => {
-            (of_factor(&update.table.relation).into_iter().collect(), false)
+        ast::Statement::Update(update) => (one(of_factor(&update.table.relation)), CHANGE),
+        ast::Statement::Merge(merge) => (one(of_factor(&merge.table)), CHANGE),
+        ast::Statement::Drop { names, .. } => {
+            (names.iter().filter_map(last_of).collect(), "DROP VIEW drops it")
         }
-        ast::Statement::Merge(merge) => (of_factor(&merge.table).into_iter().collect(), false),
-        ast::Statement::Drop { names, .. } => (names.iter().filter_map(last_of).collect(), true),
-        _ => (Vec::new(), false),
+        ast::Statement::ShowCreate { obj_name, .. } => {
+            (one(last_of(obj_name)), "SHOW CREATE VIEW shows it")
+        }
+        _ => (Vec::new(), CHANGE),
     }
 }
 

@@ -126,7 +126,6 @@ pub(crate) use private::{
 };
 pub(crate) use repeated_names::{name_apart, named_cast, repeats_key, shown_name, with_names};
 pub(crate) use sum::does_not_fit;
-pub(crate) use timestamps::Microseconds;
 
 type LogicalRule = Arc<dyn OptimizerRule + Send + Sync>;
 type PhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;

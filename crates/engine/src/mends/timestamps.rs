@@ -7,14 +7,13 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, make_array};
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, FieldRef, TimeUnit};
 use datafusion::catalog::{TableFunction, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Between, Cast, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -22,31 +21,8 @@ use datafusion::logical_expr::{
     ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
 };
 use datafusion::optimizer::AnalyzerRule;
-use datafusion::sql::sqlparser::ast::{self, TimezoneInfo};
 
 use super::as_before::scalar_as_before;
-
-/// TIMESTAMP and TIMESTAMPTZ without a precision are of microseconds; the zone is the one that sessions have.
-#[derive(Debug)]
-pub(crate) struct Microseconds;
-
-impl TypePlanner for Microseconds {
-    fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
-        use TimezoneInfo::{None as NoZone, Tz, WithTimeZone, WithoutTimeZone};
-        Ok(match sql_type {
-            ast::DataType::Timestamp(None, NoZone | WithoutTimeZone)
-            | ast::DataType::Datetime(None) => {
-                let data_type = DataType::Timestamp(TimeUnit::Microsecond, None);
-                Some(Arc::new(Field::new("", data_type, true)))
-            }
-            ast::DataType::Timestamp(None, Tz | WithTimeZone) => {
-                let data_type = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
-                Some(Arc::new(Field::new("", data_type, true)))
-            }
-            _ => None,
-        })
-    }
-}
 
 /// A date beside a time is compared with it in microseconds, not in the nanoseconds that DataFusion casts
 /// both to.

@@ -27,6 +27,7 @@ pub(crate) mod statement;
 pub(crate) mod statement_size;
 pub(crate) mod token_rewrite;
 pub(crate) mod tokens;
+pub(crate) mod types;
 pub(crate) mod using_joins;
 pub(crate) mod view_statement;
 pub(crate) mod views;

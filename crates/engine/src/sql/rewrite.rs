@@ -299,9 +299,15 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_statement(&mut self, statement: &mut ast::Statement) -> ControlFlow<EngineError> {
         refuse_generated(statement)?;
-        // DataFusion takes every VALUES below an INSERT for rows of its table.
-        if let ast::Statement::Insert(insert) = statement
-            && let Some(source) = &mut insert.source
+        // DataFusion takes every VALUES below these for rows of their table.
+        let source = match statement {
+            ast::Statement::Insert(insert) => insert.source.as_mut(),
+            ast::Statement::CreateTable(create) if !create.columns.is_empty() => {
+                create.query.as_mut()
+            }
+            _ => None,
+        };
+        if let Some(source) = source
             && !matches!(source.body.as_ref(), ast::SetExpr::Values(_))
         {
             return source.visit(&mut SelectValues);
@@ -409,7 +415,7 @@ impl VisitorMut for SelectValues {
         };
         if values.rows.len() > MOST_ROWS {
             let what = format!(
-                "VALUES within a SELECT of INSERT, or with subqueries, has {MOST_ROWS} rows at most"
+                "VALUES within a SELECT of INSERT or CREATE TABLE, or with subqueries, has {MOST_ROWS} rows at most"
             );
             let error = EngineError::statement(SqlState::ProgramLimitExceeded, what);
             return ControlFlow::Break(error.with_hint("insert them into a table first"));

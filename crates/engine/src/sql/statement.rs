@@ -134,6 +134,7 @@ impl Statement {
             ast::Statement::ShowTables { .. }
             | ast::Statement::ShowVariable { .. }
             | ast::Statement::ShowColumns { .. }
+            | ast::Statement::ShowCreate { .. }
             | ast::Statement::ExplainTable { .. } => "SHOW",
             _ => "OTHER",
         }

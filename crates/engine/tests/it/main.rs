@@ -28,6 +28,7 @@ mod repair;
 mod reports_in_parts;
 mod running_windows;
 mod sessions;
+mod show_create;
 mod sql_records;
 mod triggered;
 mod units;
