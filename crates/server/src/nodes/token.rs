@@ -13,6 +13,8 @@
 //! # Not here
 //! That a call is made once: who has a token and its ticket can have the same part computed again until its time is over.
 
+use std::sync::Arc;
+
 use ring::digest::{Digest, SHA256, digest};
 use ring::hmac::{HMAC_SHA256, Key, Tag, sign, verify};
 
@@ -82,14 +84,13 @@ impl Secrets {
         Self { key, sum, before: None }
     }
 
-    pub fn is_of(&self, secret: &[u8]) -> bool {
-        self.sum.as_ref() == digest(&SHA256, secret).as_ref()
-    }
-
-    /// From `now` on there is another secret.
-    pub fn replaced_by(&self, secret: &[u8], now: i64) -> Self {
+    /// What is good from `now` on, when this is read; the same secret ends nothing of the one before it.
+    pub fn followed_by(self: &Arc<Self>, secret: &[u8], now: i64) -> Arc<Self> {
+        if self.sum.as_ref() == digest(&SHA256, secret).as_ref() {
+            return Arc::clone(self);
+        }
         let before = Some((self.key.clone(), now.saturating_add(BEFORE_MS)));
-        Self { before, ..Self::new(secret) }
+        Arc::new(Self { before, ..Self::new(secret) })
     }
 
     pub fn token(&self, about: &About<'_>, now: i64) -> String {
@@ -208,8 +209,9 @@ mod tests {
 
     #[test]
     fn a_secret_that_was_replaced_is_good_for_five_minutes() {
-        let old = Secrets::new(b"one");
-        let new = old.replaced_by(b"two", NOW);
+        let old = Arc::new(Secrets::new(b"one"));
+        // It is read again with every certificate that is replaced.
+        let new = old.followed_by(b"two", NOW).followed_by(b"two", NOW + 200_000);
         for (after, is_good) in [(0, true), (299_999, true), (300_000, false)] {
             let token = old.token(&about(), NOW + after);
             assert_eq!(new.check(Some(&token), &about(), NOW + after).is_ok(), is_good, "{after}");

@@ -123,9 +123,7 @@ impl Trust {
             return Ok(());
         }
         let secrets = secret.map(|secret| match &current.secrets {
-            // It may have one before it that is still good.
-            Some(same) if same.is_of(&secret) => Arc::clone(same),
-            Some(before) => Arc::new(before.replaced_by(&secret, now)),
+            Some(before) => before.followed_by(&secret, now),
             None => Arc::new(Secrets::new(&secret)),
         });
         *current = Current { number: current.number + 1, sum, tls, secrets };
