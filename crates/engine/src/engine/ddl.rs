@@ -91,7 +91,7 @@ impl Session {
                 if !matches!(obj_type, ast::ShowCreateObject::Table) {
                     return Err(EngineError::unsupported("SHOW CREATE is for TABLE and VIEW"));
                 }
-                self.show_create_table(obj_name).await.map(Some)
+                self.show_create_table(obj_name).await
             }
             // Over a connection it is the server's.
             ast::Statement::Set(ast::Set::SetTimeZone { value, .. }) => {

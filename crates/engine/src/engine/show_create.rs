@@ -3,20 +3,23 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::StringArray;
+use datafusion::arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
 use uplake_table::{IndexKind, Snapshot};
 
 use crate::base::answer::{Answer, rows_answer};
-use crate::base::error::{Result, refuse};
+use crate::base::error::Result;
 use crate::engine::alter::reference;
 use crate::engine::session::Session;
+use crate::engine::views::quoted;
 
 impl Session {
-    pub(crate) async fn show_create_table(&self, name: &ast::ObjectName) -> Result<Answer> {
+    /// `None` for what is not a table of the lake: planning says what there is.
+    pub(crate) async fn show_create_table(&self, name: &ast::ObjectName) -> Result<Option<Answer>> {
         let own = self.own_table(&reference(name)?).await?;
         if !self.engine.lake.has_table(&own).await? {
-            return refuse!(UndefinedTable, "there is no table `{own}`");
+            return Ok(None);
         }
         let table = self.catalog.load(&own).await?;
         let sql = statements(table.snapshot());
@@ -24,6 +27,7 @@ impl Session {
             ("table_name", Arc::new(StringArray::from(vec![own]))),
             ("sql", Arc::new(StringArray::from(vec![sql]))),
         ])
+        .map(Some)
     }
 }
 
@@ -31,11 +35,7 @@ fn statements(table: &Snapshot) -> String {
     let listed = |columns: &[String]| columns.iter().map(|c| spelled(c)).collect::<Vec<_>>();
     let of_schema = table.schema().fields().iter().map(|field| {
         let not_null = if field.is_nullable() { "" } else { " NOT NULL" };
-        format!(
-            "{} {}{not_null}",
-            spelled(field.name()),
-            uplake_table::type_name(field.data_type())
-        )
+        format!("{} {}{not_null}", spelled(field.name()), sql_type(field.data_type()))
     });
     let mut columns: Vec<String> = of_schema.collect();
     if !table.primary_key().is_empty() {
@@ -71,12 +71,25 @@ fn statements(table: &Snapshot) -> String {
     sql
 }
 
+/// As CREATE TABLE reads it; of a map, which only files bring, its name.
+fn sql_type(data_type: &DataType) -> String {
+    match data_type {
+        DataType::List(item) => format!("{}[]", sql_type(item.data_type())),
+        DataType::Struct(fields) => {
+            let fields =
+                fields.iter().map(|f| format!("{} {}", spelled(f.name()), sql_type(f.data_type())));
+            format!("struct<{}>", fields.collect::<Vec<_>>().join(", "))
+        }
+        other => uplake_table::type_name(other),
+    }
+}
+
 /// The name, in quotes where it would be another or a word of SQL.
 fn spelled(name: &str) -> String {
     let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     match is_plain && !ALL_KEYWORDS.contains(&name.to_uppercase().as_str()) {
         true => name.to_owned(),
-        false => format!("\"{}\"", name.replace('"', "\"\"")),
+        false => quoted(name),
     }
 }

@@ -334,7 +334,7 @@ fn text_of(name: &str, columns: &[String], query: &str) -> String {
     format!("CREATE VIEW {}{columns} AS\n{query}\n", quoted(name))
 }
 
-fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

@@ -20,7 +20,8 @@ fn what_is_shown_makes_the_same_table() {
         (
             "types",
             "CREATE TABLE types (a BIGINT, b SMALLINT, c TINYINT, d DOUBLE, e REAL, f BOOLEAN, g DATE, h TIMESTAMP, \
-             i TIMESTAMPTZ, j DECIMAL(10, 2), k BINARY, l BYTEA, m TEXT[], n BIGINT[][], o STRUCT<a BIGINT, b TEXT[]>)",
+             i TIMESTAMPTZ, j DECIMAL(10, 2), k BINARY, l BYTEA, m TEXT[], n BIGINT[][], o STRUCT<a BIGINT, b TEXT[]>, \
+             p STRUCT<\"x y\" BIGINT, \"Order\" STRUCT<\"A\" INT>[]>)",
         ),
         (
             "laid_out",
