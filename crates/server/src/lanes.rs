@@ -62,9 +62,10 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // They may be dropped by a thread of another runtime, which must not wait.
+        // They may be dropped by a thread of another runtime, which must not wait. Somebody has to: a thread that ends
+        // while it is let go of is a fault of glibc's (`environment.rs` of the command).
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            std::thread::spawn(move || drop(runtime));
         }
     }
 }

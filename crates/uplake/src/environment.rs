@@ -258,8 +258,10 @@ pub fn run(command: impl Future<Output = Result<()>>) -> Result<()> {
             }
             runtime.shutdown_timeout(WRITERS_STOP_TIME);
         }
-        // Threads that still read a file must not hold up the exit.
-        _ => runtime.shutdown_background(),
+        // Threads that still read a file must not hold up the exit; the system ends all of them. They are not told to
+        // end before, either: `pthread_detach` of glibc looks at a thread once more when it is nobody's, and one that
+        // has ended by then, with a stack as large as these, is not there to be looked at (seen with 2.36: SIGSEGV).
+        _ => std::mem::forget(runtime),
     }
     spill::remove();
     result
