@@ -17,7 +17,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::object_store::path::Path;
@@ -90,7 +91,12 @@ struct Kept {
     values: ArrayRef,
     bytes: usize,
     used: u64,
+    /// Of a column of which it was asked.
+    sorted_runs: OnceLock<Option<SortedRuns>>,
 }
+
+/// The longest stretches of rows of a chunk whose values are in order, one after the other: few for as many rows.
+pub(crate) type SortedRuns = Arc<[Range<usize>]>;
 
 impl fmt::Debug for KeptColumns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -228,6 +234,28 @@ impl ColumnCache {
         Some(Arc::clone(&kept.values))
     }
 
+    /// Where the values of a chunk are in order, if they are mostly: `find` looks at them. Found once for one that is kept.
+    pub fn sorted_runs(
+        &self,
+        chunk: &Chunk,
+        find: impl FnOnce() -> Option<SortedRuns>,
+    ) -> Option<SortedRuns> {
+        let known = |state: &State| {
+            let kept = state.parts.get(&self.engine)?.kept.get(chunk)?;
+            kept.sorted_runs.get().cloned()
+        };
+        if let Some(known) = known(&self.all.lock()) {
+            return known;
+        }
+        let found = find();
+        let state = self.all.lock();
+        if let Some(kept) = state.parts.get(&self.engine).and_then(|part| part.kept.get(chunk)) {
+            // Files never change: whoever was faster has found the same.
+            let _ = kept.sorted_runs.set(found.clone());
+        }
+        found
+    }
+
     /// Keeps a chunk of so many bytes, at the cost of others.
     pub fn keep(&self, chunk: Chunk, values: ArrayRef, bytes: usize) {
         if bytes > self.all.limit_bytes {
@@ -239,7 +267,8 @@ impl ColumnCache {
         state.bytes += bytes;
         let part = state.parts.entry(self.engine).or_default();
         part.spent.remove(&chunk.hashed());
-        if let Some(before) = part.kept.insert(chunk, Kept { values, bytes, used }) {
+        let kept = Kept { values, bytes, used, sorted_runs: OnceLock::new() };
+        if let Some(before) = part.kept.insert(chunk, kept) {
             state.bytes -= before.bytes;
         }
         let over = state.bytes.saturating_sub(self.all.limit_bytes);
@@ -316,6 +345,31 @@ mod tests {
         assert!(cache.get(&chunk(9)).is_none());
         all.let_go(usize::MAX);
         assert_eq!(all.bytes(), 0);
+    }
+
+    #[test]
+    fn where_a_kept_column_is_in_order_is_looked_at_once() {
+        let cache = ColumnCache::new(&KeptColumns::new(100));
+        let values: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+        let (looked, runs) = (std::cell::Cell::new(0), SortedRuns::from([0..1, 1..2]));
+        let ask = |number: usize, found: Option<SortedRuns>| {
+            cache.sorted_runs(&chunk(number), || {
+                looked.set(looked.get() + 1);
+                found
+            })
+        };
+        cache.keep(chunk(0), Arc::clone(&values), 40);
+        cache.keep(chunk(1), Arc::clone(&values), 40);
+        for _ in 0..2 {
+            assert_eq!(ask(0, Some(Arc::clone(&runs))), Some(Arc::clone(&runs)));
+            assert_eq!(ask(1, None), None);
+        }
+        assert_eq!(looked.get(), 2);
+        // One that is not kept, and one that is kept again.
+        assert_eq!((ask(2, Some(Arc::clone(&runs))), ask(2, None)), (Some(runs), None));
+        cache.keep(chunk(0), values, 40);
+        assert_eq!(ask(0, None), None);
+        assert_eq!(looked.get(), 5);
     }
 
     #[test]

@@ -116,6 +116,7 @@ impl Session {
         let wanted = Wanted {
             source: source.as_deref(),
             highest_id: piece.highest_id,
+            files: &piece.files,
             rows,
             remote_bytes: if self.engine.lake.is_remote() { bytes } else { 0 },
             is_raw: piece.is_raw,
@@ -351,6 +352,7 @@ mod tests {
             let wanted = Wanted {
                 source: Some("u:1"),
                 highest_id,
+                files: &[],
                 rows: 1,
                 remote_bytes: 0,
                 is_raw: false,

@@ -34,6 +34,7 @@ use crate::base::id_column::IdColumn;
 use crate::functions::halves::{Argument, merged, partial};
 use crate::mends;
 use crate::portable::share::Divided;
+use crate::scan::file_bounds::{FileIds, highest_id};
 use crate::scan::lake_table::LakeTable;
 
 /// Scans and operators of a plan that is looked at, at most: each operator is looked at once for each above it.
@@ -87,6 +88,8 @@ pub(crate) struct Piece {
     /// The ids that tell parts apart; `None` if one table is divided by its bytes.
     pub source: Option<IdColumn>,
     pub highest_id: Option<u32>,
+    /// Of the table with the most rows.
+    pub files: Vec<FileIds>,
     /// Rows of the tables that are divided.
     pub rows: u64,
     /// Are rows answered as they are read?
@@ -196,23 +199,39 @@ struct Choice {
     scan: usize,
     rows: u64,
     highest_id: Option<u32>,
+    files: Vec<FileIds>,
+}
+
+/// The tables that have ids of a domain, together.
+#[derive(Default)]
+struct WithIds {
+    rows: u64,
+    highest_id: Option<u32>,
+    /// Of the table with the most rows, and how many these are.
+    files: Vec<FileIds>,
+    most_rows: u64,
 }
 
 /// The ids and the table that a plan could be divided by, those of the most rows first.
 fn choices(plan: &LogicalPlan) -> Result<Vec<Choice>> {
-    let mut by_ids: HashMap<IdColumn, (u64, Option<u32>)> = HashMap::new();
+    let mut by_ids: HashMap<IdColumn, WithIds> = HashMap::new();
     let (mut largest, mut number): (Option<(u64, usize)>, usize) = (None, 0);
     plan.apply(|node| {
         if let LogicalPlan::TableScan(scan) = node {
             let provider = source_as_provider(&scan.source)?;
             if let Some(table) = provider.downcast_ref::<LakeTable>().filter(|t| t.is_plain()) {
                 let rows = table.rows().unwrap_or(u64::MAX);
-                let highest = table.highest_ids();
+                let mut of_files = table.file_ids();
                 for (source, _) in table.id_columns() {
-                    let most = highest.get(&source.source()).copied().flatten();
-                    let known = by_ids.entry(source).or_insert((0, most));
-                    known.0 = known.0.saturating_add(rows);
-                    known.1 = known.1.zip(most).map(|(known, most)| known.max(most));
+                    let files = of_files.remove(&source.source()).flatten();
+                    let most = files.as_deref().and_then(highest_id);
+                    let unknown = || WithIds { highest_id: most, ..WithIds::default() };
+                    let known = by_ids.entry(source).or_insert_with(unknown);
+                    known.rows = known.rows.saturating_add(rows);
+                    known.highest_id = known.highest_id.zip(most).map(|(a, b)| a.max(b));
+                    if rows > known.most_rows {
+                        (known.files, known.most_rows) = (files.unwrap_or_default(), rows);
+                    }
                 }
                 if largest.is_none_or(|(most, _)| rows > most) {
                     largest = Some((rows, number));
@@ -224,11 +243,12 @@ fn choices(plan: &LogicalPlan) -> Result<Vec<Choice>> {
     })?;
     let mut choices: Vec<Choice> = by_ids
         .into_iter()
-        .map(|(source, (rows, highest_id))| Choice {
+        .map(|(source, WithIds { rows, highest_id, files, .. })| Choice {
             source: Some(source),
             scan: 0,
             rows,
             highest_id,
+            files,
         })
         .collect();
     // The same one whoever asks.
@@ -241,6 +261,7 @@ fn choices(plan: &LogicalPlan) -> Result<Vec<Choice>> {
         scan,
         rows,
         highest_id: None,
+        files: Vec::new(),
     }));
     Ok(choices)
 }
@@ -278,6 +299,7 @@ impl<'a> Looked<'a> {
             divided: self.divided,
             source: choice.source.clone(),
             highest_id: choice.highest_id,
+            files: choice.files.clone(),
             rows: choice.rows,
             is_raw,
         }

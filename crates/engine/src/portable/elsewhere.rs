@@ -20,6 +20,7 @@ use futures::stream::BoxStream;
 use crate::base::error::Result;
 use crate::cache::memory::HeldMemory;
 use crate::portable::part_error::PartError;
+use crate::scan::file_bounds::FileIds;
 
 /// What one part takes of the tables that are divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct Wanted<'a> {
     pub source: Option<&'a str>,
     /// The highest id, if files say.
     pub highest_id: Option<u32>,
+    /// The ids of the table with the most rows, as its files say: who came early has more of them.
+    pub files: &'a [FileIds],
     /// Rows of the tables that are divided, without those of files that are ruled out. Of rows that are looked up, none.
     pub rows: u64,
     /// Bytes of these files, if they are not on this machine.

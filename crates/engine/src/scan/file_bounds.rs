@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, UInt64Array};
-use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt64Array};
+use datafusion::arrow::datatypes::{DataType, Int32Type, Schema};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::stats::Precision;
 use datafusion::common::{Column, ColumnStatistics, Result, ScalarValue};
@@ -31,6 +31,19 @@ fn up_to(last: ScalarValue) -> ScalarValue {
         }
         other => other,
     }
+}
+
+/// Rows of a file, and from which id to which theirs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIds {
+    pub lowest: u32,
+    pub highest: u32,
+    pub rows: u64,
+}
+
+/// The highest id of files, if there are files.
+pub(crate) fn highest_id(files: &[FileIds]) -> Option<u32> {
+    files.iter().map(|file| file.highest).max()
 }
 
 /// The log's bounds of every file as one array per column and kind.
@@ -106,6 +119,21 @@ impl FileBounds {
         }
         let rows = files.iter().map(|f| f.rows).collect();
         Self { files: files.len(), min, max, nulls, rows }
+    }
+
+    /// The ids of each file in a column of theirs; `None` if a file does not say.
+    pub(super) fn ids(&self, column: &str) -> Option<Vec<FileIds>> {
+        let known = |bounds: &HashMap<String, ArrayRef>| {
+            let ids = bounds.get(column)?.as_primitive_opt::<Int32Type>()?;
+            (ids.null_count() == 0).then(|| ids.values().to_vec())
+        };
+        let (least, most) = (known(&self.min)?, known(&self.max)?);
+        let id = |id: i32| u32::try_from(id).ok();
+        let of_file = |((least, most), rows): ((i32, i32), Option<u64>)| {
+            let (lowest, highest) = (id(least)?, id(most)?);
+            Some(FileIds { lowest, highest, rows: rows.unwrap_or_default() })
+        };
+        least.into_iter().zip(most).zip(&self.rows).map(of_file).collect()
     }
 
     /// The bounds of a column over several files; unknown if one of them has none.

@@ -30,12 +30,12 @@ use uplake_functions::holds as true_only;
 use uplake_table::Selection;
 
 use crate::base::refusal::Unfit;
-use crate::cache::columns::{Chunk, ColumnCache};
+use crate::cache::columns::{Chunk, ColumnCache, SortedRuns};
 use crate::cache::dictionary::{compact, picked, piece};
 use crate::cache::dictionary_filter::DictionaryFilter;
 use crate::cache::predicates::{PredicateKey, PredicateRows};
 use crate::scan::id_range::IdRange;
-use crate::scan::row_filter::{AppliedFilters, RowFilter, bit_of, select};
+use crate::scan::row_filter::{AppliedFilters, RowFilter, bit_of, select, sorted_runs_of};
 use crate::scan::row_groups::{StoreReader, decoded_rows, groups_of, kept_bytes, wanted_rows};
 
 /// What a scan wants of files, and how to get it from decoded columns.
@@ -61,6 +61,8 @@ pub(crate) struct Picked {
     gather: Arc<Gather>,
     rows: PickedRows,
     columns: Vec<Values>,
+    /// Of row filters that ask by bisection, where their columns are in order.
+    in_order: Vec<Option<SortedRuns>>,
 }
 
 /// Rows of a row group.
@@ -134,6 +136,14 @@ impl Gather {
     /// Is anything read but the number of rows?
     pub fn reads_columns(&self) -> bool {
         self.file_fields().next().is_some()
+    }
+
+    /// Are all columns of a file kept that are read of it?
+    pub fn keeps_all(&self, file: &PartitionedFile, metadata: &ParquetMetaData) -> bool {
+        let groups = groups_of(file, metadata);
+        let of_group = |group| self.file_fields().map(move |f| (chunk_of(file, group, f), 0, 0));
+        let chunks: Vec<_> = groups.into_iter().flat_map(of_group).collect();
+        self.cache.keeps_all(&chunks)
     }
 
     /// Columns that are read from files, not known from the log.
@@ -304,7 +314,7 @@ impl Gather {
         };
         let columns = self.fields.iter().map(value).collect::<Option<Vec<_>>>()?;
         let rows = PickedRows::Ranges(std::iter::once(0..named.rows.len()).collect());
-        Some(Picked { gather: Arc::clone(self), rows, columns })
+        Some(Picked { gather: Arc::clone(self), rows, columns, in_order: Vec::new() })
     }
 
     /// The numbers of rows in these ranges of a row group for which all of `conditions` hold.
@@ -346,7 +356,7 @@ impl Gather {
         metadata: &Arc<ParquetMetaData>,
         wanted: Vec<(usize, PickedRows)>,
     ) -> Result<Option<Vec<Picked>>> {
-        let chunk = |row_group: usize, field: &FieldRef| chunk_of(file, row_group, field);
+        let chunk = |row_group: usize, field: &Field| chunk_of(file, row_group, field);
         let mut picked = Vec::with_capacity(wanted.len());
         for (row_group, rows) in wanted {
             let mut missing = Vec::new();
@@ -385,9 +395,27 @@ impl Gather {
                 }
                 columns.push(Values::Decoded(values));
             }
-            picked.push(Picked { gather: Arc::clone(self), rows, columns });
+            let in_order = self.in_order(&columns, |field| chunk(row_group, field));
+            picked.push(Picked { gather: Arc::clone(self), rows, columns, in_order });
         }
         Ok(Some(picked))
+    }
+
+    /// Where the columns of these chunks are in order, by row filter, if it asks that.
+    fn in_order(
+        &self,
+        columns: &[Values],
+        chunk: impl Fn(&Field) -> Chunk,
+    ) -> Vec<Option<SortedRuns>> {
+        let Some((row_filters, _)) = &self.row_filters else { return Vec::new() };
+        let of_filter = |filter: &RowFilter| match &columns[filter.column] {
+            Values::Decoded(values) if filter.asks_order() => {
+                let chunk = chunk(&self.fields[filter.column]);
+                self.cache.sorted_runs(&chunk, || sorted_runs_of(values))
+            }
+            _ => None,
+        };
+        row_filters.iter().map(of_filter).collect()
     }
 
     /// Whole columns of a row group; `None` if the file does not have them as the table does.
@@ -613,7 +641,7 @@ fn question(
     }
 }
 
-fn chunk_of(file: &PartitionedFile, row_group: usize, field: &FieldRef) -> Chunk {
+fn chunk_of(file: &PartitionedFile, row_group: usize, field: &Field) -> Chunk {
     let (file, column) = (file.object_meta.location.clone(), field.name().clone());
     Chunk { file, row_group, column }
 }
@@ -622,7 +650,7 @@ impl Picked {
     /// The rows that satisfy the conditions, as the query wants them.
     pub fn into_stream(mut self) -> BoxStream<'static, Result<RecordBatch>> {
         let passed = self.narrow();
-        let Self { gather, rows, columns } = self;
+        let Self { gather, rows, columns, .. } = self;
         let batch_rows = gather.batch_rows.max(1);
         let layout = match Layout::new(&gather, &columns) {
             Ok(layout) => layout,
@@ -672,10 +700,12 @@ impl Picked {
         let Some((row_filters, skipped)) = &self.gather.row_filters else { return 0 };
         let PickedRows::Ranges(ranges) = &mut self.rows else { return 0 };
         let mut passed = 0;
-        for (number, one) in row_filters.iter().enumerate() {
-            let Values::Decoded(values) = &self.columns[one.column] else { continue };
+        for (number, (one, runs)) in row_filters.iter().zip(&self.in_order).enumerate() {
+            let (Values::Decoded(values), Some(runs)) = (&self.columns[one.column], runs) else {
+                continue;
+            };
             let left: Option<Vec<_>> =
-                ranges.iter().map(|rows| one.of_sorted(values, rows)).collect();
+                ranges.iter().map(|rows| one.of_sorted(values, rows, runs)).collect();
             let Some(left) = left else { continue };
             let before: usize = ranges.iter().map(Range::len).sum();
             *ranges = left.into_iter().flatten().collect();

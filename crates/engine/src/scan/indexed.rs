@@ -28,7 +28,8 @@ use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::ObjectStore;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{
-    EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr, split_conjunction,
+    EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr, conjunction_opt,
+    split_conjunction,
 };
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
@@ -88,6 +89,9 @@ impl FileSource for IndexedSource {
         let conditions: Vec<Arc<dyn PhysicalExpr>> =
             predicate.iter().flat_map(|p| split_conjunction(p)).cloned().collect();
         let questions = conditions.iter().map(|c| question(c, &self.indexes.specs)).collect();
+        let of_part = |c: &Arc<dyn PhysicalExpr>| self.divides_ids(c) && !self.names_ids(c);
+        let others: Vec<_> = conditions.iter().filter(|c| !of_part(c)).cloned().collect();
+        let but_ranges = (others.len() < conditions.len()).then(|| conjunction_opt(others));
         let columns = self.inner.projection().map(ProjectionExprs::column_indices);
         let scan = Scan {
             plain: Arc::from(self.inner.create_morselizer(
@@ -104,6 +108,7 @@ impl FileSource for IndexedSource {
             batch_rows: self.batch_rows,
             conditions,
             questions,
+            but_ranges,
             row_filters: Arc::default(),
         };
         self.read_ahead(config, |source, config| Scan { source, config, ..scan.clone() });

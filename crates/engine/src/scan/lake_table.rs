@@ -23,7 +23,7 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::cast::{as_boolean_array, as_int32_array};
+use datafusion::common::cast::as_boolean_array;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, SchemaExt, Statistics};
@@ -60,7 +60,7 @@ use crate::base::progress;
 use crate::base::settings::Settings;
 use crate::base::sql_state::SqlState;
 use crate::base::stop;
-use crate::scan::file_bounds::{FileBounds, partition_scalar};
+use crate::scan::file_bounds::{FileBounds, FileIds, highest_id, partition_scalar};
 use crate::scan::id_facts::{AsFilesHave, with_ids_said};
 use crate::scan::indexed_source::{IndexUse, IndexedSource, Indexes};
 use crate::scan::prefetch::AheadReaders;
@@ -290,19 +290,20 @@ impl LakeTable {
 
     /// The highest id in each column of ids, by domain and log; `None` where a file does not say.
     pub fn highest_ids(&self) -> HashMap<String, Option<u32>> {
-        let mut highest = HashMap::new();
+        let highest = |files: Option<Vec<FileIds>>| files.as_deref().and_then(highest_id);
+        self.file_ids().into_iter().map(|(source, files)| (source, highest(files))).collect()
+    }
+
+    /// The ids of each file, by domain and log; `None` where a file does not say.
+    pub fn file_ids(&self) -> HashMap<String, Option<Vec<FileIds>>> {
+        let (mut found, wider) = (HashMap::new(), self.with_ids());
         for spec in self.snapshot.id_domains() {
             let Some(source) = self.snapshot.ids_of(&spec.column) else { continue };
-            let wider = self.with_ids();
-            let ids = wider.bounds().max.get(&id_column(&spec.column).to_lowercase());
-            let ids =
-                ids.and_then(|ids| as_int32_array(ids).ok()).filter(|ids| ids.null_count() == 0);
-            let most = ids.and_then(|ids| ids.values().iter().max());
-            let most = most.and_then(|id| u32::try_from(*id).ok());
-            let known = highest.entry(source.to_owned()).or_insert(most);
-            *known = known.zip(most).map(|(known, most)| known.max(most));
+            let files = wider.bounds().ids(&id_column(&spec.column).to_lowercase());
+            let known = found.entry(source.to_owned()).or_insert_with(|| Some(Vec::new()));
+            *known = known.take().zip(files).map(|(known, files)| [known, files].concat());
         }
-        highest
+        found
     }
 
     pub fn snapshot(&self) -> &Snapshot {

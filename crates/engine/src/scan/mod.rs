@@ -1,7 +1,7 @@
 //! A lake's table for DataFusion: pruning, indexes, kept columns, prefetch.
 
 pub(crate) mod among_ids;
-mod file_bounds;
+pub(crate) mod file_bounds;
 pub(crate) mod gather;
 pub(crate) mod id_facts;
 pub(crate) mod id_range;

@@ -61,6 +61,8 @@ pub(super) struct Scan {
     pub(super) conditions: Vec<Arc<dyn PhysicalExpr>>,
     /// What each condition asks.
     pub(super) questions: Vec<Option<Question>>,
+    /// The conditions but for a part's ranges of ids, if there are such ranges.
+    pub(super) but_ranges: Option<Option<Arc<dyn PhysicalExpr>>>,
     /// What the plan would drop as of when a file was opened last, and how often joins had changed their
     /// minds by then.
     pub(super) row_filters: Arc<Mutex<RowFilters>>,
@@ -170,8 +172,7 @@ impl Morsel for PickedMorsel {
 impl Scan {
     /// Is there anything to ask an index?
     fn asks(&self) -> bool {
-        let dynamic = |c: &Arc<dyn PhysicalExpr>| c.is::<DynamicFilterPhysicalExpr>();
-        self.questions.iter().any(Option::is_some) || self.conditions.iter().any(dynamic)
+        self.questions.iter().any(Option::is_some) || self.conditions.iter().any(is_dynamic)
     }
 
     fn plan_file(
@@ -202,7 +203,7 @@ impl Scan {
         mut left: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Box<dyn MorselPlanner>> {
         let mut is_whole = left.len() == self.conditions.len();
-        for condition in left.iter_mut().filter(|c| c.is::<DynamicFilterPhysicalExpr>()) {
+        for condition in left.iter_mut().filter(|c| is_dynamic(c)) {
             if let Some(short) = without_long_lists(condition)? {
                 (*condition, is_whole) = (short, false);
             }
@@ -235,10 +236,13 @@ impl Scan {
         let inner = &self.source.inner;
         let Some(projection) = inner.projection() else { return Ok(None) };
         let left = self.conditions.iter().zip(&answer.applied).filter(|(_, applied)| !**applied);
-        let left: Vec<_> = match self.source.applies {
+        let asked: Vec<_> = match self.source.applies {
             true => left.map(|(condition, _)| Arc::clone(condition)).collect(),
             false => Vec::new(),
         };
+        let few = rows.cardinality() <= answer.total / PICKED_SHARE;
+        // Of few rows it is worth while to leave out what a join would drop.
+        let left: Vec<_> = asked.iter().filter(|c| few || !is_dynamic(c)).cloned().collect();
         let gather = Gather::new(
             Arc::clone(&self.source.indexes.columns),
             Arc::clone(&self.store),
@@ -250,7 +254,6 @@ impl Scan {
         )?;
         let Some(gather) = gather else { return Ok(None) };
         let metadata = self.metadata(file).await?;
-        let few = rows.cardinality() <= answer.total / PICKED_SHARE;
         let picked = if few || !gather.reads_columns() {
             Arc::new(gather).pick(file, &metadata, rows).await?
         } else {
@@ -261,7 +264,7 @@ impl Scan {
             if !self.may_keep() || !has_types(&metadata, table, &read) {
                 return Ok(None);
             }
-            let row_filters = gather.row_filters(&left)?.into();
+            let row_filters = gather.row_filters(&asked)?.into();
             let gather = gather.with_row_filters(row_filters, || self.counter("hot_rows_skipped"));
             let wanted = group_rows(file, &metadata, rows);
             Arc::new(gather).scan(file, &metadata, wanted, false).await?
@@ -284,12 +287,14 @@ impl Scan {
         let (Some(projection), true) = (inner.projection(), self.may_keep()) else {
             return Ok(None);
         };
-        let conditions: &[_] = if self.source.applies { &self.conditions } else { &[] };
+        // What a join says it asks again itself: here it is a row filter, while that drops enough.
+        let applied = self.conditions.iter().filter(|c| self.source.applies && !is_dynamic(c));
+        let conditions: Vec<_> = applied.cloned().collect();
         let gather = Gather::new(
             Arc::clone(&self.source.indexes.columns),
             Arc::clone(&self.store),
             inner.table_schema(),
-            conditions,
+            &conditions,
             projection,
             self.batch_rows,
             self.source.lends,
@@ -322,7 +327,12 @@ impl Scan {
             return Ok(None);
         }
         let (table, pruner) = (inner.table_schema(), &self.source.pruner);
-        let wanted = pruner.rows(file, &metadata, table, predicate.as_ref())?;
+        // In kept columns the rows of a part's ids are found faster than bounds are compared with each of their ranges.
+        let bounded = match &self.but_ranges {
+            Some(others) if gather.keeps_all(file, &metadata) => others.clone(),
+            _ => predicate.clone(),
+        };
+        let wanted = pruner.rows(file, &metadata, table, bounded.as_ref())?;
         let few = self.conditions.iter().any(|c| self.source.names_ids(c));
         let mut picked = gather.scan(file, &metadata, wanted, few).await?;
         if picked.is_none() && !ids.is_empty() {
@@ -552,6 +562,11 @@ impl Scan {
             false => [first.union(&later).cloned().collect(), HashSet::new()],
         }
     }
+}
+
+/// Does what is above the scan, such as a join, say this while it runs? It asks again itself.
+fn is_dynamic(condition: &Arc<dyn PhysicalExpr>) -> bool {
+    condition.is::<DynamicFilterPhysicalExpr>()
 }
 
 /// Has a file these of the table's columns, with the types that the table has?

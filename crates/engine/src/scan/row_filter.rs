@@ -37,6 +37,7 @@ use memchr::memmem::Finder;
 
 use uplake_functions::holds as true_only;
 
+use crate::cache::columns::SortedRuns;
 use crate::scan::among_ids::AmongIds;
 use crate::scan::integer_ranges::{IntegerRanges, whole_number};
 
@@ -212,13 +213,23 @@ impl RowFilter {
         asked < TRIED_ROWS || self.kept.load(Ordering::Relaxed) < enough
     }
 
-    /// Of rows whose numbers are in order, at least for a while each time, those that pass, found by bisection. `None` if
-    /// that cannot be or gives short runs, then all may pass.
-    pub fn of_sorted(&self, values: &ArrayRef, rows: &Range<usize>) -> Option<Vec<Range<usize>>> {
+    /// Does it find rows by bisection, where its column is in order?
+    pub fn asks_order(&self) -> bool {
+        matches!(self.passes, Passes::If(_, Some(_)))
+    }
+
+    /// Those of `rows` that pass, found by bisection in the stretches of all rows that are in order. `None` if that cannot
+    /// be or gives short runs, then all may pass.
+    pub fn of_sorted(
+        &self,
+        values: &ArrayRef,
+        rows: &Range<usize>,
+        runs: &[Range<usize>],
+    ) -> Option<Vec<Range<usize>>> {
         let Passes::If(_, Some(ranges)) = &self.passes else { return None };
         match values.data_type() {
-            DataType::Int32 => sorted_rows::<Int32Type>(ranges, values, rows),
-            DataType::Int64 => sorted_rows::<Int64Type>(ranges, values, rows),
+            DataType::Int32 => sorted_rows::<Int32Type>(ranges, values, rows, runs),
+            DataType::Int64 => sorted_rows::<Int64Type>(ranges, values, rows, runs),
             _ => None,
         }
     }
@@ -442,16 +453,17 @@ fn sorted_rows<T: ArrowPrimitiveType>(
     ranges: &IntegerRanges,
     values: &ArrayRef,
     rows: &Range<usize>,
+    runs: &[Range<usize>],
 ) -> Option<Vec<Range<usize>>>
 where
     T::Native: Into<i64>,
 {
-    let values = values.as_primitive_opt::<T>().filter(|values| values.null_count() == 0)?;
-    let values = values.values();
+    let values = values.as_primitive_opt::<T>()?.values();
     let mut found: Vec<Range<usize>> = Vec::new();
-    for run in sorted_runs(values.get(rows.clone())?)? {
-        let run = rows.start + run.start..rows.start + run.end;
-        let of_run = &values[run.clone()];
+    let first = runs.partition_point(|run| run.end <= rows.start);
+    for run in runs[first..].iter().take_while(|run| run.start < rows.end) {
+        let run = run.start.max(rows.start)..run.end.min(rows.end);
+        let of_run = values.get(run.clone())?;
         let of_border = |border: i64| run.start + of_run.partition_point(|n| (*n).into() < border);
         for next in ranges.between(of_border, run.clone()) {
             match found.last_mut() {
@@ -464,7 +476,19 @@ where
     (found.len() <= FEW_PIECES + left / PIECE_ROWS).then_some(found)
 }
 
-/// The longest stretches that are in order; `None` if there are many.
+/// The longest stretches of a column of whole numbers that are in order; `None` if there are many, or NULLs.
+pub(crate) fn sorted_runs_of(values: &ArrayRef) -> Option<SortedRuns> {
+    if values.null_count() > 0 {
+        return None;
+    }
+    let runs = match values.data_type() {
+        DataType::Int32 => sorted_runs(values.as_primitive::<Int32Type>().values()),
+        DataType::Int64 => sorted_runs(values.as_primitive::<Int64Type>().values()),
+        _ => None,
+    };
+    runs.map(SortedRuns::from)
+}
+
 fn sorted_runs<N: PartialOrd>(values: &[N]) -> Option<Vec<Range<usize>>> {
     let (mut runs, mut start) = (Vec::new(), 0);
     for at in (0..values.len()).step_by(BLOCK) {
@@ -594,7 +618,8 @@ mod tests {
         for condition in all {
             let filter = &RowFilter::of(&[condition], &[Arc::clone(&field)]).unwrap()[0];
             let of_sorted = |numbers: &[Option<i32>], rows| {
-                filter.of_sorted(&(Arc::new(Int32Array::from(numbers.to_vec())) as ArrayRef), &rows)
+                let values: ArrayRef = Arc::new(Int32Array::from(numbers.to_vec()));
+                filter.of_sorted(&values, &rows, &sorted_runs_of(&values)?)
             };
             let numbers: Vec<_> = [-1, 0, 7, 7, 8, 16, 17, 23, 24, i32::MAX].map(Some).to_vec();
             let array: ArrayRef = Arc::new(Int32Array::from(numbers.clone()));

@@ -120,8 +120,10 @@ impl Elsewhere for Warehouse {
         }
         let names: Vec<&str> = nodes.iter().map(|(name, _)| name.as_str()).collect();
         match (wanted.source, wanted.highest_id) {
-            (Some(source), Some(highest)) => Ok(by_ids(source, highest, &names)),
-            (Some(source), None) if wanted.always => Ok(by_ids(source, i32::MAX as u32, &names)),
+            (Some(source), Some(highest)) => Ok(by_ids(source, highest, wanted.files, &names)),
+            (Some(source), None) if wanted.always => {
+                Ok(by_ids(source, i32::MAX as u32, &[], &names))
+            }
             (Some(_), None) => Err(here("its files do not say which ids they have".to_owned())),
             (None, _) => Ok(by_bytes(&names)),
         }
@@ -167,6 +169,7 @@ mod tests {
         let wanted = Wanted {
             source: Some("users:1"),
             highest_id: Some(10),
+            files: &[],
             rows: 0,
             remote_bytes: 0,
             is_raw: false,

@@ -24,6 +24,7 @@ use crate::portable::questions::{SentQuestion, SentQuestions};
 use crate::report::cells::Layout;
 use crate::report::sql::Sql;
 use crate::report::time::Times;
+use crate::scan::file_bounds::{FileIds, highest_id as highest_of};
 
 impl Session {
     /// Who computes the cells of the users of these questions in parts, and what is asked of them; `None` if it is computed
@@ -44,6 +45,8 @@ impl Session {
         let tables: BTreeSet<String> = questions.iter().flat_map(|q| q.query.tables()).collect();
         let (mut rows, mut bytes, mut highest_id) = (0u64, 0u64, Some(0));
         let mut pins: Vec<Pin> = Vec::new();
+        // Of the table with the most rows, and how many these are.
+        let (mut files, mut most_rows): (Vec<FileIds>, u64) = (Vec::new(), 0);
         for name in tables {
             let found = self.catalog.find(&name).await?;
             // Parts find tables by the names of their pins: not one at a version that the definition says.
@@ -51,17 +54,23 @@ impl Session {
                 return Ok(None);
             };
             let Some(pin) = Pin::of(&table) else { return Ok(None) };
-            rows = rows.saturating_add(table.rows().unwrap_or(u64::MAX));
+            let of_table = table.rows().unwrap_or(u64::MAX);
+            rows = rows.saturating_add(of_table);
             bytes = table.files().iter().fold(bytes, |sum, file| sum.saturating_add(file.size));
             // Tables without ids of these users are for other statements of the report.
-            if let Some(highest) = table.highest_ids().get(source) {
-                highest_id = highest_id.zip(*highest).map(|(known, most)| known.max(most));
+            if let Some(of_files) = table.file_ids().remove(source) {
+                let most = of_files.as_deref().and_then(highest_of);
+                highest_id = highest_id.zip(most).map(|(known, most)| known.max(most));
+                if of_table > most_rows {
+                    (files, most_rows) = (of_files.unwrap_or_default(), of_table);
+                }
             }
             pins.push(pin);
         }
         let wanted = Wanted {
             source: Some(source),
             highest_id,
+            files: &files,
             rows,
             remote_bytes: if self.engine.lake.is_remote() { bytes } else { 0 },
             is_raw: false,
