@@ -74,15 +74,28 @@ class Uplake:
         command = [self.binary, "sql", "--lake", self.lake, "--format", "csv", "-c", sql]
         return list(csv.reader(io.StringIO(measure.run(command, cap_seconds=self.cap).out)))[1:]
 
-    def report(self, paths, *options):
+    def report(self, paths, *options, while_running=None):
         """The cost of one command, and its reports without what says how they were made."""
         command = [self.binary, "report", "--lake", self.lake, "--format", "json", *paths, *options]
-        cost = measure.run([*command, "--dimension", ",".join(DIMENSIONS)], cap_seconds=self.cap)
+        command += ["--dimension", ",".join(DIMENSIONS)]
+        cost = measure.run(command, cap_seconds=self.cap, while_running=while_running)
         made = json.loads(cost.out)
         made = made if isinstance(made, list) else [made]
         for report in made:
             del report["reproduce"]
         return cost, made
+
+    def definitions(self, folder):
+        """Files in `folder` that define all experiments of the lake, over all its days."""
+        arms = {}
+        for experiment, arm in self.rows("SELECT DISTINCT exp_id, variant FROM exposures ORDER BY 1, 2"):
+            arms.setdefault(experiment, []).append(arm)
+        [[start, end]] = self.rows("SELECT min(dt), max(dt) + INTERVAL '1 day' FROM events")
+        paths = []
+        for experiment, names in arms.items():
+            paths.append(Path(folder) / f"x{experiment}.toml")
+            paths[-1].write_text(definition(experiment, names, start[:10], end[:10]), encoding="utf-8")
+        return paths
 
     def one_by_one(self, paths):
         costs, reports = zip(*(self.report([path]) for path in paths))
@@ -100,15 +113,8 @@ def main():
     parser.add_argument("--skip-sql", action="store_true", help="leave out the slow way")
     args = parser.parse_args()
     uplake = Uplake(os.environ.get("UPLAKE", "target/release/uplake"), args.stores, args.cap)
-    arms = {}
-    for experiment, arm in uplake.rows("SELECT DISTINCT exp_id, variant FROM exposures ORDER BY 1, 2"):
-        arms.setdefault(experiment, []).append(arm)
-    [[start, end]] = uplake.rows("SELECT min(dt), max(dt) + INTERVAL '1 day' FROM events")
     with tempfile.TemporaryDirectory() as folder:
-        paths = []
-        for experiment, names in arms.items():
-            paths.append(Path(folder) / f"x{experiment}.toml")
-            paths[-1].write_text(definition(experiment, names, start[:10], end[:10]), encoding="utf-8")
+        paths = uplake.definitions(folder)
         ways = {
             "first experiment": lambda: uplake.report(paths[:1]),
             f"all {len(paths)}": lambda: uplake.report(paths),

@@ -3,6 +3,7 @@
 
     bench/nodes.py DATA                    DATA is what `uplake generate xab` wrote; its lake is made beside it; minutes
     bench/nodes.py DATA --days 20 --rounds 7 --only q1,q3
+    bench/nodes.py DATA --only '' --reports 3
 
 Two cores cannot show three workers at once, so every process has half a core (a control group with a quota, which needs
 root): three that work, one that coordinates, and one plain `uplake serve` as the baseline. Statements go over a
@@ -10,7 +11,8 @@ connection, first without being counted, until both have what they keep in memor
 file each time, keeps its columns after six), then rounds in turns; medians. Beside the ratio of the times: what all processes of
 the cluster needed in CPU time against the one (overhead), the longest part against the mean (balance), and the bytes of
 the parts' answers. Then what a node's part adds to the smallest statement, and what having nodes adds to statements that
-stay. Ends with status 1 if an answer differs.
+stay. With --reports the same of `uplake report`, a process of half a core that asks the workers or nobody: of one
+experiment and of all. Ends with status 1 if an answer differs.
 
 UPLAKE names the binary.
 """
@@ -34,6 +36,7 @@ sys.path[0] = str(ROOT / "tests/wire")
 sys.path.append(str(ROOT / "bench"))
 BINARY = os.environ["UPLAKE_BIN"] = os.environ.get("UPLAKE", str(ROOT / "target/release/uplake"))
 
+import experiments
 import frames
 import measure
 import support
@@ -196,6 +199,36 @@ def added(data, cluster, alone, rounds):
     return told
 
 
+def reports(data, cluster, shares, cores, warm, rounds):
+    """What reports take in turns; the first `warm` rounds of one experiment do not count, and one of all."""
+    _, *workers = cluster
+    uplake = experiments.Uplake(BINARY, data.folder, 1200)
+    bounded = lambda pid: shares.put(pid, cores)
+    ways = {"one": [], "many": ["--members", ",".join(worker.node for worker in workers)]}
+    found, equal = {}, True
+    with tempfile.TemporaryDirectory() as folder:
+        paths = uplake.definitions(folder)
+        for asked, unmeasured in (paths[:1], warm), (paths, 1):
+            seconds, cpu = {way: [] for way in ways}, dict.fromkeys(ways, 0.0)
+            for turn in range(unmeasured + rounds):
+                made = {}
+                for way, options in ways.items():
+                    before = cpu_seconds(workers)
+                    cost, made[way] = uplake.report(asked, "--threads", "1", *options, while_running=bounded)
+                    if turn >= unmeasured:
+                        seconds[way].append(cost.seconds)
+                        cpu[way] += cost.cpu_seconds + cpu_seconds(workers) - before
+                equal &= made["one"] == made["many"]
+            medians = {way: statistics.median(took) for way, took in seconds.items()}
+            name = f"{len(asked)} experiments"
+            found[name] = {
+                "one_s": round(medians["one"], 2), "three_s": round(medians["many"], 2),
+                "ratio": round(medians["one"] / medians["many"], 2), "cpu_overhead": round(cpu["many"] / cpu["one"], 2),
+            }
+            measure.progress(f"{name}: {json.dumps(found[name])}")
+    return found, equal
+
+
 def lake_of(data):
     lake = data.folder / "lake"
     if lake.is_dir():
@@ -218,6 +251,7 @@ def main():
     options.add_argument("--days", type=int, default=20)
     options.add_argument("--warm", type=int, default=8, help="rounds that do not count")
     options.add_argument("--rounds", type=int, default=7)
+    options.add_argument("--reports", type=int, default=0, metavar="ROUNDS", help="rounds of reports")
     options.add_argument("--cores", type=float, default=0.5, help="of each process")
     options.add_argument("--only", default=",".join(DIVIDED), metavar="Q,…")
     options.add_argument("--elsewhere", default="auto", choices=["auto", "always"])
@@ -247,7 +281,10 @@ def main():
             load = os.getloadavg()[0]
             many = Asked(coordinator, f"SET uplake.elsewhere = {args.elsewhere}")
             found, equal = compare(Asked(alone), many, cluster, alone, statements, args.warm, args.rounds)
-            told = added(data, cluster, alone, args.rounds)
+            told = added(data, cluster, alone, args.rounds) if statements else {}
+            if args.reports:
+                told["reports"], same_reports = reports(data, cluster, shares, args.cores, args.warm, args.reports)
+                equal &= same_reports
         finally:
             for server in reversed(servers):
                 server.stop()
