@@ -281,7 +281,7 @@ def main():
             load = os.getloadavg()[0]
             many = Asked(coordinator, f"SET uplake.elsewhere = {args.elsewhere}")
             found, equal = compare(Asked(alone), many, cluster, alone, statements, args.warm, args.rounds)
-            told = added(data, cluster, alone, args.rounds) if statements else {}
+            told = added(data, cluster, alone, args.rounds) if statements or not args.reports else {}
             if args.reports:
                 told["reports"], same_reports = reports(data, cluster, shares, args.cores, args.warm, args.reports)
                 equal &= same_reports
