@@ -4,6 +4,7 @@
     bench/nodes.py DATA                    DATA is what `uplake generate xab` wrote; its lake is made beside it; minutes
     bench/nodes.py DATA --days 20 --rounds 7 --only q1,q3
     bench/nodes.py DATA --only '' --reports 3
+    bench/nodes.py DATA --faults 5
 
 Two cores cannot show three workers at once, so every process has half a core (a control group with a quota, which needs
 root): three that work, one that coordinates, and one plain `uplake serve` as the baseline. Statements go over a
@@ -12,7 +13,8 @@ file each time, keeps its columns after six), then rounds in turns; medians. Bes
 the cluster needed in CPU time against the one (overhead), the longest part against the mean (balance), and the bytes of
 the parts' answers. Then what a node's part adds to the smallest statement, and what having nodes adds to statements that
 stay. With --reports the same of `uplake report`, a process of half a core that asks the workers or nobody: of one
-experiment and of all. Ends with status 1 if an answer differs.
+experiment and of all. With --faults instead of all that, without quotas: what certificates and tokens cost, and how much
+longer Q6 takes when a worker is killed meanwhile. Ends with status 1 if an answer differs.
 
 UPLAKE names the binary.
 """
@@ -28,6 +30,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -132,10 +135,15 @@ def same(one, other):
     )
 
 
+def part_ms(asked, sql):
+    """What each part takes."""
+    _, rows = asked.ask(f"EXPLAIN ANALYZE {sql}")
+    return [float(ms) for ms in re.findall(r"rows?, \d+ bytes, ([\d.]+) ms", " ".join(str(row) for row in rows))]
+
+
 def balance(asked, sql):
     """The longest part against the mean, and how many parts; `None` if it stayed."""
-    _, rows = asked.ask(f"EXPLAIN ANALYZE {sql}")
-    times = [float(ms) for ms in re.findall(r"rows?, \d+ bytes, ([\d.]+) ms", " ".join(str(row) for row in rows))]
+    times = part_ms(asked, sql)
     return (round(max(times) / statistics.mean(times), 2), len(times)) if times else None
 
 
@@ -245,6 +253,86 @@ class Worker(support.Server):
         self.node = re.match(r"node\s+(\S+)", self.process.stdout.readline().decode())[1]
 
 
+def cluster_of(lake, folder, *options):
+    """A coordinator and its workers, with a thread each."""
+    place = lambda name: pathlib.Path(folder, name)
+    for name in ["coordinator", *(f"worker{n}" for n in range(WORKERS))]:
+        place(name).mkdir(parents=True)
+    servers = []
+    try:
+        servers += [Worker(place(f"worker{n}"), lake, "--threads", "1", *options) for n in range(WORKERS)]
+        members = ",".join(worker.node for worker in servers)
+        roles = ["--roles", "coordinate", "--members", members, "--threads", "1"]
+        servers.insert(0, support.Server(place("coordinator"), lake, *roles, *options))
+        support.within(30, lambda: metric(servers[0], "uplake_nodes") == WORKERS, "the coordinator knows its workers")
+    except BaseException:
+        stop(servers)
+        raise
+    return servers
+
+
+def stop(servers):
+    for server in reversed(servers):
+        server.stop()
+
+
+def trusted(data, lake, folder, days):
+    """What certificates and tokens between nodes cost: p50 and CPU time of all nodes, ms."""
+    from certificates import Authority
+
+    secret = pathlib.Path(folder, "secret")
+    secret.write_bytes(os.urandom(32))
+    words = [*Authority().write(pathlib.Path(folder, "certificates")), "--node-secret", str(secret)]
+    clusters = {"plain": [], "trusted": words}
+    found = {}
+    try:
+        for way, options in clusters.items():
+            clusters[way] = cluster_of(lake, pathlib.Path(folder, way), *options)
+        asked = {way: Asked(servers[0], "SET uplake.elsewhere = always") for way, servers in clusters.items()}
+        for name, sql, count in (
+            ("smallest", SMALLEST.format(day=data.days[-1]), 300), ("q5", data.statement("q5", days), 40),
+        ):
+            times, cpu = {way: [] for way in asked}, dict.fromkeys(asked, 0.0)
+            for turn in range(count // 10 + 1):
+                for way in asked if turn % 2 else reversed(asked):
+                    before = cpu_seconds(clusters[way])
+                    took = [asked[way].ask(sql)[0] for _ in range(10)]
+                    if turn:
+                        times[way] += took
+                        cpu[way] += cpu_seconds(clusters[way]) - before
+            p50 = {way: round(statistics.median(took) * 1000, 2) for way, took in times.items()}
+            found[name] = {"p50_ms": p50, "cpu_ms": {way: round(cpu[way] * 1000 / len(times[way]), 1) for way in asked}}
+            measure.progress(f"{name}: {json.dumps(found[name])}")
+    finally:
+        stop([server for servers in clusters.values() for server in servers if isinstance(server, support.Server)])
+    return found
+
+
+def killed(lake, sql, folder, rounds):
+    """How much longer a statement takes when a worker is killed at some moment of it, and its longest part, in seconds."""
+    found, equal = [], True
+    for turn in range(rounds):
+        servers = cluster_of(lake, pathlib.Path(folder, f"killed{turn}"))
+        try:
+            asked = Asked(servers[0])
+            # Text is kept by all after some rounds.
+            usual = [asked.ask(sql) for _ in range(12)][9:]
+            took = statistics.median(seconds for seconds, _ in usual)
+            part = max(part_ms(asked, sql)) / 1000
+            victim = servers[1 + turn % WORKERS].process
+            timer = threading.Timer(took * (turn + 1) / (rounds + 1), victim.kill)
+            timer.start()
+            seconds, rows = asked.ask(sql)
+            timer.join()
+            victim.wait()
+            equal &= same(usual[-1][1], rows)
+        finally:
+            stop(servers)
+        found.append({"usual_s": round(took, 2), "longest_part_s": round(part, 2), "more_s": round(seconds - took, 2)})
+        measure.progress(f"killed: {json.dumps(found[-1])}")
+    return found, equal
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("data", type=pathlib.Path)
@@ -252,32 +340,30 @@ def main():
     options.add_argument("--warm", type=int, default=8, help="rounds that do not count")
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--reports", type=int, default=0, metavar="ROUNDS", help="rounds of reports")
+    options.add_argument("--faults", type=int, default=0, metavar="ROUNDS", help="certificates, and so many kills")
     options.add_argument("--cores", type=float, default=0.5, help="of each process")
     options.add_argument("--only", default=",".join(DIVIDED), metavar="Q,…")
     options.add_argument("--elsewhere", default="auto", choices=["auto", "always"])
     args = options.parse_args()
     data = xab.DataSet(args.data)
     lake = lake_of(data)
+    if args.faults:
+        with tempfile.TemporaryDirectory() as folder:
+            costs = trusted(data, lake, folder, args.days)
+            kills, equal = killed(lake, data.statement("q6", args.days), folder, args.faults)
+        print(json.dumps({"data": data.summary(), "days": args.days, "trust": costs, "killed": kills}, indent=1))
+        sys.exit(None if equal else "answers differ")
     statements = {name: data.statement(name, args.days) for name in args.only.split(",") if name}
     shares, servers = Shares(), []
     with tempfile.TemporaryDirectory() as folder:
-        place = lambda name: pathlib.Path(folder, name)
         try:
-            threads = ["--threads", "1"]
-            for name in ["alone", "coordinator", *(f"worker{n}" for n in range(WORKERS))]:
-                place(name).mkdir()
-            workers = [Worker(place(f"worker{n}"), lake, *threads) for n in range(WORKERS)]
-            servers += workers
-            members = ",".join(worker.node for worker in workers)
-            roles = ["--roles", "coordinate", "--members", members]
-            coordinator = support.Server(place("coordinator"), lake, *roles, *threads)
-            servers.append(coordinator)
-            alone = support.Server(place("alone"), lake, *threads)
+            servers += cluster_of(lake, folder)
+            coordinator, cluster = servers[0], servers[:]
+            pathlib.Path(folder, "alone").mkdir()
+            alone = support.Server(pathlib.Path(folder, "alone"), lake, "--threads", "1")
             servers.append(alone)
-            support.within(30, lambda: metric(coordinator, "uplake_nodes") == WORKERS, "the coordinator knows its workers")
             for server in servers:
                 shares.put(server.process.pid, args.cores)
-            cluster = [coordinator, *workers]
             load = os.getloadavg()[0]
             many = Asked(coordinator, f"SET uplake.elsewhere = {args.elsewhere}")
             found, equal = compare(Asked(alone), many, cluster, alone, statements, args.warm, args.rounds)
@@ -286,8 +372,7 @@ def main():
                 told["reports"], same_reports = reports(data, cluster, shares, args.cores, args.warm, args.reports)
                 equal &= same_reports
         finally:
-            for server in reversed(servers):
-                server.stop()
+            stop(servers)
             shares.remove()
     print(json.dumps({"data": data.summary(), "days": args.days, "cores_each": args.cores, "load_before": load,
                       "statements": found, **told}, indent=1))
