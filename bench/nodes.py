@@ -228,7 +228,7 @@ def reports(data, cluster, shares, cores, warm, rounds):
                         cpu[way] += cost.cpu_seconds + cpu_seconds(workers) - before
                 equal &= made["one"] == made["many"]
             medians = {way: statistics.median(took) for way, took in seconds.items()}
-            name = f"{len(asked)} experiments"
+            name = f"{len(asked)} experiment{'s' if len(asked) > 1 else ''}"
             found[name] = {
                 "one_s": round(medians["one"], 2), "three_s": round(medians["many"], 2),
                 "ratio": round(medians["one"] / medians["many"], 2), "cpu_overhead": round(cpu["many"] / cpu["one"], 2),
@@ -283,10 +283,9 @@ def trusted(data, lake, folder, days):
     secret = pathlib.Path(folder, "secret")
     secret.write_bytes(os.urandom(32))
     words = [*Authority().write(pathlib.Path(folder, "certificates")), "--node-secret", str(secret)]
-    clusters = {"plain": [], "trusted": words}
-    found = {}
+    found, clusters = {}, {}
     try:
-        for way, options in clusters.items():
+        for way, options in ("plain", []), ("trusted", words):
             clusters[way] = cluster_of(lake, pathlib.Path(folder, way), *options)
         asked = {way: Asked(servers[0], "SET uplake.elsewhere = always") for way, servers in clusters.items()}
         for name, sql, count in (
@@ -304,7 +303,8 @@ def trusted(data, lake, folder, days):
             found[name] = {"p50_ms": p50, "cpu_ms": {way: round(cpu[way] * 1000 / len(times[way]), 1) for way in asked}}
             measure.progress(f"{name}: {json.dumps(found[name])}")
     finally:
-        stop([server for servers in clusters.values() for server in servers if isinstance(server, support.Server)])
+        for servers in clusters.values():
+            stop(servers)
     return found
 
 

@@ -62,10 +62,15 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
         // They may be dropped by a thread of another runtime, which must not wait. Somebody has to: a thread that ends
         // while it is let go of is a fault of glibc's (`environment.rs` of the command).
-        if let Some(runtime) = self.runtime.take() {
-            std::thread::spawn(move || drop(runtime));
+        let (give, taken) = std::sync::mpsc::sync_channel::<Runtime>(1);
+        let waits = std::thread::Builder::new().name("ending".to_owned());
+        match waits.spawn(move || drop(taken.recv())) {
+            Ok(_) => drop(give.send(runtime)),
+            // There are no threads any more; the fault is seldom.
+            Err(_) => runtime.shutdown_background(),
         }
     }
 }

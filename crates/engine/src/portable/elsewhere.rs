@@ -61,7 +61,7 @@ pub struct Wanted<'a> {
     pub source: Option<&'a str>,
     /// The highest id, if files say.
     pub highest_id: Option<u32>,
-    /// The ids of the table with the most rows, as its files say: who came early has more of them.
+    /// The ids of the table with the most rows, as its files say: ids are numbered as users come, and early ones have more rows.
     pub files: &'a [FileIds],
     /// Rows of the tables that are divided, without those of files that are ruled out. Of rows that are looked up, none.
     pub rows: u64,

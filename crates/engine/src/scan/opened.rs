@@ -61,7 +61,7 @@ pub(super) struct Scan {
     pub(super) conditions: Vec<Arc<dyn PhysicalExpr>>,
     /// What each condition asks.
     pub(super) questions: Vec<Option<Question>>,
-    /// The conditions but for a part's ranges of ids, if there are such ranges.
+    /// All conditions but a part's ranges of ids, if there are such ranges; within, `None` if there are no others.
     pub(super) but_ranges: Option<Option<Arc<dyn PhysicalExpr>>>,
     /// What the plan would drop as of when a file was opened last, and how often joins had changed their
     /// minds by then.

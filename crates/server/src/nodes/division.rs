@@ -13,8 +13,8 @@ use std::ops::Range;
 use uplake_cluster::place;
 use uplake_engine::{FileIds, Placed, Share};
 
-/// Stretches of a domain: nodes are then within an eighth of each other, and a part has some five ranges, each of which
-/// costs a page more of each column and file.
+/// Stretches of a domain: the fullest of three nodes then has 1.1 times the mean on average, and a part has some five
+/// ranges, each of which costs a page more of each column and file.
 const STRETCHES: usize = 24;
 /// More nodes have more: so many each at least.
 const STRETCHES_OF_NODE: usize = 3;
