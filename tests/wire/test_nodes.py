@@ -311,6 +311,22 @@ def explain_analyze_tells_of_parts_workers_and_bytes(nodes):
         assert found and int(found[1]) > 0 and int(found[2]) > 0, text
 
 
+def what_nodes_have_done_is_paid_by_the_statement(nodes):
+    asked = Asked(nodes.coordinator)
+    sql = "SELECT country, count(*), sum(n), 'paid' FROM events GROUP BY country"
+    asked.rows(sql)
+    found = asked.rows("SELECT nodes_s, compute_s FROM system.queries WHERE text LIKE '%, ''paid'' FROM events%' AND protocol = 'postgres' AND nodes_s > 0")
+    assert len(found) == 1 and float(found[0][0]) > 0, found
+    # Parts are told of where they were computed, with what each cost there.
+    parts = [
+        float(Asked(worker, "never").rows("SELECT sum(compute_s) FROM system.queries WHERE protocol = 'node'")[0][0] or 0)
+        for worker in nodes.workers
+    ]
+    assert min(parts) > 0 and sum(parts) >= float(found[0][0]) * 0.9, (parts, found)
+    Asked(nodes.coordinator, "never").rows(sql)
+    assert len(asked.rows("SELECT 1 FROM system.queries WHERE text LIKE '%, ''paid'' FROM events%' AND protocol = 'postgres' AND nodes_s = 0")) >= 1
+
+
 def _in_background(asked, sql):
     """Asks in a thread; what gives the answer."""
     answer = []

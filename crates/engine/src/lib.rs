@@ -48,7 +48,7 @@ pub use base::durations::parse_timeout;
 pub use base::error::{EngineError, Position, Problem, Result};
 pub use base::held::{count_held_by, held_bytes};
 pub use base::labels::parse_labels;
-pub use base::progress::{ProgressCounts, QueryProgress};
+pub use base::progress::{ProgressCounts, QueryProgress, Spent};
 pub use base::sql_state::{ErrorKind, SqlState};
 pub use base::stop::Stop;
 pub use batch::{Batch, BatchOptions, BatchSummary};
@@ -75,9 +75,10 @@ pub use experiments::definitions::{Definition, Definitions};
 pub use experiments::list::{ExperimentList, ListedExperiment, list_experiments};
 pub use experiments::reports::{ReportOptions, ReportRequest};
 pub use experiments::results::{LastResults, last_results, save_report, saved_report};
+pub use portable::buckets::Buckets;
 pub use portable::elsewhere::{
-    Asked, Elsewhere, Fragment, PartRows, PartRunner, PartTold, PartsTold, Placed, Share,
-    Undivided, Wanted,
+    Asked, Elsewhere, Fragment, NothingShuffled, PartRows, PartRunner, PartTold, PartsTold, Placed,
+    Share, Shuffle, Shuffled, Undivided, Wanted,
 };
 pub use portable::fragment::parts_format;
 pub use portable::part_error::PartError;

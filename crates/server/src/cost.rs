@@ -64,10 +64,18 @@ impl Cost {
         self.total.saturating_sub(before)
     }
 
-    /// US dollars: cores and requests.
+    /// Seconds that threads of other nodes were at its parts.
+    pub fn node_seconds(&self) -> f64 {
+        self.counts.nodes.busy.as_secs_f64()
+    }
+
+    /// US dollars: cores and requests, those of other nodes for its parts, too.
     pub fn dollars(&self, prices: &Prices) -> f64 {
-        let storage = prices.storage.map_or(0.0, |prices| self.counts.storage.dollars(&prices));
-        storage + self.compute_seconds() / 3600.0 * prices.core_hour
+        let mut asked = self.counts.storage;
+        asked.gets += self.counts.nodes.gets;
+        asked.lists += self.counts.nodes.lists;
+        let storage = prices.storage.map_or(0.0, |prices| asked.dollars(&prices));
+        storage + (self.compute_seconds() + self.node_seconds()) / 3600.0 * prices.core_hour
     }
 }
 
@@ -97,5 +105,10 @@ mod tests {
         assert!((cost.dollars(&prices) - 0.025).abs() < 1e-12);
         prices.storage = Some(uplake_table::Prices::default());
         assert!((cost.dollars(&prices) - 0.0254).abs() < 1e-12);
+        // What other nodes did for it is paid for, too.
+        cost.counts.nodes.busy = Duration::from_secs(1800);
+        cost.counts.nodes.gets = 1000;
+        assert!((cost.dollars(&prices) - 0.0508).abs() < 1e-12);
+        assert_eq!((cost.node_seconds(), cost.compute_seconds()), (1800.0, 1800.0));
     }
 }

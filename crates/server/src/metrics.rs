@@ -455,7 +455,7 @@ impl Metrics {
         let Listed { client, cost, failed, .. } = listed;
         let tenant = vec![("tenant", client.tenant.clone())];
         self.tenant_compute.get_or_create(&tenant).inc_by(cost.compute_seconds());
-        self.tenant_dollars.get_or_create(&tenant).inc_by(cost.dollars(prices));
+        self.tenant_dollars.get_or_create(&tenant).inc_by(listed.dollars(prices));
         self.queue_seconds.observe(cost.counts.queued.as_secs_f64());
         // HTTP has a meter, which knows whether the client has had all.
         if client.protocol == Protocol::Http {

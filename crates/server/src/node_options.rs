@@ -92,7 +92,7 @@ impl NodeOptions {
 }
 
 /// Is it certainly an address of this machine that others do not reach?
-fn is_loopback(member: &str) -> bool {
+pub(crate) fn is_loopback(member: &str) -> bool {
     match member.parse::<SocketAddr>() {
         Ok(address) => address.ip().is_loopback(),
         Err(_) => member.rsplit_once(':').is_some_and(|(host, _)| host == "localhost"),

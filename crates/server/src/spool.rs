@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -64,12 +64,17 @@ impl SpoolRoom {
         Arc::new(Self { folder, limit, slow_reader, used, tenants })
     }
 
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Bytes in files, as of now.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn take(&self, share: &Share, bytes: u64) -> bool {
+    /// Takes room for bytes of a file; false if there is none.
+    pub fn take(&self, share: &Share, bytes: u64) -> bool {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         let own =
             share.tenant.as_ref().map(|tenant| (tenant, tenants.get(tenant).unwrap_or(&0) + bytes));
@@ -84,7 +89,7 @@ impl SpoolRoom {
         fits
     }
 
-    fn give_back(&self, share: &Share, bytes: u64) {
+    pub fn give_back(&self, share: &Share, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         let Some(tenant) = &share.tenant else { return };
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);

@@ -23,14 +23,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
-use uplake_engine::{EngineError, QueryProgress};
+use uplake_engine::{EngineError, QueryProgress, Spent};
 use uplake_table::Payer;
 
 use crate::access_sql::without_secrets;
 use crate::audit::{Action, Audit, Note, action_of};
 pub(crate) use crate::cause::Cause;
 pub(crate) use crate::client::{Before, Client, Protocol};
-use crate::cost::Cost;
+use crate::cost::{Cost, Prices};
 use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::labels::{Labels, of_statement};
@@ -97,6 +97,14 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
+    /// What it is charged, in US dollars. A part is charged to its statement, by the node that was asked.
+    pub fn dollars(&self, prices: &Prices) -> f64 {
+        match self.client.protocol {
+            Protocol::Node => 0.0,
+            _ => self.cost.dollars(prices),
+        }
+    }
+
     /// With what was still under way when it ended: tasks that are stopped end a moment later.
     pub fn settled(mut self) -> Self {
         self.cost.counts.storage = self.payer.counts();
@@ -531,6 +539,13 @@ impl Running {
         self.drive(work)
     }
 
+    /// What it has cost so far, for the node that it is a part for.
+    pub fn spent(&self) -> Spent {
+        let counts = self.progress().counts();
+        let (busy, bytes_read, storage) = (counts.busy, counts.bytes_read, counts.storage);
+        Spent { busy, bytes_read, gets: storage.gets, lists: storage.lists }
+    }
+
     /// Its end, for who looks at it later; the first counts.
     pub fn failed(&self, failure: &Failure) {
         let mut failed = self.entry.failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -591,7 +606,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::cost::Prices;
 
     fn statements() -> (tokio::runtime::Runtime, Arc<Statements>) {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

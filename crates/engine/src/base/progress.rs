@@ -43,6 +43,7 @@ pub struct QueryProgress {
     rows_answered: AtomicU64,
     files_skipped: AtomicU64,
     payer: Arc<Payer>,
+    nodes: Mutex<Spent>,
     memory: AtomicU64,
     memory_peak: AtomicU64,
     spilled_bytes: AtomicU64,
@@ -51,6 +52,18 @@ pub struct QueryProgress {
     times: Mutex<Times>,
     /// Where its tasks go on, if not where they began.
     elsewhere: OnceLock<Handle>,
+}
+
+/// What parts of a statement cost that other nodes computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// How long threads were at it: see [`Payer::busy`].
+    pub busy: Duration,
+    /// Bytes of data files that were read.
+    pub bytes_read: u64,
+    /// Requests to the store: for bytes, and for lists.
+    pub gets: u64,
+    pub lists: u64,
 }
 
 /// Where the time went.
@@ -99,6 +112,8 @@ pub struct ProgressCounts {
     pub storage: Counts,
     /// How long threads were at it: see [`Payer::busy`].
     pub busy: Duration,
+    /// What its parts cost on other nodes, of which nothing is in the other numbers.
+    pub nodes: Spent,
     /// Bytes that its operators hold.
     pub memory_bytes: u64,
     /// The most that they held.
@@ -131,6 +146,7 @@ impl QueryProgress {
             files_skipped: now(&self.files_skipped),
             storage: self.payer.counts(),
             busy: self.payer.busy(),
+            nodes: *self.nodes.lock().unwrap_or_else(PoisonError::into_inner),
             memory_bytes: now(&self.memory),
             memory_peak_bytes: now(&self.memory_peak),
             spilled_bytes: now(&self.spilled_bytes),
@@ -223,6 +239,17 @@ impl QueryProgress {
     /// And so much less.
     pub(crate) fn gave(&self, bytes: usize) {
         self.memory.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Another node has computed a part.
+    pub(crate) fn spent(&self, more: Spent) {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        *nodes = Spent {
+            busy: nodes.busy.saturating_add(more.busy),
+            bytes_read: nodes.bytes_read.saturating_add(more.bytes_read),
+            gets: nodes.gets.saturating_add(more.gets),
+            lists: nodes.lists.saturating_add(more.lists),
+        };
     }
 
     /// Operators wrote so much to disk.

@@ -1,6 +1,6 @@
 //! Statements in parts: what of a plan others compute, and a part that this process computes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::base::error::Result;
 use crate::base::id_column::IdColumn;
+use crate::base::progress::{self, QueryProgress, Spent};
 use crate::base::settings::{InParts, Settings};
 use crate::base::stop;
 use crate::cache::memory::HeldMemory;
@@ -22,14 +23,18 @@ use crate::engine::session::Session;
 use crate::functions::calls::each_call;
 use crate::operators::build_side_cache::without_sides;
 use crate::optimizer::id_rewrite::id_keys;
+use crate::portable::buckets::Buckets;
 use crate::portable::cut::{Cut, Piece, cut};
 use crate::portable::elsewhere::{
-    Asked, Elsewhere, Fragment, PartRows, PartRunner, Placed, Share, Undivided, Wanted,
+    Asked, Elsewhere, Fragment, PartRows, PartRunner, Placed, Share, Shuffle, Shuffled, Undivided,
+    Wanted,
 };
 use crate::portable::fragment;
 use crate::portable::functions::{Codec, Pin};
 use crate::portable::part_error::PartError;
 use crate::portable::parts::{Parts, parts_node};
+use crate::portable::shuffle_read::reads;
+use crate::portable::shuffles::{Step, shuffled};
 use crate::scan::lake_table::{LakeTable, unqualified};
 use crate::sql::statement::Statement;
 
@@ -93,65 +98,32 @@ impl Session {
         if self.catalog.pending.is_some() {
             return Ok(Some(Err("nobody else can read what a transaction has written".to_owned())));
         }
+        let asks = Asks { session: self, elsewhere: &elsewhere, always, state };
+        if !always {
+            let (rows, remote_bytes) = asks.reads([plan])?;
+            if let Some(why) = elsewhere.too_little(rows, remote_bytes) {
+                return Ok(Some(Err(why)));
+            }
+        }
         let plan = without_sides(plan.clone())?;
         let codec = self.codec_of(&plan, state)?;
-        let cut = cut(&plan, elsewhere.whole_rows(), &mut |piece| {
-            self.parts_of(piece, (&elsewhere, always), state, &codec)
-        })?;
-        Ok(Some(cut))
-    }
-
-    fn parts_of(
-        &self,
-        piece: Piece,
-        (elsewhere, always): (&Arc<dyn Elsewhere>, bool),
-        state: &SessionState,
-        codec: &Codec,
-    ) -> DfResult<Cut> {
-        let source = piece.source.as_ref().map(IdColumn::source);
-        let (rows, bytes) = match always {
-            true => (piece.rows, 0),
-            false => read_by(&piece.plan, state, &mut HashSet::new())?,
-        };
-        let wanted = Wanted {
-            source: source.as_deref(),
-            highest_id: piece.highest_id,
-            files: &piece.files,
-            rows,
-            remote_bytes: if self.engine.lake.is_remote() { bytes } else { 0 },
-            is_raw: piece.is_raw,
-            always,
-        };
-        let parts = match elsewhere.divide(&wanted) {
-            Ok(parts) => parts,
-            Err(Undivided { why, is_alone }) => {
-                if is_alone {
-                    self.warn(ALONE, &format!("the statement was computed by one node: {why}"));
-                }
-                return Ok(Err(why));
+        let whole_rows = elsewhere.whole_rows();
+        if let Some((plan, steps)) = shuffled(&plan, whole_rows)? {
+            let cut = cut(&plan, whole_rows, &mut |piece| asks.parts_of(piece, &steps, &codec))?;
+            // What reads shuffles is computed by those who have them, or nothing is shuffled.
+            if let Ok(cut) = cut
+                && reads(&cut)?.is_empty()
+            {
+                return Ok(Some(Ok(cut)));
             }
-        };
-        let plan = match self.engine.portable.bytes_of(&piece.plan, codec) {
-            Ok(plan) => plan,
-            Err(error) => return Ok(Err(error.strip_backtrace())),
-        };
-        let settings = self.settings_of_parts();
-        let bytes = fragment::to_bytes(codec, settings, &piece.divided, &plan);
-        let schema = piece.plan.schema();
-        let fragment = Fragment { bytes: bytes.into(), schema: Arc::clone(schema.inner()) };
-        // What depends on what in a part need not do so in all of them.
-        let schema =
-            DFSchema::clone(schema).with_functional_dependencies(FunctionalDependencies::empty())?;
-        let here = self.here();
-        let (is_raw, deadline, told) = (piece.is_raw, stop::deadline(), Arc::default());
-        let asked = Asked { fragment, parts, is_raw, deadline, here, told };
-        let parts = Parts { asked, elsewhere: Arc::clone(elsewhere) };
-        Ok(Ok(parts_node(parts, Arc::new(schema))))
+        }
+        let cut = cut(&plan, whole_rows, &mut |piece| asks.parts_of(piece, &[], &codec))?;
+        Ok(Some(cut))
     }
 
     /// This process, as one that computes parts of a statement of this session.
     pub(crate) fn here(&self) -> Arc<dyn PartRunner> {
-        Arc::new(Here(self.for_parts()))
+        Arc::new(Here { session: self.for_parts(), pays: progress::watcher() })
     }
 
     /// What a plan's tables and functions are written with.
@@ -197,8 +169,149 @@ impl Session {
     }
 }
 
+/// Who asks others for parts of a statement, and whom.
+struct Asks<'a> {
+    session: &'a Session,
+    elsewhere: &'a Arc<dyn Elsewhere>,
+    /// Is it wanted whatever it is worth?
+    always: bool,
+    state: &'a SessionState,
+}
+
+impl Asks<'_> {
+    /// Rows that plans read, and bytes of these that are not on this machine.
+    fn reads<'p>(&self, plans: impl IntoIterator<Item = &'p LogicalPlan>) -> DfResult<(u64, u64)> {
+        let mut all = (0u64, 0u64);
+        for plan in plans {
+            let (rows, bytes) = read_by(plan, self.state, &mut HashSet::new())?;
+            all = (all.0.saturating_add(rows), all.1.saturating_add(bytes));
+        }
+        Ok((all.0, if self.session.engine.lake.is_remote() { all.1 } else { 0 }))
+    }
+
+    /// What has the rows of a piece, which may read what steps have shuffled.
+    fn parts_of(&self, piece: Piece, steps: &[Step], codec: &Codec) -> DfResult<Cut> {
+        let needed = needed(&piece.plan, steps)?;
+        let of_steps = needed.iter().map(|number| &steps[*number as usize].piece.plan);
+        let (rows, remote_bytes) = match self.always {
+            true => (piece.rows, 0),
+            false => self.reads(of_steps.chain([&piece.plan]))?,
+        };
+        let shuffles = !needed.is_empty();
+        let parts = match self.divide(&piece, (rows, remote_bytes), shuffles, self.always) {
+            Ok(parts) => parts,
+            Err(Undivided { why, is_alone }) => {
+                if is_alone {
+                    let message = format!("the statement was computed by one node: {why}");
+                    self.session.warn(ALONE, &message);
+                }
+                return Ok(Err(why));
+            }
+        };
+        let shuffles = match self.shuffles(&needed, (&piece, parts.len()), steps, codec)? {
+            Ok(shuffles) => shuffles,
+            Err(why) => return Ok(Err(why)),
+        };
+        let fragment = match self.fragment(&piece, codec) {
+            Ok(fragment) => fragment,
+            Err(why) => return Ok(Err(why)),
+        };
+        // What depends on what in a part need not do so in all of them.
+        let schema = DFSchema::clone(piece.plan.schema())
+            .with_functional_dependencies(FunctionalDependencies::empty())?;
+        let asked = Asked {
+            shuffles,
+            fragment,
+            parts,
+            reads: reads(&piece.plan)?,
+            is_raw: piece.is_raw,
+            deadline: stop::deadline(),
+            here: self.session.here(),
+            told: Arc::default(),
+        };
+        let parts = Parts { asked, elsewhere: Arc::clone(self.elsewhere) };
+        Ok(Ok(parts_node(parts, Arc::new(schema))))
+    }
+
+    fn divide(
+        &self,
+        piece: &Piece,
+        (rows, remote_bytes): (u64, u64),
+        shuffles: bool,
+        always: bool,
+    ) -> Result<Vec<Placed>, Undivided> {
+        self.elsewhere.divide(&Wanted {
+            source: piece.source.as_ref().map(IdColumn::source).as_deref(),
+            highest_id: piece.highest_id,
+            files: &piece.files,
+            rows,
+            remote_bytes,
+            is_raw: piece.is_raw,
+            shuffles,
+            always,
+        })
+    }
+
+    /// What is computed before a piece of so many parts, or why it is not.
+    fn shuffles(
+        &self,
+        needed: &[u32],
+        (piece, parts): (&Piece, usize),
+        steps: &[Step],
+        codec: &Codec,
+    ) -> DfResult<std::result::Result<Vec<Shuffle>, String>> {
+        let mut buckets = HashMap::new();
+        for read in reads(&piece.plan)? {
+            buckets.insert(read, parts);
+        }
+        let mut shuffles = Vec::new();
+        // Whoever reads a shuffle comes after it.
+        for number in needed.iter().rev() {
+            let Step { piece, keys } = &steps[*number as usize];
+            // That the whole is worth it is known.
+            let divided = self.divide(piece, (piece.rows, 0), true, true);
+            let fragment = self.fragment(piece, codec);
+            let (parts, fragment) = match (divided, fragment) {
+                (Ok(parts), Ok(fragment)) => (parts, fragment),
+                (Err(Undivided { why, .. }), _) | (_, Err(why)) => return Ok(Err(why)),
+            };
+            let reads = reads(&piece.plan)?;
+            buckets.extend(reads.iter().map(|read| (*read, parts.len())));
+            let keys = keys.iter().map(|key| *key as u32).collect();
+            let count = buckets.get(number).copied().unwrap_or(1) as u32;
+            let buckets = Buckets { keys, count };
+            shuffles.push(Shuffle { number: *number, fragment, parts, buckets, reads });
+        }
+        shuffles.reverse();
+        Ok(Ok(shuffles))
+    }
+
+    /// What parts of a piece are told, or why that does not travel.
+    fn fragment(&self, piece: &Piece, codec: &Codec) -> std::result::Result<Fragment, String> {
+        let plan = self.session.engine.portable.bytes_of(&piece.plan, codec);
+        let plan = plan.map_err(|error| error.strip_backtrace())?;
+        let settings = self.session.settings_of_parts();
+        let bytes = fragment::to_bytes(codec, settings, &piece.divided, &plan);
+        Ok(Fragment { bytes: bytes.into(), schema: Arc::clone(piece.plan.schema().inner()) })
+    }
+}
+
+/// The steps that a plan needs, by their numbers, each behind those that it needs itself.
+fn needed(plan: &LogicalPlan, steps: &[Step]) -> DfResult<Vec<u32>> {
+    let (mut found, mut left) = (BTreeSet::new(), reads(plan)?);
+    while let Some(number) = left.pop() {
+        if let Some(step) = steps.get(number as usize).filter(|_| found.insert(number)) {
+            left.extend(reads(&step.piece.plan)?);
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
 /// This process, as one that computes parts.
-struct Here(Session);
+struct Here {
+    session: Session,
+    pays: Option<Arc<QueryProgress>>,
+}
 
 impl std::fmt::Debug for Here {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -208,21 +321,32 @@ impl std::fmt::Debug for Here {
 
 #[async_trait]
 impl PartRunner for Here {
-    async fn run_part(&self, fragment: &[u8], share: &Share) -> Result<PartRows> {
+    async fn run_part(
+        &self,
+        fragment: &[u8],
+        share: &Share,
+        from: &Arc<dyn Shuffled>,
+    ) -> Result<PartRows> {
         let work = async {
-            let part = self.0.read_part(fragment, share).await?;
-            self.0.rows_of_part(&part).await
+            let part = self.session.read_part(fragment, share, from).await?;
+            self.session.rows_of_part(&part).await
         };
         Ok(Box::pin(work).await?.map_err(PartError::from).boxed())
     }
 
     fn hold(&self, bytes: usize) -> Result<HeldMemory> {
-        let pool = &self.0.context().runtime_env().memory_pool;
+        let pool = &self.session.context().runtime_env().memory_pool;
         HeldMemory::take(pool, "rows of parts", bytes, bytes)
     }
 
+    fn pay(&self, spent: Spent) {
+        if let Some(pays) = &self.pays {
+            pays.spent(spent);
+        }
+    }
+
     fn warn(&self, message: &str) {
-        self.0.warn(ALONE, message);
+        self.session.warn(ALONE, message);
     }
 }
 
@@ -325,18 +449,77 @@ impl Elsewhere for HereInParts {
         Ok((0..parts).map(share).collect())
     }
 
+    fn too_little(&self, _: u64, _: u64) -> Option<String> {
+        None
+    }
+
     fn rows(&self, asked: Asked) -> PartRows {
-        let Asked { fragment, parts, here, .. } = asked;
-        let parts = stream::iter(parts).then(move |part| {
-            let (here, fragment) = (Arc::clone(&here), fragment.clone());
-            async move {
-                let rows = here.run_part(&fragment.bytes, &part.share).await?;
-                // A part that fails has handed nothing on.
-                let rows: Vec<RecordBatch> = rows.try_collect().await?;
-                Ok::<_, PartError>(stream::iter(rows.into_iter().map(Ok)))
+        let parts = async move {
+            let mut shuffled = Vec::new();
+            for Shuffle { number, fragment, parts, buckets, .. } in &asked.shuffles {
+                let mut rows: Vec<_> = (0..buckets.count).map(|_| Vec::new()).collect();
+                for part in parts {
+                    let of_part = part_here(&asked, fragment, &part.share, &shuffled).await?;
+                    for batch in of_part.try_collect::<Vec<RecordBatch>>().await? {
+                        for (bucket, batch) in buckets.of(&batch)? {
+                            rows[bucket as usize].push(batch);
+                        }
+                    }
+                }
+                shuffled.push((*number, Arc::new(rows)));
             }
-        });
-        parts.try_flatten().boxed()
+            let parts = stream::iter(asked.parts.clone()).then(move |part| {
+                let (asked, shuffled) = (asked.clone(), shuffled.clone());
+                async move {
+                    let rows = part_here(&asked, &asked.fragment, &part.share, &shuffled).await?;
+                    // A part that fails has handed nothing on.
+                    let rows: Vec<RecordBatch> = rows.try_collect().await?;
+                    Ok::<_, PartError>(stream::iter(rows.into_iter().map(Ok)))
+                }
+            });
+            Ok::<_, PartError>(parts.try_flatten())
+        };
+        stream::once(parts).try_flatten().boxed()
+    }
+}
+
+async fn part_here(
+    asked: &Asked,
+    fragment: &Fragment,
+    share: &Share,
+    shuffled: &[(u32, Arc<Vec<Vec<RecordBatch>>>)],
+) -> Result<PartRows, PartError> {
+    let bucket = match share {
+        Share::Stretch { part, .. } => *part as usize,
+        Share::Ids { .. } => 0,
+    };
+    let from: Arc<dyn Shuffled> = Arc::new(ShuffledHere { bucket, shuffled: shuffled.to_vec() });
+    Ok(asked.here.run_part(&fragment.bytes, share, &from).await?)
+}
+
+/// The rows of one bucket, by shuffle, which are in memory.
+#[derive(Debug)]
+struct ShuffledHere {
+    bucket: usize,
+    shuffled: Vec<(u32, Arc<Vec<Vec<RecordBatch>>>)>,
+}
+
+impl ShuffledHere {
+    fn of(&self, shuffle: u32) -> &[RecordBatch] {
+        let all = self.shuffled.iter().find(|(number, _)| *number == shuffle);
+        all.and_then(|(_, rows)| rows.get(self.bucket)).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Shuffled for ShuffledHere {
+    fn rows(&self, shuffle: u32) -> PartRows {
+        stream::iter(self.of(shuffle).to_vec().into_iter().map(Ok)).boxed()
+    }
+
+    fn size(&self, shuffle: u32) -> Option<(usize, usize)> {
+        let all = self.of(shuffle).iter();
+        let each = all.map(|batch| (batch.num_rows(), batch.get_array_memory_size()));
+        Some(each.fold((0, 0), |(rows, bytes), (more, size)| (rows + more, bytes + size)))
     }
 }
 
@@ -356,6 +539,7 @@ mod tests {
                 rows: 1,
                 remote_bytes: 0,
                 is_raw: false,
+                shuffles: false,
                 always: false,
             };
             let placed = here.divide(&wanted).unwrap();

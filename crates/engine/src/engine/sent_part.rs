@@ -28,14 +28,15 @@ use crate::engine::run::{Guarded, RunOptions, bug};
 use crate::engine::session::Session;
 use crate::operators::stoppable::holding;
 use crate::optimizer::pipeline;
-use crate::portable::cut::is_repeatable;
-use crate::portable::elsewhere::{PartRows, Share};
+use crate::portable::elsewhere::{PartRows, Share, Shuffled};
 use crate::portable::fragment::{self, Header, Kind};
 use crate::portable::functions::{Codec, Pin};
+use crate::portable::kind::is_repeatable;
 use crate::portable::part_error::PartError;
 use crate::portable::plan::from_bytes;
 use crate::portable::questions::SentQuestions;
 use crate::portable::share::with_share;
+use crate::portable::shuffle_read::reading;
 use crate::scan::lake_table::LakeTable;
 
 /// A part that was read: a plan of tables of the lake, or questions of reports about them.
@@ -60,15 +61,25 @@ impl Session {
     ///
     /// # Errors
     /// Bytes that are no part, tables that are other ones here, and those of a lake that cannot be read.
-    pub async fn read_part(&self, bytes: &[u8], share: &Share) -> Result<SentPart> {
+    pub async fn read_part(
+        &self,
+        bytes: &[u8],
+        share: &Share,
+        from: &Arc<dyn Shuffled>,
+    ) -> Result<SentPart> {
         // Libraries that make expressions of bytes expect some of those that they have written.
-        match AssertUnwindSafe(Box::pin(self.read(bytes, share))).catch_unwind().await {
+        match AssertUnwindSafe(Box::pin(self.read(bytes, share, from))).catch_unwind().await {
             Ok(part) => part,
             Err(panic) => Err(bug(panic.as_ref())),
         }
     }
 
-    async fn read(&self, bytes: &[u8], share: &Share) -> Result<SentPart> {
+    async fn read(
+        &self,
+        bytes: &[u8],
+        share: &Share,
+        from: &Arc<dyn Shuffled>,
+    ) -> Result<SentPart> {
         let (header, plan) = fragment::from_bytes(bytes)?;
         if header.kind == Kind::Report {
             let tables =
@@ -86,7 +97,7 @@ impl Session {
             // What acts, such as a function that ends statements, is computed where it was asked.
             false => plan_err!("a part has what is computed once: {}", node.display()),
         })?;
-        let mut plan = with_share(plan, &header.divided, share)?;
+        let mut plan = reading(with_share(plan, &header.divided, share)?, from)?;
         if !pipeline::is_disabled(&state, "build_side_cache") {
             let settings = format!("{:?}", header.settings);
             plan = self.engine.plans.sides.marked(plan, &settings)?;

@@ -53,6 +53,7 @@ use crate::optimizer::steps::Steps;
 use crate::portable::elsewhere::Elsewhere;
 use crate::portable::guard::PortablePlans;
 use crate::portable::parts::PartsPlanner;
+use crate::portable::shuffle_read::ShuffleReadPlanner;
 use crate::scan::indexed_source::IndexUse;
 use crate::scan::lake_table::LakeTable;
 use crate::scan::repairs::Repairs;
@@ -287,7 +288,7 @@ impl Engine {
             .with_physical_optimizer_rules(pipeline::physical())
             .with_query_planner(Arc::new(Planner {
                 columns,
-                others: vec![Arc::new(PartsPlanner)],
+                others: vec![Arc::new(PartsPlanner), Arc::new(ShuffleReadPlanner)],
             }));
         let state = state.build();
         let own = |runtime: Arc<RuntimeEnv>| {

@@ -7,7 +7,6 @@
 //! # Invariants
 //! - `partial(f)` answers the state that `f` hands from thread to thread, as a struct; `final(f)` merges such. Both
 //!   leave all computing to `f`.
-//! - Only `partial(f)` travels.
 
 use std::sync::Arc;
 
@@ -44,6 +43,14 @@ pub(crate) fn merged(
     let name = format!("final_{}", function.name());
     let signature = Signature::any(1, Volatility::Immutable);
     AggregateUDF::from(Final { name, signature, function, arguments, is_struct })
+}
+
+/// What [`merged`] made a function of.
+pub(crate) fn of_merged(
+    function: &AggregateUDF,
+) -> Option<(&Arc<AggregateUDF>, &[Argument], bool)> {
+    let merged = function.inner().downcast_ref::<Final>()?;
+    Some((&merged.function, &merged.arguments, merged.is_struct))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -15,10 +15,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 
-use crate::base::error::Result;
+use crate::base::error::{EngineError, Result};
+use crate::base::progress::Spent;
 use crate::cache::memory::HeldMemory;
+use crate::portable::buckets::Buckets;
 use crate::portable::part_error::PartError;
 use crate::scan::file_bounds::FileIds;
 
@@ -28,7 +31,7 @@ pub enum Share {
     /// Rows whose ids are in these ranges, each without its end but for `u32::MAX`, which is no end. Rows without an id
     /// are in the part that says so.
     Ids { ranges: Vec<Range<u32>>, without_id: bool },
-    /// Of a table's bytes, this part of so many.
+    /// This part of so many: of a table's bytes, or of the buckets of what was shuffled.
     Stretch { part: u32, parts: u32 },
 }
 
@@ -69,6 +72,8 @@ pub struct Wanted<'a> {
     pub remote_bytes: u64,
     /// Are rows answered as they are read, not groups or the first of them?
     pub is_raw: bool,
+    /// Do rows change nodes before?
+    pub shuffles: bool,
     /// Is it wanted whether it is worth it or not?
     pub always: bool,
 }
@@ -93,17 +98,49 @@ pub struct Fragment {
 /// Rows of parts.
 pub type PartRows = BoxStream<'static, Result<RecordBatch, PartError>>;
 
+/// What one part reads of shuffles before it.
+pub trait Shuffled: fmt::Debug + Send + Sync {
+    /// The rows that it has of a shuffle, by its number. They are read once.
+    fn rows(&self, shuffle: u32) -> PartRows;
+
+    /// How many rows and bytes these are, if that is known.
+    fn size(&self, shuffle: u32) -> Option<(usize, usize)>;
+}
+
+/// What a part reads that reads tables alone.
+#[derive(Clone, Copy, Debug)]
+pub struct NothingShuffled;
+
+impl Shuffled for NothingShuffled {
+    fn rows(&self, shuffle: u32) -> PartRows {
+        let what = format!("a part reads shuffle {}, which nobody has", shuffle + 1);
+        stream::iter([Err(EngineError::bug(what).into())]).boxed()
+    }
+
+    fn size(&self, _: u32) -> Option<(usize, usize)> {
+        None
+    }
+}
+
 /// Who does a part in this process: what [`Elsewhere`] falls back on; and what of the statement's it may use.
 #[async_trait]
 pub trait PartRunner: fmt::Debug + Send + Sync {
-    /// The rows of one part.
-    async fn run_part(&self, fragment: &[u8], share: &Share) -> Result<PartRows>;
+    /// The rows of one part, which reads from these shuffles.
+    async fn run_part(
+        &self,
+        fragment: &[u8],
+        share: &Share,
+        from: &Arc<dyn Shuffled>,
+    ) -> Result<PartRows>;
 
     /// Takes so much of the statement's memory, for rows that wait.
     ///
     /// # Errors
     /// [`EngineError::Limit`](crate::EngineError::Limit) if there is not that much.
     fn hold(&self, bytes: usize) -> Result<HeldMemory>;
+
+    /// The statement pays for what another node has done for it.
+    fn pay(&self, spent: Spent);
 
     /// Tells the statement's user something, although it is answered.
     fn warn(&self, message: &str);
@@ -112,10 +149,12 @@ pub trait PartRunner: fmt::Debug + Send + Sync {
 /// What became of a part, for who asks how a statement was computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartTold {
+    /// Of which shuffle it was a part, if not of the answer.
+    pub shuffle: Option<u32>,
     /// Who computed it.
     pub node: String,
     pub rows: u64,
-    /// That came over a network.
+    /// As they travel.
     pub bytes: u64,
     pub took: Duration,
     /// Other nodes that were asked for it: before, because they were lost, or beside, because it was late.
@@ -132,19 +171,37 @@ impl PartsTold {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
     }
 
-    /// Those that are done, by who did them.
+    /// Those that are done, by shuffles and who did them.
     pub fn all(&self) -> Vec<PartTold> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        all.sort_by(|a, b| a.node.cmp(&b.node));
+        all.sort_by(|a, b| {
+            let answer_last = |told: &PartTold| told.shuffle.unwrap_or(u32::MAX);
+            (answer_last(a), &a.node).cmp(&(answer_last(b), &b.node))
+        });
         all
     }
+}
+
+/// A step of a statement whose rows others read: each of these has one bucket of them.
+#[derive(Clone, Debug)]
+pub struct Shuffle {
+    pub number: u32,
+    pub fragment: Fragment,
+    pub parts: Vec<Placed>,
+    pub buckets: Buckets,
+    /// The shuffles before it that its parts read, by their numbers.
+    pub reads: Vec<u32>,
 }
 
 /// Parts that are to be computed.
 #[derive(Clone, Debug)]
 pub struct Asked {
+    /// What is to be computed before, one after the other.
+    pub shuffles: Vec<Shuffle>,
     pub fragment: Fragment,
     pub parts: Vec<Placed>,
+    /// The shuffles that the parts read, by their numbers.
+    pub reads: Vec<u32>,
     /// Are rows answered as they are read?
     pub is_raw: bool,
     /// When the statement's time is over.
@@ -153,10 +210,53 @@ pub struct Asked {
     pub told: Arc<PartsTold>,
 }
 
+/// Everything that is asked, computed by one process as one part.
+#[derive(Clone, Debug)]
+struct AsOne(Arc<Asked>);
+
+impl Shuffled for AsOne {
+    fn rows(&self, shuffle: u32) -> PartRows {
+        match self.0.shuffles.iter().find(|step| step.number == shuffle) {
+            Some(Shuffle { fragment, parts, .. }) => self.run(fragment, parts),
+            None => NothingShuffled.rows(shuffle),
+        }
+    }
+
+    fn size(&self, _: u32) -> Option<(usize, usize)> {
+        None
+    }
+}
+
+impl AsOne {
+    fn run(&self, fragment: &Fragment, parts: &[Placed]) -> PartRows {
+        let Some(share) = parts.first().map(|part| part.share.of_all()) else {
+            return stream::empty().boxed();
+        };
+        let (bytes, from) = (fragment.bytes.clone(), self.clone());
+        let rows = async move {
+            let (here, from) = (Arc::clone(&from.0.here), Arc::new(from) as Arc<dyn Shuffled>);
+            here.run_part(&bytes, &share, &from).await.map_err(PartError::from)
+        };
+        stream::once(rows).try_flatten().boxed()
+    }
+}
+
+impl Asked {
+    /// The rows of all parts as one part in this process, where rows need no buckets.
+    pub fn as_one(self) -> PartRows {
+        let asked = Arc::new(self);
+        AsOne(Arc::clone(&asked)).run(&asked.fragment, &asked.parts)
+    }
+}
+
 /// Who computes parts.
 pub trait Elsewhere: fmt::Debug + Send + Sync {
     /// Rows up to which a table is read by every part, if it is not divided itself.
     fn whole_rows(&self) -> u64;
+
+    /// Why a statement that reads so many rows, and so many bytes from a bucket, is not worth to be divided, whatever it
+    /// asks; `None` if it may be.
+    fn too_little(&self, rows: u64, remote_bytes: u64) -> Option<String>;
 
     /// The parts, or why there are none: it is not worth it, or nobody is there.
     fn divide(&self, wanted: &Wanted<'_>) -> Result<Vec<Placed>, Undivided>;

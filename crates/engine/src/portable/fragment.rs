@@ -8,7 +8,7 @@ use crate::portable::share::Divided;
 
 const MAGIC: &[u8] = b"UPF";
 /// Goes up with every change of what is written.
-const FORMAT: u8 = 4;
+const FORMAT: u8 = 5;
 
 /// A number that processes have in common which understand each other's parts: plans of another version of this program
 /// or of DataFusion may mean something else.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::{Array, AsArray};
-use datafusion::arrow::datatypes::{Int64Type, SchemaRef};
+use datafusion::arrow::datatypes::{FieldRef, Int64Type, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Result, TableReference, not_impl_err, plan_datafusion_err, plan_err};
@@ -23,12 +23,12 @@ use datafusion::logical_expr::{
 use datafusion_proto::logical_plan::LogicalExtensionCodec;
 use datafusion_proto::logical_plan::from_proto::parse_expr;
 use datafusion_proto::logical_plan::to_proto::serialize_expr;
-use datafusion_proto::protobuf::LogicalExprNode;
+use datafusion_proto::protobuf::{self, LogicalExprNode};
 use prost::Message;
 use uplake_table::Domain;
 
 use crate::functions::distinct_ids::distinct_ids;
-use crate::functions::halves::{of_partial, partial};
+use crate::functions::halves::{merged, of_merged, of_partial, partial};
 use crate::mends;
 use crate::optimizer::id_rewrite::id_keys;
 use crate::portable::bytes::{Reader, Writer};
@@ -44,6 +44,7 @@ const PARTIAL: u8 = 5;
 const SORTED_AT_THE_END: u8 = 6;
 const BOUND: u8 = 7;
 const BY_NAME: u8 = 8;
+const MERGED: u8 = 9;
 
 /// Functions made of others, inside one another: three are. Each is read by code that calls itself.
 const WITHIN_MAX: usize = 8;
@@ -284,6 +285,20 @@ impl LogicalExtensionCodec for Codec {
         } else if let Some(of) = of_partial(function) {
             writer.byte(PARTIAL);
             self.write_aggregate(of, &mut writer)?;
+        } else if let Some((of, arguments, is_struct)) = of_merged(function) {
+            writer.byte(MERGED);
+            self.write_aggregate(of, &mut writer)?;
+            writer.flag(is_struct);
+            let fields: Vec<FieldRef> = arguments.iter().map(|(field, _)| field.clone()).collect();
+            let fields = protobuf::Schema::try_from(&Schema::new(fields))
+                .map_err(|error| plan_datafusion_err!("{error}"))?;
+            writer.bytes(&fields.encode_to_vec());
+            for (_, value) in arguments {
+                writer.flag(value.is_some());
+                if let Some(value) = value {
+                    self.write_expr(&Expr::Literal(value.clone(), None), &mut writer)?;
+                }
+            }
         } else if let Some(of) = mends::sorted_at_the_end(function) {
             writer.byte(SORTED_AT_THE_END);
             self.write_aggregate(of, &mut writer)?;
@@ -311,6 +326,23 @@ impl LogicalExtensionCodec for Codec {
         match reader.byte()? {
             DISTINCT_IDS => Ok(Arc::new(distinct_ids())),
             PARTIAL => Ok(Arc::new(partial(self.read_aggregate(&mut reader)?))),
+            MERGED => {
+                let (of, is_struct) = (self.read_aggregate(&mut reader)?, reader.flag()?);
+                let fields = protobuf::Schema::decode(reader.bytes()?);
+                let fields = Schema::try_from(&fields.map_err(|_| unknown())?);
+                let mut arguments = Vec::new();
+                for field in fields.map_err(|_| unknown())?.fields() {
+                    let value = match reader.flag()? {
+                        true => match self.read_within(|| self.read_expr(&mut reader))? {
+                            Expr::Literal(value, _) => Some(value),
+                            _ => return Err(unknown()),
+                        },
+                        false => None,
+                    };
+                    arguments.push((Arc::clone(field), value));
+                }
+                Ok(Arc::new(merged(of, arguments, is_struct)))
+            }
             SORTED_AT_THE_END => {
                 Ok(Arc::new(mends::sorting_at_the_end(self.read_aggregate(&mut reader)?)))
             }

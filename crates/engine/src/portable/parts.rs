@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::Session as PlanningSession;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DFSchemaRef, DataFusionError, Result, internal_err};
@@ -29,7 +30,7 @@ use datafusion::physical_plan::{
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use futures::StreamExt;
 
-use crate::portable::elsewhere::{Asked, Elsewhere};
+use crate::portable::elsewhere::{Asked, Elsewhere, PartRows};
 
 /// What is computed in parts, by whom.
 #[derive(Debug)]
@@ -142,8 +143,11 @@ impl PartsExec {
 
 impl DisplayAs for PartsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Asked { fragment, parts, told, .. } = &self.parts.asked;
+        let Asked { shuffles, fragment, parts, told, .. } = &self.parts.asked;
         write!(f, "PartsExec: parts={}, fragment={} bytes", parts.len(), fragment.bytes.len())?;
+        if !shuffles.is_empty() {
+            write!(f, ", shuffles={}", shuffles.len())?;
+        }
         let mut nodes: Vec<&str> = parts.iter().map(|part| part.node.as_str()).collect();
         nodes.dedup();
         if !nodes.concat().is_empty() {
@@ -152,7 +156,9 @@ impl DisplayAs for PartsExec {
         // Once it has run.
         for told in told.all() {
             let ms = told.took.as_secs_f64() * 1e3;
-            write!(f, ", {}: {} rows, {} bytes, {ms:.1} ms", told.node, told.rows, told.bytes)?;
+            let of = told.shuffle.map(|shuffle| format!("shuffle {} at ", shuffle + 1));
+            let of = of.unwrap_or_default();
+            write!(f, ", {of}{}: {} rows, {} bytes, {ms:.1} ms", told.node, told.rows, told.bytes)?;
             if told.others > 0 {
                 write!(f, " ({} others were asked)", told.others)?;
             }
@@ -204,25 +210,33 @@ impl ExecutionPlan for PartsExec {
         let schema = Arc::clone(&asked.fragment.schema);
         let rows = elsewhere.rows(asked.clone());
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let expected = Arc::clone(&schema);
-        let rows = rows.map(move |batch| {
-            let batch = batch.map_err(DataFusionError::from)?;
-            // What others sent is not believed.
-            let types = |schema: &datafusion::arrow::datatypes::Schema| {
-                schema.fields().iter().map(|f| f.data_type().clone()).collect::<Vec<_>>()
-            };
-            if types(batch.schema_ref()) != types(&expected) {
-                return internal_err!("a part has other columns than its plan");
-            }
-            let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            let columns = batch.columns().to_vec();
-            let batch = RecordBatch::try_new_with_options(Arc::clone(&expected), columns, &rows)?;
-            Ok::<_, DataFusionError>(batch.record_output(&metrics))
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+        Ok(as_planned(rows, schema, metrics))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
+}
+
+/// Rows of parts as a plan has them: what others sent is not believed.
+pub(crate) fn as_planned(
+    rows: PartRows,
+    schema: SchemaRef,
+    metrics: BaselineMetrics,
+) -> SendableRecordBatchStream {
+    let expected = Arc::clone(&schema);
+    let rows = rows.map(move |batch| {
+        let batch = batch.map_err(DataFusionError::from)?;
+        let types = |schema: &Schema| {
+            schema.fields().iter().map(|f| f.data_type().clone()).collect::<Vec<_>>()
+        };
+        if types(batch.schema_ref()) != types(&expected) {
+            return internal_err!("a part has other columns than its plan");
+        }
+        let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let columns = batch.columns().to_vec();
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&expected), columns, &rows)?;
+        Ok::<_, DataFusionError>(batch.record_output(&metrics))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }

@@ -32,6 +32,7 @@ use prost::Message;
 
 use crate::portable::bytes::{Reader, Writer};
 use crate::portable::functions::Codec;
+use crate::portable::shuffle_read::ShuffleRead;
 use crate::scan::lake_table::LakeTable;
 
 /// What stands for a subquery in an expression, with its number.
@@ -54,6 +55,7 @@ const LIMIT: u8 = 11;
 const VALUES: u8 = 12;
 const DISTINCT: u8 = 13;
 const UNNEST: u8 = 14;
+const SHUFFLE_READ: u8 = 15;
 
 const NULLS: [NullHandling; 3] =
     [NullHandling::Drop, NullHandling::Preserve, NullHandling::PreserveAndExpandEmpty];
@@ -191,6 +193,16 @@ fn write(plan: &LogicalPlan, codec: &Codec, to: &mut Writer, nodes: &mut usize) 
             node.values.iter().try_for_each(|row| write_exprs(row, codec, to))?;
         }
         LogicalPlan::Distinct(Distinct::All(_)) => to.byte(DISTINCT),
+        LogicalPlan::Extension(_) => {
+            let Some(read) = ShuffleRead::of(plan) else {
+                return not_impl_err!("{} does not travel", name_of(plan));
+            };
+            to.byte(SHUFFLE_READ);
+            to.number(read.shuffle.into());
+            to.number(read.keys.len() as u64);
+            read.keys.iter().for_each(|key| to.number(*key as u64));
+            write_schema(plan.schema(), to)?;
+        }
         LogicalPlan::Unnest(node) => {
             let UnnestOptions { null_handling, recursions } = &node.options;
             let Some(nulls) = NULLS.iter().position(|known| known == null_handling) else {
@@ -304,6 +316,12 @@ fn read(from: &mut Reader, codec: &Codec, made: &mut Vec<LogicalPlan>) -> Result
             LogicalPlan::Values(Values { schema, values })
         }
         DISTINCT => LogicalPlan::Distinct(Distinct::All(input()?)),
+        SHUFFLE_READ => {
+            let shuffle = u32::try_from(from.number()?).map_err(|_| no_input())?;
+            let count = from.count()?;
+            let keys = (0..count).map(|_| rows(from.number()?)).collect::<Result<_>>()?;
+            ShuffleRead::plan(shuffle, keys, read_schema(from)?)
+        }
         UNNEST => {
             let null_handling = *NULLS.get(usize::from(from.byte()?)).ok_or_else(no_input)?;
             let count = from.count()?;

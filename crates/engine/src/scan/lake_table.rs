@@ -288,6 +288,22 @@ impl LakeTable {
             .collect()
     }
 
+    /// How many values a column can have, as its bounds say: of whole numbers and what is one inside.
+    pub fn most_values(&self, column: &str) -> Option<u64> {
+        let all: Vec<usize> = (0..self.files.len()).collect();
+        let said = self.bounds().over_files(&column.to_lowercase(), &all);
+        let number = |bound: &Precision<ScalarValue>| match bound
+            .get_value()?
+            .cast_to(&DataType::Int64)
+            .ok()?
+        {
+            ScalarValue::Int64(number) => number,
+            _ => None,
+        };
+        let (least, most) = (number(&said.min_value)?, number(&said.max_value)?);
+        Some(least.abs_diff(most).saturating_add(1))
+    }
+
     /// The highest id in each column of ids, by domain and log; `None` where a file does not say.
     pub fn highest_ids(&self) -> HashMap<String, Option<u32>> {
         let highest = |files: Option<Vec<FileIds>>| files.as_deref().and_then(highest_id);

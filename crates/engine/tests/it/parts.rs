@@ -79,11 +79,126 @@ fn plans_are_cut_where_parts_are_complete() {
     for sql in [
         "SELECT array_agg(n) FROM (SELECT n FROM events ORDER BY n LIMIT 5)",
         "SELECT count(*) FROM (SELECT random() AS r FROM events) WHERE r < 0.5",
-        "SELECT count(DISTINCT event) FROM events",
     ] {
         let plan = rows(&parts, &format!("EXPLAIN {sql}")).concat();
         let physical = plan.split("physical_plan").last().unwrap();
         assert!(!physical.contains("final_"), "{sql}: {plan}");
+    }
+}
+
+/// What tables are not divided by: rows change parts by what is joined, grouped or windowed, and are as good as divided
+/// by it from then on.
+#[test]
+fn rows_are_shuffled_where_tables_are_not_divided_so() {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(session(folder.path(), 1 << 30, 2).query(DATA)).unwrap();
+    let plain = session(folder.path(), 1 << 30, 2);
+    let parts = WAYS.map(|way| (way, in_parts(folder.path(), way)));
+    let mut wrong = Vec::new();
+    for (shuffles, sql) in [
+        (
+            2,
+            "SELECT e.event, count(*), sum(x.t) FROM events e JOIN exposures x ON e.n = x.t GROUP BY 1",
+        ),
+        (
+            2,
+            "SELECT e.n, x.variant FROM events e JOIN exposures x ON e.n = x.t AND e.event = 'pay' WHERE e.n < 90",
+        ),
+        (
+            2,
+            "SELECT e.event, count(*), count(x.t) FROM events e LEFT JOIN exposures x ON e.n = x.t GROUP BY 1",
+        ),
+        (
+            2,
+            "SELECT count(*), count(a.t), count(b.t), sum(b.exp) FROM exposures a FULL JOIN exposures b \
+             ON a.variant = b.exp AND a.t = b.t",
+        ),
+        (
+            2,
+            "SELECT count(*), sum(n) FROM events WHERE n IN (SELECT t FROM exposures WHERE exp = 1)",
+        ),
+        (
+            2,
+            "SELECT count(*), sum(n) FROM events e WHERE NOT EXISTS (SELECT 1 FROM exposures x WHERE x.t = e.n)",
+        ),
+        (1, "SELECT n, count(*), sum(value), max(event) FROM events GROUP BY n"),
+        (
+            1,
+            "SELECT n % 9, c, count(*) FROM (SELECT n, count(*) AS c FROM events GROUP BY n) GROUP BY 1, 2",
+        ),
+        (1, "SELECT count(DISTINCT event), count(DISTINCT event) + 1 FROM events"),
+        (1, "SELECT dt, count(DISTINCT event) FROM events GROUP BY dt"),
+        (
+            1,
+            "SELECT event, median(value), array_agg(n ORDER BY n) FROM events WHERE n < 300 GROUP BY event",
+        ),
+        (
+            1,
+            "SELECT event, dt, median(n) FROM events GROUP BY event, dt ORDER BY event, dt LIMIT 4",
+        ),
+        (
+            2,
+            "SELECT n, row_number() OVER (PARTITION BY event ORDER BY n, user_id), \
+             count(*) OVER (PARTITION BY dt, event) FROM events",
+        ),
+        // What was shuffled by a join's keys is joined and grouped by them.
+        (
+            2,
+            "SELECT a.n, a.event, b.c FROM events a JOIN (SELECT t, count(*) AS c FROM exposures GROUP BY t) b \
+             ON a.n = b.t",
+        ),
+        (2, "SELECT a.n, count(*) FROM events a JOIN exposures b ON a.n = b.t GROUP BY a.n"),
+        (
+            3,
+            "SELECT count(*), sum(c.exp) FROM events a JOIN exposures b ON a.n = b.t JOIN exposures c ON b.t = c.t",
+        ),
+        (
+            4,
+            "SELECT c.exp, count(*) FROM events a JOIN exposures b ON a.n = b.t \
+             JOIN exposures c ON b.exp = c.exp AND c.t < 30 GROUP BY 1",
+        ),
+        // One side is divided by users, and not shuffled before that is needed.
+        (
+            2,
+            "SELECT u.c, count(*) FROM (SELECT user_id, count(*) AS c, min(n) AS first FROM events GROUP BY user_id) u \
+             JOIN exposures x ON u.first = x.t GROUP BY 1",
+        ),
+    ] {
+        let expected = rows(&plain, sql);
+        for (way, parts) in &parts {
+            let plan = rows(parts, &format!("EXPLAIN {sql}")).concat();
+            let physical = plan.split("physical_plan").last().unwrap();
+            let shown = format!("shuffles={shuffles}\n");
+            if way.1 == 0 && (!physical.contains(&shown) || physical.contains("DataSourceExec")) {
+                wrong.push(format!("{way:?}: {sql}\nnot {shown}\n{physical}"));
+            }
+            let found = rows(parts, sql);
+            if found != expected {
+                wrong.push(format!("{way:?}: {sql}\n{found:?}\nnot\n{expected:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} are wrong\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
+/// What cannot be told apart by a hash, or has no key, is not shuffled.
+#[test]
+fn what_has_no_keys_is_not_shuffled() {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(session(folder.path(), 1 << 30, 2).query(DATA)).unwrap();
+    let (plain, parts) = (session(folder.path(), 1 << 30, 2), in_parts(folder.path(), (3, 0)));
+    for sql in [
+        // 0 and -0 are equal.
+        "SELECT value, median(n) FROM events GROUP BY value",
+        "SELECT median(n), count(*) FROM events",
+        "SELECT count(*) FROM events WHERE n NOT IN (SELECT t FROM exposures)",
+        "SELECT count(*) FROM exposures a JOIN exposures b ON a.t < b.t AND b.t < 20",
+        "SELECT event, dt, count(DISTINCT n) FROM events GROUP BY GROUPING SETS ((event), (dt))",
+        "SELECT row_number() OVER (ORDER BY n, user_id) FROM events",
+    ] {
+        let plan = rows(&parts, &format!("EXPLAIN {sql}")).concat();
+        assert!(!plan.contains("shuffles="), "{sql}: {plan}");
+        assert_eq!(rows(&parts, sql), rows(&plain, sql), "{sql}");
     }
 }
 
@@ -97,6 +212,9 @@ fn errors_of_parts_are_errors_of_the_statement() {
         let error =
             block_on(parts.query("SELECT event, sum(n / (small - 1)) FROM events GROUP BY event"));
         let error = error.unwrap_err().to_string();
+        assert!(error.to_lowercase().contains("divi"), "{error}");
+        let shuffled = "SELECT count(*) FROM (SELECT n / (small - 1) AS k FROM events) e JOIN exposures x ON e.k = x.t";
+        let error = block_on(parts.query(shuffled)).unwrap_err().to_string();
         assert!(error.to_lowercase().contains("divi"), "{error}");
         assert_eq!(parts.usage().memory_bytes, 0);
     }

@@ -200,6 +200,10 @@ impl Elsewhere for Faulty {
         self.inner.divide(wanted)
     }
 
+    fn too_little(&self, rows: u64, remote_bytes: u64) -> Option<String> {
+        self.inner.too_little(rows, remote_bytes)
+    }
+
     fn rows(&self, mut asked: Asked) -> PartRows {
         // See `portable/fragment.rs`.
         if asked.fragment.bytes.get(4) != Some(&1) {

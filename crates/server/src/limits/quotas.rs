@@ -131,8 +131,8 @@ impl Quotas {
     /// What of a statement's cost counts for its tenant.
     pub fn use_of(&self, cost: &Cost) -> Used {
         Used {
-            bytes: cost.counts.bytes_read,
-            compute_seconds: cost.counts.in_slot.as_secs_f64(),
+            bytes: cost.counts.bytes_read.saturating_add(cost.counts.nodes.bytes_read),
+            compute_seconds: cost.counts.in_slot.as_secs_f64() + cost.node_seconds(),
             core_seconds: cost.core_seconds(),
             dollars: cost.dollars(&self.prices)
                 + (cost.quota_seconds() - cost.compute_seconds()) / 3600.0 * self.prices.core_hour,

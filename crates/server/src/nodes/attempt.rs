@@ -11,10 +11,10 @@ use arrow_flight::{FlightData, Ticket};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::mpsc;
 use tonic::{Request, Streaming};
-use uplake_engine::{EngineError, HeldMemory, PartError, PartRows, PartRunner, SqlState};
+use uplake_engine::{EngineError, HeldMemory, PartError, PartRows, PartRunner, Spent, SqlState};
 
-use super::messages::End;
-use super::peers::Client;
+use super::channels::Client;
+use super::messages::{End, Lost, Size};
 use super::wire::words;
 
 /// Messages of a part whose rows are handed on as they come, which wait for whoever takes them.
@@ -33,6 +33,10 @@ pub(super) enum Outcome {
     /// The node cannot do it.
     Refused(String),
     Draining,
+    /// Its rows are kept, so many in each bucket, until the call is dropped.
+    Kept(Vec<Size>, Spent, KeptRows),
+    /// It reads rows of another node, which is lost.
+    RowsLost(Lost),
     /// The node did not take the part.
     NotBegun(String),
     /// The node took the part, and was lost. Were rows of it handed on?
@@ -42,13 +46,49 @@ pub(super) enum Outcome {
     },
 }
 
-/// The rows of a part that has ended.
+/// A call whose part keeps rows for others.
 #[derive(Debug)]
+pub(super) struct KeptRows(Streaming<FlightData>);
+
+impl KeptRows {
+    /// What became of them: there is an end only if they are gone.
+    pub async fn gone(&mut self) -> Outcome {
+        match next(&mut self.0).await {
+            Next::Rows(_) => Outcome::Lost { why: unexpected(), handed_on: false },
+            Next::End(end) => outcome_of(end),
+            Next::Lost(why) => Outcome::Lost { why, handed_on: false },
+        }
+    }
+}
+
+/// Asks a node for a part whose rows it is to keep.
+pub(super) async fn kept(client: Client, ticket: Request<Ticket>) -> Outcome {
+    let mut answer = match begun(client, ticket).await {
+        Ok(answer) => answer,
+        Err(outcome) => return outcome,
+    };
+    match next(&mut answer).await {
+        Next::End(End::Kept(sizes, spent)) => Outcome::Kept(sizes, spent, KeptRows(answer)),
+        Next::End(End::Done { .. }) | Next::Rows(_) => {
+            Outcome::Lost { why: unexpected(), handed_on: false }
+        }
+        Next::End(end) => outcome_of(end),
+        Next::Lost(why) => Outcome::Lost { why, handed_on: false },
+    }
+}
+
+fn unexpected() -> String {
+    "it answers what was not asked".to_owned()
+}
+
+/// The rows of a part that has ended.
+#[derive(Debug, Default)]
 pub(super) struct HeldRows {
     messages: Vec<FlightData>,
     memory: Vec<HeldMemory>,
     pub rows: u64,
     pub bytes: u64,
+    pub spent: Spent,
 }
 
 impl HeldRows {
@@ -83,7 +123,7 @@ pub(super) async fn held(
         Ok(answer) => answer,
         Err(outcome) => return outcome,
     };
-    let mut rows = HeldRows { messages: Vec::new(), memory: Vec::new(), rows: 0, bytes: 0 };
+    let mut rows = HeldRows::default();
     let mut room = 0;
     loop {
         match next(&mut answer).await {
@@ -101,8 +141,8 @@ pub(super) async fn held(
                 room -= bytes;
                 rows.messages.push(data);
             }
-            Next::End(End::Done { rows: count }) => {
-                rows.rows = count;
+            Next::End(End::Done { rows: count, spent }) => {
+                (rows.rows, rows.spent) = (count, spent);
                 return Outcome::Held(rows);
             }
             Next::End(end) => return outcome_of(end),
@@ -117,7 +157,7 @@ pub(super) async fn handed_on(
     client: Client,
     ticket: Request<Ticket>,
     tell: &mpsc::Sender<Told>,
-    done: impl Fn(u64, u64),
+    done: impl Fn(u64, u64, Spent),
 ) -> Outcome {
     let mut answer = match begun(client, ticket).await {
         Ok(answer) => answer,
@@ -141,14 +181,16 @@ pub(super) async fn handed_on(
                 bytes += (data.data_header.len() + data.data_body.len()) as u64;
                 (Taken::Rows(data), None)
             }
-            Next::End(End::Done { rows }) => {
-                done(rows, bytes);
+            Next::End(End::Done { rows, spent }) => {
+                done(rows, bytes, spent);
                 (Taken::Done, Some(Outcome::HandedOn))
             }
             Next::End(End::Failed(error)) => (Taken::Failed(error), Some(Outcome::HandedOn)),
             // Rows of it are out: nobody else can begin anew.
             Next::End(End::Refused(why)) => lost(why),
             Next::End(End::Draining) => lost("it ended before the part did".to_owned()),
+            Next::End(End::Kept(..)) => lost(unexpected()),
+            Next::End(End::RowsLost(Lost { why, .. })) => lost(why),
             Next::Lost(why) => lost(why),
         };
         let is_wanted = sender.send(taken).await.is_ok();
@@ -166,7 +208,7 @@ fn lost(why: String) -> (Taken, Option<Outcome>) {
 }
 
 /// A node was lost whose rows were handed on already.
-fn gone(why: &str) -> PartError {
+pub(super) fn gone(why: &str) -> PartError {
     let message = format!("a node that computed a part of the statement was lost: {why}");
     let error = EngineError::execution(SqlState::IoError, message);
     error.with_hint("run the statement again").into()
@@ -208,6 +250,8 @@ fn outcome_of(end: End) -> Outcome {
         End::Failed(error) => Outcome::Failed(error),
         End::Refused(why) => Outcome::Refused(why),
         End::Draining => Outcome::Draining,
+        End::Kept(..) => Outcome::Lost { why: unexpected(), handed_on: false },
+        End::RowsLost(lost) => Outcome::RowsLost(lost),
     }
 }
 

@@ -4,10 +4,12 @@
 //! - What is read may be anything: it is refused, never believed and never a panic.
 //! - A ticket in which a bit has changed is none: of a number in a plan nobody else would see it.
 
+use std::time::Duration;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use serde::{Deserialize, Serialize};
-use uplake_engine::{PartError, Share};
+use uplake_engine::{PartError, Share, Spent};
 
 /// Bytes of a ticket: a plan with lists of hundreds of thousands of literals. What is larger is computed where it is.
 pub(super) const TICKET_BYTES: usize = 16 << 20;
@@ -51,6 +53,70 @@ pub(super) struct Head {
     /// What is left of the statement's time.
     pub left_ms: Option<u64>,
     share: SentShare,
+    pub shuffles: Shuffles,
+}
+
+/// What a part has to do with rows that change nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Shuffles {
+    /// A statement that is begun anew has other rows.
+    pub attempt: u32,
+    /// Its rows are kept for others.
+    pub keeps: Option<Keeps>,
+    pub reads: Vec<Reads>,
+    /// It is done, and its rows are fetched.
+    pub fetch: Option<Fetch>,
+}
+
+/// How rows are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Keeps {
+    pub shuffle: u32,
+    pub keys: Vec<u32>,
+    pub buckets: u32,
+}
+
+/// Rows that a part reads, and who has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Reads {
+    pub shuffle: u32,
+    /// All of them together.
+    pub size: Size,
+    pub from: Vec<At>,
+}
+
+/// Rows of a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Size {
+    pub rows: u64,
+    /// As they travel.
+    pub bytes: u64,
+}
+
+/// Where a part's rows are, and whose name is in the certificate there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct At {
+    pub address: String,
+    pub host: String,
+    pub part: usize,
+}
+
+/// Which rows of a part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Fetch {
+    pub shuffle: u32,
+    pub bucket: u32,
+}
+
+impl Shuffles {
+    /// Of a part that neither keeps nor reads any.
+    pub fn of(attempt: u32) -> Self {
+        Self { attempt, ..Self::default() }
+    }
+
+    pub fn reads(&self, shuffle: u32) -> Option<&Reads> {
+        self.reads.iter().find(|reads| reads.shuffle == shuffle)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +152,7 @@ pub(super) struct Common {
 pub(super) fn ticket(
     common: &Common,
     (part, share): (usize, &Share),
+    shuffles: &Shuffles,
     left_ms: Option<u64>,
     fragment: &[u8],
 ) -> Option<Bytes> {
@@ -97,7 +164,8 @@ pub(super) fn ticket(
         Share::Stretch { part, parts } => SentShare::Stretch { part: *part, parts: *parts },
     };
     let Common { query, parts, from, format, lake } = common.clone();
-    let head = Head { query, part, parts, from, format, lake, left_ms, share };
+    let shuffles = shuffles.clone();
+    let head = Head { query, part, parts, from, format, lake, left_ms, share, shuffles };
     let head = serde_json::to_vec(&head).ok()?;
     let length = 4 + head.len() + fragment.len() + SUM_BYTES;
     if head.len() > HEAD_BYTES || length > TICKET_BYTES {
@@ -131,11 +199,19 @@ pub(super) fn read_ticket(ticket: &Bytes) -> Result<(Head, Bytes, &[u8]), String
     Ok((head, ticket.slice(4 + length..whole.len()), sum))
 }
 
+/// A node that has rows which cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub address: String,
+    pub why: String,
+}
+
 /// How a part ended: the last message of its answer.
 #[derive(Debug)]
 pub(super) enum End {
     Done {
         rows: u64,
+        spent: Spent,
     },
     /// As the statement would have on one node.
     Failed(PartError),
@@ -143,34 +219,90 @@ pub(super) enum End {
     Refused(String),
     /// The node is about to end.
     Draining,
+    /// It is done, and its rows are kept, so many in each bucket, for as long as the call lasts.
+    Kept(Vec<Size>, Spent),
+    /// Rows that it reads are lost, with the node that had them.
+    RowsLost(Lost),
 }
 
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
 const DRAINING: u8 = 3;
+const KEPT: u8 = 4;
+const ROWS_LOST: u8 = 5;
 
 impl End {
     pub fn into_bytes(self) -> Bytes {
         let (kind, rest) = match self {
-            Self::Done { rows } => (DONE, rows.to_be_bytes().to_vec()),
+            Self::Done { rows, spent } => {
+                let numbers: Vec<u64> = [rows].into_iter().chain(numbers_of(spent)).collect();
+                (DONE, to_bytes(&numbers))
+            }
             Self::Failed(error) => (FAILED, error.into_bytes()),
             Self::Refused(why) => (REFUSED, why.into_bytes()),
             Self::Draining => (DRAINING, Vec::new()),
+            Self::Kept(sizes, spent) => {
+                let sizes = sizes.iter().flat_map(|size| [size.rows, size.bytes]);
+                let numbers: Vec<u64> = numbers_of(spent).into_iter().chain(sizes).collect();
+                (KEPT, to_bytes(&numbers))
+            }
+            Self::RowsLost(Lost { address, why }) => {
+                (ROWS_LOST, [address.as_bytes(), &[0], why.as_bytes()].concat())
+            }
         };
         [vec![kind], rest].concat().into()
     }
 
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let (kind, rest) = bytes.split_first().ok_or("a part does not say how it ended")?;
-        match (*kind, <[u8; 8]>::try_from(rest)) {
-            (DONE, Ok(rows)) => Ok(Self::Done { rows: u64::from_be_bytes(rows) }),
+        match (*kind, numbers(rest).as_slice()) {
+            (DONE, [rows, spent @ ..]) if spent.len() == SPENT => {
+                Ok(Self::Done { rows: *rows, spent: spent_of(spent) })
+            }
             (FAILED, _) => Ok(Self::Failed(PartError::from_bytes(rest))),
             (REFUSED, _) => Ok(Self::Refused(String::from_utf8_lossy(rest).into_owned())),
             (DRAINING, _) => Ok(Self::Draining),
+            (KEPT, numbers) if numbers.len() >= SPENT => {
+                let (spent, sizes) = numbers.split_at(SPENT);
+                let sizes = sizes.chunks_exact(2);
+                let sizes = sizes.map(|pair| Size { rows: pair[0], bytes: pair[1] }).collect();
+                Ok(Self::Kept(sizes, spent_of(spent)))
+            }
+            (ROWS_LOST, _) => {
+                let text = String::from_utf8_lossy(rest).into_owned();
+                let (address, why) =
+                    text.split_once('\0').ok_or("a part does not say who is lost")?;
+                Ok(Self::RowsLost(Lost { address: address.to_owned(), why: why.to_owned() }))
+            }
             _ => Err("a part ended in a way that is not known here".to_owned()),
         }
     }
+}
+
+/// Numbers that [`Spent`] has.
+const SPENT: usize = 4;
+
+fn numbers_of(spent: Spent) -> [u64; SPENT] {
+    let nanos = u64::try_from(spent.busy.as_nanos()).unwrap_or(u64::MAX);
+    [nanos, spent.bytes_read, spent.gets, spent.lists]
+}
+
+fn spent_of(numbers: &[u64]) -> Spent {
+    let number = |at: usize| numbers.get(at).copied().unwrap_or_default();
+    let busy = Duration::from_nanos(number(0));
+    Spent { busy, bytes_read: number(1), gets: number(2), lists: number(3) }
+}
+
+fn to_bytes(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
+}
+
+/// The numbers that bytes are; none of bytes that are something else.
+fn numbers(bytes: &[u8]) -> Vec<u64> {
+    let (numbers, rest) = bytes.as_chunks::<8>();
+    let numbers = numbers.iter().map(|number| u64::from_be_bytes(*number));
+    if rest.is_empty() { numbers.collect() } else { Vec::new() }
 }
 
 #[cfg(test)]
@@ -188,12 +320,23 @@ mod tests {
             format: u64::MAX,
             lake: "/lake".into(),
         };
+        let shuffles = Shuffles {
+            attempt: 2,
+            keeps: Some(Keeps { shuffle: 1, keys: vec![0, 3], buckets: 3 }),
+            reads: vec![Reads {
+                shuffle: 0,
+                size: Size { rows: 1 << 40, bytes: 7 },
+                from: vec![At { address: "127.0.0.1:1".into(), host: "n".into(), part: 1 }],
+            }],
+            fetch: Some(Fetch { shuffle: 0, bucket: 2 }),
+        };
         let ids = Share::Ids { ranges: vec![0..8, 24..u32::MAX], without_id: true };
         for (number, share) in [(1, ids), (3, Share::Stretch { part: 2, parts: 3 })] {
-            let bytes = ticket(&common, (number, &share), Some(7), b"plan").unwrap();
+            let bytes = ticket(&common, (number, &share), &shuffles, Some(7), b"plan").unwrap();
             let (head, plan, _) = read_ticket(&bytes).unwrap();
             assert_eq!((head.share(), head.part, head.left_ms), (share, number, Some(7)));
             assert_eq!((head.format, &plan[..]), (u64::MAX, b"plan".as_slice()));
+            assert_eq!(head.shuffles, shuffles);
             for end in 0..bytes.len() {
                 assert!(read_ticket(&bytes.slice(..end)).is_err(), "cut off after {end}");
             }
@@ -207,7 +350,7 @@ mod tests {
             assert!(read_ticket(&longer.into()).is_err());
         }
         let share = Share::Stretch { part: 0, parts: 1 };
-        assert!(ticket(&common, (1, &share), None, &vec![0; TICKET_BYTES]).is_none());
+        assert!(ticket(&common, (1, &share), &shuffles, None, &vec![0; TICKET_BYTES]).is_none());
         assert!(read_ticket(&Bytes::from_static(&[0xff; 40])).is_err());
         // Bytes with a sum that are no ticket.
         for bytes in [&b""[..], b"\0\0\0\x02{}rest", b"\xff\xff\xff\xff{}", b"\0\0\0\x03{}"] {
@@ -218,16 +361,26 @@ mod tests {
 
     #[test]
     fn ends_are_read_as_they_were_written_or_refused() {
+        let spent =
+            Spent { busy: Duration::from_micros(7), bytes_read: 1 << 40, gets: 3, lists: u64::MAX };
         let sent = |end: End| End::from_bytes(&end.into_bytes());
-        assert!(
-            matches!(sent(End::Done { rows: 1 << 40 }), Ok(End::Done { rows }) if rows == 1 << 40)
-        );
+        assert!(matches!(
+            sent(End::Done { rows: 1 << 40, spent }),
+            Ok(End::Done { rows, spent: read }) if rows == 1 << 40 && read == spent
+        ));
         assert!(matches!(sent(End::Draining), Ok(End::Draining)));
+        for sizes in [vec![], vec![Size { rows: 1, bytes: 1 << 40 }, Size::default()]] {
+            let kept = sent(End::Kept(sizes.clone(), spent));
+            assert!(matches!(kept, Ok(End::Kept(read, paid)) if read == sizes && paid == spent));
+        }
+        let lost = Lost { address: "127.0.0.1:1".into(), why: "gone".into() };
+        let read = sent(End::RowsLost(lost.clone()));
+        assert!(matches!(read, Ok(End::RowsLost(read)) if read == lost));
         assert!(matches!(sent(End::Refused("no".into())), Ok(End::Refused(why)) if why == "no"));
         let error = EngineError::execution(SqlState::DivisionByZero, "by zero");
         let Ok(End::Failed(failed)) = sent(End::Failed(error.into())) else { panic!("it failed") };
         assert!(failed.to_string().contains("by zero"), "{failed}");
-        for bytes in [&[][..], &[9], &[DONE, 1, 2]] {
+        for bytes in [&[][..], &[9], &[DONE, 1, 2], &[KEPT, 1], &[ROWS_LOST, b'a']] {
             assert!(End::from_bytes(bytes).is_err(), "{bytes:?}");
         }
     }

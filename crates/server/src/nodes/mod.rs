@@ -22,11 +22,16 @@
 //! Where plans are cut (`engine`), and which slots are whose (`cluster`).
 
 mod attempt;
+mod channels;
 mod command;
 mod division;
 mod messages;
 mod peers;
+mod row_messages;
+mod shuffle_rows;
+mod shuffle_store;
 mod statement;
+mod steps;
 mod token;
 mod trust;
 mod warehouse;

@@ -12,47 +12,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arrow_flight::Action;
-use arrow_flight::flight_service_client::FlightServiceClient;
 use futures::StreamExt;
 use tokio::sync::oneshot;
-use tonic::transport::{Channel, Endpoint};
 use uplake_cluster::members::Members;
 use uplake_cluster::nodes::{HELLO_EVERY, Hello, Nodes, Unused};
 
+use super::channels::{Channels, Client};
 use super::messages::{HELLO, HelloMessage};
 use super::token::About;
 use super::trust::Trust;
-use super::wire::{connector, host_of, words};
+use super::wire::{host_of, words};
 use crate::metrics::Metrics;
 
-/// What a connection takes to be made: nodes are near each other.
-const CONNECT: Duration = Duration::from_millis(500);
 /// What hello takes, connection included; a node that does not say it is asked again later.
 const HELLO_TIME: Duration = Duration::from_millis(1500);
 /// What a name takes to be looked up.
 const LOOK_UP: Duration = Duration::from_millis(400);
-/// A node that is gone without a word is found in the sum of both.
-pub(super) const PING_EVERY: Duration = Duration::from_secs(2);
-pub(super) const PING_TIME: Duration = Duration::from_secs(3);
-/// Bytes of one message of rows: a state of an aggregate, which is not cut, may be large.
-const MESSAGE_BYTES: usize = 1 << 30;
-/// Bytes under way of a part, and of all parts of a connection: a round trip of 1 ms at 10 GB/s.
-pub(super) const STREAM_WINDOW: u32 = 4 << 20;
-pub(super) const CONNECTION_WINDOW: u32 = 16 << 20;
-
-pub(super) type Client = FlightServiceClient<Channel>;
-
 /// The nodes of a warehouse, as this one sees them.
 pub(crate) struct Peers {
     members: Members,
     warehouse: String,
     start: Instant,
     nodes: Mutex<Nodes>,
-    /// With the number of what was believed when they were made.
-    clients: Mutex<BTreeMap<String, (u64, Client)>>,
+    channels: Channels,
     /// Why those that do not answer do not, by address.
     troubles: Mutex<BTreeMap<String, String>>,
-    pub(super) trust: Arc<Trust>,
     metrics: Arc<Metrics>,
 }
 
@@ -77,9 +61,8 @@ impl Peers {
             warehouse: warehouse.to_owned(),
             start: Instant::now(),
             nodes: Mutex::new(Nodes::new(lake, format)),
-            clients: Mutex::default(),
+            channels: Channels::new(trust),
             troubles: Mutex::default(),
-            trust,
             metrics,
         })
     }
@@ -118,10 +101,7 @@ impl Peers {
     async fn ask_all(&self) {
         let addresses = self.addresses().await;
         self.nodes().nominate(&addresses);
-        self.clients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|address, _| addresses.contains(address));
+        self.channels.retain(&addresses);
         self.troubles().retain(|address, _| addresses.contains(address));
         let ask = addresses.iter().map(async |address| {
             // One that does not answer is silent, and after three seconds not used.
@@ -142,7 +122,7 @@ impl Peers {
     async fn ask(&self, address: &str) -> Result<Hello, String> {
         let no_node = || "what answers there is no node".to_owned();
         let action = Action { r#type: HELLO.to_owned(), body: bytes::Bytes::new() };
-        let action = self.trust.request(action, &About::HELLO);
+        let action = self.trust().request(action, &About::HELLO);
         let mut client = self.client(address).ok_or("this is no address")?;
         let answer = client.do_action(action).await.map_err(|status| words(&status))?;
         let said = answer.into_inner().next().await.ok_or_else(no_node)?;
@@ -163,7 +143,7 @@ impl Peers {
                     return self.nodes().addresses();
                 };
                 let is_near = |address: &SocketAddr| address.ip().is_loopback();
-                let all = self.trust.reaches_beyond();
+                let all = self.trust().reaches_beyond();
                 let mut found: Vec<String> = found
                     .filter(|address| all || is_near(address))
                     .map(|address| address.to_string())
@@ -177,33 +157,19 @@ impl Peers {
 
     /// What asks the node at an address; to be called on the network's runtime.
     pub(super) fn client(&self, address: &str) -> Option<Client> {
-        let (number, tls) = self.trust.client();
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, client)) = clients.get(address).filter(|(made, _)| *made == number) {
-            return Some(client.clone());
+        self.channels.client(address, self.host(address)?)
+    }
+
+    /// Whom the certificate of the node at an address is for.
+    pub(super) fn host<'a>(&'a self, address: &'a str) -> Option<&'a str> {
+        match &self.members {
+            Members::Listed(_) => host_of(address),
+            Members::Dns { host, .. } => Some(host),
         }
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
-        let endpoint = endpoint
-            .connect_timeout(CONNECT)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_TIME)
-            .keep_alive_while_idle(true)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW);
-        let channel = match tls {
-            Some(tls) => {
-                let host = match &self.members {
-                    Members::Listed(_) => host_of(address)?,
-                    Members::Dns { host, .. } => host,
-                };
-                endpoint.connect_with_connector_lazy(connector(address, host, tls)?)
-            }
-            None => endpoint.connect_lazy(),
-        };
-        let client = FlightServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES);
-        clients.insert(address.to_owned(), (number, client.clone()));
-        Some(client)
+    }
+
+    pub(super) fn trust(&self) -> &Trust {
+        &self.channels.trust
     }
 
     /// Nodes that can be used, as (name, address), in the order of their names.

@@ -17,11 +17,15 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tonic::Request;
 use uplake_cluster::late;
-use uplake_engine::{Asked, EngineError, PartError, PartRows, PartTold, Placed, Share, SqlState};
+use uplake_engine::{
+    Asked, EngineError, NothingShuffled, PartError, PartRows, PartTold, Placed, Share, Shuffled,
+    Spent, SqlState,
+};
 
 use super::attempt::{self, HeldRows, Outcome, Told, left_ms};
-use super::messages::{CANCEL, Common, SUM_BYTES, ticket};
-use super::peers::{Client, Peers};
+use super::channels::Client;
+use super::messages::{CANCEL, Common, SUM_BYTES, Shuffles, ticket};
+use super::peers::Peers;
 use super::token::{About, What};
 use crate::metrics::{Metrics, Part};
 
@@ -101,40 +105,9 @@ impl Statement {
     /// The rows of all parts. What asks for them runs on the network's runtime, and ends with the stream.
     pub fn rows(self, network: &Handle) -> PartRows {
         let statement = Arc::new(self);
-        let parts = statement.parts.len();
-        let (tell, told) = mpsc::channel(parts.max(1));
-        let is_over = Arc::new(AtomicBool::new(false));
-        let task = {
-            let (statement, is_over) = (Arc::clone(&statement), Arc::clone(&is_over));
-            network.spawn(async move {
-                statement.all(tell).await;
-                is_over.store(true, Ordering::Relaxed);
-            })
-        };
-        let network = network.clone();
-        let all_are_here = (!statement.asked.is_raw).then(|| Arc::clone(&is_over));
-        let guard = Guard { task: task.abort_handle(), is_over, statement, network };
-        let rows = stream::unfold(Some((told, parts, all_are_here)), |state| async {
-            let (mut told, left, all_are_here) = state?;
-            if left == 0 {
-                return None;
-            }
-            match told.recv().await {
-                Some(Ok(rows)) => {
-                    if let Some(is_over) = all_are_here.as_ref().filter(|_| left == 1) {
-                        is_over.store(true, Ordering::Relaxed);
-                    }
-                    Some((Ok(rows), Some((told, left - 1, all_are_here))))
-                }
-                Some(Err(error)) => Some((Err(error), None)),
-                None => Some((Err(unfinished()), None)),
-            }
-        });
-        let rows = rows.try_flatten_unordered(None);
-        rows.inspect(move |_| {
-            let _held = &guard;
-        })
-        .boxed()
+        let (parts, is_raw) = (statement.parts.len(), statement.asked.is_raw);
+        let calls = (statement.common.clone(), Arc::clone(&statement.shared));
+        asked_for((parts, is_raw), calls, network, |tell| statement.all(tell))
     }
 
     /// Has all parts computed, and those that are late a second time: whichever ends first.
@@ -208,6 +181,10 @@ impl Statement {
             match self.tried(number, call, &tell).await {
                 Outcome::Held(rows) => return self.held(number, &name, rows, &tell).await,
                 Outcome::HandedOn => return Some(number),
+                Outcome::Kept(..) | Outcome::RowsLost(_) => {
+                    let error = Err(bug("a part answers what it was not asked"));
+                    return self.send(number, error, &tell).await;
+                }
                 Outcome::Failed(error) => return self.send(number, Err(error), &tell).await,
                 Outcome::Refused(reason) => {
                     self.shared.peers.refused(&address);
@@ -233,7 +210,8 @@ impl Statement {
                     why = Some(format!("{name}: {reason}"));
                     lost.push(name);
                     if let [first, second] = lost.as_slice() {
-                        let error = lost_twice(number + 1, first, second, &reason);
+                        let part = format!("part {}", number + 1);
+                        let error = lost_twice(&part, first, second, &reason);
                         return self.send(number, Err(error), &tell).await;
                     }
                 }
@@ -277,26 +255,21 @@ impl Statement {
         }
         let (share, left) = (&self.asked.parts[number].share, left_ms(self.asked.deadline));
         let fragment = &self.asked.fragment.bytes;
-        let ticket = ticket(&self.common, (number + 1, share), left, fragment)?;
+        let shuffles = Shuffles::default();
+        let ticket = ticket(&self.common, (number + 1, share), &shuffles, left, fragment)?;
         let sum = ticket.last_chunk::<SUM_BYTES>()?;
-        let about = self.about(What::Part, number + 1, sum);
-        let ticket = peers.trust.request(Ticket { ticket: ticket.clone() }, &about);
+        let about = about(&self.common, peers, What::Part, number + 1, sum);
+        let ticket = peers.trust().request(Ticket { ticket: ticket.clone() }, &about);
         let client = peers.client(&address)?;
         state.asked.insert(name.clone());
         Some(Call { name, address, client, ticket })
-    }
-
-    /// What a token of this statement is about.
-    fn about<'a>(&'a self, what: What, part: usize, sum: &'a [u8]) -> About<'a> {
-        let (Common { query, lake, .. }, warehouse) = (&self.common, self.shared.peers.warehouse());
-        About { what, query, part, warehouse, lake, sum }
     }
 
     async fn tried(&self, number: usize, call: Call, tell: &mpsc::Sender<Told>) -> Outcome {
         let Call { name, client, ticket, .. } = call;
         match self.asked.is_raw {
             true => {
-                let done = |rows, bytes| self.told(number, &name, rows, bytes);
+                let done = |rows, bytes, spent| self.told(number, &name, (rows, bytes), spent);
                 attempt::handed_on(client, ticket, tell, &done).await
             }
             false => attempt::held(client, ticket, self.asked.here.as_ref()).await,
@@ -304,11 +277,12 @@ impl Statement {
     }
 
     /// A part is done by a node.
-    fn told(&self, number: usize, node: &str, rows: u64, bytes: u64) {
+    fn told(&self, number: usize, node: &str, (rows, bytes): (u64, u64), spent: Spent) {
         self.shared.metrics.part_bytes(bytes);
+        self.asked.here.pay(spent);
         let others = self.state(number).asked.len() as u32 - 1;
         let (node, took) = (node.to_owned(), self.began.elapsed());
-        self.asked.told.add(PartTold { node, rows, bytes, took, others });
+        self.asked.told.add(PartTold { shuffle: None, node, rows, bytes, took, others });
     }
 
     async fn held(
@@ -321,7 +295,7 @@ impl Statement {
         if !self.ends(number) {
             return None;
         }
-        self.told(number, node, rows.rows, rows.bytes);
+        self.told(number, node, (rows.rows, rows.bytes), rows.spent);
         let _ = tell.send(Ok(rows.decoded())).await;
         Some(number)
     }
@@ -351,7 +325,10 @@ impl Statement {
 pub(super) fn computed_here(asked: &Asked, share: Share) -> PartRows {
     let (here, fragment) = (Arc::clone(&asked.here), asked.fragment.bytes.clone());
     let mut counted = Counted { asked: asked.clone(), began: Instant::now(), rows: 0 };
-    let rows = async move { here.run_part(&fragment, &share).await.map_err(PartError::from) };
+    let rows = async move {
+        let nothing: Arc<dyn Shuffled> = Arc::new(NothingShuffled);
+        here.run_part(&fragment, &share, &nothing).await.map_err(PartError::from)
+    };
     let rows = stream::once(rows).try_flatten();
     rows.inspect_ok(move |batch| counted.add(batch.num_rows())).boxed()
 }
@@ -372,15 +349,59 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         let (node, took) = ("here".to_owned(), self.began.elapsed());
-        self.asked.told.add(PartTold { node, rows: self.rows, bytes: 0, took, others: 0 });
+        let (shuffle, rows) = (None, self.rows);
+        self.asked.told.add(PartTold { shuffle, node, rows, bytes: 0, took, others: 0 });
     }
+}
+
+/// The rows of so many parts, of which a task on the network's runtime tells. It ends with the stream.
+pub(super) fn asked_for<F: Future<Output = ()> + Send + 'static>(
+    (parts, is_raw): (usize, bool),
+    (common, shared): (Common, Arc<Shared>),
+    network: &Handle,
+    ask: impl FnOnce(mpsc::Sender<Told>) -> F,
+) -> PartRows {
+    let (tell, told) = mpsc::channel(parts.max(1));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let task = {
+        let (work, is_over) = (ask(tell), Arc::clone(&is_over));
+        network.spawn(async move {
+            work.await;
+            is_over.store(true, Ordering::Relaxed);
+        })
+    };
+    let all_are_here = (!is_raw).then(|| Arc::clone(&is_over));
+    let (task, network) = (task.abort_handle(), network.clone());
+    let guard = Guard { task, is_over, common, shared, network };
+    let rows = stream::unfold(Some((told, parts, all_are_here)), |state| async {
+        let (mut told, left, all_are_here) = state?;
+        if left == 0 {
+            return None;
+        }
+        match told.recv().await {
+            Some(Ok(rows)) => {
+                if let Some(is_over) = all_are_here.as_ref().filter(|_| left == 1) {
+                    is_over.store(true, Ordering::Relaxed);
+                }
+                Some((Ok(rows), Some((told, left - 1, all_are_here))))
+            }
+            Some(Err(error)) => Some((Err(error), None)),
+            None => Some((Err(unfinished()), None)),
+        }
+    });
+    let rows = rows.try_flatten_unordered(None);
+    rows.inspect(move |_| {
+        let _held = &guard;
+    })
+    .boxed()
 }
 
 /// Ends what asks for parts when nobody wants them any more, and tells nodes.
 struct Guard {
     task: AbortHandle,
     is_over: Arc<AtomicBool>,
-    statement: Arc<Statement>,
+    common: Common,
+    shared: Arc<Shared>,
     network: Handle,
 }
 
@@ -391,14 +412,14 @@ impl Drop for Guard {
             return;
         }
         // The calls are dropped, which stops the parts; this is for a node that has not heard of it.
-        let statement = Arc::clone(&self.statement);
+        let (common, peers) = (self.common.clone(), Arc::clone(&self.shared.peers));
         self.network.spawn(async move {
-            let query = statement.common.query.clone();
-            let cancel = statement.shared.peers.usable().into_iter().map(async |(_, address)| {
-                let action = Action { r#type: CANCEL.to_owned(), body: query.clone().into() };
-                let about = statement.about(What::Cancel, 0, &[]);
-                let action = statement.shared.peers.trust.request(action, &about);
-                if let Some(mut client) = statement.shared.peers.client(&address) {
+            let cancel = peers.usable().into_iter().map(async |(_, address)| {
+                let body = common.query.clone().into();
+                let action = Action { r#type: CANCEL.to_owned(), body };
+                let about = about(&common, &peers, What::Cancel, 0, &[]);
+                let action = peers.trust().request(action, &about);
+                if let Some(mut client) = peers.client(&address) {
                     let _ = tokio::time::timeout(CANCEL_TIME, client.do_action(action)).await;
                 }
             });
@@ -407,9 +428,9 @@ impl Drop for Guard {
     }
 }
 
-fn lost_twice(part: usize, first: &str, second: &str, why: &str) -> PartError {
+pub(super) fn lost_twice(part: &str, first: &str, second: &str, why: &str) -> PartError {
     let message = format!(
-        "part {part} of the statement was lost twice, with {first} and with {second}; the last: {why}"
+        "{part} of the statement was lost twice, with {first} and with {second}; the last: {why}"
     );
     let error = EngineError::execution(SqlState::IoError, message);
     error
@@ -418,6 +439,22 @@ fn lost_twice(part: usize, first: &str, second: &str, why: &str) -> PartError {
              uplake report without --members)",
         )
         .into()
+}
+
+/// What a token of a statement is about.
+pub(super) fn about<'a>(
+    common: &'a Common,
+    peers: &'a Peers,
+    what: What,
+    part: usize,
+    sum: &'a [u8],
+) -> About<'a> {
+    let (Common { query, lake, .. }, warehouse) = (common, peers.warehouse());
+    About { what, query, part, warehouse, lake, sum }
+}
+
+fn bug(what: &str) -> PartError {
+    EngineError::execution(SqlState::InternalError, what).into()
 }
 
 fn unfinished() -> PartError {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -11,7 +12,8 @@ use uplake_engine::{Asked, Elsewhere, PartRows, Placed, Undivided, Wanted, parts
 use super::division::{by_bytes, by_ids};
 use super::messages::{Common, TICKET_BYTES};
 use super::peers::Peers;
-use super::statement::{self, Copies, Statement, computed_here};
+use super::statement::{self, Copies, Statement, asked_for};
+use super::steps::Steps;
 use super::trust::Trust;
 use super::worker::Me;
 use crate::metrics::{Metrics, Part};
@@ -102,6 +104,10 @@ impl Elsewhere for Warehouse {
         WHOLE_ROWS
     }
 
+    fn too_little(&self, rows: u64, remote_bytes: u64) -> Option<String> {
+        too_little(rows, remote_bytes)
+    }
+
     fn divide(&self, wanted: &Wanted<'_>) -> Result<Vec<Placed>, Undivided> {
         let here = |why: String| Undivided { why, is_alone: false };
         if *self.drain.borrow() {
@@ -130,12 +136,10 @@ impl Elsewhere for Warehouse {
     }
 
     fn rows(&self, asked: Asked) -> PartRows {
-        if asked.fragment.bytes.len() > TICKET_BYTES / 2
-            && let Some(first) = asked.parts.first()
-        {
+        if asked.fragment.bytes.len() > TICKET_BYTES / 2 {
             // Its plan takes longer to send than to run.
             self.shared.metrics.part(Part::Here);
-            return computed_here(&asked, first.share.of_all());
+            return asked.as_one();
         }
         let common = Common {
             query: self.query(),
@@ -144,8 +148,21 @@ impl Elsewhere for Warehouse {
             format: self.format,
             lake: self.lake.clone(),
         };
-        Statement::new(asked, common, Arc::clone(&self.shared)).rows(&self.network)
+        if asked.shuffles.is_empty() {
+            return Statement::new(asked, common, Arc::clone(&self.shared)).rows(&self.network);
+        }
+        let (shared, began) = (Arc::clone(&self.shared), Instant::now());
+        let (parts, calls) =
+            ((asked.parts.len(), asked.is_raw), (common.clone(), Arc::clone(&shared)));
+        let steps = Steps { asked, common, shared, began };
+        asked_for(parts, calls, &self.network, |tell| async move { steps.run(&tell).await })
     }
+}
+
+/// Why what reads so much is not worth to be divided, if it is not.
+fn too_little(rows: u64, remote_bytes: u64) -> Option<String> {
+    let is_little = rows <= ROWS && remote_bytes <= REMOTE_BYTES;
+    is_little.then(|| format!("it reads {rows} rows, and is divided from {ROWS} on"))
 }
 
 /// Why a statement is not worth to be divided, if it is not.
@@ -153,11 +170,10 @@ fn not_worth_it(wanted: &Wanted<'_>) -> Option<String> {
     if wanted.always {
         return None;
     }
-    let (rows, bytes) = (wanted.rows, wanted.remote_bytes);
-    if rows <= ROWS && bytes <= REMOTE_BYTES {
-        return Some(format!("it reads {rows} rows, and is divided from {ROWS} on"));
-    }
-    wanted.is_raw.then(|| "it answers rows as it reads them".to_owned())
+    too_little(wanted.rows, wanted.remote_bytes).or_else(|| {
+        let is_read_out = wanted.is_raw && !wanted.shuffles;
+        is_read_out.then(|| "it answers rows as it reads them".to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -173,6 +189,7 @@ mod tests {
             rows: 0,
             remote_bytes: 0,
             is_raw: false,
+            shuffles: false,
             always: false,
         };
         let is_worth_it = |wanted: Wanted<'_>| not_worth_it(&wanted).is_none();
@@ -181,5 +198,6 @@ mod tests {
         assert!(is_worth_it(Wanted { remote_bytes: REMOTE_BYTES + 1, ..wanted }));
         assert!(!is_worth_it(Wanted { rows: ROWS + 1, is_raw: true, ..wanted }));
         assert!(is_worth_it(Wanted { is_raw: true, always: true, ..wanted }));
+        assert!(is_worth_it(Wanted { rows: ROWS + 1, is_raw: true, shuffles: true, ..wanted }));
     }
 }

@@ -16,11 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::DataType;
-use arrow::ipc::CompressionType;
-use arrow::ipc::writer::IpcWriteOptions;
-use arrow_flight::encode::{DictionaryHandling, FlightDataEncoderBuilder};
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
 use arrow_flight::{
@@ -29,17 +24,24 @@ use arrow_flight::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 use uplake_engine::{
-    EngineError, PartError, Problem, RunOptions, Session, Share, SqlState, parts_format,
+    Buckets, EngineError, NothingShuffled, PartError, PartRows, Problem, RunOptions, Session,
+    Share, Shuffled, Spent, SqlState, parts_format,
 };
 
-use super::messages::{CANCEL, End, HELLO, Head, HelloMessage, TICKET_BYTES, read_ticket};
-use super::peers::{CONNECTION_WINDOW, PING_EVERY, PING_TIME, STREAM_WINDOW};
+use super::channels::{CONNECTION_WINDOW, Channels, PING_EVERY, PING_TIME, STREAM_WINDOW};
+use super::messages::{
+    CANCEL, Common, End, Fetch, HELLO, Head, HelloMessage, Keeps, Lost, TICKET_BYTES, read_ticket,
+};
+use super::row_messages::encoded;
+use super::shuffle_rows::OtherNodes;
+use super::shuffle_store::{Key, ShuffleStore, StoredRows};
 use super::token::{About, What};
 use super::trust::Trust;
 use super::wire::incoming;
@@ -47,12 +49,10 @@ use crate::client::{Before, Client, Protocol};
 use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::labels::Labels;
-use crate::metrics::{Metrics, RefusedCall};
+use crate::metrics::RefusedCall;
 use crate::server::{ServerOptions, Shared};
 use crate::statements::{Cause, Running};
 
-/// Bytes of rows in a message.
-const MESSAGE_BYTES: usize = 2 << 20;
 /// Messages that wait for the network.
 const WAITING: usize = 8;
 /// Parts of one coordinator at once, and calls beside them.
@@ -117,6 +117,9 @@ pub(crate) struct Worker {
     trust: Arc<Trust>,
     drain: watch::Receiver<bool>,
     active: Arc<Active>,
+    /// Rows of parts that others fetch, and connections to those whose rows parts of this node fetch.
+    store: Arc<ShuffleStore>,
+    channels: Arc<Channels>,
 }
 
 /// Serves other nodes until `drain` is true and their parts are done. To be called on the network's runtime.
@@ -155,7 +158,9 @@ impl Worker {
     ) -> Self {
         let lake = shared.engine.session().lake().location().into();
         let active = Active { statements: Mutex::default(), count: watch::Sender::new(0) };
-        Self { shared, me, lake, trust, drain, active: Arc::new(active) }
+        let channels = Arc::new(Channels::new(Arc::clone(&trust)));
+        let (active, store) = (Arc::new(active), Arc::default());
+        Self { shared, me, lake, trust, drain, active, store, channels }
     }
 
     fn hello(&self) -> HelloMessage {
@@ -187,7 +192,8 @@ impl Worker {
 
     /// Why this node does not compute a part, if it does not.
     fn refuses(&self, head: &Head) -> Option<End> {
-        if *self.drain.borrow() {
+        // What was computed here is handed out until nobody needs it any more.
+        if *self.drain.borrow() && head.shuffles.fetch.is_none() {
             return Some(End::Draining);
         }
         if head.format != parts_format() {
@@ -209,7 +215,11 @@ impl Worker {
             labels: Labels::new(),
             before: Before::default(),
         };
-        let text = format!("part {} of {} of statement {}", head.part, head.parts, head.query);
+        let of = match &head.shuffles.keeps {
+            Some(keeps) => format!("shuffle {} of ", keeps.shuffle + 1),
+            None => String::new(),
+        };
+        let text = format!("part {} of {} of {of}statement {}", head.part, head.parts, head.query);
         let running = self.shared.statements.begin(client, &text);
         let options = RunOptions {
             timeout: head.left_ms.map(|left| Duration::from_millis(left) + LATER),
@@ -218,12 +228,38 @@ impl Worker {
         };
         let listed = self.active.add(&head.query, running.id());
         let session = self.shared.engine.session().for_parts();
-        let (share, (tell, told)) = (head.share(), mpsc::channel(WAITING));
-        let metrics = Arc::clone(&self.shared.metrics);
+        let (tell, told) = mpsc::channel(WAITING);
+        let computed = Computed {
+            plan,
+            share: head.share(),
+            text,
+            from: self.other_nodes(head),
+            session,
+            shared: Arc::clone(&self.shared),
+        };
+        let (store, shuffles) = (Arc::clone(&self.store), head.shuffles.clone());
+        let key = |shuffle| Key::of(head, shuffle);
+        let keeps = shuffles.keeps.map(|keeps| (key(keeps.shuffle), keeps));
         let task = running.drive(async move {
-            let end = computed((&session, &metrics), (&plan, &share), &text, options, &tell).await;
-            // Nobody may want to know.
-            let _ = tell.send(Message::End(end)).await;
+            let Some((key, Keeps { keys, buckets, .. })) = keeps else {
+                let end = computed.sent(options, &tell).await;
+                // Nobody may want to know.
+                let _ = tell.send(Message::End(end)).await;
+                return;
+            };
+            let buckets = Buckets { keys, count: buckets };
+            match computed.stored(options, &buckets).await {
+                Ok(rows) => {
+                    let sizes = rows.sizes();
+                    let _listed = store.add(key, rows);
+                    let end = End::Kept(sizes, Spent::default());
+                    if tell.send(Message::End(end)).await.is_ok() {
+                        // Whoever asked ends it.
+                        tell.closed().await;
+                    }
+                }
+                Err(end) => drop(tell.send(Message::End(end)).await),
+            }
         });
         self.shared.metrics.part_computed();
         let flow = Flow { told, _task: task, _listed: listed, running };
@@ -238,9 +274,14 @@ impl Worker {
                     flow.running.sent(0, bytes as u64);
                     Some((Ok(data), Some(flow)))
                 }
-                Ok(Some(Message::End(end))) => {
-                    if let End::Done { rows } = &end {
+                Ok(Some(Message::End(End::Kept(sizes, _)))) => {
+                    let end = End::Kept(sizes, flow.running.spent());
+                    Some((Ok(last(end.into_bytes())), Some(flow)))
+                }
+                Ok(Some(Message::End(mut end))) => {
+                    if let End::Done { rows, spent } = &mut end {
                         flow.running.sent(*rows, 0);
+                        *spent = flow.running.spent();
                     }
                     let end = end.into_bytes();
                     if let Some(failure) = failure_of(&end) {
@@ -251,6 +292,48 @@ impl Worker {
                 Err(failure) => Some((Ok(last(end_of(failure).into_bytes())), None)),
             }
         }))
+    }
+}
+
+impl Worker {
+    /// Whom a part asks for rows, if it does.
+    fn other_nodes(&self, head: &Head) -> Option<Arc<OtherNodes>> {
+        if head.shuffles.reads.is_empty() {
+            return None;
+        }
+        let bucket = match head.share() {
+            Share::Stretch { part, .. } => part,
+            Share::Ids { .. } => 0,
+        };
+        let common = Common {
+            query: head.query.clone(),
+            parts: head.parts,
+            from: self.me.name.clone(),
+            format: head.format,
+            lake: head.lake.clone(),
+        };
+        Some(Arc::new(OtherNodes {
+            shuffles: head.shuffles.clone(),
+            common,
+            left_ms: head.left_ms,
+            warehouse: self.me.warehouse.clone(),
+            bucket,
+            channels: Arc::clone(&self.channels),
+            network: Handle::current(),
+            lost: Arc::default(),
+        }))
+    }
+
+    /// Rows that this node keeps for others.
+    fn fetched(&self, head: &Head, fetch: &Fetch) -> PartStream {
+        let stored = self.store.get(&Key::of(head, fetch.shuffle));
+        let Some((messages, rows)) = stored.and_then(|stored| stored.messages(fetch.bucket)) else {
+            let end = End::Refused(format!("{} does not have these rows any more", self.me.name));
+            return Box::pin(stream::iter([Ok(last(end.into_bytes()))]));
+        };
+        let messages = messages.map(|message| message.map_err(Status::internal));
+        let end = End::Done { rows, spent: Spent::default() };
+        Box::pin(messages.chain(stream::iter([Ok(last(end.into_bytes()))])))
     }
 }
 
@@ -296,51 +379,72 @@ impl Drop for Listed {
     }
 }
 
-/// Computes a part and sends its rows; how it ended.
-async fn computed(
-    (session, metrics): (&Session, &Metrics),
-    (plan, share): (&[u8], &Share),
-    text: &str,
-    options: RunOptions,
-    tell: &mpsc::Sender<Message>,
-) -> End {
-    let part = match session.read_part(plan, share).await {
-        Ok(part) => part,
-        Err(error) => {
-            metrics.refused_call(RefusedCall::Plan);
-            return End::Refused(error.to_string());
-        }
-    };
-    let rows = match session.run_part(&part, text, options).await {
-        Ok(rows) => rows,
-        Err(error) => return End::Failed(error),
-    };
-    let count = Arc::<AtomicU64>::default();
-    let counted = Arc::clone(&count);
-    let rows = rows.map(move |batch| match batch {
-        Ok(batch) => {
-            counted.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
-            compacted(&batch).map_err(FlightError::from)
-        }
-        Err(error) => Err(FlightError::ExternalError(Box::new(error))),
-    });
-    let lz4 = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME));
-    let mut encoded = FlightDataEncoderBuilder::new()
-        .with_options(lz4.unwrap_or_default())
-        .with_dictionary_handling(DictionaryHandling::Resend)
-        .with_max_flight_data_size(MESSAGE_BYTES)
-        .build(rows);
-    while let Some(data) = encoded.next().await {
-        match data {
-            Ok(data) => {
-                if tell.send(Message::Rows(data)).await.is_err() {
-                    break;
-                }
-            }
-            Err(error) => return End::Failed(part_error(error)),
+/// A part that is computed.
+struct Computed {
+    plan: Bytes,
+    share: Share,
+    text: String,
+    from: Option<Arc<OtherNodes>>,
+    session: Session,
+    shared: Arc<Shared>,
+}
+
+impl Computed {
+    /// Its rows, as they are computed; or how it ended.
+    async fn rows(&self, options: RunOptions) -> Result<PartRows, End> {
+        let from: Arc<dyn Shuffled> = match &self.from {
+            Some(from) => Arc::<OtherNodes>::clone(from),
+            None => Arc::new(NothingShuffled),
+        };
+        let part = self.session.read_part(&self.plan, &self.share, &from).await;
+        let part = part.map_err(|error| {
+            self.shared.metrics.refused_call(RefusedCall::Plan);
+            End::Refused(error.to_string())
+        })?;
+        let rows = self.session.run_part(&part, &self.text, options).await;
+        rows.map_err(|error| self.failed(error))
+    }
+
+    /// How a part ended that failed: for lack of other nodes' rows, it may be.
+    fn failed(&self, error: PartError) -> End {
+        match self.from.as_ref().and_then(|from| from.lost()) {
+            Some(lost) => End::RowsLost(lost),
+            None => End::Failed(error),
         }
     }
-    End::Done { rows: count.load(Ordering::Relaxed) }
+
+    /// Sends its rows; how it ended.
+    async fn sent(&self, options: RunOptions, tell: &mpsc::Sender<Message>) -> End {
+        let rows = match self.rows(options).await {
+            Ok(rows) => rows,
+            Err(end) => return end,
+        };
+        let count = Arc::<AtomicU64>::default();
+        let counted = Arc::clone(&count);
+        let rows = rows.inspect_ok(move |batch| {
+            counted.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        });
+        let mut encoded = encoded(rows);
+        while let Some(data) = encoded.next().await {
+            match data {
+                Ok(data) => {
+                    if tell.send(Message::Rows(data)).await.is_err() {
+                        break;
+                    }
+                }
+                Err(error) => return self.failed(part_error(error)),
+            }
+        }
+        // What it cost is known to who drives it.
+        End::Done { rows: count.load(Ordering::Relaxed), spent: Spent::default() }
+    }
+
+    /// Keeps its rows; how it ended, if it failed.
+    async fn stored(&self, options: RunOptions, buckets: &Buckets) -> Result<StoredRows, End> {
+        let rows = self.rows(options).await?;
+        let stored = StoredRows::of(rows, buckets, &self.session, &self.shared.spools).await;
+        stored.map_err(|error| self.failed(error))
+    }
 }
 
 fn part_error(error: FlightError) -> PartError {
@@ -357,20 +461,6 @@ fn part_error(error: FlightError) -> PartError {
     }
 }
 
-/// The batch, whose texts hold no bytes of others: views share what they were read from.
-fn compacted(batch: &RecordBatch) -> Result<RecordBatch, arrow::error::ArrowError> {
-    let column = |column: &ArrayRef| -> ArrayRef {
-        match column.data_type() {
-            DataType::Utf8View => Arc::new(column.as_string_view().gc()),
-            DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
-            _ => Arc::clone(column),
-        }
-    };
-    let columns = batch.columns().iter().map(column).collect();
-    let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(batch.schema(), columns, &rows)
-}
-
 /// The last message of an answer.
 fn last(end: Bytes) -> FlightData {
     FlightData { app_metadata: end, ..FlightData::default() }
@@ -381,7 +471,10 @@ fn failure_of(end: &[u8]) -> Option<Failure> {
     match End::from_bytes(end).ok()? {
         End::Failed(error) => Some(EngineError::from(error).into()),
         End::Refused(why) => Some(Failure::new("0A000", why)),
-        End::Done { .. } | End::Draining => None,
+        End::RowsLost(Lost { address, why }) => {
+            Some(Failure::new("58030", format!("rows of {address} are lost: {why}")))
+        }
+        End::Done { .. } | End::Draining | End::Kept(..) => None,
     }
 }
 
@@ -429,7 +522,10 @@ impl FlightService for Worker {
         self.check(&metadata, &self.about(What::Part, &head.query, head.part, sum))?;
         Ok(Response::new(match self.refuses(&head) {
             Some(end) => Box::pin(stream::iter([Ok(last(end.into_bytes()))])),
-            None => self.part(&head, plan, address),
+            None => match &head.shuffles.fetch {
+                Some(fetch) => self.fetched(&head, fetch),
+                None => self.part(&head, plan, address),
+            },
         }))
     }
 

@@ -16,7 +16,7 @@ use super::*;
 use crate::engine::parts::HereInParts;
 use crate::engine::session::for_tests;
 use crate::portable::bytes::Writer;
-use crate::portable::elsewhere::{Asked, Elsewhere, Placed, Undivided, Wanted};
+use crate::portable::elsewhere::{Asked, Elsewhere, NothingShuffled, Placed, Undivided, Wanted};
 use crate::portable::fragment::Header;
 use crate::portable::share::Divided;
 
@@ -53,6 +53,10 @@ impl Elsewhere for Heard {
         self.here.divide(wanted)
     }
 
+    fn too_little(&self, rows: u64, remote_bytes: u64) -> Option<String> {
+        self.here.too_little(rows, remote_bytes)
+    }
+
     fn rows(&self, asked: Asked) -> PartRows {
         let shares = asked.parts.iter().map(|part| part.share.clone()).collect();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,6 +83,10 @@ async fn told(folder: &std::path::Path) -> (Vec<(Bytes, Vec<Share>)>, Session) {
     (told, for_tests(folder, true).for_parts())
 }
 
+fn nothing() -> Arc<dyn Shuffled> {
+    Arc::new(NothingShuffled)
+}
+
 /// The rows of a part, or why there are none.
 async fn answer(worker: &Session, bytes: &[u8], share: &Share) -> Result<String, String> {
     answer_within(Duration::from_secs(20), worker, bytes, share).await
@@ -90,7 +98,8 @@ async fn answer_within(
     bytes: &[u8],
     share: &Share,
 ) -> Result<String, String> {
-    let part = worker.read_part(bytes, share).await.map_err(|error| error.to_string())?;
+    let part =
+        worker.read_part(bytes, share, &nothing()).await.map_err(|error| error.to_string())?;
     let options = RunOptions { timeout: Some(limit), ..Default::default() };
     let rows =
         worker.run_part(&part, "a part", options).await.map_err(|error| error.to_string())?;
@@ -273,7 +282,11 @@ async fn bytes_that_are_changed_end_no_worker() {
         let work = async {
             match seed % 5 {
                 0 => answer_within(LIMIT, &worker, &changed, &shares[1]).await.err(),
-                _ => worker.read_part(&changed, &shares[1]).await.err().map(|e| e.to_string()),
+                _ => worker
+                    .read_part(&changed, &shares[1], &nothing())
+                    .await
+                    .err()
+                    .map(|e| e.to_string()),
             }
         };
         let error = tokio::time::timeout(Duration::from_secs(30), work).await;

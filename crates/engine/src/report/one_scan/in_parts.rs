@@ -74,6 +74,7 @@ impl Session {
             rows,
             remote_bytes: if self.engine.lake.is_remote() { bytes } else { 0 },
             is_raw: false,
+            shuffles: false,
             always,
         };
         let parts = match elsewhere.divide(&wanted) {
@@ -100,6 +101,8 @@ impl Session {
         };
         let bytes = fragment::write(&header, &bytes).into();
         let asked = Asked {
+            shuffles: Vec::new(),
+            reads: Vec::new(),
             fragment: Fragment { bytes, schema: schema() },
             parts,
             is_raw: false,
