@@ -311,6 +311,30 @@ def explain_analyze_tells_of_parts_workers_and_bytes(nodes):
         assert found and int(found[1]) > 0 and int(found[2]) > 0, text
 
 
+def a_session_says_whose_nodes_compute(tmp_path, lake):
+    own = Nodes(tmp_path, lake, workers=0)
+    try:
+        own.workers = [own.worker(), own.worker(0, "--warehouse", "reports"), own.worker(0, "--warehouse", "reports")]
+        own.coordinates([worker.node for worker in own.workers])
+        own.usable(1)
+        asked, sql = Asked(own.coordinator), STATEMENTS[1]
+        expected = _sorted(Asked(own.coordinator, "never").rows(sql))
+        for name, computed in [("", [1, 0, 0]), ("reports", [0, 1, 1]), ("reports", [0, 1, 1])]:
+            before = own.computed()
+            asked.rows(f"SET uplake.warehouse = '{name}'")
+            rows, notices, errors = asked.all(sql)
+            assert (_sorted(rows), notices, errors) == (expected, [], [])
+            assert [after - was for after, was in zip(own.computed(), before)] == computed, name
+            assert asked.rows("SHOW uplake.warehouse")[0][-1] == name.encode()
+        asked.rows("SET uplake.warehouse = 'nobody'")
+        rows, notices, errors = asked.all(sql)
+        assert _sorted(rows) == expected and not errors, errors
+        assert "is of the warehouse nobody" in notices[0]["M"], notices
+        assert asked.error("SET uplake.warehouse = 'a\nb'")["C"] == "22023"
+    finally:
+        own.stop()
+
+
 def what_nodes_have_done_is_paid_by_the_statement(nodes):
     asked = Asked(nodes.coordinator)
     sql = "SELECT country, count(*), sum(n), 'paid' FROM events GROUP BY country"

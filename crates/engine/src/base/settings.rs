@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     pub traceparent: String,
     /// Are statements computed in parts?
     pub elsewhere: InParts,
+    /// By the nodes of which warehouse; empty: of this node's own.
+    pub warehouse: String,
     /// Those that there are.
     pub rules: &'static [&'static str],
     /// Names of several.
@@ -34,6 +36,9 @@ pub(crate) struct Settings {
     /// That of all engines that it shares memory with.
     pub shared_bytes: usize,
 }
+
+/// Bytes of a warehouse's name.
+const WAREHOUSE_BYTES: usize = 200;
 
 /// When a statement is computed in parts, by others if there are any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,8 +112,18 @@ impl ExtensionOptions for Settings {
             }
             "elsewhere" => {
                 self.elsewhere = InParts::parse(value).ok_or_else(|| {
-                    wrong(format!("`{value}` is none of auto, never, always and here:<parts>"))
+                    let most = InParts::HERE_MAX;
+                    let parts = format!("here:<parts>, of which there are {most} at most");
+                    wrong(format!("`{value}` is none of auto, never, always and {parts}"))
                 })?;
+            }
+            "warehouse" if value.len() <= WAREHOUSE_BYTES && !value.contains(char::is_control) => {
+                self.warehouse = value.trim().to_owned();
+            }
+            "warehouse" => {
+                let what =
+                    format!("a warehouse is named by {WAREHOUSE_BYTES} bytes at most, of one line");
+                return Err(wrong(what).into());
             }
             "traceparent" if is_traceparent(value) => self.traceparent = value.to_owned(),
             "traceparent" => {
@@ -136,6 +151,11 @@ impl ExtensionOptions for Settings {
                 key: "uplake.elsewhere".into(),
                 value: Some(self.elsewhere.to_string()),
                 description: "Are statements computed in parts, by other machines: auto, never or always",
+            },
+            ConfigEntry {
+                key: "uplake.warehouse".into(),
+                value: Some(self.warehouse.clone()),
+                description: "The warehouse whose nodes compute parts of statements; empty is the node's own",
             },
             ConfigEntry {
                 key: "uplake.labels".into(),
@@ -197,7 +217,7 @@ fn is_traceparent(text: &str) -> bool {
 pub(crate) fn no_setting(name: &str) -> EngineError {
     EngineError::statement(SqlState::UndefinedObject, format!("there is no setting {name}"))
         .with_hint(
-            "there are uplake.timeout, uplake.disabled_rules, uplake.elsewhere, uplake.labels and \
-             uplake.traceparent",
+            "there are uplake.timeout, uplake.disabled_rules, uplake.elsewhere, uplake.warehouse, \
+             uplake.labels and uplake.traceparent",
         )
 }

@@ -50,6 +50,10 @@ pub(crate) const ALONE: &str = "parts";
 /// Rows of so many ids are looked up, not read.
 const LOOKED_UP: usize = 1000;
 
+/// Such a part of the largest table's rows is read whole by every part, up to so many times of what always is.
+const WHOLE_OF_LARGEST: u64 = 10;
+const WHOLE_TIMES: u64 = 4;
+
 /// Rows of tables that every part reads whole, if a setting has this process compute them.
 const HERE_WHOLE_ROWS: u64 = 1_000_000;
 
@@ -81,10 +85,18 @@ impl Session {
     pub(crate) fn elsewhere(&self, state: &SessionState) -> Option<(Arc<dyn Elsewhere>, bool)> {
         let settings = Settings::of(state.config_options());
         let when = settings.map(|settings| settings.elsewhere).unwrap_or_default();
+        let nodes = || {
+            let own = self.elsewhere.as_ref()?;
+            let named = settings.map(|settings| settings.warehouse.as_str());
+            Some(match named.filter(|name| !name.is_empty()) {
+                Some(warehouse) => own.of(warehouse),
+                None => Arc::clone(own),
+            })
+        };
         match when {
             InParts::Never => None,
-            InParts::Auto => Some((self.elsewhere.clone()?, false)),
-            InParts::Always => Some((self.elsewhere.clone()?, true)),
+            InParts::Auto => Some((nodes()?, false)),
+            InParts::Always => Some((nodes()?, true)),
             InParts::Here(parts) if self.may_divide => {
                 Some((Arc::new(HereInParts { parts, whole_rows: HERE_WHOLE_ROWS }), true))
             }
@@ -107,8 +119,9 @@ impl Session {
         }
         let plan = without_sides(plan.clone())?;
         let codec = self.codec_of(&plan, state)?;
-        let whole_rows = elsewhere.whole_rows();
-        if let Some((plan, steps)) = shuffled(&plan, whole_rows)? {
+        let most_groups = elsewhere.whole_rows();
+        let whole_rows = whole_rows(most_groups, &plan)?;
+        if let Some((plan, steps)) = shuffled(&plan, whole_rows, most_groups)? {
             let cut = cut(&plan, whole_rows, &mut |piece| asks.parts_of(piece, &steps, &codec))?;
             // What reads shuffles is computed by those who have them, or nothing is shuffled.
             if let Ok(cut) = cut
@@ -296,6 +309,21 @@ impl Asks<'_> {
     }
 }
 
+/// Rows of tables that every part of a plan reads whole, of which there are `usual`: beside a table of many times the rows,
+/// a larger one is read by all in less time than the rows of both change nodes.
+fn whole_rows(usual: u64, plan: &LogicalPlan) -> DfResult<u64> {
+    let mut most = 0;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node {
+            let provider = source_as_provider(&scan.source)?;
+            let rows = provider.downcast_ref::<LakeTable>().and_then(LakeTable::rows);
+            most = most.max(rows.unwrap_or_default());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(usual.max((most / WHOLE_OF_LARGEST).min(usual.saturating_mul(WHOLE_TIMES))))
+}
+
 /// The steps that a plan needs, by their numbers, each behind those that it needs itself.
 fn needed(plan: &LogicalPlan, steps: &[Step]) -> DfResult<Vec<u32>> {
     let (mut found, mut left) = (BTreeSet::new(), reads(plan)?);
@@ -447,6 +475,10 @@ impl Elsewhere for HereInParts {
             placed(Share::Ids { ranges, without_id: part == 0 })
         };
         Ok((0..parts).map(share).collect())
+    }
+
+    fn of(&self, _: &str) -> Arc<dyn Elsewhere> {
+        Arc::new(*self)
     }
 
     fn too_little(&self, _: u64, _: u64) -> Option<String> {

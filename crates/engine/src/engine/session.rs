@@ -243,6 +243,7 @@ impl Engine {
             labels: String::new(),
             traceparent: String::new(),
             elsewhere: InParts::Auto,
+            warehouse: String::new(),
             rules: &pipeline::SPEED,
             presets: &pipeline::PRESETS,
             disabled_rules: match options.use_indexes {

@@ -254,6 +254,9 @@ pub trait Elsewhere: fmt::Debug + Send + Sync {
     /// Rows up to which a table is read by every part, if it is not divided itself.
     fn whole_rows(&self) -> u64;
 
+    /// Those of another warehouse, by its name.
+    fn of(&self, warehouse: &str) -> Arc<dyn Elsewhere>;
+
     /// Why a statement that reads so many rows, and so many bytes from a bucket, is not worth to be divided, whatever it
     /// asks; `None` if it may be.
     fn too_little(&self, rows: u64, remote_bytes: u64) -> Option<String>;

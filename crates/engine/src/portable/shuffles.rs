@@ -45,21 +45,23 @@ pub(crate) struct Step {
 }
 
 /// The plan as one that reads what these steps make, each of which may read what is made before it; `None` if nothing of
-/// it would be divided otherwise than it is.
+/// it would be divided otherwise than it is. More groups than `most_groups` are not put together by one process.
 pub(crate) fn shuffled(
     plan: &LogicalPlan,
     whole_rows: u64,
+    most_groups: u64,
 ) -> Result<Option<(LogicalPlan, Vec<Step>)>> {
     if not_looked_at(plan)?.is_some() {
         return Ok(None);
     }
-    let mut shuffles = Shuffles { whole_rows, steps: Vec::new() };
+    let mut shuffles = Shuffles { whole_rows, most_groups, steps: Vec::new() };
     let plan = shuffles.below(plan.clone())?.data;
     Ok((!shuffles.steps.is_empty()).then_some((plan, shuffles.steps)))
 }
 
 struct Shuffles {
     whole_rows: u64,
+    most_groups: u64,
     steps: Vec<Step>,
 }
 
@@ -225,7 +227,7 @@ impl Shuffles {
                 None => None,
             };
             match values {
-                Some(values) if values > self.whole_rows => return Ok(true),
+                Some(values) if values > self.most_groups => return Ok(true),
                 Some(_) => {}
                 None => is_known = false,
             }

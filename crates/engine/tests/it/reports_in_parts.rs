@@ -200,6 +200,10 @@ impl Elsewhere for Faulty {
         self.inner.divide(wanted)
     }
 
+    fn of(&self, warehouse: &str) -> Arc<dyn Elsewhere> {
+        self.inner.of(warehouse)
+    }
+
     fn too_little(&self, rows: u64, remote_bytes: u64) -> Option<String> {
         self.inner.too_little(rows, remote_bytes)
     }

@@ -31,6 +31,7 @@ const LOOK_UP: Duration = Duration::from_millis(400);
 /// The nodes of a warehouse, as this one sees them.
 pub(crate) struct Peers {
     members: Members,
+    /// That of this node.
     warehouse: String,
     start: Instant,
     nodes: Mutex<Nodes>,
@@ -75,11 +76,6 @@ impl Peers {
         self.start.elapsed()
     }
 
-    /// The group of nodes that are asked.
-    pub fn warehouse(&self) -> &str {
-        &self.warehouse
-    }
-
     fn troubles(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,7 +86,7 @@ impl Peers {
         loop {
             let began = Instant::now();
             self.ask_all().await;
-            self.metrics.nodes(self.usable().len());
+            self.metrics.nodes(self.usable(&self.warehouse).len());
             // Who starts the server may not wait for it.
             let _ = first.take().map(|first| first.send(()));
             // However long one of them takes, the others are asked again before what they said is too old.
@@ -172,10 +168,10 @@ impl Peers {
         &self.channels.trust
     }
 
-    /// Nodes that can be used, as (name, address), in the order of their names.
-    pub fn usable(&self) -> Vec<(String, String)> {
+    /// Nodes of a warehouse that can be used, as (name, address), in the order of their names.
+    pub fn usable(&self, warehouse: &str) -> Vec<(String, String)> {
         let nodes = self.nodes();
-        let usable = nodes.usable(&self.warehouse, self.now());
+        let usable = nodes.usable(warehouse, self.now());
         usable.into_iter().map(|(name, address)| (name.to_owned(), address.to_owned())).collect()
     }
 
@@ -184,8 +180,8 @@ impl Peers {
         self.nodes().addresses().len()
     }
 
-    /// Why members are not used, in words.
-    pub fn why_not(&self) -> String {
+    /// Why members are not used for a warehouse, in words.
+    pub fn why_not(&self, warehouse: &str) -> String {
         let nodes = self.nodes();
         let of = |address: &String| {
             let why = match nodes.why_not(address, self.now())? {
@@ -203,7 +199,7 @@ impl Peers {
         };
         let all: Vec<String> = nodes.addresses().iter().filter_map(of).collect();
         match all.is_empty() {
-            true => format!("nobody of {} is of the warehouse {}", self.members, self.warehouse),
+            true => format!("nobody of {} is of the warehouse {warehouse}", self.members),
             false => all.join(", "),
         }
     }

@@ -18,10 +18,16 @@ const MESSAGE_BYTES: usize = 2 << 20;
 pub(super) fn encoded(
     rows: impl Stream<Item = Result<RecordBatch, PartError>> + Send + 'static,
 ) -> FlightDataEncoder {
-    let rows = rows.map(|batch| match batch {
+    messages(rows.map(|batch| match batch {
         Ok(batch) => compacted(&batch).map_err(FlightError::from),
         Err(error) => Err(FlightError::ExternalError(Box::new(error))),
-    });
+    }))
+}
+
+/// The same of rows whose texts hold no bytes of others.
+pub(super) fn messages(
+    rows: impl Stream<Item = Result<RecordBatch, FlightError>> + Send + 'static,
+) -> FlightDataEncoder {
     let lz4 = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME));
     FlightDataEncoderBuilder::new()
         .with_options(lz4.unwrap_or_default())

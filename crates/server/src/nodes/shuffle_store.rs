@@ -21,11 +21,12 @@ use uplake_engine::{
 };
 
 use super::messages::{Head, Size};
-use super::row_messages::encoded;
+use super::row_messages::messages;
 use crate::spool::{Share, SpoolRoom};
 
-/// Rows of a bucket that are written together.
+/// Rows of a bucket that are written together, and bytes of them, about.
 const ROWS: usize = 8192;
+const BYTES: usize = 2 << 20;
 
 /// Which part of which step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -182,14 +183,16 @@ impl Writer {
         if self.waiting.is_empty() {
             let count = self.stored.buckets.len();
             self.waiting.resize_with(count, || None);
-            let row = batch.get_array_memory_size() / batch.num_rows().max(1) + 1;
-            let bytes = row.saturating_mul(ROWS).saturating_mul(count);
+            let bytes = BYTES.saturating_mul(count);
             self._held = Some(session.hold_memory("rows for other nodes", bytes, 1)?);
         }
         let rows = batch.num_rows() as u64;
         let schema = batch.schema();
         let waiting = self.waiting[bucket].get_or_insert_with(|| BatchCoalescer::new(schema, ROWS));
         waiting.push_batch(batch).map_err(unencoded)?;
+        if waiting.size() > BYTES {
+            waiting.finish_buffered_batch().map_err(unencoded)?;
+        }
         self.stored.buckets[bucket].size.rows += rows;
         while let Some(batch) =
             self.waiting[bucket].as_mut().and_then(BatchCoalescer::next_completed_batch)
@@ -200,7 +203,7 @@ impl Writer {
     }
 
     async fn write(&mut self, bucket: usize, batch: RecordBatch) -> Result<(), PartError> {
-        let mut messages = encoded(stream::iter([Ok(batch)]));
+        let mut messages = messages(stream::iter([Ok(batch)]));
         let is_first = self.stored.buckets[bucket].messages.is_empty();
         let mut is_schema = true;
         while let Some(message) = messages.next().await {

@@ -33,14 +33,23 @@ use crate::metrics::{Metrics, Part};
 const CANCEL_TIME: Duration = Duration::from_secs(1);
 
 /// What statements of this node have in common.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub peers: Arc<Peers>,
+    /// Whose nodes are asked.
+    pub warehouse: String,
     pub metrics: Arc<Metrics>,
     /// The name of this node, if it computes parts.
     pub me: Option<String>,
     /// Second copies of parts that are late, over all statements.
-    pub copies: Copies,
+    pub copies: Arc<Copies>,
+}
+
+impl Shared {
+    /// The nodes that can be asked, as (name, address), in the order of their names.
+    pub fn usable(&self) -> Vec<(String, String)> {
+        self.peers.usable(&self.warehouse)
+    }
 }
 
 /// How many copies may be started.
@@ -240,7 +249,7 @@ impl Statement {
     /// node, or if the part is too large to be sent.
     fn call(&self, first: Option<String>, number: usize) -> Option<Call> {
         let (peers, mut state) = (&self.shared.peers, self.state(number));
-        let mut usable = peers.usable();
+        let mut usable = self.shared.usable();
         let at = match first.and_then(|first| usable.iter().position(|(name, _)| *name == first)) {
             Some(at) => at,
             None => {
@@ -258,7 +267,7 @@ impl Statement {
         let shuffles = Shuffles::default();
         let ticket = ticket(&self.common, (number + 1, share), &shuffles, left, fragment)?;
         let sum = ticket.last_chunk::<SUM_BYTES>()?;
-        let about = about(&self.common, peers, What::Part, number + 1, sum);
+        let about = about(&self.common, &self.shared.warehouse, What::Part, number + 1, sum);
         let ticket = peers.trust().request(Ticket { ticket: ticket.clone() }, &about);
         let client = peers.client(&address)?;
         state.asked.insert(name.clone());
@@ -412,12 +421,13 @@ impl Drop for Guard {
             return;
         }
         // The calls are dropped, which stops the parts; this is for a node that has not heard of it.
-        let (common, peers) = (self.common.clone(), Arc::clone(&self.shared.peers));
+        let (common, shared) = (self.common.clone(), Arc::clone(&self.shared));
         self.network.spawn(async move {
-            let cancel = peers.usable().into_iter().map(async |(_, address)| {
+            let peers = &shared.peers;
+            let cancel = shared.usable().into_iter().map(async |(_, address)| {
                 let body = common.query.clone().into();
                 let action = Action { r#type: CANCEL.to_owned(), body };
-                let about = about(&common, &peers, What::Cancel, 0, &[]);
+                let about = about(&common, &shared.warehouse, What::Cancel, 0, &[]);
                 let action = peers.trust().request(action, &about);
                 if let Some(mut client) = peers.client(&address) {
                     let _ = tokio::time::timeout(CANCEL_TIME, client.do_action(action)).await;
@@ -444,12 +454,12 @@ pub(super) fn lost_twice(part: &str, first: &str, second: &str, why: &str) -> Pa
 /// What a token of a statement is about.
 pub(super) fn about<'a>(
     common: &'a Common,
-    peers: &'a Peers,
+    warehouse: &'a str,
     what: What,
     part: usize,
     sum: &'a [u8],
 ) -> About<'a> {
-    let (Common { query, lake, .. }, warehouse) = (common, peers.warehouse());
+    let Common { query, lake, .. } = common;
     About { what, query, part, warehouse, lake, sum }
 }
 

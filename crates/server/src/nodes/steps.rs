@@ -69,7 +69,7 @@ impl Steps {
         let (mut out, mut lost): (Vec<String>, Vec<String>) = Default::default();
         let handed_on = AtomicBool::new(false);
         for number in 0.. {
-            let mut nodes = self.shared.peers.usable();
+            let mut nodes = self.shared.usable();
             nodes.retain(|(_, address)| !out.contains(address));
             if nodes.is_empty() {
                 return self.here("no node is left", tell).await;
@@ -264,7 +264,7 @@ impl Steps {
         let ticket = ticket(&common, (at + 1, &part.share), shuffles, left, &fragment.bytes)
             .ok_or_else(|| cannot("a plan is too large to be sent"))?;
         let sum = ticket.last_chunk::<SUM_BYTES>().ok_or_else(|| cannot("a ticket has no sum"))?;
-        let about = about(&common, peers, What::Part, at + 1, sum);
+        let about = about(&common, &self.shared.warehouse, What::Part, at + 1, sum);
         let request = peers.trust().request(Ticket { ticket: ticket.clone() }, &about);
         let client = peers.client(&node.1).ok_or_else(|| cannot("it has no address"))?;
         self.shared.metrics.part(if shuffles.attempt == 0 { Part::Sent } else { Part::Again });

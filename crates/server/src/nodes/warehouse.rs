@@ -28,6 +28,7 @@ const WHOLE_ROWS: u64 = 1_000_000;
 const LEAST: usize = 2;
 
 /// Who asks, and whom.
+#[derive(Clone)]
 pub(crate) struct Warehouse {
     shared: Arc<statement::Shared>,
     /// The name of this node.
@@ -78,7 +79,8 @@ impl Warehouse {
             peers: Arc::clone(&peers),
             metrics,
             me: works.then(|| me.name.clone()),
-            copies: Copies::new(),
+            copies: Arc::new(Copies::new()),
+            warehouse: me.warehouse,
         };
         let warehouse = Self {
             shared: Arc::new(of_statements),
@@ -100,6 +102,12 @@ impl Warehouse {
 }
 
 impl Elsewhere for Warehouse {
+    fn of(&self, warehouse: &str) -> Arc<dyn Elsewhere> {
+        let shared =
+            statement::Shared { warehouse: warehouse.to_owned(), ..(*self.shared).clone() };
+        Arc::new(Self { shared: Arc::new(shared), ..self.clone() })
+    }
+
     fn whole_rows(&self) -> u64 {
         WHOLE_ROWS
     }
@@ -117,10 +125,11 @@ impl Elsewhere for Warehouse {
             return Err(here(why));
         }
         let peers = &self.shared.peers;
-        let nodes = peers.usable();
+        let nodes = self.shared.usable();
         let least = if wanted.always { 1 } else { LEAST };
         if nodes.len() < least {
-            let (count, of, why) = (nodes.len(), peers.members(), peers.why_not());
+            let (count, of, why) =
+                (nodes.len(), peers.members(), peers.why_not(&self.shared.warehouse));
             let why = format!("{count} of {of} nodes can be used: {why}");
             return Err(Undivided { why, is_alone: nodes.is_empty() });
         }

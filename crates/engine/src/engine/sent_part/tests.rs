@@ -53,6 +53,10 @@ impl Elsewhere for Heard {
         self.here.divide(wanted)
     }
 
+    fn of(&self, warehouse: &str) -> Arc<dyn Elsewhere> {
+        self.here.of(warehouse)
+    }
+
     fn too_little(&self, rows: u64, remote_bytes: u64) -> Option<String> {
         self.here.too_little(rows, remote_bytes)
     }
