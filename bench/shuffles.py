@@ -6,8 +6,8 @@
 
 Each of three workers, a coordinator and a plain `uplake serve` has so much memory and half a core (control groups, which
 need root; --cores 0 is without). Statements are asked in turns, once without being counted, then --rounds times; medians.
-Beside them: the most that each process had (its resident set, reset before each statement), what went to disk for want of
-memory (`spilled`), and the bytes that nodes kept for each other. Answers of both are compared with each other, fractions
+Beside them: the most that a process had (its resident set, reset before each statement) and the bytes that nodes kept for
+each other. 53200 in place of a time: the statement was ended for want of memory. Answers of both are compared with each other, fractions
 to nine digits; ends with status 1 if one differs.
 
 UPLAKE names the binary.
@@ -38,15 +38,6 @@ def peak_mib(server):
 
 def forget_peak(server):
     pathlib.Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
-
-
-def spilled(servers):
-    """Bytes that statements wrote to disk so far, for want of memory."""
-    total = 0
-    for server in servers:
-        wire = bench.Asked(server, "SET uplake.elsewhere = never")
-        total += int(wire.ask("SELECT coalesce(sum(spilled), 0) FROM system.queries")[1][0][0])
-    return total
 
 
 class Side:
@@ -155,7 +146,6 @@ def main():
                     flush=True,
                 )
                 told.append({"q": number, "one": shown[alone], "three": shown[three], "peaks": list(peak.values()), "kept": kept})
-            print(f"spilled: one {spilled([one]) / 2**20:.0f} MiB, three {spilled(workers) / 2**20:.0f} MiB")
         finally:
             for server in reversed(servers):
                 server.stop()

@@ -111,17 +111,20 @@ impl Session {
             return Ok(Some(Err("nobody else can read what a transaction has written".to_owned())));
         }
         let asks = Asks { session: self, elsewhere: &elsewhere, always, state };
+        let mut may_shuffle = always;
         if !always {
-            let (rows, remote_bytes) = asks.reads([plan])?;
-            if let Some(why) = elsewhere.too_little(rows, remote_bytes) {
+            let (rows, bytes) = read_by(plan, state, &mut HashSet::new())?;
+            if let Some(why) = elsewhere.too_little(rows, self.remote(bytes)) {
                 return Ok(Some(Err(why)));
             }
+            // Rows that change nodes may take longer than one node takes, if that has the memory for them.
+            may_shuffle = bytes > self.engine.budget.memory_bytes as u64;
         }
         let plan = without_sides(plan.clone())?;
         let codec = self.codec_of(&plan, state)?;
         let most_groups = elsewhere.whole_rows();
         let whole_rows = whole_rows(most_groups, &plan)?;
-        if let Some((plan, steps)) = shuffled(&plan, whole_rows, most_groups)? {
+        if may_shuffle && let Some((plan, steps)) = shuffled(&plan, whole_rows, most_groups)? {
             let cut = cut(&plan, whole_rows, &mut |piece| asks.parts_of(piece, &steps, &codec))?;
             // What reads shuffles is computed by those who have them, or nothing is shuffled.
             if let Ok(cut) = cut
@@ -132,6 +135,11 @@ impl Session {
         }
         let cut = cut(&plan, whole_rows, &mut |piece| asks.parts_of(piece, &[], &codec))?;
         Ok(Some(cut))
+    }
+
+    /// Of bytes of the lake's files, those that are not on this machine.
+    fn remote(&self, bytes: u64) -> u64 {
+        if self.engine.lake.is_remote() { bytes } else { 0 }
     }
 
     /// This process, as one that computes parts of a statement of this session.
@@ -192,14 +200,14 @@ struct Asks<'a> {
 }
 
 impl Asks<'_> {
-    /// Rows that plans read, and bytes of these that are not on this machine.
+    /// Rows that plans read, and bytes of files that are not on this machine.
     fn reads<'p>(&self, plans: impl IntoIterator<Item = &'p LogicalPlan>) -> DfResult<(u64, u64)> {
         let mut all = (0u64, 0u64);
         for plan in plans {
             let (rows, bytes) = read_by(plan, self.state, &mut HashSet::new())?;
             all = (all.0.saturating_add(rows), all.1.saturating_add(bytes));
         }
-        Ok((all.0, if self.session.engine.lake.is_remote() { all.1 } else { 0 }))
+        Ok((all.0, self.session.remote(all.1)))
     }
 
     /// What has the rows of a piece, which may read what steps have shuffled.

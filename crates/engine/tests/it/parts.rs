@@ -13,7 +13,9 @@ const WAYS: [(u32, u64); 4] = [(1, 0), (2, u64::MAX), (3, 0), (7, 4000)];
 
 fn in_parts(folder: &std::path::Path, (parts, whole_rows): (u32, u64)) -> Session {
     let here = Arc::new(HereInParts { parts, whole_rows });
-    session(folder, 1 << 30, 2).with_elsewhere(here)
+    let session = session(folder, 1 << 30, 2).with_elsewhere(here);
+    block_on(session.query("SET uplake.elsewhere = 'always'")).unwrap();
+    session
 }
 
 #[test]
@@ -179,6 +181,27 @@ fn rows_are_shuffled_where_tables_are_not_divided_so() {
         }
     }
     assert!(wrong.is_empty(), "{} are wrong\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
+/// Rows change nodes where one has too little memory for what it reads, unless it is told to.
+#[test]
+fn rows_are_shuffled_by_themselves_only_if_they_are_more_than_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(session(folder.path(), 1 << 30, 2).query(DATA)).unwrap();
+    let sql = "SELECT event, median(n) FROM events GROUP BY event";
+    let expected = rows(&session(folder.path(), 1 << 30, 2), sql);
+    for (bytes, elsewhere, shuffles) in
+        [(1 << 30, "auto", false), (1 << 30, "always", true), (64 << 10, "auto", true)]
+    {
+        let here = Arc::new(HereInParts { parts: 3, whole_rows: 0 });
+        let parts = session(folder.path(), bytes, 2).with_elsewhere(here);
+        rows(&parts, &format!("SET uplake.elsewhere = '{elsewhere}'"));
+        let plan = rows(&parts, &format!("EXPLAIN {sql}")).concat();
+        assert_eq!(plan.contains("shuffles=1"), shuffles, "{bytes} {elsewhere}: {plan}");
+        if bytes > 1 << 20 {
+            assert_eq!(rows(&parts, sql), expected, "{elsewhere}");
+        }
+    }
 }
 
 /// What cannot be told apart by a hash, or has no key, is not shuffled.

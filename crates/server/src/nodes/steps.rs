@@ -22,7 +22,7 @@ use futures::stream::FuturesUnordered;
 use futures::{StreamExt, future, stream};
 use tokio::sync::mpsc;
 use tonic::Request;
-use uplake_engine::{Asked, Fragment, PartError, PartTold, Placed, Shuffle, Spent};
+use uplake_engine::{Asked, Fragment, PartError, PartTold, Placed, Share, Shuffle, Spent};
 
 use super::attempt::{self, KeptRows, Outcome, Told, gone, left_ms};
 use super::channels::Client;
@@ -240,7 +240,12 @@ impl Steps {
         };
         match outcome {
             Outcome::Held(rows) => Ok(Some((name.clone(), rows))),
-            Outcome::HandedOn | Outcome::Lost { handed_on: true, .. } => Ok(None),
+            Outcome::HandedOn => Ok(None),
+            // Whoever takes the rows has been told.
+            Outcome::Lost { handed_on: true, .. } => {
+                self.shared.peers.failed(address);
+                Ok(None)
+            }
             other => Err(trouble(address, other)),
         }
     }
@@ -292,8 +297,8 @@ impl Steps {
 /// The bucket that a part reads.
 fn part_of(part: &Placed, at: usize) -> usize {
     match part.share {
-        uplake_engine::Share::Stretch { part, .. } => part as usize,
-        uplake_engine::Share::Ids { .. } => at,
+        Share::Stretch { part, .. } => part as usize,
+        Share::Ids { .. } => at,
     }
 }
 

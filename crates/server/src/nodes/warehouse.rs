@@ -145,7 +145,8 @@ impl Elsewhere for Warehouse {
     }
 
     fn rows(&self, asked: Asked) -> PartRows {
-        if asked.fragment.bytes.len() > TICKET_BYTES / 2 {
+        let of_steps = asked.shuffles.iter().map(|step| &step.fragment);
+        if of_steps.chain([&asked.fragment]).any(|plan| plan.bytes.len() > TICKET_BYTES / 2) {
             // Its plan takes longer to send than to run.
             self.shared.metrics.part(Part::Here);
             return asked.as_one();

@@ -185,6 +185,9 @@ impl Ground {
         if let Way::InParts { parts, whole_rows } = self.way {
             let session = session_in(self.folder.path(), &self.options);
             self.session = session.with_elsewhere(Arc::new(HereInParts { parts, whole_rows }));
+            // Rows change parts, too, however few they are.
+            let always = self.session.query("SET uplake.elsewhere = 'always'").await;
+            always.map_err(|error| error.to_string())?;
         } else if self.is_plain() {
             self.session = session_in(self.folder.path(), &self.options);
         } else if SHOWS_LAYOUT.is_match(&record.sql) {
