@@ -256,6 +256,7 @@ def pages_of_others_are_refused(server, origin):
 def health_ready_and_metrics(server):
     assert server.ask("GET", "/health")[0] == 200
     assert server.ask("GET", "/ready")[0] == 200
+    assert server.ask("POST", "/sql", b"select 1 as a")[0] == 200
     status, headers, body = server.ask("GET", "/metrics")
     assert status == 200 and "version=" in headers["Content-Type"]
     assert 'uplake_queries_total{protocol="http",result="ok"}' in body.decode()
