@@ -281,10 +281,8 @@ impl Asks<'_> {
         steps: &[Step],
         codec: &Codec,
     ) -> DfResult<std::result::Result<Vec<Shuffle>, String>> {
-        let mut buckets = HashMap::new();
-        for read in reads(&piece.plan)? {
-            buckets.insert(read, parts);
-        }
+        let of_piece = reads(&piece.plan)?.into_iter();
+        let mut buckets: HashMap<u32, usize> = of_piece.map(|read| (read, parts)).collect();
         let mut shuffles = Vec::new();
         // Whoever reads a shuffle comes after it.
         for number in needed.iter().rev() {

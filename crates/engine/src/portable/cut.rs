@@ -138,6 +138,10 @@ fn piece_of(
     plan: &LogicalPlan,
     whole_rows: u64,
 ) -> Result<std::result::Result<(Piece, Above), Option<String>>> {
+    // Rows are not brought together in parts to be handed on as they are.
+    if ShuffleRead::of(plan).is_some() {
+        return Ok(Err(None));
+    }
     let mut why = None;
     for choice in choices(plan)? {
         let (kind, mut looked) = Looked::at(plan, &choice, whole_rows)?;

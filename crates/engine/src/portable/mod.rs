@@ -15,6 +15,7 @@ pub(crate) mod partial;
 pub(crate) mod parts;
 pub(crate) mod plan;
 pub(crate) mod questions;
+pub(crate) mod rows_exec;
 pub(crate) mod share;
 pub(crate) mod shuffle_read;
 pub(crate) mod shuffles;

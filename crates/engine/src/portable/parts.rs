@@ -6,31 +6,17 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::Session as PlanningSession;
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DFSchemaRef, DataFusionError, Result, internal_err};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::common::{DFSchemaRef, Result};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
     Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
 };
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{
-    Boundedness, EmissionType, ReplaceChildrenOptions,
-};
-use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
-};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
-use futures::StreamExt;
 
 use crate::portable::elsewhere::{Asked, Elsewhere, PartRows};
+use crate::portable::rows_exec::{RowSource, RowsExec};
 
 /// What is computed in parts, by whom.
 #[derive(Debug)]
@@ -114,37 +100,18 @@ impl ExtensionPlanner for PartsPlanner {
         _: &dyn PlanningSession,
         _: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let node = node.as_any().downcast_ref::<PartsNode>();
-        Ok(node.map(|node| Arc::new(PartsExec::new(Arc::clone(&node.parts))) as _))
+        let Some(node) = node.as_any().downcast_ref::<PartsNode>() else { return Ok(None) };
+        let schema = Arc::clone(&node.parts.asked.fragment.schema);
+        Ok(Some(Arc::new(RowsExec::new(Arc::clone(&node.parts), schema))))
     }
 }
 
-/// Rows that parts have computed.
-#[derive(Debug)]
-struct PartsExec {
-    parts: Arc<Parts>,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
-}
+impl RowSource for Arc<Parts> {
+    const NAME: &'static str = "PartsExec";
 
-impl PartsExec {
-    fn new(parts: Arc<Parts>) -> Self {
-        let schema = Arc::clone(&parts.asked.fragment.schema);
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(schema),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        );
-        let metrics = ExecutionPlanMetricsSet::new();
-        Self { parts, properties: Arc::new(properties), metrics }
-    }
-}
-
-impl DisplayAs for PartsExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Asked { shuffles, fragment, parts, told, .. } = &self.parts.asked;
-        write!(f, "PartsExec: parts={}, fragment={} bytes", parts.len(), fragment.bytes.len())?;
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Asked { shuffles, fragment, parts, told, .. } = &self.asked;
+        write!(f, "parts={}, fragment={} bytes", parts.len(), fragment.bytes.len())?;
         if !shuffles.is_empty() {
             write!(f, ", shuffles={}", shuffles.len())?;
         }
@@ -165,78 +132,12 @@ impl DisplayAs for PartsExec {
         }
         Ok(())
     }
-}
 
-impl ExecutionPlan for PartsExec {
-    fn name(&self) -> &'static str {
-        "PartsExec"
+    fn rows(&self) -> PartRows {
+        self.elsewhere.rows(self.asked.clone())
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
+    fn size(&self) -> Option<(usize, usize)> {
+        None
     }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-
-    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        if partition > 0 {
-            return internal_err!("parts have one partition");
-        }
-        let Parts { asked, elsewhere } = self.parts.as_ref();
-        let schema = Arc::clone(&asked.fragment.schema);
-        let rows = elsewhere.rows(asked.clone());
-        let metrics = BaselineMetrics::new(&self.metrics, partition);
-        Ok(as_planned(rows, schema, metrics))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
-}
-
-/// Rows of parts as a plan has them: what others sent is not believed.
-pub(crate) fn as_planned(
-    rows: PartRows,
-    schema: SchemaRef,
-    metrics: BaselineMetrics,
-) -> SendableRecordBatchStream {
-    let expected = Arc::clone(&schema);
-    let rows = rows.map(move |batch| {
-        let batch = batch.map_err(DataFusionError::from)?;
-        let types = |schema: &Schema| {
-            schema.fields().iter().map(|f| f.data_type().clone()).collect::<Vec<_>>()
-        };
-        if types(batch.schema_ref()) != types(&expected) {
-            return internal_err!("a part has other columns than its plan");
-        }
-        let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let columns = batch.columns().to_vec();
-        let batch = RecordBatch::try_new_with_options(Arc::clone(&expected), columns, &rows)?;
-        Ok::<_, DataFusionError>(batch.record_output(&metrics))
-    });
-    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }

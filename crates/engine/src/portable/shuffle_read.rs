@@ -10,28 +10,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::Session as PlanningSession;
-use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{
-    DFSchema, DFSchemaRef, FunctionalDependencies, Result, Statistics, internal_err,
-};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::common::{DFSchema, DFSchemaRef, FunctionalDependencies, Result, internal_err};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
     Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
 };
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{
-    Boundedness, EmissionType, ReplaceChildrenOptions,
-};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
-use crate::portable::elsewhere::Shuffled;
-use crate::portable::parts::as_planned;
+use crate::portable::elsewhere::{PartRows, Shuffled};
+use crate::portable::rows_exec::{RowSource, RowsExec};
 
 /// The operator of a logical plan.
 #[derive(Clone, Debug)]
@@ -152,92 +141,30 @@ impl ExtensionPlanner for ShuffleReadPlanner {
         let Some(from) = &node.from else {
             return internal_err!("a shuffle is read by what is no part");
         };
-        Ok(Some(Arc::new(ShuffleReadExec::new(node, Arc::clone(from)))))
+        let bucket = Bucket { shuffle: node.shuffle, from: Arc::clone(from) };
+        Ok(Some(Arc::new(RowsExec::new(bucket, Arc::clone(node.schema.inner())))))
     }
 }
 
 /// Rows that other parts have for this one.
 #[derive(Debug)]
-struct ShuffleReadExec {
+struct Bucket {
     shuffle: u32,
     from: Arc<dyn Shuffled>,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
 }
 
-impl ShuffleReadExec {
-    fn new(node: &ShuffleRead, from: Arc<dyn Shuffled>) -> Self {
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(node.schema.inner())),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        );
-        let metrics = ExecutionPlanMetricsSet::new();
-        Self { shuffle: node.shuffle, from, properties: Arc::new(properties), metrics }
-    }
-}
+impl RowSource for Bucket {
+    const NAME: &'static str = "ShuffleReadExec";
 
-impl DisplayAs for ShuffleReadExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ShuffleReadExec: shuffle={}", self.shuffle + 1)
-    }
-}
-
-impl ExecutionPlan for ShuffleReadExec {
-    fn name(&self) -> &'static str {
-        "ShuffleReadExec"
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shuffle={}", self.shuffle + 1)
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
+    fn rows(&self) -> PartRows {
+        self.from.rows(self.shuffle)
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-
-    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        if partition > 0 {
-            return internal_err!("a shuffle is read as one partition");
-        }
-        let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let schema = Arc::clone(self.properties.eq_properties.schema());
-        Ok(as_planned(self.from.rows(self.shuffle), schema, metrics))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
-
-    fn partition_statistics(&self, _: Option<usize>) -> Result<Arc<Statistics>> {
-        let mut statistics = Statistics::new_unknown(self.properties.eq_properties.schema());
-        if let Some((rows, bytes)) = self.from.size(self.shuffle) {
-            statistics.num_rows = Precision::Exact(rows);
-            statistics.total_byte_size = Precision::Inexact(bytes);
-        }
-        Ok(Arc::new(statistics))
+    fn size(&self) -> Option<(usize, usize)> {
+        self.from.size(self.shuffle)
     }
 }

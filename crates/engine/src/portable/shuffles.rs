@@ -77,16 +77,21 @@ impl Shuffles {
         let plan = plan.map_children(|input| self.below(input))?;
         let is_new = plan.transformed;
         let plan = if is_new { plan.data.recompute_schema()? } else { plan.data };
+        let before = self.steps.len();
         let now = match &plan {
             LogicalPlan::Join(join) => self.join(&plan, join)?,
             LogicalPlan::Aggregate(aggregate) => self.aggregate(&plan, aggregate)?,
             LogicalPlan::Window(window) => self.window(&plan, window)?,
             _ => None,
         };
-        Ok(match now {
-            Some(now) => Transformed::yes(now),
-            None => Transformed::new_transformed(plan, is_new),
-        })
+        if let Some(now) = now
+            && self.is_divided(&now)?
+        {
+            return Ok(Transformed::yes(now));
+        }
+        // What cannot be had in parts for another reason, such as `random()`, moves no rows.
+        self.steps.truncate(before);
+        Ok(Transformed::new_transformed(plan, is_new))
     }
 
     fn join(&mut self, plan: &LogicalPlan, join: &Join) -> Result<Option<LogicalPlan>> {

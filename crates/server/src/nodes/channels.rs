@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arrow_flight::Ticket;
 use arrow_flight::flight_service_client::FlightServiceClient;
+use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
+use uplake_engine::Share;
 
+use super::messages::{Common, SUM_BYTES, Shuffles, ticket};
+use super::token::{About, What};
 use super::trust::Trust;
 use super::wire::connector;
 use crate::node_options::is_loopback;
@@ -67,6 +72,22 @@ impl Channels {
         }
         clients.insert(address.to_owned(), (number, client.clone()));
         Some(client)
+    }
+
+    /// What asks the node at an address for a part; `None` if there is no such address, or the part is too large.
+    pub fn part(
+        &self,
+        (address, host): (&str, &str),
+        (common, warehouse): (&Common, &str),
+        (part, share, shuffles): (usize, &Share, &Shuffles),
+        left_ms: Option<u64>,
+        fragment: &[u8],
+    ) -> Option<(Client, Request<Ticket>)> {
+        let ticket = ticket(common, (part, share), shuffles, left_ms, fragment)?;
+        let (Common { query, lake, .. }, sum) = (common, ticket.last_chunk::<SUM_BYTES>()?);
+        let about = About { what: What::Part, query, part, warehouse, lake, sum };
+        let request = self.trust.request(Ticket { ticket: ticket.clone() }, &about);
+        Some((self.client(address, host)?, request))
     }
 
     /// Those to other addresses are not needed any more.

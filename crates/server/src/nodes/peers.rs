@@ -35,7 +35,7 @@ pub(crate) struct Peers {
     warehouse: String,
     start: Instant,
     nodes: Mutex<Nodes>,
-    channels: Channels,
+    pub(super) channels: Channels,
     /// Why those that do not answer do not, by address.
     troubles: Mutex<BTreeMap<String, String>>,
     metrics: Arc<Metrics>,

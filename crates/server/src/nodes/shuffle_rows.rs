@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_flight::Ticket;
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -11,8 +10,7 @@ use uplake_engine::{EngineError, NothingShuffled, PartError, PartRows, Share, Sh
 
 use super::attempt::{Outcome, handed_on};
 use super::channels::Channels;
-use super::messages::{At, Common, Fetch, Lost, Reads, SUM_BYTES, Shuffles, ticket};
-use super::token::{About, What};
+use super::messages::{At, Common, Fetch, Lost, Reads, Shuffles};
 
 /// Where a part's rows are.
 #[derive(Clone)]
@@ -65,23 +63,17 @@ impl OtherNodes {
         shuffle: u32,
         tell: &mpsc::Sender<Result<PartRows, PartError>>,
     ) -> Result<Outcome, String> {
-        let no_address = || "this is no address of a node".to_owned();
-        let client = self.channels.client(&from.address, &from.host).ok_or_else(no_address)?;
         let fetch = Fetch { shuffle, bucket: self.bucket };
         let shuffles = Shuffles { fetch: Some(fetch), ..Shuffles::of(self.shuffles.attempt) };
         let share = Share::Stretch { part: 0, parts: 1 };
-        let ticket = ticket(&self.common, (from.part, &share), &shuffles, self.left_ms, &[]);
-        let ticket = ticket.ok_or_else(no_address)?;
-        let sum = ticket.last_chunk::<SUM_BYTES>().ok_or_else(no_address)?;
-        let about = About {
-            what: What::Part,
-            query: &self.common.query,
-            part: from.part,
-            warehouse: &self.warehouse,
-            lake: &self.common.lake,
-            sum,
-        };
-        let ticket = self.channels.trust.request(Ticket { ticket: ticket.clone() }, &about);
+        let called = self.channels.part(
+            (&from.address, &from.host),
+            (&self.common, &self.warehouse),
+            (from.part, &share, &shuffles),
+            self.left_ms,
+            &[],
+        );
+        let (client, ticket) = called.ok_or("this is no address of a node")?;
         Ok(handed_on(client, ticket, tell, |_, _, _| {}).await)
     }
 }

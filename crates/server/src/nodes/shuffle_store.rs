@@ -103,7 +103,7 @@ impl Drop for StoredRows {
 impl StoredRows {
     /// Stores rows as they are computed.
     pub async fn of(
-        rows: PartRows,
+        mut rows: PartRows,
         buckets: &Buckets,
         session: &Session,
         room: &Arc<SpoolRoom>,
@@ -112,11 +112,13 @@ impl StoredRows {
         let empty = vec![Stored::default(); buckets.count as usize];
         let stored =
             Self { file: Arc::new(file), buckets: empty, room: Arc::clone(room), bytes: 0 };
-        let mut writer = Writer { stored, waiting: Vec::new(), _held: None };
-        let mut rows = rows;
+        let most = BYTES.saturating_mul(stored.buckets.len());
+        let held = session.hold_memory("rows for other nodes", most, 1)?;
+        let waiting = stored.buckets.iter().map(|_| None).collect();
+        let mut writer = Writer { stored, waiting, _held: held };
         while let Some(batch) = rows.try_next().await? {
             for (bucket, batch) in buckets.of(&batch)? {
-                writer.add(bucket as usize, batch, session).await?;
+                writer.add(bucket as usize, batch).await?;
             }
         }
         writer.finish().await
@@ -170,22 +172,11 @@ impl StoredRows {
 struct Writer {
     stored: StoredRows,
     waiting: Vec<Option<BatchCoalescer>>,
-    _held: Option<HeldMemory>,
+    _held: HeldMemory,
 }
 
 impl Writer {
-    async fn add(
-        &mut self,
-        bucket: usize,
-        batch: RecordBatch,
-        session: &Session,
-    ) -> Result<(), PartError> {
-        if self.waiting.is_empty() {
-            let count = self.stored.buckets.len();
-            self.waiting.resize_with(count, || None);
-            let bytes = BYTES.saturating_mul(count);
-            self._held = Some(session.hold_memory("rows for other nodes", bytes, 1)?);
-        }
+    async fn add(&mut self, bucket: usize, batch: RecordBatch) -> Result<(), PartError> {
         let rows = batch.num_rows() as u64;
         let schema = batch.schema();
         let waiting = self.waiting[bucket].get_or_insert_with(|| BatchCoalescer::new(schema, ROWS));

@@ -24,7 +24,7 @@ use uplake_engine::{
 
 use super::attempt::{self, HeldRows, Outcome, Told, left_ms};
 use super::channels::Client;
-use super::messages::{CANCEL, Common, SUM_BYTES, Shuffles, ticket};
+use super::messages::{CANCEL, Common, Shuffles};
 use super::peers::Peers;
 use super::token::{About, What};
 use crate::metrics::{Metrics, Part};
@@ -262,14 +262,14 @@ impl Statement {
         if self.shared.me.as_ref() == Some(&name) {
             return None;
         }
-        let (share, left) = (&self.asked.parts[number].share, left_ms(self.asked.deadline));
-        let fragment = &self.asked.fragment.bytes;
-        let shuffles = Shuffles::default();
-        let ticket = ticket(&self.common, (number + 1, share), &shuffles, left, fragment)?;
-        let sum = ticket.last_chunk::<SUM_BYTES>()?;
-        let about = about(&self.common, &self.shared.warehouse, What::Part, number + 1, sum);
-        let ticket = peers.trust().request(Ticket { ticket: ticket.clone() }, &about);
-        let client = peers.client(&address)?;
+        let share = &self.asked.parts[number].share;
+        let (client, ticket) = peers.channels.part(
+            (&address, peers.host(&address)?),
+            (&self.common, &self.shared.warehouse),
+            (number + 1, share, &Shuffles::default()),
+            left_ms(self.asked.deadline),
+            &self.asked.fragment.bytes,
+        )?;
         state.asked.insert(name.clone());
         Some(Call { name, address, client, ticket })
     }
@@ -427,7 +427,9 @@ impl Drop for Guard {
             let cancel = shared.usable().into_iter().map(async |(_, address)| {
                 let body = common.query.clone().into();
                 let action = Action { r#type: CANCEL.to_owned(), body };
-                let about = about(&common, &shared.warehouse, What::Cancel, 0, &[]);
+                let Common { query, lake, .. } = &common;
+                let (what, warehouse) = (What::Cancel, &shared.warehouse);
+                let about = About { what, query, part: 0, warehouse, lake, sum: &[] };
                 let action = peers.trust().request(action, &about);
                 if let Some(mut client) = peers.client(&address) {
                     let _ = tokio::time::timeout(CANCEL_TIME, client.do_action(action)).await;
@@ -449,18 +451,6 @@ pub(super) fn lost_twice(part: &str, first: &str, second: &str, why: &str) -> Pa
              uplake report without --members)",
         )
         .into()
-}
-
-/// What a token of a statement is about.
-pub(super) fn about<'a>(
-    common: &'a Common,
-    warehouse: &'a str,
-    what: What,
-    part: usize,
-    sum: &'a [u8],
-) -> About<'a> {
-    let Common { query, lake, .. } = common;
-    About { what, query, part, warehouse, lake, sum }
 }
 
 fn bug(what: &str) -> PartError {

@@ -26,9 +26,8 @@ use uplake_engine::{Asked, Fragment, PartError, PartTold, Placed, Share, Shuffle
 
 use super::attempt::{self, KeptRows, Outcome, Told, gone, left_ms};
 use super::channels::Client;
-use super::messages::{At, Common, Keeps, Lost, Reads, SUM_BYTES, Shuffles, Size, ticket};
-use super::statement::{Shared, about, lost_twice};
-use super::token::What;
+use super::messages::{At, Common, Keeps, Lost, Reads, Shuffles, Size};
+use super::statement::{Shared, lost_twice};
 use crate::metrics::Part;
 
 /// A statement that is computed in steps.
@@ -260,18 +259,18 @@ impl Steps {
     ) -> Result<(&'n Node, Client, Request<Ticket>), Trouble> {
         let own = nodes.iter().find(|(name, _)| *name == part.node);
         let node = own.unwrap_or(&nodes[at % nodes.len()]);
-        let cannot = |why: &str| {
-            let address = node.1.clone();
-            Trouble::Refused(Lost { address, why: why.to_owned() })
-        };
-        let (peers, left) = (&self.shared.peers, left_ms(self.asked.deadline));
-        let common = Common { parts, ..self.common.clone() };
-        let ticket = ticket(&common, (at + 1, &part.share), shuffles, left, &fragment.bytes)
-            .ok_or_else(|| cannot("a plan is too large to be sent"))?;
-        let sum = ticket.last_chunk::<SUM_BYTES>().ok_or_else(|| cannot("a ticket has no sum"))?;
-        let about = about(&common, &self.shared.warehouse, What::Part, at + 1, sum);
-        let request = peers.trust().request(Ticket { ticket: ticket.clone() }, &about);
-        let client = peers.client(&node.1).ok_or_else(|| cannot("it has no address"))?;
+        let (peers, common) = (&self.shared.peers, Common { parts, ..self.common.clone() });
+        let called = peers.channels.part(
+            (&node.1, peers.host(&node.1).unwrap_or_default()),
+            (&common, &self.shared.warehouse),
+            (at + 1, &part.share, shuffles),
+            left_ms(self.asked.deadline),
+            &fragment.bytes,
+        );
+        let (client, request) = called.ok_or_else(|| {
+            let why = "a part is too large to be sent, or its node has no address".to_owned();
+            Trouble::Refused(Lost { address: node.1.clone(), why })
+        })?;
         self.shared.metrics.part(if shuffles.attempt == 0 { Part::Sent } else { Part::Again });
         Ok((node, client, request))
     }
