@@ -326,9 +326,9 @@ impl Server {
         }
         self.shared.keep_used();
         let system = Arc::clone(&self.system);
-        let kept = async move {
+        let kept = Box::pin(async move {
             system.keep().await.map_err(|error| Failure::from(EngineError::from(error)))
-        };
+        });
         let kept = self.shared.statements.compute(self.shared.own.clone().during(kept));
         match tokio::time::timeout(KEEP_TIME, kept).await {
             Ok(Ok(())) => {}

@@ -161,7 +161,7 @@ impl Asked {
 
 /// Runs the command.
 pub async fn run(args: ReportArgs) -> Result<()> {
-    until_stopped(report(args)).await
+    until_stopped(Box::pin(report(args))).await
 }
 
 async fn report(args: ReportArgs) -> Result<()> {

@@ -300,7 +300,7 @@ impl Batch {
                 let one_thread = one_thread && !work.alone;
                 let answered = async {
                     let slot = session.slot(&work.statement.text, Class::Batch).await?;
-                    slot.within(run(&session, &work, &rooms, one_thread)).await?
+                    slot.within(Box::pin(run(&session, &work, &rooms, one_thread))).await?
                 };
                 let outcome = answered.await.unwrap_or_else(Outcome::Failed);
                 (work, outcome)

@@ -242,7 +242,7 @@ impl Session {
         }
         let insert = without_cutting(dml)?;
         if self.catalog.pending.is_some() || returning.is_some() {
-            return self.insert_rows(insert, returning).await;
+            return Box::pin(self.insert_rows(insert, returning)).await;
         }
         let stream = self.run_query(LogicalPlan::Dml(insert)).await?;
         let written = stream.try_collect::<Vec<_>>().await;

@@ -136,7 +136,7 @@ impl Session {
                 let decided = plan_cache::is_decided(&plan, tables)?;
                 let plan = self.resolved(plan, statement).await?;
                 if !decided {
-                    return self.run_plan(plan).await;
+                    return Box::pin(self.run_plan(plan)).await;
                 }
                 let mut cached = self.planned(&state, plan).await?;
                 let is_on = |rule: &str| !pipeline::is_disabled(&state, rule);

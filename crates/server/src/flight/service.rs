@@ -244,10 +244,10 @@ impl FlightSqlService for Flight {
     ) -> Result<Response<DoGet>, Status> {
         let (shared, caller) = (Arc::clone(&self.shared), self.caller(&request).await?);
         let rights = shared.rights(&caller.client.role);
-        let rows = async move {
+        let rows = Box::pin(async move {
             let session = shared.engine.session();
             listing::primary_keys(session.lake(), &asked, &shared.options.database, &rights).await
-        };
+        });
         self.told(&caller, rows).await
     }
 

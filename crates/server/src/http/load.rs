@@ -93,7 +93,7 @@ pub(super) async fn post(
         let input = InputFile::of_path(name, file.path());
         let (shared, progress) = (Arc::clone(&here.shared), Arc::clone(&progress));
         let client = running.client().clone();
-        let work = async move {
+        let work = Box::pin(async move {
             shared.may_load(&client.role, &table).await?;
             let session = shared.session_of(&client);
             let room = shared.load_room(&session).await?;
@@ -101,7 +101,7 @@ pub(super) async fn post(
             let files = [input];
             let loaded = load(session.lake(), &table, &files, &load_options, &progress).await;
             loaded.map_err(|error| Failure::from(EngineError::from(error)))
-        };
+        });
         running.compute(work).await
     });
     let summary = loaded.await.inspect_err(|failure| meter.failed(failure))?;

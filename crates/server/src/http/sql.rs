@@ -180,7 +180,8 @@ async fn rows(
 ) -> Result<Response, Failure> {
     let client = running.client();
     let session = here.shared.session_of(client);
-    let answer = running.compute(run_all(session, ask, run, read_only, running.parts())).await;
+    let answers = Box::pin(run_all(session, ask, run, read_only, running.parts()));
+    let answer = running.compute(answers).await;
     let answer = answer.inspect_err(|failure| meter.failed(failure))?;
     match answer {
         Answer::Rows { schema, stream } => {

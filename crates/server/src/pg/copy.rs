@@ -77,7 +77,7 @@ impl Connection {
         };
         let (table, mut columns) = (name.clone(), columns.clone());
         let session = self.session_of(text)?;
-        let writer = async move { Ok(session.row_writer(&table).await?) };
+        let writer = Box::pin(async move { Ok(session.row_writer(&table).await?) });
         let writer = self.plan(text, writer).await?;
         self.shared.may_load(&self.client.role, writer.table()).await?;
         if columns.is_empty() {
@@ -113,9 +113,10 @@ impl Connection {
     async fn take_rows(&mut self, running: &Running, work: Work) -> Step<String> {
         let (pieces, come) = mpsc::channel(PIECES);
         let (tell, mut told) = oneshot::channel();
-        let _task = running.drive(Box::pin(async move {
-            let _ = tell.send(work.run(come).await);
-        }));
+        let rows = Box::pin(work.run(come));
+        let _task = running.drive(async move {
+            let _ = tell.send(rows.await);
+        });
         let wire = &mut self.wire;
         let flush = async { Ok::<Step, Failure>(wire.flush().await) };
         running.unless_stopped(flush).await??;

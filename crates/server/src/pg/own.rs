@@ -84,7 +84,7 @@ impl Connection {
             Command::Savepoint(name) => {
                 self.transaction.check_savepoint()?;
                 let session = self.transaction_session()?;
-                let work = async move { Ok(session.savepoint().await?) };
+                let work = Box::pin(async move { Ok(session.savepoint().await?) });
                 let savepoint = self.plan("SAVEPOINT", work).await?;
                 self.transaction.save(name, savepoint);
                 tag("SAVEPOINT")
@@ -96,7 +96,7 @@ impl Connection {
             Command::RollbackTo(name) => {
                 let savepoint = self.transaction.go_back(&name)?;
                 let session = self.transaction_session()?;
-                let work = async move { Ok(session.rollback_to(&savepoint).await?) };
+                let work = Box::pin(async move { Ok(session.rollback_to(&savepoint).await?) });
                 self.plan("ROLLBACK TO SAVEPOINT", work).await?;
                 tag("ROLLBACK")
             }
@@ -212,7 +212,8 @@ impl Connection {
                     let running = self.shared.statements.begin(self.client.clone(), "COMMIT");
                     let _marked = self.cancellable.mark(running.id());
                     let timeout = self.settings.timeout();
-                    let work = async move { Ok(within(timeout, session.commit()).await??) };
+                    let commit = async move { within(timeout, Box::pin(session.commit())).await? };
+                    let work = async move { Ok(commit.await?) };
                     self.wire.unless_gone(running.compute(work)).await?;
                 }
                 Ok("COMMIT")
@@ -225,7 +226,7 @@ impl Connection {
         match self.reading.clone() {
             None => Ok(()),
             Some(session) => {
-                let work = async move { Ok(session.rollback().await?) };
+                let work = Box::pin(async move { Ok(session.rollback().await?) });
                 match self.plan("ROLLBACK", work).await {
                     // What was written is given up; that its files go is not waited for any more.
                     Err(Stop::Failed(failure)) if failure.code == "57014" => Ok(()),

@@ -303,7 +303,7 @@ impl Session {
                 return Ok(Some((pass, found)));
             }
             Some(ByFile { found, others, name }) => {
-                (found, with_table(&name, others, self.definition_plan(&sql)).await?)
+                (found, with_table(&name, others, Box::pin(self.definition_plan(&sql))).await?)
             }
             None => (Vec::new(), self.definition_plan(&sql).await?),
         };

@@ -235,7 +235,7 @@ impl Session {
         let (from, name) = (Arc::clone(shelf), key.text.clone());
         let cuts = SpawnedTask::spawn(async move { Arc::new(from.cuts(&name)) });
         let cuts = joined(cuts.join().await.map(Ok))?;
-        let of_file = self.definition_plan(&key.sql);
+        let of_file = Box::pin(self.definition_plan(&key.sql));
         let plan = with_table(name_in_plans, table.only(vec![file]), of_file).await?;
         let all = Divided { kind, share: None };
         let Some(plan) = key_first(&all, plan, false)? else { return Ok(None) };
