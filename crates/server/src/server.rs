@@ -16,7 +16,7 @@ use crate::limits::{Connections, FailedLogins, LOADS_AT_ONCE, Limits, MemoryShar
 use crate::logins::Logins;
 use crate::metrics::{Metrics, Now};
 use crate::node_options::NodeOptions;
-use crate::pg::Probes;
+use crate::pg::{ParsedTexts, Probes};
 use crate::roll::Roll;
 use crate::spool::{SLOW_READER, SpoolRoom};
 use crate::statements::Statements;
@@ -88,6 +88,7 @@ pub(crate) struct Shared {
     pub catalog: Catalog,
     /// What pools ask again and again.
     pub probes: Probes,
+    pub texts: ParsedTexts,
     /// What the Postgres wire is encrypted with.
     pub pg_tls: Option<Arc<ServerConfig>>,
     /// Who is connected.
@@ -169,6 +170,7 @@ impl Shared {
             strangers,
             catalog,
             probes: Probes::default(),
+            texts: ParsedTexts::default(),
             pg_tls,
             roll,
             own: QueryProgress::new(),

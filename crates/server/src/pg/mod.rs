@@ -17,6 +17,7 @@ mod listener;
 mod login;
 mod own;
 mod params;
+mod parsed;
 mod probes;
 mod rows;
 mod session;
@@ -31,4 +32,5 @@ mod wire;
 mod words;
 
 pub(crate) use listener::serve;
+pub(crate) use parsed::ParsedTexts;
 pub(crate) use probes::Probes;

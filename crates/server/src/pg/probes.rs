@@ -25,7 +25,7 @@ impl Probes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(text).cloned()
     }
 
-    pub fn keep(&self, text: &str, statement: Statement) {
+    pub fn keep(&self, text: &str, statement: Arc<Statement>) {
         if text.len() > MOST_BYTES {
             return;
         }
@@ -33,7 +33,7 @@ impl Probes {
         if known.len() >= MOST {
             known.clear();
         }
-        known.insert(text.to_owned(), Arc::new(statement));
+        known.insert(text.to_owned(), statement);
     }
 }
 
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn short_texts_are_kept_and_not_too_many() {
         let probes = Probes::default();
-        let statement = || uplake_engine::parse("SELECT 1").unwrap().pop().unwrap();
+        let statement = || Arc::new(uplake_engine::parse("SELECT 1").unwrap().pop().unwrap());
         for n in 0..3 * MOST {
             let text = format!("SELECT {n}");
             assert!(probes.find(&text).is_none());

@@ -14,7 +14,7 @@ use pgwire::messages::data::{FieldDescription, RowDescription};
 use tokio::sync::oneshot;
 use uplake_engine::{Answer, EngineError, RunOptions, Session, Statement};
 
-use crate::catalog::{self, rewrite};
+use crate::catalog;
 use crate::drivers::AbortOnDrop;
 use crate::failure::Failure;
 use crate::pg::encode::{EncodeError, Options};
@@ -209,13 +209,8 @@ impl Work {
         tell: &mut Option<oneshot::Sender<Result<Head, Failure>>>,
     ) -> Result<(), Failure> {
         let (statement, text) = match ask {
-            Ask::Bound(statement) => (*statement, None),
-            Ask::Text(text) => {
-                let parsed = uplake_engine::parse(&rewrite(&text))?.pop();
-                let parsed =
-                    parsed.ok_or_else(|| Failure::new("42601", "there is no statement"))?;
-                (parsed, Some(text))
-            }
+            Ask::Bound(statement) => (Arc::from(statement), None),
+            Ask::Text(text) => (self.shared.texts.parse(&text)?, Some(text)),
         };
         let command = statement.command();
         let mut tell_head = |answer| {
