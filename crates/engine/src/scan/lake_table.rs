@@ -722,10 +722,11 @@ impl LakeTable {
         // it an estimate again.
         statistics.num_rows = rows_precision(rows);
         statistics.total_byte_size = Precision::Inexact(bytes as usize);
-        // How many keys there can be says how long the answer of a join is, so which side is kept.
+        // How many keys there can be says how long the answer of a join is, and how many of all days a filter asks for
+        // what it leaves: so which side is kept.
         let fields = self.scan_schema.table_schema().fields();
         for (column, field) in statistics.column_statistics.iter_mut().zip(fields) {
-            if field.data_type().is_integer() {
+            if field.data_type().is_integer() || field.data_type().is_temporal() {
                 *column = self.bounds().over_files(&field.name().to_lowercase(), candidates);
             }
         }

@@ -115,3 +115,33 @@ fn what_text_does_not_decide_is_planned_each_time() {
     block_on(known.query("SET datafusion.sql_parser.enable_ident_normalization = false")).unwrap();
     assert_ne!(text(&known, sql), before);
 }
+
+/// The side of a join that is kept is the one of which the log says that a filter leaves less.
+#[test]
+fn the_build_side_is_what_days_make_small() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), MEMORY, 2);
+    for table in [
+        "CREATE TABLE few AS SELECT x AS k FROM generate_series(1, 300) g(x)",
+        "CREATE TABLE days AS SELECT x AS k, (20454 + x % 100)::INT::DATE AS d, \
+         to_timestamp_micros(1767225600000000 + x % 100 * 86400000000)::TIMESTAMP AS at FROM generate_series(1, 1000) g(x)",
+    ] {
+        block_on(session.query(table)).unwrap();
+    }
+    for (condition, kept) in [
+        ("d < DATE '2026-01-03'", "days"),
+        ("d < DATE '2026-04-03'", "few"),
+        ("at >= TIMESTAMP '2026-04-08'", "days"),
+        ("at >= TIMESTAMP '2026-01-08'", "few"),
+    ] {
+        let plan = text(
+            &session,
+            &format!("EXPLAIN SELECT count(*) FROM few JOIN days USING (k) WHERE {condition}"),
+        );
+        let join = &plan[plan.find("HashJoinExec").unwrap_or_else(|| panic!("{plan}"))..];
+        let place = |table: &str| join.find(&format!("/{table}/part-"));
+        let [few, days] =
+            ["few", "days"].map(|table| place(table).unwrap_or_else(|| panic!("{plan}")));
+        assert_eq!(if few < days { "few" } else { "days" }, kept, "{condition}: {plan}");
+    }
+}
