@@ -9,6 +9,9 @@
 //! batch that shares its strings' buffers with others counts all of them. And small requests of those that
 //! cannot spill may overdraw by a tenth, so that a join or aggregate does not fail for the few rows that it
 //! holds while sorts around it use what they may.
+//! A hash join's build side asks for its hash table when it has all its rows, and then copies them, which nobody
+//! counts: the table is there only if the copy has room, too. Groups in hash tables double before they ask, and are
+//! sorted or handed on whole when they are refused: as much as they hold stays free beside them.
 //! What deals rows out to partitions is never refused, only counted: when DataFusion 55.2 spills there, its
 //! reader may wait for a file that its writer will not finish (apache/datafusion#24883), and the query hangs.
 //! Its queues hold a few batches per partition as long as all partitions are read; of one that nobody has begun to read
@@ -37,6 +40,10 @@ use crate::cache::columns::KeptColumns;
 const MERGES: [&str; 2] = ["ExternalSorterMerge", "SortPreservingMergeExec"];
 /// And what deals rows out to partitions: `RepartitionExec[1]`.
 const REPARTITION: &str = "RepartitionExec";
+/// Groups in hash tables: `PartialHashAggregateStream[1]`, `FinalHashAggregateStream[1]`.
+const HASHED_GROUPS: &str = "HashAggregateStream";
+/// And the build sides of hash joins: `HashJoinInput`, `HashJoinInput[1]`.
+const BUILD_SIDE: &str = "HashJoinInput";
 /// The name of groups in arrays.
 pub(crate) const ARRAYS: &str = "ArrayAggregate";
 
@@ -67,12 +74,16 @@ struct State {
 enum Kind {
     /// Write to disk and ask again.
     Spilling,
+    /// The same, after a copy.
+    Groups,
     /// Fail, although most of what it asks for is counted already.
     Merge,
     /// Spill, and perhaps wait for itself forever.
     Repartition,
     /// Fail, and groups that spill go on.
     Arrays,
+    /// Fail, and a merge join goes on.
+    BuildSide,
     /// Fail.
     Fixed,
 }
@@ -88,14 +99,23 @@ impl Kind {
         if consumer.name().starts_with(REPARTITION) {
             Self::Repartition
         } else if consumer.can_spill() {
-            Self::Spilling
+            match consumer.name().contains(HASHED_GROUPS) {
+                true => Self::Groups,
+                false => Self::Spilling,
+            }
         } else if MERGES.iter().any(|merge| consumer.name().starts_with(merge)) {
             Self::Merge
         } else if consumer.name() == ARRAYS {
             Self::Arrays
+        } else if consumer.name().starts_with(BUILD_SIDE) {
+            Self::BuildSide
         } else {
             Self::Fixed
         }
+    }
+
+    fn spills(self) -> bool {
+        matches!(self, Self::Spilling | Self::Groups)
     }
 }
 
@@ -137,14 +157,17 @@ impl SharedPool {
                 let limit = if is_small { self.limit + self.limit / 10 } else { self.limit / 2 };
                 total.saturating_add(more) <= limit
             }
-            Kind::Fixed => {
-                let overdraft = if more <= self.limit / 64 { self.limit / 10 } else { 0 };
-                total.saturating_add(more) <= self.limit + overdraft
+            Kind::Fixed | Kind::BuildSide => {
+                let is_small = more <= self.limit / 64;
+                let overdraft = if is_small { self.limit / 10 } else { 0 };
+                let copied = if kind == Kind::BuildSide && !is_small { held } else { 0 };
+                total.saturating_add(more).saturating_add(copied) <= self.limit + overdraft
             }
-            Kind::Spilling => {
+            Kind::Spilling | Kind::Groups => {
                 let for_spilling = self.limit / 5 * 4;
                 let share = for_spilling / state.spilling_consumers.max(1);
-                let total = total.saturating_add(more);
+                let copied = if kind == Kind::Groups { held + more } else { 0 };
+                let total = total.saturating_add(more).saturating_add(copied);
                 let may = held == 0 || held + more <= share;
                 total <= for_spilling || may && total <= self.limit
             }
@@ -182,7 +205,7 @@ impl MemoryPool for SharedPool {
 
     fn register(&self, consumer: &MemoryConsumer) {
         let mut state = self.lock();
-        if Kind::of(consumer) == Kind::Spilling {
+        if Kind::of(consumer).spills() {
             state.spilling_consumers += 1;
         }
         if let Some(owner) = progress::watcher() {
@@ -192,7 +215,7 @@ impl MemoryPool for SharedPool {
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         let mut state = self.lock();
-        if Kind::of(consumer) == Kind::Spilling {
+        if Kind::of(consumer).spills() {
             state.spilling_consumers = state.spilling_consumers.saturating_sub(1);
         }
         state.owners.remove(&consumer.id());
@@ -405,6 +428,14 @@ mod tests {
         assert!(pool.fits(&queued(300, 5000), Kind::Fixed, 300, 200));
         assert!(!pool.fits(&queued(300, 5000), Kind::Fixed, 300, 216));
         assert!(pool.fits(&queued(300, 400), Kind::Fixed, 300, 300));
+        // Groups leave as much as they hold, but have their first batch.
+        assert!(pool.fits(&state(10, 300), Kind::Groups, 300, 100));
+        assert!(!pool.fits(&state(10, 300), Kind::Groups, 300, 101));
+        assert!(pool.fits(&state(10, 800), Kind::Groups, 0, 100));
+        // A build side of 300 asks for its hash table while it can still be copied.
+        assert!(pool.fits(&state(0, 300), Kind::BuildSide, 300, 400));
+        assert!(!pool.fits(&state(0, 300), Kind::BuildSide, 300, 401));
+        assert!(pool.fits(&state(0, 900), Kind::BuildSide, 900, 15));
         // Small requests may overdraw.
         assert!(pool.fits(&merging(800, 900), Kind::Fixed, 0, 15));
         assert!(!pool.fits(&merging(900, 900), Kind::Fixed, 0, 15));
