@@ -33,6 +33,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use crate::scan::prefetch::read_footer;
+use crate::scan::temporal_bounds::NoTemporalBounds;
 use crate::scan::true_bounds::with_true_bounds;
 
 /// DataFusion's Parquet format, for files that are read in place.
@@ -146,8 +147,14 @@ impl FileFormat for TrueBoundsFormat {
             kept: state.runtime_env().cache_manager.get_file_metadata_cache(),
         };
         let source = source.clone().with_parquet_file_reader_factory(Arc::new(readers));
-        let config = FileScanConfigBuilder::from(config.clone()).with_source(Arc::new(source));
-        Ok(DataSourceExec::from_data_source(config.build()))
+        let mut of_files =
+            FileScanConfigBuilder::from(config.clone()).with_source(Arc::new(source));
+        if state.config().get_extension::<NoTemporalBounds>().is_some() {
+            let told =
+                without_bounds(config.statistics(), config.file_schema(), DataType::is_temporal);
+            of_files = of_files.with_statistics(told);
+        }
+        Ok(DataSourceExec::from_data_source(of_files.build()))
     }
 
     async fn create_writer_physical_plan(
@@ -173,9 +180,17 @@ fn is_floating(data_type: &DataType) -> bool {
 }
 
 /// A file's bounds would be made of those row groups alone that have some.
-fn without_float_bounds(mut statistics: Statistics, schema: &Schema) -> Statistics {
+fn without_float_bounds(statistics: Statistics, schema: &Schema) -> Statistics {
+    without_bounds(statistics, schema, is_floating)
+}
+
+fn without_bounds(
+    mut statistics: Statistics,
+    schema: &Schema,
+    of_types: fn(&DataType) -> bool,
+) -> Statistics {
     for (column, field) in statistics.column_statistics.iter_mut().zip(schema.fields()) {
-        if is_floating(field.data_type()) {
+        if of_types(field.data_type()) {
             column.min_value = Precision::Absent;
             column.max_value = Precision::Absent;
         }

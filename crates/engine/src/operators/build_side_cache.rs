@@ -30,7 +30,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchemaRef, DataFusionError, Result};
 use datafusion::datasource::source_as_provider;
-use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::context::{QueryPlanner, SessionState};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
@@ -54,6 +54,7 @@ use crate::base::one_input::{OneInput, OneInputExec};
 use crate::base::progress;
 use crate::cache::columns::{Chunk, ColumnCache};
 use crate::scan::lake_table::LakeTable;
+use crate::scan::temporal_bounds::{NoTemporalBounds, computes_with_times};
 
 /// Sides whose numbers are known.
 const KNOWN: usize = 256;
@@ -269,7 +270,13 @@ impl QueryPlanner for Planner {
         let mut planners: Vec<Arc<dyn ExtensionPlanner + Send + Sync>> = vec![sides];
         planners.extend(self.others.iter().cloned());
         let planner = DefaultPhysicalPlanner::with_extension_planners(planners);
-        planner.create_physical_plan(plan, session).await
+        let state = session.as_any().downcast_ref::<SessionState>();
+        let Some(state) = state.filter(|_| computes_with_times(plan).unwrap_or(true)) else {
+            return planner.create_physical_plan(plan, session).await;
+        };
+        let mut state = state.clone();
+        state.config_mut().set_extension(Arc::new(NoTemporalBounds));
+        planner.create_physical_plan(plan, &state).await
     }
 }
 

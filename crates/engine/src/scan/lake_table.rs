@@ -65,6 +65,7 @@ use crate::scan::id_facts::{AsFilesHave, with_ids_said};
 use crate::scan::indexed_source::{IndexUse, IndexedSource, Indexes};
 use crate::scan::prefetch::AheadReaders;
 use crate::scan::storage::{QueryStore, store_url};
+use crate::scan::temporal_bounds::NoTemporalBounds;
 use crate::sql::id_set::InIdSet;
 
 /// The column that says in which of a table's files a row is, where somebody asks for it.
@@ -658,7 +659,8 @@ impl TableProvider for LakeTable {
         let source = ParquetSource::new(self.scan_schema.clone())
             .with_table_parquet_options(options)
             .with_parquet_file_reader_factory(Arc::new(reader));
-        let statistics = self.scan_statistics(&candidates);
+        let tells_times = state.config().get_extension::<NoTemporalBounds>().is_none();
+        let statistics = self.scan_statistics(&candidates, tells_times);
         let source: Arc<dyn FileSource> = match self.indexes(state) {
             Some(indexes) => Arc::new(IndexedSource::new(source, indexes, store)),
             None => Arc::new(source),
@@ -714,7 +716,7 @@ impl LakeTable {
         if self.stretch.is_some() { said.to_inexact() } else { said }
     }
 
-    fn scan_statistics(&self, candidates: &[usize]) -> Statistics {
+    fn scan_statistics(&self, candidates: &[usize], tells_times: bool) -> Statistics {
         let mut statistics = Statistics::new_unknown(self.scan_schema.table_schema());
         let rows: Option<u64> = candidates.iter().map(|i| self.files[*i].rows).sum();
         let bytes: u64 = candidates.iter().map(|i| self.files[*i].size).sum();
@@ -726,7 +728,8 @@ impl LakeTable {
         // what it leaves: so which side is kept.
         let fields = self.scan_schema.table_schema().fields();
         for (column, field) in statistics.column_statistics.iter_mut().zip(fields) {
-            if field.data_type().is_integer() || field.data_type().is_temporal() {
+            let data_type = field.data_type();
+            if data_type.is_integer() || tells_times && data_type.is_temporal() {
                 *column = self.bounds().over_files(&field.name().to_lowercase(), candidates);
             }
         }

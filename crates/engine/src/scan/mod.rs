@@ -18,5 +18,6 @@ pub(crate) mod repairs;
 pub(crate) mod row_filter;
 mod row_groups;
 pub(crate) mod storage;
+pub(crate) mod temporal_bounds;
 pub(crate) mod text_files;
 pub(crate) mod true_bounds;
