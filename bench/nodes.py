@@ -4,6 +4,7 @@
     bench/nodes.py DATA                    DATA is what `uplake generate xab` wrote; its lake is made beside it; minutes
     bench/nodes.py DATA --days 20 --rounds 7 --only q1,q3
     bench/nodes.py DATA --only '' --reports 3
+    bench/nodes.py DATA --cold 40 --rounds 3
     bench/nodes.py DATA --faults 5
 
 Two cores cannot show three workers at once, so every process has half a core (a control group with a quota, which needs
@@ -13,7 +14,9 @@ file each time, keeps its columns after six), then rounds in turns; medians. Bes
 the cluster needed in CPU time against the one (overhead), the longest part against the mean (balance), and the bytes of
 the parts' answers. Then what a node's part adds to the smallest statement, and what having nodes adds to statements that
 stay. With --reports the same of `uplake report`, a process of half a core that asks the workers or nobody: of one
-experiment and of all. With --faults instead of all that, without quotas: what certificates and tokens cost, and how much
+experiment and of all. With --cold instead of all that the tables are in a bucket, each process has a line of so many
+megabytes a second to it (tc on the loopback device, as root), and all processes begin anew for each statement: seconds from
+the statement to its answer, and what came from the bucket. With --faults instead of all that, without quotas: what certificates and tokens cost, and how much
 longer Q6 takes when a worker is killed meanwhile. Ends with status 1 if an answer differs.
 
 UPLAKE names the binary.
@@ -26,6 +29,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -36,9 +40,10 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # In place of this folder, whose `concurrent` would stand before Python's own; it comes last.
 sys.path[0] = str(ROOT / "tests/wire")
-sys.path.append(str(ROOT / "bench"))
+sys.path += [str(ROOT / "tests"), str(ROOT / "bench")]
 BINARY = os.environ["UPLAKE_BIN"] = os.environ.get("UPLAKE", str(ROOT / "target/release/uplake"))
 
+import buckets
 import experiments
 import frames
 import measure
@@ -84,6 +89,27 @@ class Shares:
                 folder.rmdir()
 
 
+class Lines:
+    """Addresses of loopback from each of which at most so many megabytes come in a second."""
+
+    def __init__(self, megabytes, count):
+        self.addresses = [f"127.0.7.{n + 1}" for n in range(count)]
+        # What is of no class is not slowed.
+        self.tc("qdisc add dev lo root handle 1: htb")
+        for n, address in enumerate(self.addresses, 1):
+            self.tc(f"class add dev lo parent 1: classid 1:{n} htb rate {megabytes * 8}mbit burst 128k cburst 128k")
+            self.tc(f"filter add dev lo parent 1: protocol ip prio 1 u32 match ip src {address}/32 flowid 1:{n}")
+
+    @staticmethod
+    def tc(words):
+        done = subprocess.run(["tc", *words.split()], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"cannot slow loopback: tc {words}: {done.stderr.strip()} (tc of iproute2, as root)")
+
+    def remove(self):
+        self.tc("qdisc del dev lo root")
+
+
 class Asked:
     """A connection whose statements are timed."""
 
@@ -103,6 +129,11 @@ class Asked:
 
 def cpu_seconds(servers):
     return sum(server.cpu_seconds() for server in servers)
+
+
+def read_from_store(server):
+    text = server.ask("GET", "/metrics")[2].decode()
+    return sum(float(count) for count in re.findall(r'^uplake_storage_bytes_total\{[^}]*kind="read"[^}]*\} (\S+)$', text, re.MULTILINE))
 
 
 def metric(server, name):
@@ -248,22 +279,23 @@ def lake_of(data):
 
 
 class Worker(support.Server):
-    def __init__(self, folder, lake, *options):
-        super().__init__(folder, lake, "--roles", "work", "--node", "127.0.0.1:0", *options)
+    def __init__(self, folder, lake, *options, env=None):
+        super().__init__(folder, lake, "--roles", "work", "--node", "127.0.0.1:0", *options, env=env)
         self.node = re.match(r"node\s+(\S+)", self.process.stdout.readline().decode())[1]
 
 
-def cluster_of(lake, folder, *options):
-    """A coordinator and its workers, with a thread each."""
+def cluster_of(lake, folder, *options, env_of=lambda number: None):
+    """A coordinator, whose number is 0, and its workers, with a thread each."""
     place = lambda name: pathlib.Path(folder, name)
     for name in ["coordinator", *(f"worker{n}" for n in range(WORKERS))]:
         place(name).mkdir(parents=True)
     servers = []
     try:
-        servers += [Worker(place(f"worker{n}"), lake, "--threads", "1", *options) for n in range(WORKERS)]
+        for n in range(WORKERS):
+            servers.append(Worker(place(f"worker{n}"), lake, "--threads", "1", *options, env=env_of(n + 1)))
         members = ",".join(worker.node for worker in servers)
         roles = ["--roles", "coordinate", "--members", members, "--threads", "1"]
-        servers.insert(0, support.Server(place("coordinator"), lake, *roles, *options))
+        servers.insert(0, support.Server(place("coordinator"), lake, *roles, *options, env=env_of(0)))
         support.within(30, lambda: metric(servers[0], "uplake_nodes") == WORKERS, "the coordinator knows its workers")
     except BaseException:
         stop(servers)
@@ -274,6 +306,63 @@ def cluster_of(lake, folder, *options):
 def stop(servers):
     for server in reversed(servers):
         server.stop()
+
+
+def cold(lake, folder, statements, shares, args):
+    """What each statement takes of processes that have read nothing, over lines of `args.cold` megabytes a second."""
+    storage = [word for setting in args.storage for word in ("--storage", setting)]
+    gateway = buckets.gateway() or str(support.tools().parent / "bin/versitygw")
+    store, lines = buckets.Gateway(gateway, host=""), None
+    found, equal = {}, True
+    try:
+        store.client().create_bucket(Bucket=buckets.BUCKET)
+        shutil.copytree(lake, store.folder / "data" / buckets.BUCKET / "lake", copy_function=os.link)
+        lines = Lines(args.cold, WORKERS + 2)
+        port = store.endpoint.rpartition(":")[2]
+
+        def asked(way, name, sql, turn):
+            """Seconds, the rows, and the bytes from the bucket."""
+            place = pathlib.Path(folder, f"{name}-{way}-{turn}")
+
+            def env_of(number):
+                line = {"AWS_ENDPOINT": f"http://{lines.addresses[number]}:{port}"}
+                return store.settings() | line | {"UPLAKE_CACHE": str(place / f"cache{number}")}
+
+            url = f"s3://{buckets.BUCKET}/lake"
+            if way == "one":
+                place.mkdir()
+                servers = [support.Server(place, url, "--threads", "1", *storage, env=env_of(WORKERS + 1))]
+            else:
+                servers = cluster_of(url, place, *storage, env_of=env_of)
+            try:
+                for server in servers:
+                    shares.put(server.process.pid, args.cores)
+                took, rows = Asked(servers[0], f"SET uplake.elsewhere = {args.elsewhere}").ask(sql)
+                return took, rows, sum(read_from_store(server) for server in servers)
+            finally:
+                stop(servers)
+
+        for name, sql in statements.items():
+            seconds, read = {"one": [], "many": []}, {"one": [], "many": []}
+            for turn in range(args.rounds):
+                answers = {}
+                for way in seconds:
+                    took, answers[way], count = asked(way, name, sql, turn)
+                    seconds[way].append(took)
+                    read[way].append(count)
+                equal &= same(answers["one"], answers["many"])
+            medians = {way: statistics.median(took) for way, took in seconds.items()}
+            found[name] = {
+                "one_s": round(medians["one"], 2), "three_s": round(medians["many"], 2),
+                "ratio": round(medians["one"] / medians["many"], 2),
+                "read_mb": {way: round(statistics.median(read[way]) / 1e6, 1) for way in read},
+            }
+            measure.progress(f"{name}: {json.dumps(found[name])}")
+    finally:
+        if lines:
+            lines.remove()
+        store.stop()
+    return found, equal
 
 
 def trusted(data, lake, folder, days):
@@ -340,6 +429,8 @@ def main():
     options.add_argument("--warm", type=int, default=8, help="rounds that do not count")
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--reports", type=int, default=0, metavar="ROUNDS", help="rounds of reports")
+    options.add_argument("--cold", type=int, default=0, metavar="MB", help="megabytes a second of each line to a bucket")
+    options.add_argument("--storage", action="append", default=[], metavar="KEY=VALUE", help="with --cold, of all processes")
     options.add_argument("--faults", type=int, default=0, metavar="ROUNDS", help="certificates, and so many kills")
     options.add_argument("--cores", type=float, default=0.5, help="of each process")
     options.add_argument("--only", default=",".join(DIVIDED), metavar="Q,…")
@@ -355,6 +446,14 @@ def main():
         sys.exit(None if equal else "answers differ")
     statements = {name: data.statement(name, args.days) for name in args.only.split(",") if name}
     shares, servers = Shares(), []
+    if args.cold:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                found, equal = cold(lake, folder, statements, shares, args)
+            finally:
+                shares.remove()
+        print(json.dumps({"data": data.summary(), "days": args.days, "cold_mb_per_s": args.cold, "statements": found}, indent=1))
+        sys.exit(None if equal else "answers differ")
     with tempfile.TemporaryDirectory() as folder:
         try:
             servers += cluster_of(lake, folder)

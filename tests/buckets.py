@@ -124,14 +124,14 @@ class Amazon:
 
 
 class Gateway(Amazon, Served):
-    """versitygw; `options` are those of its command line."""
+    """versitygw; `options` are those of its command line. Without a `host` it hears all addresses."""
 
     name = "versitygw"
 
-    def __init__(self, binary, *options):
+    def __init__(self, binary, *options, host="127.0.0.1"):
         port = free_port()
         self.endpoint = f"{'https' if '--cert' in options else 'http'}://127.0.0.1:{port}"
-        command = [binary, "--port", f"127.0.0.1:{port}", "--quiet", "--keep-alive", *options, "posix", "data"]
+        command = [binary, "--port", f"{host}:{port}", "--quiet", "--keep-alive", *options, "posix", "data"]
         self.launch(command, port, {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET})
 
 
