@@ -149,6 +149,7 @@ impl FileFormat for TrueBoundsFormat {
         let source = source.clone().with_parquet_file_reader_factory(Arc::new(readers));
         let mut of_files =
             FileScanConfigBuilder::from(config.clone()).with_source(Arc::new(source));
+        // What is kept of a file is for all statements, so those of this one are taken out here.
         if state.config().get_extension::<NoTemporalBounds>().is_some() {
             let told =
                 without_bounds(config.statistics(), config.file_schema(), DataType::is_temporal);

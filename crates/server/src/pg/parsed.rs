@@ -10,7 +10,7 @@ use uplake_engine::Statement;
 use crate::catalog::rewrite;
 use crate::failure::Failure;
 
-/// Bytes of texts, and of each.
+/// Bytes of texts, and of each: some 25 MiB of what is parsed.
 const MOST_BYTES: usize = 256 << 10;
 const MOST_BYTES_OF_EACH: usize = 16 << 10;
 
