@@ -21,7 +21,6 @@ import os
 import pathlib
 import selectors
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,10 +34,12 @@ import support
 
 # Behind the tests' own, because a file here is called as a package of Python's.
 sys.path.append(str(BENCH))
+import measure
 import xab
 
 QUERIES = ["q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q9"]
 IN_PROCESS = 24
+CAP_S = 3600
 READY = b"Z\0\0\0\5I"
 
 
@@ -47,24 +48,18 @@ def in_process(lake, statements, count):
         file.write("".join(f"{sql};\n" for sql in statements))
         file.flush()
         command = [BINARY, "bench-concurrent", "--lake", lake, "--queries", file.name, "--at-once", str(IN_PROCESS)]
-        process = subprocess.Popen([*command, "--statements", str(count), "--seconds", "3600"], stdout=subprocess.PIPE)
-        peak = 0
-        while process.poll() is None:
-            peak = max(peak, peak_mib(process.pid))
-            time.sleep(0.05)
-        told = json.loads(process.stdout.read())
+        cost = measure.run([*command, "--statements", count, "--seconds", CAP_S], cap_seconds=CAP_S)
+    told = json.loads(cost.out)
     return {
-        "statements_per_s": told["statements"] / told["seconds"], "errors": told["errors"], "peak_mib": peak,
+        "statements_per_s": told["statements"] / told["seconds"], "errors": told["errors"],
+        "peak_mib": cost.peak_bytes // measure.MIB,
         **{f"{name}_s": told[name] for name in ("mean", "p50", "p95")}, "cpu_s": told["cpu_seconds"],
     }
 
 
 def peak_mib(process):
-    try:
-        lines = pathlib.Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return max((int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM")), default=0)
+    lines = pathlib.Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))
 
 
 def over_the_wire(lake, statements, count, connections):
