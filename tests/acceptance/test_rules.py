@@ -16,6 +16,8 @@ STATEMENTS = [
        FROM e GROUP BY user_id ORDER BY user_id""",
     """SELECT user_id, n FROM (SELECT user_id, n, row_number() OVER (PARTITION BY user_id ORDER BY n DESC) AS place FROM e)
        WHERE place <= 2 ORDER BY user_id, n""",
+    """SELECT e.n FROM e JOIN (SELECT user_id, max(n) AS last FROM e GROUP BY user_id) l ON e.user_id = l.user_id
+       WHERE l.last IN (SELECT n FROM e WHERE event = 'pay') ORDER BY n""",
     "SELECT min(ts) AS first, max(ts) AS last, max(event) AS event FROM e",
 ]
 

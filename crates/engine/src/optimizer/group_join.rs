@@ -248,6 +248,16 @@ fn has_one_row_each(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
         return computed_rows::has_one_row_each(scan, column);
     }
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        // Some of the rows of one side, once each.
+        let rows = match join.join_type() {
+            JoinType::LeftSemi | JoinType::LeftAnti => join.left(),
+            JoinType::RightSemi | JoinType::RightAnti => join.right(),
+            _ => return false,
+        };
+        let column = join.projection.as_ref().map_or(Some(&column), |columns| columns.get(column));
+        return column.is_some_and(|column| has_one_row_each(rows, *column));
+    }
     layer(plan).is_some_and(|(layer, below)| {
         layer.column(column).is_some_and(|column| has_one_row_each(below, column))
     })

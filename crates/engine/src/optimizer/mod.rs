@@ -6,6 +6,7 @@ pub(crate) mod group_join;
 pub(crate) mod id_rewrite;
 pub(crate) mod min_max_pruning;
 pub(crate) mod pipeline;
+pub(crate) mod push_down_semi_join;
 pub(crate) mod range_scan;
 pub(crate) mod running_windows;
 pub(crate) mod shapes;

@@ -24,6 +24,7 @@ use crate::optimizer::array_aggregate::ARRAY_AGGREGATES;
 use crate::optimizer::group_join::GROUP_JOINS;
 use crate::optimizer::id_rewrite::join_ids::JoinIds;
 use crate::optimizer::min_max_pruning::MIN_MAX_PRUNING;
+use crate::optimizer::push_down_semi_join::PUSH_DOWN_SEMI_JOIN;
 use crate::optimizer::range_scan::ID_RANGES;
 use crate::optimizer::running_windows::RUNNING_WINDOWS;
 use crate::optimizer::split_distinct::SplitDistinct;
@@ -117,6 +118,7 @@ const LOGICAL: &[Place] = &[
 const PHYSICAL: &[Place] = &[
     ("OutputRequirements", ""),
     ("aggregate_statistics", ""),
+    ("push_down_semi_join", "before sides of joins are chosen"),
     ("join_selection", ""),
     ("LimitedDistinctAggregation", ""),
     ("FilterPushdown", ""),
@@ -151,7 +153,8 @@ const PHYSICAL: &[Place] = &[
 ];
 
 /// Those of physical plans that look at one node after the other.
-const OVER_NODES: [EachNode; 8] = [
+const OVER_NODES: [EachNode; 9] = [
+    PUSH_DOWN_SEMI_JOIN,
     MIN_MAX_PRUNING,
     ARRAY_AGGREGATES,
     GROUP_JOINS,
@@ -163,11 +166,12 @@ const OVER_NODES: [EachNode; 8] = [
 ];
 
 /// Rules that change only how fast an answer comes.
-pub(crate) const SPEED: [&str; 16] = [
+pub(crate) const SPEED: [&str; 17] = [
     "count_ids",
     "filter_ids",
     "join_ids",
     "split_distinct",
+    "push_down_semi_join",
     "build_side_cache",
     "min_max_pruning",
     "array_aggregates",

@@ -142,7 +142,7 @@ mod tests {
         INSERT INTO products SELECT v % 9, 'w', v, 'a', v, v FROM generate_series(1, 90) AS s(v);";
 
     /// Shapes that those of the benchmark do not have.
-    const MORE: [&str; 18] = [
+    const MORE: [&str; 19] = [
         "SELECT user_id, sum(value) AS s FROM events GROUP BY user_id ORDER BY s DESC, user_id LIMIT 7",
         "SELECT count(DISTINCT user_id), count(DISTINCT event), count(DISTINCT city) FROM events",
         "SELECT min(ts), max(ts) FROM events",
@@ -163,6 +163,8 @@ mod tests {
         "SELECT u.k, count(*), sum(CASE WHEN e.event = 'pay' THEN e.value END) FROM
            (SELECT user_id, 'x' AS k, min(variant) AS v FROM exposures WHERE exp_id = 1 GROUP BY user_id) u
            LEFT JOIN events e ON e.user_id = u.user_id GROUP BY u.k",
+        "SELECT e.value FROM events e JOIN exposures x ON e.user_id = x.user_id
+           WHERE x.exp_id IN (SELECT city_id FROM products WHERE price > 3)",
         "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT max(n) FROM r",
     ];
 

@@ -168,6 +168,13 @@ pub(crate) fn questions() -> Vec<String> {
            ON e.user_id = v.user_id GROUP BY 1, 2",
         "SELECT v.user_id, count(e.n) FROM (SELECT * FROM u WHERE t < 60) v LEFT JOIN events e
            ON e.user_id = v.user_id GROUP BY v.user_id",
+        // Of a cohort.
+        "SELECT e.dt, u.variant, count(*), sum(e.value) FROM events e JOIN u ON e.user_id = u.user_id
+           WHERE u.user_id IN (SELECT user_id FROM events WHERE event = 'pay' AND n < 9000) GROUP BY 1, 2",
+        "SELECT u.user_id, min(u.variant), count(e.n), sum(e.value) FROM u LEFT JOIN events e ON e.user_id = u.user_id
+           WHERE u.user_id IN (SELECT user_id FROM exposures WHERE exp = 2) GROUP BY u.user_id",
+        "SELECT u.variant, count(*), max(e.n) FROM events e JOIN u ON e.user_id = u.user_id
+           WHERE NOT EXISTS (SELECT 1 FROM exposures x WHERE x.exp = 2 AND x.user_id = u.user_id) GROUP BY 1",
         // What users add up to, joined with them.
         "SELECT u.variant, count(*), sum(f.c), max(f.last), sum(f.level) FROM (SELECT user_id, count(*) AS c,
            max(n) AS last, window_funnel(100, n, event = 'click', event = 'pay') AS level FROM events
@@ -459,6 +466,11 @@ fn plans_say_that_arrays_and_ids_are_used() {
     ));
     assert!(sums.contains("join=[__id_user_id@") && !sums.contains("HashJoinExec"), "{sums}");
     assert!(sums.contains("= pay as __test_0"), "{sums}");
+    let cohort = plan(&format!(
+        "WITH {FIRST} SELECT u.variant, count(e.n) FROM events e JOIN u ON e.user_id = u.user_id
+           WHERE u.user_id IN (SELECT user_id FROM exposures WHERE exp = 2) GROUP BY u.variant"
+    ));
+    assert!(cohort.contains("join=[__id_user_id@") && cohort.contains("Semi"), "{cohort}");
     let day = plan("SELECT n FROM events WHERE dt = DATE '2026-11-02'");
     assert!(!day.contains("FilterExec"), "{day}");
     let sql = "SELECT sum(n) FROM events";
