@@ -4,9 +4,11 @@
     tests/wire/soak.py --seconds 3600 [--clients 200] [--seed 1]
 
 Each client draws what it does next from a seeded source and knows the answer. Every 5 s the server's memory and open
-files are looked at. Texts, their values and tables are drawn from some hundreds, so that what the server keeps of plans, tables and
-columns is there after a warm-up of a fifth of the time, as is its list of the last 10,000 statements; from then on memory may not grow by more than 5 % and 16 MiB to the end, by the line through all looks; at the
-end no statement, slot, spool byte, spilled file or socket may be left. Figures go to standard output as JSON.
+files are looked at, and 20 times all clients rest between two connections, so that what is allocated is what the server
+keeps. Texts, their values and tables are drawn from some hundreds, so that what it keeps of plans, tables and columns is
+there after a warm-up of a fifth of the time, as is its list of the last 10,000 statements; from then on resident memory may
+not grow by more than 5 % and 16 MiB to the end, and what is kept by more than 2 % and 2 MiB, by the lines through all looks;
+at the end no statement, slot, spool byte, spilled file or socket may be left. Figures go to standard output as JSON.
 
 UPLAKE_BIN names the binary.
 """
@@ -32,6 +34,8 @@ import support
 from frames import bind, errors, execute, parse, query
 
 LOOK_EVERY_S = 5
+RESTS = 20
+REST_WITHIN_S = 120
 WARM_UP = 5
 # Each takes about 100 ms, or is stopped before.
 WIDE_ROWS = 60_000
@@ -41,6 +45,37 @@ ENDLESS = support.LONG
 
 class Wrong(Exception):
     """An answer that is not the known one."""
+
+
+class Rest:
+    """Has all clients wait between two of their connections."""
+
+    def __init__(self, clients):
+        self.changed, self.clients, self.resting, self.is_wanted = threading.Condition(), clients, 0, False
+
+    def take(self):
+        with self.changed:
+            if self.is_wanted:
+                self.resting += 1
+                self.changed.notify_all()
+                self.changed.wait_for(lambda: not self.is_wanted)
+                self.resting -= 1
+
+    def leave(self):
+        with self.changed:
+            self.clients -= 1
+            self.changed.notify_all()
+
+    def begin(self):
+        with self.changed:
+            self.is_wanted = True
+            if not self.changed.wait_for(lambda: self.resting == self.clients, REST_WITHIN_S):
+                raise Wrong(f"{self.clients - self.resting} clients do not rest")
+
+    def end(self):
+        with self.changed:
+            self.is_wanted = False
+            self.changed.notify_all()
 
 
 def _check(found, expected, what):
@@ -159,9 +194,17 @@ def _drawn(source, choices):
     return source.choices([what for what, _ in choices], [weight for _, weight in choices])[0]
 
 
-def _client(server, seed, until, done):
+def _client(server, seed, until, done, rest):
+    try:
+        _connects(server, seed, until, done, rest)
+    finally:
+        rest.leave()
+
+
+def _connects(server, seed, until, done, rest):
     source = random.Random(seed)
     while time.monotonic() < until:
+        rest.take()
         try:
             if source.randrange(10) == 0:
                 what = _drawn(source, ENDS)
@@ -188,6 +231,14 @@ def held_by(server):
     return resident, len(os.listdir(process / "fd"))
 
 
+def kept_by(server):
+    """Bytes that the server has allocated though nothing runs."""
+    server.free(30)
+    text = server.ask("GET", "/metrics")[2].decode()
+    line = next(line for line in text.splitlines() if line.startswith("process_allocated_memory_bytes "))
+    return int(line.rsplit(" ", 1)[1])
+
+
 def slope(points):
     """Of the line through (x, y) with the least squares."""
     x_mean, y_mean = (sum(column) / len(points) for column in zip(*points))
@@ -199,9 +250,9 @@ def run(server, seconds, clients, seed):
     with server.raw() as first:
         first.rows("select count(*) from numbers")
     _, files_before = held_by(server)
-    began, looks, done = time.monotonic(), [], Counter()
+    began, looks, kept, done = time.monotonic(), [], [], Counter()
     until = began + seconds
-    stop = threading.Event()
+    stop, rest = threading.Event(), Rest(clients)
 
     def look():
         while not stop.wait(min(LOOK_EVERY_S, seconds / 10)):
@@ -212,7 +263,15 @@ def run(server, seconds, clients, seed):
     try:
         with concurrent.futures.ThreadPoolExecutor(clients) as pool:
             counts = [Counter() for _ in range(clients)]
-            asked = [pool.submit(_client, server, f"{seed} {n}", until, counts[n]) for n in range(clients)]
+            asked = [pool.submit(_client, server, f"{seed} {n}", until, counts[n], rest) for n in range(clients)]
+            try:
+                for number in range(1, RESTS):
+                    time.sleep(max(0, began + seconds * number / RESTS - time.monotonic()))
+                    rest.begin()
+                    kept.append((time.monotonic() - began, kept_by(server)))
+                    rest.end()
+            finally:
+                rest.end()
             for one in concurrent.futures.as_completed(asked):
                 one.result()
     finally:
@@ -223,11 +282,17 @@ def run(server, seconds, clients, seed):
     freed_s = server.free(30)
     _, files = held_by(server)
     warm = [look for look in looks if look[0] > seconds / WARM_UP]
-    grows = slope([(at, resident) for at, resident, _ in warm])
+    kept.append((time.monotonic() - began, kept_by(server)))
+    mib = 1 << 20
+    grows = slope([(at, resident / mib) for at, resident, _ in warm])
+    warm_kept = [(at, bytes_ / mib) for at, bytes_ in kept if at > seconds / WARM_UP]
+    kept_grows, rest_of_it = slope(warm_kept), seconds * (1 - 1 / WARM_UP)
     return {
         "seconds": round(time.monotonic() - began), "clients": clients, "seed": seed, "statements": sum(done.values()),
         "done": dict(sorted(done.items())), "resident_mib_warm": warm[0][1] >> 20, "resident_mib_end": warm[-1][1] >> 20,
-        "resident_mib_per_hour": round(grows * 3600 / (1 << 20), 1), "grown_mib": round(grows * seconds * (1 - 1 / WARM_UP) / (1 << 20), 1),
+        "resident_mib_per_hour": round(grows * 3600, 1), "grown_mib": round(grows * rest_of_it, 1),
+        "kept_mib": [round(bytes_ / mib, 1) for _, bytes_ in kept],
+        "kept_mib_per_hour": round(kept_grows * 3600, 1), "kept_grown_mib": round(kept_grows * rest_of_it, 1),
         "open_files": {"before": files_before, "most": max(look[2] for look in looks), "after": files}, "freed_s": round(freed_s, 3),
     }
 
@@ -246,6 +311,8 @@ def main():
     shutil.rmtree(folder, ignore_errors=True)
     most = 16 + figures["resident_mib_warm"] / 20
     assert figures["grown_mib"] < most, f"memory grows: {figures['grown_mib']} MiB, more than {most:.0f}"
+    most = 2 + figures["kept_mib"][RESTS // WARM_UP] / 50
+    assert figures["kept_grown_mib"] < most, f"what is kept grows: {figures['kept_grown_mib']} MiB, more than {most:.0f}"
     assert figures["open_files"]["after"] <= figures["open_files"]["before"] + 2, "open files are left"
 
 

@@ -67,6 +67,7 @@ pub(crate) struct Metrics {
     parts: Parts,
     process_cpu: Seconds,
     process_memory: Gauge,
+    process_allocated: Gauge,
     process_files: Gauge,
 }
 
@@ -330,9 +331,11 @@ impl Metrics {
         let parts = Parts::default();
         parts.register(all);
         let (process_cpu, process_memory) = (Seconds::default(), Gauge::default());
-        let process_files = Gauge::default();
+        let (process_allocated, process_files) = (Gauge::default(), Gauge::default());
         all.register("process_cpu_seconds", "What it has had of cores", process_cpu.clone());
         all.register("process_resident_memory_bytes", "Its memory", process_memory.clone());
+        let about = "What of it is in use, caches included";
+        all.register("process_allocated_memory_bytes", about, process_allocated.clone());
         all.register("process_open_fds", "Its open files", process_files.clone());
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         all.register("uplake_build", "The program", version);
@@ -371,6 +374,7 @@ impl Metrics {
             parts,
             process_cpu,
             process_memory,
+            process_allocated,
             process_files,
         })
     }
@@ -501,6 +505,7 @@ impl Metrics {
         let process = process::now();
         self.process_cpu.inner().store(process.cpu_seconds.to_bits(), Ordering::Relaxed);
         self.process_memory.set(as_gauge(process.resident_bytes));
+        self.process_allocated.set(as_gauge(uplake_engine::held_bytes() as u64));
         self.process_files.set(as_gauge(process.open_files));
         let mut text = String::new();
         // A String takes all that is written.

@@ -9,7 +9,7 @@
 //! Roles and what is granted to them: a server has those. What becomes of a part of a table: `seen`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
 use datafusion::common::TableReference;
@@ -26,6 +26,7 @@ use crate::engine::own_files;
 use crate::engine::privileges::{Guard, Privilege, Readable};
 use crate::engine::seen::{Seen, Sight, TablePart};
 use crate::engine::session::Session;
+use crate::engine::session_context::Held;
 use crate::scan::lake_table::LakeTable;
 use crate::sql::returning;
 use crate::sql::statement::{self, IdSetStatement, Statement};
@@ -41,7 +42,7 @@ impl Session {
     #[must_use]
     pub fn guarded(mut self, guard: Arc<dyn Guard>) -> Self {
         self.guard = Some(guard);
-        self.context = OnceLock::new();
+        self.context = Held::default();
         self
     }
 

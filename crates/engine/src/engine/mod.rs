@@ -31,6 +31,7 @@ pub(crate) mod run;
 pub(crate) mod seen;
 pub(crate) mod sent_part;
 pub(crate) mod session;
+pub(crate) mod session_context;
 mod show_create;
 pub(crate) mod stored_rows;
 pub(crate) mod subquery_columns;

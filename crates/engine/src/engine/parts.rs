@@ -1,7 +1,7 @@
 //! Statements in parts: what of a plan others compute, and a part that this process computes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
@@ -20,6 +20,7 @@ use crate::base::settings::{InParts, Settings};
 use crate::base::stop;
 use crate::cache::memory::HeldMemory;
 use crate::engine::session::Session;
+use crate::engine::session_context::Held;
 use crate::functions::calls::each_call;
 use crate::operators::build_side_cache::without_sides;
 use crate::optimizer::id_rewrite::id_keys;
@@ -75,7 +76,7 @@ impl Session {
             share: self.share.clone(),
             elsewhere: None,
             may_divide: false,
-            context: OnceLock::from(self.context().clone()),
+            context: Held::given(self.context()),
             changed: self.changes(),
             prepared: Arc::clone(&self.prepared),
         }

@@ -21,7 +21,6 @@ use crate::base::alarm::{Alarm, within};
 use crate::base::answer::Answer;
 use crate::base::error::{EngineError, Result};
 use crate::base::progress::{QueryProgress, watched};
-use crate::base::settings::Settings;
 use crate::cache::memory::MemoryShare;
 use crate::engine::admission::{Admission, Class, Queue, Tenant, Ticket};
 use crate::engine::session::Session;
@@ -212,13 +211,6 @@ impl Session {
             self.engine.admission.join(text, class, &Tenant::default(), self.timeout());
         ticket.granted().await?;
         Ok(ticket)
-    }
-
-    /// What a statement may take, if it does not say.
-    pub(crate) fn timeout(&self) -> Option<Duration> {
-        let state = self.context().state_ref();
-        let state = state.read();
-        state.config_options().extensions.get::<Settings>()?.timeout
     }
 }
 

@@ -17,7 +17,6 @@ use datafusion::catalog::{
     CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList, SchemaProvider,
 };
 use datafusion::common::config::ExtensionOptions;
-use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -25,6 +24,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::planner::{ExprPlanner, RelationPlanner};
 use datafusion::prelude::SessionConfig;
+use tokio::sync::Semaphore;
 use uplake_table::{AsOf, IndexCache, Lake};
 
 use crate::base::budget::Budget;
@@ -46,6 +46,7 @@ use crate::engine::plan_cache::PlanCache;
 use crate::engine::privileges::{Guard, Privilege};
 use crate::engine::registry;
 use crate::engine::seen::SeenTables;
+use crate::engine::session_context::{Held, KEPT, bind_functions};
 use crate::mends;
 use crate::operators::build_side_cache::Planner;
 use crate::optimizer::pipeline::{self, Physical};
@@ -137,6 +138,8 @@ pub struct Engine {
     context: SessionContext,
     guarded: SessionContext,
     fenced: SessionContext,
+    /// Sessions that may still rest with what they have.
+    resting: Arc<Semaphore>,
 }
 
 /// Answers statements about one lake: an engine, and what one user has set.
@@ -156,7 +159,7 @@ pub struct Session {
     pub(crate) elsewhere: Option<Arc<dyn Elsewhere>>,
     /// May its statements be cut, or is it one that computes parts?
     pub(crate) may_divide: bool,
-    pub(crate) context: OnceLock<SessionContext>,
+    pub(crate) context: Held,
     /// What `SET` has changed, by name.
     pub(crate) changed: Mutex<BTreeMap<String, String>>,
     /// By their names.
@@ -304,6 +307,7 @@ impl Engine {
             context: context(state, &catalog, Some(&files), false)?,
             guarded: context(guarded, &catalog, Some(&files), true)?,
             fenced: context(fenced, &catalog, Some(&files), true)?,
+            resting: Arc::new(Semaphore::new(KEPT)),
             files,
             lake,
             catalog,
@@ -355,7 +359,7 @@ impl Engine {
             share: None,
             elsewhere: self.elsewhere.get().cloned(),
             may_divide: true,
-            context: OnceLock::new(),
+            context: Held::default(),
             changed: Mutex::default(),
             prepared: Arc::default(),
         }
@@ -376,31 +380,58 @@ impl Session {
         &self.engine
     }
 
-    pub(crate) fn context(&self) -> &SessionContext {
-        self.context.get_or_init(|| {
-            let may = |guard: &dyn Guard| guard.check(Privilege::OwnFiles, "").is_ok();
-            let first = match self.guard.as_deref() {
-                None => &self.engine.context,
-                Some(guard) if may(guard) => &self.engine.guarded,
-                Some(_) => &self.engine.fenced,
-            };
-            let state = first.state();
-            SessionContext::new_with_state(match &self.share {
-                None => state,
-                Some(share) => {
-                    let env = state.runtime_env();
-                    let runtime = RuntimeEnv { memory_pool: share.pool(), ..env.as_ref().clone() };
-                    let state = SessionStateBuilder::new_from_existing(state);
-                    state.with_runtime_env(Arc::new(runtime)).build()
-                }
-            })
-        })
+    pub(crate) fn context(&self) -> SessionContext {
+        self.context.get(|config| SessionContext::new_with_state(self.first_state(config)))
+    }
+
+    /// What this session begins with, with the configuration that it had, if it had one.
+    fn first_state(&self, config: Option<SessionConfig>) -> SessionState {
+        let may = |guard: &dyn Guard| guard.check(Privilege::OwnFiles, "").is_ok();
+        let first = match self.guard.as_deref() {
+            None => &self.engine.context,
+            Some(guard) if may(guard) => &self.engine.guarded,
+            Some(_) => &self.engine.fenced,
+        };
+        let mut state = first.state();
+        if let Some(share) = &self.share {
+            let env = state.runtime_env();
+            let runtime = RuntimeEnv { memory_pool: share.pool(), ..env.as_ref().clone() };
+            let builder = SessionStateBuilder::new_from_existing(state);
+            state = builder.with_runtime_env(Arc::new(runtime)).build();
+        }
+        let Some(config) = config else { return state };
+        *state.config_mut() = config;
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !changed.is_empty() {
+            // What they do not take was refused when it was set.
+            let _ = bind_functions(&mut state);
+        }
+        state
+    }
+
+    /// Gives back most of what the session has for its next statement, which takes a little longer then, if many others
+    /// of the engine have as much. What was set stays, and what it computes goes on.
+    pub fn rest(&self) {
+        let of_runtime = |name: &String| name.starts_with("datafusion.runtime.");
+        // Such settings are in no configuration.
+        let is_whole = {
+            let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+            !changed.keys().any(of_runtime)
+        };
+        if is_whole {
+            self.context.rest(&self.engine.resting);
+        }
+    }
+
+    /// What is set, also of a session that rests.
+    fn configuration(&self) -> SessionConfig {
+        self.context.configuration().unwrap_or_else(|| self.engine.context.copied_config())
     }
 
     /// This session, before its first statement, whose statements take memory from a share alone.
     #[must_use]
     pub fn sharing(self, share: MemoryShare) -> Self {
-        Self { share: Some(share), context: OnceLock::new(), ..self }
+        Self { share: Some(share), context: Held::default(), ..self }
     }
 
     /// Takes memory for work that is no statement, such as a load, of what statements may take: `most` bytes, or half
@@ -418,28 +449,31 @@ impl Session {
     /// Tells functions and tables that were added to the engine who uses this session: see [`SessionFacts`].
     /// `None` is nobody, from now on.
     pub fn set_fact(&self, name: &str, value: Option<&str>) {
-        let state = self.context().state_ref();
-        let mut state = state.write();
-        let options = state.config_mut().options_mut();
-        if let Some(facts) = options.extensions.get_mut::<SessionFacts>() {
-            facts.put(name, value);
-        }
+        let of_engine = || self.engine.context.copied_config();
+        self.context.configure(of_engine, |options| {
+            if let Some(facts) = options.extensions.get_mut::<SessionFacts>() {
+                facts.put(name, value);
+            }
+        });
     }
 
     /// `SET uplake.labels`, as it is now: see [`parse_labels`](crate::parse_labels).
     pub fn labels(&self) -> String {
-        let state = self.context().state_ref();
-        let state = state.read();
-        let settings = state.config_options().extensions.get::<Settings>();
+        let config = self.configuration();
+        let settings = Settings::of(config.options());
         settings.map(|settings| settings.labels.clone()).unwrap_or_default()
     }
 
     /// `SET uplake.traceparent`, as it is now: what the session's statements are a part of, in W3C's form.
     pub fn traceparent(&self) -> String {
-        let state = self.context().state_ref();
-        let state = state.read();
-        let settings = state.config_options().extensions.get::<Settings>();
+        let config = self.configuration();
+        let settings = Settings::of(config.options());
         settings.map(|settings| settings.traceparent.clone()).unwrap_or_default()
+    }
+
+    /// What a statement may take, if it does not say.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        Settings::of(self.configuration().options())?.timeout
     }
 
     /// `SET name = value`, or its end, has been done.
@@ -479,13 +513,7 @@ impl Session {
             options.set(name, value)?;
         }
         if !settings.is_empty() {
-            // As `SET` does: some functions hold what is set.
-            let options = Arc::clone(state.config_options());
-            let functions = state.scalar_functions().values();
-            let changed = functions.filter_map(|f| f.inner().with_updated_config(&options));
-            for function in changed.collect::<Vec<_>>() {
-                state.register_udf(Arc::new(function))?;
-            }
+            bind_functions(&mut state)?;
         }
         state.config_mut().set_extension(Arc::new(QueryStore::new(&self.engine.lake)));
         Ok(pipeline::enabled(state))
@@ -504,7 +532,7 @@ impl Session {
             .build();
         let context = context(state, &catalog, None, self.guard.is_some())?;
         let changed = Mutex::new(settings.iter().cloned().collect());
-        Ok(Self { context: OnceLock::from(context), catalog, changed, ..self.for_parts() })
+        Ok(Self { context: Held::given(context), catalog, changed, ..self.for_parts() })
     }
 
     /// This session, which remembers on this machine what data files add up to in reports, so that the
@@ -630,7 +658,7 @@ impl Session {
     pub(crate) fn over(&self, state: SessionState, catalog: Arc<LakeCatalog>) -> Result<Self> {
         Ok(Self {
             engine: Arc::clone(&self.engine),
-            context: OnceLock::from(context(
+            context: Held::given(context(
                 state,
                 &catalog,
                 Some(&self.engine.files),

@@ -209,6 +209,7 @@ impl Connection {
     }
 
     pub fn ready(&mut self) {
+        self.session.rest();
         let status: TransactionStatus = self.transaction.status();
         self.wire.put(&ReadyForQuery::new(status));
     }
@@ -291,6 +292,8 @@ impl Connection {
         if !trace.is_empty() {
             self.client.labels.insert(TRACEPARENT.to_owned(), trace);
         }
+        // It may wait for a while.
+        self.session.rest();
         let shared = Arc::clone(&self.shared);
         self.wire.unless_gone(shared.admit(self.client.clone(), text)).await
     }
