@@ -54,7 +54,6 @@ fn is_semi_join(join: &HashJoinExec) -> bool {
 }
 
 /// A semi-join apart from the rows it chooses from.
-#[derive(Clone)]
 struct SemiJoin<'a> {
     join: &'a HashJoinExec,
     /// Keys and condition over the rows that are looked at now.
@@ -162,7 +161,8 @@ impl<'a> SemiJoin<'a> {
             Some((key, Arc::clone(of)))
         });
         let on = on.collect::<Option<_>>()?;
-        let Some(filter) = &self.filter else { return Some(Self { on, ..self.clone() }) };
+        let join = self.join;
+        let Some(filter) = &self.filter else { return Some(Self { join, on, filter: None }) };
         // Of rows that the join drops it would be computed, too.
         if may_fail(filter.expression(), filter.schema()) || is_volatile(filter.expression()) {
             return None;
@@ -174,7 +174,7 @@ impl<'a> SemiJoin<'a> {
         let columns = columns.collect::<Option<_>>()?;
         let filter =
             JoinFilter::new(Arc::clone(filter.expression()), columns, Arc::clone(filter.schema()));
-        Some(Self { join: self.join, on, filter: Some(filter) })
+        Some(Self { join, on, filter: Some(filter) })
     }
 }
 
