@@ -26,6 +26,7 @@ use crate::base::error::{EngineError, Result, refuse};
 use crate::base::sql_state::SqlState;
 use crate::engine::session::Session;
 use crate::scan::lake_table::{LakeTable, write_rows};
+use crate::sql::words::spelled;
 
 /// The table, and the column if it is about one, of COMMENT ON.
 pub(crate) fn commented(
@@ -50,13 +51,6 @@ pub(crate) fn reference(name: &ast::ObjectName) -> Result<TableReference> {
             Ok(TableReference::full(catalog.as_str(), schema.as_str(), table.as_str()))
         }
         _ => refuse!(InvalidName, "`{name}` is not a table of the lake"),
-    }
-}
-
-fn spelled(word: &ast::Ident) -> String {
-    match word.quote_style {
-        Some(_) => word.value.clone(),
-        None => word.value.to_lowercase(),
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod parameter_types;
 pub(crate) mod parts;
 pub(crate) mod pending;
 pub(crate) mod plan_cache;
+pub(crate) mod plan_size;
 pub(crate) mod planning;
 pub(crate) mod preload;
 pub(crate) mod prepared;

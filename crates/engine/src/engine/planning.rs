@@ -27,6 +27,7 @@ use crate::engine::cast_columns;
 use crate::engine::catalog::{CATALOG, SCHEMA};
 use crate::engine::execution::{constant_row, one_batch};
 use crate::engine::plan_cache::{self, CachedPlan};
+use crate::engine::plan_size;
 use crate::engine::privileges::Privilege;
 use crate::engine::seen;
 use crate::engine::session::Session;
@@ -41,11 +42,13 @@ use crate::optimizer::id_rewrite::join_ids::JoinIds;
 use crate::optimizer::id_rewrite::key_ids::highest_ids;
 use crate::optimizer::pipeline;
 use crate::scan::lake_table::Tables;
+use crate::sql::inner_functions::use_first_names;
 use crate::sql::order_by_all::sorted_by_all;
 use crate::sql::result_names::written_names;
 use crate::sql::returning;
 use crate::sql::row_changes::{as_deletion, is_deletion_by_other_name, plannable};
 use crate::sql::statement::{self, Statement, with_lower_case};
+use crate::sql::with_queries;
 use crate::sql::words::split_version;
 
 impl Session {
@@ -193,23 +196,29 @@ impl Session {
     /// What the text says.
     pub(crate) async fn parsed_plan(&self, statement: &Statement) -> Result<LogicalPlan> {
         let exact = mixed_case_columns(&self.tables_of(&statement.parsed).await?);
+        let state = self.context().state();
+        let first_name = |name: &str| {
+            let called = state.scalar_functions().get(name)?;
+            (called.name() != name).then(|| called.name().to_owned())
+        };
         let spelled = || -> Result<_> {
-            let parsed = match exact.is_empty() {
+            let mut parsed = match exact.is_empty() {
                 true => statement.parsed.clone(),
                 false => with_lower_case(statement, &exact.values().cloned().collect())?,
             };
+            use_first_names(&mut parsed, &first_name);
             Ok(match statement.is_returned {
                 true => returning::query_of(&parsed).unwrap_or(parsed),
                 false => returning::without(parsed),
             })
         };
         let parsed = spelled()?;
+        with_queries::check(&parsed)?;
         let about_all = |r: &TableReference| r.schema() == Some(INFORMATION_SCHEMA);
         if self.references_of_lake(&parsed)?.iter().any(about_all) {
             self.catalog.read_names().await?;
         }
         let is_deletion = is_deletion_by_other_name(&parsed);
-        let state = self.context().state();
         let in_pieces = match Chain::of(&parsed) {
             Some(chain) => Box::pin(chain.plan(&state)).await?,
             None => None,
@@ -220,7 +229,10 @@ impl Session {
         };
         let planned = if is_deletion { planned.map(as_deletion) } else { planned };
         let (lacks_group, repeats_name) = match &planned {
-            Ok(plan) => (false, mends::repeats_key(plan)?),
+            Ok(plan) => {
+                plan_size::check(plan)?;
+                (false, mends::repeats_key(plan)?)
+            }
             Err(error) => (foreign_errors::lacks_group(error), foreign_errors::repeats_name(error)),
         };
         let mended = match lacks_group || repeats_name {
@@ -262,7 +274,10 @@ impl Session {
                 return Ok(None);
             }
             match state.statement_to_plan(parsed.clone()).await {
-                Ok(plan) => return Ok(Some(mends::with_names(plan)?)),
+                Ok(plan) => {
+                    plan_size::check(&plan)?;
+                    return Ok(Some(mends::with_names(plan)?));
+                }
                 Err(error) => {
                     lacks_group = !lacks_group && foreign_errors::lacks_group(&error);
                     repeats_name = !repeats_name && foreign_errors::repeats_name(&error);

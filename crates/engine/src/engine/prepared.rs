@@ -21,6 +21,7 @@ use crate::engine::parameter_types::parameter_types;
 use crate::engine::session::Session;
 use crate::sql::prepared::Prepared;
 use crate::sql::statement::{self, Statement};
+use crate::sql::words::spelled;
 
 /// Prepared statements that a session may have.
 const MANY: usize = 1024;
@@ -218,13 +219,6 @@ fn with_types(plan: LogicalPlan, types: &[Option<DataType>]) -> Result<LogicalPl
     let nulls = types.iter().map(null).collect::<Result<Vec<_>, _>>()?;
     // What takes no NULL says so when it is run.
     Ok(plan.clone().with_param_values(nulls).unwrap_or(plan))
-}
-
-fn spelled(name: &ast::Ident) -> String {
-    match name.quote_style {
-        Some(_) => name.value.clone(),
-        None => name.value.to_lowercase(),
-    }
 }
 
 fn none_called(name: &str, all: &HashMap<String, Prepared>) -> EngineError {

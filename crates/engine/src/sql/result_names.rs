@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::sql::id_set::MARK;
 use crate::sql::returning;
+use crate::sql::words::spelled;
 
 /// A column that has no name of its own.
 const UNNAMED: &str = "?column?";
@@ -252,13 +253,6 @@ fn type_name(data_type: &ast::DataType) -> String {
         other => return other.to_string().to_lowercase(),
     };
     name.to_owned()
-}
-
-fn spelled(name: &ast::Ident) -> String {
-    match name.quote_style {
-        Some(_) => name.value.clone(),
-        None => name.value.to_lowercase(),
-    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
 
 use crate::base::error::{EngineError, Result};
+use crate::sql::words::spelled;
 
 /// What the names of a query mean.
 #[derive(Clone, Debug, Default)]
@@ -218,11 +219,4 @@ impl VisitorMut for Placer<'_> {
 
 fn quoted(name: &str) -> Ident {
     Ident::with_quote('"', name)
-}
-
-fn spelled(name: &Ident) -> String {
-    match name.quote_style {
-        Some(_) => name.value.clone(),
-        None => name.value.to_lowercase(),
-    }
 }

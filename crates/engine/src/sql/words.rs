@@ -1,5 +1,6 @@
 //! Words of a statement.
 
+use datafusion::sql::sqlparser::ast::Ident;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 use uplake_table::AsOf;
@@ -23,6 +24,14 @@ pub(crate) fn is_word(token: &TokenWithSpan, text: &str) -> bool {
 
 pub(crate) fn is_space(token: &TokenWithSpan) -> bool {
     matches!(token.token, Token::Whitespace(_))
+}
+
+/// What a name calls: unquoted ones are in lower case.
+pub(crate) fn spelled(name: &Ident) -> String {
+    match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_lowercase(),
+    }
 }
 
 /// The column of that name: unquoted ones are in lower case.

@@ -153,6 +153,42 @@ fn what_cannot_be_understood() {
     check("54001", Limit, &[&deep]);
 }
 
+/// Statements of few words that DataFusion would plan for hours, or until memory ends.
+#[test]
+fn what_planning_would_make_many_of_is_refused_before_it_does() {
+    let nested = |what: &str, within: &str, deep: usize| {
+        (0..deep).fold(within.to_owned(), |inner, _| what.replace('@', &inner))
+    };
+    let named_twice = |what: &str, deep: usize| {
+        let each: Vec<_> = (1..=deep)
+            .map(|n| format!("q{n} AS ({})", what.replace('@', &format!("q{}", n - 1))))
+            .collect();
+        format!("WITH q0 AS (SELECT 1 AS x), {} SELECT count(*) FROM q{deep}", each.join(", "))
+    };
+    let of_one = |expr: &str| format!("SELECT {expr} FROM (VALUES (CAST(1 AS BIGINT))) v(x)");
+    let statements = |deep: usize| {
+        [
+            of_one(&nested("coalesce(1 + @, 1)", "x", deep)),
+            of_one(&nested("ifnull(@, 1)", "x", deep)),
+            of_one(&nested("(@ BETWEEN false AND true)", "(x > 0)", deep)),
+            of_one(&nested("CASE WHEN @ THEN x > 1 ELSE x > 2 END", "(x > 0)", deep)),
+            of_one(&nested("CAST(floor(CAST(@ AS DOUBLE)) = 1 AS BIGINT)", "x", deep)),
+            nested("SELECT x - x AS x FROM (@) q WHERE x < x + 1", "SELECT 1 AS x", deep),
+            format!("SELECT 1 WHERE {}", nested("1 IN (SELECT 1 WHERE @)", "1 = 1", deep)),
+            named_twice("SELECT l.x FROM @ l JOIN @ r ON l.x = r.x", deep),
+            named_twice("SELECT x FROM @ UNION SELECT x FROM @", deep),
+            named_twice("SELECT x FROM @ WHERE x IN (SELECT x FROM @)", deep),
+        ]
+    };
+    for refused in statements(40) {
+        check("54001", ErrorKind::Limit, &[&refused]);
+    }
+    let (_folder, session) = asked();
+    for answered in statements(5) {
+        rows(&session, &answered);
+    }
+}
+
 #[test]
 fn values_that_are_wrong() {
     use ErrorKind::{Invalid, Limit};
