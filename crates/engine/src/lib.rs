@@ -65,7 +65,7 @@ pub use engine::preload::Preload;
 pub use engine::privileges::{Guard, Privilege, Readable};
 pub use engine::repair::Repair;
 pub use engine::row_writer::RowWriter;
-pub use engine::run::{RunOptions, Usage};
+pub use engine::run::{KeptBytes, RunOptions, Usage};
 pub use engine::sent_part::SentPart;
 pub use engine::session::{Engine, Session, SessionOptions};
 pub use engine::stored_rows::{NotAfter, StoredRows};

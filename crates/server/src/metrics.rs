@@ -17,7 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use uplake_engine::Usage;
+use uplake_engine::{KeptBytes, Usage};
 use uplake_table::{CacheUsage, Counts};
 
 use crate::cost::Prices;
@@ -182,6 +182,8 @@ pub(crate) struct Now {
     /// And of it, what the server asked for itself.
     pub own: Counts,
     pub cache: Option<CacheUsage>,
+    /// What the engine keeps.
+    pub kept: [KeptBytes; 5],
 }
 
 impl Storage {
@@ -501,6 +503,10 @@ impl Metrics {
             for (tier, bytes) in [("memory", cache.memory_bytes), ("disk", cache.disk_bytes)] {
                 self.cached_bytes.get_or_create(&[("tier", tier)]).set(as_gauge(bytes));
             }
+        }
+        for kept in &now.kept {
+            let tier = self.cached_bytes.get_or_create(&[("tier", kept.of)]);
+            tier.set(as_gauge(kept.bytes as u64));
         }
         let process = process::now();
         self.process_cpu.inner().store(process.cpu_seconds.to_bits(), Ordering::Relaxed);

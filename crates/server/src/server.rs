@@ -108,6 +108,7 @@ impl Shared {
             storage: storage.total(),
             own: self.own.counts().storage,
             cache: storage.cache_usage(),
+            kept: session.caches(),
             statements: self.statements.count(),
             access_is_read: self.directory.is_read(),
         }

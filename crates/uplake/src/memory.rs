@@ -28,6 +28,9 @@ const NEAR_EVERY: Duration = Duration::from_millis(20);
 /// short statement in a process of its own uses a quarter.
 const HUGE_PAGES_FROM: usize = 96 << 20;
 
+/// Of all arenas (`MALLCTL_ARENAS_ALL` is 4096).
+const OF_THREADS: &str = "stats.arenas.4096.tcache_bytes\0";
+
 /// 0 before anything is to be watched.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
 /// From here on freed memory is given back: the rest of the budget is for the program itself.
@@ -49,10 +52,12 @@ pub fn use_huge_pages(wanted: bool) {
     let _ = wanted;
 }
 
-/// What the process has allocated. The allocator's counts are those of its last epoch.
+/// What the process has in use. The allocator's counts are those of its last epoch, and have what was freed and each
+/// thread keeps for itself: megabytes of each that is idle.
 pub fn allocated_bytes() -> usize {
     let _ = tikv_jemalloc_ctl::epoch::advance();
-    tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0)
+    let allocated = stats::allocated::read().unwrap_or(0);
+    allocated.saturating_sub(OF_THREADS.name().read().unwrap_or(0))
 }
 
 /// Gives back what was freed, if the process is nearly at its budget with it. True if so.

@@ -205,6 +205,12 @@ impl LakeCatalog {
         }
     }
 
+    /// Bytes of tables as they were last seen, and at most.
+    pub fn kept_bytes(&self) -> (usize, usize) {
+        let cache = self.cache();
+        (cache.bytes, cache.limit_bytes)
+    }
+
     /// No table yet, of the same lake.
     fn another(&self) -> Self {
         let limit_bytes = self.cache().limit_bytes;

@@ -101,6 +101,11 @@ impl PlanCache {
         Self { limit_bytes: limit_bytes.min(KEPT_BYTES), state, sides }
     }
 
+    /// Bytes kept, and at most.
+    pub fn bytes(&self) -> (usize, usize) {
+        (self.lock().bytes, self.limit_bytes)
+    }
+
     /// The plan of a statement about these tables, with these settings.
     pub fn of(&self, settings: &str, statement: &Statement, tables: &Tables) -> Option<CachedPlan> {
         let state = &mut *self.lock();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::{DataFusionError, Result as DfResult};
+use datafusion::execution::cache::Cache;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
@@ -40,6 +41,15 @@ pub struct RunOptions {
     pub tenant: Tenant,
     /// What is to know how far the statement is.
     pub progress: Option<Arc<QueryProgress>>,
+}
+
+/// A cache of an engine: what it is of, what it holds, and what it may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeptBytes {
+    pub of: &'static str,
+    pub bytes: usize,
+    pub limit_bytes: usize,
 }
 
 /// What the statements of a session hold, as of now. All of it is 0 when none computes.
@@ -139,6 +149,22 @@ impl Session {
     /// Who computes and who waits.
     pub fn queue(&self) -> Queue {
         self.engine.admission.queue()
+    }
+
+    /// What the engine keeps in memory for statements to come.
+    pub fn caches(&self) -> [KeptBytes; 5] {
+        let engine = &self.engine;
+        let footers = &engine.footers;
+        let indexes = (engine.indexes.kept_bytes(), engine.indexes.limit_bytes());
+        let columns = engine.memory.columns();
+        [
+            ("footers", (footers.memory_used(), footers.cache_limit())),
+            ("indexes", indexes),
+            ("plans", engine.plans.bytes()),
+            ("tables", engine.catalog.kept_bytes()),
+            ("columns", (columns.bytes(), columns.limit_bytes())),
+        ]
+        .map(|(of, (bytes, limit_bytes))| KeptBytes { of, bytes, limit_bytes })
     }
 
     /// What statements hold.

@@ -17,12 +17,15 @@ use datafusion::catalog::{
     CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList, SchemaProvider,
 };
 use datafusion::common::config::ExtensionOptions;
+use datafusion::execution::cache::cache_manager::{CacheManagerConfig, CachedFileMetadataEntry};
+use datafusion::execution::cache::default_cache::DefaultCache;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::planner::{ExprPlanner, RelationPlanner};
+use datafusion::object_store::path::Path;
 use datafusion::prelude::SessionConfig;
 use tokio::sync::Semaphore;
 use uplake_table::{AsOf, IndexCache, Lake};
@@ -132,6 +135,8 @@ pub struct Engine {
     /// See [`pipeline::physical_spilling`].
     pub(crate) spilling_rules: Arc<[Physical]>,
     pub(crate) plans: Arc<PlanCache>,
+    pub(crate) footers: Arc<DefaultCache<Path, CachedFileMetadataEntry>>,
+    pub(crate) indexes: Arc<IndexCache>,
     files: Arc<FilePlaces>,
     pub(crate) portable: PortablePlans,
     /// What sessions begin with, those that have a guard, and of these those that see none of the lake's own files.
@@ -215,10 +220,16 @@ impl Engine {
         if let Some(folder) = &options.spill_folder {
             disk = disk.with_mode(DiskManagerMode::Directories(vec![folder.clone()]));
         }
+        let metadata_cache_limit = options.memory_bytes / METADATA_CACHE_SHARE;
+        let footers = Arc::new(DefaultCache::new(metadata_cache_limit));
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(memory.pool())
             .with_disk_manager_builder(disk)
-            .with_metadata_cache_limit(options.memory_bytes / METADATA_CACHE_SHARE)
+            .with_cache_manager(CacheManagerConfig {
+                file_metadata_cache: Some(Arc::clone(&footers) as _),
+                metadata_cache_limit,
+                ..CacheManagerConfig::default()
+            })
             // DataFusion would list a folder that is read in place once, and never see what comes into it later.
             .with_object_list_cache_limit(0)
             .build_arc()?;
@@ -263,9 +274,10 @@ impl Engine {
             .with_information_schema(!additions.has_schema(INFORMATION_SCHEMA));
         let mut functions = registry::scalar_functions();
         functions.extend(additions.scalar_functions());
-        let cache = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
+        let indexes = IndexCache::new(options.memory_bytes / INDEX_CACHE_SHARE);
+        let indexes = Arc::new(indexes.over(lake.storage()));
         let in_use = IndexUse {
-            cache: Arc::new(cache.over(lake.storage())),
+            cache: Arc::clone(&indexes),
             columns: Arc::clone(&columns),
             warnings: Arc::clone(&warnings),
             repairs: Arc::clone(&repairs),
@@ -321,6 +333,8 @@ impl Engine {
             memory,
             spilling_rules: pipeline::physical_spilling(),
             plans,
+            footers,
+            indexes,
             portable: PortablePlans::default(),
         }))
     }
