@@ -66,6 +66,7 @@ mod correlated;
 mod correlated_keys;
 mod count_distinct;
 mod date_intervals;
+mod date_patterns;
 mod dates_as_times;
 mod decimals;
 mod equivalences;
@@ -94,6 +95,7 @@ mod regression;
 mod repeated_names;
 mod rounding;
 mod scalar_subquery;
+mod scaled_intervals;
 mod signed;
 mod sliding_floats;
 mod sorts_with_limit;
@@ -141,7 +143,8 @@ pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
 
 /// What plans operators: ours before DataFusion's.
 pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
-    let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(date_intervals::TimesOfDays)];
+    let mut planners: Vec<Arc<dyn ExprPlanner>> =
+        vec![Arc::new(date_intervals::TimesOfDays), Arc::new(scaled_intervals::ScaledIntervals)];
     planners.extend(SessionStateDefaults::default_expr_planners());
     planners
 }
@@ -274,6 +277,10 @@ pub(crate) fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
         "now" | "current_time" => Arc::new(timestamps::clock(function)),
         "array_has" | "array_has_all" | "array_has_any" => Arc::new(lists::with_nulls(function)),
         "round" => Arc::new(rounding::to_any_place(function)),
+        "to_char" => {
+            let of_both = Arc::new(date_patterns::of_postgres(function));
+            Arc::new(large_results::bounded(of_both))
+        }
         "array_dims" | "array_length" | "array_ndims" | "array_position" | "array_positions"
         | "cardinality" => Arc::new(signed::scalar(function)),
         name if large_results::grows(name) => Arc::new(large_results::bounded(function)),

@@ -32,6 +32,7 @@ use crate::sql::similar_to::as_regular_expression;
 use crate::sql::statement_size::balance;
 use crate::sql::token_rewrite::{DISTINCT_FROM, NOT_DISTINCT_FROM};
 use crate::sql::using_joins::{MergedKeys, Place, Qualified, name_merged_columns};
+use crate::sql::words::spelled;
 
 /// `SELECT DISTINCT a + 1 … ORDER BY a + 1` is sorted by its first column; DataFusion looks for a, which is not there
 /// any more.
@@ -365,6 +366,12 @@ impl VisitorMut for Rewriter {
                     _ => {}
                 }
             }
+            Expr::Function(call) => {
+                use_name_here(call);
+                if let Some(remainder) = remainder(call) {
+                    *expr = remainder;
+                }
+            }
             // In which order rows are does not matter to them, and DataFusion cannot join what is sorted.
             Expr::Exists { subquery, .. } | Expr::InSubquery { subquery, .. }
                 if subquery.limit_clause.is_none() && subquery.fetch.is_none() =>
@@ -392,6 +399,39 @@ fn leave_unsorted(query: &mut ast::Query) {
     if is_plain {
         query.order_by = None;
     }
+}
+
+/// PostgreSQL's names of functions that have another one here.
+const NAMES_HERE: [(&str, &str); 4] =
+    [("ceiling", "ceil"), ("every", "bool_and"), ("sign", "signum"), ("variance", "var")];
+
+/// Not as second names of the functions: DataFusion's with a second name has nothing of what the first one has for
+/// sliding windows.
+fn use_name_here(call: &mut ast::Function) {
+    let [ast::ObjectNamePart::Identifier(name)] = call.name.0.as_mut_slice() else { return };
+    let called = spelled(name);
+    if let Some((_, here)) = NAMES_HERE.iter().find(|(other, _)| *other == called) {
+        name.value = (*here).to_owned();
+    }
+}
+
+/// `mod(a, b)` as `(a % b)`.
+fn remainder(call: &ast::Function) -> Option<Expr> {
+    let [part] = call.name.0.as_slice() else { return None };
+    if part.as_ident().is_none_or(|name| spelled(name) != "mod") {
+        return None;
+    }
+    let ast::FunctionArguments::List(list) = &call.args else { return None };
+    let operand = |arg: &ast::FunctionArg| match arg {
+        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(operand)) => {
+            Some(Box::new(Expr::Nested(Box::new(operand.clone()))))
+        }
+        _ => None,
+    };
+    let [left, right] = list.args.as_slice() else { return None };
+    let (left, right) = (operand(left)?, operand(right)?);
+    let op = BinaryOperator::Modulo;
+    Some(Expr::Nested(Box::new(Expr::BinaryOp { left, op, right })))
 }
 
 fn is_lateral(table: &TableFactor) -> bool {

@@ -22,6 +22,8 @@ const CHARACTER_BYTES: u128 = 4;
 const CASE_FACTOR: u128 = 3;
 /// What `%+` of a time becomes, the longest.
 const FORMATTED_BYTES: u128 = 40;
+/// `J` of PostgreSQL's patterns is a number of seven digits and more.
+const NAME_BYTES: u128 = 9;
 /// A number as text: -1.7976931348623157e308; a decimal has up to 76 digits.
 const NUMBER_TEXT_BYTES: u128 = 26;
 const DECIMAL_TEXT_BYTES: u128 = 80;
@@ -162,9 +164,12 @@ pub(super) fn bytes(name: &str, args: &[ColumnarValue], rows: usize, most: u128)
             let between = sizes::of(separator, rows) * texts.len().saturating_sub(1) as u128;
             Ok(between + texts.iter().map(|text| sizes::of(text, rows)).sum::<u128>())
         }
-        ("to_char", [_, format]) => Ok(sum_of_texts(format, rows, |format| {
-            format.len() as u128 + FORMATTED_BYTES * format.matches('%').count() as u128
-        })),
+        ("to_char", [_, format]) => {
+            Ok(sum_of_texts(format, rows, |format| match format.matches('%').count() {
+                0 => NAME_BYTES * format.len() as u128,
+                fields => format.len() as u128 + FORMATTED_BYTES * fields as u128,
+            }))
+        }
         ("string_to_array", [text, delimiter, ..]) => Ok(split(text, delimiter, rows, most)),
         ("array_to_string", [list, separator, null @ ..]) => {
             let null = null.first().map(Numbers::lengths).transpose()?;
