@@ -29,6 +29,7 @@ NODE_PG_VERSION := 8.23.1
 PGJDBC_VERSION := 42.7.8
 FLIGHT_JDBC_VERSION := 18.3.0
 DENY_VERSION := 0.20.2
+OTEL := grpcio==1.85.3 opentelemetry-proto==1.45.2
 HELM_VERSION := v3.22.0
 
 # Where tests/step keeps the times and logs of steps.
@@ -50,7 +51,7 @@ HOURS ?= 2
 need = @command -v $(1) >/dev/null || { echo "missing: $(1). Install it: $(2)" >&2; exit 1; }
 
 .PHONY: help demo dist build quick test rust-test command-test browser-test lint format programs check soak bench \
-  rust-tools python-tools bucket-servers s3-server gcs-server azurite deny wire-tools wire-test deploy-tools deploy-test
+  rust-tools python-tools bucket-servers s3-server gcs-server azurite deny wire-tools wire-test deploy-tools deploy-test traces-test
 
 help:
 	@sed -n '2,11s/^# \{0,1\}//p' Makefile
@@ -139,6 +140,12 @@ wire-test: export PATH := $(PATH):$(SERVERS)
 wire-test: python-tools wire-tools
 	@$(STEP) "over connections" env UPLAKE_WIRE_FREE_S=10 $(subst -n 2 --dist worksteal,,$(PYTEST)) tests/wire
 
+# Spans, of a command that is built with them, which takes the place of the other one: half an hour from nothing.
+traces-test: python-tools rust-tools
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check $(OTEL)
+	@$(STEP) "build the command with spans" cargo build --release -p uplake --features otel
+	@$(STEP) "spans" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B -m pytest -q -rs tests/wire/test_traces.py
+
 # The report page in Chromium; says so if there is none.
 browser-test: rust-tools
 	@if command -v node >/dev/null; then $(STEP) "browser" node --test --test-reporter=spec tests/browser/; \
@@ -173,6 +180,7 @@ soak: test
 	@$(STEP) "SQL through the command" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python tests/sql/run.py
 	@$(STEP) "SQL in a bucket" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python tests/sql/run.py --way s3
 	@$(STEP) "the wire tests, of Postgres" env UPLAKE_WIRE_PEER=postgres $(VENV)/bin/python -B -m pytest -q tests/wire
+	@$(MAKE) --no-print-directory traces-test build
 	@$(STEP) "an hour of clients" env UPLAKE_BIN=$(UPLAKE) $(VENV)/bin/python -B tests/wire/soak.py --seconds $(CLIENT_SECONDS)
 
 bench: build
