@@ -132,11 +132,6 @@ impl KeptColumns {
         self.lock().bytes + named
     }
 
-    /// Bytes kept at most.
-    pub fn limit_bytes(&self) -> usize {
-        self.limit_bytes
-    }
-
     /// Lets go of so many bytes, or of all there are.
     pub fn let_go(&self, bytes: usize) {
         if bytes > 0 {

@@ -205,10 +205,9 @@ impl LakeCatalog {
         }
     }
 
-    /// Bytes of tables as they were last seen, and at most.
-    pub fn kept_bytes(&self) -> (usize, usize) {
-        let cache = self.cache();
-        (cache.bytes, cache.limit_bytes)
+    /// Bytes of tables as they were last seen.
+    pub fn kept_bytes(&self) -> usize {
+        self.cache().bytes
     }
 
     /// No table yet, of the same lake.

@@ -101,9 +101,9 @@ impl PlanCache {
         Self { limit_bytes: limit_bytes.min(KEPT_BYTES), state, sides }
     }
 
-    /// Bytes kept, and at most.
-    pub fn bytes(&self) -> (usize, usize) {
-        (self.lock().bytes, self.limit_bytes)
+    /// Bytes kept.
+    pub fn bytes(&self) -> usize {
+        self.lock().bytes
     }
 
     /// The plan of a statement about these tables, with these settings.

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::{DataFusionError, Result as DfResult};
-use datafusion::execution::cache::Cache;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
@@ -43,13 +42,12 @@ pub struct RunOptions {
     pub progress: Option<Arc<QueryProgress>>,
 }
 
-/// A cache of an engine: what it is of, what it holds, and what it may.
+/// A cache of an engine: what it is of, and what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeptBytes {
     pub of: &'static str,
     pub bytes: usize,
-    pub limit_bytes: usize,
 }
 
 /// What the statements of a session hold, as of now. All of it is 0 when none computes.
@@ -154,17 +152,14 @@ impl Session {
     /// What the engine keeps in memory for statements to come.
     pub fn caches(&self) -> [KeptBytes; 5] {
         let engine = &self.engine;
-        let footers = &engine.footers;
-        let indexes = (engine.indexes.kept_bytes(), engine.indexes.limit_bytes());
-        let columns = engine.memory.columns();
         [
-            ("footers", (footers.memory_used(), footers.cache_limit())),
-            ("indexes", indexes),
+            ("footers", engine.footers.memory_used()),
+            ("indexes", engine.indexes.kept_bytes()),
             ("plans", engine.plans.bytes()),
             ("tables", engine.catalog.kept_bytes()),
-            ("columns", (columns.bytes(), columns.limit_bytes())),
+            ("columns", engine.memory.columns().bytes()),
         ]
-        .map(|(of, (bytes, limit_bytes))| KeptBytes { of, bytes, limit_bytes })
+        .map(|(of, bytes)| KeptBytes { of, bytes })
     }
 
     /// What statements hold.

@@ -152,6 +152,7 @@ enum Piece<'a> {
     Text(&'a str),
     Field {
         field: Field,
+        case: Case,
         /// Without zeros and spaces in front and behind (`FM`).
         is_bare: bool,
         /// `st`, `nd`, `rd` and `th` behind a number, or these in capitals.
@@ -161,7 +162,7 @@ enum Piece<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
-    /// Of a half of the day, of the day.
+    /// Of half a day, of a day.
     Hour12,
     Hour24,
     Minute,
@@ -171,16 +172,17 @@ enum Field {
     Microsecond,
     /// Tenths and finer, so many digits.
     Fraction(u32),
-    /// In capitals or not, with points or not.
-    HalfDay(bool, bool),
+    /// With points or not.
+    HalfDay(bool),
     /// So many digits at most.
     Year(u32),
     IsoYear(u32),
-    /// In capitals or not, with points or not.
-    Era(bool, bool),
+    /// With points or not.
+    Era(bool),
     Month,
-    MonthName(Case, bool),
-    DayName(Case, bool),
+    /// Whole or its first three letters.
+    MonthName(bool),
+    DayName(bool),
     DayOfYear,
     DayOfIsoYear,
     Day,
@@ -193,14 +195,13 @@ enum Field {
     Century,
     JulianDay,
     Quarter,
-    /// In capitals or not.
-    Zone(bool),
+    Zone,
     ZoneHour,
     ZoneMinute,
     ZoneOffset,
 }
 
-/// Of the letters of a name.
+/// Of the letters of a field's name, which those of its text have, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Upper,
@@ -208,8 +209,20 @@ enum Case {
     Lower,
 }
 
-/// Longer ones before those that they begin with. The case of what is in the second table counts.
-const FIELDS: [(&str, Field); 37] = [
+/// Longer ones before those that they begin with. All may be written in small letters, too, and names as `Month`.
+const FIELDS: [(&str, Field); 51] = [
+    ("A.M.", Field::HalfDay(true)),
+    ("P.M.", Field::HalfDay(true)),
+    ("AM", Field::HalfDay(false)),
+    ("PM", Field::HalfDay(false)),
+    ("A.D.", Field::Era(true)),
+    ("B.C.", Field::Era(true)),
+    ("AD", Field::Era(false)),
+    ("BC", Field::Era(false)),
+    ("MONTH", Field::MonthName(true)),
+    ("MON", Field::MonthName(false)),
+    ("DAY", Field::DayName(true)),
+    ("DY", Field::DayName(false)),
     ("HH24", Field::Hour24),
     ("HH12", Field::Hour12),
     ("HH", Field::Hour12),
@@ -247,44 +260,11 @@ const FIELDS: [(&str, Field); 37] = [
     ("Q", Field::Quarter),
     ("TZH", Field::ZoneHour),
     ("TZM", Field::ZoneMinute),
-];
-const IN_THEIR_CASE: [(&str, Field); 33] = [
-    ("MONTH", Field::MonthName(Case::Upper, true)),
-    ("Month", Field::MonthName(Case::Capital, true)),
-    ("month", Field::MonthName(Case::Lower, true)),
-    ("MON", Field::MonthName(Case::Upper, false)),
-    ("Mon", Field::MonthName(Case::Capital, false)),
-    ("mon", Field::MonthName(Case::Lower, false)),
-    ("DAY", Field::DayName(Case::Upper, true)),
-    ("Day", Field::DayName(Case::Capital, true)),
-    ("day", Field::DayName(Case::Lower, true)),
-    ("DY", Field::DayName(Case::Upper, false)),
-    ("Dy", Field::DayName(Case::Capital, false)),
-    ("dy", Field::DayName(Case::Lower, false)),
-    ("A.M.", Field::HalfDay(true, true)),
-    ("P.M.", Field::HalfDay(true, true)),
-    ("a.m.", Field::HalfDay(false, true)),
-    ("p.m.", Field::HalfDay(false, true)),
-    ("AM", Field::HalfDay(true, false)),
-    ("PM", Field::HalfDay(true, false)),
-    ("am", Field::HalfDay(false, false)),
-    ("pm", Field::HalfDay(false, false)),
-    ("B.C.", Field::Era(true, true)),
-    ("A.D.", Field::Era(true, true)),
-    ("b.c.", Field::Era(false, true)),
-    ("a.d.", Field::Era(false, true)),
-    ("BC", Field::Era(true, false)),
-    ("AD", Field::Era(true, false)),
-    ("bc", Field::Era(false, false)),
-    ("ad", Field::Era(false, false)),
+    ("TZ", Field::Zone),
     ("OF", Field::ZoneOffset),
-    ("TZH", Field::ZoneHour),
-    ("TZM", Field::ZoneMinute),
-    ("TZ", Field::Zone(true)),
-    ("tz", Field::Zone(false)),
 ];
 /// What PostgreSQL has, and this has not.
-const REFUSED: [&str; 4] = ["Y,YYY", "RM", "rm", "TM"];
+const REFUSED: [&str; 6] = ["Y,YYY", "y,yyy", "RM", "rm", "TM", "tm"];
 
 /// The parts of a pattern.
 fn pieces(pattern: &str) -> Result<Vec<Piece<'_>>> {
@@ -310,7 +290,7 @@ fn pieces(pattern: &str) -> Result<Vec<Piece<'_>>> {
         }
         let bare = ["FM", "fm"].iter().find_map(|mark| rest.strip_prefix(mark));
         let fields = bare.unwrap_or(rest);
-        let Some((length, field)) = field_of(fields) else {
+        let Some((length, field, case)) = field_of(fields) else {
             let length = match bare {
                 Some(_) => 2,
                 None => first.len_utf8(),
@@ -329,20 +309,30 @@ fn pieces(pattern: &str) -> Result<Vec<Piece<'_>>> {
             _ => None,
         };
         rest = if ordinal.is_some() { &rest[2..] } else { rest };
-        pieces.push(Piece::Field { field, is_bare: bare.is_some(), ordinal });
+        pieces.push(Piece::Field { field, case, is_bare: bare.is_some(), ordinal });
     }
     Ok(pieces)
 }
 
-/// What a text begins with, and how long that is.
-fn field_of(text: &str) -> Option<(usize, Field)> {
-    let in_case = IN_THEIR_CASE.iter().find(|(name, _)| text.starts_with(name));
-    let found = in_case.or_else(|| {
-        FIELDS.iter().find(|(name, _)| {
-            text.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
-        })
-    });
-    found.map(|(name, field)| (name.len(), *field))
+/// What a text begins with, how long that is, and how it is written.
+fn field_of(text: &str) -> Option<(usize, Field, Case)> {
+    FIELDS.iter().find_map(|(name, field)| {
+        let start = text.get(..name.len())?;
+        let is_lower = |start: &str, name: &str| *start == *name.to_ascii_lowercase();
+        let case = if start == *name {
+            Case::Upper
+        } else if is_lower(start, name) {
+            Case::Lower
+        } else if matches!(field, Field::MonthName(_) | Field::DayName(_))
+            && start.starts_with(&name[..1])
+            && is_lower(&start[1..], &name[1..])
+        {
+            Case::Capital
+        } else {
+            return None;
+        };
+        Some((name.len(), *field, case))
+    })
 }
 
 fn write(
@@ -351,14 +341,14 @@ fn write(
     at: &NaiveDateTime,
     zone: Option<&(String, i32)>,
 ) {
-    let (field, is_bare, ordinal) = match piece {
+    let (field, case, is_bare, ordinal) = match piece {
         Piece::Text(text) => {
             let _ = texts.write_str(text);
             return;
         }
-        Piece::Field { field, is_bare, ordinal } => (*field, *is_bare, *ordinal),
+        Piece::Field { field, case, is_bare, ordinal } => (*field, *case, *is_bare, *ordinal),
     };
-    let (number, width) = match value(field, at, zone) {
+    let (number, width) = match value(field, case, at, zone) {
         Value::Number(number, width) => (number, width),
         Value::Name(name, width) => {
             let width = if is_bare { 0 } else { width };
@@ -395,7 +385,7 @@ enum Value {
     Text(String),
 }
 
-fn value(field: Field, at: &NaiveDateTime, zone: Option<&(String, i32)>) -> Value {
+fn value(field: Field, case: Case, at: &NaiveDateTime, zone: Option<&(String, i32)>) -> Value {
     use Value::{Name, Number, Text};
     let micros = i64::from(at.nanosecond() / 1_000);
     let offset = zone.map_or(0, |(_, seconds)| *seconds);
@@ -415,31 +405,21 @@ fn value(field: Field, at: &NaiveDateTime, zone: Option<&(String, i32)>) -> Valu
         Field::Millisecond => Number(micros / 1_000, 3),
         Field::Microsecond => Number(micros, 6),
         Field::Fraction(digits) => Number(micros / 10_i64.pow(6 - digits), digits as usize),
-        Field::HalfDay(is_upper, has_points) => {
-            let text = match (at.hour() < 12, has_points) {
-                (true, false) => "am",
-                (true, true) => "a.m.",
-                (false, false) => "pm",
-                (false, true) => "p.m.",
-            };
-            Text(in_case(text, if is_upper { Case::Upper } else { Case::Lower }))
+        Field::HalfDay(has_points) => {
+            let [half, pointed] = if at.hour() < 12 { ["am", "a.m."] } else { ["pm", "p.m."] };
+            Text(in_case(if has_points { pointed } else { half }, case))
         }
-        Field::Era(is_upper, has_points) => {
-            let text = match (at.year() > 0, has_points) {
-                (true, false) => "ad",
-                (true, true) => "a.d.",
-                (false, false) => "bc",
-                (false, true) => "b.c.",
-            };
-            Text(in_case(text, if is_upper { Case::Upper } else { Case::Lower }))
+        Field::Era(has_points) => {
+            let [era, pointed] = if at.year() > 0 { ["ad", "a.d."] } else { ["bc", "b.c."] };
+            Text(in_case(if has_points { pointed } else { era }, case))
         }
         Field::Year(digits) => last_digits(of_era(at.year()), digits),
         Field::IsoYear(digits) => last_digits(of_era(at.iso_week().year()), digits),
         Field::Month => number(at.month(), 2),
-        Field::MonthName(case, true) => Name(in_case(&at.format("%B").to_string(), case), 9),
-        Field::MonthName(case, false) => Text(in_case(&at.format("%b").to_string(), case)),
-        Field::DayName(case, true) => Name(in_case(&at.format("%A").to_string(), case), 9),
-        Field::DayName(case, false) => Text(in_case(&at.format("%a").to_string(), case)),
+        Field::MonthName(true) => Name(in_case(&at.format("%B").to_string(), case), 9),
+        Field::MonthName(false) => Text(in_case(&at.format("%b").to_string(), case)),
+        Field::DayName(true) => Name(in_case(&at.format("%A").to_string(), case), 9),
+        Field::DayName(false) => Text(in_case(&at.format("%a").to_string(), case)),
         Field::DayOfYear => number(at.ordinal(), 3),
         Field::DayOfIsoYear => {
             number((at.iso_week().week() - 1) * 7 + at.weekday().number_from_monday(), 3)
@@ -457,10 +437,7 @@ fn value(field: Field, at: &NaiveDateTime, zone: Option<&(String, i32)>) -> Valu
         // Day 1 of the proleptic calendar is 1,721,426.
         Field::JulianDay => Number(i64::from(at.num_days_from_ce()) + 1_721_425, 0),
         Field::Quarter => number(at.month0() / 3 + 1, 0),
-        Field::Zone(is_upper) => {
-            let name = zone.map_or("", |(name, _)| name.as_str());
-            Text(in_case(name, if is_upper { Case::Upper } else { Case::Lower }))
-        }
+        Field::Zone => Text(in_case(zone.map_or("", |(name, _)| name.as_str()), case)),
         Field::ZoneHour => Text(format!("{}{:02}", sign(offset), offset.abs() / 3_600)),
         Field::ZoneMinute => number(offset.unsigned_abs() % 3_600 / 60, 2),
         Field::ZoneOffset => Text(zone_offset(offset)),

@@ -118,7 +118,6 @@ fn times(
     let out_of_range = || refused(SqlState::DatetimeFieldOverflow, "interval out of range");
     let whole = |number: f64| {
         let number = number.trunc();
-        // Rounded to a float, the bounds are powers of two: the upper one is beyond.
         let is_within = number >= f64::from(i32::MIN) && number <= f64::from(i32::MAX);
         if is_within { Ok(number as i32) } else { Err(out_of_range()) }
     };

@@ -7,7 +7,7 @@
 //! | a logical rule | one for each operator of the plan, or for the whole plan if the rule sees to its inputs itself |
 //!
 //! Scans are steps, too: they ask for themselves. So are the queries of a long chain of UNIONs (`engine::unions`). What
-//! DataFusion does with one list of a SELECT before its rules is one step, of at most 0.4 s (`sql::statement_size`).
+//! DataFusion does with one list of a SELECT before its rules is one step: of 4 expressions of 900 operators 0.3 s, and `sql::statement_size` refuses more than a little more.
 
 use std::sync::Arc;
 

@@ -153,7 +153,7 @@ fn what_cannot_be_understood() {
     check("54001", Limit, &[&deep]);
 }
 
-/// Statements of few words that DataFusion would plan for hours, or until memory ends.
+/// Statements of few words that DataFusion would plan for minutes, or until memory ends.
 #[test]
 fn what_planning_would_make_many_of_is_refused_before_it_does() {
     let nested = |what: &str, within: &str, deep: usize| {
