@@ -122,6 +122,14 @@ def scalars():
         same("days between", "int", "date date", "{0} - {1}", level=ADD),
         same("case of bool", "int", "bool", "CASE WHEN {0} THEN 1 ELSE 0 END"),
         same("floor of double", "int", "double", "CAST(floor({0}) AS BIGINT)"),
+        same("of double", "int", "double", "CAST({0} AS BIGINT)"),
+        same("of decimal", "int", "decimal", "CAST({0} AS BIGINT)"),
+        same(
+            "hours between",
+            "int",
+            "timestamp timestamp",
+            "CAST(date_part('hour', {0} - {1}) AS BIGINT)",
+        ),
         # Lengths of lists have no sign in Uplake, and mix badly with numbers that have one.
         same(
             "cardinality",
@@ -231,6 +239,8 @@ def scalars():
         same("cast date", "text", "date", "CAST({0} AS VARCHAR)"),
         same("cast bool", "text", "bool", "CAST({0} AS VARCHAR)"),
         same("cast decimal", "text", "decimal", "CAST({0} AS VARCHAR)"),
+        same("cast timestamp", "text", "timestamp", "CAST({0} AS VARCHAR)"),
+        same("cast timestamptz", "text", "timestamptz", "CAST({0} AS VARCHAR)"),
         same("regexp_replace", "text", "text", "regexp_replace({0}, '[aeiou]', '.', 'g')"),
         # Of an empty list DuckDB gives NULL, PostgreSQL an empty text.
         same(
@@ -288,6 +298,8 @@ def scalars():
             "time_bucket(INTERVAL '15 minutes', {0}, TIMESTAMP '2000-01-01 00:00:00')",
         ),
         same("date_trunc day", "timestamptz", "timestamptz", "date_trunc('day', {0})"),
+        same("local", "timestamp", "timestamptz", "timezone('America/New_York', {0})"),
+        same("moment", "timestamptz", "timestamp", "timezone('Europe/Berlin', {0})"),
         same(
             "to_timestamp",
             "timestamptz",

@@ -93,6 +93,8 @@ const CONFIGURATION_WORDS: &[(&str, SqlState)] = &[
 const ARROW_WORDS: &[(&str, SqlState)] = &[
     // CAST(300 AS TINYINT)
     ("Can't cast value", SqlState::NumericValueOutOfRange),
+    // CAST(CAST(12345678901 AS DECIMAL(12, 1)) AS INT)
+    ("is out of range", SqlState::NumericValueOutOfRange),
     // CAST(12345678901 AS DECIMAL(5, 2))
     ("is too large to store in a Decimal", SqlState::NumericValueOutOfRange),
     // DATE '2020-01-01' + INTERVAL '900000 years'
@@ -395,11 +397,18 @@ fn unread_text(message: &str) -> Option<(&str, &str)> {
     Some((value, sql_name(rest.trim_end_matches(" type"))))
 }
 
-/// The value and SQL's name of the type in "Can't cast value 3000000000 to type Int32".
-fn unfit_number(message: &str) -> Option<(&str, &str)> {
-    let (_, rest) = message.split_once("Can't cast value ")?;
-    let (value, name) = rest.split_once(" to type ")?;
-    Some((value, sql_name(name)))
+/// What stands before the value, the value and the type in "Can't cast value 3000000000 to type Int32" of a number, and
+/// in "value of 3000000000 is out of range Int32" of a decimal.
+fn unfit_number(message: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest, between) = match message.split_once("Can't cast value ") {
+        Some((before, rest)) => (before, rest, " to type "),
+        None => {
+            let (before, rest) = message.split_once("value of ")?;
+            (before, rest, " is out of range ")
+        }
+    };
+    let (value, name) = rest.split_once(between)?;
+    Some((before, value, name))
 }
 
 fn sql_name(arrow: &str) -> &str {
@@ -438,22 +447,22 @@ pub(crate) fn cast_message(error: &DataFusionError) -> Option<&str> {
     None
 }
 
-/// Of "Cannot cast string 'x' to value of Int64 type" and "Can't cast value 3000000000 to type Int32".
+/// Of "Cannot cast string 'x' to value of Int64 type", and of [`unfit_number`].
 fn cast_of(message: &str) -> Option<(String, String)> {
     if let Some((_, rest)) = message.split_once("Cannot cast string ") {
         let (value, to) = rest.split_once(" to value of ")?;
         let value = value.trim_matches('\'');
         return Some((value.to_owned(), to.trim_end_matches(" type").to_owned()));
     }
-    let (value, to) = message.split_once("Can't cast value ")?.1.split_once(" to type ")?;
+    let (_, value, to) = unfit_number(message)?;
     Some((value.to_owned(), to.to_owned()))
 }
 
 fn in_sql_words(message: &str) -> String {
     let (before, says) = if let Some((value, name)) = unread_text(message) {
         (message.split("Cannot cast string ").next(), format!("cannot read {value} as {name}"))
-    } else if let Some((value, name)) = unfit_number(message) {
-        (message.split("Can't cast value ").next(), format!("{value} does not fit {name}"))
+    } else if let Some((before, value, name)) = unfit_number(message) {
+        (Some(before), format!("{value} does not fit {}", sql_name(name)))
     } else {
         return message.to_owned();
     };

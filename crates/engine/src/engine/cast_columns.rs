@@ -14,6 +14,7 @@ use datafusion::scalar::ScalarValue;
 
 use crate::base::error::{EngineError, Problem};
 use crate::base::foreign_errors;
+use crate::mends::rounded;
 
 /// A message with more names says nothing.
 const MOST_NAMES: usize = 3;
@@ -87,7 +88,7 @@ fn places(plan: &LogicalPlan) -> Result<Vec<Place>, DataFusionError> {
 
 fn place(cast: &Cast, called: Option<&str>) -> Place {
     let to = cast.field.data_type().to_string();
-    let mut from = cast.expr.as_ref();
+    let mut from = rounded(&cast.expr);
     // What was text is cast to a wider text first.
     while let Expr::Cast(Cast { expr, field }) = from
         && is_text(field.data_type())
@@ -142,6 +143,7 @@ mod tests {
             "CREATE TABLE t (a TEXT, b TEXT, n BIGINT)",
             "INSERT INTO t VALUES ('x', '7', 100000)",
             "CREATE TABLE u (k INT, s SMALLINT, d DATE)",
+            "CREATE TABLE f AS SELECT CAST('1e10' AS DOUBLE) AS x, CAST('10000000000' AS DECIMAL(12,1)) AS d",
         ] {
             session.query(sql).await.unwrap();
         }
@@ -163,6 +165,8 @@ mod tests {
             ("INSERT INTO u (k, s) SELECT b, n FROM t", "column `n`: 100000 does not fit smallint"),
             ("INSERT INTO u (k) VALUES ('7'), ('y')", "cannot read 'y' as integer"),
             ("SELECT CAST('abc' AS INT)", "cannot read 'abc' as integer"),
+            ("SELECT x::int FROM f", "column `x`: 10000000000.0 does not fit integer"),
+            ("SELECT d::int FROM f", "column `d`: 10000000000 does not fit integer"),
             ("SELECT n FROM t WHERE n = 'z'", "cannot read 'z' as bigint"),
         ] {
             let said = session.query(sql).await.unwrap_err();

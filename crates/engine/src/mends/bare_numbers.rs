@@ -1,49 +1,24 @@
 //! Text that is a bare number, as an interval or a time of day, and a time without its seconds.
 //!
 //! `'2026-11-05 10:00'::TIMESTAMP` is refused, and so is a comparison with that text. DataFusion takes `'90'::INTERVAL` for months, though `INTERVAL '90'` is seconds, as both are in PostgreSQL; and
-//! `'11'::TIME` for nanoseconds, where it is refused here.
+//! `'11'::TIME` for nanoseconds, where it is refused here. It knows no clock in an interval: `'1 day 02:00'::INTERVAL`.
 
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility, lit,
+    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility, lit,
 };
-use datafusion::optimizer::AnalyzerRule;
 
-/// The rule, which comes when types are known.
-#[derive(Debug)]
-pub(super) struct BareNumbers;
-
-impl AnalyzerRule for BareNumbers {
-    fn name(&self) -> &'static str {
-        "bare_numbers"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| {
-            let schema = merge_schema(&node.inputs());
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let mended = expr.transform_up(|part| Ok(of_text(part, &schema)))?;
-                Ok(mended.update_data(|expr| name.restore(expr)))
-            })
-        })
-        .data()
-    }
-}
+use crate::sql::interval_text::in_units;
 
 /// A cast, of text that says what it is.
-fn of_text(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+pub(super) fn spelled_out(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let (text, wanted) = match &mut expr {
         Expr::Cast(cast) => (cast.expr.as_mut(), cast.field.data_type()),
         Expr::TryCast(cast) => (cast.expr.as_mut(), cast.field.data_type()),
@@ -101,7 +76,10 @@ enum Kind {
 
 /// As DataFusion reads it as what it is.
 pub(super) fn in_seconds(text: &str) -> String {
-    if is_number(text) { format!("{text} seconds") } else { text.to_owned() }
+    if is_number(text) {
+        return format!("{} seconds", text.trim().trim_start_matches('+'));
+    }
+    in_units(text).unwrap_or_else(|| text.to_owned())
 }
 
 /// As DataFusion refuses it, if it is a number.
@@ -170,10 +148,11 @@ mod tests {
     #[test]
     fn only_bare_numbers_are_spelled_otherwise() {
         for number in ["1", "-47.210", "+3", " 5 ", "0.5"] {
-            assert_eq!(in_seconds(number), format!("{number} seconds"));
+            let bare = number.trim().trim_start_matches('+');
+            assert_eq!(in_seconds(number), format!("{bare} seconds"));
             assert_ne!(on_a_clock(number), number);
         }
-        for other in ["1 day", "", "-", "12:30", "P1D", "5d", "1e3", "one"] {
+        for other in ["1 day", "", "-", "P1D", "5d", "1e3", "one"] {
             assert_eq!(in_seconds(other), other);
             assert_eq!(on_a_clock(other), other);
         }

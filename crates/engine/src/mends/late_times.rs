@@ -15,43 +15,16 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, AsArray, PrimitiveArray};
 use datafusion::arrow::compute::binary;
 use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 use super::as_before::scalar_as_before;
 use super::text_casts::as_it_is;
 
-/// The rule, which comes when types are known.
-#[derive(Debug)]
-pub(super) struct YearsOfAllTimes;
-
-impl AnalyzerRule for YearsOfAllTimes {
-    fn name(&self) -> &'static str {
-        "years_of_all_times"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| {
-            let schema = merge_schema(&node.inputs());
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let mended = expr.transform_up(|part| Ok(as_computed(part, &schema)))?;
-                Ok(mended.update_data(|expr| name.restore(expr)))
-            })
-        })
-        .data()
-    }
-}
-
-fn as_computed(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+pub(super) fn as_computed(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let Expr::ScalarFunction(call) = &expr else { return Transformed::no(expr) };
     if let ("date_part", [Expr::Literal(part, _), time]) = (call.func.name(), call.args.as_slice())
         && part.try_as_str().flatten().is_some_and(|part| part.eq_ignore_ascii_case("year"))

@@ -33,6 +33,10 @@
 //! | `date_intervals` | a date plus an interval of hours is a date |
 //! | `intervals` | 30 hours are less than a day, and `b - a > INTERVAL '1 day'` is never true |
 //! | `bare_numbers` | `'90'::INTERVAL` is 90 months, `'11'::TIME` 11 nanoseconds, and `'2026-11-05 10:00'` no time |
+//! | `rounded_casts` | `CAST(2.7 AS INT)` is 2 |
+//! | `texts_of_times` | `CAST(t AS TEXT)` of a time has a `T`, of an interval words |
+//! | `time_spans` | `date_part('hour', b - a)` is of all days between |
+//! | `time_zones` | `t AT TIME ZONE 'Europe/Berlin'` keeps the zone, so that `CAST(… AS TIMESTAMP)` is of UTC again |
 //! | `bits` | `bit_and`, `bool_or` and their like have no frames that slide |
 //! | `repeated_names` | `SELECT a, a` is refused, `max(t)` beside `max(CAST(t AS DATE))`, and groups of a in the order of a + 1 |
 //! | `regression` | `corr` of groups loses all digits of large values, and is NULL of NaN; `regr_r2` of a constant y is NULL, or noise |
@@ -49,7 +53,8 @@
 //! | `window_keys` | `PARTITION BY sqrt(x)` is refused |
 //! | `timestamps` | `to_timestamp` of text fails, times end in 2262, and `now()` has more digits than a table keeps |
 //!
-//! `as_before` has no fault of its own: it is what functions in place of others leave as it is.
+//! `as_before` and `casts_and_times` have no fault of their own: what functions in place of others leave as it is, and
+//! one pass for several files.
 //!
 //! # Invariants
 //! - Every session has all of them, with indexes and without.
@@ -59,6 +64,7 @@ mod aggregate_statistics;
 mod as_before;
 mod bare_numbers;
 mod bits;
+mod casts_and_times;
 mod checked_arithmetic;
 mod checked_formula;
 mod comparisons;
@@ -93,6 +99,7 @@ mod percentile;
 mod private;
 mod regression;
 mod repeated_names;
+mod rounded_casts;
 mod rounding;
 mod scalar_subquery;
 mod scaled_intervals;
@@ -103,6 +110,9 @@ mod string_agg;
 mod struct_keys;
 mod sum;
 mod text_casts;
+mod texts_of_times;
+mod time_spans;
+mod time_zones;
 mod timestamps;
 mod top_groups;
 mod truth;
@@ -127,6 +137,7 @@ pub(crate) use private::{
     private_from_bytes, private_to_bytes, sorted_at_the_end, sorting_at_the_end,
 };
 pub(crate) use repeated_names::{name_apart, named_cast, repeats_key, shown_name, with_names};
+pub(crate) use rounded_casts::rounded;
 pub(crate) use sum::does_not_fit;
 
 type LogicalRule = Arc<dyn OptimizerRule + Send + Sync>;
@@ -163,7 +174,7 @@ fn rules_after_types() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(grouping_sets::SetsOfColumns),
         Arc::new(timestamps::DatesBesideTimes),
         Arc::new(correlated::CorrelatedSubqueries),
-        Arc::new(bare_numbers::BareNumbers),
+        Arc::new(casts_and_times::CastsAndTimes),
         Arc::new(intervals::ByLength),
         Arc::new(scalar_subquery::NullWithoutRows),
         Arc::new(in_subquery::ThreeValued),
@@ -175,8 +186,6 @@ fn rules_after_types() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(null_lists::NullLists),
         Arc::new(checked_arithmetic::CheckedArithmetic),
         Arc::new(decimals::Of38Digits),
-        Arc::new(text_casts::NumbersOfTexts),
-        Arc::new(late_times::YearsOfAllTimes),
         Arc::new(window_keys::PartitionsByColumns),
         Arc::new(large_results::BoundedCalls),
     ]
@@ -286,7 +295,10 @@ pub(crate) fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
         name if large_results::grows(name) => Arc::new(large_results::bounded(function)),
         _ => function,
     };
-    SessionStateDefaults::default_scalar_functions().into_iter().map(mended).collect()
+    let mut functions: Vec<Arc<ScalarUDF>> =
+        SessionStateDefaults::default_scalar_functions().into_iter().map(mended).collect();
+    functions.push(Arc::new(time_zones::function()));
+    functions
 }
 
 /// DataFusion's functions of windows, and ours in place of them.

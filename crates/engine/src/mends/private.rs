@@ -7,7 +7,8 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use super::checked_formula::{Checked, Operation, Step};
 use super::{
     aggregate_order, bare_numbers, decimals, intervals, large_results, nan_sign, nested_order,
-    null_lists, scalar_subquery, scaled_intervals, text_casts,
+    null_lists, rounded_casts, scalar_subquery, scaled_intervals, text_casts, texts_of_times,
+    time_spans,
 };
 
 /// Of a formula, what stands for an operand.
@@ -22,11 +23,14 @@ const OPERATIONS: [Operation; 6] = [
 ];
 
 /// Those that are nothing but their names.
-fn named() -> [ScalarUDF; 14] {
+fn named() -> [ScalarUDF; 17] {
     let [constant, joined] = large_results::private_functions();
     [
         nan_sign::FUNCTION.clone(),
         text_casts::FUNCTION.clone(),
+        texts_of_times::FUNCTION.clone(),
+        time_spans::FUNCTION.clone(),
+        rounded_casts::FUNCTION.clone(),
         null_lists::FUNCTION.clone(),
         intervals::FUNCTION.clone(),
         scaled_intervals::FUNCTION.clone(),

@@ -7,15 +7,12 @@
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Result, internal_err};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 pub(super) static FUNCTION: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::from(AsItIs { signature: Signature::any(1, Volatility::Immutable) })
@@ -26,39 +23,18 @@ pub(super) fn as_it_is(value: Expr) -> Expr {
     FUNCTION.call(vec![value])
 }
 
-/// The rule, which comes when types are known. It heeds SELECT lists, too: a condition on such a column is moved
-/// down to what the column is computed from.
-#[derive(Debug)]
-pub(super) struct NumbersOfTexts;
-
-impl AnalyzerRule for NumbersOfTexts {
-    fn name(&self) -> &'static str {
-        "numbers_of_texts"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| {
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                Ok(expr.transform_up(apart)?.update_data(|expr| name.restore(expr)))
-            })
-        })
-        .data()
-    }
-}
-
-fn apart(part: Expr) -> Result<Transformed<Expr>> {
-    let Expr::Cast(mut outer) = part else { return Ok(Transformed::no(part)) };
+/// The outer of two casts, whose inner one is to text: of a value of which nothing is known.
+pub(super) fn apart(part: Expr, _: &DFSchema) -> Transformed<Expr> {
+    let Expr::Cast(mut outer) = part else { return Transformed::no(part) };
     let is_of_text = matches!(
         outer.expr.as_ref(),
         Expr::Cast(inner) if inner.field.data_type().is_string() && !is_literal(&inner.expr)
     );
     if is_of_text && outer.field.data_type().is_numeric() {
         *outer.expr = as_it_is(*outer.expr);
-        return Ok(Transformed::yes(Expr::Cast(outer)));
+        return Transformed::yes(Expr::Cast(outer));
     }
-    Ok(Transformed::no(Expr::Cast(outer)))
+    Transformed::no(Expr::Cast(outer))
 }
 
 fn is_literal(expr: &Expr) -> bool {

@@ -55,7 +55,7 @@ const ANALYSIS: &[Place] = &[
     ),
     ("dates_beside_times", ANYWHERE),
     ("correlated_subqueries", "before subqueries are rewritten below"),
-    ("bare_numbers", ANYWHERE),
+    ("casts_and_times", ANYWHERE),
     ("intervals_by_length", ANYWHERE),
     ("null_without_rows", ANYWHERE),
     ("three_valued_in_subquery", "after subqueries are known, before IN lists"),
@@ -67,8 +67,6 @@ const ANALYSIS: &[Place] = &[
     ("null_lists", ANYWHERE),
     ("checked_arithmetic", "after the rules that write arithmetic"),
     ("decimals_of_38_digits", ANYWHERE),
-    ("numbers_of_texts", ANYWHERE),
-    ("years_of_all_times", ANYWHERE),
     ("partitions_by_columns", ANYWHERE),
     ("bounded_calls", "last: it bounds the calls that others made"),
 ];

@@ -10,6 +10,8 @@ pub(crate) mod dialect;
 pub(crate) mod exact_casts;
 pub(crate) mod id_set;
 pub(crate) mod inner_functions;
+pub(crate) mod interval_text;
+mod like_escapes;
 pub(crate) mod literals;
 pub(crate) mod merged_joins;
 mod named_windows;

@@ -211,6 +211,7 @@ fn name_of(expr: &Expr) -> Option<String> {
         Expr::Cast { expr, data_type, .. } => name_of(expr).or_else(|| Some(type_name(data_type))),
         Expr::TypedString(typed) => Some(type_name(&typed.data_type)),
         Expr::Interval(_) => named("interval"),
+        Expr::AtTimeZone { .. } => named("timezone"),
         Expr::Case { else_result, .. } => {
             else_result.as_ref().and_then(|expr| name_of(expr)).or_else(|| named("case"))
         }

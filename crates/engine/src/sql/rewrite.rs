@@ -21,6 +21,8 @@ use crate::base::sql_state::SqlState;
 use crate::sql::copies::number_copies;
 use crate::sql::copy_formats;
 use crate::sql::exact_casts::keep_exact;
+use crate::sql::interval_text::in_units;
+use crate::sql::like_escapes::with_backslashes;
 use crate::sql::named_windows::{NameWindows, windows_of};
 use crate::sql::order_by_all::order_by_all;
 use crate::sql::plain_forms::{
@@ -215,6 +217,7 @@ impl VisitorMut for Rewriter {
             return ControlFlow::Break(error.with_hint("name the columns in one order"));
         }
         number_copies(&mut query.body);
+        limit_to_first(query);
         order_by_all(query);
         refuse_recursion(query)?;
         if matches!(query.body.as_ref(), ast::SetExpr::Values(values) if have_subquery(values)) {
@@ -368,8 +371,20 @@ impl VisitorMut for Rewriter {
             }
             Expr::Function(call) => {
                 use_name_here(call);
-                if let Some(remainder) = remainder(call) {
-                    *expr = remainder;
+                if let Some(plain) = remainder(call).or_else(|| truncated_in_zone(call)) {
+                    *expr = plain;
+                }
+            }
+            Expr::AtTimeZone { timestamp, time_zone } => {
+                let of = |part: &mut Box<Expr>| {
+                    std::mem::replace(part.as_mut(), Expr::value(ast::Value::Null))
+                };
+                *expr = in_time_zone(of(time_zone), of(timestamp));
+            }
+            Expr::Interval(interval) => read_clock(interval),
+            Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
+                if let Err(error) = with_backslashes(pattern, escape_char) {
+                    return ControlFlow::Break(error);
                 }
             }
             // In which order rows are does not matter to them, and DataFusion cannot join what is sorted.
@@ -390,6 +405,28 @@ impl VisitorMut for Rewriter {
     }
 }
 
+/// `FETCH FIRST 3 ROWS ONLY` is `LIMIT 3`.
+fn limit_to_first(query: &mut ast::Query) {
+    let first = match &query.fetch {
+        Some(ast::Fetch { with_ties: false, percent: false, quantity }) => quantity.clone(),
+        _ => return,
+    };
+    let offset = match &mut query.limit_clause {
+        None => None,
+        Some(ast::LimitClause::LimitOffset { limit: None, offset, limit_by })
+            if limit_by.is_empty() =>
+        {
+            offset.take()
+        }
+        Some(_) => return,
+    };
+    let first = first.unwrap_or_else(|| Expr::value(ast::Value::Number("1".into(), false)));
+    let limit_by = Vec::new();
+    query.limit_clause =
+        Some(ast::LimitClause::LimitOffset { limit: Some(first), offset, limit_by });
+    query.fetch = None;
+}
+
 fn leave_unsorted(query: &mut ast::Query) {
     let is_plain = match query.body.as_ref() {
         // DISTINCT ON keeps the first rows.
@@ -402,8 +439,14 @@ fn leave_unsorted(query: &mut ast::Query) {
 }
 
 /// PostgreSQL's names of functions that have another one here.
-const NAMES_HERE: [(&str, &str); 4] =
-    [("ceiling", "ceil"), ("every", "bool_and"), ("sign", "signum"), ("variance", "var")];
+const NAMES_HERE: [(&str, &str); 6] = [
+    ("ceiling", "ceil"),
+    ("every", "bool_and"),
+    ("sign", "signum"),
+    ("statement_timestamp", "now"),
+    ("transaction_timestamp", "now"),
+    ("variance", "var"),
+];
 
 /// Not as second names of the functions: DataFusion's with a second name has nothing of what the first one has for
 /// sliding windows.
@@ -417,21 +460,88 @@ fn use_name_here(call: &mut ast::Function) {
 
 /// `mod(a, b)` as `(a % b)`.
 fn remainder(call: &ast::Function) -> Option<Expr> {
-    let [part] = call.name.0.as_slice() else { return None };
-    if part.as_ident().is_none_or(|name| spelled(name) != "mod") {
+    if !is_called(call, "mod") {
         return None;
     }
-    let ast::FunctionArguments::List(list) = &call.args else { return None };
-    let operand = |arg: &ast::FunctionArg| match arg {
-        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(operand)) => {
-            Some(Box::new(Expr::Nested(Box::new(operand.clone()))))
-        }
-        _ => None,
-    };
-    let [left, right] = list.args.as_slice() else { return None };
-    let (left, right) = (operand(left)?, operand(right)?);
+    let [left, right] = operands(call)?.try_into().ok()?;
+    let nested = |operand| Box::new(Expr::Nested(Box::new(operand)));
+    let (left, right) = (nested(left), nested(right));
     let op = BinaryOperator::Modulo;
     Some(Expr::Nested(Box::new(Expr::BinaryOp { left, op, right })))
+}
+
+/// `at AT TIME ZONE zone` is `timezone(zone, at)`, as in PostgreSQL; DataFusion takes it for a cast, after which the time
+/// still has the zone.
+fn in_time_zone(zone: Expr, at: Expr) -> Expr {
+    call_of("timezone", [zone, at])
+}
+
+/// `date_trunc('day', at, zone)` as `timezone(zone, date_trunc('day', timezone(zone, at)))`, as PostgreSQL has it.
+fn truncated_in_zone(call: &ast::Function) -> Option<Expr> {
+    if !is_called(call, "date_trunc") {
+        return None;
+    }
+    let [unit, at, zone] = operands(call)?.try_into().ok()?;
+    // It is written twice.
+    if !matches!(zone, Expr::Value(_) | Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
+        return None;
+    }
+    let local = in_time_zone(
+        zone.clone(),
+        Expr::Cast {
+            kind: ast::CastKind::Cast,
+            expr: Box::new(at),
+            data_type: ast::DataType::Timestamp(None, ast::TimezoneInfo::Tz),
+            array: false,
+            format: None,
+        },
+    );
+    Some(in_time_zone(zone, call_of("date_trunc", [unit, local])))
+}
+
+fn is_called(call: &ast::Function, name: &str) -> bool {
+    let [part] = call.name.0.as_slice() else { return false };
+    part.as_ident().is_some_and(|found| spelled(found) == name)
+}
+
+/// What a function is called with, if it is nothing but values in their places.
+fn operands(call: &ast::Function) -> Option<Vec<Expr>> {
+    let ast::FunctionArguments::List(list) = &call.args else { return None };
+    let operand = |arg: &ast::FunctionArg| match arg {
+        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(operand)) => Some(operand.clone()),
+        _ => None,
+    };
+    list.args.iter().map(operand).collect()
+}
+
+fn call_of<const N: usize>(name: &str, operands: [Expr; N]) -> Expr {
+    let arg = |expr| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr));
+    let list = ast::FunctionArgumentList {
+        duplicate_treatment: None,
+        args: operands.into_iter().map(arg).collect(),
+        clauses: Vec::new(),
+    };
+    Expr::Function(ast::Function {
+        name: ast::ObjectName::from(vec![ast::Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: ast::FunctionArguments::None,
+        args: ast::FunctionArguments::List(list),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
+
+/// `INTERVAL '1 day 02:00'` in units, where the parser of DataFusion knows no clock.
+fn read_clock(interval: &mut ast::Interval) {
+    let Expr::Value(value) = interval.value.as_mut() else { return };
+    if let (ast::Value::SingleQuotedString(text), None) =
+        (&mut value.value, &interval.leading_field)
+        && let Some(units) = in_units(text)
+    {
+        *text = units;
+    }
 }
 
 fn is_lateral(table: &TableFactor) -> bool {

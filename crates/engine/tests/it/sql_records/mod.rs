@@ -4,7 +4,8 @@
 //! - plain: every record has a session of its own, as if it were a process of its own;
 //! - indexed: one session; all columns of whole numbers and text are indexed when their table was made;
 //! - in a bucket: as indexed, on the simulated S3 server;
-//! - in parts: as plain, with every statement cut into 1, 2, 3 and 7 parts that travel, where it can be.
+//! - in parts: every record has a session of its own, and its statement is cut into 1, 2, 3 and 7 parts that travel,
+//!   where it can be.
 //!
 //! # Invariants
 //! - A query is asked three times in a row: the second time its plan is there, the third its columns.
@@ -58,12 +59,12 @@ enum Way {
     Plain,
     Indexed,
     Bucket,
-    /// As plain, every statement in so many parts if it can be.
+    /// Every record in a session of its own, its statement in so many parts if it can be.
     InParts {
         parts: u32,
         whole_rows: u64,
     },
-    /// As plain; every plan of a query travels, or is refused.
+    /// The same; every plan of a query travels, or is refused.
     Travel,
 }
 
@@ -183,12 +184,14 @@ impl Ground {
             return Ok(());
         }
         if let Way::InParts { parts, whole_rows } = self.way {
-            let session = session_in(self.folder.path(), &self.options);
+            let session = self.session.engine().session();
             self.session = session.with_elsewhere(Arc::new(HereInParts { parts, whole_rows }));
             // Rows change parts, too, however few they are.
             let always = self.session.query("SET uplake.elsewhere = 'always'").await;
             always.map_err(|error| error.to_string())?;
-        } else if self.is_plain() {
+        } else if self.way == Way::Travel {
+            self.session = self.session.engine().session();
+        } else if self.way == Way::Plain {
             self.session = session_in(self.folder.path(), &self.options);
         } else if SHOWS_LAYOUT.is_match(&record.sql) {
             return Ok(());
