@@ -42,8 +42,8 @@ use crate::engine::session::Session;
 use crate::scan::lake_table::LakeTable;
 use crate::sql::words::split_version;
 
-/// The last byte is the version of the format.
-const MAGIC: &[u8; 8] = b"UPRUNS\n\x02";
+/// The last byte is the version of the format, and of what expressions mean: since 3 casts to whole numbers round.
+const MAGIC: &[u8; 8] = b"UPRUNS\n\x03";
 /// Runs that are kept of a lake.
 const SHELF_BYTES: u64 = 16 << 30;
 
