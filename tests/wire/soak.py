@@ -241,13 +241,13 @@ def held_by(server):
 
 
 def kept_by(server):
-    """Bytes that the server has in use though nothing runs, beside its caches in memory, which have a limit."""
+    """Bytes that the server has in use though nothing runs, beside its caches in memory, which have a limit; and those."""
     server.free(30)
     values = dict(line.rsplit(" ", 1) for line in server.ask("GET", "/metrics")[2].decode().splitlines())
     cached = {name: int(value) for name, value in values.items() if name.startswith("uplake_cached_bytes{")}
     cached.pop('uplake_cached_bytes{tier="disk"}', None)
     assert 'uplake_cached_bytes{tier="footers"}' in cached, cached
-    return int(values["process_allocated_memory_bytes"]) - sum(cached.values())
+    return int(values["process_allocated_memory_bytes"]) - sum(cached.values()), cached
 
 
 def log_in(server):
@@ -272,7 +272,7 @@ def run(server, seconds, clients, seed):
     with server.raw() as first:
         first.rows("select count(*) from numbers")
     _, files_before = held_by(server)
-    began, looks, kept, done = time.monotonic(), [], [], Counter()
+    began, looks, kept, cached, done = time.monotonic(), [], [], [], Counter()
     until = began + seconds
     stop, rest = threading.Event(), Rest(clients)
 
@@ -290,7 +290,9 @@ def run(server, seconds, clients, seed):
                 for number in range(1, RESTS):
                     time.sleep(max(0, began + seconds * number / RESTS - time.monotonic()))
                     rest.begin()
-                    kept.append((time.monotonic() - began, kept_by(server)))
+                    bytes_, in_caches = kept_by(server)
+                    kept.append((time.monotonic() - began, bytes_))
+                    cached.append(in_caches)
                     rest.end()
             finally:
                 rest.end()
@@ -304,7 +306,9 @@ def run(server, seconds, clients, seed):
     freed_s = server.free(30)
     _, files = held_by(server)
     warm = [look for look in looks if look[0] > seconds / WARM_UP]
-    kept.append((time.monotonic() - began, kept_by(server)))
+    bytes_, in_caches = kept_by(server)
+    kept.append((time.monotonic() - began, bytes_))
+    cached.append(in_caches)
     mib = 1 << 20
     grows = slope([(at, resident / mib) for at, resident, _ in warm])
     warm_kept = [(at, bytes_ / mib) for at, bytes_ in kept if at > seconds / WARM_UP]
@@ -315,6 +319,7 @@ def run(server, seconds, clients, seed):
         "done": dict(sorted(done.items())), "resident_mib_warm": warm[0][1] >> 20, "resident_mib_end": warm[-1][1] >> 20,
         "resident_mib_per_hour": round(grows * 3600, 1), "grown_mib": round(grows * rest_of_it, 1),
         "kept_mib": [round(bytes_ / mib, 1) for _, bytes_ in kept],
+        "cached_mib": {name[len('uplake_cached_bytes{tier="') : -2]: [round(at[name] / mib, 1) for at in cached] for name in cached[0]},
         "kept_grown_mib": round(least[1] - least[0], 1),
         "open_files": {"before": files_before, "most": max(look[2] for look in looks), "after": files}, "freed_s": round(freed_s, 3),
     }
