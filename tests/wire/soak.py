@@ -272,7 +272,7 @@ def run(server, seconds, clients, seed):
     with server.raw() as first:
         first.rows("select count(*) from numbers")
     _, files_before = held_by(server)
-    began, looks, kept, cached, done = time.monotonic(), [], [], [], Counter()
+    began, looks, kept, done = time.monotonic(), [], [], Counter()
     until = began + seconds
     stop, rest = threading.Event(), Rest(clients)
 
@@ -290,9 +290,7 @@ def run(server, seconds, clients, seed):
                 for number in range(1, RESTS):
                     time.sleep(max(0, began + seconds * number / RESTS - time.monotonic()))
                     rest.begin()
-                    bytes_, in_caches = kept_by(server)
-                    kept.append((time.monotonic() - began, bytes_))
-                    cached.append(in_caches)
+                    kept.append((time.monotonic() - began, *kept_by(server)))
                     rest.end()
             finally:
                 rest.end()
@@ -306,20 +304,18 @@ def run(server, seconds, clients, seed):
     freed_s = server.free(30)
     _, files = held_by(server)
     warm = [look for look in looks if look[0] > seconds / WARM_UP]
-    bytes_, in_caches = kept_by(server)
-    kept.append((time.monotonic() - began, bytes_))
-    cached.append(in_caches)
+    kept.append((time.monotonic() - began, *kept_by(server)))
     mib = 1 << 20
     grows = slope([(at, resident / mib) for at, resident, _ in warm])
-    warm_kept = [(at, bytes_ / mib) for at, bytes_ in kept if at > seconds / WARM_UP]
+    warm_kept = [(at, bytes_ / mib) for at, bytes_, _ in kept if at > seconds / WARM_UP]
     third, rest_of_it = len(warm_kept) // 3 or 1, seconds * (1 - 1 / WARM_UP)
     least = [min(bytes_ for _, bytes_ in part) for part in (warm_kept[:third], warm_kept[-third:])]
     return {
         "seconds": round(time.monotonic() - began), "clients": clients, "seed": seed, "statements": sum(done.values()),
         "done": dict(sorted(done.items())), "resident_mib_warm": warm[0][1] >> 20, "resident_mib_end": warm[-1][1] >> 20,
         "resident_mib_per_hour": round(grows * 3600, 1), "grown_mib": round(grows * rest_of_it, 1),
-        "kept_mib": [round(bytes_ / mib, 1) for _, bytes_ in kept],
-        "cached_mib": {name[len('uplake_cached_bytes{tier="') : -2]: [round(at[name] / mib, 1) for at in cached] for name in cached[0]},
+        "kept_mib": [round(bytes_ / mib, 1) for _, bytes_, _ in kept],
+        "cached_mib": {name[len('uplake_cached_bytes{tier="') : -2]: [round(cached[name] / mib, 1) for _, _, cached in kept] for name in kept[0][2]},
         "kept_grown_mib": round(least[1] - least[0], 1),
         "open_files": {"before": files_before, "most": max(look[2] for look in looks), "after": files}, "freed_s": round(freed_s, 3),
     }

@@ -53,8 +53,8 @@
 //! | `window_keys` | `PARTITION BY sqrt(x)` is refused |
 //! | `timestamps` | `to_timestamp` of text fails, times end in 2262, and `now()` has more digits than a table keeps |
 //!
-//! `as_before` and `casts_and_times` have no fault of their own: what functions in place of others leave as it is, and
-//! one pass for several files.
+//! `as_before`, `one_argument` and `casts_and_times` have no fault of their own: what functions in place of others leave as it
+//! is, what those of one argument share, and one pass for several files.
 //!
 //! # Invariants
 //! - Every session has all of them, with indexes and without.
@@ -95,6 +95,7 @@ mod nan_sign;
 mod nested_order;
 mod null_equality;
 mod null_lists;
+mod one_argument;
 mod percentile;
 mod private;
 mod regression;

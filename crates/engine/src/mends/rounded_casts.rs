@@ -15,6 +15,8 @@ use datafusion::logical_expr::{
     Volatility, cast,
 };
 
+use super::one_argument::by_array;
+
 const WHOLE: DataType = DataType::Decimal128(38, 0);
 
 /// A cast to whole numbers, of what is one.
@@ -34,10 +36,13 @@ pub(super) fn to_whole(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             Expr::Literal(ScalarValue::Float64(Some(number.round())), metadata)
         }
         (of, found) if found.is_floating() => FUNCTION.call(vec![of]),
-        (of, DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..)) => {
-            cast(of, WHOLE)
-        }
-        (of, DataType::Decimal256(..)) => cast(of, DataType::Decimal256(76, 0)),
+        (
+            of,
+            DataType::Decimal32(_, 1..)
+            | DataType::Decimal64(_, 1..)
+            | DataType::Decimal128(_, 1..),
+        ) => cast(of, WHOLE),
+        (of, DataType::Decimal256(_, 1..)) => cast(of, DataType::Decimal256(76, 0)),
         (of, _) => {
             *value = of;
             return Transformed::no(expr);
@@ -86,14 +91,7 @@ impl ScalarUDFImpl for Nearest {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match args.args.as_slice() {
-            [ColumnarValue::Array(floats)] => Ok(ColumnarValue::Array(nearest(floats)?)),
-            [ColumnarValue::Scalar(float)] => {
-                let found = nearest(&float.to_array()?)?;
-                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?))
-            }
-            _ => internal_err!("{} has one argument", self.name()),
-        }
+        by_array(&args, nearest)
     }
 }
 

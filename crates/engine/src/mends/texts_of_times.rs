@@ -18,24 +18,24 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    ArrowTimestampType, DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
-    TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    ArrowTimestampType, DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, TimeUnit,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
     TimestampSecondType,
 };
 use datafusion::arrow::temporal_conversions::{as_datetime, as_datetime_with_timezone};
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
+use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
 };
 
-use super::time_spans::days_and_clock;
+use super::one_argument::by_array;
+use super::time_spans::{INTERVAL, days_and_clock};
 use crate::base::error::EngineError;
 use crate::base::sql_state::SqlState;
 
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
-const SECOND_NANOS: i64 = 1_000_000_000;
+const SECOND_NANOS: u64 = 1_000_000_000;
 
 /// A cast to text, by the function.
 pub(super) fn of_postgres(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
@@ -87,14 +87,7 @@ impl ScalarUDFImpl for TextOfTime {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match args.args.as_slice() {
-            [ColumnarValue::Array(times)] => Ok(ColumnarValue::Array(texts(times)?)),
-            [ColumnarValue::Scalar(time)] => {
-                let text = texts(&time.to_array()?)?;
-                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&text, 0)?))
-            }
-            _ => internal_err!("{} has one argument", self.name()),
-        }
+        by_array(&args, texts)
     }
 }
 
@@ -166,7 +159,7 @@ fn write_moment(at: &NaiveDateTime, offset: Option<i32>, text: &mut String) {
     let year = if at.year() > 0 { at.year() } else { 1 - at.year() };
     put(text, format_args!("{year:04}-{:02}-{:02} ", at.month(), at.day()));
     let seconds = u64::from(at.num_seconds_from_midnight());
-    write_clock(seconds * SECOND_NANOS as u64 + u64::from(at.nanosecond()), text);
+    write_clock(seconds * SECOND_NANOS + u64::from(at.nanosecond()), text);
     if let Some(offset) = offset {
         text.push(if offset < 0 { '-' } else { '+' });
         let offset = offset.unsigned_abs();
@@ -186,10 +179,10 @@ fn write_moment(at: &NaiveDateTime, offset: Option<i32>, text: &mut String) {
 
 /// Hours, minutes and seconds, whose fraction has no zeros behind.
 fn write_clock(nanos: u64, text: &mut String) {
-    let seconds = nanos / SECOND_NANOS as u64;
+    let seconds = nanos / SECOND_NANOS;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     put(text, format_args!("{hours:02}:{minutes:02}:{seconds:02}"));
-    let fraction = nanos % SECOND_NANOS as u64;
+    let fraction = nanos % SECOND_NANOS;
     if fraction != 0 {
         put(text, format_args!(".{fraction:09}"));
         text.truncate(text.trim_end_matches('0').len());

@@ -10,18 +10,20 @@ use datafusion::arrow::datatypes::{
     DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
 };
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
+use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
 };
 
+use super::one_argument::by_array;
 use crate::base::error::EngineError;
 use crate::base::sql_state::SqlState;
 
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+pub(super) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 const DAY_NANOS: i64 = 86_400_000_000_000;
 
+/// `date_part` of what lies between two times, by its days and the rest of a day.
 pub(super) fn of_days(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     if let Expr::ScalarFunction(call) = &mut expr
         && call.func.name() == "date_part"
@@ -61,16 +63,7 @@ impl ScalarUDFImpl for DaysAndClock {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match args.args.as_slice() {
-            [ColumnarValue::Array(spans)] => {
-                Ok(ColumnarValue::Array(Arc::new(days_and_clock(spans)?)))
-            }
-            [ColumnarValue::Scalar(span)] => {
-                let found = days_and_clock(&span.to_array()?)?;
-                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?))
-            }
-            _ => internal_err!("{} has one argument", self.name()),
-        }
+        by_array(&args, |spans| Ok(Arc::new(days_and_clock(spans)?)))
     }
 }
 

@@ -1,17 +1,22 @@
 //! Text of an interval with a clock, `1 mon -1 days +02:03:04.5`, as DataFusion reads it: in units, without a plus.
 
-use std::borrow::Cow;
-
 /// `None` for what has neither a clock nor a plus, or is no clock.
 pub(crate) fn in_units(text: &str) -> Option<String> {
     if !text.contains([':', '+']) {
         return None;
     }
-    let words = text.split_whitespace().map(|word| match word.contains(':') {
-        true => clock_in_units(word).map(Cow::Owned),
-        false => Some(Cow::Borrowed(word.strip_prefix('+').unwrap_or(word))),
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let in_units = words.iter().enumerate().map(|(at, word)| {
+        if word.contains(':') {
+            return clock_in_units(word);
+        }
+        // A number before a clock is of days.
+        let is_days = word.ends_with(|c: char| c.is_ascii_digit())
+            && words.get(at + 1).is_some_and(|next| next.contains(':'));
+        let unit = if is_days { " days" } else { "" };
+        Some(format!("{}{unit}", word.strip_prefix('+').unwrap_or(word)))
     });
-    Some(words.collect::<Option<Vec<_>>>()?.join(" "))
+    Some(in_units.collect::<Option<Vec<_>>>()?.join(" "))
 }
 
 /// `-01:30` as `-1 hours -30 minutes`.
@@ -41,6 +46,7 @@ mod tests {
             ("1 day 100:00:00.5", Some("1 day 100 hours 00 minutes 00.5 seconds")),
             ("-1 mons +2 days -00:00:07", Some("-1 mons 2 days -00 hours -00 minutes -07 seconds")),
             ("-1 days +02:03:04", Some("-1 days 02 hours 03 minutes 04 seconds")),
+            ("1 2:03", Some("1 days 2 hours 03 minutes 0 seconds")),
             ("1 day", None),
             ("90", None),
             ("1:60", None),
