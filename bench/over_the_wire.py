@@ -4,10 +4,11 @@
     bench/over_the_wire.py LAKE                 LAKE has XAB's events (`bench/queries.py` loads them); a minute
     bench/over_the_wire.py LAKE --day 2026-03-05 --users 200 --rounds 5
 
-In process: `uplake sql`, PREPARE once and EXECUTE for each user, its own times. Over the wire: one connection, the statement
-prepared once, day and user bound, from the first byte sent to ReadyForQuery. The same users in the same order, all
-once before they count; rounds in turns; medians in ms. Goal: 0.2 ms more. Ends with status 1 if it is not met, or if
-rows differ in number.
+In process: the library alone (`crates/engine/examples/bound.rs`, which is built first). By the command: `uplake sql`, PREPARE
+once and EXECUTE for each user, its own times. Over the wire: one connection, from the first byte sent to ReadyForQuery. Each
+prepares the statement once and binds day and user; the same users in the same order, all once before they count; rounds in
+turns; medians in ms. Goal: 0.2 ms more over the wire than in process. Ends with status 1 if it is not met, or if rows
+differ in number.
 
 UPLAKE names the binary.
 """
@@ -40,6 +41,15 @@ VARCHAR, DATE = 1043, 1082
 
 def in_process(lake, day, users):
     """Seconds of each statement when it is asked again, and all rows."""
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    asked = "".join(f"{day}\t{user}\n" for user in users)
+    command = [target / "release/examples/bound", lake, SQL.format(day="$1", user="$2")]
+    *times, rows = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [float(milliseconds) / 1000 for milliseconds in times], int(rows.split()[0])
+
+
+def by_the_command(lake, day, users):
+    """The same of statements of `uplake sql`."""
     literal = lambda text: "'" + text.replace("'", "''") + "'"
     prepare = f"PREPARE q9 (DATE, VARCHAR) AS {SQL.format(day='$1', user='$2')};\n"
     statements = [f"EXECUTE q9(DATE '{day}', {literal(user)});\n" for user in users]
@@ -79,14 +89,17 @@ def main():
     command = [BINARY, "sql", "--lake", args.lake, "--format", "json", "-c", some]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     users = [json.loads(line)["user_id"] for line in listed.splitlines()]
-    medians, counts = {"in process": [], "over the wire": []}, set()
+    build = ["cargo", "build", "--release", "--quiet", "-p", "uplake-engine", "--example", "bound"]
+    subprocess.run(build, cwd=ROOT, check=True)
+    medians, counts = {"in process": [], "over the wire": [], "by the command": []}, set()
     with tempfile.TemporaryDirectory() as folder:
         server = support.Server(folder, args.lake)
         try:
             for _ in range(args.rounds):
-                for name, ask in ("in process", lambda: in_process(args.lake, args.day, users)), (
-                    "over the wire",
-                    lambda: over_the_wire(server, args.day, users),
+                for name, ask in (
+                    ("in process", lambda: in_process(args.lake, args.day, users)),
+                    ("over the wire", lambda: over_the_wire(server, args.day, users)),
+                    ("by the command", lambda: by_the_command(args.lake, args.day, users)),
                 ):
                     times, rows = ask()
                     medians[name].append(statistics.median(times) * 1000)

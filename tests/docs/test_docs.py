@@ -246,7 +246,7 @@ def what_is_not_run_is_little_and_has_a_reason():
 # What builds for a quarter of an hour, needs a bench's data, others' checkouts, a daemon of containers or a cluster (seven
 # lines of operations.md, see tests/deploy), or stays: four nodes and a client, which tests/wire/test_nodes.py starts, and
 # two of other machines, as in test_node_tls.py.
-NOT_RUN = 26
+NOT_RUN = 27
 
 
 @pytest.mark.parametrize("shown, output, same", [

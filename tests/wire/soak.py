@@ -41,9 +41,10 @@ from frames import bind, errors, execute, parse, query
 LOOK_EVERY_S = 5
 RESTS = 20
 REST_WITHIN_S = 120
+BURST_EVERY_S = 1
 LOGINS = 10_000
 # Footers of files take at most a 32nd of it.
-MEMORY = ("--memory", "512M")
+MEMORY = ("--memory", "256M")
 WARM_UP = 5
 GIVES_BACK = {"_RJEM_MALLOC_CONF": "thp:never,dirty_decay_ms:0"}
 # Each takes about 100 ms, or is stopped before.
@@ -288,7 +289,12 @@ def run(server, seconds, clients, seed):
             asked = [pool.submit(_client, server, f"{seed} {n}", until, counts[n], rest) for n in range(clients)]
             try:
                 for number in range(1, RESTS):
-                    time.sleep(max(0, began + seconds * number / RESTS - time.monotonic()))
+                    at = began + seconds * number / RESTS
+                    while number <= RESTS // WARM_UP and time.monotonic() < at - 2 * BURST_EVERY_S:
+                        rest.begin()
+                        rest.end()
+                        time.sleep(BURST_EVERY_S)
+                    time.sleep(max(0, at - time.monotonic()))
                     rest.begin()
                     kept.append((time.monotonic() - began, *kept_by(server)))
                     rest.end()

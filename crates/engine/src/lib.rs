@@ -83,5 +83,6 @@ pub use portable::elsewhere::{
 pub use portable::fragment::parts_format;
 pub use portable::part_error::PartError;
 pub use scan::file_bounds::FileIds;
+pub use sql::array_text::{ArrayElement, array_elements};
 pub use sql::prepared::Prepared;
 pub use sql::statement::{Statement, parse, parse_each, split};

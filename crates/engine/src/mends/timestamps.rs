@@ -2,12 +2,14 @@
 //!
 //! DataFusion takes TIMESTAMP for nanoseconds, which end in 2262, and compares a column of microseconds with
 //! them as nanoseconds. Its `to_timestamp` of a column of text gives times without the zone that it says
-//! they have, which fails. Its `now()` has nanoseconds, which no table can keep.
+//! they have, which fails, and of a double that is no time it makes the last one in 2262. Its `now()` has
+//! nanoseconds, which no table can keep.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, make_array};
-use datafusion::arrow::datatypes::{DataType, FieldRef, TimeUnit};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, make_array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, FieldRef, Float64Type, IntervalUnit, TimeUnit};
 use datafusion::catalog::{TableFunction, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
@@ -23,6 +25,9 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::as_before::scalar_as_before;
+use crate::base::error::EngineError;
+use crate::base::sql_state::SqlState;
+use crate::sql::interval_text::in_units;
 
 /// A date beside a time is compared with it in microseconds, not in the nanoseconds that DataFusion casts
 /// both to.
@@ -152,9 +157,35 @@ impl ScalarUDFImpl for Zoned {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let promised = args.return_field.data_type().clone();
+        if let [seconds] = args.args.as_slice() {
+            check_seconds(seconds)?;
+        }
         match self.function.invoke_with_args(args)? {
             ColumnarValue::Array(times) => Ok(ColumnarValue::Array(in_zone(times, promised)?)),
             ColumnarValue::Scalar(time) => Ok(ColumnarValue::Scalar(time.cast_to(&promised)?)),
+        }
+    }
+}
+
+/// Nanoseconds since 1970 end here.
+const MOST_SECONDS: f64 = (i64::MAX / 1_000_000_000) as f64;
+
+/// Milliseconds in place of seconds, say, are after 2262, and DataFusion would make them its last nanosecond.
+fn check_seconds(seconds: &ColumnarValue) -> Result<()> {
+    let seconds = match seconds.data_type() {
+        DataType::Float64 | DataType::Float32 | DataType::Float16 => {
+            cast(&seconds.to_array(1)?, &DataType::Float64)?
+        }
+        _ => return Ok(()),
+    };
+    let is_time = |seconds: f64| seconds.abs() <= MOST_SECONDS;
+    match seconds.as_primitive::<Float64Type>().iter().flatten().find(|one| !is_time(*one)) {
+        None => Ok(()),
+        Some(wrong) => {
+            let what = format!("{wrong} seconds from 1970 are no time between 1677 and 2262");
+            Err(EngineError::statement(SqlState::DatetimeFieldOverflow, what)
+                .with_hint("divide milliseconds by 1000.0")
+                .into())
         }
     }
 }
@@ -221,7 +252,8 @@ fn in_microseconds(data_type: &DataType) -> DataType {
     }
 }
 
-/// `generate_series` or `range`, which takes times of microseconds for the nanoseconds that it knows.
+/// `generate_series` or `range`, which takes times of microseconds for the nanoseconds that it knows, and the text of a
+/// step between times for an interval.
 pub(super) fn series(function: &TableFunction) -> TableFunction {
     let of_nanoseconds = Series(Arc::clone(function.function()));
     TableFunction::new(function.name().to_owned(), Arc::new(of_nanoseconds))
@@ -242,7 +274,13 @@ impl TableFunctionImpl for Series {
             },
             other => Ok(other.clone()),
         };
-        let exprs = args.exprs().iter().map(nanoseconds).collect::<Result<Vec<_>>>()?;
+        let mut exprs = args.exprs().iter().map(nanoseconds).collect::<Result<Vec<_>>>()?;
+        if let [_, _, Expr::Literal(step, _)] = exprs.as_mut_slice()
+            && let Some(Some(text)) = step.try_as_str()
+        {
+            let text = ScalarValue::from(in_units(text).unwrap_or_else(|| text.to_owned()));
+            *step = text.cast_to(&DataType::Interval(IntervalUnit::MonthDayNano))?;
+        }
         self.0.call_with_args(TableFunctionArgs::new(&exprs, args.session()))
     }
 }

@@ -1,16 +1,18 @@
 //! Literals that a cast takes as they are written, and not as what the planner makes of them first.
 //!
 //! - `12345678901234567890.12::decimal(38, 2)` keeps its digits: a number with a point is a double otherwise.
+//! - `'{a,"b c",NULL}'::text[]` is a list of three, as in Postgres: otherwise it is one of a text with braces.
 //! - `'\x00ff'::bytea` is two bytes, and `'a\\b\001'::bytea` four, as in Postgres: otherwise they are the text's own bytes.
 
 use datafusion::sql::sqlparser::ast::{self, DataType, Expr, UnaryOperator, Value};
 
-use crate::base::error::{Result, refuse};
+use crate::base::error::{EngineError, Result, refuse};
+use crate::sql::array_text::{ArrayElement, array_elements};
 
 /// The cast with its literal in a form that loses nothing.
 ///
 /// # Errors
-/// 22P02 if a text is no bytes.
+/// 22P02 if a text is no bytes or no array.
 pub(crate) fn keep_exact(cast: &mut Expr) -> Result<()> {
     let Expr::Cast { expr, data_type, .. } = cast else { return Ok(()) };
     match data_type {
@@ -29,9 +31,45 @@ pub(crate) fn keep_exact(cast: &mut Expr) -> Result<()> {
             };
             *value = Value::HexStringLiteral(hex(text)?);
         }
+        DataType::Array(of) => {
+            if let Expr::Value(ast::ValueWithSpan { value, .. }) = expr.as_ref()
+                && let Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) = value
+            {
+                **expr = array(text, of)?;
+            }
+        }
         _ => {}
     }
     Ok(())
+}
+
+/// The list that a text is, its elements as texts.
+fn array(text: &str, of: &ast::ArrayElemTypeDef) -> Result<Expr> {
+    use ast::ArrayElemTypeDef::{AngleBracket, Parenthesis, SquareBracket};
+    let Some(elements) = array_elements(text) else {
+        return refuse!(InvalidTextRepresentation, "malformed array literal: \"{text}\"");
+    };
+    let inner = match of {
+        AngleBracket(of) | Parenthesis(of) | SquareBracket(of, _) => match of.as_ref() {
+            DataType::Array(inner) => Some(inner),
+            _ => None,
+        },
+        ast::ArrayElemTypeDef::None => None,
+    };
+    let one = |element| match (element, inner) {
+        (ArrayElement::Null, _) => Ok(Expr::value(Value::Null)),
+        (ArrayElement::Value(text), None) => Ok(Expr::value(Value::SingleQuotedString(text))),
+        (ArrayElement::Array(text), Some(inner)) => array(text, inner),
+        (ArrayElement::Value(_), Some(_)) => {
+            refuse!(InvalidTextRepresentation, "malformed array literal: \"{text}\"")
+        }
+        (ArrayElement::Array(_), None) => {
+            Err(EngineError::unsupported(format!("\"{text}\" is an array of arrays"))
+                .with_hint("name the type of such a one with as many brackets: int[][]"))
+        }
+    };
+    let elem = elements.into_iter().map(one).collect::<Result<_>>()?;
+    Ok(Expr::Array(ast::Array { elem, named: true }))
 }
 
 /// A number with a point, or with more digits than an integer has, with its sign.
@@ -103,6 +141,19 @@ mod tests {
         check("1e5::decimal(9,2)", "1e5::DECIMAL(9,2)");
         check("0.5::double", "0.5::DOUBLE");
         check("x::decimal(9,2)", "x::DECIMAL(9,2)");
+    }
+
+    #[test]
+    fn arrays_are_read_as_postgres_reads_them() {
+        check(r#"'{a,"b, c",NULL}'::text[]"#, "ARRAY['a', 'b, c', NULL]::TEXT[]");
+        check("CAST(' { 1 , 2 } ' AS INT[])", "CAST(ARRAY['1', '2'] AS INT[])");
+        check("'{{1},{2,3}}'::int[][]", "ARRAY[ARRAY['1'], ARRAY['2', '3']]::INT[][]");
+        check("'{}'::int[]", "ARRAY[]::INT[]");
+        check("name::text[]", "name::TEXT[]");
+        for wrong in ["'a'::text[]", "'{a'::text[]", "'{{1}}'::int[]", "'{1}'::int[][]"] {
+            let mut cast = parse_expression(wrong).unwrap();
+            assert!(keep_exact(&mut cast).is_err(), "{wrong}");
+        }
     }
 
     #[test]

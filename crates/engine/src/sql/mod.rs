@@ -2,6 +2,7 @@
 
 pub(crate) mod about_query;
 pub(crate) mod added_statement;
+pub(crate) mod array_text;
 pub(crate) mod clauses;
 pub(crate) mod copies;
 pub(crate) mod copy_formats;
@@ -35,5 +36,6 @@ pub(crate) mod using_joins;
 pub(crate) mod view_statement;
 pub(crate) mod views;
 pub(crate) mod warm_statement;
+mod whole_rows;
 pub(crate) mod with_queries;
 pub(crate) mod words;

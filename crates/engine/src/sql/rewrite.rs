@@ -34,6 +34,7 @@ use crate::sql::similar_to::as_regular_expression;
 use crate::sql::statement_size::balance;
 use crate::sql::token_rewrite::{DISTINCT_FROM, NOT_DISTINCT_FROM};
 use crate::sql::using_joins::{MergedKeys, Place, Qualified, name_merged_columns};
+use crate::sql::whole_rows::refuse_whole_rows;
 use crate::sql::words::spelled;
 
 /// `SELECT DISTINCT a + 1 … ORDER BY a + 1` is sorted by its first column; DataFusion looks for a, which is not there
@@ -284,6 +285,7 @@ impl VisitorMut for Rewriter {
         if let Some(query) = self.queries.last_mut() {
             query.keys = name_merged_columns(select, &query.place, &mut self.named);
         }
+        refuse_whole_rows(select)?;
         write_plainly(select)
     }
 
@@ -371,8 +373,11 @@ impl VisitorMut for Rewriter {
             }
             Expr::Function(call) => {
                 use_name_here(call);
-                if let Some(plain) = remainder(call).or_else(|| truncated_in_zone(call)) {
-                    *expr = plain;
+                let plain = remainder(call).or_else(|| truncated_in_zone(call));
+                match plain.map_or_else(|| percentile_of_rows(call), |plain| Ok(Some(plain))) {
+                    Ok(Some(plain)) => *expr = plain,
+                    Ok(None) => {}
+                    Err(error) => return ControlFlow::Break(error),
                 }
             }
             Expr::AtTimeZone { timestamp, time_zone } => {
@@ -382,6 +387,13 @@ impl VisitorMut for Rewriter {
                 *expr = in_time_zone(of(time_zone), of(timestamp));
             }
             Expr::Interval(interval) => read_clock(interval),
+            // The parser would put the sign before the text, which is that of its first unit alone.
+            Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr: negated }
+                if matches!(negated.as_ref(), Expr::Interval(_)) =>
+            {
+                let interval = std::mem::replace(negated.as_mut(), Expr::value(ast::Value::Null));
+                **negated = Expr::Nested(Box::new(interval));
+            }
             Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
                 if let Err(error) = with_backslashes(pattern, escape_char) {
                     return ControlFlow::Break(error);
@@ -439,7 +451,9 @@ fn leave_unsorted(query: &mut ast::Query) {
 }
 
 /// PostgreSQL's names of functions that have another one here.
-const NAMES_HERE: [(&str, &str); 6] = [
+const NAMES_HERE: [(&str, &str); 8] = [
+    ("array_remove", "array_remove_all"),
+    ("array_replace", "array_replace_all"),
     ("ceiling", "ceil"),
     ("every", "bool_and"),
     ("sign", "signum"),
@@ -497,6 +511,73 @@ fn truncated_in_zone(call: &ast::Function) -> Option<Expr> {
         },
     );
     Some(in_time_zone(zone, call_of("date_trunc", [unit, local])))
+}
+
+/// `percentile_disc(p) WITHIN GROUP (ORDER BY x)`, the first value at or after the share p of all, as
+/// `array_element(array_agg(x ORDER BY x), greatest(ceil(p * count(x)), 1))`.
+fn percentile_of_rows(call: &ast::Function) -> Result<Option<Expr>> {
+    if !is_called(call, "percentile_disc") {
+        return Ok(None);
+    }
+    let share = operands(call).and_then(|operands| <[Expr; 1]>::try_from(operands).ok());
+    let (Some([share]), [order], None) = (share, call.within_group.as_slice(), &call.over) else {
+        return refuse!(SyntaxError, "write percentile_disc(0.5) WITHIN GROUP (ORDER BY value)");
+    };
+    let number = match &share {
+        Expr::Value(ast::ValueWithSpan { value: ast::Value::Number(digits, _), .. }) => {
+            digits.parse::<f64>().ok()
+        }
+        _ => None,
+    };
+    match number {
+        None => {
+            return Err(EngineError::unsupported("percentile_disc of a share that is computed")
+                .with_hint("write a number from 0 to 1"));
+        }
+        Some(number) if !(0.0..=1.0).contains(&number) => {
+            return refuse!(
+                NumericValueOutOfRange,
+                "percentile value {number} is not between 0 and 1"
+            );
+        }
+        Some(_) => {}
+    }
+    let with_filter = |of: Expr, filter: Option<Box<Expr>>| match of {
+        Expr::Function(call) => Expr::Function(ast::Function { filter, ..call }),
+        other => other,
+    };
+    let mut values = call_of("array_agg", [order.expr.clone()]);
+    if let Expr::Function(ast::Function { args: ast::FunctionArguments::List(list), .. }) =
+        &mut values
+    {
+        list.clauses.push(ast::FunctionArgumentClause::OrderBy(vec![order.clone()]));
+    }
+    let nested = |expr: &Expr| Box::new(Expr::Nested(Box::new(expr.clone())));
+    let has_value = Expr::IsNotNull(nested(&order.expr));
+    let with_value = match &call.filter {
+        None => has_value,
+        Some(filter) => Expr::BinaryOp {
+            left: nested(filter),
+            op: BinaryOperator::And,
+            right: Box::new(has_value),
+        },
+    };
+    let count = with_filter(call_of("count", [order.expr.clone()]), call.filter.clone());
+    let place = Expr::BinaryOp {
+        left: Box::new(share),
+        op: BinaryOperator::Multiply,
+        right: Box::new(count),
+    };
+    let one = Expr::value(ast::Value::Number("1".into(), false));
+    let place = Expr::Cast {
+        kind: ast::CastKind::Cast,
+        expr: Box::new(call_of("greatest", [call_of("ceil", [place]), one])),
+        data_type: ast::DataType::BigInt(None),
+        array: false,
+        format: None,
+    };
+    let values = with_filter(values, Some(Box::new(with_value)));
+    Ok(Some(call_of("array_element", [values, place])))
 }
 
 fn is_called(call: &ast::Function, name: &str) -> bool {

@@ -33,8 +33,8 @@ use crate::sql::returning;
 use crate::sql::rewrite::rewrite;
 use crate::sql::statement_size;
 use crate::sql::token_rewrite::{
-    bracket_grouping_keys, name_operators, name_words, select_before_from, separate_not_exists,
-    set_for_reset,
+    bracket_grouping_keys, name_operators, name_words, plain_words, select_before_from,
+    separate_not_exists, set_for_reset,
 };
 use crate::sql::tokens::{
     offset_of, span_of, starts_with, syntax, text_of, tokenize, tokens_and_lists, unexpected,
@@ -359,7 +359,7 @@ fn at_end(error: EngineError, tokens: &[TokenWithSpan]) -> EngineError {
 fn as_meant(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
     let mut tokens = number_parameters(name_id_sets(name_versions(tokens)?)?)?;
     name_words(&mut tokens);
-    let tokens = separate_not_exists(name_operators(tokens));
+    let tokens = separate_not_exists(name_operators(plain_words(tokens)));
     join_digits(select_before_from(bracket_grouping_keys(tokens)))
 }
 

@@ -48,6 +48,52 @@ pub(crate) fn set_for_reset(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     set
 }
 
+/// `WITH q AS [NOT] MATERIALIZED (…)` without the words, which say how and not what; the parser does not know them. And
+/// `'1 day'::interval PRECEDING` as `INTERVAL '1 day' PRECEDING`, the one form of a frame's bound that it knows.
+pub(crate) fn plain_words(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    use Keyword::{AS, FOLLOWING, INTERVAL, MATERIALIZED, NOT, PRECEDING};
+    let concerns = |token: &TokenWithSpan| {
+        matches!(keyword(token), Some(MATERIALIZED | PRECEDING | FOLLOWING))
+    };
+    if !tokens.iter().any(concerns) {
+        return tokens;
+    }
+    let solid = |from: usize| (from..tokens.len()).find(|at| !is_space(&tokens[*at]));
+    let word_at = |at: Option<usize>| keyword(&tokens[at?]);
+    let mut plain = Vec::with_capacity(tokens.len());
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        at += 1;
+        if keyword(token) == Some(AS) {
+            plain.push(token.clone());
+            let next = solid(at);
+            let last =
+                if word_at(next) == Some(NOT) { next.and_then(|at| solid(at + 1)) } else { next };
+            let query = last.and_then(|at| solid(at + 1));
+            if let (Some(MATERIALIZED), Some(last), Some(query)) = (word_at(last), last, query)
+                && tokens[query].token == Token::LParen
+            {
+                at = last + 1;
+            }
+            continue;
+        }
+        let cast = solid(at).filter(|at| tokens[*at].token == Token::DoubleColon);
+        let to = cast.and_then(|at| solid(at + 1));
+        let bound = to.and_then(|at| solid(at + 1));
+        if let (Token::SingleQuotedString(_), Some(INTERVAL), Some(to)) =
+            (&token.token, word_at(to), to)
+            && matches!(word_at(bound), Some(PRECEDING | FOLLOWING))
+        {
+            let before = [Token::make_keyword("INTERVAL"), token.token.clone()];
+            plain.extend(before.map(|word| TokenWithSpan { token: word, span: token.span }));
+            at = to + 1;
+            continue;
+        }
+        plain.push(token.clone());
+    }
+    plain
+}
+
 /// What stands for IS [NOT] DISTINCT FROM while a statement is parsed.
 pub(super) const DISTINCT_FROM: &str = "IS DISTINCT FROM";
 pub(super) const NOT_DISTINCT_FROM: &str = "IS NOT DISTINCT FROM";

@@ -2,6 +2,9 @@
 //!
 //! DataFusion copies the plan of such a query wherever it is named. One that names the one before it twice doubles it, so
 //! a text of forty lines would be a plan of 2^40 scans. Views are counted likewise (`sql::views`).
+//!
+//! Each copy is computed by itself, too. One with `random()` would have other rows in each place where it is named, and in
+//! PostgreSQL and DuckDB it has the same: it is refused where it is named twice.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -18,19 +21,25 @@ use crate::sql::words::spelled;
 const MOST_PLANNED: u64 = 4_000;
 
 /// # Errors
-/// [`EngineError::Statement`] if queries of WITH would be planned too often.
-pub(crate) fn check(parsed: &DfStatement) -> Result<()> {
-    let mut counter = Counter { open: vec![Scope::default()] };
-    // Nothing breaks it off.
-    let _ = match parsed {
+/// [`EngineError::Statement`] if queries of WITH would be planned too often, or one that calls a function `is_volatile`
+/// would be computed twice.
+pub(crate) fn check(parsed: &DfStatement, is_volatile: &dyn Fn(&str) -> bool) -> Result<()> {
+    let mut counter = Counter { open: vec![Scope::default()], is_volatile };
+    let visited = match parsed {
         DfStatement::Statement(inner) => inner.visit(&mut counter),
-        DfStatement::Explain(explain) => return check(&explain.statement),
+        DfStatement::Explain(explain) => return check(&explain.statement, is_volatile),
         DfStatement::CopyTo(copy) => match &copy.source {
             CopyToSource::Query(query) => query.visit(&mut counter),
             CopyToSource::Relation(_) => return Ok(()),
         },
         _ => return Ok(()),
     };
+    if let ControlFlow::Break(name) = visited {
+        let what = format!(
+            "the WITH query `{name}` is random and is named twice: each would have rows of its own"
+        );
+        return Err(EngineError::unsupported(what).with_hint("CREATE TABLE AS of it first"));
+    }
     if counter.open.first().is_some_and(|whole| whole.planned > MOST_PLANNED) {
         let message = format!("queries of WITH would be planned more than {MOST_PLANNED} times");
         return Err(EngineError::statement(SqlState::StatementTooComplex, message)
@@ -44,50 +53,82 @@ pub(crate) fn check(parsed: &DfStatement) -> Result<()> {
 struct Scope {
     /// Of its own WITH that are not visited yet, by where they are.
     queries: Vec<(*const ast::Query, String)>,
-    /// Of those that are, how many queries of WITH each stands for.
-    known: HashMap<String, u64>,
+    /// Of those that are.
+    known: HashMap<String, Known>,
     /// Queries of WITH that it stands for.
     planned: u64,
+    /// Does it call, or name one that calls, what gives another value each time?
+    is_volatile: bool,
 }
 
-struct Counter {
+/// A query of WITH.
+struct Known {
+    /// Queries of WITH that it stands for.
+    planned: u64,
+    is_volatile: bool,
+    is_named: bool,
+}
+
+struct Counter<'a> {
     /// The statement, and the queries around what is visited.
     open: Vec<Scope>,
+    is_volatile: &'a dyn Fn(&str) -> bool,
 }
 
-impl Visitor for Counter {
-    type Break = ();
+impl Visitor for Counter<'_> {
+    /// The name of a query that would be computed twice.
+    type Break = String;
 
-    fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
+    fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<String> {
         let tables = query.with.iter().flat_map(|with| &with.cte_tables);
         let named = |cte: &ast::Cte| (ptr::from_ref(cte.query.as_ref()), spelled(&cte.alias.name));
         self.open.push(Scope { queries: tables.map(named).collect(), ..Scope::default() });
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
-        let planned = self.open.pop().map_or(0, |scope| scope.planned);
+    fn post_visit_query(&mut self, query: &ast::Query) -> ControlFlow<String> {
+        let Scope { planned, is_volatile, .. } = self.open.pop().unwrap_or_default();
         if let Some(around) = self.open.last_mut() {
             let own = around.queries.iter().find(|(at, _)| ptr::eq(*at, query));
             match own.map(|(_, name)| name.clone()) {
                 Some(name) => {
-                    around.known.insert(name, planned.saturating_add(1));
+                    let planned = planned.saturating_add(1);
+                    around.known.insert(name, Known { planned, is_volatile, is_named: false });
                 }
-                None => around.planned = around.planned.saturating_add(planned),
+                None => {
+                    around.planned = around.planned.saturating_add(planned);
+                    around.is_volatile |= is_volatile;
+                }
             }
         }
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
+    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<String> {
         let [part] = relation.0.as_slice() else { return ControlFlow::Continue(()) };
-        if let Some(name) = part.as_ident().map(spelled)
-            && let Some(planned) = self.open.iter().rev().find_map(|scope| scope.known.get(&name))
+        let Some(name) = part.as_ident().map(spelled) else { return ControlFlow::Continue(()) };
+        let Some(known) = self.open.iter_mut().rev().find_map(|scope| scope.known.get_mut(&name))
+        else {
+            return ControlFlow::Continue(());
+        };
+        if known.is_volatile && std::mem::replace(&mut known.is_named, true) {
+            return ControlFlow::Break(name);
+        }
+        let (planned, is_volatile) = (known.planned, known.is_volatile);
+        if let Some(scope) = self.open.last_mut() {
+            scope.planned = scope.planned.saturating_add(planned);
+            scope.is_volatile |= is_volatile;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<String> {
+        if let ast::Expr::Function(call) = expr
+            && let [part] = call.name.0.as_slice()
+            && part.as_ident().is_some_and(|name| (self.is_volatile)(&spelled(name)))
+            && let Some(scope) = self.open.last_mut()
         {
-            let planned = *planned;
-            if let Some(scope) = self.open.last_mut() {
-                scope.planned = scope.planned.saturating_add(planned);
-            }
+            scope.is_volatile = true;
         }
         ControlFlow::Continue(())
     }
@@ -99,7 +140,7 @@ mod tests {
     use crate::sql::statement::parse;
 
     fn planned(text: &str) -> u64 {
-        let mut counter = Counter { open: vec![Scope::default()] };
+        let mut counter = Counter { open: vec![Scope::default()], is_volatile: &|_| false };
         let DfStatement::Statement(inner) = &parse(text).unwrap()[0].parsed else { panic!() };
         let _ = inner.visit(&mut counter);
         assert_eq!(counter.open.len(), 1);
@@ -139,10 +180,39 @@ mod tests {
                 .collect();
             format!("WITH q0 AS (SELECT 1), {} SELECT 1 FROM q{deep}", each.join(", "))
         };
-        let checked = |text: &str| check(&parse(text).unwrap()[0].parsed);
+        let checked = |text: &str| check(&parse(text).unwrap()[0].parsed, &|_| false);
         assert!(checked(&doubled(10)).is_ok());
         for refused in [doubled(12), doubled(200), format!("EXPLAIN {}", doubled(12))] {
             assert!(checked(&refused).unwrap_err().to_string().contains("more than 4000 times"));
+        }
+    }
+
+    #[test]
+    fn what_is_random_is_named_once() {
+        let checked = |text: &str| {
+            check(&parse(text).unwrap()[0].parsed, &|name| name == "random")
+                .map_err(|error| error.to_string())
+        };
+        for allowed in [
+            "WITH q AS (SELECT random() x) SELECT * FROM q",
+            "WITH q AS (SELECT 1 x) SELECT random() FROM q, q r",
+            "WITH q AS (SELECT random() x), r AS (SELECT * FROM q) SELECT * FROM r WHERE x > random()",
+            "WITH q AS (SELECT random() x), r AS (WITH q AS (SELECT 1 x) SELECT * FROM q) SELECT * FROM q, r, r s",
+        ] {
+            assert_eq!(checked(allowed), Ok(()), "{allowed}");
+        }
+        for (refused, name) in [
+            ("WITH q AS (SELECT Random() x) SELECT * FROM q UNION SELECT * FROM Q", "q"),
+            ("WITH q AS (SELECT random() x), r AS (SELECT * FROM q) SELECT * FROM r, r s", "r"),
+            ("WITH q AS (SELECT random() x), r AS (SELECT * FROM q) SELECT * FROM r, q", "q"),
+            (
+                "WITH q AS (SELECT 1 ORDER BY random()) SELECT 1 FROM q WHERE 1 IN (SELECT * FROM q)",
+                "q",
+            ),
+            ("EXPLAIN WITH q AS (SELECT (SELECT random())) SELECT 1 FROM q, q r", "q"),
+        ] {
+            let message = checked(refused).unwrap_err();
+            assert!(message.contains(&format!("`{name}` is random")), "{refused}: {message}");
         }
     }
 }

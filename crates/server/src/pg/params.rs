@@ -17,15 +17,13 @@ use arrow::array::{
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, FieldRef};
-use uplake_engine::ScalarValue;
+use uplake_engine::{ArrayElement, ScalarValue, array_elements};
 
-use self::array::Element;
 pub(crate) use self::error::ParamError;
 use self::error::shown;
 use super::encode::Zone;
 use super::types;
 
-mod array;
 mod datetime;
 mod error;
 mod interval;
@@ -123,11 +121,11 @@ fn from_text(text: &str, data_type: &DataType, oid: u32) -> Result<ScalarValue, 
         let is_nested = types::element(element).is_some();
         let inner = if is_nested { oid } else { inner };
         let mut values = Vec::new();
-        for found in array::elements(text).ok_or_else(malformed)? {
+        for found in array_elements(text).ok_or_else(malformed)? {
             values.push(match found {
-                Element::Null => ScalarValue::try_new_null(element).map_err(bug)?,
-                Element::Value(value) if !is_nested => from_text(&value, element, inner)?,
-                Element::Array(array) if is_nested => from_text(array, element, inner)?,
+                ArrayElement::Null => ScalarValue::try_new_null(element).map_err(bug)?,
+                ArrayElement::Value(value) if !is_nested => from_text(&value, element, inner)?,
+                ArrayElement::Array(array) if is_nested => from_text(array, element, inner)?,
                 _ => return Err(malformed()),
             });
         }

@@ -1,19 +1,21 @@
-//! The text of an array in its elements: `{1,NULL,"a b",{2}}`.
+//! The text that PostgreSQL has for an array, in its elements: `{1,NULL,"a b",{2}}` (8.15.2 and 8.15.6 of its manual).
 //!
 //! # Not here
-//! What elements mean (`params`).
+//! What elements mean: casts of literals (`exact_casts`), parameters of the Postgres wire (the server).
 
 /// An element of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Element<'a> {
+pub enum ArrayElement<'a> {
+    /// The word NULL, in any letters, without quotes.
     Null,
+    /// Without its quotes and backslashes.
     Value(String),
     /// An array in the array, with its braces.
     Array(&'a str),
 }
 
 /// The elements of an array, or `None` if the text is no array. Bounds in front (`[1:3]=`) are passed over.
-pub(super) fn elements(text: &str) -> Option<Vec<Element<'_>>> {
+pub fn array_elements(text: &str) -> Option<Vec<ArrayElement<'_>>> {
     let mut rest = trim(text);
     if rest.starts_with('[') {
         let (bounds, array) = rest.split_once('=')?;
@@ -47,11 +49,11 @@ fn trim(text: &str) -> &str {
 }
 
 /// The first element and what is behind it.
-fn element(text: &str) -> Option<(Element<'_>, &str)> {
+fn element(text: &str) -> Option<(ArrayElement<'_>, &str)> {
     match text.as_bytes().first()? {
         b'{' => {
             let end = end_of_array(text)?;
-            Some((Element::Array(&text[..end]), &text[end..]))
+            Some((ArrayElement::Array(&text[..end]), &text[end..]))
         }
         b'"' => quoted(text),
         _ => bare(text),
@@ -82,12 +84,12 @@ fn end_of_array(text: &str) -> Option<usize> {
     None
 }
 
-fn quoted(text: &str) -> Option<(Element<'_>, &str)> {
+fn quoted(text: &str) -> Option<(ArrayElement<'_>, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices().skip(1);
     while let Some((at, character)) = characters.next() {
         match character {
-            '"' => return Some((Element::Value(value), &text[at + 1..])),
+            '"' => return Some((ArrayElement::Value(value), &text[at + 1..])),
             '\\' => value.push(characters.next()?.1),
             other => value.push(other),
         }
@@ -96,7 +98,7 @@ fn quoted(text: &str) -> Option<(Element<'_>, &str)> {
 }
 
 /// An element without quotes, whose spaces at the end are none of it unless they are escaped.
-fn bare(text: &str) -> Option<(Element<'_>, &str)> {
+fn bare(text: &str) -> Option<(ArrayElement<'_>, &str)> {
     let (mut value, mut kept, mut escapes) = (String::new(), 0, false);
     let mut end = text.len();
     let mut characters = text.char_indices();
@@ -125,7 +127,7 @@ fn bare(text: &str) -> Option<(Element<'_>, &str)> {
         return None;
     }
     let is_null = !escapes && value.eq_ignore_ascii_case("null");
-    Some((if is_null { Element::Null } else { Element::Value(value) }, &text[end..]))
+    Some((if is_null { ArrayElement::Null } else { ArrayElement::Value(value) }, &text[end..]))
 }
 
 #[cfg(test)]
@@ -134,14 +136,20 @@ mod tests {
 
     #[test]
     fn arrays_are_read_as_by_postgres_15() {
-        let value = |text: &str| Element::Value(text.to_owned());
+        let value = |text: &str| ArrayElement::Value(text.to_owned());
         for (text, expected) in [
             ("{}", Some(vec![])),
-            (" { 1 , NULL,  null } ", Some(vec![value("1"), Element::Null, Element::Null])),
+            (
+                " { 1 , NULL,  null } ",
+                Some(vec![value("1"), ArrayElement::Null, ArrayElement::Null]),
+            ),
             ("{\"NULL\", a b ,\"\"}", Some(vec![value("NULL"), value("a b"), value("")])),
             ("[1:3]={1,2,3}", Some(vec![value("1"), value("2"), value("3")])),
             ("{\"a\\\"b\\\\\",c\\ }", Some(vec![value("a\"b\\"), value("c ")])),
-            ("{{1,\"}\"},{2}}", Some(vec![Element::Array("{1,\"}\"}"), Element::Array("{2}")])),
+            (
+                "{{1,\"}\"},{2}}",
+                Some(vec![ArrayElement::Array("{1,\"}\"}"), ArrayElement::Array("{2}")]),
+            ),
             ("{é,\\NULL}", Some(vec![value("é"), value("NULL")])),
             ("{1,2", None),
             ("{1,,2}", None),
@@ -156,7 +164,7 @@ mod tests {
             ("{a\\}", None),
             ("{{1}", None),
         ] {
-            assert_eq!(elements(text), expected, "{text}");
+            assert_eq!(array_elements(text), expected, "{text}");
         }
     }
 }
