@@ -81,6 +81,12 @@ const EXECUTION_WORDS: &[(&str, SqlState)] = &[
     ("Overflow happened", SqlState::NumericValueOutOfRange),
 ];
 
+/// Words of [`DataFusionError::Internal`].
+const INTERNAL_WORDS: &[(&str, SqlState)] = &[
+    // substring('foo' FROM 'fo+')
+    ("failed to match any signature", SqlState::UndefinedFunction),
+];
+
 /// Words of [`DataFusionError::Configuration`].
 const CONFIGURATION_WORDS: &[(&str, SqlState)] = &[
     // SET nope.x = 1
@@ -101,6 +107,8 @@ const ARROW_WORDS: &[(&str, SqlState)] = &[
     ("Date arithmetic overflow", SqlState::DatetimeFieldOverflow),
     // TIMESTAMP 'abc'
     ("Error parsing timestamp", SqlState::InvalidDatetimeFormat),
+    // name ~ name, where one is no regular expression
+    ("Regular expression did not compile", SqlState::InvalidRegularExpression),
     // INTERVAL 'abc'
     ("Invalid input syntax for type interval", SqlState::InvalidDatetimeFormat),
 ];
@@ -109,6 +117,8 @@ const ARROW_WORDS: &[(&str, SqlState)] = &[
 const NO_STEP: &str = "Physical plan does not support logical expression";
 const NO_TYPE: &str = "Unsupported SQL type";
 const NO_FIELD: &str = "Cannot access field at argument";
+/// How an error of the crates of regular expressions begins, of which DataFusion uses two.
+const NO_REGEX: &str = "regex parse error:";
 /// What DataFusion puts before the message of a function that refuses its arguments.
 const OWN_WORDS: &str = "user-defined coercion failed with: ";
 
@@ -176,6 +186,9 @@ fn code_of(error: &DataFusionError) -> SqlState {
             }
             inner => code_of_store(inner),
         },
+        DataFusionError::Internal(message) => {
+            by_words(INTERNAL_WORDS, message, SqlState::InternalError)
+        }
         _ => SqlState::InternalError,
     }
 }
@@ -196,6 +209,8 @@ fn code_of_external(error: &(dyn std::error::Error + Send + Sync + 'static)) -> 
     } else if error.is::<ParseIntError>() || error.is::<ParseFloatError>() {
         // SET datafusion.execution.batch_size = 'abc'
         SqlState::InvalidParameterValue
+    } else if error.to_string().starts_with(NO_REGEX) {
+        SqlState::InvalidRegularExpression
     } else {
         let is_damaged = error.is::<DamagedBytes>() || error.is::<ParquetError>();
         let otherwise = if is_damaged { SqlState::DataCorrupted } else { SqlState::InternalError };

@@ -10,7 +10,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, TableReference};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Volatility};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::OptimizerRule;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
@@ -213,10 +213,7 @@ impl Session {
             })
         };
         let parsed = spelled()?;
-        with_queries::check(&parsed, &|name| {
-            let called = state.scalar_functions().get(name);
-            called.is_some_and(|called| called.signature().volatility == Volatility::Volatile)
-        })?;
+        with_queries::check(&parsed)?;
         let about_all = |r: &TableReference| r.schema() == Some(INFORMATION_SCHEMA);
         if self.references_of_lake(&parsed)?.iter().any(about_all) {
             self.catalog.read_names().await?;

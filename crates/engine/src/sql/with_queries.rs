@@ -20,14 +20,16 @@ use crate::sql::words::spelled;
 /// So many take two seconds to plan.
 const MOST_PLANNED: u64 = 4_000;
 
+/// What gives another value each time; other functions that are volatile to DataFusion, as those of ids, give the same.
+const RANDOM: [&str; 2] = ["random", "uuid"];
+
 /// # Errors
-/// [`EngineError::Statement`] if queries of WITH would be planned too often, or one that calls a function `is_volatile`
-/// would be computed twice.
-pub(crate) fn check(parsed: &DfStatement, is_volatile: &dyn Fn(&str) -> bool) -> Result<()> {
-    let mut counter = Counter { open: vec![Scope::default()], is_volatile };
+/// [`EngineError::Statement`] if queries of WITH would be planned too often, or a random one would be computed twice.
+pub(crate) fn check(parsed: &DfStatement) -> Result<()> {
+    let mut counter = Counter { open: vec![Scope::default()] };
     let visited = match parsed {
         DfStatement::Statement(inner) => inner.visit(&mut counter),
-        DfStatement::Explain(explain) => return check(&explain.statement, is_volatile),
+        DfStatement::Explain(explain) => return check(&explain.statement),
         DfStatement::CopyTo(copy) => match &copy.source {
             CopyToSource::Query(query) => query.visit(&mut counter),
             CopyToSource::Relation(_) => return Ok(()),
@@ -57,25 +59,24 @@ struct Scope {
     known: HashMap<String, Known>,
     /// Queries of WITH that it stands for.
     planned: u64,
-    /// Does it call, or name one that calls, what gives another value each time?
-    is_volatile: bool,
+    /// Does it call one of [`RANDOM`], or name one that does?
+    is_random: bool,
 }
 
 /// A query of WITH.
 struct Known {
     /// Queries of WITH that it stands for.
     planned: u64,
-    is_volatile: bool,
+    is_random: bool,
     is_named: bool,
 }
 
-struct Counter<'a> {
+struct Counter {
     /// The statement, and the queries around what is visited.
     open: Vec<Scope>,
-    is_volatile: &'a dyn Fn(&str) -> bool,
 }
 
-impl Visitor for Counter<'_> {
+impl Visitor for Counter {
     /// The name of a query that would be computed twice.
     type Break = String;
 
@@ -87,17 +88,17 @@ impl Visitor for Counter<'_> {
     }
 
     fn post_visit_query(&mut self, query: &ast::Query) -> ControlFlow<String> {
-        let Scope { planned, is_volatile, .. } = self.open.pop().unwrap_or_default();
+        let Scope { planned, is_random, .. } = self.open.pop().unwrap_or_default();
         if let Some(around) = self.open.last_mut() {
             let own = around.queries.iter().find(|(at, _)| ptr::eq(*at, query));
             match own.map(|(_, name)| name.clone()) {
                 Some(name) => {
                     let planned = planned.saturating_add(1);
-                    around.known.insert(name, Known { planned, is_volatile, is_named: false });
+                    around.known.insert(name, Known { planned, is_random, is_named: false });
                 }
                 None => {
                     around.planned = around.planned.saturating_add(planned);
-                    around.is_volatile |= is_volatile;
+                    around.is_random |= is_random;
                 }
             }
         }
@@ -111,13 +112,13 @@ impl Visitor for Counter<'_> {
         else {
             return ControlFlow::Continue(());
         };
-        if known.is_volatile && std::mem::replace(&mut known.is_named, true) {
+        if known.is_random && std::mem::replace(&mut known.is_named, true) {
             return ControlFlow::Break(name);
         }
-        let (planned, is_volatile) = (known.planned, known.is_volatile);
+        let (planned, is_random) = (known.planned, known.is_random);
         if let Some(scope) = self.open.last_mut() {
             scope.planned = scope.planned.saturating_add(planned);
-            scope.is_volatile |= is_volatile;
+            scope.is_random |= is_random;
         }
         ControlFlow::Continue(())
     }
@@ -125,10 +126,10 @@ impl Visitor for Counter<'_> {
     fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<String> {
         if let ast::Expr::Function(call) = expr
             && let [part] = call.name.0.as_slice()
-            && part.as_ident().is_some_and(|name| (self.is_volatile)(&spelled(name)))
+            && part.as_ident().is_some_and(|name| RANDOM.contains(&spelled(name).as_str()))
             && let Some(scope) = self.open.last_mut()
         {
-            scope.is_volatile = true;
+            scope.is_random = true;
         }
         ControlFlow::Continue(())
     }
@@ -140,7 +141,7 @@ mod tests {
     use crate::sql::statement::parse;
 
     fn planned(text: &str) -> u64 {
-        let mut counter = Counter { open: vec![Scope::default()], is_volatile: &|_| false };
+        let mut counter = Counter { open: vec![Scope::default()] };
         let DfStatement::Statement(inner) = &parse(text).unwrap()[0].parsed else { panic!() };
         let _ = inner.visit(&mut counter);
         assert_eq!(counter.open.len(), 1);
@@ -180,7 +181,7 @@ mod tests {
                 .collect();
             format!("WITH q0 AS (SELECT 1), {} SELECT 1 FROM q{deep}", each.join(", "))
         };
-        let checked = |text: &str| check(&parse(text).unwrap()[0].parsed, &|_| false);
+        let checked = |text: &str| check(&parse(text).unwrap()[0].parsed);
         assert!(checked(&doubled(10)).is_ok());
         for refused in [doubled(12), doubled(200), format!("EXPLAIN {}", doubled(12))] {
             assert!(checked(&refused).unwrap_err().to_string().contains("more than 4000 times"));
@@ -189,12 +190,11 @@ mod tests {
 
     #[test]
     fn what_is_random_is_named_once() {
-        let checked = |text: &str| {
-            check(&parse(text).unwrap()[0].parsed, &|name| name == "random")
-                .map_err(|error| error.to_string())
-        };
+        let checked =
+            |text: &str| check(&parse(text).unwrap()[0].parsed).map_err(|error| error.to_string());
         for allowed in [
             "WITH q AS (SELECT random() x) SELECT * FROM q",
+            "WITH q AS (SELECT x IN ID SET s AS y FROM t) SELECT * FROM q, q r",
             "WITH q AS (SELECT 1 x) SELECT random() FROM q, q r",
             "WITH q AS (SELECT random() x), r AS (SELECT * FROM q) SELECT * FROM r WHERE x > random()",
             "WITH q AS (SELECT random() x), r AS (WITH q AS (SELECT 1 x) SELECT * FROM q) SELECT * FROM q, r, r s",

@@ -83,6 +83,7 @@ fn what_is_not_there() {
         "SELECT sum(name) FROM t",
         "SELECT retention(id) FROM t",
         "SELECT bitmap_count(to_bitmap('a'))",
+        "SELECT substring('foo' FROM 'fo+')",
     ];
     check("42883", Invalid, &functions);
     check("42P02", Invalid, &["SELECT $1"]);
@@ -206,6 +207,15 @@ fn values_that_are_wrong() {
     check("22003", Invalid, &numbers);
     let texts = ["SELECT CAST('abc' AS BIGINT)", "SELECT id FROM t WHERE id = 'x'"];
     check("22P02", Invalid, &texts);
+    let expressions = [
+        "SELECT 'a' ~ '('",
+        "SELECT 'aa' ~ '(a)\\1'",
+        "SELECT id FROM t WHERE name ~ 'x(?!y)'",
+        "SELECT id FROM t WHERE name ~ concat('(', name)",
+        "SELECT regexp_replace(name, '(', '') FROM t",
+        "SELECT regexp_like(name, '(') FROM t",
+    ];
+    check("2201B", Invalid, &expressions);
     let times = [
         "SELECT * FROM t WHERE day = 'someday'",
         "SELECT TIMESTAMP 'abc'",
