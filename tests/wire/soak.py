@@ -7,7 +7,8 @@ Each client draws what it does next from a seeded source and knows the answer. E
 files are looked at, and 20 times all clients rest between two connections, so that what is allocated is what the server
 keeps. Texts, their values and tables are drawn from some hundreds, so that what it keeps of plans, tables and columns is
 there after a warm-up of a fifth of the time, as are its lists of the last 10,000 statements and, because 10,000 clients
-come before all, of who came; it has so little memory that its cache of footers is full, too. From then on resident memory
+come before all, of who came; it has so little memory that its cache of footers is full, too, and all clients begin at once
+each second, so that it has the threads that they ever need at once. From then on resident memory
 may not grow by more than 5 % and 16 MiB to the end, and what is kept, caches aside, by more than 2 % and 6 MiB from the
 least of the first third to that of the last: until the rows of `system.queries` are put in order it goes up by 4. At the end
 no statement, slot, spool byte, spilled file or socket may be left. Figures go to standard output as JSON. The server's
