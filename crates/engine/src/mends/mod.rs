@@ -46,6 +46,7 @@
 //! | `rounding` | `round(x, 1000)` is NaN |
 //! | `signed` | `row_number() OVER () / 2` and `array_length(list) / 2` are decimals |
 //! | `sliding_floats` | after a NaN or 1e20 `avg(x)` over frames that slide is NaN, or 0 |
+//! | `sorted_subqueries` | `SELECT * FROM (SELECT … ORDER BY x) LIMIT 3` is any three rows, and `string_agg` of a sorted subquery in no order |
 //! | `sorts_with_limit` | `count(*) OVER () … ORDER BY n LIMIT 2` of constant keys counts two rows |
 //! | `string_agg` | two of them with other orders are refused |
 //! | `struct_keys` | a join on a function of a struct's field, or on a float in one, is refused |
@@ -106,6 +107,7 @@ mod scalar_subquery;
 mod scaled_intervals;
 mod signed;
 mod sliding_floats;
+mod sorted_subqueries;
 mod sorts_with_limit;
 mod string_agg;
 mod struct_keys;
@@ -164,7 +166,7 @@ pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
 /// DataFusion's analysis and ours; its order is the [pipeline](crate::optimizer::pipeline)'s, as that of the others.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-        vec![Arc::new(dates_as_times::DatesAsTimes)];
+        vec![Arc::new(sorted_subqueries::SortedSubqueries), Arc::new(dates_as_times::DatesAsTimes)];
     rules.extend(Analyzer::new().rules);
     rules.extend(rules_after_types());
     rules

@@ -46,6 +46,7 @@ const ANYWHERE: &str = "anywhere once types are known";
 
 /// Once, when names are known.
 const ANALYSIS: &[Place] = &[
+    ("sorted_subqueries", "first: what it adds to aggregates and windows has types like all else"),
     ("dates_as_times", "before types are made alike: dates would become text beside times"),
     ("resolve_grouping_function", ""),
     ("type_coercion", ""),
