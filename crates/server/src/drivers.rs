@@ -6,7 +6,8 @@
 //!
 //! Planning is done in one poll, which takes seconds for a statement of a thousand parts. So there are more of these
 //! threads than the runtime has, and what comes goes to one that is not at it; a statement that is stopped, or whose
-//! client is gone, is planned no further than to its next step.
+//! client is gone, is planned no further than to its next step. Of those it is the one with the fewest statements, and the
+//! first of them: of statements one after the other each finds the caches, and the allocator's, as the last one left them.
 //!
 //! # Invariants
 //! - What a driven future spawns runs on the runtime of the drivers that poll it.
@@ -48,14 +49,36 @@ struct Task {
 #[derive(Debug)]
 pub(crate) struct Drivers {
     threads: Vec<Thread>,
-    next: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Thread {
-    come: mpsc::Sender<Task>,
+    come: mpsc::Sender<(Task, Counted)>,
+    load: Arc<Load>,
+}
+
+#[derive(Debug, Default)]
+struct Load {
     /// It polls something now.
-    polls: Arc<AtomicBool>,
+    polls: AtomicBool,
+    tasks: AtomicUsize,
+}
+
+/// One of a thread's tasks, until this is dropped.
+#[derive(Debug)]
+struct Counted(Arc<Load>);
+
+impl Counted {
+    fn of(load: &Arc<Load>) -> Self {
+        load.tasks.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(load))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.tasks.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Drivers {
@@ -67,15 +90,14 @@ impl Drivers {
             let (sender, come) = mpsc::channel(WAITING);
             let runtime = runtime.clone();
             let thread = std::thread::Builder::new().name("driver".to_owned());
-            let polls = Arc::<AtomicBool>::default();
-            let work = drive(come, Arc::clone(&polls));
+            let work = drive(come);
             let spawned = thread.stack_size(STACK_BYTES).spawn(move || {
                 first();
                 runtime.block_on(work);
             });
-            spawned.is_ok().then_some(Thread { come: sender, polls })
+            spawned.is_ok().then(|| Thread { come: sender, load: Arc::default() })
         });
-        Self { threads: threads.collect(), next: AtomicUsize::new(0) }
+        Self { threads: threads.collect() }
     }
 
     /// Drives a future until it is done, or what is given back is dropped. With no room for it, it is dropped at once.
@@ -106,15 +128,16 @@ impl Drivers {
 
     /// Gives a task to a thread.
     fn take(&self, mut task: Task) {
-        let first = self.next.fetch_add(1, Ordering::Relaxed);
-        let (before, after) = self.threads.split_at(first % self.threads.len().max(1));
-        let in_turn = after.iter().chain(before);
-        let (free, busy): (Vec<_>, Vec<_>) =
-            in_turn.partition(|thread| !thread.polls.load(Ordering::Relaxed));
-        for thread in free.into_iter().chain(busy) {
-            match thread.come.try_send(task) {
+        let load = |thread: &&Thread| {
+            let Load { polls, tasks } = &*thread.load;
+            (polls.load(Ordering::Relaxed), tasks.load(Ordering::Relaxed))
+        };
+        let mut threads: Vec<&Thread> = self.threads.iter().collect();
+        threads.sort_by_cached_key(load);
+        for thread in threads {
+            match thread.come.try_send((task, Counted::of(&thread.load))) {
                 Ok(()) => break,
-                Err(full) => task = full.into_inner(),
+                Err(full) => (task, _) = full.into_inner(),
             }
         }
     }
@@ -123,7 +146,7 @@ impl Drivers {
 /// Polls a task, and says so meanwhile, until it is done or is given back, to go on elsewhere.
 fn marked(
     task: Task,
-    polls: Arc<AtomicBool>,
+    counted: Counted,
 ) -> impl Future<Output = Option<(Task, Arc<Drivers>)>> + Send {
     let mut task = Some(task);
     future::poll_fn(move |context| {
@@ -132,6 +155,7 @@ fn marked(
             polled.elsewhere = None;
             return Poll::Ready(task.take().map(|task| (task, drivers)));
         }
+        let polls = &counted.0.polls;
         polls.store(true, Ordering::Relaxed);
         let is_done = polled.work.as_mut().poll(context);
         polls.store(false, Ordering::Relaxed);
@@ -140,14 +164,14 @@ fn marked(
 }
 
 /// Polls what comes until nothing more can.
-async fn drive(mut come: mpsc::Receiver<Task>, polls: Arc<AtomicBool>) {
+async fn drive(mut come: mpsc::Receiver<(Task, Counted)>) {
     let mut all = FuturesUnordered::new();
     let mut is_open = true;
     while is_open || !all.is_empty() {
         tokio::select! {
             biased;
             next = come.recv(), if is_open => match next {
-                Some(task) => all.push(marked(task, Arc::clone(&polls))),
+                Some((task, counted)) => all.push(marked(task, counted)),
                 None => is_open = false,
             },
             Some(moved) = all.next() => if let Some((task, drivers)) = moved {
@@ -207,8 +231,13 @@ mod tests {
         let drivers = Drivers::new(runtime.handle(), || ());
         let (stop, stopped) = std::sync::mpsc::sync_channel::<()>(0);
         let stopped = Arc::new(std::sync::Mutex::new(stopped));
-        let polling =
-            || drivers.threads.iter().filter(|thread| thread.polls.load(Ordering::Relaxed)).count();
+        let polling = || {
+            drivers
+                .threads
+                .iter()
+                .filter(|thread| thread.load.polls.load(Ordering::Relaxed))
+                .count()
+        };
         // All but one.
         let all_but_one = drivers.threads.len() - 1;
         let plans: Vec<_> = (1..=all_but_one)
@@ -233,6 +262,38 @@ mod tests {
             }
         }
         drop((stop, plans));
+    }
+
+    #[test]
+    fn one_after_the_other_goes_to_one_thread_and_many_at_once_to_all() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let drivers = Drivers::new(runtime.handle(), || ());
+        let tasks = || {
+            let of = |thread: &Thread| thread.load.tasks.load(Ordering::Relaxed);
+            drivers.threads.iter().map(of).collect::<Vec<_>>()
+        };
+        let name = || {
+            let (tell, told) = oneshot::channel();
+            let work = async move { tell.send(std::thread::current().id()).unwrap() };
+            let _works = drivers.spawn(work);
+            let id = futures::executor::block_on(told).unwrap();
+            while tasks().iter().any(|count| *count > 0) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            id
+        };
+        let first = name();
+        assert!((0..20).all(|_| name() == first));
+        let wait = || drivers.spawn(std::future::pending::<()>());
+        let count = drivers.threads.len();
+        let waiting: Vec<_> = (0..2 * count).map(|_| wait()).collect();
+        // One that polls for a moment has one less than the others then.
+        assert_eq!(tasks().iter().sum::<usize>(), 2 * count);
+        assert!(tasks().iter().all(|count| (1..=3).contains(count)), "{:?}", tasks());
+        drop(waiting);
+        while tasks().iter().any(|count| *count > 0) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]

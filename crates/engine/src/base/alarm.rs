@@ -3,28 +3,90 @@
 //! A runtime looks at its timers when a thread of it has nothing to do or has done some dozens of polls; where
 //! each takes a second, a deadline is minutes late. These have a thread of their own.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::LazyLock;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, Handle};
-use tokio::task::JoinHandle;
 use uplake_table::Payer;
 
 use crate::base::error::{EngineError, Result};
 
-/// The runtime of the thread; `None` if the system gives no thread.
-static TIMERS: LazyLock<Option<Handle>> = LazyLock::new(|| {
-    let runtime = Builder::new_current_thread().enable_time().build().ok()?;
-    let handle = runtime.handle().clone();
-    let ticks = std::thread::Builder::new().name("deadlines".to_owned());
-    ticks.spawn(move || runtime.block_on(std::future::pending::<()>())).ok()?;
-    Some(handle)
+/// The thread's list; `None` if the system gives no thread.
+static CLOCK: LazyLock<Option<Arc<Clock>>> = LazyLock::new(|| {
+    let clock = Arc::new(Clock::default());
+    let ticks = Arc::clone(&clock);
+    let thread = std::thread::Builder::new().name("deadlines".to_owned());
+    thread.spawn(move || ticks.run()).ok()?;
+    Some(clock)
 });
 
-/// Ends at an instant. Dropped, it costs nothing any more, and nothing before it is polled: most statements are done
-/// before anybody waits for their deadline, and to wake that thread takes longer than a short one.
+/// Who waits, by the time and a number of its own.
+type Place = (Instant, u64);
+
+/// Those who wait for an instant, and the thread that wakes them.
+///
+/// A deadline that nobody waits for any more does not wake the thread, and one that is later than what it sleeps for does
+/// not, either: of short statements one after the other, each with a minute, one in a minute does.
+#[derive(Debug, Default)]
+struct Clock {
+    waiting: Mutex<Waiting>,
+    sooner: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    wakers: BTreeMap<Place, Waker>,
+    /// What the thread sleeps for.
+    until: Option<Instant>,
+}
+
+impl Clock {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut waiting = self.waiting();
+        loop {
+            let now = Instant::now();
+            let later = waiting.wakers.split_off(&(now, u64::MAX));
+            let over = std::mem::replace(&mut waiting.wakers, later);
+            if !over.is_empty() {
+                drop(waiting);
+                over.into_values().for_each(Waker::wake);
+                waiting = self.waiting();
+                continue;
+            }
+            waiting.until = waiting.wakers.first_key_value().map(|((at, _), _)| *at);
+            let slept = match waiting.until {
+                Some(at) => {
+                    let slept = self.sooner.wait_timeout(waiting, at - now);
+                    slept.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.sooner.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+            };
+            waiting = slept;
+        }
+    }
+
+    fn wake(&self, place: Place, waker: &Waker) {
+        let mut waiting = self.waiting();
+        if waiting.wakers.get(&place).is_some_and(|known| known.will_wake(waker)) {
+            return;
+        }
+        waiting.wakers.insert(place, waker.clone());
+        if waiting.until.is_none_or(|until| place.0 < until) {
+            // Once for all that come before it looks.
+            waiting.until = Some(place.0);
+            self.sooner.notify_one();
+        }
+    }
+}
+
+/// Ends at an instant. Nothing before it is polled: most statements are done before anybody waits for their deadline.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     at: Instant,
@@ -33,7 +95,7 @@ pub(crate) struct Alarm {
 
 #[derive(Debug)]
 enum Timer {
-    Thread(JoinHandle<()>),
+    Thread(Arc<Clock>, u64),
     Here(Pin<Box<tokio::time::Sleep>>),
 }
 
@@ -50,10 +112,10 @@ impl Alarm {
 
 impl Timer {
     fn new(at: Instant) -> Self {
-        let sleep = move || tokio::time::sleep_until(at.into());
-        match TIMERS.as_ref() {
-            Some(timers) => Self::Thread(timers.spawn(async move { sleep().await })),
-            None => Self::Here(Box::pin(sleep())),
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        match CLOCK.as_ref() {
+            Some(clock) => Self::Thread(Arc::clone(clock), NEXT.fetch_add(1, Ordering::Relaxed)),
+            None => Self::Here(Box::pin(tokio::time::sleep_until(at.into()))),
         }
     }
 }
@@ -67,7 +129,10 @@ impl Future for Alarm {
         }
         let at = self.at;
         match self.timer.get_or_insert_with(|| Timer::new(at)) {
-            Timer::Thread(task) => Pin::new(task).poll(context).map(drop),
+            Timer::Thread(clock, number) => {
+                clock.wake((at, *number), context.waker());
+                Poll::Pending
+            }
             Timer::Here(sleep) => sleep.as_mut().poll(context),
         }
     }
@@ -75,8 +140,8 @@ impl Future for Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        if let Some(Timer::Thread(task)) = &self.timer {
-            task.abort();
+        if let Some(Timer::Thread(clock, number)) = &self.timer {
+            clock.waiting().wakers.remove(&(self.at, *number));
         }
     }
 }
@@ -115,7 +180,7 @@ pub(crate) fn ended(error: EngineError) -> EngineError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use tokio::runtime::Builder;
 
     use super::*;
 
@@ -131,6 +196,33 @@ mod tests {
         let soon = Instant::now() + Duration::from_secs(60);
         assert_eq!(runtime.block_on(until(soon, async { 7 })), Some(7));
         end.send(()).unwrap();
+    }
+
+    #[test]
+    fn many_deadlines_in_any_order_are_noticed_and_leave_nothing() {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let began = Instant::now();
+        let after = move |ms: u64| began + Duration::from_millis(ms);
+        runtime.block_on(async {
+            // A later one first, so that the thread sleeps for it; some are given up.
+            let given_up = Alarm::at(after(60_000));
+            assert!(futures::poll!(Box::pin(given_up)).is_pending());
+            let waits = (0..100).map(|n| {
+                tokio::spawn(async move {
+                    let at = after(20 + n * 7 % 50);
+                    Alarm::at(at).await;
+                    let late = Instant::now().saturating_duration_since(at);
+                    assert!(Instant::now() >= at && late < Duration::from_secs(5), "{late:?}");
+                })
+            });
+            for wait in waits.collect::<Vec<_>>() {
+                wait.await.unwrap();
+            }
+        });
+        let clock = CLOCK.as_ref().unwrap();
+        let mine = after(0)..after(60_001);
+        let left = clock.waiting().wakers.keys().filter(|(at, _)| mine.contains(at)).count();
+        assert!(left < 10, "{left} of other tests at most");
     }
 
     #[test]

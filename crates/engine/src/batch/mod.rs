@@ -28,6 +28,7 @@ use datafusion::common::runtime::{JoinSet, SpawnedTask};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement as DfStatement;
@@ -537,7 +538,7 @@ async fn answered(
     rooms: &Rooms,
     one_thread: bool,
 ) -> Result<Outcome> {
-    let (mut state, _) = session.query_state();
+    let mut state = SessionState::clone(&session.query_state().0);
     if one_thread {
         state.config_mut().options_mut().execution.target_partitions = 1;
     }
@@ -609,7 +610,7 @@ mod tests {
             let (rewritten, _) = plan::share(&plans.iter().collect::<Vec<_>>());
             let whole = Arc::clone(&session.context().runtime_env().memory_pool);
             let room = Room::new(64 << 20, &whole);
-            let (mut state, _) = session.query_state();
+            let mut state = SessionState::clone(&session.query_state().0);
             state.config_mut().options_mut().execution.target_partitions = 1;
             for rewritten in rewritten {
                 let rewritten = rewritten.unwrap();

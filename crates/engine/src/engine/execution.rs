@@ -41,7 +41,7 @@ impl Session {
     ) -> Result<Vec<SendableRecordBatchStream>> {
         let (physical, end) = self.physical(plan, state).await?;
         let end = Arc::new(end);
-        let streams = execute_stream_partitioned(physical, self.context().task_ctx())?;
+        let streams = execute_stream_partitioned(physical, self.task_context())?;
         Ok(streams.into_iter().map(|stream| holding(stream, Arc::clone(&end))).collect())
     }
 
@@ -73,7 +73,7 @@ impl Session {
         let stays = stays.and_then(|why| row_of_parts(&physical, why));
         let rules = stays.into_iter().chain(row_of_rules(&physical));
         let rules = futures::stream::iter(rules.map(Ok));
-        let mut stream = execute_stream(physical, self.context().task_ctx())?;
+        let mut stream = execute_stream(physical, self.task_context())?;
         let first = stream.next().await.transpose();
         let Some(first) = first.map_err(|error| cast_columns::named(error, plan))? else {
             return Ok(holding(stream, end));

@@ -17,6 +17,7 @@ use datafusion::catalog::{
     CatalogProvider, MemoryCatalogProvider, MemoryCatalogProviderList, SchemaProvider,
 };
 use datafusion::common::config::ExtensionOptions;
+use datafusion::execution::TaskContext;
 use datafusion::execution::cache::cache_manager::{CacheManagerConfig, CachedFileMetadataEntry};
 use datafusion::execution::cache::default_cache::DefaultCache;
 use datafusion::execution::context::SessionContext;
@@ -600,11 +601,15 @@ impl Session {
     }
 
     /// The state that one query is planned with, and what it will have asked of the store.
-    pub(crate) fn query_state(&self) -> (SessionState, QueryStore) {
-        let mut state = self.context().state();
+    pub(crate) fn query_state(&self) -> (Arc<SessionState>, QueryStore) {
         let store = QueryStore::new(&self.engine.lake);
-        state.config_mut().set_extension(Arc::new(store.clone()));
-        (pipeline::enabled(state), store)
+        let added = Arc::new(store.clone());
+        (self.context.planning(&self.context(), pipeline::enabled, added), store)
+    }
+
+    /// What its operators are run with.
+    pub(crate) fn task_context(&self) -> Arc<TaskContext> {
+        self.context.task(&self.context())
     }
 
     /// This session with `tables` kept at the versions they have now, so that several statements

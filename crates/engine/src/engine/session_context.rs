@@ -3,16 +3,20 @@
 //! It has the name of every function for each session, 34 of 40 KiB (55.2). A server has a thousand sessions, of which
 //! few compute: the others keep what was set, no more.
 //!
+//! To copy these names takes longer than to look up a row, so what a statement has a copy of is the next one's, too.
+//!
 //! # Invariants
 //! - What is made again is as it was: nothing but its configuration can have been changed.
+//! - A copy is used again only if nothing was set since: a setting makes other options, which are compared by identity.
 //! - A context that somebody else holds is not given up: what they set in it would be lost.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::SessionContext;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{FunctionRegistry, TaskContext};
 use datafusion::prelude::SessionConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -23,7 +27,29 @@ use crate::base::error::Result;
 pub(crate) const KEPT: usize = 64;
 
 /// The context of one session.
-pub(crate) struct Held(Mutex<State>);
+#[derive(Default)]
+pub(crate) struct Held {
+    state: Mutex<State>,
+    copies: Copies,
+}
+
+/// What the last statement was planned and run with.
+#[derive(Default)]
+struct Copies {
+    state: Mutex<Option<Arc<SessionState>>>,
+    task: Mutex<Option<Arc<TaskContext>>>,
+}
+
+impl Copies {
+    fn clear(&self) {
+        *locked(&self.state) = None;
+        *locked(&self.task) = None;
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 enum State {
     /// To be made of what sessions begin with, and this configuration if it is another.
@@ -45,7 +71,7 @@ impl State {
 
 impl Held {
     pub(crate) fn given(context: SessionContext) -> Self {
-        Self(Mutex::new(State::Given(context)))
+        Self { state: Mutex::new(State::Given(context)), copies: Copies::default() }
     }
 
     /// The context, made with the configuration that it had, if it had one.
@@ -53,7 +79,7 @@ impl Held {
         &self,
         make: impl FnOnce(Option<SessionConfig>) -> SessionContext,
     ) -> SessionContext {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&self.state);
         match &mut *state {
             State::Made(context, _) | State::Given(context) => context.clone(),
             State::Unmade(config) => {
@@ -68,7 +94,7 @@ impl Held {
     ///
     /// Nobody's settings are waited for with the lock held: who holds them may come for the context.
     fn now(&self) -> Result<SessionContext, MutexGuard<'_, State>> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = locked(&self.state);
         match &*state {
             State::Made(context, _) | State::Given(context) => Ok(context.clone()),
             State::Unmade(_) => Err(state),
@@ -101,7 +127,7 @@ impl Held {
 
     /// Gives the context up, unless it can have one of these places.
     pub(crate) fn rest(&self, places: &Arc<Semaphore>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&self.state);
         let State::Made(context, place) = &mut *state else { return };
         if place.is_none() {
             *place = Arc::clone(places).try_acquire_owned().ok();
@@ -113,12 +139,60 @@ impl Held {
         }
         let config = inner.read().config().clone();
         *state = State::Unmade(Some(config));
+        self.copies.clear();
+    }
+
+    /// What a statement is planned with, and this added to its configuration: the state of the one before, if nobody has
+    /// it any more, or what is made of the `context`'s.
+    pub(crate) fn planning<T: Send + Sync + 'static>(
+        &self,
+        context: &SessionContext,
+        made: impl FnOnce(SessionState) -> SessionState,
+        added: Arc<T>,
+    ) -> Arc<SessionState> {
+        let mut last = locked(&self.copies.state);
+        let (options, runtime) = now_of(context);
+        let is_as_now = |state: &&mut SessionState| {
+            Arc::ptr_eq(state.config_options(), &options)
+                && Arc::ptr_eq(state.runtime_env(), &runtime)
+        };
+        if let Some(shared) = &mut *last
+            && let Some(state) = Arc::get_mut(shared).filter(is_as_now)
+        {
+            state.mark_start_execution();
+            state.config_mut().set_extension(added);
+            return Arc::clone(shared);
+        }
+        let mut state = made(context.state());
+        state.config_mut().set_extension(added);
+        Arc::clone(last.insert(Arc::new(state)))
+    }
+
+    /// What the operators of a statement are run with.
+    pub(crate) fn task(&self, context: &SessionContext) -> Arc<TaskContext> {
+        let mut last = locked(&self.copies.task);
+        let (options, runtime) = now_of(context);
+        let is_as_now = |task: &&Arc<TaskContext>| {
+            Arc::ptr_eq(task.session_config().options(), &options)
+                && Arc::ptr_eq(&task.runtime_env(), &runtime)
+        };
+        match last.as_ref().filter(is_as_now) {
+            Some(task) => Arc::clone(task),
+            None => Arc::clone(last.insert(context.task_ctx())),
+        }
     }
 }
 
-impl Default for Held {
+/// What a copy must still have.
+fn now_of(context: &SessionContext) -> (Arc<ConfigOptions>, Arc<RuntimeEnv>) {
+    let state = context.state_ref();
+    let state = state.read();
+    (Arc::clone(state.config_options()), Arc::clone(state.runtime_env()))
+}
+
+impl Default for State {
     fn default() -> Self {
-        Self(Mutex::new(State::Unmade(None)))
+        Self::Unmade(None)
     }
 }
 
@@ -142,7 +216,7 @@ mod tests {
     use crate::engine::session::for_tests;
 
     fn is_made(held: &Held) -> bool {
-        matches!(*held.0.lock().unwrap(), State::Made(..))
+        matches!(*locked(&held.state), State::Made(..))
     }
 
     #[test]
@@ -192,6 +266,43 @@ mod tests {
         session.context();
         session.rest();
         assert!(is_made(&session.context));
+    }
+
+    #[test]
+    fn copies_are_used_again_until_something_is_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let session = for_tests(folder.path(), true);
+        let ask = |text: &str| runtime.block_on(session.query(text)).unwrap();
+        let has_copy = || locked(&session.context.copies.state).is_some();
+        let begun = |state: &SessionState| state.execution_props().query_execution_start_time;
+        let (first, _) = session.query_state();
+        let (began, task) = (begun(&first), session.task_context());
+        let place = Arc::as_ptr(&first);
+        // Another one meanwhile has a state of its own.
+        let (second, _) = session.query_state();
+        assert_ne!(Arc::as_ptr(&second), place);
+        let place = Arc::as_ptr(&second);
+        drop((first, second));
+        let (third, _) = session.query_state();
+        assert_eq!(Arc::as_ptr(&third), place);
+        assert!(begun(&third) > began, "a statement has a time of its own");
+        assert!(Arc::ptr_eq(&task, &session.task_context()));
+        drop(third);
+        for set in ["SET datafusion.execution.batch_size = 77", "SET uplake.timeout = '7s'"] {
+            let before = session.task_context();
+            ask(set);
+            assert!(!Arc::ptr_eq(&before, &session.task_context()), "{set}");
+        }
+        assert_eq!(session.query_state().0.config().batch_size(), 77);
+        assert_eq!(session.task_context().session_config().batch_size(), 77);
+        let pool = |task: &TaskContext| Arc::clone(&task.runtime_env().disk_manager);
+        let before = (pool(&session.task_context()), session.query_state().0.runtime_env().clone());
+        ask("SET datafusion.runtime.temp_directory = '/tmp'");
+        assert!(!Arc::ptr_eq(&before.0, &pool(&session.task_context())));
+        assert!(!Arc::ptr_eq(&before.1, session.query_state().0.runtime_env()));
+        session.context.rest(&Arc::new(Semaphore::new(0)));
+        assert!(!has_copy() && !is_made(&session.context));
     }
 
     #[test]

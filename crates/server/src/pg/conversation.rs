@@ -27,9 +27,9 @@ pub(crate) async fn converse(mut connection: Connection, mut drain: watch::Recei
     if let Err(Stop::Fatal(failure) | Stop::Failed(failure)) = end {
         connection.wire.put(&ErrorResponse::new(fields("FATAL", &failure)));
     }
-    let Connection { wire, portals, .. } = connection;
+    let Connection { wire, portals, over, .. } = connection;
     // Statements of it end before the socket does.
-    drop(portals);
+    drop((portals, over));
     wire.close().await;
 }
 
@@ -75,9 +75,9 @@ impl Connection {
                         self.portals.clear();
                     }
                     self.ready();
-                    self.wire.flush().await?;
+                    self.flush().await?;
                 }
-                Frontend::Flush => self.wire.flush().await?,
+                Frontend::Flush => self.flush().await?,
                 // What a client sent before it heard that its COPY failed.
                 Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => {}
                 _ if skips => {}
@@ -96,6 +96,13 @@ impl Connection {
                 self.wire.flush().await?;
             }
         }
+    }
+
+    /// Sends what is written, and notes what is answered with it as over.
+    pub async fn flush(&mut self) -> Step {
+        self.wire.flush().await?;
+        self.over = None;
+        Ok(())
     }
 
     async fn extended(&mut self, message: Frontend) -> Step {

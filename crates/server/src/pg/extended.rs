@@ -269,6 +269,7 @@ impl Connection {
     /// # Errors
     /// 34000 and those of the statement.
     pub async fn execute(&mut self, execute: Execute) -> Step {
+        self.over = None;
         let name = execute.name.unwrap_or_default();
         let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
         let most = u64::try_from(execute.max_rows).ok().filter(|most| *most > 0);
@@ -314,7 +315,7 @@ impl Connection {
             }
         }
         if portal.is_over {
-            portal.rows = None;
+            self.over = portal.rows.take();
         }
         self.warnings();
         self.portals.insert(name, portal);

@@ -43,7 +43,7 @@ impl Connection {
         }
         self.warnings();
         self.ready();
-        self.wire.flush().await
+        self.flush().await
     }
 
     async fn texts(&mut self, text: &str) -> Step {
@@ -59,6 +59,7 @@ impl Connection {
     }
 
     async fn statement(&mut self, text: &str) -> Step {
+        self.over = None;
         let command = Command::of(text)?;
         self.check(&command)?;
         match command {
@@ -94,6 +95,7 @@ impl Connection {
                 self.wire.put(&description(&rows.schema, &[]));
                 let count = self.send_all(&mut rows).await?;
                 self.complete(tag(rows.command, Some(count)));
+                self.over = Some(rows);
             }
         }
         Ok(())

@@ -268,6 +268,7 @@ impl Welcome {
             transaction: Transaction::default(),
             statements: HashMap::new(),
             portals: HashMap::new(),
+            over: None,
             cancellable: self.cancellable,
             membership: shared.roll.join(Member {
                 id: 0,
