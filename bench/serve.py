@@ -9,6 +9,7 @@ Figures, in the order in which they are measured, as medians of rounds in which 
     one         SELECT 1 over one connection: p50 and p99 in ms by bare frames (simple, and prepared with its
                 values bound) and by psycopg with prepared statements, whose own cost is in it
     connect     a new connection, SELECT 1, its end: ms; no TLS and no password
+    login       the same with a password (SCRAM-SHA-256), by libpq: the client's 4,096 rounds are in it
     mix         short statements over 1, 24, 100 and 1,000 connections at once: statements a second, p50 and p95
                 in ms, errors. One client, one thread: its cost is in it, for both servers alike
     rows        a million rows of 8 mixed columns: rows and MB a second, as text, binary, COPY, and, of Uplake,
@@ -43,7 +44,7 @@ import frames
 import psycopg
 import support
 
-FIGURES = ("one", "connect", "mix", "rows", "cancel", "closed")
+FIGURES = ("one", "connect", "login", "mix", "rows", "cancel", "closed")
 ROWS = """
 create table mixed as select x as id, (x % 1000)::integer as part, x * 0.25::double precision as amount,
   (x % 100000)::decimal(18,4) as price, 'user-' || x as name, x % 3 = 0 as flag,
@@ -54,6 +55,7 @@ from generate_series(1, {rows}) g(x)
 ROWS_OF_UPLAKE = ROWS.replace("date '2026-01-01' + (x % 365)::integer", "(20454 + x % 365)::integer::date").replace(
     "timestamp '2026-01-01 00:00:00' + interval '1 second' * x", "to_timestamp_micros(1767225600000000 + x * 1000000)::timestamp"
 )
+LOGIN = {"user": "anna", "password": "correct horse battery staple"}
 MIX = [
     "select 1 as a", "select count(*) from numbers where digit = 3", "select name from numbers where id = 4711",
     "select digit, count(*), min(id), max(id) from numbers group by digit order by digit",
@@ -106,6 +108,45 @@ def connect(server, quick):
             wire.send(frames.TERMINATE)
 
     return quantiles(timed(work, 50 if quick else 500))
+
+
+def login(server, quick):
+    if isinstance(server, support.Postgres):
+        with server.raw() as wire:
+            wire.rows(f"drop role if exists {LOGIN['user']}")
+            wire.rows(f"create role {LOGIN['user']} login password '{LOGIN['password']}'")
+            rules = server.folder / "data/pg_hba.conf"
+            rules.write_text(f"host all {LOGIN['user']} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+            wire.rows("select pg_reload_conf()")
+        return logins(server, quick)
+    # Who has no users has no passwords: another server, of a lake with one.
+    with tempfile.TemporaryDirectory(dir=server.folder) as folder:
+        command = [support.binary(), "user", "add", LOGIN["user"], "--role", "admin", "--password-file", "-"]
+        lake = pathlib.Path(folder, "lake")
+        lake.mkdir()
+        said = LOGIN["password"] + "\n"
+        subprocess.run([*command, "--lake", lake], input=said, text=True, check=True, capture_output=True)
+        asks = support.Server(folder, lake)
+        try:
+            return logins(asks, quick)
+        finally:
+            asks.stop()
+
+
+def logins(server, quick):
+    words = server.words | LOGIN | {"dbname": support.DATABASE, "sslmode": "disable", "gssencmode": "disable"}
+    refused = words | {"password": "another"}
+    try:
+        psycopg.connect(**refused).close()
+        raise RuntimeError("a wrong password is taken")
+    except psycopg.OperationalError:
+        pass
+
+    def work():
+        with psycopg.connect(**words, autocommit=True) as wire:
+            wire.execute("select 1 as a").fetchall()
+
+    return quantiles(timed(work, 20 if quick else 300))
 
 
 def mix_of(server, connections, seconds):

@@ -77,12 +77,21 @@ impl Clock {
         if waiting.wakers.get(&place).is_some_and(|known| known.will_wake(waker)) {
             return;
         }
-        waiting.wakers.insert(place, waker.clone());
+        let before = waiting.wakers.insert(place, waker.clone());
         if waiting.until.is_none_or(|until| place.0 < until) {
             // Once for all that come before it looks.
             waiting.until = Some(place.0);
             self.sooner.notify_one();
         }
+        drop(waiting);
+        drop(before);
+    }
+
+    /// Nobody waits there any more.
+    fn forget(&self, place: Place) {
+        // Dropped after the list is free again: it may be the last that holds a task, with alarms of its own.
+        let waker = self.waiting().wakers.remove(&place);
+        drop(waker);
     }
 }
 
@@ -141,7 +150,7 @@ impl Future for Alarm {
 impl Drop for Alarm {
     fn drop(&mut self) {
         if let Some(Timer::Thread(clock, number)) = &self.timer {
-            clock.waiting().wakers.remove(&(self.at, *number));
+            clock.forget((self.at, *number));
         }
     }
 }
