@@ -167,8 +167,11 @@ impl VisitorMut for NamesApart {
     }
 
     fn post_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
-        if let ast::Expr::Cast { data_type, .. } = expr {
-            let data_type = data_type.to_string();
+        if let ast::Expr::Cast { kind, data_type, .. } = expr {
+            let data_type = match kind {
+                ast::CastKind::Cast | ast::CastKind::DoubleColon => data_type.to_string(),
+                ast::CastKind::TryCast | ast::CastKind::SafeCast => format!("{data_type} OR NULL"),
+            };
             let cast = std::mem::replace(expr, ast::Expr::value(ast::Value::Null));
             *expr = called(cast, data_type);
         }
