@@ -150,13 +150,12 @@ impl Held {
         made: impl FnOnce(SessionState) -> SessionState,
         added: Arc<T>,
     ) -> Arc<SessionState> {
-        let mut last = locked(&self.copies.state);
         let (options, runtime) = now_of(context);
         let is_as_now = |state: &&mut SessionState| {
             Arc::ptr_eq(state.config_options(), &options)
                 && Arc::ptr_eq(state.runtime_env(), &runtime)
         };
-        if let Some(shared) = &mut *last
+        if let Some(shared) = &mut *locked(&self.copies.state)
             && let Some(state) = Arc::get_mut(shared).filter(is_as_now)
         {
             state.mark_start_execution();
@@ -165,21 +164,24 @@ impl Held {
         }
         let mut state = made(context.state());
         state.config_mut().set_extension(added);
-        Arc::clone(last.insert(Arc::new(state)))
+        let shared = Arc::new(state);
+        *locked(&self.copies.state) = Some(Arc::clone(&shared));
+        shared
     }
 
     /// What the operators of a statement are run with.
     pub(crate) fn task(&self, context: &SessionContext) -> Arc<TaskContext> {
-        let mut last = locked(&self.copies.task);
         let (options, runtime) = now_of(context);
         let is_as_now = |task: &&Arc<TaskContext>| {
             Arc::ptr_eq(task.session_config().options(), &options)
                 && Arc::ptr_eq(&task.runtime_env(), &runtime)
         };
-        match last.as_ref().filter(is_as_now) {
-            Some(task) => Arc::clone(task),
-            None => Arc::clone(last.insert(context.task_ctx())),
+        if let Some(task) = locked(&self.copies.task).as_ref().filter(is_as_now) {
+            return Arc::clone(task);
         }
+        let task = context.task_ctx();
+        *locked(&self.copies.task) = Some(Arc::clone(&task));
+        task
     }
 }
 

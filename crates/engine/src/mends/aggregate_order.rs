@@ -129,16 +129,17 @@ impl AggregateUDFImpl for InItsOrder {
 fn once(keys: &[SortExpr]) -> Vec<SortExpr> {
     let mut kept: Vec<SortExpr> = Vec::with_capacity(keys.len());
     for key in keys {
-        if !kept.iter().any(|other| plain(&other.expr) == plain(&key.expr)) {
+        if !kept.iter().any(|other| unaliased(&other.expr) == unaliased(&key.expr)) {
             kept.push(key.clone());
         }
     }
     kept
 }
 
-fn plain(expr: &Expr) -> &Expr {
+/// What an expression computes, without its names.
+pub(super) fn unaliased(expr: &Expr) -> &Expr {
     match expr {
-        Expr::Alias(alias) => plain(&alias.expr),
+        Expr::Alias(alias) => unaliased(&alias.expr),
         other => other,
     }
 }

@@ -21,6 +21,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::mends::aggregate_order::unaliased;
+
 /// What gives another result if rows come in another order.
 const AGGREGATES: [&str; 5] = ["array_agg", "first_value", "last_value", "nth_value", "string_agg"];
 const WINDOWS: [&str; 7] =
@@ -38,7 +40,10 @@ impl AnalyzerRule for SortedSubqueries {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let mut has_sort = false;
         plan.apply_with_subqueries(|node| {
-            has_sort |= matches!(node, LogicalPlan::Sort(_));
+            if matches!(node, LogicalPlan::Sort(_)) {
+                has_sort = true;
+                return Ok(TreeNodeRecursion::Stop);
+            }
             Ok(TreeNodeRecursion::Continue)
         })?;
         if !has_sort {
@@ -175,7 +180,7 @@ fn by_alias(key: SortExpr, before: &DFSchema, after: &DFSchema) -> Result<SortEx
 /// A key by the columns of a projection, which has one more for each that it lacks.
 fn by_output(key: SortExpr, exprs: &mut Vec<Expr>) -> Result<SortExpr> {
     let renamed = key.expr.transform_down(|part| {
-        let found = exprs.iter().find(|expr| computed(expr) == &part);
+        let found = exprs.iter().find(|expr| unaliased(expr) == &part);
         if let Some(found) = found {
             let (relation, name) = found.qualified_name();
             let named = Expr::Column(Column::new(relation, name));
@@ -190,13 +195,6 @@ fn by_output(key: SortExpr, exprs: &mut Vec<Expr>) -> Result<SortExpr> {
         Ok(Transformed::new(added, true, TreeNodeRecursion::Jump))
     });
     Ok(SortExpr { expr: renamed.data()?, ..key })
-}
-
-fn computed(expr: &Expr) -> &Expr {
-    match expr {
-        Expr::Alias(alias) => computed(&alias.expr),
-        other => other,
-    }
 }
 
 /// The plan without the sorts whose order nobody sees. `is_seen` is that of its own rows.
@@ -238,7 +236,7 @@ fn shows_order(node: &LogicalPlan, is_seen: bool) -> bool {
 }
 
 fn is_over_all(window: &Window) -> bool {
-    window.window_expr.iter().all(|expr| match computed(expr) {
+    window.window_expr.iter().all(|expr| match unaliased(expr) {
         Expr::WindowFunction(call) => call.params.partition_by.is_empty(),
         _ => false,
     })

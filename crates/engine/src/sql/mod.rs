@@ -3,12 +3,14 @@
 pub(crate) mod about_query;
 pub(crate) mod added_statement;
 pub(crate) mod array_text;
+pub(crate) mod calls;
 pub(crate) mod clauses;
 pub(crate) mod copies;
 pub(crate) mod copy_formats;
 pub(crate) mod copy_statement;
 pub(crate) mod dialect;
 pub(crate) mod exact_casts;
+pub(crate) mod grouping_keys;
 pub(crate) mod id_set;
 pub(crate) mod inner_functions;
 pub(crate) mod interval_text;

@@ -16,11 +16,13 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use crate::base::error::{EngineError, Result, refuse};
+use crate::base::error::{EngineError, Result};
 use crate::base::sql_state::SqlState;
+use crate::sql::calls::{in_time_zone, meant};
 use crate::sql::copies::number_copies;
 use crate::sql::copy_formats;
 use crate::sql::exact_casts::keep_exact;
+use crate::sql::grouping_keys::write_keys;
 use crate::sql::interval_text::in_units;
 use crate::sql::like_escapes::with_backslashes;
 use crate::sql::named_windows::{NameWindows, windows_of};
@@ -35,7 +37,6 @@ use crate::sql::statement_size::balance;
 use crate::sql::token_rewrite::{DISTINCT_FROM, NOT_DISTINCT_FROM};
 use crate::sql::using_joins::{MergedKeys, Place, Qualified, name_merged_columns};
 use crate::sql::whole_rows::refuse_whole_rows;
-use crate::sql::words::spelled;
 
 /// `SELECT DISTINCT a + 1 … ORDER BY a + 1` is sorted by its first column; DataFusion looks for a, which is not there
 /// any more.
@@ -59,73 +60,6 @@ fn sort_by_places(select: &ast::Select, order: &mut ast::OrderBy) {
             key.expr = Expr::value(ast::Value::Number((place + 1).to_string(), false));
         }
     }
-}
-
-/// `ROLLUP ((a, b), c)` is `GROUPING SETS ((a, b, c), (a, b), ())`; DataFusion knows it of single keys.
-fn spell_out(key: &mut Expr) {
-    let (Expr::Rollup(parts) | Expr::Cube(parts)) = &*key else { return };
-    if parts.iter().all(|part| part.len() == 1) {
-        return;
-    }
-    let count = parts.len();
-    let chosen: Vec<Vec<bool>> = match &*key {
-        Expr::Rollup(_) => {
-            (0..=count).rev().map(|left| (0..count).map(|at| at < left).collect()).collect()
-        }
-        _ => {
-            let of_bits = |bits: usize| (0..count).map(|at| bits >> at & 1 == 0).collect();
-            (0..1 << count).map(of_bits).collect()
-        }
-    };
-    let set = |chosen: Vec<bool>| {
-        let chosen = parts.iter().zip(chosen).filter(|(_, chosen)| *chosen);
-        let mut keys: Vec<Expr> = Vec::new();
-        for key in chosen.flat_map(|(part, _)| part) {
-            if !keys.contains(key) {
-                keys.push(key.clone());
-            }
-        }
-        keys
-    };
-    *key = Expr::GroupingSets(chosen.into_iter().map(set).collect());
-}
-
-/// What 12 keys of a CUBE have; each row is grouped once for each set.
-const MOST_SETS: usize = 1 << 12;
-
-/// For how many sets of keys one of GROUP BY stands.
-fn grouping_sets(key: &Expr) -> usize {
-    match key {
-        Expr::Rollup(parts) => parts.len() + 1,
-        Expr::Cube(parts) => 1_usize.checked_shl(parts.len() as u32).unwrap_or(usize::MAX),
-        Expr::GroupingSets(sets) => sets.len(),
-        _ => 1,
-    }
-}
-
-/// `GROUP BY a, b WITH ROLLUP` is `GROUP BY ROLLUP (a, b)`; DataFusion leaves the words out.
-fn with_totals(select: &mut ast::Select) -> Result<()> {
-    use ast::{GroupByExpr, GroupByWithModifier as Modifier};
-    let (keys, modifiers) = match &mut select.group_by {
-        GroupByExpr::Expressions(_, modifiers) | GroupByExpr::All(modifiers)
-            if modifiers.is_empty() =>
-        {
-            return Ok(());
-        }
-        GroupByExpr::Expressions(keys, modifiers) if modifiers.len() == 1 => (keys, modifiers),
-        _ => return refuse!(FeatureNotSupported, "GROUP BY … WITH: write ROLLUP (…) or CUBE (…)"),
-    };
-    let sets = std::mem::take(keys).into_iter().map(|key| vec![key]).collect();
-    let all = match modifiers.pop() {
-        Some(Modifier::Rollup) => Expr::Rollup(sets),
-        Some(Modifier::Cube) => Expr::Cube(sets),
-        _ => {
-            return Err(EngineError::unsupported("GROUP BY … WITH TOTALS is not supported")
-                .with_hint("write GROUPING SETS ((…), ())"));
-        }
-    };
-    keys.push(all);
-    Ok(())
 }
 
 /// Rewrites what DataFusion 55 would answer wrongly, and refuses what cannot be rewritten.
@@ -264,21 +198,9 @@ impl VisitorMut for Rewriter {
             Ok(windows) => windows,
             Err(error) => return ControlFlow::Break(error),
         };
-        if let Err(error) = with_totals(select) {
+        if let Err(error) = write_keys(select) {
             return ControlFlow::Break(error);
         }
-        if let ast::GroupByExpr::Expressions(keys, _) = &mut select.group_by {
-            let sets = keys.iter().map(grouping_sets).fold(1, usize::saturating_mul);
-            if sets > MOST_SETS {
-                let what = format!("more than {MOST_SETS} grouping sets");
-                let error = EngineError::statement(SqlState::ProgramLimitExceeded, what);
-                return ControlFlow::Break(
-                    error.with_hint("name those that are needed with GROUPING SETS"),
-                );
-            }
-            keys.iter_mut().for_each(spell_out);
-        }
-        name_whole_group(select);
         let mut names = NameWindows { windows, depth: 0 };
         select.projection.visit(&mut names)?;
         select.qualify.visit(&mut names)?;
@@ -371,15 +293,11 @@ impl VisitorMut for Rewriter {
                     _ => {}
                 }
             }
-            Expr::Function(call) => {
-                use_name_here(call);
-                let plain = remainder(call).or_else(|| truncated_in_zone(call));
-                match plain.map_or_else(|| percentile_of_rows(call), |plain| Ok(Some(plain))) {
-                    Ok(Some(plain)) => *expr = plain,
-                    Ok(None) => {}
-                    Err(error) => return ControlFlow::Break(error),
-                }
-            }
+            Expr::Function(call) => match meant(call) {
+                Ok(Some(plain)) => *expr = plain,
+                Ok(None) => {}
+                Err(error) => return ControlFlow::Break(error),
+            },
             Expr::AtTimeZone { timestamp, time_zone } => {
                 let of = |part: &mut Box<Expr>| {
                     std::mem::replace(part.as_mut(), Expr::value(ast::Value::Null))
@@ -450,170 +368,6 @@ fn leave_unsorted(query: &mut ast::Query) {
     }
 }
 
-/// PostgreSQL's names of functions that have another one here.
-const NAMES_HERE: [(&str, &str); 8] = [
-    ("array_remove", "array_remove_all"),
-    ("array_replace", "array_replace_all"),
-    ("ceiling", "ceil"),
-    ("every", "bool_and"),
-    ("sign", "signum"),
-    ("statement_timestamp", "now"),
-    ("transaction_timestamp", "now"),
-    ("variance", "var"),
-];
-
-/// Not as second names of the functions: DataFusion's with a second name has nothing of what the first one has for
-/// sliding windows.
-fn use_name_here(call: &mut ast::Function) {
-    let [ast::ObjectNamePart::Identifier(name)] = call.name.0.as_mut_slice() else { return };
-    let called = spelled(name);
-    if let Some((_, here)) = NAMES_HERE.iter().find(|(other, _)| *other == called) {
-        name.value = (*here).to_owned();
-    }
-}
-
-/// `mod(a, b)` as `(a % b)`.
-fn remainder(call: &ast::Function) -> Option<Expr> {
-    if !is_called(call, "mod") {
-        return None;
-    }
-    let [left, right] = operands(call)?.try_into().ok()?;
-    let nested = |operand| Box::new(Expr::Nested(Box::new(operand)));
-    let (left, right) = (nested(left), nested(right));
-    let op = BinaryOperator::Modulo;
-    Some(Expr::Nested(Box::new(Expr::BinaryOp { left, op, right })))
-}
-
-/// `at AT TIME ZONE zone` is `timezone(zone, at)`, as in PostgreSQL; DataFusion takes it for a cast, after which the time
-/// still has the zone.
-fn in_time_zone(zone: Expr, at: Expr) -> Expr {
-    call_of("timezone", [zone, at])
-}
-
-/// `date_trunc('day', at, zone)` as `timezone(zone, date_trunc('day', timezone(zone, at)))`, as PostgreSQL has it.
-fn truncated_in_zone(call: &ast::Function) -> Option<Expr> {
-    if !is_called(call, "date_trunc") {
-        return None;
-    }
-    let [unit, at, zone] = operands(call)?.try_into().ok()?;
-    // It is written twice.
-    if !matches!(zone, Expr::Value(_) | Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
-        return None;
-    }
-    let local = in_time_zone(
-        zone.clone(),
-        Expr::Cast {
-            kind: ast::CastKind::Cast,
-            expr: Box::new(at),
-            data_type: ast::DataType::Timestamp(None, ast::TimezoneInfo::Tz),
-            array: false,
-            format: None,
-        },
-    );
-    Some(in_time_zone(zone, call_of("date_trunc", [unit, local])))
-}
-
-/// `percentile_disc(p) WITHIN GROUP (ORDER BY x)`, the first value at or after the share p of all, as
-/// `array_element(array_agg(x ORDER BY x), greatest(ceil(p * count(x)), 1))`.
-fn percentile_of_rows(call: &ast::Function) -> Result<Option<Expr>> {
-    if !is_called(call, "percentile_disc") {
-        return Ok(None);
-    }
-    let share = operands(call).and_then(|operands| <[Expr; 1]>::try_from(operands).ok());
-    let (Some([share]), [order], None) = (share, call.within_group.as_slice(), &call.over) else {
-        return refuse!(SyntaxError, "write percentile_disc(0.5) WITHIN GROUP (ORDER BY value)");
-    };
-    let number = match &share {
-        Expr::Value(ast::ValueWithSpan { value: ast::Value::Number(digits, _), .. }) => {
-            digits.parse::<f64>().ok()
-        }
-        _ => None,
-    };
-    match number {
-        None => {
-            return Err(EngineError::unsupported("percentile_disc of a share that is computed")
-                .with_hint("write a number from 0 to 1"));
-        }
-        Some(number) if !(0.0..=1.0).contains(&number) => {
-            return refuse!(
-                NumericValueOutOfRange,
-                "percentile value {number} is not between 0 and 1"
-            );
-        }
-        Some(_) => {}
-    }
-    let with_filter = |of: Expr, filter: Option<Box<Expr>>| match of {
-        Expr::Function(call) => Expr::Function(ast::Function { filter, ..call }),
-        other => other,
-    };
-    let mut values = call_of("array_agg", [order.expr.clone()]);
-    if let Expr::Function(ast::Function { args: ast::FunctionArguments::List(list), .. }) =
-        &mut values
-    {
-        list.clauses.push(ast::FunctionArgumentClause::OrderBy(vec![order.clone()]));
-    }
-    let nested = |expr: &Expr| Box::new(Expr::Nested(Box::new(expr.clone())));
-    let has_value = Expr::IsNotNull(nested(&order.expr));
-    let with_value = match &call.filter {
-        None => has_value,
-        Some(filter) => Expr::BinaryOp {
-            left: nested(filter),
-            op: BinaryOperator::And,
-            right: Box::new(has_value),
-        },
-    };
-    let count = with_filter(call_of("count", [order.expr.clone()]), call.filter.clone());
-    let place = Expr::BinaryOp {
-        left: Box::new(share),
-        op: BinaryOperator::Multiply,
-        right: Box::new(count),
-    };
-    let one = Expr::value(ast::Value::Number("1".into(), false));
-    let place = Expr::Cast {
-        kind: ast::CastKind::Cast,
-        expr: Box::new(call_of("greatest", [call_of("ceil", [place]), one])),
-        data_type: ast::DataType::BigInt(None),
-        array: false,
-        format: None,
-    };
-    let values = with_filter(values, Some(Box::new(with_value)));
-    Ok(Some(call_of("array_element", [values, place])))
-}
-
-fn is_called(call: &ast::Function, name: &str) -> bool {
-    let [part] = call.name.0.as_slice() else { return false };
-    part.as_ident().is_some_and(|found| spelled(found) == name)
-}
-
-/// What a function is called with, if it is nothing but values in their places.
-fn operands(call: &ast::Function) -> Option<Vec<Expr>> {
-    let ast::FunctionArguments::List(list) = &call.args else { return None };
-    let operand = |arg: &ast::FunctionArg| match arg {
-        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(operand)) => Some(operand.clone()),
-        _ => None,
-    };
-    list.args.iter().map(operand).collect()
-}
-
-fn call_of<const N: usize>(name: &str, operands: [Expr; N]) -> Expr {
-    let arg = |expr| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr));
-    let list = ast::FunctionArgumentList {
-        duplicate_treatment: None,
-        args: operands.into_iter().map(arg).collect(),
-        clauses: Vec::new(),
-    };
-    Expr::Function(ast::Function {
-        name: ast::ObjectName::from(vec![ast::Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: ast::FunctionArguments::None,
-        args: ast::FunctionArguments::List(list),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
-}
-
 /// `INTERVAL '1 day 02:00'` in units, where the parser of DataFusion knows no clock.
 fn read_clock(interval: &mut ast::Interval) {
     let Expr::Value(value) = interval.value.as_mut() else { return };
@@ -661,29 +415,6 @@ impl VisitorMut for SelectValues {
         *query.body = union_all(rows.collect());
         ControlFlow::Continue(())
     }
-}
-
-/// HAVING without GROUP BY makes one group of all rows, and DataFusion wants to see an aggregate then.
-fn name_whole_group(select: &mut ast::Select) {
-    let whole =
-        matches!(&select.group_by, ast::GroupByExpr::Expressions(keys, _) if keys.is_empty());
-    if let Some(having) = select.having.take() {
-        let counted = whole.then(is_counted).flatten();
-        select.having = Some(match counted {
-            Some(counted) => Expr::BinaryOp {
-                left: Box::new(Expr::Nested(Box::new(having))),
-                op: BinaryOperator::And,
-                right: Box::new(counted),
-            },
-            None => having,
-        });
-    }
-}
-
-/// What is true of every group.
-fn is_counted() -> Option<Expr> {
-    let mut parser = Parser::new(&GenericDialect {}).try_with_sql("count(*) >= 0").ok()?;
-    parser.parse_expr().ok()
 }
 
 /// Rows of one VALUES that become a SELECT each.

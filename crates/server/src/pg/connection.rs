@@ -55,7 +55,7 @@ pub(crate) struct Connection {
     pub transaction: Transaction,
     pub statements: HashMap<String, Arc<Parsed>>,
     pub portals: HashMap<String, Portal>,
-    /// What has been answered, but not sent yet: it is noted as over once it is, since the client waits for one only.
+    /// Rows that are answered in full, kept until the answer is sent: their statement is noted as over then.
     pub over: Option<Box<Rows>>,
     pub cancellable: Cancellable,
     pub client: Client,
