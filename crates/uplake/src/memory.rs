@@ -26,7 +26,11 @@ const NEAR_EVERY: Duration = Duration::from_millis(20);
 
 /// Huge pages are for who holds this much: a page of the allocator's that is touched at all is 2 MiB then, of which a
 /// short statement in a process of its own uses a quarter.
-const HUGE_PAGES_FROM: usize = 96 << 20;
+const HUGE_PAGES_FROM: usize = 16 << 20;
+/// A process gets there within milliseconds, and each page of 4 KiB that it touches before costs a microsecond: until then
+/// it is looked at this often while it grows by that much from look to look, and half as often each time it does not.
+const GROWING_EVERY: Duration = Duration::from_millis(2);
+const GROWN_BYTES: usize = 1 << 20;
 
 /// Of all arenas (`MALLCTL_ARENAS_ALL` is 4096).
 const OF_THREADS: &str = "stats.arenas.4096.tcache_bytes\0";
@@ -78,7 +82,7 @@ fn give_back(resident: usize) -> bool {
 /// Ends when the process holds too much.
 pub async fn exceeded() {
     let mut next_given_back = Instant::now();
-    let mut is_small = true;
+    let (mut is_small, mut before, mut small_wait) = (true, 0, GROWING_EVERY);
     loop {
         let limit = LIMIT.load(Ordering::Relaxed);
         // What is allocated, and not what is touched of it: that is milliseconds later.
@@ -90,6 +94,15 @@ pub async fn exceeded() {
             use_huge_pages(true);
             is_small = false;
         }
+        if is_small {
+            let is_growing = held > before + GROWN_BYTES;
+            small_wait = if is_growing {
+                GROWING_EVERY
+            } else {
+                (small_wait * 2).min(Duration::from_secs(1))
+            };
+            before = held;
+        }
         // As of the same epoch.
         let resident = stats::resident::read().unwrap_or(0);
         if Instant::now() >= next_given_back && give_back(resident) {
@@ -98,7 +111,10 @@ pub async fn exceeded() {
         let is_near = resident > FULL.load(Ordering::Relaxed) / 4 * 3;
         let room = (limit - held) / MADE_PER_MILLISECOND;
         let (least, most) = LOOK_EVERY_MILLISECONDS.into_inner();
-        let wait = Duration::from_millis(room.clamp(least, most) as u64);
+        let mut wait = Duration::from_millis(room.clamp(least, most) as u64);
+        if is_small {
+            wait = wait.min(small_wait);
+        }
         tokio::time::sleep(if is_near { wait.min(NEAR_EVERY) } else { wait }).await;
     }
 }
