@@ -4,6 +4,7 @@
 Unit: seconds a statement, hot, cold, and the ratio of medians, second to first. Floor: no ratio over 1.05.
 
     python bench/turns.py BEFORE AFTER DATA [--ssb FOLDER] [--rounds 7] [--only q1,q4] [--ranges 1,20]
+    python bench/turns.py BEFORE AFTER DATA --whole [--rounds 3]
 
 DATA is what `uplake generate` wrote; SSB is made in FOLDER if it is not there. Both are loaded once, by
 BEFORE, into DATA/lake (or --lake) and FOLDER/data-SCALE/lake, and both binaries read them.
@@ -14,28 +15,38 @@ hot     the median of a process that asks six times, without the first
 A round is one process each way of each binary; which begins changes with the round. Answers are
 compared; a difference ends the program with status 1. A cell over the floor is asked for again with
 three times the rounds before it counts.
+
+With --whole instead: a load of DATA, the reports of all its experiments in one command, and 400 statements of
+`report.py` as a batch and one by one, each a fresh process. Reports are not compared: other versions tell more.
 """
 
 import argparse
 import json
+import shutil
 import statistics
 import sys
+import tempfile
 from pathlib import Path
 
+import experiments
 import measure
 import queries
+import report
 import ssb
 import xab
 
 FLOOR = 1.05
 ASKED = 6
 CAP_SECONDS = 600
+STATEMENTS = 400
 
 
 def main():
     args = arguments()
     binaries = [measure.uplake_binary(args.before), measure.uplake_binary(args.after)]
     facts = measure.circumstances(binaries[1])
+    if args.whole:
+        return whole(args, binaries, facts)
     cells = dict(statements(args, binaries[0]))
     print(f"# Two binaries in turns\n\n{args.rounds} rounds, {args.threads} threads. {measure.describe(facts)}\n")
     slow, different, rows = [], [], []
@@ -73,6 +84,7 @@ def arguments():
     parser.add_argument("--lake", type=Path, help="XAB's lake, loaded if it is not there (default: DATA/lake)")
     parser.add_argument("--ssb", type=Path, help="also ask the Star Schema Benchmark, of this folder")
     parser.add_argument("--ssb-scale", type=float, default=1)
+    parser.add_argument("--whole", action="store_true", help="instead, a load, reports and a batch")
     parser.add_argument("--only", type=listed, help="these statements")
     parser.add_argument("--ranges", type=lambda text: [int(days) for days in text.split(",")], default=[1, 7, 20])
     parser.add_argument("--rounds", type=int, default=7)
@@ -85,7 +97,7 @@ def statements(args, binary):
     """(name of the cell, (lake, SQL)) of all that is asked."""
     data = xab.DataSet(args.data)
     lake = args.lake or args.data / "lake"
-    load(binary, lake, {table: (xab.LAYOUT[table], data.pattern(table)) for table in xab.TABLES})
+    load(binary, lake, layout_of(data))
     ranges = queries.within(args.ranges, len(data.days))
     for query, days in queries.plan([name for name in xab.QUERIES if wanted(args, name)], ranges):
         yield f"{query} {days} d", (lake, data.statement(query, days, "uplake"))
@@ -97,6 +109,71 @@ def statements(args, binary):
         for flight in ssb.FLIGHTS:
             if wanted(args, f"ssb{flight}"):
                 yield f"ssb{flight}", (lake, data.statement(flight))
+
+
+def layout_of(data):
+    return {table: (xab.LAYOUT[table], data.pattern(table)) for table in xab.TABLES}
+
+
+def whole(args, binaries, facts):
+    """What a load, reports and a batch take in turns."""
+    data = xab.DataSet(args.data)
+    lake = args.lake or args.data / "lake"
+    load(binaries[0], lake, layout_of(data))
+    asked = report.report(data, STATEMENTS)
+    with tempfile.TemporaryDirectory(dir=lake.parent) as folder:
+        folder = Path(folder)
+        definitions = experiments.Uplake(binaries[1], folder, CAP_SECONDS)
+        definitions.lake = lake
+        paths = definitions.definitions(folder)
+        (folder / "asked.sql").write_text(";\n".join(asked), encoding="utf-8")
+        base = lambda binary, word, where: [binary, word, "--lake", where, "--threads", args.threads]
+        sql = lambda binary, how: [*base(binary, "sql", lake), "--format", "csv", how, folder / "asked.sql"]
+
+        def loaded(binary, turn):
+            made = folder / f"lake-{turn}-{binaries.index(binary)}"
+            commands = [
+                [*base(binary, "load", made), "--quiet", *layout, table, *data.files(table)]
+                for table, (layout, _) in layout_of(data).items()
+            ]
+            seconds = sum(measure.run(command, cap_seconds=queries.LOAD_CAP_SECONDS).seconds for command in commands)
+            shutil.rmtree(made)
+            return seconds, None
+
+        def reported(binary, _):
+            dimensions = ["--dimension", ",".join(experiments.DIMENSIONS)]
+            command = [*base(binary, "report", lake), "--format", "json", *paths, *dimensions]
+            return measure.run(command, cap_seconds=CAP_SECONDS).seconds, None
+
+        def answered(how):
+            def ask(binary, _):
+                cost = measure.run(sql(binary, how), cap_seconds=CAP_SECONDS)
+                return cost.seconds, report.split(cost.out)
+
+            return ask
+
+        ways = {
+            "load": loaded,
+            f"{len(paths)} reports": reported,
+            f"batch of {STATEMENTS}": answered("--batch"),
+            f"{STATEMENTS} one by one": answered("--file"),
+        }
+        rows, wrong = [], []
+        for name, way in ways.items():
+            times, answers = ([], []), [None, None]
+            for turn in range(args.rounds):
+                for at in [0, 1] if turn % 2 == 0 else [1, 0]:
+                    seconds, answers[at] = way(binaries[at], turn)
+                    times[at].append(seconds)
+            wrong += report.compare(asked, dict(zip(["before", "after"], answers))) if answers[0] else []
+            before, after = map(statistics.median, times)
+            rows.append([name, f"{before:.2f}", f"{after:.2f}", f"{after / before:.2f}"])
+            measure.progress("  ".join(rows[-1]))
+            measure.append_raw(args.out / "turns.jsonl", {**facts, "cell": name, "seconds": times})
+    print(measure.table(["s", "before", "after", "ratio"], rows))
+    for difference in wrong[:20]:
+        print(f"WRONG ANSWER: {difference}")
+    sys.exit(1 if wrong else 0)
 
 
 def load(binary, lake, tables):
