@@ -35,6 +35,8 @@ pub struct DataFile {
     pub ids: HashMap<String, String>,
     /// Of these columns, how far the domain's log went when the file was written.
     pub(crate) id_marks: HashMap<String, Mark>,
+    /// Of these columns, the ids up to which each sixteenth of the rows goes.
+    pub(crate) id_quantiles: HashMap<String, Vec<u32>>,
 }
 
 /// What the log says about one column of one file. Bounds hold for every value, but need not be values.
@@ -60,6 +62,9 @@ impl DataFile {
         let of_ids = |(column, source): (&String, &String)| {
             ENTRY_BYTES + 2 * column.len() + source.len() + size_of::<Mark>()
         };
+        let of_quantiles = |(column, ids): (&String, &Vec<u32>)| {
+            ENTRY_BYTES + column.len() + size_of_val(ids.as_slice())
+        };
         let paths =
             2 * self.path.len() + self.store_path.as_ref().len() + self.index_path.as_ref().len();
         size_of::<Self>()
@@ -68,6 +73,13 @@ impl DataFile {
             + 2 * self.partition_values.iter().map(of_value).sum::<usize>()
             + 2 * self.stats.as_ref().map_or(0, String::len)
             + self.ids.iter().map(of_ids).sum::<usize>()
+            + self.id_quantiles.iter().map(of_quantiles).sum::<usize>()
+    }
+
+    /// The ids of a key column up to which each equal part of the file's rows goes, about, but for the last part; empty if
+    /// nobody knows.
+    pub fn id_quantiles(&self, column: &str) -> &[u32] {
+        self.id_quantiles.get(column).map_or(&[], Vec::as_slice)
     }
 
     /// Bounds by column name, from the log's statistics; partition columns are not among them.

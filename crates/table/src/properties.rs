@@ -22,6 +22,9 @@ pub(crate) const IDS_TAG: &str = "uplake.ids";
 /// separated.
 pub(crate) const ID_MARKS_TAG: &str = "uplake.idMarks";
 
+/// Tag of an Add action: the ids up to which each sixteenth of the rows goes, `column:id;id;…`, comma separated.
+pub(crate) const ID_QUANTILES_TAG: &str = "uplake.idQuantiles";
+
 /// Tag of an Add action: the file's CRC-32, eight hexadecimal digits.
 pub(crate) const CRC32_TAG: &str = "uplake.crc32";
 

@@ -29,8 +29,8 @@ use crate::lake::Lake;
 use crate::log_reader::LogReader;
 use crate::names::{commit_path, store_path};
 use crate::properties::{
-    CLUSTER_BY, COMMENT, CRC32_TAG, ID_DOMAINS, ID_MARKS_TAG, IDS_TAG, INDEXES, LABEL, PRIMARY_KEY,
-    label_app_id,
+    CLUSTER_BY, COMMENT, CRC32_TAG, ID_DOMAINS, ID_MARKS_TAG, ID_QUANTILES_TAG, IDS_TAG, INDEXES,
+    LABEL, PRIMARY_KEY, label_app_id,
 };
 use crate::sealed::{DamagedCommit, SealedLog};
 
@@ -550,6 +550,9 @@ fn data_file(table: &str, prefix: &Path, add: Add, rows: Option<u64>) -> Result<
         checksums: tag(TAIL_TAG).and_then(|tag| Checksums::from_tag(&tag, size)),
         ids: tag(IDS_TAG).map(|text| id_domain::parse_tag(&text)).unwrap_or_default(),
         id_marks: tag(ID_MARKS_TAG).map(|text| id_domain::parse_marks(&text)).unwrap_or_default(),
+        id_quantiles: tag(ID_QUANTILES_TAG)
+            .map(|text| id_domain::parse_quantiles(&text))
+            .unwrap_or_default(),
     })
 }
 

@@ -31,13 +31,13 @@ use tokio::runtime::Handle;
 use crate::checksums::{PageLengths, Summing, TAIL_TAG, UNITS_KEY};
 use crate::encodings::{ROW_GROUP_ROWS, sort_order, writer_properties};
 use crate::error::{Result, TableError};
-use crate::id_domain::IdColumns;
+use crate::id_domain::{IdColumns, IdSample};
 use crate::index::{IndexBuilder, index_path};
 use crate::key_columns::without_repeats;
 use crate::lake::Lake;
 use crate::layout::Layout;
 use crate::lock::AtWork;
-use crate::properties::{CRC32_TAG, ID_MARKS_TAG, IDS_TAG};
+use crate::properties::{CRC32_TAG, ID_MARKS_TAG, ID_QUANTILES_TAG, IDS_TAG};
 use crate::stats;
 use crate::upload_sink::{PART_BYTES, UploadSink};
 
@@ -337,6 +337,7 @@ impl TableWriter {
             .map_err(|e| TableError::Parquet { file: relative.clone(), source: e })?;
         let mut file = DataFileWriter {
             index: IndexBuilder::new(&self.layout.indexes, self.file_schema()),
+            ids: self.ids.sample(),
             relative,
             writer,
             row_groups: 0,
@@ -354,7 +355,7 @@ impl TableWriter {
 
     /// Completes a data file and remembers it for the commit.
     pub(crate) fn close_file(&self, file: DataFileWriter) -> Result<()> {
-        let DataFileWriter { relative, mut writer, partition_values, index, .. } = file;
+        let DataFileWriter { relative, mut writer, partition_values, index, ids, .. } = file;
         let parquet = |e| TableError::Parquet { file: relative.clone(), source: e };
         let io = |e| TableError::io(format!("writing {relative}"), e);
         writer.flush().map_err(parquet)?;
@@ -369,11 +370,14 @@ impl TableWriter {
             (CRC32_TAG.to_owned(), Some(format!("{:08x}", sums.crc32))),
             (TAIL_TAG.to_owned(), Some(sums.tail)),
         ]);
-        if let Some(ids) = self.ids.tag() {
-            tags.insert(IDS_TAG.to_owned(), Some(ids));
+        if let Some(sources) = self.ids.tag() {
+            tags.insert(IDS_TAG.to_owned(), Some(sources));
         }
         if let Some(marks) = self.ids.marks(&self.runtime) {
             tags.insert(ID_MARKS_TAG.to_owned(), Some(marks));
+        }
+        if let Some(quantiles) = ids.tag() {
+            tags.insert(ID_QUANTILES_TAG.to_owned(), Some(quantiles));
         }
         let add = Add {
             path: relative.clone(),
@@ -417,6 +421,7 @@ pub(crate) struct DataFileWriter {
     row_groups: usize,
     partition_values: HashMap<String, Option<String>>,
     index: Option<IndexBuilder>,
+    ids: IdSample,
 }
 
 impl DataFileWriter {
@@ -425,6 +430,7 @@ impl DataFileWriter {
         if let Some(index) = &mut self.index {
             index.push(&rows)?;
         }
+        self.ids.look_at(&rows);
         // At most one row group is written at a time, see `Summing`.
         let mut first = 0;
         while first < rows.num_rows() {

@@ -33,12 +33,30 @@ fn up_to(last: ScalarValue) -> ScalarValue {
     }
 }
 
-/// Rows of a file, and from which id to which theirs are.
+/// Rows of a file, or some of it, and from which id to which theirs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIds {
     pub lowest: u32,
     pub highest: u32,
     pub rows: u64,
+}
+
+impl FileIds {
+    /// Parts of as many rows each, by the ids up to which all but the last go; the whole if these say nothing.
+    pub(super) fn divided(self, up_to: &[u32]) -> impl Iterator<Item = Self> {
+        let is_within = |id: &u32| (self.lowest..=self.highest).contains(id);
+        let up_to = if up_to.iter().all(is_within) { up_to } else { &[] };
+        let parts = up_to.len() as u64 + 1;
+        let (mut next, mut before) = (self.lowest, 0);
+        (1..=parts).zip(up_to.iter().copied().chain([self.highest])).map(move |(part, highest)| {
+            let until = self.rows / parts * part + self.rows % parts * part / parts;
+            let rows = until - before;
+            // Several parts may be of one id.
+            let lowest = next.min(highest);
+            (next, before) = (highest.saturating_add(1), until);
+            Self { lowest, highest, rows }
+        })
+    }
 }
 
 /// The highest id of files, if there are files.
@@ -190,5 +208,26 @@ impl PruningStatistics for FileBounds {
 
     fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_divided_by_its_quantiles() {
+        let ids = |lowest, highest, rows| FileIds { lowest, highest, rows };
+        let divided = |up_to: &[u32]| ids(10, 99, 11).divided(up_to).collect::<Vec<_>>();
+        assert_eq!(divided(&[]), [ids(10, 99, 11)]);
+        assert_eq!(divided(&[20, 49]), [ids(10, 20, 3), ids(21, 49, 4), ids(50, 99, 4)]);
+        // Most rows are of one id.
+        assert_eq!(divided(&[10, 10]), [ids(10, 10, 3), ids(10, 10, 4), ids(11, 99, 4)]);
+        assert_eq!(divided(&[99, 99]), [ids(10, 99, 3), ids(99, 99, 4), ids(99, 99, 4)]);
+        // Of another file.
+        assert_eq!(divided(&[9, 20]), [ids(10, 99, 11)]);
+        assert_eq!(divided(&[20, 100]), [ids(10, 99, 11)]);
+        let large = ids(0, u32::MAX, u64::MAX).divided(&[7, u32::MAX]).collect::<Vec<_>>();
+        assert_eq!(large.iter().map(|part| part.rows).sum::<u64>(), u64::MAX);
     }
 }

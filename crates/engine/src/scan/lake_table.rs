@@ -311,12 +311,18 @@ impl LakeTable {
         self.file_ids().into_iter().map(|(source, files)| (source, highest(files))).collect()
     }
 
-    /// The ids of each file, by domain and log; `None` where a file does not say.
+    /// The ids of each file, in parts of as many rows where it says so, by domain and log; `None` where a file does not say.
     pub fn file_ids(&self) -> HashMap<String, Option<Vec<FileIds>>> {
         let (mut found, wider) = (HashMap::new(), self.with_ids());
         for spec in self.snapshot.id_domains() {
             let Some(source) = self.snapshot.ids_of(&spec.column) else { continue };
             let files = wider.bounds().ids(&id_column(&spec.column).to_lowercase());
+            let files = files.map(|files| {
+                let files = files.into_iter().zip(wider.files.iter());
+                let divided =
+                    files.flat_map(|(ids, file)| ids.divided(file.id_quantiles(&spec.column)));
+                divided.collect::<Vec<_>>()
+            });
             let known = found.entry(source.to_owned()).or_insert_with(|| Some(Vec::new()));
             *known = known.take().zip(files).map(|(known, files)| [known, files].concat());
         }

@@ -1,8 +1,10 @@
 //! Columns of an id domain: hidden, complete, and used where they answer the same.
 
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::Int64Type;
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use uplake_engine::{Session, SessionOptions};
-use uplake_table::Lake;
+use uplake_table::{AsOf, Lake};
 
 use crate::{block_on, options, session};
 
@@ -288,6 +290,38 @@ fn deleted_and_copied_rows_keep_their_ids() {
     let sql = "SELECT count(DISTINCT user_id) FROM copied";
     assert!(text(&session, sql).contains(" 3 "));
     assert!(text(&session, &format!("EXPLAIN {sql}")).contains("__id_user_id"));
+}
+
+/// By which statements are divided among nodes.
+#[test]
+fn files_say_how_rows_are_spread_over_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path(), MEMORY, 2);
+    let user = "lpad(CAST(n % CASE WHEN n % 2 = 0 THEN 1000 ELSE 10000 END AS TEXT), 5, '0')";
+    let rows =
+        format!("SELECT {user} AS user_id, n FROM (SELECT value AS n FROM range(0, 200000))");
+    let layout = "(user_id TEXT, n INT) CLUSTERED BY (user_id, n) ID DOMAINS (user_id users)";
+    for (table, only) in [("events", ""), ("small", "WHERE n < 9"), ("none", "WHERE n < 0")] {
+        block_on(session.query(&format!("CREATE TABLE {table} {layout}"))).unwrap();
+        block_on(session.query(&format!("INSERT INTO {table} {rows} {only}"))).unwrap();
+    }
+    let lake = Lake::open(folder.path().join("lake").to_str().unwrap()).unwrap();
+    let files =
+        |table: &str| block_on(lake.snapshot(table, &AsOf::Latest)).unwrap().files().to_vec();
+    let [file] = &files("events")[..] else { panic!("one file") };
+    let found = file.id_quantiles("user_id");
+    assert_eq!((found.len(), file.id_quantiles("n")), (15, &[][..]));
+    for (number, id) in found.iter().enumerate() {
+        let sql = format!("SELECT count(*) FROM events WHERE id_of('users', user_id) <= {id}");
+        let rows = block_on(session.query(&sql)).unwrap();
+        let rows = rows[0].column(0).as_primitive::<Int64Type>().value(0) as f64;
+        let wanted = 200_000.0 * (number + 1) as f64 / 16.0;
+        assert!((rows - wanted).abs() < 4000.0, "{number}: {id} has {rows}");
+    }
+    // Of few rows bounds say enough.
+    for table in ["small", "none"] {
+        assert!(files(table).iter().all(|file| file.id_quantiles("user_id").is_empty()));
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use uplake_domain::{Columnar, Domain, DomainError, Mark};
 
 use crate::data_file::DataFile;
 use crate::error::{Result, TableError};
-use crate::id_domain::{IdDomainSpec, id_field, tag};
+use crate::id_domain::{IdDomainSpec, IdSample, id_field, tag};
 use crate::lake::Lake;
 
 /// Rows whose keys are numbered together: one request if any of them is new.
@@ -131,6 +131,11 @@ impl IdColumns {
         };
         let marks: Vec<String> = self.columns.iter().filter_map(mark).collect();
         (!marks.is_empty()).then(|| marks.join(","))
+    }
+
+    /// For a new file.
+    pub fn sample(&self) -> IdSample {
+        IdSample::new(self.columns.iter().map(|column| column.spec.column.as_str()))
     }
 
     /// The batches with their ids; keys that have none get one. Called outside the async runtime.

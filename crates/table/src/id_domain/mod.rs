@@ -11,6 +11,7 @@
 //!   written by anybody: their ids are not believed, and compaction makes them anew.
 //! - A second tag has how far each log went. Nothing is numbered in a domain that has lost ids of a
 //!   table, and the ids of that table are not believed.
+//! - A third tag has how the rows are spread over the ids (`quantiles`): no answer depends on it.
 //! - The local folder of a domain is derived; whatever is wrong with it is a warning.
 //!
 //! # Not here
@@ -21,12 +22,14 @@ mod domains;
 mod lost_ids;
 mod marks;
 mod open;
+mod quantiles;
 mod spec;
 
 pub(crate) use column::IdColumns;
 pub use lost_ids::LostIds;
 pub(crate) use open::{DomainMark, OpenDomains};
 pub use open::{DomainProgress, ReportDomain};
+pub(crate) use quantiles::{IdSample, parse as parse_quantiles};
 pub use spec::{ID_PREFIX, IdDomainSpec, id_column};
 pub(crate) use spec::{
     check_specs, id_field, is_id_column, parse_marks, parse_property, parse_tag, property,

@@ -559,6 +559,7 @@ mod tests {
         DataFile {
             ids: HashMap::new(),
             id_marks: HashMap::new(),
+            id_quantiles: HashMap::new(),
             path: "part-0.parquet".to_owned(),
             store_path: Path::from("t/part-0.parquet"),
             index_path: Path::from("t/part-0.parquet.idx"),
