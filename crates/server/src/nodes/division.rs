@@ -6,14 +6,14 @@
 //! nodes       | a |  b  |  a  |   c   |   b   |
 //! ```
 //!
-//! Ids are numbered as users come: who was there first has several times the rows of who came last.
+//! Ids are numbered as users come: who was there first has several times the rows of who came last, in each file, too.
 
 use std::ops::Range;
 
 use uplake_cluster::place;
 use uplake_engine::{FileIds, Placed, Share};
 
-/// Stretches of a domain: the fullest of three nodes then has 1.1 times the mean on average, and a part has some five
+/// Stretches of a domain: the fullest of three nodes then has 1.05 times the mean on average, and a part has some five
 /// ranges, each of which costs a page more of each column and file.
 const STRETCHES: usize = 24;
 /// More nodes have more: so many each at least.
