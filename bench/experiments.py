@@ -67,8 +67,8 @@ time = "ts"
 
 
 class Uplake:
-    def __init__(self, binary, stores, cap):
-        self.binary, self.lake, self.cap = binary, Path(stores) / "lake", cap
+    def __init__(self, binary, lake, cap):
+        self.binary, self.lake, self.cap = binary, lake, cap
 
     def rows(self, sql):
         command = [self.binary, "sql", "--lake", self.lake, "--format", "csv", "-c", sql]
@@ -112,7 +112,7 @@ def main():
     parser.add_argument("--cap", type=float, default=600, help="seconds a command may need")
     parser.add_argument("--skip-sql", action="store_true", help="leave out the slow way")
     args = parser.parse_args()
-    uplake = Uplake(os.environ.get("UPLAKE", "target/release/uplake"), args.stores, args.cap)
+    uplake = Uplake(os.environ.get("UPLAKE", "target/release/uplake"), args.stores / "lake", args.cap)
     with tempfile.TemporaryDirectory() as folder:
         paths = uplake.definitions(folder)
         ways = {

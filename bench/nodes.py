@@ -241,7 +241,7 @@ def added(data, cluster, alone, rounds):
 def reports(data, cluster, shares, cores, warm, rounds):
     """What reports take in turns; the first `warm` rounds of one experiment do not count, and one of all."""
     _, *workers = cluster
-    uplake = experiments.Uplake(BINARY, data.folder, 1200)
+    uplake = experiments.Uplake(BINARY, data.folder / "lake", 1200)
     bounded = lambda pid: shares.put(pid, cores)
     ways = {"one": [], "many": ["--members", ",".join(worker.node for worker in workers)]}
     found, equal = {}, True

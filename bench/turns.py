@@ -123,17 +123,15 @@ def whole(args, binaries, facts):
     asked = report.report(data, STATEMENTS)
     with tempfile.TemporaryDirectory(dir=lake.parent) as folder:
         folder = Path(folder)
-        definitions = experiments.Uplake(binaries[1], folder, CAP_SECONDS)
-        definitions.lake = lake
-        paths = definitions.definitions(folder)
+        uplake = lambda binary: experiments.Uplake(binary, lake, CAP_SECONDS)
+        paths = uplake(binaries[1]).definitions(folder)
         (folder / "asked.sql").write_text(";\n".join(asked), encoding="utf-8")
-        base = lambda binary, word, where: [binary, word, "--lake", where, "--threads", args.threads]
-        sql = lambda binary, how: [*base(binary, "sql", lake), "--format", "csv", how, folder / "asked.sql"]
+        threads = ["--threads", args.threads]
 
         def loaded(binary, turn):
             made = folder / f"lake-{turn}-{binaries.index(binary)}"
             commands = [
-                [*base(binary, "load", made), "--quiet", *layout, table, *data.files(table)]
+                [binary, "load", "--lake", made, *threads, "--quiet", *layout, table, *data.files(table)]
                 for table, (layout, _) in layout_of(data).items()
             ]
             seconds = sum(measure.run(command, cap_seconds=queries.LOAD_CAP_SECONDS).seconds for command in commands)
@@ -141,13 +139,13 @@ def whole(args, binaries, facts):
             return seconds, None
 
         def reported(binary, _):
-            dimensions = ["--dimension", ",".join(experiments.DIMENSIONS)]
-            command = [*base(binary, "report", lake), "--format", "json", *paths, *dimensions]
-            return measure.run(command, cap_seconds=CAP_SECONDS).seconds, None
+            cost, _ = uplake(binary).report(paths, *threads)
+            return cost.seconds, None
 
         def answered(how):
             def ask(binary, _):
-                cost = measure.run(sql(binary, how), cap_seconds=CAP_SECONDS)
+                command = [binary, "sql", "--lake", lake, *threads, "--format", "csv", how, folder / "asked.sql"]
+                cost = measure.run(command, cap_seconds=CAP_SECONDS)
                 return cost.seconds, report.split(cost.out)
 
             return ask

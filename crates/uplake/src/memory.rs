@@ -94,15 +94,6 @@ pub async fn exceeded() {
             use_huge_pages(true);
             is_small = false;
         }
-        if is_small {
-            let is_growing = held > before + GROWN_BYTES;
-            small_wait = if is_growing {
-                GROWING_EVERY
-            } else {
-                (small_wait * 2).min(Duration::from_secs(1))
-            };
-            before = held;
-        }
         // As of the same epoch.
         let resident = stats::resident::read().unwrap_or(0);
         if Instant::now() >= next_given_back && give_back(resident) {
@@ -113,7 +104,9 @@ pub async fn exceeded() {
         let (least, most) = LOOK_EVERY_MILLISECONDS.into_inner();
         let mut wait = Duration::from_millis(room.clamp(least, most) as u64);
         if is_small {
-            wait = wait.min(small_wait);
+            let is_growing = held > before + GROWN_BYTES;
+            small_wait = if is_growing { GROWING_EVERY } else { (small_wait * 2).min(wait) };
+            (wait, before) = (small_wait, held);
         }
         tokio::time::sleep(if is_near { wait.min(NEAR_EVERY) } else { wait }).await;
     }

@@ -307,26 +307,37 @@ impl LakeTable {
 
     /// The highest id in each column of ids, by domain and log; `None` where a file does not say.
     pub fn highest_ids(&self) -> HashMap<String, Option<u32>> {
-        let highest = |files: Option<Vec<FileIds>>| files.as_deref().and_then(highest_id);
-        self.file_ids().into_iter().map(|(source, files)| (source, highest(files))).collect()
+        let mut found = HashMap::new();
+        for (_, source, files) in self.ids_by_column() {
+            let highest = files.as_deref().and_then(highest_id);
+            let known = found.entry(source.to_owned()).or_insert(highest);
+            *known = known.zip(highest).map(|(one, other)| one.max(other));
+        }
+        found
     }
 
     /// The ids of each file, in parts of as many rows where it says so, by domain and log; `None` where a file does not say.
     pub fn file_ids(&self) -> HashMap<String, Option<Vec<FileIds>>> {
-        let (mut found, wider) = (HashMap::new(), self.with_ids());
-        for spec in self.snapshot.id_domains() {
-            let Some(source) = self.snapshot.ids_of(&spec.column) else { continue };
-            let files = wider.bounds().ids(&id_column(&spec.column).to_lowercase());
-            let files = files.map(|files| {
-                let files = files.into_iter().zip(wider.files.iter());
-                let divided =
-                    files.flat_map(|(ids, file)| ids.divided(file.id_quantiles(&spec.column)));
-                divided.collect::<Vec<_>>()
-            });
+        let mut found = HashMap::new();
+        for (column, source, files) in self.ids_by_column() {
             let known = found.entry(source.to_owned()).or_insert_with(|| Some(Vec::new()));
-            *known = known.take().zip(files).map(|(known, files)| [known, files].concat());
+            *known = known.take().zip(files).map(|(mut known, files)| {
+                let files = files.into_iter().zip(self.files.iter());
+                known.extend(files.flat_map(|(ids, file)| ids.divided(file.id_quantiles(column))));
+                known
+            });
         }
         found
+    }
+
+    /// The key columns that have ids, their domain and log, and the ids of each file; `None` where one does not say.
+    fn ids_by_column(&self) -> Vec<(&str, &str, Option<Vec<FileIds>>)> {
+        let wider = self.with_ids();
+        let known = self.snapshot.id_domains().iter().filter_map(|spec| {
+            let files = wider.bounds().ids(&id_column(&spec.column).to_lowercase());
+            Some((spec.column.as_str(), self.snapshot.ids_of(&spec.column)?, files))
+        });
+        known.collect()
     }
 
     pub fn snapshot(&self) -> &Snapshot {

@@ -296,7 +296,8 @@ fn deleted_and_copied_rows_keep_their_ids() {
 #[test]
 fn files_say_how_rows_are_spread_over_ids() {
     let folder = tempfile::tempdir().unwrap();
-    let session = session(folder.path(), MEMORY, 2);
+    // One thread, which writes one file.
+    let session = session(folder.path(), MEMORY, 1);
     let user = "lpad(CAST(n % CASE WHEN n % 2 = 0 THEN 1000 ELSE 10000 END AS TEXT), 5, '0')";
     let rows =
         format!("SELECT {user} AS user_id, n FROM (SELECT value AS n FROM range(0, 200000))");

@@ -13,7 +13,7 @@ use std::ops::Range;
 use uplake_cluster::place;
 use uplake_engine::{FileIds, Placed, Share};
 
-/// Stretches of a domain: the fullest of three nodes then has 1.05 times the mean on average, and a part has some five
+/// Stretches of a domain: the fullest of three nodes then has 1.06 times the mean on average, and a part has some five
 /// ranges, each of which costs a page more of each column and file.
 const STRETCHES: usize = 24;
 /// More nodes have more: so many each at least.
