@@ -2,8 +2,13 @@
 //!
 //! A node's cache holds the columns of its slots, so a slot should stay where it is when nodes come
 //! and go; and parts end together only if no node has much more than the others. Rendezvous hashing
-//! moves no slot that it need not, but gives the fullest of 16 nodes 1.8 times the mean; with a bound
-//! of 1.1 the fullest has 1.1 to 1.2 times, and up to 0.12 of the slots more move.
+//! moves no slot that it need not, but gives the fullest of 16 nodes 1.8 times the mean. So a node has
+//! a bound, and those who fit best are placed first: then a node that comes or goes moves 0.06 to 0.09
+//! of the slots more than it must.
+//!
+//! Slots beside each other fit a node as well as each other, since what a node reads ends where its
+//! slots do: a page of each column is read by both nodes there, and small columns whole. With three
+//! nodes pairs halve the borders, and move 0.01 of the slots more when a fourth comes.
 //!
 //! # Invariants
 //! - A pure function of the nodes' names, whatever their order, and the weights: every coordinator
@@ -15,6 +20,9 @@ use twox_hash::XxHash64;
 /// A node gets no further slot that would bring it above this many times the mean weight, as long as
 /// another node has room.
 pub const LOAD_MAX: f64 = 1.1;
+
+/// Slots beside each other that fit nodes alike.
+const NEIGHBOURS: usize = 2;
 
 /// The node of each slot of `domain`, as a place in `nodes`; `None` if there are no nodes.
 ///
@@ -41,44 +49,70 @@ pub fn place(domain: &str, nodes: &[&str], weights: &[u64]) -> Option<Vec<usize>
     }
     let total: f64 = weights.iter().map(|&w| w as f64).sum();
     let bound = LOAD_MAX * total / nodes.len() as f64;
-    let mut loads = vec![0.0; nodes.len()];
-    let mut order: Vec<(u64, usize)> = Vec::with_capacity(nodes.len());
-    let mut owners = Vec::with_capacity(weights.len());
-    for (slot, &weight) in weights.iter().enumerate() {
-        order.clear();
-        order.extend(nodes.iter().enumerate().map(|(at, name)| (score(name, domain, slot), at)));
-        // Two names with one score, which a hash may give, are told apart by the names themselves.
-        order.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| nodes[a.1].cmp(nodes[b.1])));
-        let weight = weight as f64;
-        let with_room = order.iter().find(|(_, at)| loads[*at] + weight <= bound);
-        let owner = match with_room {
-            Some(&(_, at)) => at,
-            None => least_loaded(&order, &loads),
-        };
-        loads[owner] += weight;
-        owners.push(owner);
+    let mut placed =
+        Placed { weights, loads: vec![0.0; nodes.len()], owners: vec![None; weights.len()] };
+    let mut fits: Vec<(u64, usize, usize)> = Vec::new();
+    for group in 0..weights.len().div_ceil(NEIGHBOURS) {
+        fits.extend(
+            nodes.iter().enumerate().map(|(at, name)| (score(name, domain, group), group, at)),
+        );
     }
-    Some(owners)
-}
-
-fn least_loaded(order: &[(u64, usize)], loads: &[f64]) -> usize {
-    let mut best = order[0].1;
-    for &(_, at) in order {
-        if loads[at] < loads[best] {
-            best = at;
+    // Two names with one score, which a hash may give, are told apart by the names themselves.
+    fits.sort_unstable_by(|a, b| {
+        b.0.cmp(&a.0).then(a.1.cmp(&b.1)).then_with(|| nodes[a.2].cmp(nodes[b.2]))
+    });
+    let slots_of = |group: usize| group * NEIGHBOURS..weights.len().min((group + 1) * NEIGHBOURS);
+    // Whoever has no room anywhere comes first, so that it stands alone if it can.
+    let heavy = (0..weights.len()).filter(|slot| weights[*slot] as f64 > bound);
+    heavy.for_each(|slot| placed.put_where_least_is(slot, &fits));
+    for &(_, group, at) in &fits {
+        for slot in slots_of(group) {
+            let has_room = placed.loads[at] + weights[slot] as f64 <= bound;
+            if has_room && placed.owners[slot].is_none() {
+                placed.put(slot, at);
+            }
         }
     }
-    best
+    for slot in 0..weights.len() {
+        if placed.owners[slot].is_none() {
+            placed.put_where_least_is(slot, &fits);
+        }
+    }
+    placed.owners.into_iter().collect()
 }
 
-fn score(node: &str, domain: &str, slot: usize) -> u64 {
+/// Slots that have owners, and what these have.
+struct Placed<'a> {
+    weights: &'a [u64],
+    loads: Vec<f64>,
+    owners: Vec<Option<usize>>,
+}
+
+impl Placed<'_> {
+    fn put(&mut self, slot: usize, at: usize) {
+        self.loads[at] += self.weights[slot] as f64;
+        self.owners[slot] = Some(at);
+    }
+
+    /// On the node that has least, and of several such the one that it fits best.
+    fn put_where_least_is(&mut self, slot: usize, fits: &[(u64, usize, usize)]) {
+        let nodes = fits.iter().filter(|(_, group, _)| *group == slot / NEIGHBOURS);
+        let least = nodes.min_by(|a, b| self.loads[a.2].total_cmp(&self.loads[b.2]));
+        if let Some(&(_, _, at)) = least {
+            self.put(slot, at);
+        }
+    }
+}
+
+/// How well a node and a group of slots fit each other.
+fn score(node: &str, domain: &str, group: usize) -> u64 {
     // The lengths keep ("a", "bc") and ("ab", "c") apart.
     let mut bytes = Vec::with_capacity(node.len() + domain.len() + 24);
     bytes.extend_from_slice(&(node.len() as u64).to_le_bytes());
     bytes.extend_from_slice(node.as_bytes());
     bytes.extend_from_slice(&(domain.len() as u64).to_le_bytes());
     bytes.extend_from_slice(domain.as_bytes());
-    bytes.extend_from_slice(&(slot as u64).to_le_bytes());
+    bytes.extend_from_slice(&(group as u64).to_le_bytes());
     XxHash64::oneshot(0, &bytes)
 }
 
@@ -146,30 +180,46 @@ mod tests {
         }
     }
 
+    /// Over sixty choices of names.
+    fn mean_moved(from: usize, to: usize, slots: usize) -> f64 {
+        let least = 1.0 / from.max(to) as f64;
+        let shares = (0..60).map(|seed| {
+            let (before, after) = (names(from, seed), names(to, seed));
+            let weights = vec![1000; slots];
+            let (before, after) =
+                (placed(&before, "user_id", &weights), placed(&after, "user_id", &weights));
+            let share = moved(&before, &after);
+            assert!(share >= least * 0.5, "{from} to {to}: {share}");
+            share
+        });
+        shares.sum::<f64>() / 60.0
+    }
+
     #[test]
     fn few_slots_move_when_a_node_comes_or_goes() {
-        let mut joined = Vec::new();
-        for (from, to) in [(3, 4), (4, 3), (16, 15), (15, 16)] {
-            let least = 1.0 / from.max(to) as f64;
-            let mut sum = 0.0;
-            for seed in 0..60 {
-                let (before, after) = (names(from, seed), names(to, seed));
-                let weights = [1000; 96];
-                let share = moved(
-                    &placed(&before, "user_id", &weights),
-                    &placed(&after, "user_id", &weights),
-                );
-                assert!(share >= least * 0.5, "{from} to {to}: {share}");
-                sum += share;
-                if (from, to) == (3, 4) {
-                    joined.push(share);
-                }
-            }
-            assert!(sum / 60.0 <= least + 0.12, "{from} to {to}: {} moved", sum / 60.0);
+        for (from, to, slots, most) in [
+            (3, 4, 24, 0.33),
+            (3, 4, 96, 0.30),
+            (4, 3, 96, 0.30),
+            (16, 15, 96, 0.20),
+            (15, 16, 96, 0.20),
+            (16, 15, 48, 0.16),
+        ] {
+            let moved = mean_moved(from, to, slots);
+            assert!(moved <= most, "{moved} of {slots} slots moved from {from} to {to}");
         }
-        // What a warehouse of three that grows by one is promised.
-        let mean = joined.iter().sum::<f64>() / joined.len() as f64;
-        assert!(mean <= 0.30, "{mean} moved from 3 to 4");
+    }
+
+    #[test]
+    fn what_a_node_has_lies_together() {
+        let borders = (0..60).map(|seed| {
+            let nodes = names(3, seed);
+            let owners = placed(&nodes, "user_id", &[1000; 24]);
+            owners.windows(2).filter(|two| two[0] != two[1]).count()
+        });
+        // Without neighbours 15.
+        let mean = borders.sum::<usize>() as f64 / 60.0;
+        assert!(mean <= 8.5, "{mean} borders");
     }
 
     #[test]

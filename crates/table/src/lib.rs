@@ -114,7 +114,7 @@ pub use uplake_domain::{
 pub use uplake_index::{Selection, WordMatcher, key_of_f64, key_of_i64};
 pub use uplake_objectio::{
     CacheUsage, Counts, Payer, Prices, StorageOptions, Store, StoreError, WarmOptions, Warmed,
-    conformance,
+    conformance, io_threads,
 };
 pub use vacuum::{VacuumSummary, vacuum};
 pub use versioned::{Versioned, check_experiment_name};

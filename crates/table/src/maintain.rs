@@ -389,7 +389,7 @@ struct Output<'a> {
 impl Output<'_> {
     fn write(&mut self, rows: &RecordBatch) -> Result<()> {
         if self.file.is_none() {
-            self.file = Some(self.writer.open_file(&self.key, std::slice::from_ref(rows))?);
+            self.file = Some(self.writer.open_file(&self.key, std::slice::from_ref(rows), rows)?);
         }
         let Some(file) = &mut self.file else { return Ok(()) };
         file.write(rows)?;

@@ -379,11 +379,11 @@ impl Work {
                 continue;
             }
             let left = self.writer.ids().append(vec![left], &self.runtime)?;
-            let file = match &mut output {
-                Some(file) => file,
-                None => output.insert(self.writer.open_file(&source.partition, &left)?),
-            };
             for rows in &left {
+                let file = match &mut output {
+                    Some(file) => file,
+                    None => output.insert(self.writer.open_file(&source.partition, &left, rows)?),
+                };
                 file.write(rows)?;
             }
         }

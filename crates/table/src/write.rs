@@ -271,41 +271,39 @@ impl TableWriter {
         if self.is_stopped() {
             return Ok(());
         }
-        let mut file = self.open_file(key, &batches)?;
-        match order {
-            None => {
-                for batch in batches {
-                    if self.is_stopped() {
-                        return Ok(());
-                    }
-                    file.write(&batch)?;
-                    self.rows_written.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
-                }
+        let refs: Vec<&RecordBatch> = batches.iter().collect();
+        let in_order: Box<dyn Iterator<Item = Result<RecordBatch>>> = match &order {
+            None => Box::new(batches.iter().cloned().map(Ok)),
+            Some(order) => Box::new(order.chunks(ENCODE_ROWS).map(|chunk| {
+                interleave_record_batch(&refs, chunk)
+                    .map_err(|e| TableError::arrow("sorting rows", e))
+            })),
+        };
+        let mut file = None;
+        for rows in in_order {
+            if self.is_stopped() {
+                return Ok(());
             }
-            Some(order) => {
-                let refs: Vec<&RecordBatch> = batches.iter().collect();
-                for chunk in order.chunks(ENCODE_ROWS) {
-                    if self.is_stopped() {
-                        return Ok(());
-                    }
-                    let rows = interleave_record_batch(&refs, chunk)
-                        .map_err(|e| TableError::arrow("sorting rows", e))?;
-                    file.write(&rows)?;
-                    self.rows_written.fetch_add(rows.num_rows() as u64, Ordering::Relaxed);
-                }
-            }
+            let rows = rows?;
+            let file = match &mut file {
+                Some(file) => file,
+                None => file.insert(self.open_file(key, &batches, &rows)?),
+            };
+            file.write(&rows)?;
+            self.rows_written.fetch_add(rows.num_rows() as u64, Ordering::Relaxed);
         }
-        if self.is_stopped() {
-            return Ok(());
+        match file {
+            Some(file) if !self.is_stopped() => self.close_file(file),
+            _ => Ok(()),
         }
-        self.close_file(file)
     }
 
-    /// Starts a data file of one partition. `sample` holds rows like those to come.
+    /// Starts a data file of one partition. `sample` holds rows like those to come, of which `first` are written first.
     pub(crate) fn open_file(
         &self,
         key: &[Option<String>],
         sample: &[RecordBatch],
+        first: &RecordBatch,
     ) -> Result<DataFileWriter> {
         let mut relative = String::new();
         for (column, value) in self.layout.partition_columns.iter().zip(key) {
@@ -328,7 +326,7 @@ impl TableWriter {
             sums: Summing::new(pages.clone()),
             _at_work: AtWork::begin(),
         };
-        let properties = writer_properties(self.file_schema(), &self.sort_by, sample);
+        let properties = writer_properties(self.file_schema(), &self.sort_by, sample, first);
         let options = ArrowWriterOptions::new()
             .with_properties(properties)
             .with_page_store_factory(Arc::new(pages));

@@ -39,7 +39,7 @@ use datafusion_datasource::morsel::Morselizer;
 
 use crate::base::can_fail::may_fail;
 use crate::scan::index_predicate::question;
-use crate::scan::indexed_source::IndexedSource;
+use crate::scan::indexed_source::{Applies, IndexedSource};
 use crate::scan::opened::{IndexedMorselizer, Scan, has_range};
 use crate::scan::prefetch::Ahead;
 
@@ -181,17 +181,21 @@ impl FileSource for IndexedSource {
     ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
         // With an index there are few rows to apply the other conditions to, so the reader does it
         // before it reads other columns. Without one that costs more than it gains, but for the ids of a
-        // part, which are in order, so that there is little to ask.
+        // part.
         let specs = &self.indexes.specs;
         let askable = |f: &Arc<dyn PhysicalExpr>| {
             split_conjunction(f).iter().any(|c| question(c, specs).is_some())
         };
         let one_id = filters.iter().any(|f| split_conjunction(f).iter().any(|c| self.names_ids(c)));
         let of_part =
-            |f: &Arc<dyn PhysicalExpr>| split_conjunction(f).iter().any(|c| self.divides_ids(c));
-        let applies = self.applies || one_id || filters.iter().any(|f| askable(f) || of_part(f));
+            |f: &Arc<dyn PhysicalExpr>| split_conjunction(f).iter().all(|c| self.divides_ids(c));
+        let applies = match self.applies {
+            _ if one_id || filters.iter().any(askable) => Applies::All,
+            Applies::Nothing if filters.iter().any(of_part) => Applies::Ranges,
+            before => before,
+        };
         let mut inner = self.inner.clone();
-        if applies {
+        if applies == Applies::All {
             inner = inner.with_pushdown_filters(true);
         }
         if one_id {
@@ -202,19 +206,26 @@ impl FileSource for IndexedSource {
         let schema = inner.table_schema().table_schema();
         let stays: Vec<bool> =
             filters.iter().map(|filter| !askable(filter) && may_fail(filter, schema)).collect();
-        let goes = filters.into_iter().zip(&stays).filter(|(_, stays)| !**stays);
-        let mut pushed =
-            inner.try_pushdown_filters(goes.map(|(filter, _)| filter).collect(), config)?;
+        let goes = filters.iter().zip(&stays).filter(|(_, stays)| !**stays);
+        let mut pushed = inner
+            .try_pushdown_filters(goes.map(|(filter, _)| Arc::clone(filter)).collect(), config)?;
         let mut said = pushed.filters.into_iter();
         let answers = stays.iter().map(|stays| if *stays { None } else { said.next() });
         pushed.filters = answers.map(|said| said.unwrap_or(PushedDown::No)).collect();
-        pushed.updated_node = match pushed.updated_node {
-            Some(node) => {
-                let source = Self { applies, ..self.around(&node)? };
-                Some(Arc::new(source) as Arc<dyn FileSource>)
+        if let Some(node) = pushed.updated_node {
+            let source = Self { applies, ..self.around(&node)? };
+            if applies == Applies::Ranges {
+                let known = source.inner.filter();
+                let known: Vec<_> = known.iter().flat_map(|p| split_conjunction(p)).collect();
+                let is_known = |f: &_| split_conjunction(f).iter().all(|c| known.contains(c));
+                for (answer, filter) in pushed.filters.iter_mut().zip(&filters) {
+                    if of_part(filter) && is_known(filter) {
+                        *answer = PushedDown::Yes;
+                    }
+                }
             }
-            None => None,
-        };
+            pushed.updated_node = Some(Arc::new(source));
+        }
         Ok(pushed)
     }
 

@@ -69,10 +69,20 @@ pub(crate) struct IndexedSource {
     pub(super) pruner: Arc<Pruner>,
     /// What is fetched ahead, from when the scan begins.
     pub(super) ahead: Arc<OnceLock<Ahead>>,
-    /// Are conditions applied by the scan, and by nobody else?
-    pub(super) applies: bool,
+    /// Which conditions are applied by the scan, and by nobody else.
+    pub(super) applies: Applies,
     /// See [`lent`](crate::scan::indexed::lent).
     pub(super) lends: bool,
+}
+
+/// Conditions that a scan applies by itself. Others are applied to what it hands out; they rule out files, row groups and
+/// pages all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Applies {
+    Nothing,
+    /// A part's ranges of ids, which are in order, so that there is little to ask.
+    Ranges,
+    All,
 }
 
 type FileAnswers = Mutex<HashMap<Path, Arc<tokio::sync::OnceCell<Arc<FileAnswer>>>>>;
@@ -87,7 +97,7 @@ impl IndexedSource {
             asked: Arc::default(),
             pruner: Arc::default(),
             ahead: Arc::default(),
-            applies: false,
+            applies: Applies::Nothing,
             lends: false,
         }
     }
@@ -104,9 +114,10 @@ impl IndexedSource {
         let of_file = self.inner.table_schema().file_schema().fields();
         let mut read =
             self.inner.projection().map_or_else(Vec::new, ProjectionExprs::column_indices);
-        if let Some(predicate) = self.inner.filter().filter(|_| self.applies) {
-            read.extend(collect_columns(&predicate).iter().map(|column| column.index()));
-        }
+        let conditions = self.inner.filter();
+        let conditions = conditions.iter().flat_map(|p| split_conjunction(p));
+        let applied = conditions.filter(|condition| self.applies(condition));
+        read.extend(applied.flat_map(collect_columns).map(|column| column.index()));
         let columns = read.iter().filter_map(|column| of_file.get(*column));
         let chunk = |column: &str| Chunk {
             file: file.object_meta.location.clone(),
@@ -141,6 +152,15 @@ impl IndexedSource {
         collect_columns(condition).iter().any(|column| {
             self.holds_ids(column) && IntegerRanges::of(condition, column.name()).is_some()
         })
+    }
+
+    /// Is this condition applied by the scan, and by nobody else?
+    pub(super) fn applies(&self, condition: &Arc<dyn PhysicalExpr>) -> bool {
+        match self.applies {
+            Applies::Nothing => false,
+            Applies::Ranges => self.divides_ids(condition),
+            Applies::All => true,
+        }
     }
 
     /// Is this a condition on ids that few rows satisfy, and compares it them with constants only?

@@ -32,7 +32,7 @@ use crate::cache::columns::Chunk;
 use crate::scan::gather::{Gather, Picked};
 use crate::scan::id_range::IdRange;
 use crate::scan::index_predicate::join_question;
-use crate::scan::indexed_source::{FileAnswer, IndexedSource};
+use crate::scan::indexed_source::{Applies, FileAnswer, IndexedSource};
 use crate::scan::prefetch::{PrefetchPlan, Wanted, read_footer};
 use crate::scan::pruned::without_long_lists;
 use crate::scan::row_filter::RowFilter;
@@ -85,7 +85,7 @@ impl Morselizer for IndexedMorselizer {
             Some(ahead) => ahead.open(file),
             None => file,
         };
-        if !self.0.asks() && !self.0.may_keep() {
+        if !self.0.asks() && !self.0.may_keep() && self.0.source.applies != Applies::Ranges {
             return self.0.plain.plan_file(file);
         }
         Ok(Box::new(IndexedPlanner { scan: Arc::clone(&self.0), file }))
@@ -121,7 +121,7 @@ impl MorselPlanner for IndexedPlanner {
             if has_range(&file) {
                 return Err(Unfit::NotKept.into());
             }
-            scan.plan_file(file, &answer)
+            scan.plan_file(file, &answer).await
         })))
     }
 }
@@ -175,24 +175,47 @@ impl Scan {
         self.questions.iter().any(Option::is_some) || self.conditions.iter().any(is_dynamic)
     }
 
-    fn plan_file(
+    async fn plan_file(
         &self,
-        file: PartitionedFile,
+        mut file: PartitionedFile,
         answer: &FileAnswer,
     ) -> Result<Box<dyn MorselPlanner>> {
-        let Some(rows) = &answer.rows else {
-            return self.plan_parquet(file, self.conditions.clone());
+        let by_ranges = self.source.applies == Applies::Ranges;
+        let (runs, total): (Vec<Range<usize>>, usize) = match &answer.rows {
+            Some(rows) => {
+                let runs = rows.runs().map(|run| run.start as usize..run.end as usize);
+                (runs.collect(), answer.total as usize)
+            }
+            // The reader is told of the ranges alone; what the other conditions rule out is not read either.
+            None if by_ranges => self.bounded_rows(&file).await?,
+            None => return self.plan_parquet(file, self.conditions.clone()),
         };
-        if rows.is_empty() {
+        if runs.is_empty() {
             return Ok(Box::new(Nothing));
         }
-        let runs = rows.runs().map(|run| run.start as usize..run.end as usize);
-        let selection = RowSelection::from_consecutive_ranges(runs, answer.total as usize);
-        let mut file = file;
+        let selection = RowSelection::from_consecutive_ranges(runs.into_iter(), total);
         file.extensions.insert(ParquetRowSelection::new(selection));
-        let left = self.conditions.iter().zip(&answer.applied);
-        let left = left.filter(|(_, applied)| !**applied).map(|(c, _)| Arc::clone(c)).collect();
+        let applied = |at: usize| answer.applied.get(at).copied().unwrap_or_default();
+        let left = self.conditions.iter().enumerate().filter(|(at, _)| !applied(*at));
+        let left = left.map(|(_, condition)| Arc::clone(condition));
+        let left = left.filter(|condition| !by_ranges || self.source.applies(condition)).collect();
         self.plan_parquet(file, left)
+    }
+
+    /// The rows of a file that bounds do not rule out, and how many it has.
+    async fn bounded_rows(&self, file: &PartitionedFile) -> Result<(Vec<Range<usize>>, usize)> {
+        let (inner, metadata) = (&self.source.inner, self.metadata(file).await?);
+        let (table, predicate) = (inner.table_schema(), inner.filter());
+        let mut wanted = self.source.pruner.rows(file, &metadata, table, predicate.as_ref())?;
+        wanted.reverse();
+        let (mut runs, mut first) = (Vec::new(), 0);
+        for (number, group) in metadata.row_groups().iter().enumerate() {
+            if let Some((_, rows)) = wanted.pop_if(|(wanted, _)| *wanted == number) {
+                runs.extend(rows.into_iter().map(|run| first + run.start..first + run.end));
+            }
+            first += usize::try_from(group.num_rows()).unwrap_or_default();
+        }
+        Ok((runs, first))
     }
 
     /// By DataFusion's scan, whose bounds are asked of these conditions. It looks at each value of a list that a join
@@ -202,7 +225,8 @@ impl Scan {
         file: PartitionedFile,
         mut left: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Box<dyn MorselPlanner>> {
-        let mut is_whole = left.len() == self.conditions.len();
+        let by_ranges = self.source.applies == Applies::Ranges;
+        let mut is_whole = left.len() == self.conditions.len() && !by_ranges;
         for condition in left.iter_mut().filter(|c| is_dynamic(c)) {
             if let Some(short) = without_long_lists(condition)? {
                 (*condition, is_whole) = (short, false);
@@ -216,7 +240,11 @@ impl Scan {
             true => {
                 self.source.inner.clone().with_pushdown_filters(false).with_predicate(lit(true))
             }
-            false => self.source.inner.with_predicate(conjunction(left)),
+            false => {
+                let applies = self.source.applies != Applies::Nothing;
+                let inner = self.source.inner.clone().with_pushdown_filters(applies);
+                inner.with_predicate(conjunction(left))
+            }
         };
         inner
             .create_morselizer(Arc::clone(&self.store), &self.config, self.partition)?
@@ -236,10 +264,8 @@ impl Scan {
         let inner = &self.source.inner;
         let Some(projection) = inner.projection() else { return Ok(None) };
         let left = self.conditions.iter().zip(&answer.applied).filter(|(_, applied)| !**applied);
-        let asked: Vec<_> = match self.source.applies {
-            true => left.map(|(condition, _)| Arc::clone(condition)).collect(),
-            false => Vec::new(),
-        };
+        let left = left.filter(|(condition, _)| self.source.applies(condition));
+        let asked: Vec<_> = left.map(|(condition, _)| Arc::clone(condition)).collect();
         let few = rows.cardinality() <= answer.total / PICKED_SHARE;
         // Of few rows it is worth while to leave out what a join would drop.
         let left: Vec<_> = asked.iter().filter(|c| few || !is_dynamic(c)).cloned().collect();
@@ -288,7 +314,7 @@ impl Scan {
             return Ok(None);
         };
         // What a join says it asks again itself: here it is a row filter, while that drops enough.
-        let applied = self.conditions.iter().filter(|c| self.source.applies && !is_dynamic(c));
+        let applied = self.conditions.iter().filter(|c| self.source.applies(c) && !is_dynamic(c));
         let conditions: Vec<_> = applied.cloned().collect();
         let gather = Gather::new(
             Arc::clone(&self.source.indexes.columns),
@@ -558,8 +584,9 @@ impl Scan {
         let first: HashSet<String> = of_conditions.filter_map(name).collect();
         let later: HashSet<String> = self.columns.iter().filter_map(|at| name(*at)).collect();
         match self.source.applies {
-            true => [first, later],
-            false => [first.union(&later).cloned().collect(), HashSet::new()],
+            Applies::All => [first, later],
+            // Of nearly all rows that are read of the file.
+            _ => [first.union(&later).cloned().collect(), HashSet::new()],
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::counters::count;
 use crate::dice::Dice;
 use crate::ranges::Trace;
+use crate::threads::on_io_threads;
 
 /// S3 closes idle connections after some tens of seconds.
 const LONGEST_IDLE: Duration = Duration::from_secs(20);
@@ -187,7 +188,9 @@ impl Host {
 
     async fn dial(&self, address: SocketAddr) -> io::Result<Sender> {
         count(|c| &c.connects, 1);
-        let dialled = dial(address, self.tls.then_some(self.name.as_str())).await;
+        // A connection is read by tasks of the threads that made it, whoever asks over it later.
+        let tls = self.tls.then(|| self.name.clone());
+        let dialled = on_io_threads(async move { dial(address, tls.as_deref()).await }).await;
         if dialled.is_ok() {
             self.was_reached.store(true, Ordering::Relaxed);
         }

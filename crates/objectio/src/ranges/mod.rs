@@ -18,20 +18,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result,
 };
-use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::counters::Payer;
 use crate::error::{StoreError, is_out_of_range};
 use crate::options::StorageOptions;
+use crate::threads::on_io_threads;
 use crate::version::is_same_version;
 pub(crate) use fetch::Trace;
 use fetch::{Fetched, Fetcher, Request};
@@ -131,7 +128,6 @@ impl Ranges {
         groups: &[Group],
         conditions: &GetOptions,
     ) -> Result<(Option<ObjectMeta>, Vec<Bytes>)> {
-        let is_alone = groups.len() == 1 && groups[0].pieces.len() == 1;
         let mut requests = FuturesUnordered::new();
         let mut parts: Vec<Vec<BytesMut>> = Vec::with_capacity(groups.len());
         for (g, group) in groups.iter().enumerate() {
@@ -160,7 +156,7 @@ impl Ranges {
                         Err(error) => Err(error),
                     }
                 };
-                requests.push(if is_alone { work.boxed() } else { beside(work) });
+                requests.push(on_io_threads(work));
             }
         }
         let mut meta: Option<ObjectMeta> = None;
@@ -213,18 +209,15 @@ impl Ranges {
             // The store says what it thinks of an empty or backward range.
             return self.fetcher.inner.get_opts(path, options).await;
         }
-        let mut buffer = BytesMut::new();
-        let fetched =
-            match self.fetcher.fetch(Request::range(path, first, &options), &mut buffer).await {
-                // Only an empty object has no first byte.
-                Err(error) if options.range.is_none() && is_out_of_range(&error) => {
-                    return self.whole(Request::of(path, &options)).await;
-                }
-                fetched => fetched?,
-            };
+        let (fetched, first) = match self.piece(path, first, &options).await {
+            // Only an empty object has no first byte.
+            Err(error) if options.range.is_none() && is_out_of_range(&error) => {
+                return self.whole(Request::of(path, &options)).await;
+            }
+            fetched => fetched?,
+        };
         let end = end.min(fetched.meta.size);
         let rest = fetched.range.end..end;
-        let first = buffer.freeze();
         if rest.is_empty() {
             return Ok(fetched.into_result(first));
         }
@@ -234,12 +227,8 @@ impl Ranges {
         let path = path.clone();
         let rest = futures::stream::iter(cut(&rest, self.cap))
             .map(move |piece| {
-                let (ranges, path, later) = (Arc::clone(&ranges), path.clone(), later.clone());
-                async move {
-                    let mut buffer = BytesMut::new();
-                    ranges.fetcher.fetch(Request::range(&path, piece, &later), &mut buffer).await?;
-                    Ok(buffer.freeze())
-                }
+                let fetched = ranges.piece(&path, piece, &later);
+                async move { Ok(fetched.await?.1) }
             })
             .buffered(READ_AHEAD);
         let stream = futures::stream::once(async { Ok(first) }).chain(rest).boxed();
@@ -251,41 +240,26 @@ impl Ranges {
         })
     }
 
+    /// One piece of an object.
+    fn piece(
+        self: &Arc<Self>,
+        path: &Path,
+        piece: Range<u64>,
+        conditions: &GetOptions,
+    ) -> BoxFuture<'static, Result<(Fetched, Bytes)>> {
+        let (ranges, path, conditions) = (Arc::clone(self), path.clone(), conditions.clone());
+        on_io_threads(async move {
+            let mut buffer = BytesMut::new();
+            let request = Request::range(&path, piece, &conditions);
+            let fetched = ranges.fetcher.fetch(request, &mut buffer).await?;
+            Ok((fetched, buffer.freeze()))
+        })
+    }
+
     async fn whole(&self, request: Request<'_>) -> Result<GetResult> {
         let mut buffer = BytesMut::new();
         let fetched = self.fetcher.fetch(request, &mut buffer).await?;
         Ok(fetched.into_result(buffer.freeze()))
-    }
-}
-
-/// Runs `work` as a task of its own where there are threads to share it: bodies are copied by whoever
-/// polls them, and one core copies no more than 2 GB/s. Dropping the future stops the task.
-fn beside<T: Send + 'static>(
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> BoxFuture<'static, Result<T>> {
-    let threads = Handle::try_current()
-        .ok()
-        .filter(|runtime| matches!(runtime.runtime_flavor(), RuntimeFlavor::MultiThread));
-    let (Some(runtime), Some(scope)) = (threads, crate::counters::current()) else {
-        return work.boxed();
-    };
-    let work = scope.run(work);
-    let task = StopOnDrop(match Payer::current() {
-        Some(payer) => runtime.spawn(payer.pays_for(work)),
-        None => runtime.spawn(work),
-    });
-    async move {
-        let mut task = task;
-        (&mut task.0).await?
-    }
-    .boxed()
-}
-
-struct StopOnDrop<T>(JoinHandle<T>);
-
-impl<T> Drop for StopOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

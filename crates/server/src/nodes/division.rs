@@ -3,7 +3,7 @@
 //! ```text
 //! slots       |.|.|.|.|.|.|.|.|.|.|.|.|.|.|.|.|    as many ids each
 //! stretches   |   |     |     |       |       |    as many rows each, about
-//! nodes       | a |  b  |  a  |   c   |   b   |
+//! nodes       | a |  a  |  c  |   b   |   b   |
 //! ```
 //!
 //! Ids are numbered as users come: who was there first has several times the rows of who came last, in each file, too.
@@ -13,14 +13,15 @@ use std::ops::Range;
 use uplake_cluster::place;
 use uplake_engine::{FileIds, Placed, Share};
 
-/// Stretches of a domain: the fullest of three nodes then has 1.06 times the mean on average, and a part has some five
-/// ranges, each of which costs a page more of each column and file.
+/// Stretches of a domain: a part of three then has some three ranges, each of which costs a page more of each column and
+/// file.
 const STRETCHES: usize = 24;
 /// More nodes have more: so many each at least.
 const STRETCHES_OF_NODE: usize = 3;
-/// Slots of a stretch, at least. At most twice as many, because slots are as wide as a power of two, so that borders stay
+/// Slots of a stretch, at least: the fullest of three nodes then has 1.01 times the mean on average, with four 1.05. At most
+/// twice as many, because slots are as wide as a power of two, so that borders stay
 /// where they are while ids are added.
-const SLOTS_OF_STRETCH: usize = 4;
+const SLOTS_OF_STRETCH: usize = 16;
 
 /// Parts by ids of a domain up to the highest; nodes are given by their names, in their order. A slot weighs what `files`
 /// say of its rows, or its ids if they say nothing.
