@@ -115,7 +115,10 @@ def a_flipped_bit_of_a_data_file_is_an_error(lake, folder):
                 errors += 1
             else:
                 assert done.out == expected[which], done
-        # What copies rows must not copy damaged ones, under a checksum of theirs.
+        # What copies rows must not copy damaged ones, under a checksum of theirs: a page of the first column.
+        damaged = bytearray(whole)
+        damaged[20] ^= 1
+        path.write_bytes(damaged)
         done = lake.run("sql", "-c", f"DELETE FROM {table} WHERE n = 3", code=None)
         assert done.code == 1 and path.name in done.err, done
         assert path.name in lake.run("table", "check", table, code=1).out
