@@ -61,9 +61,6 @@ use crate::scan::true_bounds::with_true_bounds;
 const ROOM_BYTES: usize = 64 << 20;
 /// Of the session's memory, likewise.
 const ROOM_SHARE: usize = 16;
-/// Of these, bytes under way at first. A line that is shared by all of them brings the first last, and a scan that has
-/// nothing yet waits for it; so each piece that has come lets as many bytes more be under way, as a TCP connection begins.
-const FIRST_BYTES: usize = 8 << 20;
 /// Room is given out in units of so many bytes.
 const UNIT: usize = 1 << 10;
 /// Footers fetched at once; the store has a limit of its own.
@@ -200,47 +197,7 @@ struct Work {
     opened: watch::Sender<usize>,
     room: Arc<Semaphore>,
     room_units: usize,
-    under_way: Arc<UnderWay>,
     memory: MemoryReservation,
-}
-
-/// Bounds what is fetched at once.
-struct UnderWay {
-    free: Arc<Semaphore>,
-    /// Units that may be, and that ever may.
-    units: Mutex<usize>,
-    most: usize,
-}
-
-/// A part of what may be under way.
-struct Begun {
-    units: usize,
-    of: Arc<UnderWay>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl UnderWay {
-    fn new(most: usize) -> Self {
-        let first = (FIRST_BYTES / UNIT).min(most);
-        Self { free: Arc::new(Semaphore::new(first)), units: Mutex::new(first), most }
-    }
-
-    /// Waits until so many units may begin, or as many as there are.
-    async fn begin(self: &Arc<Self>, units: usize) -> Option<Begun> {
-        let units = units.min(*self.units.lock().unwrap_or_else(PoisonError::into_inner));
-        let permit = Arc::clone(&self.free).acquire_many_owned(units as u32).await.ok()?;
-        Some(Begun { units, of: Arc::clone(self), _permit: permit })
-    }
-}
-
-impl Begun {
-    /// They have come.
-    fn came(self) {
-        let mut units = self.of.units.lock().unwrap_or_else(PoisonError::into_inner);
-        let more = self.units.min(self.of.most - *units);
-        *units += more;
-        self.of.free.add_permits(more);
-    }
 }
 
 /// What is fetched of one file.
@@ -320,7 +277,6 @@ impl Ahead {
             opened: watch::channel(0).0,
             room: Arc::new(Semaphore::new(room_units)),
             room_units,
-            under_way: Arc::new(UnderWay::new(room_units)),
             memory: MemoryConsumer::new("read ahead").register(pool),
         });
         let mut tasks = JoinSet::new();
@@ -410,13 +366,11 @@ impl Work {
                 }
                 let room = Arc::clone(&self.room).acquire_many_owned(units as u32).await;
                 let Ok(room) = room else { return };
-                let Some(begun) = self.under_way.begin(units).await else { return };
                 let memory = self.memory.new_empty();
                 if memory.try_grow(bytes as usize).is_err() {
                     continue;
                 }
-                let held = (room, begun, memory);
-                ahead.begin(&self.store, file.clone(), wanted.row_group, ranges, held);
+                ahead.begin(&self.store, file.clone(), wanted.row_group, ranges, room, memory);
             }
         }
     }
@@ -490,7 +444,8 @@ impl FileAhead {
         file: PartitionedFile,
         row_group: usize,
         ranges: Vec<Range<u64>>,
-        (room, begun, memory): (OwnedSemaphorePermit, Begun, MemoryReservation),
+        room: OwnedSemaphorePermit,
+        memory: MemoryReservation,
     ) {
         let mut pieces = self.lock();
         if pieces.is_past(row_group) {
@@ -500,7 +455,6 @@ impl FileAhead {
         let (store, wanted) = (Arc::clone(store), Arc::clone(&ranges));
         let fetched = async move {
             let read = compared_ranges(&store, &file, &wanted).await.ok()?;
-            begun.came();
             Some(Arc::new(read))
         };
         let fetched = fetched.boxed().shared();
@@ -754,12 +708,10 @@ mod tests {
     fn fetch(ahead: &FileAhead, store: &Arc<dyn ObjectStore>, row_group: usize) {
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let begun = Arc::new(UnderWay::new(1)).begin(1).now_or_never().flatten().unwrap();
         let start = 100 * row_group as u64;
         let ranges = vec![start..start + 60, start + 70..start + 100];
         let memory = MemoryConsumer::new("test").register(&pool);
-        let held = (room, begun, memory);
-        ahead.begin(store, PartitionedFile::new("f", 300), row_group, ranges, held);
+        ahead.begin(store, PartitionedFile::new("f", 300), row_group, ranges, room, memory);
     }
 
     async fn take(ahead: &FileAhead, range: Range<u64>) -> Option<Bytes> {
@@ -786,23 +738,6 @@ mod tests {
         assert!(rest.iter().all(Option::is_some));
         assert_eq!(kept(&ahead), [1], "all of it was taken");
         assert_eq!(take(&ahead, 160..170).await, None, "what was not fetched");
-    }
-
-    #[test]
-    fn what_has_come_lets_as_much_more_begin() {
-        let first = FIRST_BYTES / UNIT;
-        let under_way = Arc::new(UnderWay::new(3 * first));
-        let begin = |units| under_way.begin(units).now_or_never().flatten();
-        // A longer piece begins when nothing else is under way.
-        let begun = begin(2 * first).unwrap();
-        assert!(begin(1).is_none());
-        drop(begun);
-        begin(first).unwrap().came();
-        let two = [begin(first).unwrap(), begin(first).unwrap()];
-        assert!(begin(1).is_none(), "twice as much");
-        two.into_iter().for_each(Begun::came);
-        let all = begin(4 * first).unwrap();
-        assert!(begin(1).is_none() && all.units == 3 * first, "no more than there is room");
     }
 
     #[tokio::test]
