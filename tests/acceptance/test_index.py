@@ -152,8 +152,8 @@ def conditions_on_indexed_columns_read_just_their_rows(orders):
         assert found["index_rows_selected"] == pytest.approx(rows, rel=0.01), condition
         assert found["index_rows_skipped"] == pytest.approx(ROWS - rows, rel=0.01), condition
         assert len(lake.json(f"SELECT city FROM t WHERE {condition}")) == rows, condition
-    found = counters(lake, "SELECT city FROM t WHERE id = 77777")
-    assert found["index_pages_skipped"] > 1 and found["index_page_bytes_skipped"] > 1000
+    found = counters(lake, "SELECT * FROM t WHERE id = 77777")
+    assert found["index_pages_skipped"] > 1 and found["index_page_bytes_skipped"] > 10_000
     assert found["index_bytes_read"] > 0 and found["index_runs"] == 1
 
 

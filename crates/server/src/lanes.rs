@@ -13,7 +13,8 @@
 //!   wants a lock that it holds; with one that waits a core is free for it.
 //!
 //! # Not here
-//! Whose turn it is to compute at all (the engine's admission); who is behind (`fair_share`).
+//! Whose turn it is to compute at all (the engine's admission); who is behind (`fair_share`); what waits for a bucket, which
+//! has threads that all share (`objectio`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -19,8 +19,7 @@ const STRETCHES: usize = 24;
 /// More nodes have more: so many each at least.
 const STRETCHES_OF_NODE: usize = 3;
 /// Slots of a stretch, at least: the fullest of three nodes then has 1.01 times the mean on average, with four 1.05. At most
-/// twice as many, because slots are as wide as a power of two, so that borders stay
-/// where they are while ids are added.
+/// twice as many, because slots are as wide as a power of two, so that borders stay where they are while ids are added.
 const SLOTS_OF_STRETCH: usize = 16;
 
 /// Parts by ids of a domain up to the highest; nodes are given by their names, in their order. A slot weighs what `files`
